@@ -40,7 +40,7 @@ from headrace.runtime.epoch import EpochLoop
 from headrace.runtime.fill import Fill
 from headrace.runtime.ports import LEAF, Refused, StepPlan
 from headrace.runtime.published import Publisher
-from headrace.runtime.quarantine import Guarded, candidates_of, candidates_run, refusals
+from headrace.runtime.quarantine import Guarded, candidates_of, refusals
 from headrace.runtime.refresh import Refresh
 from headrace.runtime.replay import Replaced, replace_slice
 from headrace.runtime.retirement import Retirement
@@ -208,6 +208,16 @@ class PureRunner:
         sync_directory(step.runs_directory)
         return tuple(reports)
 
+    def sieve(self, step: Step, build: BuildId, quarantine: ArrangementId) -> Mapping[int, str]:
+        """Return the rows of the first poison group: those of others are left to trials."""
+        del build
+        rows, found = step.arrangements[quarantine], dict[int, str]()
+        for part in Spine.open(step.runs_directory, rows.layout, rows.runs).scan(1000):
+            for hash_, group in zip(*_lists(part.table, HASH, "g"), strict=True):
+                if group == min(self.poison, default=None):
+                    found[hash_] = f"group {group} is poison"
+        return found
+
     @staticmethod
     def _of_view(view: View) -> dict[ArrangementId, Layout]:
         kept = {ArrangementId(f"{view.build}/groups"): GROUPS, rows_of(view.id): COUNTS}
@@ -259,8 +269,9 @@ class PureRunner:
             (update,) = taken.updates
             written = {id_: write_run(runs, update)} if update.rows else {}
             output, inserted = held_back(taken.output, guarded.below)
-            if guarded.listed and len(inserted):
-                written[candidates_of(id_)] = candidates_run(runs, inserted)
+            if guarded.listed and inserted.num_rows:
+                rows = ZSet.of(QUARANTINE.rows, inserted)
+                written[candidates_of(id_)] = write_run(runs, rows)
             if own.num_rows:
                 counts = (own.num_rows, output.num_rows, 0)
                 reports.append(Report(str(id_), partition, written, *counts, 0.0))

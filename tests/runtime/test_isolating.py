@@ -5,23 +5,29 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.errors import Code, HeadraceError
+from headrace.operators import Quarantine
 from headrace.runtime.isolating import Isolating, first_failing
-from headrace.runtime.quarantine import Guarded, Refusal, candidates_of, candidates_run
+from headrace.runtime.quarantine import Guarded, Refusal, candidates_of
 from headrace.runtime.step import Report
+from headrace.spine import write_run
 from headrace.types import ArrangementId
+from headrace.zset import HASH, WEIGHT, ZSet
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
+
+    from headrace.spine import RunFile
 
 LEFT, RIGHT = ArrangementId("9/quarantine.1"), ArrangementId("9/quarantine.2")
 Rows = set[tuple[ArrangementId, int]]
+QUARANTINE = Quarantine(pa.schema([("h", pa.int64())]))
 FAILURE = HeadraceError(Code.INVALID, "division by zero", hint="Use try_divide.")
 
 
@@ -33,6 +39,7 @@ class Pretended:
     ) -> None:
         self.directory, self.inserted, self.fails = directory, inserted, fails
         self.code = Code.INVALID
+        self.sifted: Rows = set()
 
     def __call__(self, guards: Mapping[ArrangementId, Guarded]) -> list[Report]:
         read = {
@@ -46,13 +53,23 @@ class Pretended:
             raise HeadraceError(self.code, error)
         runs = {}
         for id_, guarded in guards.items():
-            hashes = np.array(sorted(h for of, h in self.inserted if of == id_), np.int64)
-            if guarded.listed and len(hashes):
-                runs[candidates_of(id_)] = candidates_run(self.directory, hashes)
+            hashes = [h for of, h in self.inserted if of == id_]
+            if guarded.listed and hashes:
+                rows = pa.table({HASH: hashes, "h": hashes, WEIGHT: [1] * len(hashes)})
+                arrived = ZSet.of(QUARANTINE.rows, rows).consolidated()
+                runs[candidates_of(id_)] = write_run(self.directory, arrived)
         return [Report("quarantine", 0, runs, 0, 0, 0, 0.0)]
 
+    def sieve(self, id_: ArrangementId, runs: Sequence[RunFile]) -> dict[int, str]:
+        assert runs
+        return {hash_: "it fails" for of, hash_ in self.sifted if of == id_}
+
+    def isolating(self, most: int = 1000) -> Isolating:
+        layouts = dict.fromkeys((LEFT, RIGHT), QUARANTINE.layouts[0])
+        return Isolating(self, self.sieve, layouts, 7, self.directory, most)
+
     def isolated(self, most: int = 1000) -> tuple[Rows, Isolating]:
-        found = Isolating(self, (LEFT, RIGHT), 7, self.directory, most)
+        found = self.isolating(most)
         guards = found.run(FAILURE)
         assert self.fails(self._rest(guards)) is None
         return {(id_, r.hash) for id_, each in guards.items() for r in each.refused}, found
@@ -102,7 +119,7 @@ def test_each_row_has_the_error_that_it_causes(tmp_path: Path) -> None:
     poison = {(LEFT, 3), (RIGHT, 1)}
     inserted = {(id_, n) for id_ in (LEFT, RIGHT) for n in range(50)}
     step = Pretended(tmp_path, inserted, on_each(poison))
-    guards = Isolating(step, (LEFT, RIGHT), 7, tmp_path, 9).run(FAILURE)
+    guards = step.isolating().run(FAILURE)
     assert guards[LEFT].refused == (Refusal(3, f"{(LEFT, 3)} fails", 7),)
     assert guards[RIGHT].refused == (Refusal(1, f"{(RIGHT, 1)} fails", 7),)
     assert not list(tmp_path.iterdir())
@@ -145,3 +162,25 @@ def test_bisecting_takes_a_logarithm_of_trials() -> None:
 
     assert first_failing(fails, 0, 1_000_000, FAILURE) == (700_001, FAILURE)
     assert len(asked) <= 20
+
+
+@given(inserted=rows, data=st.data())
+def test_rows_that_a_sieve_finds_take_one_trial_and_a_few_to_tell_their_errors(
+    tmp_path_factory: pytest.TempPathFactory, inserted: Rows, data: st.DataObject
+) -> None:
+    poison = set(data.draw(st.lists(st.sampled_from(sorted(inserted)), min_size=1, max_size=20)))
+    step = Pretended(tmp_path_factory.getbasetemp(), inserted, on_each(poison))
+    step.sifted = poison
+    refused, found = step.isolated()
+    assert refused == poison
+    assert found.trials <= 2 + 8
+
+
+def test_what_a_sieve_finds_and_what_it_does_not_are_refused(tmp_path: Path) -> None:
+    inserted = {(id_, n) for id_ in (LEFT, RIGHT) for n in range(30)}
+    poison = {(LEFT, 3), (LEFT, 9), (RIGHT, 1)}
+    step = Pretended(tmp_path, inserted, on_each(poison))
+    step.sifted = {(LEFT, 3), (LEFT, 9)}
+    assert step.isolated()[0] == poison
+    step.sifted = {(LEFT, 3), (LEFT, 9), (RIGHT, 1), (RIGHT, 2)}
+    assert step.isolated()[0] == poison  # not what the sieve alone takes for bad

@@ -10,19 +10,25 @@ from graphlib import TopologicalSorter
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+
 from headrace.catalog import PlainView, Relation, Stream, Table, View
+from headrace.catalyst.collect import collect_arrow
 from headrace.catalyst.planner import Planner
 from headrace.catalyst.predicates import Predicates
 from headrace.catalyst.scala import scala_of
 from headrace.catalyst.transplant import Transplant
 from headrace.circuit import Circuit, Sliced, Stored, differentiate, sliced
 from headrace.engine.assembly import Assembly, Program
+from headrace.engine.failures import step_failure
 from headrace.engine.interpreter import interpreted
 from headrace.engine.jobs import jobs_of, without_job
 from headrace.engine.lower_differences import difference_program, without_spark
 from headrace.engine.lower_nodes import leaf_names
 from headrace.engine.lowering import Lowering, table_layout
 from headrace.engine.optimizer import bare_session, for_few_rows
+from headrace.engine.sieve import HASHES, PLACES, Sieve
 from headrace.engine.slice_conditions import slice_conditions
 from headrace.engine.slice_tasks import replaced
 from headrace.engine.touched import Touched, touched
@@ -385,6 +391,23 @@ class Engine:
             ids, transplant = sorted(step.arrangements.keys() - few), self._transplant
             program = difference_program(transplant(step.partitions), step.partitions, found, ids)
         return (*reports, *self._run(step, program))
+
+    def sieve(self, step: Step, build: BuildId, quarantine: ArrangementId) -> dict[int, str]:
+        """Return the hashes of rows on which expressions fail, each with what fails."""
+        circuit = self._filled(build)
+        guard = next(g for g in circuit.guards().values() if g.arrangement == quarantine)
+        with self.planning:
+            sieve = Sieve(self._transplant(step.partitions), circuit, guard, step.partitions)
+            failing = sieve.failing()
+        if failing is None:
+            return {}
+        try:
+            with jobs_of(self.spark, step):
+                found = collect_arrow(sieve.transplant.frame(failing))
+        except (PySparkException, Py4JError) as error:
+            raise step_failure(error) from error
+        places = zip(found[HASHES].to_pylist(), found[PLACES].to_pylist(), strict=True)
+        return {hash_: f"{sieve.places[place]} fails" for hash_, place in places}
 
     def _filled(self, build: BuildId) -> Circuit:
         if build in self._filling:

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 
 from headrace.engine.worker import BATCH_ROWS, arrived, leave_report
 from headrace.operators import held_back
-from headrace.runtime.quarantine import Guarded, candidates_of, candidates_run, refusals
+from headrace.runtime.quarantine import Guarded, candidates_of, refusals
 from headrace.runtime.step import Report
 from headrace.spine import Spine, write_run
+from headrace.zset import ZSet
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -51,13 +52,13 @@ class GuardTask:
         if update.rows:
             runs[self.arrangement] = write_run(step.runs_directory, update)
         output, inserted = held_back(taken.output, guarded.below)
-        if guarded.listed and len(inserted):
-            of = candidates_of(self.arrangement)
-            runs[of] = candidates_run(step.runs_directory, inserted)
+        if guarded.listed and inserted.num_rows:
+            rows = ZSet.of(self.operator.rows, inserted)
+            runs[candidates_of(self.arrangement)] = write_run(step.runs_directory, rows)
         read = kept.reads.rows + known.reads.rows
         seconds = time.perf_counter() - begun
-        rows = change.num_rows, output.num_rows
-        leave_report(step, Report(self.name, partition, runs, *rows, read, seconds))
+        counts = change.num_rows, output.num_rows
+        leave_report(step, Report(self.name, partition, runs, *counts, read, seconds))
         yield from output.select(self.operator.rows.schema.names).to_batches(
             max_chunksize=BATCH_ROWS
         )

@@ -13,7 +13,7 @@ from headrace.operators.outer_join import OuterJoin
 from headrace.operators.pairs import Pairs
 from headrace.operators.presence import counts_layout
 from headrace.operators.protocol import StatefulOperator, Step
-from headrace.operators.quarantine import ERROR, REFUSED, SINCE, Quarantine, held_back
+from headrace.operators.quarantine import ERROR, REFUSED, SINCE, Quarantine, arrived_in, held_back
 from headrace.operators.recursion import Recursion
 from headrace.operators.row_kinds import ROW, RowKind
 from headrace.operators.semi_join import SemiJoin
@@ -62,6 +62,7 @@ __all__ = [
     "Temporal",
     "TouchedGroups",
     "Upsert",
+    "arrived_in",
     "counts_layout",
     "held_back",
 ]

@@ -99,16 +99,21 @@ class Quarantine(StatefulOperator):
         return ZSet.of(self.layouts[0], found)
 
 
-def held_back(rows: pa.Table, below: int | None) -> tuple[pa.Table, Ints]:
+def held_back(rows: pa.Table, below: int | None) -> tuple[pa.Table, pa.Table]:
     """Return the rows without insertions whose hash is not below a bound; None has all pass.
 
-    Also return the hashes of all inserted rows, ascending, each once.
+    Also return all inserted rows.
     """
     hashes, inserted = rows[HASH].to_numpy(), rows[WEIGHT].to_numpy() > 0
     passing = rows
     if below is not None:
         passing = rows.filter(pa.array(~inserted | (hashes < below)))
-    return passing, np.unique(hashes[inserted])
+    return passing, rows.filter(pa.array(inserted))
+
+
+def arrived_in(quarantine: Layout) -> Layout:
+    """Return the layout of the rows that reach a quarantine, without what it adds."""
+    return Quarantine(pa.schema(list(quarantine.columns)[:-2])).rows
 
 
 def _weighted(rows: ZSet, weights: Ints) -> ZSet:

@@ -20,7 +20,7 @@ from headrace.errors import Code, HeadraceError
 from headrace.ledger import Dirty, EpochCommit, Ledger, OffsetRange, Read, RunKind
 from headrace.runtime.attempt import Attempt, new_runs
 from headrace.runtime.cancelling import StatementLock
-from headrace.runtime.isolating import Isolating, may_be_of_data
+from headrace.runtime.isolating import isolating, may_be_of_data
 from headrace.runtime.published import STOPPED, Publisher, maintained_logs, stopped_views
 from headrace.runtime.quarantine import NO_GUARDS, Guarded
 from headrace.runtime.rounds import Rounds, Written, arranged_for
@@ -441,10 +441,10 @@ class EpochLoop:
             name = uuid4().hex
             return self._tried(replace(stage, step=replace(stage.step, attempt=name, guards=tried)))
 
-        own = tuple(sorted(stage.guards))
-        runs = stage.step.runs_directory
-        most = self.settings.quarantine_rows
-        return Isolating(trial, own, poll.clock.after, runs, most).run(failure)
+        build = self.ledger.head.serving(view.id).id
+        return isolating(
+            self.runner, build, stage.step, stage.guards, trial, self.settings.quarantine_rows
+        ).run(failure)
 
     def _alone(
         self, view: View, poll: Poll, guards: Mapping[ArrangementId, Guarded]

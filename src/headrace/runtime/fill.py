@@ -33,7 +33,7 @@ from headrace.runtime.attempt import Attempt, new_run, new_runs
 from headrace.runtime.compaction import compacted
 from headrace.runtime.dirty import removed_with, repairable
 from headrace.runtime.fill_parts import Narrowed, Parts
-from headrace.runtime.isolating import Isolating, may_be_of_data
+from headrace.runtime.isolating import isolating, may_be_of_data
 from headrace.runtime.ports import LEAF, MoreRowsError
 from headrace.runtime.quarantine import Guarded, require_same
 from headrace.runtime.retirement import require_kept
@@ -533,9 +533,8 @@ class Fill:
             loop.fault("isolate")
             return self._reports(replace(step, attempt=uuid4().hex, guards=guards), ticks=ticks)
 
-        own = tuple(sorted(self._guards))
-        most, runs = loop.settings.quarantine_rows, step.runs_directory
-        return Isolating(trial, own, step.clock.after, runs, most).run(failure)
+        most, guards = loop.settings.quarantine_rows, self._guards
+        return isolating(loop.runner, self._known_as, step, guards, trial, most).run(failure)
 
     def _rounds(self, contents: SharedContents, rounds: Rounds) -> dict[ArrangementId, Layout]:
         """Run rounds until no recursion changes; return the layouts of the rounds' arrangements."""

@@ -6,29 +6,45 @@ state after the step. Of the shortest beginning that fails, the last insertion i
 what is before it passes. The search goes on from there until everything passes, so a row is refused
 only if the query fails with it and the rows before it.
 
+Many rows that fail alone, such as by a cast, are found together before that, without trials.
+
 If the query fails without any insertion, no row of the step is to blame.
 """
 
 from __future__ import annotations
 
+import shutil
+from bisect import bisect_right
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
+from uuid import uuid4
 
 from headrace.errors import Code, HeadraceError
+from headrace.operators import arrived_in
 from headrace.runtime.quarantine import Guarded, Refusal, candidates_in, candidates_of
 from headrace.runtime.rounds import remove_runs
+from headrace.runtime.step import Arranged, Step
 from headrace.spine import LOWEST
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
 
+    from headrace.runtime.ports import StepRunner
     from headrace.runtime.step import Report
-    from headrace.types import ArrangementId
+    from headrace.spine import RunFile
+    from headrace.types import ArrangementId, BuildId
+    from headrace.zset import Layout
 
 
 Trial: TypeAlias = "Callable[[Mapping[ArrangementId, Guarded]], Sequence[Report]]"
 """Steps a view with what its quarantines are to do, and returns the reports; raises as a step."""
+Sieve: TypeAlias = "Callable[[ArrangementId, Sequence[RunFile]], Mapping[int, str]]"
+Row: TypeAlias = "tuple[ArrangementId, int]"
+"""Inserted rows: the quarantine that they reach, and their hash."""
+
+_EXPLAINED: Final = 8
+"""Of how many rows that fail alone, in one step, a trial tells the error."""
 
 
 def first_failing(
@@ -51,22 +67,25 @@ def first_failing(
 
 @dataclass(slots=True)
 class Isolating:
-    """Finds what the quarantines of one view have to refuse of one step.
+    """Finds what the quarantines of one view have to refuse of a step.
 
-    ``since`` is the clock of the step in microseconds; ``directory`` that of runs. At ``most`` so
-    many rows are refused. ``begun`` is what the quarantines do in any case.
+    ``quarantines`` are those of the step, with their layouts. ``sieve`` returns what fails of rows
+    in runs, by hash, as far as that can be told of a row alone. ``since`` is the clock of the step
+    in microseconds; ``directory`` that of runs. At ``most`` so many rows are refused. ``begun`` is
+    what the quarantines do in any case.
     """
 
     trial: Trial
-    quarantines: tuple[ArrangementId, ...]
+    sieve: Sieve
+    quarantines: Mapping[ArrangementId, Layout]
     since: int
     directory: Path
     most: int
     begun: Mapping[ArrangementId, Guarded] = field(default_factory=dict)
     trials: int = 0
     """How many trials were made."""
-    _order: list[tuple[ArrangementId, int]] = field(default_factory=list)
-    _refused: list[tuple[ArrangementId, Refusal]] = field(default_factory=list)
+    _order: list[Row] = field(default_factory=list)
+    _refused: dict[Row, HeadraceError] = field(default_factory=dict)
 
     def run(self, failure: HeadraceError) -> dict[ArrangementId, Guarded]:
         """Return what the quarantines have to do for the step to pass, which fails as a whole.
@@ -74,23 +93,23 @@ class Isolating:
         Raises:
             HeadraceError: ``failure`` with a detail that says why, if that cannot be achieved.
         """
-        self._order = self._candidates(failure)
-        at, end, error = 0, len(self._order), failure
-        while True:
+        suspects = self._begin(failure)
+        error: HeadraceError | None = failure
+        at, end = 0, len(self._order)
+        if suspects:
+            for row, what in suspects.items():
+                self._refuse(row, HeadraceError(Code.INVALID, what), failure)
+            error = self._fails(end)
+            if error is None:
+                self._explain(suspects)
+        while error is not None:
             at, error = first_failing(self._fails, at, end, error)
-            id_, hash_ = self._order[at - 1]
-            if len(self._refused) == self.most:
-                raise _not_quarantined(
-                    failure, f"More than {self.most:,} rows of one step fail, which is the limit."
-                )
-            self._refused.append((id_, Refusal(hash_, error.primary, self.since)))
-            found = self._fails(end)
-            if found is None:
-                return self._guards(None)
-            error = found
+            self._refuse(self._order[at - 1], error, failure)
+            error = self._fails(end)
+        return self._guards(None)
 
-    def _candidates(self, failure: HeadraceError) -> list[tuple[ArrangementId, int]]:
-        """Return the insertions in order, from a trial that has none of them."""
+    def _begin(self, failure: HeadraceError) -> dict[Row, str]:
+        """Put the insertions in order, by a trial without any, and return those that fail alone."""
         held = {
             id_: replace(self._before(id_), below=LOWEST, listed=True) for id_ in self.quarantines
         }
@@ -102,15 +121,48 @@ class Isolating:
             raise _not_quarantined(
                 failure, "It fails as well if no row is inserted, so no inserted row is to blame."
             ) from error
-        found: list[tuple[ArrangementId, int]] = []
-        for id_ in self.quarantines:
-            of = candidates_of(id_)
-            runs = [report.runs[of] for report in reports if of in report.runs]
-            found += [(id_, hash_) for hash_ in candidates_in(self.directory, runs).tolist()]
-        self._remove(reports)
-        if not found:
+        suspects: dict[Row, str] = {}
+        try:
+            for id_ in sorted(self.quarantines):
+                of = candidates_of(id_)
+                runs = [report.runs[of] for report in reports if of in report.runs]
+                layout = arrived_in(self.quarantines[id_])
+                hashes = candidates_in(self.directory, layout, runs)
+                self._order += [(id_, hash_) for hash_ in hashes.tolist()]
+                found = self._sifted(id_, runs)
+                suspects |= {(id_, hash_): what for hash_, what in found.items()}
+        finally:
+            self._remove(reports)
+        if not self._order:
             raise _not_quarantined(failure, "No row is inserted that could be left out.")
-        return found
+        return suspects
+
+    def _sifted(self, id_: ArrangementId, runs: Sequence[RunFile]) -> Mapping[int, str]:
+        if not runs:
+            return {}
+        try:
+            return self.sieve(id_, runs)
+        except HeadraceError as error:
+            if not may_be_of_data(error):
+                raise
+            return {}
+
+    def _explain(self, suspects: Iterable[Row]) -> None:
+        """Have trials tell the errors of the first rows that fail alone; all others pass.
+
+        A row that does not fail after all is not refused.
+        """
+        for row in sorted(suspects)[:_EXPLAINED]:
+            del self._refused[row]
+            error = self._fails(bisect_right(self._order, row))
+            if error is not None:
+                self._refused[row] = error
+
+    def _refuse(self, row: Row, error: HeadraceError, failure: HeadraceError) -> None:
+        if len(self._refused) == self.most:
+            why = f"More than {self.most:,} rows of one step fail, which is the limit."
+            raise _not_quarantined(failure, why)
+        self._refused[row] = error
 
     def _fails(self, count: int) -> HeadraceError | None:
         """Return the error of a trial with the first insertions; None if it passes."""
@@ -138,14 +190,41 @@ class Isolating:
         found = {}
         last = None if count is None or count == len(self._order) else self._order[count]
         held = False
-        for id_ in self.quarantines:
+        for id_ in sorted(self.quarantines):
             before = self._before(id_)
-            refused = (*before.refused, *(r for of, r in self._refused if of == id_))
+            refused = (
+                Refusal(hash_, error.primary, self.since)
+                for (of, hash_), error in self._refused.items()
+                if of == id_
+            )
             below = LOWEST if held else None
             if last is not None and last[0] == id_:
                 below, held = last[1], True
-            found[id_] = replace(before, refused=refused, below=below)
+            found[id_] = replace(before, refused=(*before.refused, *refused), below=below)
         return found
+
+
+def isolating(
+    runner: StepRunner,
+    build: BuildId,
+    step: Step,
+    quarantines: Iterable[ArrangementId],
+    trial: Trial,
+    most: int,
+) -> Isolating:
+    """Return how to find the rows to refuse of a step of a build, with a trial of that step."""
+    layouts = {id_: step.arrangements[id_].layout for id_ in quarantines}
+
+    def sieve(id_: ArrangementId, runs: Sequence[RunFile]) -> Mapping[int, str]:
+        rows = Arranged(arrived_in(layouts[id_]), tuple(runs))
+        one = Step(uuid4().hex, step.directory, step.partitions, {}, {id_: rows}, clock=step.clock)
+        one.write()
+        try:
+            return runner.sieve(one, build, id_)
+        finally:
+            shutil.rmtree(one.folder, ignore_errors=True)
+
+    return Isolating(trial, sieve, layouts, step.clock.after, step.runs_directory, most)
 
 
 def may_be_of_data(error: HeadraceError) -> bool:

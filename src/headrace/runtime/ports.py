@@ -124,6 +124,14 @@ class StepRunner(Protocol):
         """Run one step of filling a build; see :meth:`plan_fill`."""
         ...
 
+    def sieve(self, step: Step, build: BuildId, quarantine: ArrangementId) -> Mapping[int, str]:
+        """Return rows on which what a build evaluates on a row of a relation alone fails.
+
+        The step has the rows as the arrangement ``quarantine``, by the columns of that one. The
+        result is what fails by the hash of a row. Not all that fails has to be found.
+        """
+        ...
+
     def run_difference(self, step: Step, build: BuildId) -> tuple[Report, ...]:
         """Write by what the slice of a build that was computed anew differs from what is stored.
 

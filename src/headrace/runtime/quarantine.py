@@ -15,9 +15,9 @@ import pyarrow as pa
 
 from headrace.errors import Code, HeadraceError
 from headrace.operators import ERROR, REFUSED, SINCE
-from headrace.spine import RunFile, Spine, write_run
+from headrace.spine import RunFile, Spine
 from headrace.types import ArrangementId
-from headrace.zset import HASH, WEIGHT, Layout, ZSet
+from headrace.zset import HASH, Layout
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -27,10 +27,6 @@ if TYPE_CHECKING:
     from headrace.zset.equality import Ints
 
 _SCAN_ROWS: Final = 1 << 18
-CANDIDATES: Final = Layout(
-    ("hash",), pa.schema([("hash", pa.int64())]), pa.schema([(WEIGHT, pa.int64())])
-)
-"""The layout of the hashes that a trial finds among the insertions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,21 +84,14 @@ def refusals(refused: Sequence[Refusal]) -> pa.Table:
 
 
 def candidates_of(quarantine: ArrangementId) -> ArrangementId:
-    """Return the name under which a trial reports the insertions that reach a quarantine."""
+    """Return the name under which a trial reports the inserted rows that reach a quarantine."""
     return ArrangementId(f"{quarantine}.candidates")
 
 
-def candidates_run(directory: Path, hashes: Ints) -> RunFile:
-    """Write hashes, which ascend, each once."""
-    ones = np.ones(len(hashes), np.int64)
-    rows = pa.table({HASH: hashes, "hash": hashes, WEIGHT: ones})
-    return write_run(directory, ZSet.of(CANDIDATES, rows))
-
-
-def candidates_in(directory: Path, runs: Iterable[RunFile]) -> Ints:
-    """Return the hashes in runs that :func:`candidates_run` wrote, ascending."""
-    spine = Spine.open(directory, CANDIDATES, tuple(runs))
-    found = [part.hashes for part in spine.scan(1 << 20)]
+def candidates_in(directory: Path, layout: Layout, runs: Iterable[RunFile]) -> Ints:
+    """Return the hashes of the rows in runs of a layout, ascending, each once."""
+    spine = Spine.open(directory, layout, tuple(runs))
+    found = [np.unique(part.hashes) for part in spine.scan(_SCAN_ROWS)]
     return np.concatenate([np.zeros(0, np.int64), *found])
 
 
@@ -113,7 +102,7 @@ def require_same(
     quarantines: Iterable[ArrangementId],
     files: Mapping[ArrangementId, Sequence[RunFile]],
 ) -> None:
-    """Refuse to go on with a slice in which other copies of rows are in quarantine than stored.
+    """Refuse to go on with a slice in which more copies of rows are in quarantine than stored.
 
     Where equal rows are both read and in quarantine, which of them come first in a slice is not
     known, so all are taken for those in quarantine.
@@ -128,7 +117,7 @@ def require_same(
             probes, found = there.lookup(part.hashes, part.keys)
             copies = np.zeros(part.rows, np.int64)
             np.add.at(copies, probes, found.weights)
-            if (copies != part.weights).any():
+            if (part.weights > copies).any():
                 raise HeadraceError(
                     Code.CONFLICT,
                     "a slice cannot be recomputed in which equal rows are read and in quarantine",

@@ -1,0 +1,140 @@
+"""Finding rows on which expressions fail that a view evaluates on a row of a relation alone.
+
+Of the nodes above a leaf, those without state evaluate each row by itself, and the first with state
+has keys and arguments. Spark evaluates these for many rows in one job, with NULL in place of an
+error. What fails above, in a join or on a total, and in Python functions, is not found here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.types import LongType
+
+from headrace.catalyst import plan
+from headrace.catalyst.scala import EXPRESSIONS, kind_of
+from headrace.circuit import Aggregate, Join, Source, Stateless, Temporal, inputs
+from headrace.engine.assembly import spark_schema
+from headrace.engine.worker import HandedTask
+from headrace.zset import HASH, WEIGHT
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from headrace.catalyst.transplant import Transplant
+    from headrace.circuit import Circuit, Guard, Node, Output
+    from headrace.types import DataType
+
+HASHES, PLACES = "hash", "place"
+"""The columns of the result: the hash of a row, and which of the places it fails at."""
+
+
+@dataclass(slots=True)
+class Sieve:
+    """Lowers the checks of one relation's rows; ``places`` are what fails, in words."""
+
+    transplant: Transplant
+    circuit: Circuit
+    guard: Guard
+    partitions: int
+    places: list[str] = field(default_factory=list)
+
+    def failing(self) -> Any | None:
+        """Return a plan of the rows that fail; None if nothing is evaluated on a row alone.
+
+        The rows are the arrangement of the step that is named as the guard's.
+        """
+        failing: list[Any] = []
+        for leaf in self.circuit.sources():
+            if leaf.guard is self.guard:
+                failing += self._above(leaf, *self._leaf(leaf))
+        return self.transplant.finished(self.transplant.union(failing)) if failing else None
+
+    def _leaf(self, leaf: Source) -> tuple[Any, Any]:
+        """Return a plan of the rows with the ids of a leaf, and the attribute of their hash."""
+        transplant, guard = self.transplant, self.guard
+        names = guard.operator.columns.names
+        fields: list[tuple[str, DataType]] = [*zip(names, guard.types, strict=True)]
+        task = HandedTask(guard.arrangement, self.partitions)
+        schema = spark_schema([*fields, (WEIGHT, LongType())])
+        rows = transplant.mapped(transplant.range(self.partitions), task, schema)
+        columns = transplant.output(rows)
+        by_position = dict(zip(guard.columns, names, strict=True))
+        named = [
+            transplant.alias(columns[by_position[i]], a.name, a.handle)
+            for i, a in zip(leaf.plan.columns, leaf.plan.attributes, strict=True)
+        ]
+        hash_ = transplant.alias(transplant.hash([columns[name] for name in names]), HASH)
+        return transplant.project([*named, hash_], rows), hash_.toAttribute()
+
+    def _above(self, node: Node, below: Any, hash_: Any) -> list[Any]:
+        """Return plans of the rows that fail in what reads a node, whose rows are those below."""
+        failing = []
+        for user in self.circuit.nodes():
+            if node not in inputs(user):
+                continue
+            checked = _evaluated(user, node)
+            if not checked:
+                continue
+            attributes = node.plan.attributes
+            bad, good, values = self._checked(checked, attributes, below, hash_)
+            failing.append(bad)
+            if not isinstance(user, Stateless):
+                continue
+            if isinstance(user.plan, plan.Filter):
+                failing += self._above(user, self.transplant.filter(values[0], good), hash_)
+            else:
+                pairs = zip(values, user.plan.attributes, strict=True)
+                named = [self.transplant.alias(v, a.name, a.handle) for v, a in pairs]
+                rows = self.transplant.project([*named, hash_], good)
+                failing += self._above(user, rows, hash_)
+        return failing
+
+    def _checked(
+        self,
+        checked: Sequence[plan.Expression],
+        attributes: Sequence[plan.Attribute],
+        below: Any,
+        hash_: Any,
+    ) -> tuple[Any, Any, list[Any]]:
+        """Return the rows on which expressions fail, the others, and the values for these."""
+        transplant, scala = self.transplant, self.transplant.scala
+        parts = []
+        for i, expression in enumerate(checked):
+            handle = expression.handle
+            value = handle.child() if kind_of(handle) == "Alias" else handle
+            parts += [scala.module(f"{EXPRESSIONS}.Literal").apply(f"c{i}"), value]
+        struct = scala.expression("CreateNamedStruct", scala.seq(parts))
+        tried = transplant.alias(scala.expression("TryEval", struct), "__tried")
+        rows = transplant.project([*(a.handle for a in attributes), hash_, tried], below)
+        found = tried.toAttribute()
+        self.places.append(", ".join(e.text for e in checked if e.passes is None))
+        place = transplant.literal(len(self.places) - 1, LongType())
+        bad = transplant.project(
+            [transplant.alias(hash_, HASHES), transplant.alias(place, PLACES)],
+            transplant.filter(scala.expression("IsNull", found), rows),
+        )
+        good = transplant.filter(scala.expression("IsNotNull", found), rows)
+        values = [
+            scala.expression("GetStructField", found, i, scala.none) for i in range(len(checked))
+        ]
+        return bad, good, values
+
+
+def _evaluated(user: Node | Output, node: Node) -> Sequence[plan.Expression]:
+    """Return what a node evaluates on each row of one of its inputs; none if that is not known."""
+    match user:
+        case Stateless(plan=plan.Project() as query) if not query.calls:
+            return query.expressions
+        case Stateless(plan=plan.Filter() as query):
+            return (query.condition,)
+        case Aggregate():
+            given = (a for f in user.plan.functions if f.condition is None for a in f.arguments)
+            return (*user.plan.grouping, *given)
+        case Join():
+            return user.plan.left_keys if user.left is node else user.plan.right_keys
+        case Temporal():
+            return user.plan.times
+        case _:
+            return ()
