@@ -59,6 +59,7 @@ def test_a_cast_in_a_projection_and_the_row_that_is_corrected(run: Oracle) -> No
     assert errors(run, "v") == {("t", "2", "two"): 1}
 
 
+@pytest.mark.long
 def test_copies_of_a_row_that_fails_follow_it(run: Oracle) -> None:
     run.table("t", "x STRING")
     run.view(
@@ -81,6 +82,7 @@ def test_copies_of_a_row_that_fails_follow_it(run: Oracle) -> None:
     assert not errors(run, "v")
 
 
+@pytest.mark.long
 def test_in_a_filter_an_aggregate_and_views_above(run: Oracle) -> None:
     run.table("t", "g INT, a INT, b INT")
     good = "FROM t WHERE b <> 0"
