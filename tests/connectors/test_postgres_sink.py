@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import datetime as dt
+import math
 import random
 from collections import Counter
 from dataclasses import replace
+from decimal import Decimal
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import types as t
 
@@ -22,6 +26,7 @@ from connectors.sink_histories import (
     context,
     prove,
     row,
+    table,
 )
 from headrace.connectors.options import SecretName
 from headrace.connectors.postgres.sink import PostgresSink, SinkTable, check
@@ -30,7 +35,9 @@ from headrace.connectors.postgres.types import PgType
 from headrace.connectors.sinks import Mode
 from headrace.errors import Code, HeadraceError
 from headrace.runtime.deliveries import DeliverySettings
+from headrace.runtime.sink_differences import SinkDifference
 from headrace.types import Column, Epoch, Schema
+from headrace.zset import WEIGHT
 from servers.postgres import postgres
 
 if TYPE_CHECKING:
@@ -71,8 +78,8 @@ def rows(server: Postgres, database: str, table: str = "rows") -> Counter[Row]:
 def test_rows_are_those_of_the_view_however_often_the_delivery_is_killed(
     tmp_path: Path, postgres_server: Postgres, database: str, seed: int
 ) -> None:
-    table, given = options(postgres_server, database), context(tmp_path)
-    prove(lambda: PostgresSink(table, given), lambda: rows(postgres_server, database), seed=seed)
+    to, given = options(postgres_server, database), context(tmp_path)
+    prove(lambda: PostgresSink(to, given), lambda: rows(postgres_server, database), seed=seed)
 
 
 def test_changes_add_up_to_the_view_and_each_is_there_once(
@@ -231,6 +238,84 @@ def test_a_server_that_stops_and_comes_back_is_given_what_is_left(
         kills=7,
         killed=restart,
     )
+
+
+EVERY = {
+    "yes": (t.BooleanType(), [True, False]),
+    "tiny": (t.ByteType(), [-128, 127]),
+    "small": (t.ShortType(), [-32768, 32767]),
+    "whole": (t.IntegerType(), [-(2**31), 2**31 - 1]),
+    "big": (t.LongType(), [-(2**63), 2**63 - 1]),
+    "real": (t.FloatType(), [0.1, -0.0, math.inf, 3.4028235e38, 1e-45]),
+    "double": (t.DoubleType(), [0.1, -0.0, -math.inf, math.nan, 1.7976931348623157e308, 5e-324]),
+    "exact": (
+        t.DecimalType(38, 10),
+        [Decimal("-9999999999999999999999999999.0000000001"), Decimal(0)],
+    ),
+    "text": (t.StringType(), ["", "NULL", "\\N", "\\.", 'q"q,\r\n\t', "ßé😀", " x "]),
+    "bytes": (t.BinaryType(), [b"", b"\x00\xff\\", b"x"]),
+    "day": (t.DateType(), [dt.date(1, 1, 1), dt.date(9999, 12, 31), dt.date(1969, 12, 31)]),
+    "at": (
+        t.TimestampType(),
+        [
+            dt.datetime(1, 1, 1, tzinfo=dt.UTC),
+            dt.datetime(9999, 12, 31, 23, 59, 59, 999999, dt.UTC),
+        ],
+    ),
+    "local": (t.TimestampNTZType(), [dt.datetime(1969, 12, 31, 23, 59, 59, 999999)]),  # noqa: DTZ001
+    "texts": (t.ArrayType(t.StringType()), [[], ["", None, 'a"b\\,{}', "NULL"]]),
+    "exacts": (t.ArrayType(t.DecimalType(9, 2)), [[Decimal("1.50"), None]]),
+    "flags": (t.ArrayType(t.BooleanType()), [[True, False, None]]),
+    "blobs": (t.ArrayType(t.BinaryType()), [[b"\x00\\", b""]]),
+    "times": (t.ArrayType(t.TimestampType()), [[dt.datetime(2026, 1, 1, 1, 2, 3, 4, dt.UTC)]]),
+    "floats": (t.ArrayType(t.DoubleType()), [[0.1, math.inf, -0.0]]),
+}
+"""Of each type, values at which something may go wrong."""
+
+
+def test_every_value_of_every_type_comes_back_as_it_was(
+    tmp_path: Path, postgres_server: Postgres, database: str
+) -> None:
+    columns = (
+        Column("id", t.IntegerType()),
+        *(Column(n, type_) for n, (type_, _) in EVERY.items()),
+    )
+    schema = Schema(columns)
+    most = max(len(values) for _, values in EVERY.values())
+    data = {"id": list(range(most + 1))}
+    data |= {n: [*v, *[None] * (most + 1 - len(v))] for n, (_, v) in EVERY.items()}
+    written = pa.table(
+        [pa.array(data[field.name], field.type) for field in schema.arrow], schema=schema.arrow
+    )
+    weights = pa.array([1] * written.num_rows, pa.int64())
+    given = replace(context(tmp_path), schema=schema)
+    writer = PostgresSink(options(postgres_server, database), given)
+    assert writer.write(Epoch(1), [written.append_column(WEIGHT, weights)]) == []
+    (found,) = writer.stored() or ()
+    assert found.sort_by("id").cast(schema.arrow).to_pylist().__repr__() == (
+        written.to_pylist().__repr__()
+    )
+    with SinkDifference.of(
+        tmp_path, schema.arrow, KEY, [written.append_column(WEIGHT, weights)], writer.stored() or ()
+    ) as difference:
+        assert difference.counted().differences == 0
+    changed = written.append_column(WEIGHT, pa.array([-1] * written.num_rows, pa.int64()))
+    assert writer.write(Epoch(2), [changed]) == []
+    assert sum(part.num_rows for part in writer.stored() or ()) == 0
+    writer.close()
+
+
+def test_text_that_the_server_cannot_hold_is_refused(
+    tmp_path: Path, postgres_server: Postgres, database: str
+) -> None:
+    writer = PostgresSink(options(postgres_server, database), context(tmp_path))
+    good, bad = row(random.Random(1), 1), (2, "a\0b", None, None, None)
+    (refused,) = writer.write(Epoch(1), [table([(good, 1), (bad, 1)])])
+    assert "0x00" in refused.why
+    assert rows(postgres_server, database) == Counter([good])
+    assert writer.durable() == 1
+    assert [each.why for each in writer.last_refused()] == [refused.why]
+    writer.close()
 
 
 def test_each_type_has_a_column_that_keeps_it() -> None:

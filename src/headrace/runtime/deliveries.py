@@ -303,7 +303,7 @@ class Delivery:
         ]
         last = self.record.written if written is None else written
         self._put(replace(self.record, delivered=epoch, writing=None, written=last), rejects)
-        self.at = epoch
+        self.at, self._first = epoch, False
         self.refused += len(rejects)
 
     def _stop(self, epoch: Epoch, refused: Sequence[Refused]) -> None:
