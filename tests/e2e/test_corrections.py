@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import headrace
+from headrace.circuit import rows_of
 from headrace.circuit.digest import digest
 from headrace.errors import Code, HeadraceError
+from headrace.spine import forget_runs
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -251,3 +253,30 @@ def test_what_is_no_correction_is_refused_and_changes_nothing(sensors: Sensors) 
         assert caught.value.code is Code.INVALID, statement
         assert caught.value.span is not None, statement
     assert sensors.db.parts.ledger.corrections(sensors.id) == ()
+
+
+def test_a_view_that_can_no_longer_be_read_where_it_stands_is_named(db) -> None:
+    db.sql(
+        """
+        CREATE STREAM s (k INT, v INT);
+        CREATE TABLE t (k INT PRIMARY KEY, n INT);
+        INSERT INTO t VALUES (1, 1);
+        CREATE MATERIALIZED VIEW names AS SELECT k, n FROM t;
+        CREATE MATERIALIZED VIEW late WITH (refresh = 'manual') AS
+          SELECT most.k, most.v, names.n
+          FROM (SELECT k, max(v) AS v FROM s GROUP BY k) AS most JOIN names ON most.k = names.k;
+        INSERT INTO s VALUES (1, 1);
+        INSERT INTO t VALUES (2, 2);
+        """
+    )
+    db.flush()
+    view = db.parts.reader.catalog.resolve("names")
+    for run in db.parts.ledger.spine(rows_of(view.id)):
+        path = db.directory / "runs" / run.name
+        path.write_bytes(path.read_bytes()[:-9])
+    forget_runs()
+    db.sql("REPAIR names")
+    with pytest.raises(HeadraceError, match='what view "late" has read can no longer') as caught:
+        db.sql("CORRECT STREAM s VOID WHERE k = 1")
+    assert caught.value.hint is not None
+    assert "CREATE OR REPLACE late" in caught.value.hint

@@ -13,7 +13,7 @@ from headrace.circuit import rows_of
 from headrace.errors import Code, HeadraceError
 from headrace.ledger import EpochCommit, RunKind
 from headrace.runtime.attempt import Attempt, new_run, new_runs
-from headrace.spine import write_run
+from headrace.spine import forget_runs, write_run
 
 if TYPE_CHECKING:
     import numpy as np
@@ -73,6 +73,41 @@ def test_wrong_rows_that_are_reported_are_replaced_with_all_above_them(shop) -> 
         assert (changes[5], changes[36]) == (-1, 1)
     assert listed(shop) == []
     assert sorted(shop.sql("SELECT * FROM totals").fetchall()) == [("EU", 30), ("US", 6)]
+    assert {row[3] for row in shop.sql("VERIFY").fetchall()} == {"equal to batch"}
+
+
+def test_what_is_read_as_it_was_says_what_was_known_to_be_dirty_then(shop) -> None:
+    before = shop.last_epoch()
+    shop.sql("INSERT INTO orders VALUES (4, 'US', 1)")
+    shop.flush()
+    marked = shop.last_epoch()
+    shop.sql("INVALIDATE VIEW totals WHERE region = 'EU' BECAUSE 'x'")
+    shop.sql("INSERT INTO orders VALUES (5, 'US', 1)")
+    for as_of, dirty in (
+        ("", True),
+        (f" AS OF EPOCH {marked}", True),
+        (f" AS OF EPOCH {before}", False),
+    ):
+        for query in ("SELECT * FROM totals", "SELECT region, total + 0 AS x FROM totals"):
+            found = shop.sql(query + as_of).freshness.dirty
+            assert found == (("totals",) if dirty else ()), (query, as_of)
+
+
+def test_a_view_that_is_dirty_and_damaged_is_rebuilt_with_what_reads_it(shop) -> None:
+    lose(shop, "totals", lambda row: row["region"] == "EU")
+    shop.sql("CREATE INDEX by_total ON totals (total)")
+    shop.sql("INVALIDATE VIEW totals WHERE region = 'EU' BECAUSE 'rows are missing'")
+    view = shop.parts.reader.catalog.resolve("totals")
+    for run in shop.parts.ledger.spine(rows_of(view.id)):
+        path = shop.directory / "runs" / run.name
+        path.write_bytes(path.read_bytes()[:-9])
+    forget_runs()
+    done = {name: did for name, _, did in shop.sql("REPAIR").fetchall()}
+    assert {"totals", "doubled", "summed"} <= done.keys()
+    assert listed(shop) == []
+    assert sorted(shop.sql("SELECT * FROM totals").fetchall()) == [("EU", 30), ("US", 5)]
+    assert shop.sql("SELECT * FROM summed").fetchall() == [(35,)]
+    assert shop.sql("SELECT region FROM totals WHERE total = 30").fetchall() == [("EU",)]
     assert {row[3] for row in shop.sql("VERIFY").fetchall()} == {"equal to batch"}
 
 

@@ -222,11 +222,14 @@ def test_views_wait_for_a_function_and_miss_nothing(oracle):
     market.items(4)
     waits.flush()
     assert {view: verdict for view, _, _, verdict in waits.sql("VERIFY").fetchall()} == {
-        "grouped": "stopped",
-        "joined": "stopped",
-        "above": "stopped",
+        "grouped": 'waiting: It calls function "clean", which is not registered.',
+        "joined": 'waiting: It calls function "clean", which is not registered.',
+        "above": 'waiting: It reads view "grouped", which waits for a function.',
         "other": "equal to batch",
     }
+    (said,) = waits.sql("REPAIR grouped").fetchall()
+    assert said[:2] == ("grouped", "stopped")
+    assert said[2].startswith('still waiting: It calls function "clean", which is not registered.')
     for model in run.models.values():
         model.advance(len(model.log))
     run._register()

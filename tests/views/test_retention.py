@@ -149,6 +149,36 @@ def test_a_view_over_what_is_left_says_so_and_is_right(cut: Database) -> None:
     assert "RESET (retention)" in cut.sql("SHOW CREATE s").fetchall()[0][1]
 
 
+def test_what_is_kept_is_listed(cut: Database) -> None:
+    shown = cut.sql("SHOW STREAMS")
+    (row,) = (dict(zip(shown.columns, each, strict=True)) for each in shown.fetchall())
+    assert (row["retired"], row["changes"], row["segments"]) == (2, 2, 1)
+    assert row["retention"] == "30 days"
+    assert row["bytes"] > 100
+    assert row["since"] is not None
+
+
+def test_events_are_deleted_by_time_and_views_follow(cut: Database) -> None:
+    explained = cut.sql("EXPLAIN CHANGE DELETE FROM s WHERE at < TIMESTAMP '2026-02-22'").fetchall()
+    assert {(view, path) for view, path, *_ in explained} == {
+        ("sums", "deltas"),
+        ("days", "deltas"),
+        ("most", "deltas"),
+    }
+    said = cut.sql("DELETE FROM s WHERE at < TIMESTAMP '2026-02-22'").message
+    assert said == "1 event voided; the first 2 are no longer kept, and stay in views"
+    assert rows(cut, "SELECT * FROM sums") == [(1, 1), (2, 5), (3, 3)]
+    cut.sql("ALTER STREAM s DROP PARTITION (date(at) = DATE '2026-02-25', k > 2)")
+    assert rows(cut, "SELECT k FROM s") == []
+    assert rows(cut, "SELECT * FROM sums") == [(1, 1), (2, 5)]
+    changes = {(view, path) for _, view, path, *_ in cut.sql("SHOW CHANGES").fetchall()}
+    assert changes == {("sums", "deltas"), ("days", "deltas"), ("most", "deltas")}
+    cut.sql("CREATE TABLE t (k INT, v INT); INSERT INTO t VALUES (1, 1), (2, 2)")
+    assert cut.sql("ALTER TABLE t DROP IF EXISTS PARTITION (k = 1)").message == "1 row deleted"
+    with pytest.raises(HeadraceError, match="DELETE FROM a stream needs a condition"):
+        cut.sql("DELETE FROM s")
+
+
 WRONG = [
     ("CREATE STREAM x (k INT) WITH (retention = 'soon')", "is not a duration", "retention"),
     ("CREATE TABLE x (k INT) WITH (retention = '1 day')", "of a table is not", "retention"),

@@ -17,10 +17,12 @@ from pyspark.sql.types import BooleanType
 from headrace.catalyst.resolved import columns_of, type_of
 from headrace.catalyst.scala import items, kind_of
 from headrace.catalyst.walk import replaced
+from headrace.errors import HeadraceError
+from headrace.sql.lexer import Kind, tokens
 from headrace.types import is_collated, to_arrow
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from pyspark.sql.types import DataType
 
@@ -48,8 +50,12 @@ class Conjunct:
 
     @property
     def text(self) -> str:
-        """The condition for people."""
-        return str(self.handle.sql())
+        """The condition for people: whole numbers are without the mark of their type."""
+        text = str(self.handle.sql())
+        try:
+            return "".join(_pieces(text))
+        except HeadraceError:  # it has what only Spark reads
+            return text
 
     def same(self, other: Conjunct) -> bool:
         """Whether both are the same condition."""
@@ -264,3 +270,13 @@ def _elements(found: Any) -> list[Any]:
 def _plain(value: Any) -> Any:
     """Return a constant of Catalyst as Python has it: text is an object of its own there."""
     return str(value.toString()) if isinstance(value, JavaObject) else value
+
+
+def _pieces(text: str) -> Iterator[str]:
+    """Yield a text of Spark's in parts, with BIGINTs as they are usually written."""
+    at = 0
+    for token in tokens(text):
+        if token.kind is Kind.NUMBER and token.text.endswith("L"):
+            yield text[at : token.end - 1]
+            at = token.end
+    yield text[at:]

@@ -210,7 +210,8 @@ STATEMENTS: dict[str, Synopsis] = {
         "add columns to a stream; rows that it has are NULL in them",
         "ALTER STREAM name ADD COLUMN column type [DEFAULT expression]\n"
         "ALTER STREAM name ADD COLUMNS (column type, ...)\n"
-        "ALTER STREAM name SET (retention = '90 days') | RESET (retention)",
+        "ALTER STREAM name SET (retention = '90 days') | RESET (retention)\n"
+        "ALTER STREAM name DROP PARTITION (condition, ...)",
         "ALTER STREAM orders ADD COLUMN region STRING;",
     ),
     "PAUSE": Synopsis(

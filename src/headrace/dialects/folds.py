@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from headrace.functions import Folded
 
 _IDENTIFIERS = frozenset({Kind.WORD, Kind.BACKQUOTED})
+_BEFORE_RELATIONS = frozenset({"FROM", "JOIN"})
 _ROW = f"{RESERVED_PREFIX}row"
 
 
@@ -50,7 +51,8 @@ def _once(query: Span, folds: Mapping[str, Folded]) -> Rewritten:
         token = cursor.token
         named = token.kind in _IDENTIFIERS and cursor.peek(1).text == "("
         name = identifier_value(token).lower() if named else ""
-        if name in folds and cursor.peek(2).word == "TABLE":
+        is_relation = cursor.peek(2).word == "TABLE" or cursor.previous.word in _BEFORE_RELATIONS
+        if name in folds and is_relation:
             _Call(cursor, name, folds[name]).rewrite(rewriting)
         else:
             cursor.advance()
@@ -70,7 +72,8 @@ class _Call:
         cursor, fold = self.cursor, self.fold
         name = cursor.advance()
         cursor.expect_symbol("(")
-        cursor.expect("TABLE")
+        if not cursor.accept("TABLE"):
+            raise cursor.expected("TABLE", hint=self._form)
         events = self._events()
         if cursor.accept("PARTITION", "BY"):
             self._check("PARTITION BY", fold.key)
@@ -101,11 +104,15 @@ class _Call:
             self._name()
         return first.start, cursor.previous.end
 
+    @property
+    def _form(self) -> str:
+        return f"Write {self.name}(TABLE name) or {self.name}(TABLE(SELECT ...))."
+
     def _name(self) -> Token:
         if self.cursor.token.kind not in _IDENTIFIERS:
             raise self.cursor.expected(
                 "the name of a relation",
-                hint=f"Write {self.name}(TABLE name) or {self.name}(TABLE(SELECT ...)).",
+                hint=self._form,
             )
         return self.cursor.advance()
 

@@ -6,19 +6,21 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from headrace.catalog import Stream
+from headrace.catalog import Stream, View
 from headrace.log import EmbeddedLog
+from headrace.runtime.retirement import newest_time
 from headrace.runtime.shares import whole_log
 from headrace.sql import quote
 from headrace.types import Offset
 from headrace.zset import Restriction, Test
 
 if TYPE_CHECKING:
-    from headrace.catalog import View
+    from headrace.catalog import Catalog
     from headrace.engine.engine import Engine
     from headrace.engine.touched import Touched
     from headrace.runtime.epoch import EpochLoop
 
+_TIMES: Final = frozenset({"timestamp", "timestamp_ntz", "date"})
 MOST_KEYS: Final = 2_000
 """The number of keys that events may have for a condition to name them."""
 
@@ -35,6 +37,23 @@ def changed_since(engine: Engine, loop: EpochLoop, view: View, since: int) -> st
     return " OR ".join(f"({c})" for c in conditions) if all(conditions) else None
 
 
+def why_unknown(view: View, catalog: Catalog) -> str:
+    """Return why there is no such condition, and what to declare so that there is one."""
+    below = [catalog.by_id[id_] for id_ in view.depends_on]
+    for relation in below:
+        if isinstance(relation, Stream) and relation.event_time is None:
+            columns = relation.schema.columns
+            column = next((c.name for c in columns if c.sql in _TIMES), "column")
+            return (
+                f"stream {relation.name} has no event time; it is declared by"
+                f" WATERMARK FOR {column} AS {column} when the stream is created"
+            )
+    for relation in below:
+        if isinstance(relation, View):
+            return f"rows of view {relation.name} have no event time"
+    return "which rows events since then have changed is not known"
+
+
 def _of_keys(loop: EpochLoop, touched: Touched, since: int) -> str:
     """Return which values of the view's columns events since a time have; "" if unknown."""
     stream = loop.catalog.by_id[touched.stream]
@@ -42,6 +61,9 @@ def _of_keys(loop: EpochLoop, touched: Touched, since: int) -> str:
         return ""
     fields = [stream.schema.arrow.field(name) for name in touched.keys.values()]
     if not all(is_literal(field.type) for field in fields):
+        return ""
+    retired = loop.ledger.retired(stream.id)
+    if retired is not None and newest_time(stream, retired) >= since:
         return ""
     time = stream.schema.arrow.field(touched.event_time)
     later = Test(time.name, low=pa.scalar(since, pa.int64()).cast(time.type))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from headrace.catalog import Stream
 from headrace.circuit import rows_of
 from headrace.errors import Code, HeadraceError
-from headrace.history.changed_since import changed_since
+from headrace.history.changed_since import changed_since, why_unknown
 from headrace.history.pruning import Pruned
 from headrace.log import read_bounds
 from headrace.parts.filling import live
@@ -189,7 +189,7 @@ class Replays:
             return self.engine.sliced(view, slice_.where), ()
         found = changed_since(self.engine, self.loop, view, slice_.since)
         if found is None:
-            why = "SINCE does not narrow it: which rows events since then changed is not known"
+            why = f"SINCE does not narrow it: {why_unknown(view, self.reader.catalog)}"
             return self.engine.sliced(view, slice_.where), (why,)
         both = f"({slice_.where}) AND ({found})" if slice_.where else found
         return self.engine.sliced(view, both), ()

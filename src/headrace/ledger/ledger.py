@@ -25,6 +25,7 @@ from headrace.ledger.records import (
     Files,
     Gap,
     LoadProgress,
+    LogSize,
     Merge,
     ObjectRecord,
     OffsetRange,
@@ -248,6 +249,11 @@ class Ledger(Writer):
         """Return the first segments of a log, up to one that is not wanted."""
         with self._store.reading() as connection:
             return tuple(takewhile(wanted, log.beginning(connection, relation)))
+
+    def log_sizes(self) -> Mapping[RelationId, LogSize]:
+        """Return how much each log has of what it keeps; those that have nothing are left out."""
+        with self._store.reading() as connection:
+            return log.sizes(connection)
 
     def retired(self, relation: RelationId) -> Retired | None:
         """Return what is known of the changes of a log that are not kept; None if all are."""

@@ -13,6 +13,7 @@ from headrace.ledger.records import (
     Correction,
     CorrectionRecord,
     LoadProgress,
+    LogSize,
     OffsetRange,
     ProducerPosition,
     Reject,
@@ -222,6 +223,27 @@ def beginning(connection: sa.Connection, relation: RelationId) -> Iterator[Retir
     )
     for upto, bounds, appended_at in connection.execute(query):
         yield Retired(Offset(upto), bounds or {}, appended_at)
+
+
+def sizes(connection: sa.Connection) -> dict[RelationId, LogSize]:
+    """Return how much each log has; those that have nothing are left out."""
+    table, logs = schema.segments.c, schema.logs.c
+    query = (
+        sa.select(
+            table.relation,
+            sa.func.count(),
+            sa.func.sum(table.rows),
+            sa.func.sum(table.bytes),
+            sa.func.min(table.appended_at),
+        )
+        .join(schema.logs, logs.relation == table.relation)
+        .where(table.first_offset + table.rows > logs.since)
+        .group_by(table.relation)
+    )
+    return {
+        RelationId(id_): LogSize(segments, int(changes), int(size), since)
+        for id_, segments, changes, size, since in connection.execute(query)
+    }
 
 
 def last_correction(connection: sa.Connection, relation: RelationId) -> Offset:

@@ -157,6 +157,19 @@ class Retired:
 
 
 @dataclass(frozen=True, slots=True)
+class LogSize:
+    """How much a log has of what it keeps; ``since`` is when the first was appended, Unix seconds.
+
+    ``bytes`` are those of its segments, which may share files with other logs.
+    """
+
+    segments: int
+    changes: int
+    bytes: int
+    since: float
+
+
+@dataclass(frozen=True, slots=True)
 class AppendRecord:
     """A segment to append to a relation's log; None if every row was rejected.
 

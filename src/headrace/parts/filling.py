@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from headrace.parts.reader import Reader
     from headrace.runtime.epoch import EpochLoop
     from headrace.runtime.fill import Progress
+    from headrace.runtime.published import Published
     from headrace.runtime.pump import Pump
     from headrace.types import Epoch, RelationId
 
@@ -125,12 +126,30 @@ class Filling:
             self.reader.require_running(relation)
         inputs = {relation.id: relation for relation in live(catalog, fill.view.inputs)}
         with loop.refreshing:
-            fill.begin(loop.published.at_frontier(fill.view))
+            fill.begin(self._standing(fill.view))
             begun()
             with loop.exclusive():
                 for relation in live(loop.catalog, inputs, inputs):
                     self.reader.require_running(relation)
                 return join()
+
+    def _standing(self, view: View) -> Published:
+        """Return the state where a view stands, which lags.
+
+        Raises:
+            HeadraceError: ``conflict`` if it is not kept, since what the view reads was repaired.
+        """
+        try:
+            return self.loop.published.at_frontier(view)
+        except HeadraceError as error:
+            if error.code is not Code.INVALID:
+                raise
+            raise HeadraceError(
+                Code.CONFLICT,
+                f'what view "{view.name}" has read can no longer be read where it stands',
+                "It lags behind, and a relation that it reads was repaired since.",
+                f"CREATE OR REPLACE {view.name} fills it anew; then run the statement again.",
+            ) from error
 
 
 def live(

@@ -264,7 +264,6 @@ class Fill:
         not dirty any more. A view that lags behind is filled where it stands, and stays there.
         """
         ledger, rows = self.loop.ledger, rows_of(self.view.id)
-        dirty = ledger.dirty()
         if self.view.refresh.lags:
             filled, clock = self.filled(None, None), ledger.clock()
         else:
@@ -287,9 +286,7 @@ class Fill:
                 merges=gone,
                 caught_up=filled.caught_up,
                 repaired=(repaired,),
-                cleaned=removed_with(
-                    repairable(dirty, self.view.id), dirty, self.loop.published.current.catalog
-                ),
+                cleaned=self._cleaned(),
                 counters={"filled": self.view.name, "changes": filled.rows},
                 clock=clock,
             )
@@ -320,12 +317,18 @@ class Fill:
                 filled.runs,
                 merges=gone,
                 repaired=repaired,
+                cleaned=self._cleaned(),
                 counters={"repaired": self.view.name, "changes": 0},
             )
         )
         ledger.advance_since(dict.fromkeys(filled.layouts, epoch))
         self.loop.published.publish()
         return epoch
+
+    def _cleaned(self) -> tuple[DirtyId, ...]:
+        """Return the dirty entries that are repaired once all of the view is computed anew."""
+        dirty, catalog = self.loop.ledger.dirty(), self.loop.published.current.catalog
+        return removed_with(repairable(dirty, self.view.id), dirty, catalog)
 
     def _difference(self, filled: Filled, before: list[RunFile]) -> tuple[NewRun, ...]:
         """Write what the view's stored rows change by, a run for each partition."""

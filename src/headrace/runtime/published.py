@@ -16,15 +16,15 @@ from headrace.catalog import Catalog, Stream, Table, View
 from headrace.circuit import rows_of
 from headrace.ledger import Repair
 from headrace.spine import Spine, times_forgotten, unchecked_bytes
-from headrace.types import Offset
+from headrace.types import Epoch, Offset
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
     from pathlib import Path
 
     from headrace.catalog import Relation
-    from headrace.ledger import Frontier, Head, Ledger, Run, Slice
-    from headrace.types import ArrangementId, Epoch, RelationId
+    from headrace.ledger import Dirty, Frontier, Head, Ledger, Run, Slice
+    from headrace.types import ArrangementId, RelationId
     from headrace.zset import Layout
 
 STOPPED = "stopped"
@@ -223,6 +223,8 @@ class Publisher:
     def as_of(self, epoch: Epoch, *relations: Relation) -> Published:
         """Return the state in which some tables and views can be read at an earlier epoch.
 
+        Its dirty slices are those that were known while it was the last epoch.
+
         Raises:
             HeadraceError: INVALID if one of them cannot be read at this epoch.
         """
@@ -235,7 +237,9 @@ class Publisher:
         stored = [rows_of(r.id) for r in relations if isinstance(r, Table | View)]
         spines = self.ledger.spines(stored, epoch)
         at = self.ledger.committed_at(epoch)
-        state = replace(held, committed_at=at, spines=spines, _opened={})
+        until = self.ledger.committed_at(Epoch(epoch + 1))
+        dirty = _dirty_slices(entry for entry in self.ledger.dirty() if entry.since <= until)
+        state = replace(held, committed_at=at, spines=spines, dirty=dirty, _opened={})
         with self._changed:
             self._alive.add(state)
         return state
@@ -313,15 +317,15 @@ def _state(head: Head, catalog: Catalog, layouts: Mapping[ArrangementId, Layout]
         stopped,
         maintained_logs(catalog, stopped.union(lagging)),
         lagging,
-        _dirty_slices(head),
+        _dirty_slices(head.dirty),
         head.starts,
         {build.view: build.begins for build in head.builds.values() if build.serving},
     )
 
 
-def _dirty_slices(head: Head) -> dict[RelationId, tuple[Slice, ...]]:
+def _dirty_slices(entries: Iterable[Dirty]) -> dict[RelationId, tuple[Slice, ...]]:
     found: dict[RelationId, tuple[Slice, ...]] = {}
-    for entry in head.dirty:
+    for entry in entries:
         if entry.repair is not Repair.RESUME:
             found[entry.view] = (*found.get(entry.view, ()), entry.slice)
     return found

@@ -208,20 +208,28 @@ class _State(Collector):
     def _logs(self, relations: list[Relation]) -> Iterator[Metric]:
         parts = self.database.parts
         end = _by("headrace_log_end", "Changes ever appended to a log.", "relation")
+        start = _by("headrace_log_start", "Changes of a log that are no longer kept.", "relation")
+        kept = _by("headrace_log_bytes", "Bytes of the segments of a log.", "relation")
+        segments = _by("headrace_log_segments", "Segments of a log.", "relation")
         behind = _by("headrace_source_behind", "Messages that a source has left.", "relation")
         rejected = CounterMetricFamily(
             "headrace_rejected_rows", "Rows that did not fit.", labels=["relation"]
         )
-        ends = parts.ledger.log_ends()
+        ends, starts = parts.ledger.log_ends(), parts.ledger.head.starts
+        sizes = parts.ledger.log_sizes()
         for relation in relations:
             if relation.name.startswith(HIDDEN):
                 continue
             end.add_metric([relation.name], ends.get(relation.id, 0))
+            start.add_metric([relation.name], starts.get(relation.id, 0))
+            size = sizes.get(relation.id)
+            kept.add_metric([relation.name], 0 if size is None else size.bytes)
+            segments.add_metric([relation.name], 0 if size is None else size.segments)
             rejected.add_metric([relation.name], parts.ledger.reject_count(relation.id))
             feed = parts.feeds.by_relation.get(relation.id)
             if feed is not None and feed.behind is not None:
                 behind.add_metric([relation.name], feed.behind)
-        yield end
+        yield from (end, start, kept, segments)
         yield behind
         yield rejected
 

@@ -74,7 +74,7 @@ from headrace.sql import (
     Verify,
 )
 from headrace.statements.changing.copies import Copies
-from headrace.statements.changing.corrections import Corrections
+from headrace.statements.changing.corrections import Corrections, as_correction
 from headrace.statements.changing.inserts import Inserts
 from headrace.statements.changing.targets import writable
 from headrace.statements.changing.updates import Updates
@@ -497,6 +497,8 @@ class Statements:
         match statement:
             case Correct():
                 return self._correct(statement)
+            case Delete() if (voids := as_correction(self._reader.catalog, statement)) is not None:
+                return self._correct(voids)
             case Insert() if self._sinks.is_job(statement):
                 return self._done(self._sinks.start_job(statement))
             case Insert():
@@ -533,7 +535,9 @@ class Statements:
         if events:
             changes.record(changes.of_correction(found.stream, found.rebuilt), found.origin)
         done = "replaced" if statement.assignments else "voided"
-        return self._done(f"{events:,} {'event' if events == 1 else 'events'} {done}")
+        retired = self._reader.published.starts.get(found.stream.id, 0)
+        note = f"; the first {retired:,} are no longer kept, and stay in views" if retired else ""
+        return self._done(f"{events:,} {'event' if events == 1 else 'events'} {done}{note}")
 
     def _copy(self, statement: Copy) -> Result:
         try:

@@ -367,7 +367,10 @@ def _update(asked: _Asked, statement: Update) -> Iterator[Need]:
 
 
 def _delete(asked: _Asked, statement: Delete) -> Iterator[Need]:
-    yield _writer(statement.target)
+    if isinstance(asked.catalog.find(statement.target.dotted), Stream):
+        yield Need(Role.OWNER, schema_of(statement.target.dotted), statement.target.span)
+    else:
+        yield _writer(statement.target)
     yield from asked.evaluate(statement.where)
 
 

@@ -9,6 +9,7 @@ from headrace.errors import Code, HeadraceError
 from headrace.sql.fragments import QUERY_WORDS, take_expression, take_query
 from headrace.sql.lexer import Kind
 from headrace.sql.options import take_options
+from headrace.sql.parts import Fragment, Name
 from headrace.sql.statements import (
     Assignment,
     Copy,
@@ -21,6 +22,7 @@ from headrace.sql.statements import (
 
 if TYPE_CHECKING:
     from headrace.sql.cursor import Cursor
+    from headrace.sql.lexer import Token
 
 _VALUES_CLAUSES: dict[tuple[str, str], tuple[str, str]] = {
     ("ON", "DUPLICATE"): ("ON DUPLICATE KEY", "Use ON CONFLICT DO UPDATE SET ... instead."),
@@ -129,6 +131,24 @@ def take_delete(cursor: Cursor) -> Delete:
     where = take_expression(cursor) if cursor.accept("WHERE") else None
     cursor.expect_end("WHERE")
     return Delete(target, cursor.span(first), where)
+
+
+def take_dropped_partition(cursor: Cursor, name: Name, first: Token) -> Delete:
+    """Take ``DROP [IF EXISTS] PARTITION (condition, ...)``, as Spark and Hive write it.
+
+    There are no partitions of rows: those that meet all the conditions are deleted.
+    """
+    cursor.expect("DROP")
+    if cursor.accept("IF"):
+        cursor.expect("EXISTS")
+    cursor.expect("PARTITION")
+    begin = cursor.token
+    conditions: list[Fragment] = []
+    cursor.listed(lambda: conditions.append(take_expression(cursor, ",", ")")))
+    where = " AND ".join(f"({each.text})" for each in conditions)
+    span = cursor.span(begin, cursor.previous)
+    cursor.expect_end()
+    return Delete(name, cursor.span(first), Fragment(where, span))
 
 
 def take_truncate(cursor: Cursor) -> Truncate:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from headrace.errors import Code, HeadraceError
 from headrace.sql.access import take_token
 from headrace.sql.alter_stream import at_stream_options, take_stream_options
+from headrace.sql.change import take_dropped_partition
 from headrace.sql.columns import Columns
 from headrace.sql.connections import (
     take_connection,
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
     from headrace.sql.lexer import Token
     from headrace.sql.refreshing import AlterView, Refresh
     from headrace.sql.sinks import AlterSink
-    from headrace.sql.statements import Statement
+    from headrace.sql.statements import Delete, Statement
 
 _STORAGE = frozenset({"PARQUET", "DELTA", "ORC", "ICEBERG", "HUDI"})
 """Spark's storage formats of tables."""
@@ -315,10 +316,13 @@ def _captured(
     return CreateTable(name, definitions, span, key, None, (), *modes, captured)
 
 
-def take_alter(cursor: Cursor) -> AddColumns | AlterStream | AlterView | AlterSink | Refresh:
+def take_alter(
+    cursor: Cursor,
+) -> AddColumns | AlterStream | AlterView | AlterSink | Delete | Refresh:
     """Take ``ALTER STREAM | TABLE name ADD [COLUMN] name type``, or ``ADD [COLUMNS] (...)``.
 
-    Or ``ALTER STREAM name SET | RESET (...)``, ``ALTER MATERIALIZED VIEW``, or ``ALTER SINK``.
+    Or ``DROP PARTITION (...)``, which deletes rows, ``ALTER STREAM name SET | RESET (...)``,
+    ``ALTER MATERIALIZED VIEW``, or ``ALTER SINK``.
     """
     if cursor.at("ALTER", "SINK"):
         return take_altered_sink(cursor)
@@ -332,6 +336,8 @@ def take_alter(cursor: Cursor) -> AddColumns | AlterStream | AlterView | AlterSi
     name = cursor.name("a stream's name")
     if kind is ObjectKind.STREAM and at_stream_options(cursor):
         return take_stream_options(cursor, name, first)
+    if cursor.at("DROP", "PARTITION") or cursor.at("DROP", "IF"):
+        return take_dropped_partition(cursor, name, first)
     if not cursor.accept("ADD"):
         raise _no_alteration(cursor, first)
     cursor.accept("COLUMNS") or cursor.accept("COLUMN")

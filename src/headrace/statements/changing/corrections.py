@@ -16,7 +16,7 @@ from headrace.parts.generated_columns import with_computed_columns
 from headrace.parts.naming import HIDDEN
 from headrace.parts.places import in_statement
 from headrace.parts.written_rows import require_present
-from headrace.sql import quote
+from headrace.sql import Correct, quote
 from headrace.statements.changing.assignments import split_assignments, updated
 from headrace.statements.changing.targets import chosen
 from headrace.statements.results import Progress
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from headrace.catalog import Relation
+    from headrace.catalog import Catalog, Relation
     from headrace.catalyst.analysed import Shape
     from headrace.engine.queries import Queries
     from headrace.parts.access import Principal
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from headrace.parts.snapshots import Snapshots
     from headrace.runtime.fill import Progress as FillProgress
     from headrace.runtime.published import Published
-    from headrace.sql import Correct
+    from headrace.sql import Delete
     from headrace.statements.changing.assignments import Assigned
 
 
@@ -154,6 +154,25 @@ class Corrections:
         except HeadraceError as error:
             raise in_statement(error, statement.span) from error
         return rows
+
+
+def as_correction(catalog: Catalog, statement: Delete) -> Correct | None:
+    """Return a DELETE from a stream as the correction that it is; None for other relations.
+
+    Raises:
+        HeadraceError: ``invalid`` without a condition.
+    """
+    target = statement.target
+    if not isinstance(catalog.find(target.dotted), Stream):
+        return None
+    if statement.where is None:
+        raise HeadraceError(
+            Code.INVALID,
+            "DELETE FROM a stream needs a condition",
+            hint="Say which events: WHERE at < TIMESTAMP '2026-01-01'. Or DROP the stream.",
+            span=target.span,
+        )
+    return Correct(target, (), statement.where, statement.span)
 
 
 def _hint(relation: Relation) -> str:

@@ -10,13 +10,14 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from headrace.catalog import PlainView, Sink, Table, View
+from headrace.catalyst.fence import REGISTER
 from headrace.circuit import quarantine_of, rows_of
 from headrace.errors import Code, HeadraceError
-from headrace.ledger import Dirty, Repaired
+from headrace.ledger import NO_EPOCH, Dirty, Repaired
 from headrace.parts.naming import shown_name
 from headrace.parts.quarantined import quarantined_count
 from headrace.parts.stopped import mark_stopped, stopped_after
-from headrace.runtime.dirty import awaiting_refresh
+from headrace.runtime.dirty import awaiting_refresh, repairable
 from headrace.runtime.fill import Fill
 from headrace.runtime.published import STOPPED, WAITING
 from headrace.runtime.rebuild import Damage, TableRebuild
@@ -64,7 +65,8 @@ class Repairs:
             rows = self._rebuild_damaged(scope)
             rows += self._restart(scope)
         rows += self._tried_again(scope)
-        return rows + self._recompute({relation.id for relation in scope})
+        rows += self._recompute({relation.id for relation in scope})
+        return rows + self._waiting(scope)
 
     def _scope(self, name: Name | None) -> list[Table | View]:
         """Return tables, then views, each after its inputs."""
@@ -129,6 +131,10 @@ class Repairs:
                 why,
             )
             return "to be rebuilt, since it stopped: see below"
+        if repairable(self.ledger.dirty(), relation.id):
+            # What reads it follows the rows that it had, which cannot be read any more.
+            mark_stopped(self.ledger, relation, NO_EPOCH, "Its rows were dirty, and are damaged.")
+            return "to be rebuilt with what reads it, since it was dirty: see below"
         epoch = Fill(self.loop, relation, progress, keeps=True).rebuilt()
         return f"rebuilt from its inputs in epoch {epoch}"
 
@@ -233,6 +239,15 @@ class Repairs:
     def _quarantined(self, view: View) -> int:
         reader = self.reader
         return quarantined_count(self.ledger, reader.directory, reader.published, view)
+
+    def _waiting(self, scope: list[Table | View]) -> list[Row]:
+        """List the views that wait for a function, which only registering it resumes."""
+        wait = {e.view: e.detail for e in self.ledger.dirty() if e.cause == WAITING}
+        return [
+            (self._shown(view), "stopped", f"still waiting: {wait[view.id]} {REGISTER}")
+            for view in scope
+            if isinstance(view, View) and view.id in wait and not self._marked(view, STOPPED)
+        ]
 
     # -- dirty slices ----------------------------------------------------------------------
 

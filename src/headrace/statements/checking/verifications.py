@@ -11,6 +11,7 @@ from headrace.catalog import PlainView, Sink, View
 from headrace.engine.comparisons import TOLERANCE
 from headrace.errors import Code, HeadraceError
 from headrace.parts.naming import HIDDEN, shown_name
+from headrace.runtime.published import WAITING
 from headrace.statements.results import Progress
 
 if TYPE_CHECKING:
@@ -101,11 +102,15 @@ class Verifications:
         self, views: list[View], damaged: Mapping[RelationId, str], state: Published
     ) -> dict[RelationId, Verdict]:
         found: dict[RelationId, Verdict] = {}
+        dirty = self.reader.ledger.dirty()
+        waits = {entry.view: entry.detail for entry in dirty if entry.cause == WAITING}
         for view in views:
             below = [relation.id for relation in self._stored_below(view)]
             unread = next((damaged[id_] for id_ in below if id_ in damaged), None)
             if unread is not None:
                 found[view.id] = (0, 0, unread)
+            elif view.id in waits:
+                found[view.id] = (0, 0, f"{WAITING}: {waits[view.id]}")
             elif view.id in state.stopped:
                 found[view.id] = (0, 0, STOPPED)
             elif cut := state.unkept(view):

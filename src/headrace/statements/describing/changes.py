@@ -13,7 +13,7 @@ from headrace.history.changes import in_effect
 from headrace.history.trial_log import TrialLog
 from headrace.parts.functions import users
 from headrace.sql import Correct, Delete, Insert, Invalidate, Name, Truncate, Update
-from headrace.statements.changing.corrections import Corrections
+from headrace.statements.changing.corrections import Corrections, as_correction
 from headrace.statements.changing.inserts import Inserts
 from headrace.statements.changing.updates import Updates
 from headrace.statements.checking.invalidations import invalidated
@@ -89,6 +89,8 @@ class ChangeExplanations:
 
     def _of_rows(self, target: Insert | Update | Delete | Truncate | Correct) -> list[Carried]:
         self.reader.settle_all()
+        if isinstance(target, Delete):
+            target = as_correction(self.reader.catalog, target) or target
         log = TrialLog.of(self.log)
         self._write(target, log)
         if not any(rows.num_rows for _, rows in log.taken):

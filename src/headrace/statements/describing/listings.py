@@ -18,6 +18,7 @@ from headrace.parts.naming import HIDDEN
 from headrace.parts.quarantined import quarantined_count
 from headrace.parts.stopped import view_state
 from headrace.sql import Listing, Name, Role, Show
+from headrace.statements.defining.retention import RETENTION
 from headrace.statements.describing.changes import CARRIED
 from headrace.statements.results import Result, shown_time
 
@@ -44,6 +45,10 @@ _FRESHNESS = (
     "refresh", "next_refresh", "quarantined",
 )  # fmt: skip
 
+_STREAMS = (
+    "name", "kind", "key", "state", "retired", "changes", "segments", "bytes", "since", "retention",
+)  # fmt: skip
+
 _DIRTY = (
     "view", "cause", "slice", "since", "age_seconds", "origin", "repair", "cost", "rebuild_cost",
     "state", "detail",
@@ -54,6 +59,7 @@ _WHOLE = (
     "duplicates", "late", "line",
     "changes", "jobs", "operators", "rows_in", "rows_out", "rows_read", "bytes_written",
     "fallbacks", "cost", "rebuild_cost", "rows", "changed", "rebuild_rows", "quarantined",
+    "retired", "segments", "bytes",
 )  # fmt: skip
 _TYPES = {
     **dict.fromkeys(_WHOLE, pa.int64()),
@@ -109,7 +115,7 @@ class Listings:
     def _listed(self, statement: Show) -> Result:
         match statement.listing:
             case Listing.STREAMS:
-                return self._relations(lambda r: isinstance(r, Stream))
+                return self._streams()
             case Listing.SOURCES:
                 return self._sources()
             case Listing.SCHEMAS:
@@ -164,6 +170,30 @@ class Listings:
         if isinstance(relation, View):
             kept = quarantined_count(self.ledger, self.reader.directory, state, relation)
         return f"{does}, {kept:,} {'row' if kept == 1 else 'rows'} in quarantine" if kept else does
+
+    def _streams(self) -> Result:
+        """Return the streams, and how much of their events is kept."""
+        state, sizes = self.reader.published, self.ledger.log_sizes()
+        rows = []
+        for stream in filter(self._shows, state.catalog):
+            if not isinstance(stream, Stream):
+                continue
+            size, retention = sizes.get(stream.id), stream.declaration.retention
+            rows.append(
+                (
+                    stream.name,
+                    stream.kind,
+                    "",
+                    view_state(stream, state.stopped),
+                    state.starts.get(stream.id, 0),
+                    0 if size is None else size.changes,
+                    0 if size is None else size.segments,
+                    0 if size is None else size.bytes,
+                    None if size is None else shown_time(size.since),
+                    None if retention is None else stream.declaration.option(RETENTION),
+                )
+            )
+        return self._listing(_STREAMS, rows)
 
     def _indexes(self, statement: Show) -> Result:
         catalog, asked = self.reader.catalog, statement.relation
