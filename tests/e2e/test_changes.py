@@ -115,6 +115,44 @@ def test_what_carries_a_change_is_decided_by_rule(ledgers: headrace.Database) ->
         db.sql("EXPLAIN CHANGE SHOW TABLES")
 
 
+def test_what_is_defined_otherwise_is_explained_before(db: headrace.Database) -> None:
+    db.register("doubled", lambda x: 2 * x, returns="INT", arguments=["INT"], deterministic=True)
+    db.sql(
+        """
+        CREATE STREAM s (k INT, at TIMESTAMP, WATERMARK FOR at AS at);
+        CREATE MATERIALIZED VIEW a AS SELECT k, count(*) AS n FROM s GROUP BY k;
+        CREATE MATERIALIZED VIEW b AS SELECT max(n) AS n FROM a;
+        CREATE MATERIALIZED VIEW c AS SELECT doubled(k) AS k FROM s;
+        INSERT INTO s VALUES (1, TIMESTAMP '2020-01-01');
+        INSERT INTO s VALUES (1, TIMESTAMP '2020-01-02');
+        """
+    )
+    db.flush()
+    before = (db.last_epoch(), db.sql("SHOW CHANGES").fetchall())
+
+    def paths(statement: str) -> dict[str, str]:
+        return {name: row["path"] for name, row in explained(db, statement).items()}
+
+    assert paths("DROP STREAM s") == dict.fromkeys("sabc", "refused")
+    assert paths("DROP MATERIALIZED VIEW a CASCADE") == {"a": "drop", "b": "drop"}
+    assert paths("DROP FUNCTION doubled") == {"c": "refused"}
+    assert paths("ALTER STREAM s ADD COLUMN v INT") == dict.fromkeys("abc", "none")
+    assert paths("ALTER MATERIALIZED VIEW b SET (refresh = 'manual')") == {"b": "none"}
+    again = "CREATE OR REPLACE MATERIALIZED VIEW a AS SELECT k, 2 * count(*) AS n FROM s GROUP BY k"
+    assert paths(again) == {"a": "rebuild", "b": "deltas"}
+    kept = explained(db, "ALTER STREAM s SET (retention = '1 day')")
+    assert kept["a"]["rule"] == (
+        "keeps rows of 2 of 2 events, the newest of 2020-01-02 00:00:00,"
+        " and can no longer be verified or computed again"
+    )
+    assert kept.keys() == {"a", "c"}
+    assert before == (db.last_epoch(), db.sql("SHOW CHANGES").fetchall())
+    db.sql("ALTER STREAM s SET (retention = '1 day')")
+    assert paths(again) == {"a": "refused"}
+    with pytest.raises(HeadraceError, match="what this statement changes is not explained"):
+        db.sql("EXPLAIN CHANGE CREATE STREAM t (k INT)")
+
+
 def test_views_that_lag_read_a_change_when_they_are_refreshed(ledgers: headrace.Database) -> None:
     db = ledgers
     db.sql("""

@@ -133,7 +133,7 @@ def test_a_view_over_what_is_left_says_so_and_is_right(cut: Database) -> None:
     assert cut.sql("VERIFY rest").fetchall()[0][3] == "equal to batch"
     altered = cut.sql("ALTER STREAM s SET (retention = '3 days')").message
     assert altered is not None
-    assert "3 of 3 are no longer kept, the newest of 2026-02-25 00:00:00" in altered
+    assert "3 of 3 events, the newest of 2026-02-25 00:00:00, are no longer kept" in altered
     assert "rows that sums, days, rest made of them stay" in altered
     assert rows(cut, "SELECT * FROM rest") == [(3, 3)]
     refused(cut, "REPLAY VIEW rest")

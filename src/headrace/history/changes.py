@@ -119,6 +119,12 @@ class Changes:
             for view in above
         ]
 
+    def of_replaced(self, view: View) -> list[Carried]:
+        """Classify another query of a view."""
+        whole = self._rows_below(view)
+        rule = "filled anew beside the former; its rows change by the difference"
+        return [Carried(view.id, Repair.REBUILD, rule, whole, whole), *self._following([view.id])]
+
     def of_function(self, calling: Iterable[View]) -> list[Carried]:
         """Classify another body of a Python function that views call."""
         views = {view.id: view for view in calling}

@@ -122,3 +122,9 @@ def listed(views: tuple[View | PlainView, ...]) -> str:
     some = "view" if len(views) == 1 else "views"
     names = ", ".join(f'"{view.name}"' for view in views)
     return f"{some} {names}"
+
+
+def above(catalog: Catalog, views: tuple[View | PlainView, ...]) -> tuple[View | PlainView, ...]:
+    """Return views and all that read them, inputs before the views that read them."""
+    found = {v.id for view in views for v in (view, *catalog.dependants(view.id))}
+    return tuple(view for view in catalog.defined_in_order() if view.id in found)

@@ -23,6 +23,7 @@ from headrace.statements.checking.repairs import Repairs
 from headrace.statements.checking.replays import ReplayStatements
 from headrace.statements.checking.verifications import Verifications
 from headrace.statements.describing.changes import ChangeExplanations
+from headrace.statements.describing.definitions import DefinitionChanges
 from headrace.statements.results import Result
 
 if TYPE_CHECKING:
@@ -89,6 +90,7 @@ class Upkeep:
                 slices,
                 parts.functions,
                 parts.changes,
+                DefinitionChanges(parts.reader, parts.pump.compaction.retirement, parts.changes),
                 principal,
                 report,
             ),

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from headrace.errors import Code, HeadraceError, nearest
 from headrace.sql.access import take_grant, take_revoke
+from headrace.sql.alter_stream import AlterStream
 from headrace.sql.ask import (
     take_describe,
     take_drop,
@@ -28,7 +29,7 @@ from headrace.sql.keywords import STATEMENTS
 from headrace.sql.lexer import Kind, Source, Token, split
 from headrace.sql.push import take_print, take_whole_query
 from headrace.sql.reconcile import take_reconcile
-from headrace.sql.refreshing import take_refresh
+from headrace.sql.refreshing import AlterView, take_refresh
 from headrace.sql.refusals import FIRST_WORDS, refuse_statement
 from headrace.sql.sinks import take_handled_sink
 from headrace.sql.slices import (
@@ -40,9 +41,12 @@ from headrace.sql.slices import (
     take_replay,
 )
 from headrace.sql.statements import (
+    AddColumns,
     CreateMaterializedView,
     CreateTableAs,
     Delete,
+    Drop,
+    DropFunction,
     Explain,
     Explained,
     Insert,
@@ -147,9 +151,15 @@ def _explained_change(cursor: Cursor, first: Token) -> ExplainChange:
         raise cursor.expected(*_CHANGES, "FUNCTION")
     refuse_statement(cursor)
     changed = _take_statement(cursor)
-    if isinstance(changed, Insert | Update | Delete | Truncate | Correct | Invalidate):
+    if isinstance(changed, _EXPLAINED):
         return ExplainChange(changed, cursor.span(first))
-    raise cursor.expected(*_CHANGES, "FUNCTION")
+    raise HeadraceError(
+        Code.UNSUPPORTED,
+        "what this statement changes is not explained",
+        hint="It is of statements that change rows, and of ALTER, DROP and CREATE OR REPLACE of"
+        " what views read.",
+        span=cursor.span(first),
+    )
 
 
 def _is_last_name(cursor: Cursor) -> bool:
@@ -182,8 +192,14 @@ def _unknown(cursor: Cursor) -> HeadraceError:
     )
 
 
-_CHANGES = ("INSERT", "UPDATE", "DELETE", "TRUNCATE", "CORRECT", "INVALIDATE")
-"""The first words of statements that change rows, or say that some are not right."""
+_CHANGES = (
+    "INSERT", "UPDATE", "DELETE", "TRUNCATE", "CORRECT", "INVALIDATE", "ALTER", "CREATE", "DROP",
+)  # fmt: skip
+"""The first words of statements that change rows or views, or say that some are not right."""
+_EXPLAINED = (
+    Insert, Update, Delete, Truncate, Correct, Invalidate, AddColumns, AlterStream, AlterView,
+    CreateMaterializedView, CreateTableAs, Drop, DropFunction,
+)  # fmt: skip
 
 _STATEMENTS: dict[str, Callable[[Cursor], Statement]] = {
     "ALTER": take_alter,

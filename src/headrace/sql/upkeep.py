@@ -7,8 +7,21 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from headrace.errors import Span
+    from headrace.sql.alter_stream import AlterStream
     from headrace.sql.parts import Fragment, Name
-    from headrace.sql.statements import Assignment, Delete, Insert, Truncate, Update
+    from headrace.sql.refreshing import AlterView
+    from headrace.sql.statements import (
+        AddColumns,
+        Assignment,
+        CreateMaterializedView,
+        CreateTableAs,
+        Delete,
+        Drop,
+        DropFunction,
+        Insert,
+        Truncate,
+        Update,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +90,22 @@ class ExplainReplay:
 class ExplainChange:
     """``EXPLAIN CHANGE statement | FUNCTION name``: what a change would do to views."""
 
-    target: Insert | Update | Delete | Truncate | Correct | Invalidate | Name
+    target: (
+        Insert
+        | Update
+        | Delete
+        | Truncate
+        | Correct
+        | Invalidate
+        | AddColumns
+        | AlterStream
+        | AlterView
+        | CreateMaterializedView
+        | CreateTableAs
+        | Drop
+        | DropFunction
+        | Name
+    )
     span: Span
 
 

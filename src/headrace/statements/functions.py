@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 from headrace.catalog import View
 from headrace.errors import Code, HeadraceError, nearest
 from headrace.parts.fold_checks import check_folds
-from headrace.parts.functions import listed, users
+from headrace.parts.functions import above, listed, users
 from headrace.runtime.retirement import require_kept
 
 if TYPE_CHECKING:
-    from headrace.catalog import Catalog, PlainView
+    from headrace.catalog import PlainView
     from headrace.catalyst.python import Registered
     from headrace.functions import Function, FunctionRecord
     from headrace.history.changes import Changes
@@ -103,9 +103,3 @@ class FunctionChanges:
             functions.forget(key)
         also = f" and {len(gone)} views that need it" if gone else ""
         return f"dropped function {key}{also}"
-
-
-def above(catalog: Catalog, views: tuple[View | PlainView, ...]) -> tuple[View | PlainView, ...]:
-    """Return views and all that read them, inputs before the views that read them."""
-    found = {v.id for view in views for v in (view, *catalog.dependants(view.id))}
-    return tuple(view for view in catalog.defined_in_order() if view.id in found)

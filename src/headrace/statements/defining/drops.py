@@ -34,7 +34,7 @@ class Drops:
             return f'"{name}" does not exist'
         relation = catalog.resolve(name.dotted, name.span)
         _check_kind(relation, statement)
-        above = _above(catalog, relation)
+        above = dropped_with(catalog, relation)
         visible = [view for view in above if not view.name.startswith(HIDDEN)]
         if visible and not statement.cascade:
             raise HeadraceError(
@@ -48,7 +48,7 @@ class Drops:
         return f"dropped {WORDS[type(relation)].lower()} {relation.name}{also}"
 
 
-def _above(catalog: Catalog, relation: Relation) -> list[Defined]:
+def dropped_with(catalog: Catalog, relation: Relation) -> list[Defined]:
     """Return what depends on a relation, also what writes into it."""
     above = list(catalog.dependants(relation.id))
     if isinstance(relation, View) and relation.into is not None:

@@ -14,7 +14,7 @@ from headrace.statements.defining.durations import seconds_of
 
 if TYPE_CHECKING:
     from headrace.catalog import Relation
-    from headrace.ledger import Retired
+    from headrace.ledger import Head, Retired
     from headrace.parts.definer import Definer
     from headrace.parts.reader import Reader
     from headrace.runtime.retirement import Retirement
@@ -42,8 +42,22 @@ def with_retention(relation: Stream | Table, options: tuple[Option, ...]) -> Str
             "DELETE its rows, or give ttl to the materialized views over it.",
             given.span,
         )
-    kept = replace(relation.declaration, retention=seconds_of(given) * _SECOND)
+    kept = replace(relation.declaration, retention=retention_of(options))
     return replace(relation, declaration=kept)
+
+
+def retention_of(options: tuple[Option, ...]) -> int | None:
+    """Return the retention that options give, in microseconds; None if they give none."""
+    given = next((o for o in options if o.key.lower() == RETENTION and o.value), None)
+    return None if given is None else seconds_of(given) * _SECOND
+
+
+def lost_events(stream: Stream, head: Head, retired: Retired) -> str:
+    """Return how many of a stream's events would not be kept any more, and the newest of them."""
+    start, end = head.starts[stream.id], head.ends[stream.id]
+    until = datetime.fromtimestamp(newest_time(stream, retired) / _SECOND, UTC)
+    count = retired.start - start
+    return f"{count:,} of {end - start:,} events, the newest of {until:%Y-%m-%d %H:%M:%S}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,9 +85,9 @@ class Retentions:
         self.definer.redefine(altered)
         if statement.resets:
             return f"altered stream {stream.name}: its events are kept"
-        start = self.reader.ledger.head.starts[stream.id]
+        before = self.reader.ledger.head
         retired = self.retirement.retire(altered)
-        note = "" if retired is None else self._lost(altered, start, retired)
+        note = "" if retired is None else self._lost(altered, before, retired)
         held = [view.name for view in self.retirement.holders(altered)]
         if held:
             note += f"; older ones are kept for {', '.join(held)}: REPAIR it first"
@@ -97,14 +111,10 @@ class Retentions:
             raise HeadraceError(Code.INTERNAL, "a stream became a table")
         return found
 
-    def _lost(self, stream: Stream, start: int, retired: Retired) -> str:
+    def _lost(self, stream: Stream, before: Head, retired: Retired) -> str:
         """Return what was retired of a stream, and what can no longer be done."""
-        state, ledger = self.reader.published, self.reader.ledger
-        until = datetime.fromtimestamp(newest_time(stream, retired) / _SECOND, UTC)
-        note = (
-            f"; {retired.start - start:,} of {ledger.head.ends[stream.id] - start:,} are no longer"
-            f" kept, the newest of {until:%Y-%m-%d %H:%M:%S}"
-        )
+        state = self.reader.published
+        note = f"; {lost_events(stream, before, retired)}, are no longer kept"
         views = [
             view.name
             for view in state.catalog.views_in_order()

@@ -17,10 +17,11 @@ from headrace.statements.changing.corrections import Corrections, as_correction
 from headrace.statements.changing.inserts import Inserts
 from headrace.statements.changing.updates import Updates
 from headrace.statements.checking.invalidations import invalidated
+from headrace.statements.describing.definitions import DEFINITIONS
 from headrace.statements.results import Result
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from headrace.engine.queries import Queries
     from headrace.history.changes import Changes
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
     from headrace.parts.reader import Reader
     from headrace.parts.snapshots import Snapshots
     from headrace.sql import ExplainChange
+    from headrace.statements.describing.definitions import DefinitionChanges
+    from headrace.statements.describing.definitions import Row as DefinitionRow
     from headrace.statements.results import Progress
 
 CARRIED = ("view", "path", "rule", "rows", "changed", "rebuild_rows")
@@ -50,6 +53,7 @@ class ChangeExplanations:
     slices: Slices
     functions: Functions
     changes: Changes
+    definitions: DefinitionChanges
     principal: Principal
     report: Callable[[Progress], None]
 
@@ -62,6 +66,9 @@ class ChangeExplanations:
             case Invalidate():
                 view = invalidated(self.reader.catalog, target)
                 carried = self.changes.of_slice(view, self.slices.read(view, target.slice))
+            case _ if isinstance(target, DEFINITIONS):
+                shown = self._shown(self.definitions.of(target))
+                return Result.of(CARRIED, shown, self.ledger.last_epoch(), TYPES)
             case _:
                 carried = self._of_rows(target)
         return Result.of(CARRIED, self._rows(carried), self.ledger.last_epoch(), TYPES)
@@ -72,6 +79,13 @@ class ChangeExplanations:
             (names[c.view].name, c.path.value, c.rule, c.cost, c.changed, c.whole)
             for c in carried
             if self.principal.sees(names[c.view].name)
+        ]
+
+    def _shown(self, found: Iterable[DefinitionRow]) -> list[tuple[Any, ...]]:
+        return [
+            (relation.name, how, why, None, None, whole)
+            for relation, how, why, whole in found
+            if self.principal.sees(relation.name)
         ]
 
     def _of_function(self, name: Name) -> list[Carried]:

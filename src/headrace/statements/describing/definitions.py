@@ -1,0 +1,136 @@
+"""EXPLAIN CHANGE of statements that change what exists: what they would do to each view."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
+
+from headrace.catalog import Stream, View
+from headrace.errors import HeadraceError
+from headrace.ledger import Repair
+from headrace.parts.functions import above, users
+from headrace.parts.naming import HIDDEN
+from headrace.runtime.retirement import require_kept
+from headrace.sql import (
+    AddColumns,
+    AlterStream,
+    AlterView,
+    CreateMaterializedView,
+    CreateTableAs,
+    Drop,
+    DropFunction,
+)
+from headrace.statements.defining.drops import dropped_with
+from headrace.statements.defining.options import begins_earliest
+from headrace.statements.defining.retention import lost_events, retention_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from headrace.catalog import Defined, Relation
+    from headrace.history.changes import Changes
+    from headrace.parts.reader import Reader
+    from headrace.runtime.retirement import Retirement
+    from headrace.sql import Name
+
+Definition: TypeAlias = (
+    AddColumns
+    | AlterStream
+    | AlterView
+    | CreateMaterializedView
+    | CreateTableAs
+    | Drop
+    | DropFunction
+)
+"""The statements that change what exists, and of which the effect on views is explained."""
+DEFINITIONS = (
+    AddColumns, AlterStream, AlterView, CreateMaterializedView, CreateTableAs, Drop, DropFunction
+)  # fmt: skip
+
+Row: TypeAlias = "tuple[Relation, str, str, int | None]"
+"""What is changed, how, why, and the rows that a rebuild of it reads, if it is rebuilt."""
+
+DROP, REFUSED = "drop", "refused"
+
+
+@dataclass(frozen=True, slots=True)
+class DefinitionChanges:
+    """Says what statements would do to views; nothing is changed."""
+
+    reader: Reader
+    retirement: Retirement
+    changes: Changes
+
+    def of(self, statement: Definition) -> Iterator[Row]:
+        """Yield what a statement would do to each view, inputs before what reads them."""
+        match statement:
+            case Drop():
+                yield from self._dropped(statement)
+            case DropFunction():
+                calling = users(self.reader.catalog, statement.name.dotted)
+                how = DROP if statement.cascade else REFUSED
+                for view in above(self.reader.catalog, calling):
+                    yield view, how, f"needs function {statement.name.dotted}", None
+            case AlterStream():
+                yield from self._kept_for(statement)
+            case AddColumns():
+                for view in self._above(statement.name):
+                    why = "goes on as it is; events of before are NULL in the column"
+                    yield view, Repair.NONE, why, None
+            case AlterView():
+                altered = self.reader.catalog.resolve(statement.name.dotted, statement.name.span)
+                yield (
+                    altered,
+                    Repair.NONE,
+                    "its rows stay; it follows its inputs at other times",
+                    None,
+                )
+            case CreateMaterializedView() | CreateTableAs():
+                yield from self._replaced(statement)
+
+    def _dropped(self, statement: Drop) -> Iterator[Row]:
+        catalog = self.reader.catalog
+        relation = catalog.resolve(statement.name.dotted, statement.name.span)
+        others = [view for view in dropped_with(catalog, relation) if not _is_hidden(view)]
+        how = REFUSED if others and not statement.cascade else DROP
+        yield relation, how, "its rows are deleted" if how == DROP else "others read it", None
+        for view in others:
+            yield view, how, f"reads {relation.name}", None
+
+    def _kept_for(self, statement: AlterStream) -> Iterator[Row]:
+        catalog, name = self.reader.catalog, statement.name
+        stream = catalog.resolve(name.dotted, name.span)
+        if not isinstance(stream, Stream):
+            return
+        due = self.retirement.due(stream, retention_of(statement.options))
+        why = "goes on as it is: no event is retired by that"
+        if due is not None:
+            lost = lost_events(stream, self.reader.ledger.head, due)
+            why = f"keeps rows of {lost}, and can no longer be verified or computed again"
+        for view in self._above(name):
+            if stream.id in view.depends_on:
+                yield view, Repair.NONE, why, None
+
+    def _replaced(self, statement: CreateMaterializedView | CreateTableAs) -> Iterator[Row]:
+        catalog, state = self.reader.catalog, self.reader.published
+        view = catalog.find(statement.name.dotted)
+        if not isinstance(view, View):
+            return
+        try:
+            if not begins_earliest(statement.options):
+                require_kept(state, view)
+        except HeadraceError as error:
+            yield view, REFUSED, error.primary, None
+            return
+        for each in self.changes.of_replaced(view):
+            yield catalog.by_id[each.view], each.path, each.rule, each.whole
+
+    def _above(self, name: Name) -> list[View]:
+        catalog = self.reader.catalog
+        relation = catalog.resolve(name.dotted, name.span)
+        over = {view.id for view in catalog.dependants(relation.id)}
+        return [v for v in catalog.views_in_order() if v.id in over and not _is_hidden(v)]
+
+
+def _is_hidden(relation: Defined) -> bool:
+    return relation.name.startswith(HIDDEN)
