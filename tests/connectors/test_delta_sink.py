@@ -74,23 +74,36 @@ def test_a_table_has_the_view_however_often_the_process_ends(tmp_path, mode, rea
         assert found == read(tmp_path)
 
 
+@pytest.mark.long
+@pytest.mark.parametrize(("mode", "read"), [(Mode.UPSERT, upserted), (Mode.APPEND, summed)])
+@pytest.mark.parametrize("seed", range(1, 4))
+def test_a_table_has_the_view_after_long_histories(tmp_path, mode, read, seed) -> None:
+    settings = DeliverySettings(part_rows=6, joins=bool(seed % 2))
+    prove(lambda: sink(tmp_path, mode), lambda: read(tmp_path), seed=seed, settings=settings)
+
+
 @pytest.mark.parametrize("mode", Mode)
 def test_of_two_writers_the_later_one_fails(tmp_path, mode) -> None:
     sink(tmp_path, mode).write(Epoch(1), [table([(NEW, 1)])])
 
     later = table([((2, *NEW[1:]), 1)])
 
+    behind, first = sink(tmp_path, mode), sink(tmp_path, mode)
+    assert behind.durable() == first.durable() == 1
+
     def overtaken():
-        other = threading.Thread(target=sink(tmp_path, mode).write, args=(Epoch(2), [later]))
+        other = threading.Thread(target=first.write, args=(Epoch(2), [later]))
         other.start()
         other.join()
         yield later
 
     with pytest.raises(HeadraceError, match="cannot be written to") as caught:
-        sink(tmp_path, mode).write(Epoch(2), overtaken())
+        behind.write(Epoch(2), overtaken())
     assert caught.value.code is Code.UNAVAILABLE
+    with pytest.raises(HeadraceError, match="has changed since it was last looked at"):
+        behind.write(Epoch(2), [later])
     assert len(rows(tmp_path)) == 2
-    assert sink(tmp_path, mode).durable() == 2
+    assert behind.durable() == 2
 
 
 def test_a_null_in_the_key_is_a_key(tmp_path) -> None:

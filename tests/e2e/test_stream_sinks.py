@@ -72,3 +72,22 @@ def test_a_table_of_delta_is_the_view(shop):
     assert rows(shop, "RECONCILE SINK d")[0][2:] == (2, 1, 0, 0, "repaired")
     there.update_incremental()
     assert there.count() == 2
+
+
+def test_a_table_of_iceberg_is_the_view(shop):
+    sql = pytest.importorskip("pyiceberg.catalog.sql")
+    made = shop.sql(
+        "CREATE SINK i FROM spent WITH (connector = 'iceberg', path = 'lake', table = 'shop.spent')"
+    )
+    assert "exactly once: one commit per epoch" in made.message
+    shop.sql("FLUSH; DELETE FROM orders WHERE id = 2; INSERT INTO orders VALUES (4, 'cid', 1.25)")
+    shop.sql("FLUSH")
+    place = shop.directory / "sinks/lake"
+    catalogue = sql.SqlCatalog(
+        "headrace", uri=f"sqlite:///{place}/catalog.db", warehouse=str(place)
+    )
+    there = catalogue.load_table("shop.spent").scan().to_arrow().to_pylist()
+    found = sorted(tuple(row.values()) for row in there)
+    assert found == rows(shop, "SELECT * FROM spent ORDER BY buyer")
+    assert rows(shop, "RECONCILE SINK i")[0][2:] == (2, 0, 0, 0, "equal")
+    catalogue.close()

@@ -19,6 +19,7 @@ from headrace.connectors.lake import (
     LakeTable,
     change_rows,
     merge_rows,
+    moved_on,
     require_columns,
     require_types,
     table_schema,
@@ -84,7 +85,7 @@ def opened(options: LakeTable, context: SinkContext) -> DeltaSink:
     )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class DeltaSink:
     """Writes the changes of each epoch in one commit, under the name ``application``."""
 
@@ -94,6 +95,8 @@ class DeltaSink:
     key: tuple[str, ...]
     application: str
     guarantee: str = "exactly once: one commit per epoch, which records it"
+    _reached: Epoch | None = None
+    """The last epoch that this writer knows the table to have."""
 
     def check(self) -> None:
         """Make sure that a table that there is has the columns.
@@ -104,15 +107,13 @@ class DeltaSink:
         delta = _library()
         if delta.DeltaTable.is_deltatable(str(self.directory)):
             found = pa.schema(delta.DeltaTable(str(self.directory)).schema().to_arrow())
-            require_columns(found, self.schema, f'the table at "{self.directory.name}"')
+            require_columns(found, self.schema, self._what)
 
     def durable(self) -> Epoch | None:
         """Return the last epoch that the table has."""
-        delta = _library()
-        if not delta.DeltaTable.is_deltatable(str(self.directory)):
-            return None
-        found = self._table().transaction_version(self.application)
-        return None if found is None or found == _NONE else Epoch(found)
+        there = _library().DeltaTable.is_deltatable(str(self.directory))
+        self._reached = self._recorded(self._table()) if there else None
+        return self._reached
 
     def write(self, epoch: Epoch, parts: Iterable[pa.Table]) -> Sequence[Refused]:
         """Commit the changes of an epoch.
@@ -122,6 +123,9 @@ class DeltaSink:
         """
         guarded = Guarded(parts)
         table = self._table()
+        there = self._recorded(table)
+        if there != self._reached:
+            raise moved_on(self._what, there)
         try:
             if self.mode is Mode.APPEND:
                 self._append(table, epoch, guarded)
@@ -131,6 +135,7 @@ class DeltaSink:
             if guarded.raised is not None:
                 raise guarded.raised from None
             raise self._failed(error) from error
+        self._reached = epoch
         return ()
 
     def stored(self) -> Iterator[pa.Table] | None:
@@ -147,6 +152,7 @@ class DeltaSink:
             self._table().delete(commit_properties=self._recording(_NONE))
         except Exception as error:
             raise self._failed(error) from error
+        self._reached = None
 
     def close(self) -> None:
         """Do nothing: the table is opened for each write."""
@@ -160,6 +166,14 @@ class DeltaSink:
             return delta.DeltaTable.create(str(self.directory), self.schema, mode="ignore")
         except Exception as error:
             raise self._failed(error) from error
+
+    @property
+    def _what(self) -> str:
+        return f'the Delta table at "{self.directory.name}"'
+
+    def _recorded(self, table: Any) -> Epoch | None:
+        found = table.transaction_version(self.application)
+        return None if found is None or found == _NONE else Epoch(found)
 
     def _append(self, table: Any, epoch: Epoch, parts: Iterable[pa.Table]) -> None:
         rows = (change_rows(epoch, part, self.key, self.schema) for part in parts)
@@ -205,7 +219,7 @@ class DeltaSink:
         said = str(error).partition("\n")[0]
         return HeadraceError(
             Code.UNAVAILABLE,
-            f'the Delta table at "{self.directory.name}" cannot be written to',
+            f"{self._what} cannot be written to",
             f"Delta says: {said}.",
             "It is tried again. Let no other program write to the table at the same time.",
         )

@@ -110,6 +110,17 @@ def merge_rows(part: pa.Table, key: Sequence[str], schema: pa.Schema) -> pa.Tabl
     return rows.append_column(DELETED, pa.array(after < 0))
 
 
+def moved_on(what: str, there: Epoch | None) -> HeadraceError:
+    """Return the error that another process has written an epoch since this one looked."""
+    at = "no epoch" if there is None else f"epoch {there}"
+    return HeadraceError(
+        Code.UNAVAILABLE,
+        f"{what} has changed since it was last looked at",
+        f"It is at {at}: another process of this database has written to it.",
+        "The delivery goes on after that epoch by itself.",
+    )
+
+
 class Guarded:
     """Parts that another library reads: what is raised while it does is kept."""
 

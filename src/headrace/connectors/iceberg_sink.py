@@ -1,0 +1,337 @@
+"""A sink into a table of Apache Iceberg: one commit per epoch, which records the epoch.
+
+The table is in a catalogue of SQL, in a directory of its own. The record is a property of the
+table, set in the commit of the epoch's snapshot; the snapshot has the epoch as well, for readers.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+import uuid
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from headrace.connectors.file_sink import place
+from headrace.connectors.lake import (
+    LakeTable,
+    change_rows,
+    moved_on,
+    require_columns,
+    require_types,
+    table_schema,
+)
+from headrace.connectors.options import option
+from headrace.connectors.sinks import Mode, require_key
+from headrace.errors import Code, HeadraceError
+from headrace.formats.libraries import library
+from headrace.serving import by_key
+from headrace.types import Epoch
+from headrace.zset import row_codes
+from headrace.zset.zset import column
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+    from pathlib import Path
+
+    from headrace.connectors.sinks import SinkContext
+    from headrace.runtime.ports import Refused
+
+MAPPING: Final = {
+    "BOOLEAN": "boolean",
+    "TINYINT": "int",
+    "SMALLINT": "int",
+    "INT": "int",
+    "BIGINT": "long",
+    "FLOAT": "float",
+    "DOUBLE": "double",
+    "DECIMAL": "decimal",
+    "STRING": "string",
+    "BINARY": "binary",
+    "DATE": "date",
+    "TIMESTAMP": "timestamptz",
+    "TIMESTAMP_NTZ": "timestamp",
+    "ARRAY": "list",
+    "MAP": "map",
+    "STRUCT": "struct",
+}
+"""The type of Iceberg of each type of column."""
+_RETRIES: Final = "commit.retry.num-retries"
+_CATALOGUE: Final = "headrace"
+
+
+def _table_name(text: str) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9_]+(\.[A-Za-z0-9_]+)*\.[A-Za-z0-9_]+", text):
+        raise HeadraceError(
+            Code.INVALID,
+            f"'{text}' is not the name of a table of Iceberg",
+            hint="Write it with its namespace, in letters, digits and underscores: shop.spent.",
+        )
+    return text
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IcebergTable(LakeTable):
+    """``path`` is that of the catalogue, ``table`` the name of the table, with its namespace."""
+
+    table: str = option(convert=_table_name)
+
+
+def check(options: IcebergTable, context: SinkContext) -> None:
+    """Raise if rows cannot be written to the table.
+
+    Raises:
+        HeadraceError: ``invalid`` or ``unsupported`` if a column or the key is missing, or has
+            another type.
+    """
+    require_types(context.schema, MAPPING, "Iceberg")
+    if options.mode is Mode.UPSERT:
+        require_key(context, "a table of Iceberg")
+    opened(options, context).check()
+
+
+def opened(options: IcebergTable, context: SinkContext) -> IcebergSink:
+    """Return the writer of a sink."""
+    rows = table_schema(context.schema, options.mode)
+    return IcebergSink(
+        place(options.path, context.directory),
+        options.table,
+        options.mode,
+        rows,
+        context.key,
+        f"headrace.epoch.{context.identity.replace('/', '.')}",
+    )
+
+
+@dataclass(slots=True)
+class IcebergSink:
+    """Writes the changes of each epoch in one commit, which sets the property ``mark``.
+
+    ``rows`` is the schema of the table's rows, with types that Iceberg may lack.
+    """
+
+    directory: Path
+    name: str
+    mode: Mode
+    rows: pa.Schema
+    key: tuple[str, ...]
+    mark: str
+    guarantee: str = "exactly once: one commit per epoch, which records it"
+    _reached: Epoch | None = None
+    """The last epoch that this writer knows the table to have."""
+    _catalogue: Any = field(default=None, repr=False)
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of the table."""
+        return pa.schema([pa.field(each.name, _widened(each.type)) for each in self.rows])
+
+    def check(self) -> None:
+        """Make the table, or make sure that it has the columns.
+
+        Raises:
+            HeadraceError: ``invalid`` if it has others.
+        """
+        found = self._table().schema().as_arrow()
+        plain = [pa.field(each.name, _plain(each.type)) for each in found]
+        wanted = [pa.field(each.name, _plain(each.type)) for each in self.schema]
+        require_columns(pa.schema(plain), pa.schema(wanted), self._what)
+        self.close()
+
+    def durable(self) -> Epoch | None:
+        """Return the last epoch that the table has."""
+        self._reached = self._recorded(self._table())
+        return self._reached
+
+    def write(self, epoch: Epoch, parts: Iterable[pa.Table]) -> Sequence[Refused]:
+        """Commit the changes of an epoch.
+
+        Raises:
+            HeadraceError: ``unavailable`` if the commit fails.
+        """
+        table = self._table()
+        there = self._recorded(table)
+        if there != self._reached:
+            raise moved_on(self._what, there)
+        made = _Files(table, self.schema)
+        changed: list[pa.Table] = []
+        former = table.current_snapshot() is not None and self.mode is Mode.UPSERT
+        for part in parts:
+            if self.mode is Mode.APPEND:
+                made.write(change_rows(epoch, part, self.key, self.schema))
+                continue
+            made.write(by_key(part, self.key)[0].select(self.rows.names).cast(self.schema))
+            if former:
+                changed.append(part.select(self.key))
+        replaced = self._without(table, pa.concat_tables(changed), made) if changed else []
+        self._commit(table, made.found, replaced, epoch)
+        self._reached = epoch
+        return ()
+
+    def stored(self) -> Iterator[pa.Table] | None:
+        """Yield the rows of the table; None if it has changes."""
+        return self._stored() if self.mode is Mode.UPSERT else None
+
+    def clear(self) -> None:
+        """Delete all rows of the table, and the record of the epoch.
+
+        Raises:
+            HeadraceError: ``unavailable`` if the commit fails.
+        """
+        table = self._table()
+        self._commit(table, [], [task.file for task in table.scan().plan_files()], None)
+        self._reached = None
+
+    def close(self) -> None:
+        """Close the catalogue."""
+        if self._catalogue is not None:
+            self._catalogue.close()
+            self._catalogue = None
+
+    # -- pieces ----------------------------------------------------------------------------
+
+    @property
+    def _what(self) -> str:
+        return f'the Iceberg table "{self.name}"'
+
+    def _table(self) -> Any:
+        """Return the table as it is now; one that is missing is made.
+
+        A commit that comes after another one fails: whose epochs are in the table is looked at
+        before each.
+        """
+        try:
+            if self._catalogue is None:
+                self._catalogue = self._opened()
+            self._catalogue.create_namespace_if_not_exists(self.name.rpartition(".")[0])
+            table = self._catalogue.create_table_if_not_exists(self.name, self.schema)
+            if table.properties.get(_RETRIES) != "0":
+                with table.transaction() as transaction:
+                    transaction.set_properties({_RETRIES: "0"})
+        except Exception as error:
+            raise self._failed(error) from error
+        return table
+
+    def _opened(self) -> Any:
+        sql = library("pyiceberg.catalog.sql", "library for Iceberg", "iceberg")
+        self.directory.mkdir(parents=True, exist_ok=True)
+        database = self.directory / "catalog.db"
+        return sql.SqlCatalog(
+            _CATALOGUE, uri=f"sqlite:///{database}", warehouse=self.directory.as_uri()
+        )
+
+    def _recorded(self, table: Any) -> Epoch | None:
+        found = table.properties.get(self.mark)
+        return None if found is None else Epoch(int(found))
+
+    def _without(self, table: Any, changed: pa.Table, made: _Files) -> list[Any]:
+        """Write files anew without the rows of changed keys; return those that they replace."""
+        keys = changed.cast(pa.schema([self.schema.field(name) for name in self.key]))
+        replaced = []
+        for task in table.scan().plan_files():
+            found = made.read(task, self.key).select(self.key).cast(keys.schema)
+            both = pa.concat_tables([found, keys])
+            codes = row_codes([column(both, name) for name in self.key], both.num_rows)
+            kept = ~np.isin(codes[: found.num_rows], codes[found.num_rows :])
+            if not kept.all():
+                made.write(made.read(task, self.schema.names).filter(pa.array(kept)))
+                replaced.append(task.file)
+        return replaced
+
+    def _commit(
+        self, table: Any, added: Iterable[Any], removed: Iterable[Any], epoch: Epoch | None
+    ) -> None:
+        """Commit a snapshot with other files, and the epoch, or none."""
+        shown = {} if epoch is None else {"headrace.epoch": str(epoch)}
+        try:
+            with table.transaction() as transaction:
+                with transaction.update_snapshot(snapshot_properties=shown).overwrite() as files:
+                    for each in added:
+                        files.append_data_file(each)
+                    for each in removed:
+                        files.delete_data_file(each)
+                if epoch is not None:
+                    transaction.set_properties({self.mark: str(epoch)})
+                elif self.mark in table.properties:
+                    transaction.remove_properties(self.mark)
+        except Exception as error:
+            raise self._failed(error) from error
+
+    def _stored(self) -> Iterator[pa.Table]:
+        for batch in self._table().scan().to_arrow_batch_reader():
+            yield pa.Table.from_batches([batch]).select(self.rows.names).cast(self.rows)
+
+    def _failed(self, error: Exception) -> HeadraceError:
+        said = str(error).partition("\n")[0]
+        return HeadraceError(
+            Code.UNAVAILABLE,
+            f"{self._what} cannot be written to",
+            f"Iceberg says: {said}.",
+            "It is tried again. Let no other program write to the table at the same time.",
+        )
+
+
+class _Files:
+    """Data files of a table: those that are read, and those that are written."""
+
+    def __init__(self, table: Any, schema: pa.Schema) -> None:
+        self._table = table
+        self._schema = schema
+        self._io = library("pyiceberg.io.pyarrow", "library for Iceberg", "iceberg")
+        self._always = library("pyiceberg.expressions", "library for Iceberg", "iceberg").AlwaysTrue
+        self._id = uuid.uuid4()
+        self._count = itertools.count(0)
+        self.found: list[Any] = []
+
+    def write(self, rows: pa.Table) -> None:
+        """Write rows to files, which `found` has then."""
+        if rows.num_rows:
+            self.found += self._io._dataframe_to_data_files(  # noqa: SLF001 - no other way
+                table_metadata=self._table.metadata,
+                df=rows.select(self._schema.names).cast(self._schema),
+                io=self._table.io,
+                write_uuid=self._id,
+                counter=self._count,
+            )
+
+    def read(self, task: Any, names: Sequence[str]) -> pa.Table:
+        """Return columns of a file."""
+        scan = self._io.ArrowScan(
+            table_metadata=self._table.metadata,
+            io=self._table.io,
+            projected_schema=self._table.schema().select(*names),
+            row_filter=self._always(),
+        )
+        found: pa.Table = scan.to_table([task])
+        return found
+
+
+def _widened(kind: pa.DataType) -> pa.DataType:
+    """Return a type with 32-bit integers in place of smaller ones, which Iceberg lacks."""
+    if pa.types.is_int8(kind) or pa.types.is_int16(kind):
+        return pa.int32()
+    if pa.types.is_list(kind):
+        return pa.list_(_widened(kind.value_type))
+    if pa.types.is_map(kind):
+        return pa.map_(_widened(kind.key_type), _widened(kind.item_type))
+    if pa.types.is_struct(kind):
+        return pa.struct([pa.field(each.name, _widened(each.type)) for each in kind])
+    return kind
+
+
+def _plain(kind: pa.DataType) -> pa.DataType:
+    """Return a type as Arrow names it, without names of parts and widths of offsets."""
+    if pa.types.is_large_string(kind):
+        return pa.string()
+    if pa.types.is_large_binary(kind):
+        return pa.binary()
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return pa.list_(_plain(kind.value_type))
+    if pa.types.is_map(kind):
+        return pa.map_(_plain(kind.key_type), _plain(kind.item_type))
+    if pa.types.is_struct(kind):
+        return pa.struct([pa.field(each.name, _plain(each.type)) for each in kind])
+    return kind
