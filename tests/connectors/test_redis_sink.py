@@ -25,7 +25,9 @@ from headrace.errors import Code, HeadraceError
 from headrace.runtime.deliveries import DeliverySettings
 from headrace.types import Column, Epoch, Schema
 from headrace.zset import WEIGHT
+from servers.certificates import authority
 from servers.redis import PASSWORD, USER
+from servers.tls import encrypted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -250,6 +252,23 @@ def test_credentials_are_those_of_the_connection(redis: Redis, name: str, tmp_pa
     assert error.value.code is Code.INVALID
     assert "Correct the connection's user" in str(error.value.hint)
     assert "wrong" not in str(error.value).replace("WRONGPASS", "")
+
+
+def test_an_encrypted_connection_knows_the_server(redis: Redis, tmp_path: Path) -> None:
+    trusted, server = authority(tmp_path, "own")
+    other, _ = authority(tmp_path, "other")
+    with encrypted(redis.port, server) as port:
+
+        def reach(**given: str) -> None:
+            all_ = {"pattern": "x:{id}", "port": str(port), **given}
+            connected(options(redis, **all_), str).close()
+
+        reach(tls="true", **{"ssl certificate authority": str(trusted)})
+        for given in ({"tls": "true", "ssl certificate authority": str(other)}, {"tls": "true"}):
+            with pytest.raises(HeadraceError) as error:
+                reach(**given)
+            assert error.value.code is Code.UNAVAILABLE
+            assert "certificate" in str(error.value.detail).lower()
 
 
 @pytest.mark.parametrize(

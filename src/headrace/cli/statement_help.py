@@ -75,8 +75,9 @@ STATEMENTS: dict[str, Synopsis] = {
         "REVOKE READER ON SCHEMA gold FROM dashboard;",
     ),
     "CREATE CONNECTION": Synopsis(
-        "name how Kafka or PostgreSQL is reached, for streams and sources",
-        "CREATE CONNECTION [IF NOT EXISTS] name TO KAFKA | POSTGRES (KEY 'value', ...)",
+        "name how another system is reached, for streams, sources and sinks",
+        "CREATE CONNECTION [IF NOT EXISTS] name\n"
+        "  TO KAFKA | POSTGRES | REDIS | CASSANDRA | DYNAMODB (KEY 'value', ...)",
         "CREATE CONNECTION shop TO POSTGRES\n"
         "  (HOST 'db.example.com', DATABASE 'shop', USER 'headrace', PASSWORD SECRET shop);",
     ),

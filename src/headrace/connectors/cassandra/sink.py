@@ -99,10 +99,11 @@ def check(options: Options, context: SinkContext) -> None:
             _require_keyspace(options, session)
             if options.create_table:
                 session.session.execute(_definition(options, context))
-            session.session.execute(
-                f"CREATE TABLE IF NOT EXISTS {options.marks} (target text PRIMARY KEY,"
-                " owner text, epoch bigint, stamp bigint, refused text)"
-            )
+            if _MARKS not in session.metadata.keyspaces[options.keyspace].tables:
+                session.session.execute(
+                    f"CREATE TABLE IF NOT EXISTS {options.marks} (target text PRIMARY KEY,"
+                    " owner text, epoch bigint, stamp bigint, refused text)"
+                )
             shape_of(options, context, session)
             query = f"SELECT owner FROM {options.marks} WHERE target = %s"
             owner = session.session.execute(query, (options.table,)).one()
