@@ -305,6 +305,28 @@ def test_every_value_of_every_type_comes_back_as_it_was(
     writer.close()
 
 
+def test_a_process_that_was_replaced_writes_nothing_twice(
+    tmp_path: Path, postgres_server: Postgres, database: str
+) -> None:
+    to = options(postgres_server, database, mode=Mode.APPEND)
+    old, new = (PostgresSink(to, context(tmp_path)) for _ in range(2))
+    some = random.Random(1)
+    first, second, third = ([table([(row(some, n), 1)])] for n in range(3))
+    assert old.durable() is None
+    assert new.durable() is None
+    new.write(Epoch(1), first)
+    new.write(Epoch(2), second)
+    assert list(old.write(Epoch(2), [*first, *second])) == []
+    with pytest.raises(HeadraceError, match="another process") as caught:
+        old.write(Epoch(3), [*first, *second, *third])
+    assert caught.value.code is Code.UNAVAILABLE
+    assert old.durable() == 2
+    old.write(Epoch(3), third)
+    assert sum(rows(postgres_server, database).values()) == 3
+    old.close()
+    new.close()
+
+
 def test_text_that_the_server_cannot_hold_is_refused(
     tmp_path: Path, postgres_server: Postgres, database: str
 ) -> None:

@@ -237,6 +237,45 @@ def test_a_sink_that_fails_delays_only_itself_and_says_why(shop):
     assert 'column "user" of table "strict" is NULL' in states["s"][1]
 
 
+def test_a_sink_that_cannot_be_opened_shows_that_and_is_resumed_when_it_can(tmp_path, spark):
+    where = {"spark": spark, "continuous": False, "partitions": 2}
+    with headrace.connect(tmp_path / "db", **where) as db:
+        db.sql("""
+            CREATE TABLE t (k INT, PRIMARY KEY (k));
+            CREATE SINK s FROM t WITH (connector = 'file', path = 'there/rows');
+            CREATE SINK o FROM t WITH (connector = 'file', path = 'other')
+        """)
+    place, away = tmp_path / "db" / "sinks" / "there", tmp_path / "away"
+    away.mkdir()
+    place.parent.mkdir(exist_ok=True)
+    place.symlink_to(away)
+    with headrace.connect(tmp_path / "db", **where) as db:
+        db.sql("INSERT INTO t VALUES (1); FLUSH")
+        states = {name: (state, error) for name, _, _, _, state, *_, error in db.sql("SHOW SINKS")}
+        assert states["o"] == ("running", None)
+        assert states["s"][0] == "failing"
+        assert "outside of the directory" in states["s"][1]
+        assert "outside of the directory" in refused(db, "RESUME SINK s").primary
+        place.unlink()
+        db.sql("RESUME SINK s; FLUSH")
+        assert [c["row"]["k"] for c in files(db, "there/rows")] == [1]
+    assert list(away.iterdir()) == []
+
+
+def test_a_sink_of_a_view_without_rows_goes_on_after_a_restart(tmp_path, spark):
+    where = {"spark": spark, "continuous": False, "partitions": 2}
+    with headrace.connect(tmp_path / "db", **where) as db:
+        db.sql("""
+            CREATE TABLE t (k INT, PRIMARY KEY (k));
+            CREATE TABLE o (k INT, PRIMARY KEY (k));
+            CREATE SINK s INTO o FROM t;
+            FLUSH
+        """)
+    with headrace.connect(tmp_path / "db", **where) as db:
+        db.sql("INSERT INTO t VALUES (1)")
+        assert rows(db, "SELECT * FROM o") == [(1,)]
+
+
 class CrashError(Exception):
     """Stands for the end of the process."""
 

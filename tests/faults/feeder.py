@@ -2,13 +2,15 @@
 
 ``feeder.py DIRECTORY BATCHES [STAGE NTH]`` prints ``ready`` once it is open and ``batch N`` after
 each batch; with a stage it kills itself, as ``kill -9`` does, when that stage is reached for the
-NTH time. What is printed to a sink comes as lines of JSON. At its end it prints ``done`` with what
+NTH time. What is printed to a sink comes as lines of JSON. With a port in FEEDER_POSTGRES there are
+sinks into a database ``killed`` there. At its end it prints ``done`` with what
 the views hold, after checking that the sinks' tables hold the same.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -38,6 +40,13 @@ CREATE SINK IF NOT EXISTS p FROM seen WITH (connector = 'print')
 """
 
 
+TO_POSTGRES = """
+CREATE SINK IF NOT EXISTS to_{name} FROM totals WITH (connector = 'postgres', host = '127.0.0.1',
+  port = {port}, user = 'postgres', database = 'killed', table = '{name}', mode = '{mode}',
+  create_table = true)
+"""
+
+
 def main() -> None:
     """Feed, or die at the stage that is asked for."""
     directory, batches = Path(sys.argv[1]), int(sys.argv[2])
@@ -46,6 +55,9 @@ def main() -> None:
     ) as db:
         print("ready", flush=True)
         db.sql(DEFINITIONS)
+        if port := os.environ.get("FEEDER_POSTGRES"):
+            db.sql(TO_POSTGRES.format(name="totals", port=port, mode="upsert"))
+            db.sql(TO_POSTGRES.format(name="changes", port=port, mode="append"))
         if "insert_into_copied" not in [name for name, *_ in db.sql("SHOW JOBS").fetchall()]:
             db.sql("INSERT INTO copied SELECT * FROM totals")
         for batch in range(batches):

@@ -25,6 +25,8 @@ from length import choose, thorough
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from servers.postgres import Postgres
+
 FEEDER = Path(__file__).with_name("feeder.py")
 STAGES = [
     ("sink", 2),
@@ -47,7 +49,14 @@ def printed_changes(output: str) -> list[tuple[int, str, int, int]]:
 
 @pytest.mark.long
 @pytest.mark.timeout(600)
-def test_sinks_lose_nothing_and_only_print_twice(tmp_path: Path, spark: SparkSession) -> None:
+def test_sinks_lose_nothing_and_only_print_twice(
+    tmp_path: Path,
+    spark: SparkSession,
+    postgres_server: Postgres,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    postgres_server.create("killed")
+    monkeypatch.setenv("FEEDER_POSTGRES", str(postgres_server.port))
     data, moments = tmp_path / "data", random.Random(5)
     died, printed, batches = 0, [], 0
     stages = STAGES[: choose(2, len(STAGES))]
@@ -79,6 +88,15 @@ def test_sinks_lose_nothing_and_only_print_twice(tmp_path: Path, spark: SparkSes
 
     assert added_up(json_changes(data / "sinks" / "totals")) == sorted(map(tuple, held["totals"]))
     assert added_up(csv_changes(data / "sinks" / "large")) == sorted(map(tuple, held["large"]))
+    with postgres_server.connect("killed") as session:
+        rows = session.execute("SELECT account, n, total FROM totals ORDER BY 1").fetchall()
+        assert rows == sorted(map(tuple, held["totals"]))
+        changes = session.execute(
+            "SELECT account, n, total, headrace_weight, headrace_epoch FROM changes"
+        ).fetchall()
+    assert len(changes) == len(set(changes)), "a change is there twice"
+    in_order = sorted(changes, key=lambda change: (change[4], change[3]))
+    assert added_up([(change[:3], change[3]) for change in in_order]) == rows
     assert not list((data / "sinks").rglob("*.draft")), "half a file is left"
     # At least once: all are there, and what is there twice is the same change of the same epoch.
     assert sorted([id_] for _, _, _, id_ in set(printed)) == held["seen"]

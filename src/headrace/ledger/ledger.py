@@ -363,6 +363,11 @@ class Ledger(Writer):
         with self._store.reading() as connection:
             return spines.delta_runs(connection, arrangement, after, upto)
 
+    def delta_rows(self, arrangement: ArrangementId, after: Epoch, upto: Epoch) -> int:
+        """Return how many rows the deltas of the epochs ``(after, upto]`` have."""
+        with self._store.reading() as connection:
+            return spines.delta_rows(connection, arrangement, after, upto)
+
     def compact(self, merges: Sequence[Merge]) -> Epoch:
         """Replace runs by their sums from the first uncommitted epoch on, and return that epoch.
 

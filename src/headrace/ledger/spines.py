@@ -84,17 +84,27 @@ def delta_runs(
     if after < record.since:
         raise _too_old(arrangement, after, record.since)
     runs = schema.runs.c
-    query = (
-        sa.select(schema.runs)
-        .where(
-            runs.arrangement == arrangement,
-            runs.added > after,
-            runs.added <= upto,
-            runs.kind == RunKind.DELTA.value,
-        )
-        .order_by(runs.added, runs.name)
+    query = sa.select(schema.runs).where(_deltas(arrangement, after, upto))
+    ordered = connection.execute(query.order_by(runs.added, runs.name))
+    return tuple(_run(row) for row in ordered)
+
+
+def delta_rows(
+    connection: sa.Connection, arrangement: ArrangementId, after: Epoch, upto: Epoch
+) -> int:
+    """Return how many rows the deltas of the epochs ``(after, upto]`` have."""
+    query = sa.select(sa.func.sum(schema.runs.c.rows)).where(_deltas(arrangement, after, upto))
+    return connection.execute(query).scalar() or 0
+
+
+def _deltas(arrangement: ArrangementId, after: Epoch, upto: Epoch) -> sa.ColumnElement[bool]:
+    runs = schema.runs.c
+    return sa.and_(
+        runs.arrangement == arrangement,
+        runs.added > after,
+        runs.added <= upto,
+        runs.kind == RunKind.DELTA.value,
     )
-    return tuple(_run(row) for row in connection.execute(query))
 
 
 def arrangement_of(connection: sa.Connection, arrangement: ArrangementId) -> ArrangementRecord:

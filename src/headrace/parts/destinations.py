@@ -75,12 +75,12 @@ class TableWriter:
     log: Log
     queries: Queries
     sink: Sink
-    target: RelationId
+    into: RelationId
     guarantee: str = "exactly once: one transaction per epoch"
 
     def durable(self) -> Epoch | None:
         """Return the last epoch that has been appended."""
-        found = self.log.ledger.producer_at(self.target, self._producer)
+        found = self.log.ledger.producer_at(self.into, self._producer)
         return None if found is None else Epoch(found)
 
     def stored(self) -> Iterator[pa.Table] | None:
@@ -105,7 +105,7 @@ class TableWriter:
         return ()
 
     def _append(self, epoch: Epoch, changes: pa.Table) -> None:
-        relation = self.reader.catalog.by_id[self.target]
+        relation = self.reader.catalog.by_id[self.into]
         if not isinstance(relation, Stream | Table):
             raise HeadraceError(Code.INTERNAL, f"sink {self.sink.name} writes to no table")
         weights = changes[WEIGHT]

@@ -189,7 +189,7 @@ class History:
 
     def rows_changed(self, after: Epoch, upto: Epoch) -> int:
         """Return how many rows the changes of the epochs in ``(after, upto]`` have."""
-        return sum(run.rows for run in self.ledger.delta_runs(self.id, after, upto))
+        return self.ledger.delta_rows(self.id, after, upto)
 
 
 def _without_hash(spine: Spine, most: int) -> Iterator[pa.Table]:

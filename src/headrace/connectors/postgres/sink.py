@@ -1,14 +1,16 @@
 """A sink that writes to a table of PostgreSQL: rows by key, or each change as a row of its own.
 
 The changes of an epoch are one transaction with the epoch itself, which a table of ours records:
-``headrace_sinks``. Rows are copied into a temporary table and inserted from there. A row that the
-server refuses is found by halving what was refused, within savepoints.
+``headrace_sinks``. What a process that was killed has sent may still be committed: transactions of
+one sink wait for each other, and go on only from the epoch that they know. Rows are copied into a
+temporary table and inserted from there. A row that the server refuses is found by halving what was
+refused, within savepoints.
 """
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import numpy as np
@@ -77,7 +79,8 @@ class PostgresSink:
     context: SinkContext
     _session: Any = None
     _refused: tuple[Refused, ...] = ()
-    _recorded: bool = field(default=False)
+    _known: Epoch | None = None
+    """The last epoch that this writer has found or written there."""
 
     @property
     def guarantee(self) -> str:
@@ -101,7 +104,8 @@ class PostgresSink:
 
     def durable(self) -> Epoch | None:
         """Return the epoch that the server records."""
-        return self._server(self._read_record)
+        self._known = self._server(self._read_record)
+        return self._known
 
     def last_refused(self) -> Sequence[Refused]:
         """Return the rows that were refused in that epoch."""
@@ -111,17 +115,28 @@ class PostgresSink:
         """Write changes and record their epoch, in one transaction."""
 
         def written(session: Any) -> Sequence[Refused]:
-            done = self._read_record(session)
-            if done is not None and done >= epoch:
-                return self._refused
             refused: list[Refused] = []
             with session.transaction() as transaction:
+                session.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", identity)
+                done, known = self._read_record(session), self._known
+                if done is not None and done >= epoch:
+                    return self._refused
+                if done != known:
+                    raise HeadraceError(
+                        Code.UNAVAILABLE,
+                        f"{self.target} was written to by another process",
+                        f"It has epoch {done}, and had epoch {known}.",
+                        "The sink goes on from there by itself.",
+                    )
                 for part in parts:
                     refused += self._write_part(session, epoch, part)
                 if refused and self.context.stops:
                     raise library().Rollback(transaction)
                 self._record(session, epoch, refused)
+            self._known = epoch
             return refused
+
+        identity = (self.context.identity,)
 
         return self._server(written)
 

@@ -16,7 +16,6 @@ from headrace.connectors.options import (
     used_secrets,
 )
 from headrace.errors import Code, HeadraceError
-from headrace.ledger import DeliveryState
 from headrace.sql import SinkAction
 from headrace.statements.sinks.destination import delivery_options
 
@@ -50,10 +49,8 @@ class SinkChanges:
                 delivery.pause()
                 return f"paused sink {sink.name}"
             case SinkAction.RESUME:
-                if delivery.record.state is DeliveryState.RUNNING and delivery.error is None:
-                    return f"sink {sink.name} is running"
-                delivery.resume()
-                return f"resumed sink {sink.name}"
+                resumed = self.sinks.resume(sink)
+                return f"resumed sink {sink.name}" if resumed else f"sink {sink.name} is running"
             case SinkAction.RESET:
                 self._require_own_target(sink, statement.name)
                 delivery.reset()
