@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from headrace.connectors import delta_sink, iceberg_sink, kafka_sink
+from headrace.connectors import delta_sink, iceberg_sink, kafka_sink, warehouse_sink
 from headrace.connectors.cassandra import types as cassandra
 from headrace.connectors.dynamodb import types as dynamodb
 from headrace.connectors.postgres import target as postgres
@@ -25,6 +25,7 @@ SYSTEMS = {
     "Kafka": kafka_sink.MAPPING,
     "PostgreSQL": postgres.MAPPING,
     "Redis": redis.MAPPING,
+    "warehouses": warehouse_sink.MAPPING,
 }
 
 

@@ -6,6 +6,7 @@ import duckdb
 import pytest
 
 from asked import rows
+from connectors.test_warehouse_sink import Loaded
 from connectors.test_webhook_sink import receiving
 
 pytestmark = pytest.mark.spark
@@ -91,3 +92,17 @@ def test_a_table_of_iceberg_is_the_view(shop):
     assert found == rows(shop, "SELECT * FROM spent ORDER BY buyer")
     assert rows(shop, "RECONCILE SINK i")[0][2:] == (2, 0, 0, 0, "equal")
     catalogue.close()
+
+
+def test_merges_are_staged_for_a_warehouse(shop):
+    made = shop.sql(
+        "CREATE SINK w FROM spent WITH (connector = 'warehouse', warehouse = 'snowflake',"
+        " path = 'w', table = 'shop.spent', location = '@files/w/')"
+    )
+    assert "exactly once: a merge has an effect only after the one before it" in made.message
+    shop.sql("FLUSH; DELETE FROM orders WHERE id = 2; INSERT INTO orders VALUES (4, 'cid', 1.25)")
+    shop.sql("FLUSH")
+    loaded = Loaded(shop.directory / "sinks/w")
+    for name in loaded.epochs:
+        loaded.run(name)
+    assert sorted(loaded.rows()) == rows(shop, "SELECT * FROM spent ORDER BY buyer")

@@ -19,6 +19,7 @@ from headrace.connectors import (
     kinesis_access,
     lake,
     plain,
+    warehouse_sink,
     webhook_sink,
 )
 from headrace.connectors.cassandra import sink as cassandra
@@ -255,6 +256,13 @@ _ALL: tuple[Connector[Any], ...] = (
         open_sink=iceberg_sink.opened,
         check_sink=iceberg_sink.check,
         joins=lambda options: options.mode is Mode.UPSERT,
+    ),
+    Connector(
+        ("warehouse",),
+        warehouse_sink.Options,
+        open_sink=warehouse_sink.opened,
+        check_sink=warehouse_sink.check,
+        place=lambda options, context: file_sink.place(options.path, context.directory),
     ),
     Connector(("webhook", "http"), webhook_sink.Options, open_sink=webhook_sink.opened),
     Connector(
