@@ -38,76 +38,102 @@ _EACH = (
     _GUARD
     + """
 local epoch, ttl, at, wrong = tonumber(ARGV[2]), tonumber(ARGV[3]), 4, {}
+%(first)s
 for i = 2, #KEYS do
   local key = KEYS[i]
   local kind = redis.call('TYPE', key).ok
-  local mine = kind == 'none' or kind == '%(kind)s'
-  %(one)s
-  if not mine then wrong[#wrong + 1] = {i - 2, kind} end
+  if kind == 'none' or kind == '%(kind)s' then
+    %(one)s
+  else
+    wrong[#wrong + 1] = {i - 2, kind}
+  end
+  at = at + %(each)s
 end
 return wrong
 """
 )
+_HASH_IS_EARLIER = "(tonumber(redis.call('HGET', key, '__epoch') or '0') or 0) <= epoch"
+_TEXT_IS_EARLIER = """
+(tonumber(string.match(redis.call('GET', key) or '', '"__epoch":(%d+)}$')) or 0) <= epoch
+"""
 
 HASHES: Final = _EACH % {
     "kind": "hash",
-    "one": """
-  local set, unset = tonumber(ARGV[at]), tonumber(ARGV[at + 1])
-  local first, last = at + 2, at + 1 + set + unset
-  at = last + 1
-  if mine and (tonumber(redis.call('HGET', key, '__epoch') or '0') or 0) <= epoch then
-    if set == 0 then
-      redis.call('DEL', key)
-    else
-      redis.call('HSET', key, unpack(ARGV, first, first + set - 1))
-      if unset > 0 then redis.call('HDEL', key, unpack(ARGV, first + set, last)) end
+    "first": "local width = tonumber(ARGV[4]) at = 5 + width",
+    "each": "1 + width",
+    "one": f"""
+    if {_HASH_IS_EARLIER} then
+      local set, unset, missing = {{}}, {{}}, ARGV[at]
+      for column = 1, width do
+        local name = ARGV[4 + column]
+        if string.byte(missing, column) == 49 then
+          unset[#unset + 1] = name
+        else
+          set[#set + 1] = name
+          set[#set + 1] = ARGV[at + column]
+        end
+      end
+      redis.call('HSET', key, '__epoch', ARGV[2], unpack(set))
+      if #unset > 0 then redis.call('HDEL', key, unpack(unset)) end
       if ttl > 0 then redis.call('PEXPIRE', key, ttl) end
     end
-  end
 """,
 }
-"""Write or delete hashes. KEYS: the mark, the hashes. ARGV: session, epoch, time to live in
-milliseconds or 0; then for each hash two counts, fields with values, and fields that it has not;
-none of either deletes it. Returns pairs of the place of a key of another kind, and that kind."""
+"""Write hashes. KEYS: the mark, the hashes. ARGV: session, epoch, time to live in milliseconds or
+0, the number of fields, their names; then for each hash a text with ``1`` for each field that it
+has not and ``0`` for others, and the values of all fields. Returns pairs of the place of a key of
+another kind, and that kind; so do the following scripts."""
 
 TEXTS: Final = _EACH % {
     "kind": "string",
-    "one": """
-  local value = ARGV[at]
-  at = at + 1
-  if mine then
-    local stored = redis.call('GET', key)
-    if (stored and tonumber(string.match(stored, '"__epoch":(%d+)}$')) or 0) <= epoch then
-      if value == '' then
-        redis.call('DEL', key)
-      elseif ttl > 0 then
-        redis.call('SET', key, value, 'PX', ttl)
+    "first": "",
+    "each": "1",
+    "one": f"""
+    if {_TEXT_IS_EARLIER} then
+      if ttl > 0 then
+        redis.call('SET', key, ARGV[at], 'PX', ttl)
       else
-        redis.call('SET', key, value)
+        redis.call('SET', key, ARGV[at])
       end
     end
-  end
 """,
 }
-"""Write or delete texts, as :data:`HASHES`, each with one argument: JSON, or nothing to delete."""
+"""Write texts, as :data:`HASHES`. ARGV: session, epoch, time to live; then each text."""
 
 MEMBERS: Final = _EACH % {
     "kind": "zset",
+    "first": "",
+    "each": "2",
     "one": """
-  local score, member = ARGV[at], ARGV[at + 1]
-  at = at + 2
-  if mine then
-    if score == '' then
-      redis.call('ZREM', key, member)
-    else
-      redis.call('ZADD', key, score, member)
-      if ttl > 0 then redis.call('PEXPIRE', key, ttl) end
-    end
-  end
+    redis.call('ZADD', key, ARGV[at], ARGV[at + 1])
+    if ttl > 0 then redis.call('PEXPIRE', key, ttl) end
 """,
 }
-"""Write or remove members of sorted sets, as :data:`HASHES`, each with a score and the member;
-without a score it is removed."""
+"""Write members of sorted sets, as :data:`TEXTS`. Then for each its score, and the member."""
+
+NO_HASHES: Final = _EACH % {
+    "kind": "hash",
+    "first": "",
+    "each": "0",
+    "one": f"if {_HASH_IS_EARLIER} then redis.call('DEL', key) end",
+}
+"""Delete hashes. ARGV: session, epoch, 0."""
+
+NO_TEXTS: Final = _EACH % {
+    "kind": "string",
+    "first": "",
+    "each": "0",
+    "one": f"if {_TEXT_IS_EARLIER} then redis.call('DEL', key) end",
+}
+"""Delete texts. ARGV: session, epoch, 0."""
+
+NO_MEMBERS: Final = _EACH % {
+    "kind": "zset",
+    "first": "",
+    "each": "1",
+    "one": "redis.call('ZREM', key, ARGV[at])",
+}
+"""Remove members of sorted sets. ARGV: session, epoch, 0; then each member."""
 
 REMOVE: Final = (
     _GUARD

@@ -10,7 +10,6 @@ from __future__ import annotations
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
-from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
@@ -22,7 +21,8 @@ from headrace.connectors.marks import belongs_to_another, decoded, encoded, refu
 from headrace.connectors.options import option, seconds
 from headrace.connectors.patterns import Pattern
 from headrace.connectors.redis import scripts
-from headrace.connectors.redis.access import Access, answers, connected, failure, library
+from headrace.connectors.redis.access import Access, connected, failure, library
+from headrace.connectors.redis.requests import Arguments, Calls
 from headrace.connectors.redis.stored import EPOCH, EXACT, Items
 from headrace.connectors.redis.values import cells
 from headrace.connectors.sinks import require_key
@@ -188,14 +188,6 @@ def _failing(options: Access) -> Iterator[None]:
         raise failure(error, options) from error
 
 
-@dataclass(frozen=True, slots=True)
-class _Item:
-    """What one script is given for one row: a key, arguments, and the row, for messages."""
-
-    key: bytes
-    arguments: list[bytes]
-
-
 @dataclass(slots=True)
 class _Session:
     client: Any
@@ -331,91 +323,98 @@ class RedisSink:
 
     # -- writing ---------------------------------------------------------------------------
 
-    @property
-    def _script(self) -> str:
-        of_forms = {Form.HASH: scripts.HASHES, Form.JSON: scripts.TEXTS}
-        return of_forms.get(self.options.form, scripts.MEMBERS)
-
     def _put(self, epoch: Epoch, rows: pa.Table) -> list[Refused]:
         """Write rows, one per key; return those that cannot be written."""
-        if not rows.num_rows:
-            return []
-        keys, members = self._keys.of_rows(rows), self._members.of_rows(rows)
-        wrong: dict[int, str] = {}
-        missing = _places(pc.or_(keys.is_null(), members.is_null()))
-        wrong.update(dict.fromkeys(missing, "a column of its key is NULL"))
-        arguments = self._arguments(epoch, rows, members, wrong)
-        listed = zip(keys.to_pylist(), arguments, strict=True)
+        wrong = self._unfit(rows)
         places = [at for at in range(rows.num_rows) if at not in wrong] if wrong else None
-        items = [_Item(k.encode(), a) for at, (k, a) in enumerate(listed) if at not in wrong]
-        for at, kind in self._run(epoch, items):
+        fit = rows if places is None else rows.take(pa.array(places, pa.int64()))
+        ttl = b"%d" % int(self.options.ttl * 1000)
+        match self.options.form:
+            case Form.HASH:
+                names = [name.encode() for name in rows.schema.names]
+                given = [ttl, b"%d" % len(names), *names]
+                script, columns = scripts.HASHES, _cells(fit)
+            case Form.JSON:
+                epochs = pa.repeat(pa.scalar(int(epoch)), fit.num_rows)
+                fields = {**dict(zip(fit.schema.names, fit.columns, strict=True)), EPOCH: epochs}
+                script, given = scripts.TEXTS, [ttl]
+                columns = [json_objects(fields, fit.num_rows)]
+            case Form.SORTED_SET:
+                scores = text_column(fit[str(self.options.score)])
+                script, given = scripts.MEMBERS, [ttl]
+                columns = [pc.replace_substring(scores, "Infinity", "inf"), self._member(fit)]
+        for at, kind in self._run(script, epoch, given, fit, columns):
             place = at if places is None else places[at]
             wrong[place] = f"its key holds a value of another kind: {kind}"
         return refused_rows(epoch, rows, self.key, wrong)
 
-    def _arguments(
-        self, epoch: Epoch, rows: pa.Table, members: pa.Array, wrong: dict[int, str]
-    ) -> Iterable[list[bytes]]:
-        """Return the arguments of each row; those of ``wrong`` rows do not matter."""
-        if self.options.form is Form.HASH:
-            return self._hashes(epoch, rows)
-        if self.options.form is Form.JSON:
-            epochs = pa.repeat(pa.scalar(int(epoch)), rows.num_rows)
-            fields = {**dict(zip(rows.schema.names, rows.columns, strict=True)), EPOCH: epochs}
-            return ([value.encode()] for value in json_objects(fields, rows.num_rows).to_pylist())
-        scores = rows[str(self.options.score)]
+    def _unfit(self, rows: pa.Table) -> dict[int, str]:
+        """Return the places of the rows that no item can be made of, with the reasons."""
+        wrong: dict[int, str] = {}
+        for name in self.key:
+            missing = _places(rows[name].is_null())
+            wrong.update(dict.fromkeys(missing, "a column of its key is NULL"))
+        if self.options.score is None:
+            return wrong
+        scores = rows[self.options.score]
         wrong.update(dict.fromkeys(_places(scores.is_null()), "its score is NULL"))
         if pa.types.is_integer(scores.type):
             large = pc.or_(pc.greater(scores, EXACT), pc.less(scores, -EXACT))
             wrong.update(dict.fromkeys(_places(large), "its score is no 64-bit float"))
         else:
             wrong.update(dict.fromkeys(_places(pc.is_nan(scores)), "its score is NaN"))
-        written = text_column(scores).to_pylist()
-        return (
-            [(score or "0").replace("Infinity", "inf").encode(), (member or "").encode()]
-            for score, member in zip(written, members.to_pylist(), strict=True)
-        )
-
-    def _hashes(self, epoch: Epoch, rows: pa.Table) -> Iterator[list[bytes]]:
-        """Yield for each row the fields that it has, and those that it has not."""
-        names = [name.encode() for name in rows.schema.names]
-        of_epoch = [EPOCH.encode(), b"%d" % epoch]
-        for values in zip(*(cells(rows[name]) for name in rows.schema.names), strict=True):
-            pairs = [(n, v) for n, v in zip(names, values, strict=True) if v is not None]
-            missing = [n for n, v in zip(names, values, strict=True) if v is None]
-            given = [*chain.from_iterable(pairs), *of_epoch]
-            yield [b"%d" % len(given), b"%d" % len(missing), *given, *missing]
+        return wrong
 
     def _remove(self, epoch: Epoch, gone: pa.Table) -> None:
         """Delete the items of keys. Those with NULL have none."""
-        keys, members = self._keys.of_rows(gone), self._members.of_rows(gone)
-        nothing = {Form.HASH: [b"0", b"0"], Form.JSON: [b""]}.get(self.options.form)
-        items = [
-            _Item(key.encode(), nothing or [b"", member.encode()])
-            for key, member in zip(keys.to_pylist(), members.to_pylist(), strict=True)
-            if key is not None and member is not None
-        ]
-        self._run(epoch, items)
+        whole = gone.drop_null()
+        script, columns = {
+            Form.HASH: (scripts.NO_HASHES, []),
+            Form.JSON: (scripts.NO_TEXTS, []),
+            Form.SORTED_SET: (scripts.NO_MEMBERS, [self._member(whole)]),
+        }[self.options.form]
+        self._run(script, epoch, [b"0"], whole, columns)
 
-    def _run(self, epoch: Epoch, items: Sequence[_Item]) -> list[tuple[int, str]]:
-        """Run the script for items; return the places of those it refuses, with the kind there."""
+    def _member(self, rows: pa.Table) -> pa.Array:
+        return self._members.of_rows(rows)
+
+    def _run(
+        self,
+        script: str,
+        epoch: Epoch,
+        given: Sequence[bytes],
+        rows: pa.Table,
+        columns: Sequence[pa.Array],
+    ) -> list[tuple[int, str]]:
+        """Run a script for rows, with arguments that are given once, and those in columns.
+
+        Returns the places of the rows that it refuses, each with the kind of what is there.
+        """
+        if not rows.num_rows:
+            return []
+        keys, arguments = Arguments.of([self._keys.of_rows(rows)]), Arguments.of(columns)
         refused: list[tuple[int, str]] = []
         step = _AT_ONCE * _UNANSWERED
-        for begin in range(0, len(items), step):
-            starts = range(begin, min(begin + step, len(items)), _AT_ONCE)
-            with self._using() as session, session.client.pipeline(transaction=False) as line:
-                given = (session.name, int(epoch), int(self.options.ttl * 1000))
+        for begin in range(0, rows.num_rows, step):
+            end = min(begin + step, rows.num_rows)
+            starts = range(begin, end, _AT_ONCE)
+            with self._using() as session:
+                first = [session.name.encode(), b"%d" % epoch, *given]
+                calls = Calls(script, self.options.mark, first, keys, arguments)
+                line = session.client.connection
                 for start in starts:
-                    some = items[start : start + _AT_ONCE]
-                    keys = [item.key for item in some]
-                    arguments = chain.from_iterable(item.arguments for item in some)
-                    line.eval(
-                        self._script, 1 + len(keys), self.options.mark, *keys, *given, *arguments
-                    )
-                found = answers(line)
+                    line.send_packed_command(calls.part(start, min(start + _AT_ONCE, end)))
+                found = [line.read_response() for _ in starts]
             for start, answer in zip(starts, found, strict=True):
                 refused += [(start + at, kind.decode()) for at, kind in answer]
         return refused
+
+
+def _cells(rows: pa.Table) -> list[pa.Array]:
+    """Return what hashes are made of: which fields each has not, and all fields."""
+    nulls = [pc.if_else(column.is_null(), "1", "0") for column in rows.columns]
+    missing = pc.binary_join_element_wise(*nulls, "")
+    return [missing, *(pc.fill_null(cells(column), b"") for column in rows.columns)]
 
 
 def _places(which: Any) -> list[int]:

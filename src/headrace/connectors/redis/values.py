@@ -35,12 +35,9 @@ MAPPING: Final = {
 """What values of each type become in a field of a hash; in JSON, as its value."""
 
 
-def cells(column: Any) -> list[bytes | None]:
-    """Return the values of a column as fields of hashes; NULL is None."""
-    if pa.types.is_binary(column.type):
-        found: list[bytes | None] = column.to_pylist()
-        return found
-    return text_column(column).cast(pa.binary()).to_pylist()  # type: ignore[no-any-return]
+def cells(column: Any) -> Any:
+    """Return a column as fields of hashes: binary, NULL where it is."""
+    return column if pa.types.is_binary(column.type) else text_column(column).cast(pa.binary())
 
 
 def rows_of_cells(
