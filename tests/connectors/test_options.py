@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from enum import StrEnum
 
 import pytest
 
-from headrace.connectors import Given
+from headrace.connectors import Given, registry
 from headrace.connectors.options import (
     SecretName,
     option,
@@ -104,3 +104,11 @@ def test_a_value_that_is_no_number_a_missing_option_and_a_secret_in_the_wrong_pl
         read(mode="latest")
     with pytest.raises(HeadraceError, match='option "topic" is not a secret'):
         read(topic=Given("topic", "name", PLACE, secret=True))
+
+
+def test_what_cannot_change_of_a_sink_is_an_option_of_it() -> None:
+    for connector in registry._ALL:
+        first = {
+            (each.metadata.get("keys") or (each.name,))[0] for each in fields(connector.options)
+        }
+        assert set(connector.fixed) <= first, connector.name

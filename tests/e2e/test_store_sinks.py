@@ -66,10 +66,14 @@ def test_redis_and_dynamodb_have_the_rows_of_views(
     assert client.zrange(f"{name}-top", 0, -1, withscores=True) == [("1", 10.0), ("3", 50.5)]
     error = refused(shop, f"CREATE SINK u FROM spent INTO CONNECTION r (PATTERN '{name}:{{user}}')")
     assert error.code is Code.CONFLICT
+    for altered in ("PATTERN = 'other:{user}'", "form = 'json'", "connector = 'file'"):
+        assert "cannot change" in refused(shop, f"ALTER SINK s SET ({altered})").primary
+    shop.sql("ALTER SINK s SET (ttl = '1 day')")
     client.hset(f"{name}:ann", "total", "0.00")
     client.delete(f"{name}jann")
     shop.sql("RECONCILE SINK s; RECONCILE SINK j")
     assert client.hget(f"{name}:ann", "total") == "60.50"
+    assert client.ttl(f"{name}:ann") > 0
     assert json.loads(client.get(f"{name}jann"))["total"] == "60.50"
     client.delete(f"{name}:ann", f"headrace:sink:{name}:{{user}}")  # as if flushed or restored
     shop.sql("INSERT INTO orders VALUES (4, 'bob', 1.00); DROP SINK t; PAUSE SINK s; RESUME SINK s")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from headrace.catalog import Sink
@@ -64,8 +65,9 @@ class SinkChanges:
                 change.
         """
         sink, delivery = self._found(statement.name)
+        fixed = _fixed(sink)
         for option in statement.options:
-            if option.key.lower() in _FIXED:
+            if option.key.lower() in fixed:
                 raise HeadraceError(
                     Code.INVALID,
                     f'option "{option.key}" of a sink cannot change',
@@ -144,3 +146,13 @@ class SinkChanges:
                 " again.",
                 span=name.span,
             )
+
+
+def _fixed(sink: Sink) -> frozenset[str]:
+    """Return the keys of the options that cannot change, under all their names."""
+    if sink.target is not None:
+        return frozenset(_FIXED)
+    connector = sink_connector(dict(sink.options)[CONNECTOR])
+    names = (each.metadata.get("keys") or (each.name,) for each in fields(connector.options))
+    of_connector = (keys for keys in names if keys[0] in connector.fixed)
+    return frozenset([*_FIXED, CONNECTOR, *chain.from_iterable(of_connector)])
