@@ -157,6 +157,12 @@ def _webhook(_db: Any, own: ExitStack, _folder: Path) -> str:
 TARGETS: dict[str, Callable[[Any, ExitStack, Path], str]] = {
     "nothing": lambda _db, _own, _folder: "connector = 'blackhole'",
     "JSON files": lambda _db, _own, _folder: "connector = 'file', path = 'v'",
+    "Parquet files": lambda _db, _own, _folder: (
+        "connector = 'file', path = 'p', format = 'parquet'"
+    ),
+    "Delta, rows": lambda _db, _own, _folder: "connector = 'delta', path = 'd'",
+    "Delta, changes": lambda _db, _own, _folder: "connector = 'delta', path = 'e', mode = 'append'",
+    "Iceberg, rows": lambda _db, _own, _folder: "connector = 'iceberg', path = 'i', table = 'b.v'",
     "PostgreSQL, rows": _postgres("upsert"),
     "PostgreSQL, changes": _postgres("append"),
     "Redis, hashes": _redis,

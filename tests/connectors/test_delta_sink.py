@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import shutil
 import threading
 from collections import Counter
 from datetime import UTC, datetime
@@ -12,7 +13,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import types as t
 
-from connectors.sink_histories import Row, context, prove, table
+from connectors.sink_histories import Histories, Row, begun, context, prove, table
 from headrace.connectors.delta_sink import DeltaSink, check, opened
 from headrace.connectors.lake import LakeTable
 from headrace.connectors.sinks import CHANGE_COLUMNS, Mode
@@ -157,6 +158,18 @@ def test_a_table_that_is_reset_is_empty(tmp_path) -> None:
     assert rows(tmp_path) == []
     writer.write(Epoch(9), [table([(NEW, 1)])])
     assert (writer.durable(), len(rows(tmp_path))) == (9, 1)
+
+
+def test_a_table_that_is_gone_is_said_to_have_lost_changes(tmp_path) -> None:
+    histories = Histories()
+    histories.change({1: NEW})
+    delivery = begun(histories).delivery(sink(tmp_path), DeliverySettings())
+    delivery.advance()
+    shutil.rmtree(tmp_path / "sinks/t")
+    again = delivery.loop.delivery(sink(tmp_path), DeliverySettings())
+    histories.change({2: (2, *NEW[1:])})
+    with pytest.raises(HeadraceError, match='the Delta table at "t" has lost changes'):
+        again.advance()
 
 
 def test_upserts_need_a_key(tmp_path) -> None:

@@ -166,6 +166,13 @@ def test_a_table_that_is_reset_is_empty(tmp_path) -> None:
     assert (writer.durable(), len(rows(tmp_path))) == (9, 1)
 
 
+def test_a_table_is_of_one_sink(tmp_path) -> None:
+    sink(tmp_path).write(Epoch(7), [table([(NEW, 1)])])
+    other = dataclasses.replace(context(tmp_path), identity="histories/8")
+    with pytest.raises(HeadraceError, match="belongs to another sink"):
+        check(IcebergTable(table="shop.t", path="t"), other)
+
+
 def test_upserts_need_a_key(tmp_path) -> None:
     without = dataclasses.replace(context(tmp_path), key=())
     with pytest.raises(HeadraceError, match="no unique key of the rows is known"):

@@ -8,8 +8,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.sql import types as t
 
+from connectors.sink_histories import context
+from headrace.connectors import kafka_sink
 from headrace.connectors.kafka import Columns, KafkaSource
 from headrace.connectors.kafka_options import Options
+from headrace.connectors.kafka_sink_options import Options as SinkOptions
+from headrace.connectors.options import SecretName
 from headrace.errors import Code, HeadraceError
 from headrace.formats.changes import Appended
 from headrace.formats.messages import JsonMessages
@@ -88,6 +92,29 @@ def test_the_right_password_is_let_in_and_a_wrong_one_stops_the_source(guarded, 
     assert caught.value.code is Code.INVALID
     assert "properties.sasl.username" in (caught.value.hint or "")
     assert "uthentication" in (caught.value.detail or "")
+    assert "hunter2" not in str(caught.value)
+
+
+@pytest.mark.parametrize("secret", ["right", "wrong"])
+def test_a_sink_is_let_in_by_the_right_password_alone(guarded, tmp_path, secret) -> None:
+    given = SinkOptions(
+        brokers=guarded.guarded("SASL_PLAINTEXT"),
+        protocol="SASL_PLAINTEXT",
+        mechanism="PLAIN",
+        username="ann",
+        password=SecretName(secret),
+        topic="t",
+    )
+    writer = kafka_sink.opened(given, context(tmp_path, {"right": PASSWORD, "wrong": "hunter2"}))
+    if secret == "right":  # noqa: S105 - a name
+        assert writer.durable() is None
+        return
+    begun = time.monotonic()
+    with pytest.raises(HeadraceError, match='topic "t" cannot be written') as caught:
+        writer.durable()
+    assert time.monotonic() - begun < 5
+    assert caught.value.code is Code.INVALID
+    assert "properties.sasl.username" in (caught.value.hint or "")
     assert "hunter2" not in str(caught.value)
 
 

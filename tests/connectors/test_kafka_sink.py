@@ -313,9 +313,10 @@ def test_a_table_over_the_topic_of_a_view_is_the_view(db, broker) -> None:
     db.sql(
         "CREATE MATERIALIZED VIEW spent AS SELECT buyer, sum(amount) AS s FROM orders GROUP BY buyer"
     )
+    db.sql(f"CREATE CONNECTION k TO KAFKA (BROKER '{broker.address}')")
     made = db.sql(
-        f"CREATE SINK out FROM spent WITH (connector = 'kafka', brokers = '{broker.address}',"
-        f" topic = '{topic}', partitions = 1, envelope = 'debezium')"
+        f"CREATE SINK out FROM spent INTO CONNECTION k (TOPIC '{topic}', PARTITIONS 1)"
+        " WITH (envelope = 'debezium')"
     )
     assert "exactly once: one transaction per epoch" in made.message
     db.sql("DELETE FROM orders WHERE id = 2; INSERT INTO orders VALUES (4, 'cid', 1.25)")

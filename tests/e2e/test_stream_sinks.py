@@ -26,9 +26,12 @@ def test_a_webhook_is_sent_the_changes_of_a_view(shop, monkeypatch):
     monkeypatch.setenv("PAGE_TOKEN", "Bearer x")
     shop.sql("CREATE SECRET page FROM ENV 'PAGE_TOKEN'")
     with receiving() as server:
+        shop.sql(
+            f"CREATE CONNECTION web TO WEBHOOK (URL '{server.url}', AUTHORIZATION SECRET page)"
+        )
         made = shop.sql(
-            f"CREATE SINK page FROM spent WITH (connector = 'webhook', url = '{server.url}',"
-            " authorization = SECRET page, 'request.rows' = 1, format = 'json-lines')"
+            "CREATE SINK page FROM spent INTO CONNECTION web (FORMAT 'json-lines')"
+            " WITH ('request.rows' = 1)"
         )
         assert "at least once" in made.message
         shop.sql(

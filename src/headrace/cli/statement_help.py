@@ -77,7 +77,7 @@ STATEMENTS: dict[str, Synopsis] = {
     "CREATE CONNECTION": Synopsis(
         "name how another system is reached, for streams, sources and sinks",
         "CREATE CONNECTION [IF NOT EXISTS] name\n"
-        "  TO KAFKA | POSTGRES | REDIS | CASSANDRA | DYNAMODB (KEY 'value', ...)",
+        "  TO KAFKA | POSTGRES | REDIS | CASSANDRA | DYNAMODB | WEBHOOK (KEY 'value', ...)",
         "CREATE CONNECTION shop TO POSTGRES\n"
         "  (HOST 'db.example.com', DATABASE 'shop', USER 'headrace', PASSWORD SECRET shop);",
     ),

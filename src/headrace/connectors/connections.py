@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from headrace.connectors import kafka_access as kafka
+from headrace.connectors import webhook_sink as webhook
 from headrace.connectors.cassandra import access as cassandra
 from headrace.connectors.dynamodb import access as dynamodb
 from headrace.connectors.kept import Kept, named
@@ -44,8 +45,9 @@ _KINDS: Final = {
     "redis": _Kind(redis.Access, redis.check),
     "cassandra": _Kind(cassandra.Access, cassandra.check),
     "dynamodb": _Kind(dynamodb.Access, dynamodb.check),
+    "webhook": _Kind(webhook.Access),
 }
-_OTHER_NAMES: Final = {"postgresql": "postgres"}
+_OTHER_NAMES: Final = {"postgresql": "postgres", "http": "webhook"}
 
 
 def known_kind(kind: str | None) -> str | None:

@@ -98,6 +98,11 @@ class DeltaSink:
     _reached: Epoch | None = None
     """The last epoch that this writer knows the table to have."""
 
+    @property
+    def target(self) -> str:
+        """What messages call the table."""
+        return f'the Delta table at "{self.directory.name}"'
+
     def check(self) -> None:
         """Make sure that a table that there is has the columns.
 
@@ -107,7 +112,7 @@ class DeltaSink:
         delta = _library()
         if delta.DeltaTable.is_deltatable(str(self.directory)):
             found = pa.schema(delta.DeltaTable(str(self.directory)).schema().to_arrow())
-            require_columns(found, self.schema, self._what)
+            require_columns(found, self.schema, self.target)
 
     def durable(self) -> Epoch | None:
         """Return the last epoch that the table has."""
@@ -125,7 +130,7 @@ class DeltaSink:
         table = self._table()
         there = self._recorded(table)
         if there != self._reached:
-            raise moved_on(self._what, there)
+            raise moved_on(self.target, there)
         try:
             if self.mode is Mode.APPEND:
                 self._append(table, epoch, guarded)
@@ -166,10 +171,6 @@ class DeltaSink:
             return delta.DeltaTable.create(str(self.directory), self.schema, mode="ignore")
         except Exception as error:
             raise self._failed(error) from error
-
-    @property
-    def _what(self) -> str:
-        return f'the Delta table at "{self.directory.name}"'
 
     def _recorded(self, table: Any) -> Epoch | None:
         found = table.transaction_version(self.application)
@@ -219,7 +220,7 @@ class DeltaSink:
         said = str(error).partition("\n")[0]
         return HeadraceError(
             Code.UNAVAILABLE,
-            f"{self._what} cannot be written to",
+            f"{self.target} cannot be written to",
             f"Delta says: {said}.",
             "It is tried again. Let no other program write to the table at the same time.",
         )

@@ -24,6 +24,7 @@ from headrace.connectors.lake import (
     require_types,
     table_schema,
 )
+from headrace.connectors.marks import belongs_to_another
 from headrace.connectors.options import option
 from headrace.connectors.sinks import Mode, require_key
 from headrace.errors import Code, HeadraceError
@@ -61,6 +62,8 @@ MAPPING: Final = {
 """The type of Iceberg of each type of column."""
 _RETRIES: Final = "commit.retry.num-retries"
 _CATALOGUE: Final = "headrace"
+_MARK: Final = "headrace.epoch."
+"""What the property of a table begins with that records a sink's epoch."""
 
 
 def _table_name(text: str) -> str:
@@ -102,7 +105,7 @@ def opened(options: IcebergTable, context: SinkContext) -> IcebergSink:
         options.mode,
         rows,
         context.key,
-        f"headrace.epoch.{context.identity.replace('/', '.')}",
+        f"{_MARK}{context.identity.replace('/', '.')}",
     )
 
 
@@ -125,6 +128,11 @@ class IcebergSink:
     _catalogue: Any = field(default=None, repr=False)
 
     @property
+    def target(self) -> str:
+        """What messages call the table."""
+        return f'the Iceberg table "{self.name}"'
+
+    @property
     def schema(self) -> pa.Schema:
         """The columns of the table."""
         return pa.schema([pa.field(each.name, _widened(each.type)) for each in self.rows])
@@ -138,7 +146,7 @@ class IcebergSink:
         found = self._table().schema().as_arrow()
         plain = [pa.field(each.name, _plain(each.type)) for each in found]
         wanted = [pa.field(each.name, _plain(each.type)) for each in self.schema]
-        require_columns(pa.schema(plain), pa.schema(wanted), self._what)
+        require_columns(pa.schema(plain), pa.schema(wanted), self.target)
         self.close()
 
     def durable(self) -> Epoch | None:
@@ -155,7 +163,7 @@ class IcebergSink:
         table = self._table()
         there = self._recorded(table)
         if there != self._reached:
-            raise moved_on(self._what, there)
+            raise moved_on(self.target, there)
         made = _Files(table, self.schema)
         changed: list[pa.Table] = []
         former = table.current_snapshot() is not None and self.mode is Mode.UPSERT
@@ -193,10 +201,6 @@ class IcebergSink:
 
     # -- pieces ----------------------------------------------------------------------------
 
-    @property
-    def _what(self) -> str:
-        return f'the Iceberg table "{self.name}"'
-
     def _table(self) -> Any:
         """Return the table as it is now; one that is missing is made.
 
@@ -213,6 +217,10 @@ class IcebergSink:
                     transaction.set_properties({_RETRIES: "0"})
         except Exception as error:
             raise self._failed(error) from error
+        others = {key for key in table.properties if key.startswith(_MARK)} - {self.mark}
+        if others:
+            removed = f"the property {min(others)} of the table, or the table"
+            raise belongs_to_another(self.target, removed)
         return table
 
     def _opened(self) -> Any:
@@ -268,7 +276,7 @@ class IcebergSink:
         said = str(error).partition("\n")[0]
         return HeadraceError(
             Code.UNAVAILABLE,
-            f"{self._what} cannot be written to",
+            f"{self.target} cannot be written to",
             f"Iceberg says: {said}.",
             "It is tried again. Let no other program write to the table at the same time.",
         )

@@ -265,6 +265,11 @@ class WarehouseSink:
     key: tuple[str, ...]
     guarantee: str = "exactly once: a merge has an effect only after the one before it"
 
+    @property
+    def target(self) -> str:
+        """What messages call the directory."""
+        return f'the directory "{self.directory.name}"'
+
     def durable(self) -> Epoch | None:
         """Return the epoch of the newest directory."""
         found = self._written()
