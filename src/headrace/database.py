@@ -25,7 +25,7 @@ from headrace.history.reconciling import Reconciling
 from headrace.history.repairing import Repairing
 from headrace.history.replaying import Replays
 from headrace.history.row_sources import RowSources
-from headrace.ledger import DirectoryLock, Ledger, prepare_directory
+from headrace.ledger import DirectoryLock, Ledger, Retired, prepare_directory
 from headrace.log import Appender, EmbeddedLog, SegmentWriter
 from headrace.parts.access import OWNER, Access, Principal
 from headrace.parts.admission import Admission
@@ -50,7 +50,7 @@ from headrace.runtime.epoch import EpochLoop
 from headrace.runtime.feeds import Feeds
 from headrace.runtime.published import Publisher
 from headrace.runtime.pump import Pump
-from headrace.runtime.retirement import Retirement
+from headrace.runtime.retirement import Retirement, latest_times
 from headrace.runtime.settings import OnDifference
 from headrace.runtime.timetable import machine_clock
 from headrace.session import Session
@@ -166,7 +166,10 @@ class Database(DefaultSession):
             with appender.closed(stream.id):
                 admission.keep_ids(stream, end)
 
-        retirement = Retirement(loop, keep_ids)
+        def left_by(view: View, stream: Stream, retired: Retired) -> int | None:
+            return engine.left_by(engine.circuit(view), stream, latest_times(stream, retired))
+
+        retirement = Retirement(loop, keep_ids, left_by)
         pump = Pump(loop, Compaction(loop, retirement, self._segments.close_pack))
         secrets, schemas = Secrets(ledger, variable), Schemas(ledger)
         connections = Connections(ledger, secrets)

@@ -21,6 +21,7 @@ from headrace.catalyst.scala import scala_of
 from headrace.catalyst.transplant import Transplant
 from headrace.circuit import Circuit, Sliced, Stored, differentiate, sliced
 from headrace.engine.assembly import Assembly, Program
+from headrace.engine.expiring import left_by
 from headrace.engine.failures import step_failure
 from headrace.engine.interpreter import interpreted
 from headrace.engine.jobs import jobs_of, without_job
@@ -304,6 +305,16 @@ class Engine:
                 return Stored(self._circuits[id_].output.operator.layout, unique)
             case _:
                 return None
+
+    def left_by(
+        self, circuit: Circuit, stream: Stream, latest: Mapping[str, int | None]
+    ) -> int | None:
+        """Return the time by which events of a stream are in nothing that a circuit keeps.
+
+        See :func:`headrace.engine.expiring.left_by`.
+        """
+        with self.planning:
+            return left_by(self._scala, circuit, stream, latest)
 
     def touched(self, view: View, since: int) -> tuple[Touched, ...] | None:
         """Return how to find the rows of a view that events from a time on have changed.

@@ -16,7 +16,7 @@ from headrace.ledger.records import LIVE, Build, EpochCommit, Frontier
 from headrace.types import BuildId, Epoch, FrontierId, Offset, RelationId
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from headrace.ledger.records import NewObject, Read
 
@@ -158,6 +158,14 @@ def change(connection: sa.Connection, commit: EpochCommit, committed_at: float) 
     if commit.retired:
         _retire(connection, commit.retired, commit.epoch)
     _depend(connection, commit)
+
+
+def set_begins(
+    connection: sa.Connection, build: BuildId, begins: Mapping[RelationId, Offset]
+) -> None:
+    """Set the offsets from which on a build needs logs."""
+    its, value = schema.builds.c.id == build, {str(id_): at for id_, at in begins.items()}
+    connection.execute(schema.builds.update().where(its).values(begins=value))
 
 
 def _retire(connection: sa.Connection, ids: Sequence[BuildId], epoch: Epoch) -> None:

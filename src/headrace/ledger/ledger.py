@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from headrace.errors import Code, HeadraceError
-from headrace.ledger import catalogue, commit, delivered, dirty, evidence, log, spines
+from headrace.ledger import builds, catalogue, commit, delivered, dirty, evidence, log, spines
 from headrace.ledger.records import (
     AppendRecord,
     ArrangementRecord,
@@ -51,7 +51,7 @@ from headrace.types import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from headrace.ledger.heads import Head
 
@@ -277,6 +277,17 @@ class Ledger(Writer):
             log.retire(writing.connection, relation, retired)
             self._fault("retired")
             writing.head = writing.head.after_starts({relation: retired.start})
+
+    def begin(self, relation: RelationId, start: Offset, ids: Collection[BuildId]) -> None:
+        """Record that builds need no change of a log before an offset, though they have read it."""
+        with self._writing() as writing:
+            for id_ in ids:
+                known = writing.head.builds.get(id_)
+                if known is not None:
+                    begins = {**known.begins, relation: start}
+                    builds.set_begins(writing.connection, id_, begins)
+                    there = {**writing.head.builds, id_: replace(known, begins=begins)}
+                    writing.head = replace(writing.head, builds=there)
 
     def load_of(self, relation: RelationId, source: str) -> LoadProgress | None:
         """Return the progress of the load of a source; None if it never began."""

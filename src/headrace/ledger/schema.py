@@ -144,8 +144,8 @@ builds = sa.Table(
 They joined their frontier at an epoch, which is later than that of their creation if the view was
 altered to be refreshed apart, or to be maintained.
 
-``begins`` has the offsets from which on a build has read logs that did not begin with their first
-change any more.
+``begins`` has the offsets from which on a build needs logs, where that is not from their first
+change on: they had been cut before, or what is before has left all that it keeps.
 """
 
 serving = sa.Table(

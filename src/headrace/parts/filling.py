@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
+from headrace.catalog import Stream
 from headrace.errors import Code, HeadraceError
 from headrace.parts.fold_checks import check_folds
 from headrace.runtime.fill import Fill
+from headrace.runtime.retirement import latest_times
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
     from headrace.runtime.fill import Progress
     from headrace.runtime.published import Published
     from headrace.runtime.pump import Pump
-    from headrace.types import Epoch, RelationId
+    from headrace.types import Epoch, Offset, RelationId
 
 T = TypeVar("T")
 
@@ -58,7 +60,9 @@ class Filling:
         """
         circuit = self.engine.begin_fill(view)
         clocked = bool(circuit.temporal())
-        fill = Fill(self.loop, view, progress, clocked=clocked, earliest=earliest)
+        standing = stays and view.id in self.reader.published.lagging
+        without = {} if earliest or standing else self._without(view, circuit)
+        fill = Fill(self.loop, view, progress, clocked=clocked, earliest=earliest, without=without)
 
         def planned() -> Epoch:
             with self.engine.planning:
@@ -68,7 +72,7 @@ class Filling:
             check_folds(circuit, fill.files, self.loop.directory / "runs")
 
         try:
-            if stays and view.id in self.reader.published.lagging:
+            if standing:
                 return self.join_standing(fill, planned, begun=begun)
             return self.join(fill, planned, alone=bool(circuit.loops()), begun=begun)
         except BaseException:
@@ -132,6 +136,19 @@ class Filling:
                 for relation in live(loop.catalog, inputs, inputs):
                     self.reader.require_running(relation)
                 return join()
+
+    def _without(self, view: View, circuit: Circuit) -> dict[RelationId, Offset]:
+        """Return up to where no event of streams is in anything that a view would keep by now."""
+        found: dict[RelationId, Offset] = {}
+        ledger = self.loop.ledger
+        state, clock = self.reader.published, ledger.clock()
+        for id_ in state.unkept(view):
+            stream, retired = state.catalog.by_id[id_], ledger.retired(id_)
+            if isinstance(stream, Stream) and retired is not None:
+                time = self.engine.left_by(circuit, stream, latest_times(stream, retired))
+                if time is not None and time <= clock:
+                    found[id_] = retired.start
+        return found
 
     def _standing(self, view: View) -> Published:
         """Return the state where a view stands, which lags.

@@ -109,6 +109,8 @@ class Fill:
     """About how many rows of the inputs are in a slice, if that is known."""
     earliest: bool = False
     """Whether it reads what streams still have, where that is not all that they have had."""
+    without: Mapping[RelationId, Offset] = field(default_factory=dict)
+    """Up to where no event of streams is in anything that the view keeps."""
     heard: Callable[[Report], None] = field(default=lambda _report: None)
     """Called with the report of each operator."""
     among: int = 0
@@ -367,7 +369,7 @@ class Fill:
         """Read the contents of the inputs; with ``few``, without a job if they have few rows."""
         loop = self.loop
         if not self.earliest:
-            require_kept(state, self.view)
+            require_kept(state, self.view, self.without)
         self._begins = {id_: at for id_ in self.view.depends_on if (at := state.starts.get(id_))}
         inputs = [state.catalog.by_id[id_] for id_ in sorted(self.view.depends_on)]
         ends = self._fixed_point(inputs, state)

@@ -8,6 +8,7 @@ these events stays. It is not kept from a view that has not read it, or that mus
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from headrace.catalog import Stream, View
@@ -16,12 +17,12 @@ from headrace.log import merged_bounds
 from headrace.runtime.dirty import RECOMPUTED
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
     from headrace.ledger import Retired
     from headrace.runtime.epoch import EpochLoop
     from headrace.runtime.published import Published
-    from headrace.types import Offset
+    from headrace.types import Offset, RelationId
 
 _DAY: Final = 86_400_000_000
 _SECOND: Final = 1_000_000
@@ -34,10 +35,12 @@ class Retirement:
     """Retires events of one database's streams.
 
     ``keep_ids`` stores the ids of events before an offset, where repeated ones are recognised.
+    ``left_by`` returns the time by which some are in nothing that a view keeps, None if unknown.
     """
 
     loop: EpochLoop
     keep_ids: Callable[[Stream, Offset], None] = lambda _stream, _end: None
+    left_by: Callable[[View, Stream, Retired], int | None] = lambda _view, _stream, _retired: None
 
     @property
     def streams(self) -> tuple[Stream, ...]:
@@ -49,6 +52,7 @@ class Retirement:
         """Retire what is due, of every stream."""
         for stream in self.streams:
             self.retire(stream)
+            self._settle(stream)
 
     def retire(self, stream: Stream) -> Retired | None:
         """Retire what is due of a stream; return what is retired since now, None if nothing is."""
@@ -64,7 +68,26 @@ class Retirement:
                 if error.code is not Code.CONFLICT or stream.id not in self.loop.catalog.by_id:
                     raise
                 return None  # a build that has not read so far has come meanwhile
+        self._settle(stream)
         return due
+
+    def _settle(self, stream: Stream) -> None:
+        """Have views begin where the log does, if nothing that they keep is of before."""
+        loop, state = self.loop, self.loop.published.current
+        retired, begun = loop.ledger.retired(stream.id), []
+        if retired is None:
+            return
+        for view in state.catalog.views_in_order():
+            if stream.id not in state.unkept(view) or view.id in state.stopped:
+                continue
+            time = self.left_by(view, stream, retired)
+            stands = state.lagging.get(view.id)
+            clock = loop.ledger.clock(None if stands is None else stands.epoch)
+            if time is not None and time <= clock:
+                begun.append(view.build)
+        if begun:
+            with loop.exclusive():
+                loop.ledger.begin(stream.id, retired.start, begun)
 
     def due(self, stream: Stream, retention: int | None) -> Retired | None:
         """Return what would be no longer kept of a stream by a retention; None if that is no more.
@@ -120,13 +143,23 @@ def newest_time(stream: Stream, retired: Retired) -> int:
     return high if type_.startswith("timestamp") else high * 1000
 
 
-def require_kept(state: Published, view: View) -> None:
+def latest_times(stream: Stream, retired: Retired) -> dict[str, int | None]:
+    """Return the greatest value of the TIMESTAMP columns of retired events, in microseconds."""
+    times = [column.name for column in stream.schema.columns if column.sql == "timestamp"]
+    return {name: retired.bounds[name][1] for name in times if name in retired.bounds}
+
+
+def require_kept(
+    state: Published, view: View, without: Mapping[RelationId, Offset] = MappingProxyType({})
+) -> None:
     """Refuse to compute a view from logs that no longer have all that it has, or should have, read.
+
+    It needs no event of streams before the offsets ``without``.
 
     Raises:
         HeadraceError: CONFLICT.
     """
-    missing = state.unkept(view)
+    missing = [id_ for id_ in state.unkept(view) if state.starts[id_] > without.get(id_, 0)]
     if not missing:
         return
     stream, known = state.catalog.by_id[missing[0]], view.id in state.catalog.by_id

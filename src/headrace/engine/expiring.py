@@ -1,0 +1,122 @@
+"""When events have left all that a view keeps, since a condition on the clock is what they pass.
+
+Between a stream and the first condition on the clock, filters and projections keep nothing. If
+every way from the stream leads through such a condition, events whose time to leave has come are in
+nothing that the view keeps, and never come back: the clock does not go back.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from headrace.catalyst import plan
+from headrace.catalyst.predicates import Predicates
+from headrace.catalyst.scala import items, kind_of
+from headrace.circuit import Source, Stateless, Temporal, inputs
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from headrace.catalog import Stream
+    from headrace.catalyst.predicates import Conjunct
+    from headrace.catalyst.scala import Scala
+    from headrace.circuit import Circuit
+
+_TIMES: Final = frozenset({"timestamp", "date", "long"})
+
+
+def left_by(
+    scala: Scala, circuit: Circuit, stream: Stream, latest: Mapping[str, int | None]
+) -> int | None:
+    """Return the time by which events of a stream are in nothing that a circuit keeps.
+
+    ``latest`` has the greatest value of TIMESTAMP columns of these events, None where all are NULL.
+    All times are in microseconds UTC. None if the time is not known, or never comes.
+    """
+    found = 0
+    for leaf in circuit.sources():
+        if leaf.plan.relation != stream.id:
+            continue
+        for end in _first_that_keeps(circuit, leaf):
+            if not isinstance(end, Temporal) or end.plan.leaves is None:
+                return None
+            value = _moved(scala, end, leaf)
+            time = None if value is None else _greatest(scala, leaf, stream, value, latest)
+            if time is None:
+                return None
+            found = max(found, time)
+    return found
+
+
+def _first_that_keeps(circuit: Circuit, node: Any) -> Iterator[Any]:
+    """Yield the first nodes above one that are no filter and no projection."""
+    for user in (*circuit.nodes(), circuit.output):
+        if any(below is node for below in inputs(user)):
+            if _is_linear(user):
+                yield from _first_that_keeps(circuit, user)
+            else:
+                yield user
+
+
+def _is_linear(node: Any) -> bool:
+    return isinstance(node, Stateless) and isinstance(node.plan, plan.Filter | plan.Project)
+
+
+def _moved(scala: Scala, end: Temporal, leaf: Source) -> Conjunct | None:
+    """Return the time at which a row leaves, over the columns of a leaf."""
+    predicates, node = Predicates(scala), end.child
+    leaves = end.plan.leaves
+    if leaves is None:
+        return None
+    value = predicates.conjunct(leaves.handle)
+    while isinstance(node, Stateless):
+        if isinstance(node.plan, plan.Project):
+            pairs = zip(node.plan.attributes, node.plan.expressions, strict=True)
+            value = predicates.moved(value, {a.id: e.handle for a, e in pairs})
+        node = node.child
+    return value if node is leaf else None
+
+
+def _greatest(
+    scala: Scala,
+    leaf: Source,
+    stream: Stream,
+    value: Conjunct,
+    latest: Mapping[str, int | None],
+) -> int | None:
+    """Return the greatest that a value is, which never falls as one column rises."""
+    names = stream.schema.names
+    pairs = zip(leaf.plan.attributes, leaf.plan.columns, strict=True)
+    columns = {a.id: names[i] for a, i in pairs if i < len(names)}
+    used = {columns.get(id_) for id_ in value.uses}
+    name = next(iter(used), None)
+    if len(used) != 1 or name is None or name not in latest or not _rises(value.handle):
+        return None
+    high = latest[name]
+    if high is None:
+        return 0  # a row without the time is never in the result
+    at = scala.expression("MicrosToTimestamp", scala.long(high))
+    moved = Predicates(scala).moved(value, dict.fromkeys(value.uses, at))
+    time = moved.handle.eval(None)
+    return time if isinstance(time, int) else None
+
+
+def _rises(handle: Any) -> bool:
+    """Whether a value never falls as the one time that it is computed from rises."""
+    if handle.references().isEmpty():
+        return True
+    children = items(handle.children())
+    match kind_of(handle):
+        case "AttributeReference":
+            return str(handle.dataType().typeName()) == "timestamp"
+        case "UnixMicros" | "KnownNotNull" | "KnownNullable":
+            return _rises(children[0])
+        case "Cast":
+            types = {str(each.dataType().typeName()) for each in (handle, children[0])}
+            return types <= _TIMES and _rises(children[0])
+        case "Add":
+            return all(map(_rises, children))
+        case "Subtract" | "TimestampAddInterval":
+            return _rises(children[0]) and bool(children[1].references().isEmpty())
+        case _:
+            return False
