@@ -113,6 +113,31 @@ def test_the_items_are_the_rows_however_often_both_sides_are_killed(
     assert Counter(found) == read(redis, name)
 
 
+def test_each_change_of_a_row_is_one_event_of_its_key(
+    redis: Redis, name: str, tmp_path: Path
+) -> None:
+    client = redis.client()
+    client.config_set("notify-keyspace-events", "KA")
+    events = client.pubsub()
+    events.psubscribe(f"__keyspace@0__:{name}:*")
+    given = options(redis, pattern=f"{name}:{{id}}")
+    outlived = histories.prove(
+        lambda: opened(given, histories.context(tmp_path)), lambda: hashes(redis, name), seed=9
+    )
+    seen: Counter[tuple[int, str]] = Counter()
+    while message := events.get_message(timeout=0.5):
+        if message["type"] == "pmessage" and message["data"] in ("hset", "del"):
+            seen[int(message["channel"].rpartition(":")[2]), message["data"]] += 1
+    events.close()
+    client.config_set("notify-keyspace-events", "")
+    expected: Counter[tuple[int, str]] = Counter()
+    for changes in outlived.histories.epochs.values():
+        set_ = {row[0] for row, weight in changes if weight > 0}
+        gone = {row[0] for row, _ in changes} - set_
+        expected.update([*((id_, "hset") for id_ in set_), *((id_, "del") for id_ in gone)])
+    assert seen == expected
+
+
 def points(changes: Sequence[tuple[int, str | None, int | None, int]]) -> pa.Table:
     columns = list(zip(*changes, strict=True))
     names = [*POINTS.names, WEIGHT]

@@ -56,7 +56,8 @@ _PATIENCE: Final = 8
 _PIECE: Final = 90_000
 """How many characters of a text with refused rows an item has: of at most 400 KB."""
 _NAMES: Final = {"#e": EPOCH}
-_NOT_LATER: Final = "attribute_not_exists(#e) OR #e < :e OR (#e = :e AND attribute_not_exists(#d))"
+_IS_EARLIER: Final = "attribute_not_exists(#e) OR #e < :e"
+_IS_NOT_LATER: Final = "attribute_not_exists(#e) OR #e <= :e"
 _IS_MINE: Final = "#o = :o AND #s = :s"
 
 Item = dict[str, "Attribute"]
@@ -397,14 +398,17 @@ class DynamoSink:
         self._each(self._delete, [(epoch, each) for each in keys if len(each) == len(key)])
 
     def _put_item(self, open_: _Open, given: tuple[Epoch, Item]) -> str | None:
-        """Put an item, unless there is one of a later epoch; return why it is refused, or None."""
+        """Put an item, unless there is one of the same or a later epoch.
+
+        Returns why it is refused, or None.
+        """
         epoch, item = given
         return self._sent(
             open_,
             open_.client.put_item,
             Item=item,
-            ConditionExpression=_NOT_LATER,
-            ExpressionAttributeNames={**_NAMES, "#d": DELETED},
+            ConditionExpression=_IS_EARLIER,
+            ExpressionAttributeNames=_NAMES,
             ExpressionAttributeValues={":e": {"N": str(int(epoch))}},
         )
 
@@ -416,12 +420,14 @@ class DynamoSink:
             until = int(self._doubt_until) + 1
             kept: Item = {EPOCH: number, DELETED: {"BOOL": True}, EXPIRES: {"N": str(until)}}
             self._tombstones.append((until, key, str(int(epoch))))
-            return self._put_item(open_, (epoch, {**key, **kept}))
+            request, what = open_.client.put_item, {"Item": {**key, **kept}}
+        else:
+            request, what = open_.client.delete_item, {"Key": key}
         return self._sent(
             open_,
-            open_.client.delete_item,
-            Key=key,
-            ConditionExpression="attribute_not_exists(#e) OR #e <= :e",
+            request,
+            **what,
+            ConditionExpression=_IS_NOT_LATER,
             ExpressionAttributeNames=_NAMES,
             ExpressionAttributeValues={":e": number},
         )

@@ -52,17 +52,16 @@ end
 return wrong
 """
 )
-_HASH_IS_EARLIER = "(tonumber(redis.call('HGET', key, '__epoch') or '0') or 0) <= epoch"
-_TEXT_IS_EARLIER = """
-(tonumber(string.match(redis.call('GET', key) or '', '"__epoch":(%d+)}$')) or 0) <= epoch
-"""
+_OF_HASH = "(tonumber(redis.call('HGET', key, '__epoch') or '') or -1)"
+"""The epoch of the hash at a key; -1 if it has none."""
+_OF_TEXT = """(tonumber(string.match(redis.call('GET', key) or '', '"__epoch":(%d+)}$')) or -1)"""
 
 HASHES: Final = _EACH % {
     "kind": "hash",
     "first": "local width = tonumber(ARGV[4]) at = 5 + width",
     "each": "1 + width",
     "one": f"""
-    if {_HASH_IS_EARLIER} then
+    if {_OF_HASH} < epoch then
       local set, unset, missing = {{}}, {{}}, ARGV[at]
       for column = 1, width do
         local name = ARGV[4 + column]
@@ -89,7 +88,7 @@ TEXTS: Final = _EACH % {
     "first": "",
     "each": "1",
     "one": f"""
-    if {_TEXT_IS_EARLIER} then
+    if {_OF_TEXT} < epoch then
       if ttl > 0 then
         redis.call('SET', key, ARGV[at], 'PX', ttl)
       else
@@ -115,7 +114,7 @@ NO_HASHES: Final = _EACH % {
     "kind": "hash",
     "first": "",
     "each": "0",
-    "one": f"if {_HASH_IS_EARLIER} then redis.call('DEL', key) end",
+    "one": f"if {_OF_HASH} <= epoch then redis.call('DEL', key) end",
 }
 """Delete hashes. ARGV: session, epoch, 0."""
 
@@ -123,7 +122,7 @@ NO_TEXTS: Final = _EACH % {
     "kind": "string",
     "first": "",
     "each": "0",
-    "one": f"if {_TEXT_IS_EARLIER} then redis.call('DEL', key) end",
+    "one": f"if {_OF_TEXT} <= epoch then redis.call('DEL', key) end",
 }
 """Delete texts. ARGV: session, epoch, 0."""
 
