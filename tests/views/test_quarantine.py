@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
-from typing import TYPE_CHECKING
+from random import Random
+from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
 
+import headrace
+from bags import bag_of
+from headrace.catalyst.collect import collect_arrow
 from headrace.errors import Code, HeadraceError
+from length import choose
+from sessions import batch_session
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    import headrace
+    from pyspark.sql import SparkSession
+
     from harness import Oracle
 
 QUARANTINE = "WITH (on_error = 'quarantine')"
@@ -165,3 +174,157 @@ def test_what_cannot_be_quarantined_is_refused_at_its_place(db: headrace.Databas
         assert failed.value.hint
         assert failed.value.span is not None
     assert "w" not in {name for _, name in db.relations()}
+
+
+def test_repair_and_another_function_try_rows_again(db: headrace.Database) -> None:
+    @headrace.function(returns="INT", deterministic=True)
+    def half(x: int) -> int:
+        if x == 13:
+            raise ValueError("unlucky")
+        return x // 2
+
+    db.register(half)
+    db.sql("""
+        CREATE TABLE l (k INT PRIMARY KEY, v INT); CREATE TABLE r (k INT PRIMARY KEY, d INT);
+        INSERT INTO r VALUES (1, 0), (2, 5);
+        CREATE MATERIALIZED VIEW j WITH (on_error = 'quarantine') AS
+          SELECT l.k, half(l.v) AS h, l.v / r.d AS q FROM l JOIN r ON l.k = r.k;
+        CREATE MATERIALIZED VIEW above AS SELECT sum(h) AS h FROM j;
+        INSERT INTO l VALUES (1, 10), (2, 13)""")
+    assert db.sql("SELECT * FROM above").fetchall() == [(None,)]
+    found = {row: error for _, row, _, error, _ in db.sql("SHOW ERRORS FOR j").fetchall()}
+    assert "division by zero" in found['{"k":1,"v":10}']
+    assert "unlucky" in found['{"k":2,"v":13}']
+    db.sql("UPDATE r SET d = 2 WHERE k = 1")
+    assert db.sql("REPAIR j").fetchall()[-1][1:] == (
+        "2 in quarantine",
+        "tried again in epoch 8: 1 still in quarantine",
+    )
+    assert db.sql("SELECT * FROM above").fetchall() == [(5,)]
+
+    def patient(x: int) -> int:
+        return x // 2
+
+    patient.__name__ = "half"
+    db.register(headrace.function(returns="INT", deterministic=True)(patient), replace=True)
+    assert db.sql("SELECT * FROM above").fetchall() == [(11,)]
+    assert db.sql("SHOW ERRORS FOR j").fetchall() == []
+    assert {verdict for *_, verdict in db.sql("VERIFY above").fetchall()} == {"equal to batch"}
+
+
+@pytest.mark.long
+def test_fills_replays_reconciliation_and_corrections_leave_the_same_rows_out(
+    opened: Callable[[], headrace.Database],
+) -> None:
+    db = opened()
+    db.sql("""
+        CREATE STREAM e (k INT, x STRING);
+        INSERT INTO e VALUES (1, '1'), (2, 'b'), (3, '3'), (4, 'c'), (4, '4');
+        CREATE MATERIALIZED VIEW v WITH (on_error = 'quarantine') AS
+          SELECT k, sum(CAST(x AS INT)) AS n FROM e GROUP BY k;
+        CREATE MATERIALIZED VIEW above AS SELECT count(*) AS c, sum(n) AS n FROM v""")
+
+    def check(rows: tuple[int, int], kept: set[str]) -> None:
+        assert db.sql("SELECT * FROM above").fetchall() == [rows]
+        assert {json.loads(row)["x"] for _, row, *_ in db.sql("SHOW ERRORS FOR v")} == kept
+        for name in ("v", "above"):
+            assert db.sql(f"VERIFY {name}").fetchall()[0][2:] == (0, "equal to batch")
+
+    check((3, 8), {"b", "c"})
+    db.sql("REPLAY VIEW v WHERE k >= 3; REPLAY VIEW v")
+    check((3, 8), {"b", "c"})
+    assert db.sql("RECONCILE VIEW v SAMPLE 100 PERCENT").fetchall()[0][-1] == "equal"
+    db.sql("CORRECT STREAM e REPLACE SET x = '20' WHERE x = 'b'")
+    check((4, 28), {"c"})
+    db.close()
+    db = opened()
+    check((4, 28), {"c"})
+    with pytest.raises(HeadraceError, match="cannot be cast"):
+        db.sql("ALTER MATERIALIZED VIEW v SET (on_error = 'stop')")
+    db.sql("CORRECT STREAM e VOID WHERE x = 'c'")
+    check((4, 28), set())
+    db.sql("INVALIDATE VIEW v WHERE k = 4 BECAUSE 'a test'; REPAIR v")
+    check((4, 28), set())
+
+
+POISON = ["x", "9999999999", ""]
+SHAPES = {
+    "projected": "SELECT k, CAST(a AS INT) + 1 AS n FROM t",
+    "filtered": "SELECT k FROM t WHERE CAST(a AS INT) > 2",
+    "grouped": "SELECT g, sum(CAST(a AS INT)) AS s, max(10 / b) AS m FROM t GROUP BY g",
+    "joined": "SELECT t.k, 100 / u.d AS q FROM t JOIN u ON t.g = u.g",
+    "padded": "SELECT t.k, u.d, t.b / u.d AS q FROM t LEFT JOIN u ON t.g = u.g AND u.d < 3",
+    "ranked": "SELECT g, k, row_number() OVER (PARTITION BY g ORDER BY CAST(a AS INT), k) AS n FROM t",
+    "own": "SELECT x.k, y.k AS l, x.b / y.b AS q FROM t x JOIN t y ON x.g = y.g AND x.k < y.k",
+}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(choose(2, 40)))
+def test_random_histories_with_poison_equal_batch_over_the_rest(
+    db: headrace.Database, spark: SparkSession, seed: int
+) -> None:
+    """After each epoch a view is its query over what is not listed, by plain Spark batch."""
+    random = Random(seed)
+    db.sql("""
+        CREATE TABLE t (k INT PRIMARY KEY, g INT, a STRING, b INT);
+        CREATE TABLE u (g INT, d INT)""")
+    names = random.sample(sorted(SHAPES), 4)
+    for number, name in enumerate(names):
+        if number == 2:
+            _write(db, random)
+        db.sql(f"CREATE MATERIALIZED VIEW {name} {QUARANTINE} AS {SHAPES[name]}")
+    for _ in range(3):
+        _write(db, random)
+        for name in names:
+            table = db.sql(f"SELECT * FROM {name}").to_arrow()
+            assert bag_of(table) == bag_of(_over_the_rest(db, batch_session(spark), name)), (
+                seed,
+                name,
+            )
+    if random.random() < 0.3:
+        found = db.sql("VERIFY").fetchall()
+        assert {verdict for *_, verdict in found} == {"equal to batch"}, seed
+
+
+def _write(db: headrace.Database, random: Random) -> None:
+    rows = []
+    for _ in range(random.randint(1, 8)):
+        a = random.choice(POISON) if random.random() < 0.2 else str(random.randint(0, 9))
+        b = 0 if random.random() < 0.2 else random.randint(1, 5)
+        rows.append(f"({random.randint(0, 12)}, {random.randint(0, 3)}, '{a}', {b})")
+    db.sql(f"INSERT INTO t VALUES {', '.join(rows)}")
+    pairs = [f"({random.randint(0, 3)}, {random.choice([0, 1, 2, 5])})" for _ in range(2)]
+    db.sql(f"INSERT INTO u VALUES {', '.join(pairs)}")
+    if random.random() < 0.4:
+        db.sql(f"DELETE FROM t WHERE k % 4 = {random.randint(0, 3)}")
+    if random.random() < 0.4:
+        db.sql(f"DELETE FROM u WHERE d = {random.choice([0, 1, 2])}")
+    if random.random() < 0.3:
+        db.sql("UPDATE t SET a = '7', b = 1 WHERE k % 3 = 0")
+
+
+def _over_the_rest(db: headrace.Database, batch: SparkSession, name: str) -> Any:
+    """Return a view's query by Spark batch over the rows that it has not in quarantine."""
+    kept = {"t": Counter[tuple[Any, ...]](), "u": Counter[tuple[Any, ...]]()}
+    columns: dict[str, list[str]] = {}
+    for relation, row, copies, *_ in db.sql(f"SHOW ERRORS FOR {name}").fetchall():
+        values = json.loads(row)
+        columns[relation] = list(values)
+        kept[relation][tuple(values.values())] += copies
+    text = SHAPES[name]
+    for relation, gone in kept.items():
+        table = db.sql(f"SELECT * FROM {relation}").to_arrow()
+        left = []
+        for row in table.to_pylist():
+            place = tuple(row[column] for column in columns.get(relation, ()))
+            if gone[place] > 0:
+                gone[place] -= 1
+            else:
+                left.append(row)
+        assert not +gone, "rows in quarantine are rows of their relation"
+        frame = batch.createDataFrame(pa.Table.from_pylist(left, table.schema))
+        frame.createOrReplaceTempView(f"rest_{relation}")
+        named = rf"\b(FROM|JOIN) {relation}\b( [xy]\b)?"
+        text = re.sub(named, lambda m, r=relation: f"{m[1]} rest_{r}{m[2] or f' {r}'}", text)
+    return collect_arrow(batch.sql(text))

@@ -98,7 +98,7 @@ def _sent(scala: Scala, rows: pa.Table) -> Any:
     """Return an iterator in the JVM over one Arrow stream with the rows."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, rows.schema) as writer:
-        writer.write_table(rows)
+        writer.write_table(rows.combine_chunks())  # Spark takes one batch of a stream
     batches = scala.named("java.util.ArrayList")()
     batches.add(bytes(sink.getvalue().to_pybytes()))
     return scala.named("scala.jdk.javaapi.CollectionConverters").asScala(batches.iterator())

@@ -154,7 +154,8 @@ class Changes:
                 error.code,
                 error.primary,
                 error.detail,
-                "The query of a view fails on this change: that view would stop, others go on.",
+                "The query of a view fails on this change: that view would stop, or quarantine rows"
+                " if it is to do that; others go on.",
             ) from error
 
     def _rule(self, view: View, touched: int, whole: int) -> str:

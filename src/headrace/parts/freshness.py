@@ -57,8 +57,8 @@ class ViewFreshness:
     epoch: Epoch
     shown_at: float
     next_refresh: float | None
-    quarantined: int
-    """The number of rows that it has in quarantine."""
+    quarantined: int | None
+    """The number of rows that it has in quarantine; None if a file of that is damaged."""
 
     @property
     def watermark(self) -> int | None:

@@ -8,6 +8,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from headrace.circuit import quarantine_of
+from headrace.errors import Code, HeadraceError
 from headrace.operators import ERROR, SINCE
 from headrace.spine import Spine
 from headrace.zset import Layout
@@ -52,10 +53,15 @@ def quarantined_rows(
                 yield QuarantinedRow(relation, row, copies, error, since)
 
 
-def quarantined_count(ledger: Ledger, directory: Path, state: Published, view: View) -> int:
-    """Return how many rows a view has in quarantine, each copy counted."""
+def quarantined_count(ledger: Ledger, directory: Path, state: Published, view: View) -> int | None:
+    """Return how many rows a view has in quarantine, each copy counted; None if that is damaged."""
     stored = _stored(ledger, state, view)
-    return sum(_copies(directory / "runs", layout, files) for _, layout, files in stored)
+    try:
+        return sum(_copies(directory / "runs", layout, files) for _, layout, files in stored)
+    except HeadraceError as error:
+        if error.code is not Code.CORRUPT:
+            raise
+        return None
 
 
 @lru_cache(maxsize=256)

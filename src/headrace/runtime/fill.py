@@ -518,7 +518,8 @@ class Fill:
             if self.keeps or not needs.guards or not may_be_of_data(failure):
                 raise
             found = self._isolated(step, failure, ticks=ticks)
-            self._run(replace(step, guards=found), needs, rounds, ticks=ticks)
+            again = replace(step, attempt=uuid4().hex, guards=found)
+            self._run(again, needs, rounds, ticks=ticks)
 
     def _begun(self, needs: StepPlan, state: Published) -> dict[ArrangementId, Guarded]:
         """Return what quarantines do while a state is read: they have what is known, or nothing."""

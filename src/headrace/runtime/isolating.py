@@ -43,6 +43,7 @@ Sieve: TypeAlias = "Callable[[ArrangementId, Sequence[RunFile]], Mapping[int, st
 Row: TypeAlias = "tuple[ArrangementId, int]"
 """Inserted rows: the quarantine that they reach, and their hash."""
 
+_MOST_CHARACTERS: Final = 1000
 _EXPLAINED: Final = 8
 """Of how many rows that fail alone, in one step, a trial tells the error."""
 
@@ -193,7 +194,7 @@ class Isolating:
         for id_ in sorted(self.quarantines):
             before = self._before(id_)
             refused = (
-                Refusal(hash_, error.primary, self.since)
+                Refusal(hash_, _said(error), self.since)
                 for (of, hash_), error in self._refused.items()
                 if of == id_
             )
@@ -230,6 +231,12 @@ def isolating(
 def may_be_of_data(error: HeadraceError) -> bool:
     """Return whether the rows that a step reads may be the cause of its failure."""
     return error.code in (Code.INVALID, Code.INTERNAL)
+
+
+def _said(error: HeadraceError) -> str:
+    """Return what is kept of an error with each row that is refused for it."""
+    said = f"{error.primary}: {error.detail}" if error.detail else error.primary
+    return said if len(said) <= _MOST_CHARACTERS else f"{said[:_MOST_CHARACTERS]}..."
 
 
 def _not_quarantined(failure: HeadraceError, why: str) -> HeadraceError:

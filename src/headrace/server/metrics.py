@@ -256,7 +256,8 @@ def _views(fresh: Iterable[ViewFreshness]) -> Iterator[Metric]:
         age = 0.0 if each.dirty_since is None else max(0.0, time.time() - each.dirty_since)
         dirty.add_metric(name, age)
         slices.add_metric(name, each.dirty_slices)
-        quarantined.add_metric(name, each.quarantined)
+        if each.quarantined is not None:
+            quarantined.add_metric(name, each.quarantined)
         if each.pending is not None:
             behind.add_metric(name, each.pending)
         seconds.add_metric(name, each.seconds)

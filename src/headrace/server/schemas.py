@@ -114,7 +114,7 @@ SCHEMAS: Final[dict[str, Any]] = {
         epoch=_WHOLE,
         shown_at=_NUMBER,
         next_refresh=_or_null(_NUMBER),
-        quarantined=_WHOLE,
+        quarantined=_or_null(_WHOLE),
         inputs=_list(
             _object(relation=TEXT, position=_WHOLE, end=_WHOLE, watermark=_or_null(_NUMBER))
         ),

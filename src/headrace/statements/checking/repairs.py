@@ -62,9 +62,11 @@ class Repairs:
         """Repair a relation and everything that it reads, or all; return problems and actions."""
         with self.loop.refreshing, self.loop.exclusive(), self.pump.compaction.busy:
             scope = self._scope(name)
+            stopped = self.loop.stopped()
             rows = self._rebuild_damaged(scope)
+            stopped |= self.loop.stopped()
             rows += self._restart(scope)
-        rows += self._tried_again(scope)
+        rows += self._tried_again([each for each in scope if each.id not in stopped])
         rows += self._recompute({relation.id for relation in scope})
         return rows + self._waiting(scope)
 
@@ -217,17 +219,17 @@ class Repairs:
     # -- rows in quarantine ------------------------------------------------------------------
 
     def _tried_again(self, scope: list[Table | View]) -> list[Row]:
-        """Rebuild views that have rows in quarantine and go on, while epochs do."""
+        """Rebuild views that have rows in quarantine, beside what they are, while epochs go on."""
         rows = []
         for view in (each for each in scope if isinstance(each, View)):
             before = self._quarantined(view)
-            if not before or view.id in self.reader.published.stopped:
+            if not before:
                 continue
             another = replace(view, replacement=self.ledger.reserve_build())
             try:
                 progress = self._progress(f"filling {view.name}")
                 epoch = self.definer.replace_view(view, another, progress)
-                left = self._quarantined(another)
+                left = self._quarantined(another) or 0
                 done = f"tried again in epoch {epoch}: {left:,} still in quarantine"
             except HeadraceError as error:
                 if error.code not in (Code.INVALID, Code.CONFLICT, Code.UNSUPPORTED):
@@ -236,7 +238,7 @@ class Repairs:
             rows.append((self._shown(view), f"{before:,} in quarantine", done))
         return rows
 
-    def _quarantined(self, view: View) -> int:
+    def _quarantined(self, view: View) -> int | None:
         reader = self.reader
         return quarantined_count(self.ledger, reader.directory, reader.published, view)
 

@@ -163,9 +163,11 @@ class Verifications:
         stored, different, words = verdict
         below = self.comparing.stored_below(view, state).views
         cut = [each for each in below if state.unkept(each)]
-        replaced = [each for each in below if each not in cut]
+        keeping = [each for each in below if each.quarantines and each not in cut]
+        replaced = [each for each in below if each not in (*cut, *keeping)]
         for views, why in (
             (cut, "of whose events some are no longer kept"),
+            (keeping, "of whose quarantine only the last state is kept"),
             (replaced, "replaced or altered since the view was refreshed"),
         ):
             if views:

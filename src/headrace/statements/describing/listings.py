@@ -166,7 +166,8 @@ class Listings:
 
     def _state(self, relation: Relation, state: Published) -> str:
         """Return what a relation does now, and how many rows a view has in quarantine."""
-        does, kept = view_state(relation, state.stopped), 0
+        does = view_state(relation, state.stopped)
+        kept: int | None = None
         if isinstance(relation, View):
             kept = quarantined_count(self.ledger, self.reader.directory, state, relation)
         return f"{does}, {kept:,} {'row' if kept == 1 else 'rows'} in quarantine" if kept else does
