@@ -54,8 +54,17 @@ def test_files_of_parquet_add_up_to_the_view(shop):
         " partition_by = 'buyer')"
     )
     assert "exactly once: one directory per epoch" in made.message
+    shop.sql(
+        "CREATE SINK g FROM spent WITH (connector = 'file', path = 'g', format = 'parquet',"
+        " content = 'snapshot')"
+    )
     shop.sql("FLUSH; DELETE FROM orders WHERE id = 2; INSERT INTO orders VALUES (4, 'cid', 1.25)")
     shop.sql("FLUSH")
+    newest = max((shop.directory / "sinks/g").glob("epoch=*"))
+    whole = duckdb.sql(
+        "SELECT buyer, s FROM read_parquet(?) ORDER BY buyer", params=[f"{newest}/*.parquet"]
+    )
+    assert whole.fetchall() == rows(shop, "SELECT * FROM spent ORDER BY buyer")
     found = duckdb.sql(
         "SELECT buyer, s FROM read_parquet(?) GROUP BY ALL HAVING sum(__weight) > 0 ORDER BY buyer",
         params=[str(shop.directory / "sinks/f/*/*/*.parquet")],

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import shutil
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -52,6 +53,15 @@ def _columns(text: str) -> str:
     return text
 
 
+class Content(StrEnum):
+    """What the files have."""
+
+    CHANGELOG = "changelog"
+    """The changes of each epoch."""
+    SNAPSHOT = "snapshot"
+    """All rows, as of an epoch."""
+
+
 @dataclass(frozen=True, slots=True)
 class Options:
     """``path`` is a directory under ``sinks/`` in the data directory.
@@ -63,6 +73,7 @@ class Options:
     path: str = option(convert=sink_path)
     format: FileFormat = FileFormat.JSON
     partition_by: str | None = option(default=None, convert=_columns)
+    content: Content = Content.CHANGELOG
 
     @property
     def partitions(self) -> tuple[str, ...]:
@@ -148,13 +159,13 @@ class FileSink:
         self._require_directory()
         self.directory.mkdir(parents=True, exist_ok=True)
         draft = self.directory / f"{epoch:020d}.draft"
-        _remove(draft)
+        remove(draft)
         if self.partitions:
             refused = self._directory(epoch, parts, draft)
         else:
             refused = self._file(epoch, parts, draft)
         if refused and self.stops:
-            _remove(draft)
+            remove(draft)
             return refused
         draft.replace(self.directory / self._name(epoch))
         sync_directory(self.directory)
@@ -201,7 +212,7 @@ class FileSink:
         """Remove what was written."""
         self._require_directory()
         for written in self._written().values():
-            _remove(written)
+            remove(written)
         if self.directory.exists():
             sync_directory(self.directory)
 
@@ -231,7 +242,7 @@ class FileSink:
             )
 
 
-def _remove(place: Path) -> None:
+def remove(place: Path) -> None:
     """Remove a file or directory, if it is there; of a link, the link."""
     if place.is_dir() and not place.is_symlink():
         shutil.rmtree(place)

@@ -12,12 +12,12 @@ import uuid
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-import numpy as np
 import pyarrow as pa
 
 from headrace.connectors.file_sink import place
 from headrace.connectors.lake import (
     LakeTable,
+    among,
     change_rows,
     moved_on,
     require_columns,
@@ -31,8 +31,6 @@ from headrace.errors import Code, HeadraceError
 from headrace.formats.libraries import library
 from headrace.serving import by_key
 from headrace.types import Epoch
-from headrace.zset import row_codes
-from headrace.zset.zset import column
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -240,10 +238,7 @@ class IcebergSink:
         keys = changed.cast(pa.schema([self.schema.field(name) for name in self.key]))
         replaced = []
         for task in table.scan().plan_files():
-            found = made.read(task, self.key).select(self.key).cast(keys.schema)
-            both = pa.concat_tables([found, keys])
-            codes = row_codes([column(both, name) for name in self.key], both.num_rows)
-            kept = ~np.isin(codes[: found.num_rows], codes[found.num_rows :])
+            kept = ~among(made.read(task, self.key), keys, self.key)
             if not kept.all():
                 made.write(made.read(task, self.schema.names).filter(pa.array(kept)))
                 replaced.append(task.file)

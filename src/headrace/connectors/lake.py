@@ -17,11 +17,13 @@ from headrace.formats.values import type_name
 from headrace.serving import OPERATION, with_operations
 from headrace.serving.pairs import paired
 from headrace.types import to_arrow
-from headrace.zset import WEIGHT
-from headrace.zset.zset import take
+from headrace.zset import WEIGHT, row_codes
+from headrace.zset.zset import column, take
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from numpy.typing import NDArray
 
     from headrace.types import DataType, Epoch, Schema
 
@@ -39,7 +41,7 @@ class LakeTable:
 
 def table_schema(schema: Schema, mode: Mode) -> pa.Schema:
     """Return the columns of a table for rows of a schema."""
-    fields = [pa.field(column.name, to_arrow(column.type)) for column in schema.columns]
+    fields = [pa.field(each.name, to_arrow(each.type)) for each in schema.columns]
     if mode is Mode.APPEND:
         kinds = (pa.string(), pa.int64(), pa.int64())
         fields += [pa.field(*pair) for pair in zip(CHANGE_COLUMNS, kinds, strict=True)]
@@ -52,11 +54,11 @@ def require_types(schema: Schema, mapping: Mapping[str, str], system: str) -> No
     Raises:
         HeadraceError: ``unsupported``, with the first such column.
     """
-    for column in schema.columns:
-        if not set(_names(column.type)) <= mapping.keys():
+    for each in schema.columns:
+        if not set(_names(each.type)) <= mapping.keys():
             raise HeadraceError(
                 Code.UNSUPPORTED,
-                f'column "{column.name}" of type {column.sql} cannot be written to {system}',
+                f'column "{each.name}" of type {each.sql} cannot be written to {system}',
                 hint="CAST it to STRING in the view.",
             )
 
@@ -119,6 +121,14 @@ def moved_on(what: str, there: Epoch | None) -> HeadraceError:
         f"It is at {at}: another process of this database has written to it.",
         "The delivery goes on after that epoch by itself.",
     )
+
+
+def among(rows: pa.Table, others: pa.Table, key: Sequence[str]) -> NDArray[np.bool_]:
+    """Return which rows have a key that others have; NULL is a value."""
+    found = rows.select(list(key)).cast(others.select(list(key)).schema)
+    both = pa.concat_tables([found, others.select(list(key))])
+    codes = row_codes([column(both, name) for name in key], both.num_rows)
+    return np.isin(codes[: rows.num_rows], codes[rows.num_rows :])
 
 
 class Guarded:

@@ -19,6 +19,7 @@ from headrace.connectors import (
     kinesis_access,
     lake,
     plain,
+    snapshot_sink,
     warehouse_sink,
     webhook_sink,
 )
@@ -186,8 +187,8 @@ _ALL: tuple[Connector[Any], ...] = (
     Connector(
         ("file", "filesystem"),
         file_sink.Options,
-        open_sink=file_sink.opened,
-        check_sink=file_sink.check,
+        open_sink=snapshot_sink.opened,
+        check_sink=snapshot_sink.check,
         place=lambda options, context: file_sink.place(options.path, context.directory),
         fixed=("path", "format", "partition_by"),
     ),
