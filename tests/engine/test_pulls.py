@@ -5,9 +5,12 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 import pytest
 
 import headrace
+from headrace.catalyst.evaluation import Evaluation
+from headrace.catalyst.scala import items, scala_of
 from headrace.engine.plans import Plans
 from headrace.engine.queries import Queries
 from headrace.engine.scans import Scans
@@ -181,3 +184,13 @@ def test_an_expression_that_fails_is_an_error_of_the_query(db: headrace.Database
     assert db.sql("SELECT 6 / (a - 2) FROM t WHERE a = 3 AND b = 4 AND a - 2 <> 0").fetchall()
     # The condition keeps away the rows on which the projection would fail.
     assert db.sql("SELECT 6 / (a - 3) FROM t WHERE abs(a - 3) > 0").fetchall()
+
+
+def test_expressions_are_evaluated_over_all_batches_of_a_table(spark: SparkSession):
+    frame = spark.createDataFrame([(1,)], "a INT").selectExpr("a + 1 AS b")
+    plan = frame._jdf.queryExecution().analyzed()
+    named = Evaluation(
+        scala_of(spark), items(plan.projectList()), plan.child().output(), frame.schema
+    )
+    parts = [pa.table({"a": pa.array(values, pa.int32())}) for values in ([1, 2], [3], [])]
+    assert named.over(pa.concat_tables(parts)).column(0).to_pylist() == [2, 3, 4]

@@ -115,6 +115,7 @@ def test_in_a_filter_an_aggregate_and_views_above(run: Oracle) -> None:
     run.finish()
 
 
+@pytest.mark.long
 def test_of_a_join_the_row_that_came_last_is_kept_apart_and_comes_back(run: Oracle) -> None:
     run.table("l", "k INT, v INT", key="k")
     run.table("r", "k INT, d INT", key="k")
@@ -152,6 +153,28 @@ def test_a_failure_that_no_inserted_row_is_to_blame_for_stops_the_view(
     db.sql("INSERT INTO t VALUES (4, 10)")
     assert db.sql("REPAIR share").fetchall()[0][2].endswith("and running")
     assert db.sql("SELECT * FROM share").fetchall() == [(10.0,)]
+
+
+def test_a_view_that_has_stopped_goes_on_when_it_is_to_quarantine_rows(
+    db: headrace.Database,
+) -> None:
+    db.sql("""
+        CREATE TABLE t (k INT PRIMARY KEY, x STRING);
+        CREATE MATERIALIZED VIEW v AS SELECT CAST(x AS INT) AS n FROM t;
+        CREATE MATERIALIZED VIEW above AS SELECT sum(n) AS n FROM v;
+        INSERT INTO t VALUES (1, '1');
+        SELECT * FROM above;
+        INSERT INTO t VALUES (2, 'two'), (3, '3')""")
+    with pytest.raises(HeadraceError, match="SET \\(on_error = 'quarantine'\\)"):
+        db.sql("SELECT * FROM above")
+    db.sql("ALTER MATERIALIZED VIEW v SET (on_error = 'quarantine'); REPAIR v")
+    assert db.sql("SELECT * FROM above").fetchall() == [(4,)]
+    ((_, row, *_),) = db.sql("SHOW ERRORS FOR v").fetchall()
+    assert json.loads(row) == {"x": "two"}
+    assert db.sql("SHOW VIEWS LIKE 'v'").fetchall()[0][-1] == "running, 1 row in quarantine"
+    assert "without rows on which the query fails" in str(db.sql("EXPLAIN VIEW v").fetchall())
+    db.sql("INSERT INTO t VALUES (2, '2')")
+    assert db.sql("SELECT * FROM above").fetchall() == [(6,)]
 
 
 def test_what_cannot_be_quarantined_is_refused_at_its_place(db: headrace.Database) -> None:

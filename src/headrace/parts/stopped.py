@@ -87,7 +87,9 @@ def refuse_stopped(
         Code.UNAVAILABLE,
         f'view "{relation.name}" stopped, since {why}',
         detail=entry.detail.removeprefix("error[invalid]: "),
-        hint=f"Correct the data, then REPAIR {failed.name}; or correct the query: {again}.{before}",
+        hint=f"Correct the data, or have the view quarantine such rows, ALTER MATERIALIZED VIEW"
+        f" {failed.name} SET (on_error = 'quarantine'), then REPAIR {failed.name}; or correct the"
+        f" query: {again}.{before}",
     )
 
 

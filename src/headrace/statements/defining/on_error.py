@@ -102,6 +102,8 @@ class ErrorPolicies:
     def alter(self, statement: AlterView, option: Option) -> str:
         """Have a view stop on errors, or quarantine rows: it is rebuilt beside what it is.
 
+        One that has stopped is to be repaired after that.
+
         Raises:
             HeadraceError: as the query does, if the view is to stop and has rows in quarantine;
                 nothing has changed then.
@@ -117,7 +119,9 @@ class ErrorPolicies:
         chosen = quarantines(option)
         if chosen == view.quarantines:
             return f"view {view.name} has on_error = '{option.value.lower()}' already"
-        self.reader.require_running(view)
+        stopped = view.id in self.reader.published.stopped
+        if not (stopped and chosen):
+            self.reader.require_running(view)
         altered = replace(
             view,
             quarantines=chosen,
@@ -135,7 +139,8 @@ class ErrorPolicies:
             lambda done, total: self.report(Progress(what, done, total, "rows")),
             stays=view.refresh.lags,
         )
-        return f"altered view {view.name}: on an error it is to {option.value.lower()}"
+        note = f"; REPAIR {view.name} has it run again" if stopped else ""
+        return f"altered view {view.name}: on an error it is to {option.value.lower()}{note}"
 
     def _view(self, statement: AlterView) -> View:
         name = statement.name
