@@ -25,6 +25,7 @@ from headrace.errors import Code, HeadraceError
 from headrace.runtime.deliveries import DeliverySettings
 from headrace.types import Column, Epoch, Schema, to_arrow
 from headrace.zset import WEIGHT
+from length import choose
 from servers.dynamodb import REGION
 
 if TYPE_CHECKING:
@@ -108,7 +109,7 @@ def test_numbers_that_dynamodb_has_not_are_refused() -> None:
     assert refused(strange, t.DoubleType()) == [1, 3]
 
 
-@pytest.mark.parametrize("joins", [False, True])
+@pytest.mark.parametrize("joins", [pytest.param(False, marks=pytest.mark.long), True])
 def test_the_items_are_the_rows_however_often_the_delivery_is_killed(
     dynamo: DynamoDB, table: str, tmp_path: Path, joins: Any
 ) -> None:
@@ -118,7 +119,8 @@ def test_the_items_are_the_rows_however_often_the_delivery_is_killed(
         lambda: opened(given, context(tmp_path)),
         lambda: rows(dynamo, table),
         seed=3 + joins,
-        epochs=16,
+        epochs=choose(16, 60),
+        kills=choose(10, 40),
         settings=DeliverySettings(part_rows=20, joins=joins),
     )
     sink = opened(given, context(tmp_path))

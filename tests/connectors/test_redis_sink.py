@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 import random
+import time
 from collections import Counter
 from decimal import Decimal
 from threading import Timer
@@ -25,6 +26,7 @@ from headrace.errors import Code, HeadraceError
 from headrace.runtime.deliveries import DeliverySettings
 from headrace.types import Column, Epoch, Schema
 from headrace.zset import WEIGHT
+from length import choose
 from servers.certificates import authority
 from servers.redis import PASSWORD, USER
 from servers.tls import encrypted
@@ -104,6 +106,8 @@ def test_the_items_are_the_rows_however_often_both_sides_are_killed(
         lambda: opened(given, histories.context(tmp_path)),
         lambda: read(redis, name),
         seed=5 + joins,
+        epochs=choose(24, 150),
+        kills=choose(10, 80),
         settings=DeliverySettings(part_rows=6, joins=joins),
         killed=killed,
     )
@@ -111,6 +115,34 @@ def test_the_items_are_the_rows_however_often_both_sides_are_killed(
     assert stored is not None
     found = [tuple(row.values()) for part in stored for row in part.to_pylist()]
     assert Counter(found) == read(redis, name)
+
+
+@pytest.mark.long
+def test_a_server_that_stops_under_load_gets_everything_when_it_is_back(
+    redis: Redis, name: str, tmp_path: Path
+) -> None:
+    random_, view = random.Random(4), histories.Histories()
+    view.change({id_: histories.row(random_, id_) for id_ in range(500)})
+    outlived = histories.begun(view)
+    sink = opened(options(redis, pattern=f"{name}:{{id}}"), histories.context(tmp_path))
+    delivery = outlived.delivery(sink, DeliverySettings(part_rows=50, joins=True))
+    delivery.start()
+    for number in range(300):
+        ids = random_.sample(range(800), 50)
+        view.change({i: random_.choice([None, histories.row(random_, i)]) for i in ids})
+        outlived.wake()
+        if number == 100:
+            redis.stop(crash=True)
+        if number == 200:
+            assert delivery.error is not None
+            assert delivery.error.code is Code.UNAVAILABLE
+            redis.start()
+        time.sleep(0.02)
+    until = time.monotonic() + 90
+    while delivery.at != view.last and time.monotonic() < until:
+        time.sleep(0.1)
+    delivery.close()
+    assert hashes(redis, name) == view.at(view.last)
 
 
 def test_each_change_of_a_row_is_one_event_of_its_key(

@@ -104,3 +104,12 @@ def test_cassandra_has_the_rows_of_a_view(
     shop.sql("INSERT INTO orders VALUES (3, 'ann', 50.50); DELETE FROM orders WHERE id = 2; FLUSH")
     found = cassandra_node.query(f"SELECT user, total FROM k.{name}")
     assert [tuple(row) for row in found] == [("ann", Decimal("60.50"))]
+    cassandra_node.query(f"UPDATE k.{name} SET total = 0 WHERE user = 'ann'")
+    cassandra_node.query(f"INSERT INTO k.{name} (user, total) VALUES ('eve', 1)")
+    (found,) = shop.sql("RECONCILE SINK s").fetchall()
+    assert found[2:] == (1, 0, 1, 1, "repaired")
+    found = cassandra_node.query(f"SELECT user, total FROM k.{name}")
+    assert [tuple(row) for row in found] == [("ann", Decimal("60.50"))]
+    shop.sql("RESET SINK s; INSERT INTO orders VALUES (4, 'bob', 1.00); FLUSH")
+    found = cassandra_node.query(f"SELECT user, total FROM k.{name}")
+    assert {tuple(row) for row in found} == {("ann", Decimal("60.50")), ("bob", Decimal("1.00"))}
