@@ -156,6 +156,19 @@ def test_what_is_kept_is_listed(cut: Database) -> None:
     assert row["retention"] == "30 days"
     assert row["bytes"] > 100
     assert row["since"] is not None
+    assert row["kept_for"] == ""
+    cut.sql(
+        "CREATE MATERIALIZED VIEW slow WITH (refresh = 'manual', since = 'earliest')"
+        " AS SELECT k FROM s; INSERT INTO s VALUES (8, 8, TIMESTAMP '2026-01-02')"
+    )
+    said = cut.sql("ALTER STREAM s SET (retention = '1 day')").message
+    assert said is not None
+    assert said.endswith("; older ones are kept until slow is refreshed or repaired")
+    assert cut.sql("SHOW STREAMS").fetchall()[0][-1] == "slow"
+    cut.sql("REFRESH slow")
+    cut.compact()
+    assert cut.sql("SHOW STREAMS").fetchall()[0][4:6] == (5, 0)
+    assert rows(cut, "SELECT * FROM slow") == [(1,), (3,), (8,)]
 
 
 def test_events_are_deleted_by_time_and_views_follow(cut: Database) -> None:

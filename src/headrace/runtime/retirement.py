@@ -96,15 +96,30 @@ class Retirement:
         """
         if retention is None or any(self.holders(stream)):
             return None
-        ledger, before = self.loop.ledger, self.loop.now() - retention
-        head = ledger.head
-        limit = head.needed_from(stream.id)
-
-        def is_old(segment: Retired) -> bool:
-            return segment.start <= limit and newest_time(stream, segment) < before
-
-        found = ledger.beginning(stream.id, is_old)
+        ledger = self.loop.ledger
+        limit = ledger.head.needed_from(stream.id)
+        found = [each for each in self._old(stream, retention) if each.start <= limit]
         return merged(ledger.retired(stream.id), found) if found else None
+
+    def _old(self, stream: Stream, retention: int) -> tuple[Retired, ...]:
+        """Return the first segments of a stream of which all events are older than a retention."""
+        before = self.loop.now() - retention
+        return self.loop.ledger.beginning(stream.id, lambda s: newest_time(stream, s) < before)
+
+    def kept_for(self, stream: Stream) -> list[View]:
+        """Return the views for which events are kept that are older than the retention."""
+        retention, head = stream.declaration.retention, self.loop.ledger.head
+        old = () if retention is None else self._old(stream, retention)
+        if not old:
+            return []
+        waiting = {view.id for view in self.holders(stream)}
+        waiting |= {
+            build.view
+            for build in head.builds.values()
+            if stream.id in build.inputs
+            and head.frontier(build).offsets.get(stream.id, 0) < old[-1].start
+        }
+        return [view for view in self.loop.catalog.views_in_order() if view.id in waiting]
 
     def holders(self, stream: Stream) -> Iterable[View]:
         """Yield the views that have to be recomputed from a stream, and still can be."""

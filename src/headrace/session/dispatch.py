@@ -246,6 +246,7 @@ class Statements:
             parts.deliveries,
             parts.sources,
             parts.versions,
+            parts.pump.compaction.retirement,
             principal,
         )
         self._errors = Errors(parts.reader)

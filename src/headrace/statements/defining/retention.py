@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from headrace.catalog import Stream, Table
 from headrace.errors import Code, HeadraceError, masked, nearest
-from headrace.parts.naming import HIDDEN
+from headrace.parts.naming import HIDDEN, shown_name
 from headrace.runtime.retirement import newest_time
 from headrace.statements.defining.durations import seconds_of
 
@@ -88,9 +88,9 @@ class Retentions:
         before = self.reader.ledger.head
         retired = self.retirement.retire(altered)
         note = "" if retired is None else self._lost(altered, before, retired)
-        held = [view.name for view in self.retirement.holders(altered)]
+        held = [shown_name(view, self.reader.catalog) for view in self.retirement.kept_for(altered)]
         if held:
-            note += f"; older ones are kept for {', '.join(held)}: REPAIR it first"
+            note += f"; older ones are kept until {', '.join(held)} is refreshed or repaired"
         (option,) = statement.options
         return f"altered stream {stream.name}: its events are kept for {option.value}{note}"
 

@@ -14,7 +14,7 @@ from headrace.history.dirty_slices import dirty_slices, origin_words, slice_word
 from headrace.parts.freshness import view_freshness
 from headrace.parts.functions import users
 from headrace.parts.jobs import JOB_COLUMNS, jobs
-from headrace.parts.naming import HIDDEN
+from headrace.parts.naming import HIDDEN, shown_name
 from headrace.parts.quarantined import quarantined_count
 from headrace.parts.stopped import view_state
 from headrace.sql import Listing, Name, Role, Show
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from headrace.parts.sources import SourceStates
     from headrace.runtime.deliveries import Deliveries
     from headrace.runtime.published import Published
+    from headrace.runtime.retirement import Retirement
 
 _MOST_EPOCHS = 100
 _MOST_REJECTS = 1000
@@ -47,6 +48,7 @@ _FRESHNESS = (
 
 _STREAMS = (
     "name", "kind", "key", "state", "retired", "changes", "segments", "bytes", "since", "retention",
+    "kept_for",
 )  # fmt: skip
 
 _DIRTY = (
@@ -88,6 +90,7 @@ class Listings:
     deliveries: Deliveries
     sources: SourceStates
     versions: PendingVersions
+    retirement: Retirement
     principal: Principal
 
     def show(self, statement: Show) -> Result:
@@ -192,9 +195,15 @@ class Listings:
                     0 if size is None else size.bytes,
                     None if size is None else shown_time(size.since),
                     None if retention is None else stream.declaration.option(RETENTION),
+                    ", ".join(filter(self.principal.sees, self._kept_for(stream))),
                 )
             )
         return self._listing(_STREAMS, rows)
+
+    def _kept_for(self, stream: Stream) -> list[str]:
+        """Return the views for which a stream's events are kept longer than its retention."""
+        views = self.retirement.kept_for(stream)
+        return [shown_name(view, self.reader.catalog) for view in views]
 
     def _indexes(self, statement: Show) -> Result:
         catalog, asked = self.reader.catalog, statement.relation
