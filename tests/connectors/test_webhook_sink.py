@@ -207,6 +207,35 @@ def test_other_answers_are_failures_of_the_sink(receiver, tmp_path, status, code
     assert receiver.asked == 1
 
 
+@pytest.mark.parametrize(
+    ("options", "secret", "said"),
+    [
+        ({"authorization": "token"}, "two\nlines", "header cannot be sent"),
+        ({"api_key": "token"}, "\u20ac", "header cannot be sent"),
+        ({"signing": "token"}, "whsec_*", "has to be base64"),
+    ],
+)
+def test_secrets_that_cannot_be_used_are_said_and_not_shown(
+    receiver, tmp_path, options, secret, said
+) -> None:
+    given = Options(url=receiver.url, **options)
+    writer = opened(given, context(tmp_path, {"token": secret}))
+    with pytest.raises(HeadraceError) as caught:
+        writer.write(Epoch(5), [table([(NEW, 1)])])
+    assert caught.value.code is Code.INVALID
+    assert said in (caught.value.detail or "")
+    assert secret not in str(caught.value)
+    assert receiver.asked == 0
+
+
+def test_a_server_that_does_not_speak_tls_is_no_https_server(receiver, tmp_path) -> None:
+    given = Options(url=receiver.url.replace("http:", "https:"))
+    with pytest.raises(HeadraceError) as caught:
+        opened(given, context(tmp_path)).write(Epoch(5), [table([(NEW, 1)])])
+    assert caught.value.code is Code.INVALID
+    assert "ssl.ca.location" in (caught.value.hint or "")
+
+
 @pytest.mark.parametrize("wait", ["600", "Wed, 21 Oct 2099 07:28:00 GMT"])
 def test_a_server_that_wants_to_be_asked_later_is(receiver, tmp_path, wait) -> None:
     receiver.answer = lambda _body: (429, {"Retry-After": wait})

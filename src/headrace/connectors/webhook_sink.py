@@ -186,9 +186,16 @@ class WebhookSink:
     def _answer(self, body: bytes) -> tuple[int, str, Any]:
         """Return a request's status, the beginning of what the server says, and its headers."""
         headers, hidden = self._headers(body)
+        if not all(map(_is_header, headers.values())):
+            hint = "Correct the secrets and headers: a value is one line of Latin-1."
+            raise self._failed(Code.INVALID, "The value of a header cannot be sent.", hint)
         fresh = self._connection is None
         try:
             found = self._asked(body, headers)
+        except ssl.SSLError as error:
+            self.close()
+            hint = "Correct the URL, or give the authority's certificates by ssl.ca.location."
+            raise self._failed(Code.INVALID, f"{error.reason}.", hint) from error
         except (OSError, HTTPException) as error:
             self.close()
             if not fresh and isinstance(error, ConnectionError):  # it was closed while at rest
@@ -209,8 +216,10 @@ class WebhookSink:
         target = f"{path}?{url.query}" if url.query else path
         self._connection.request(self.options.method.upper(), target, body, headers)
         with self._connection.getresponse() as response:
-            said = response.read()
-            text = said[:_SHOWN_BYTES].decode("utf-8", "replace").strip()
+            said = response.read(_SHOWN_BYTES)
+            if not response.isclosed():  # the rest is not worth a connection
+                self.close()
+            text = said.decode("utf-8", "replace").strip()
             return response.status, text, response.headers
 
     def _connected(self, url: SplitResult) -> HTTPConnection:
@@ -270,10 +279,22 @@ class WebhookSink:
         return HeadraceError(code, f"{server} does not take changes", detail, hint)
 
 
+def _is_header(value: str) -> bool:
+    return value.isprintable() and value.encode("latin-1", "replace").decode("latin-1") == value
+
+
 def _signed(id_: str, body: bytes, secret: str) -> dict[str, str]:
     """Return the headers of Standard Webhooks: HMAC-SHA256 of the id, the time and the body."""
     coded = secret.removeprefix("whsec_")
-    key = base64.b64decode(coded) if coded != secret else secret.encode()
+    try:
+        key = base64.b64decode(coded, validate=True) if coded != secret else secret.encode()
+    except ValueError:
+        raise HeadraceError(
+            Code.INVALID,
+            "the secret of option signing.secret is not one of Standard Webhooks",
+            "What follows whsec_ has to be base64.",
+            "Correct the value of the secret.",
+        ) from None
     at = str(int(time.time()))
     signature = hmac.new(key, f"{id_}.{at}.".encode() + body, hashlib.sha256).digest()
     return {
