@@ -162,3 +162,45 @@ def test_a_sink_goes_on_after_a_restart(
         )
         assert found.fetchall() == [(2, [], "+I"), (1, ['a,"b"', None], "-U"), (1, None, "+U")]
         assert refused(db, "RECONCILE SINK s").code is Code.UNSUPPORTED
+
+
+def test_a_table_whose_options_name_a_server_is_written_there(
+    db: Database, postgres_server: Postgres, target: Any
+) -> None:
+    where = (
+        f"connector = 'postgres', host = '127.0.0.1', port = {postgres_server.port},"
+        " database = 'by_sinks', user = 'postgres', table = 'revenue', create_table = true"
+    )
+    db.sql("""
+        CREATE TABLE orders (id INT, user STRING, amount DECIMAL(8,2), PRIMARY KEY (id));
+        CREATE VIEW active AS SELECT * FROM orders WHERE amount > 0;
+        CREATE TABLE user_revenue AS SELECT user, sum(amount) AS revenue FROM active GROUP BY user
+    """)
+    columns = "(who STRING, revenue DECIMAL(20,2), PRIMARY KEY (who) NOT ENFORCED)"
+    assert (
+        "no unique key"
+        in refused(
+            db, f"CREATE TABLE out_there (who STRING, revenue DECIMAL(20,2)) WITH ({where})"
+        ).primary
+    )
+    assert (
+        refused(db, f"CREATE TABLE out_there {columns} WITH ({where}, tabel = 'x')").code
+        is Code.INVALID
+    )
+    message = db.sql(f"CREATE TABLE out_there {columns} WITH ({where})").message
+    again = f"CREATE TABLE IF NOT EXISTS out_there {columns} WITH ({where})"
+    assert db.sql(again).message == '"out_there" exists already'
+    assert message.startswith("created table out_there, which sink out_there_to_postgres delivers:")
+    db.sql("""
+        INSERT INTO out_there SELECT * FROM user_revenue;
+        INSERT INTO orders VALUES (1, 'ann', 10.00), (2, 'bob', 20.00);
+        FLUSH;
+        DELETE FROM orders WHERE id = 2;
+        FLUSH
+    """)
+    found = target.execute("SELECT * FROM revenue").fetchall()
+    assert found == rows(db, "SELECT * FROM out_there") == [("ann", Decimal("10.00"))]
+    assert len(db.sql("SHOW REJECTS")) == 0
+    assert [row[0] for row in db.sql("SHOW SINKS")] == [
+        "out_there_to_postgres", "insert_into_out_there",
+    ]  # fmt: skip

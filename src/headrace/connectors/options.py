@@ -78,6 +78,16 @@ def keys_of(cls: type[Any]) -> frozenset[str]:
     return frozenset(key for each in found for key in each.metadata.get("keys") or (each.name,))
 
 
+def required_keys(cls: type[Any]) -> frozenset[str]:
+    """Return the keys of the options of a dataclass that have no default."""
+    return frozenset(
+        key
+        for each in fields(cls)
+        if each.default is MISSING and each.default_factory is MISSING
+        for key in each.metadata.get("keys") or (each.name,)
+    )
+
+
 def prefixes_of(cls: type[Any]) -> tuple[str, ...]:
     """Return what the keys of open groups of options of a dataclass begin with."""
     return tuple(p for each in fields(cls) if (p := each.metadata.get("prefix")))

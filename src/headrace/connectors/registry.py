@@ -32,6 +32,7 @@ from headrace.connectors.options import (
     keys_of,
     prefixes_of,
     read_options,
+    required_keys,
     restored_options,
     stored_options,
     used_secrets,
@@ -321,6 +322,19 @@ def source_connector(name: str, span: Span | None = None) -> Connector[Any]:
 def feeding_connector(name: str) -> Connector[Any] | None:
     """Return the connector of a name that can be read from; None if there is none."""
     return next((each for each in _ALL if name in each.names and each.open_source), None)
+
+
+def outgoing_connector(name: str, keys: Iterable[str]) -> Connector[Any] | None:
+    """Return the connector of a name that can only be written to, if the keys say where that is.
+
+    None if there is none of the name, or none of the options without a default is given.
+    """
+    if feeding_connector(name) is not None:
+        return None
+    found = next((each for each in _ALL if name in each.names and each.open_sink), None)
+    if found is None or required_keys(found.options).isdisjoint(key.lower() for key in keys):
+        return None
+    return found
 
 
 def secrets_of(stored: tuple[tuple[str, str], ...], *, sink: bool = False) -> frozenset[str]:

@@ -392,7 +392,7 @@ class Statements:
             case CreateTable() if statement.captured is not None:
                 return self._captures.create_table(statement)
             case CreateStream() | CreateTable():
-                return self._relations.create(statement)
+                return self._sinks.delivered(statement, self._relations.create)
             case CreateTableAs(kind=ObjectKind.STREAM):
                 return self._derived.create(statement)
             case CreateMaterializedView() | CreateTableAs():

@@ -9,6 +9,7 @@ from headrace.connectors import (
     Connection,
     Given,
     feeding_connector,
+    outgoing_connector,
     source_connector,
 )
 from headrace.errors import Code, HeadraceError, masked, nearest
@@ -265,6 +266,11 @@ def _refuse_address(name: str, options: tuple[Option, ...]) -> None:
 def needs_broker(options: tuple[Option, ...]) -> bool:
     """Whether options name a topic or a connector, whether or not they say where it is."""
     return value_of(options, "connector", "topic", "kafka_topic", "type") is not None
+
+
+def writes_outside(options: tuple[Option, ...]) -> bool:
+    """Whether options say where, in a system that is only written to, a table's rows go."""
+    return outgoing_connector(_connector_name(options), (o.key for o in options)) is not None
 
 
 def is_external(options: tuple[Option, ...]) -> bool:

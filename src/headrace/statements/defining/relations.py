@@ -25,6 +25,7 @@ from headrace.statements.defining.options import (
     needs_broker,
     source_of,
     stored_options,
+    writes_outside,
 )
 from headrace.statements.defining.placing import place_of
 from headrace.statements.defining.retention import with_retention
@@ -60,8 +61,10 @@ class Relations:
         replaced = place_of(self.reader.catalog, statement.name, statement)
         if replaced is None:
             return f'"{statement.name}" exists already'
-        check_relation_options(statement.options)
-        source = source_of(statement.options, self._connection(statement))
+        outside = isinstance(statement, CreateTable) and writes_outside(statement.options)
+        if not outside:
+            check_relation_options(statement.options)
+        source = () if outside else source_of(statement.options, self._connection(statement))
         check_metadata(statement.columns, source)
         if statement.taken.stops and not source and not needs_broker(statement.options):
             raise _nothing_stops(statement)
@@ -91,8 +94,10 @@ class Relations:
             raise error.at(statement.span) from error
         self.definer.create(relation, replaced)
         self.feeding.begin_new(relation)
-        where = f", whose rows come from {dict(source)[CONNECTOR]}" if source else ""
-        return f"created {relation.kind} {name}{where or broker_note(statement.options)}"
+        if source or outside:
+            note = f", whose rows come from {dict(source)[CONNECTOR]}" if source else ""
+            return f"created {relation.kind} {name}{note}"
+        return f"created {relation.kind} {name}{broker_note(statement.options)}"
 
     def _connection(self, statement: CreateStream | CreateTable) -> Connection | None:
         """Return the connection that the options name; None if they name none."""

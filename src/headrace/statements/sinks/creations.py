@@ -10,15 +10,18 @@ from headrace.connectors import SinkOptions
 from headrace.connectors.connections import known_kind
 from headrace.connectors.options import read_options, stored_options
 from headrace.errors import Code, HeadraceError, Span, masked, nearest
-from headrace.sql import CreateSink, Insert, Name, Query, quote
+from headrace.sql import CreateSink, CreateStream, CreateTable, Insert, Name, Query, quote
 from headrace.sql.lexer import tokens
 from headrace.statements.changing.targets import chosen, taking, target_named
 from headrace.statements.defining.columns import require_known_rows
+from headrace.statements.defining.options import writes_outside
 from headrace.statements.defining.placing import place_of
 from headrace.statements.sinks.destination import Destination, delivery_options
 from headrace.types import RelationId, Schema
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from headrace.connectors import Connections
     from headrace.ledger import Ledger
     from headrace.parts.definer import Definer
@@ -90,6 +93,33 @@ class SinkCreations:
                 span=over.name.span,
             )
         return Destination.over(connection, (*over.options, *statement.options), over.name.span)
+
+    def delivered(
+        self,
+        statement: CreateStream | CreateTable,
+        create: Callable[[CreateStream | CreateTable], str],
+    ) -> str:
+        """Create a table, and have it written to the system that its options name, if they do.
+
+        If that cannot be, there is no table.
+        """
+        name = statement.name
+        former = self.reader.catalog.find(name.dotted)
+        message = create(statement)
+        if not isinstance(statement, CreateTable) or not writes_outside(statement.options):
+            return message
+        table = self.reader.catalog.resolve(name.dotted, name.span)
+        if former is not None and former.id == table.id:
+            return message
+        try:
+            into = Destination.of(statement.options)
+            created = masked(statement.span.source)
+            own = f"{name.dotted}_to_{into.connector.name}"
+            sink = self._made(own, name, None, (), into, created, into.delivery)
+        except BaseException:
+            self.definer.drop([table.id])
+            raise
+        return f"{message}, which sink {sink.name} delivers: {self.sinks.begin(sink)}"
 
     def is_job(self, statement: Insert) -> bool:
         """Whether INSERT ... SELECT runs continuously: the target has a connector."""
