@@ -38,6 +38,12 @@ def opened(directory: Path) -> Database:
 
 def fill(db: Database, count: int, merchants: int) -> None:
     """Create everything, and load payments as they arrive, in batches."""
+    begun = time.perf_counter()
+
+    def report(what: str) -> None:
+        print(f"{time.perf_counter() - begun:5.1f} s: {what}", flush=True)
+
+    report("creating the stream, the tables and the views")
     db.sql((HERE / "statements.sql").read_text(encoding="utf-8"))
     db.insert("merchants", events.merchants(merchants))
     db.insert("reserve_policy", events.policies())
@@ -45,7 +51,11 @@ def fill(db: Database, count: int, merchants: int) -> None:
     size = -(-arrived.num_rows // _BATCHES)
     for first in range(0, arrived.num_rows, size):
         db.insert("payments", arrived.slice(first, size))
+        report(
+            f"{min(first + size, arrived.num_rows):,} of {arrived.num_rows:,} payments have arrived"
+        )
     db.flush()
+    report("all views show them")
 
 
 def change(db: Database) -> None:
