@@ -136,17 +136,27 @@ def payledger(found: dict[str, Any]) -> Table:
     table = _table(
         f"PayLedger: {found['events']:,} events, {found['balances']:,} balances of"
         f" {found['merchants']:,} merchants; the policy change moves {found['changed']:,}",
-        ["", "seconds", "rebuild is", "processor s", "rows read", "rows in", "rows out"],
+        [
+            "",
+            "seconds",
+            "rebuild is",
+            "processor s",
+            "rebuild is",
+            "rows read",
+            "rows in",
+            "rows out",
+        ],
     )
     table.caption = "; ".join(found["said"])
-    whole = found["parts"]["rebuild"]["seconds"]
+    whole = found["parts"]["rebuild"]
     for name, part in found["parts"].items():
         counters = part["counters"]
         table.add_row(
             name,
             f"{part['seconds']:.1f}",
-            f"{whole / part['seconds']:.1f} x",
-            f"{part['processor']:.1f}",
+            f"{whole['seconds'] / part['seconds']:.1f} x",
+            f"{part['processor']:.2f}",
+            f"{whole['processor'] / part['processor']:.1f} x",
             *(f"{counters[each]:,}" for each in ("rows_read", "rows_in", "rows_out")),
         )
     return table

@@ -92,7 +92,7 @@ def test_what_cannot_be_replayed_is_refused_at_its_place(db: headrace.Database) 
     assert refused(db, "REPLAY VIEW totals WHERE now() > NOW()").code is Code.UNSUPPORTED
     assert refused(db, "REPLAY VIEW totals WHERE k IN (SELECT k FROM s)").code is Code.UNSUPPORTED
     lines = plan(db, "totals WHERE x > 3")
-    assert lines[-1] == "(x > 3L): it is computed from the rows of a group"
+    assert lines[-1] == "(x > 3): it is computed from the rows of a group"
     assert db.sql("REPLAY VIEW totals WHERE k / 0 = 1").message.startswith("0 rows")
 
 

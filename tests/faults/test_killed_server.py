@@ -2,86 +2,29 @@
 
 from __future__ import annotations
 
-import http.client
 import json
-import os
 import random
-import re
-import signal
-import subprocess
-import sys
 import threading
 import time
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from bank import SCHEMA, Bank, append, pull
+from killed_server import GONE, killed
 from length import choose
-from served import Client, Events, Replica
+from served import Events, Replica
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from pathlib import Path
+
+    from killed_server import Killed
 
 KILLS = choose(3, 12)
 BATCHES = KILLS * 20
-GONE = (ConnectionError, http.client.HTTPException, TimeoutError)
-"""How a client sees that the server has been killed."""
-
-
-@dataclass
-class Killed:
-    """``headrace serve`` in a process of its own; it can be killed and started again."""
-
-    directory: Path
-    process: subprocess.Popen[str] | None = None
-    port: int = 0
-    deaths: int = 0
-
-    def start(self) -> None:
-        """Return when it answers, at the port that it had before."""
-        command = [sys.executable, "-m", "headrace", "--data", str(self.directory), "serve"]
-        command += ["--query-processes", "0"]
-        self.process = subprocess.Popen(
-            [*command, "--listen", f"127.0.0.1:{self.port}"],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-            env={**os.environ, "JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1"},
-            start_new_session=True,
-        )
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
-            found = re.search(r"http://127\.0\.0\.1:(\d+)", line)
-            if found:
-                self.port = int(found[1])
-                return
-        raise AssertionError("the server has not started")
-
-    def kill(self) -> None:
-        """Kill it and the processes that it has started."""
-        assert self.process is not None
-        with suppress(ProcessLookupError):
-            os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.wait()
-        self.deaths += 1
-
-    @property
-    def client(self) -> Client:
-        return Client(self.port)
-
-
-@contextmanager
-def killed(directory: Path) -> Iterator[Killed]:
-    server = Killed(directory)
-    try:
-        server.start()
-        yield server
-    finally:
-        server.kill()
 
 
 @dataclass

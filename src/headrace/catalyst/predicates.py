@@ -15,7 +15,7 @@ from py4j.java_gateway import JavaObject
 from pyspark.sql.types import BooleanType
 
 from headrace.catalyst.resolved import columns_of, type_of
-from headrace.catalyst.scala import items, kind_of
+from headrace.catalyst.scala import Numbers, items, kind_of
 from headrace.catalyst.walk import replaced
 from headrace.errors import HeadraceError
 from headrace.sql.lexer import Kind, tokens
@@ -83,6 +83,9 @@ class Predicates:
 
     scala: Scala
     _of_types: dict[str, DataType] = field(default_factory=dict)
+    _sets: Numbers = field(default_factory=Numbers)
+    _known: dict[tuple[int, int], list[Any]] = field(default_factory=dict)
+    """The elements of sets of constants, which a condition keeps where it is moved."""
 
     def conjuncts(self, condition: Any) -> tuple[Conjunct, ...]:
         """Return the conditions that all have to be true for a condition to be true."""
@@ -162,7 +165,7 @@ class Predicates:
             if kind_of(attribute) != "AttributeReference":
                 return None
             if kind == "InSet":
-                return self._among(attribute, _elements(handle.hset()))
+                return self._among(attribute, self._elements(handle.hset()))
             given = items(handle.list())
             if any(kind_of(each) != "Literal" for each in given):
                 return None
@@ -232,6 +235,15 @@ class Predicates:
             return None
         return Range(int(attribute.exprId().id()), values.drop_null(), exact=True)
 
+    def _elements(self, found: Any) -> list[Any]:
+        number = self._sets.of(found)
+        if number not in self._known:
+            iterator, values = found.iterator(), []
+            while iterator.hasNext():
+                values.append(_plain(iterator.next()))
+            self._known[number] = values
+        return self._known[number]
+
     def _boolean(self, *, value: bool | None) -> Any:
         type_ = self.scala.type(BooleanType().json())
         return self.scala.expression("Literal", value, type_)
@@ -258,13 +270,6 @@ def _time_of(floor: Any) -> Any | None:
 def _unnamed(value: Any) -> Any:
     """Return a named value without its name."""
     return value.child() if kind_of(value) == "Alias" else value
-
-
-def _elements(found: Any) -> list[Any]:
-    iterator, values = found.iterator(), []
-    while iterator.hasNext():
-        values.append(_plain(iterator.next()))
-    return values
 
 
 def _plain(value: Any) -> Any:

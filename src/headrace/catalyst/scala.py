@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from base64 import b64decode
 from collections import defaultdict
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
+
+from py4j.protocol import BYTES_TYPE, register_output_converter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -195,6 +198,8 @@ class Numbers:
 
 @lru_cache(maxsize=1)
 def _of_jvm(jvm: Any) -> Scala:
+    # py4j's own converter makes an array of bytes in Python, byte by byte.
+    register_output_converter(BYTES_TYPE, lambda value, _client: b64decode(value))
     scala = Scala(jvm)
     for name in _OF_PYSPARK:
         scala.named(name)

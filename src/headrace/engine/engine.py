@@ -390,11 +390,9 @@ class Engine:
         found = self._filling[build].sliced
         if found is None:
             raise HeadraceError(Code.INTERNAL, f"build {build} is not replayed")
-        few = without_spark(found, step)
+        few, whole = without_spark(found, step), replace(step, partitions=1)
         reports = [
-            replaced(step, id_, found.arrangements[id_].restriction, index)
-            for id_ in sorted(few)
-            for index in range(step.partitions)
+            replaced(whole, id_, found.arrangements[id_].restriction, 0) for id_ in sorted(few)
         ]
         if few >= step.arrangements.keys():
             return tuple(reports)

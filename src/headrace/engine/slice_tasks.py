@@ -10,7 +10,8 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import TYPE_CHECKING
+from itertools import chain, groupby
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
@@ -18,15 +19,19 @@ import pyarrow as pa
 from headrace.engine.candidates import candidates
 from headrace.engine.worker import BATCH_ROWS, current_step, leave_report
 from headrace.runtime.step import Report, Step
-from headrace.spine import RunWriter, Spine, merge, ranges
+from headrace.spine import RunWriter, Spine, merge, ranges, write_run
+from headrace.zset import ZSet
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from headrace.spine import RunFile
     from headrace.types import ArrangementId
-    from headrace.zset import Restriction, ZSet
+    from headrace.zset import Restriction
     from headrace.zset.equality import Ints
+
+_AT_ONCE: Final = 1 << 18
+"""The rows up to which a difference is made in memory."""
 
 PARTITION, VERSION, PLACE = "__partition", "__version", "__place"
 """The columns with which a row is found again."""
@@ -104,27 +109,48 @@ def replaced(
 
     The slice is what meets the restriction and, with ``places``, is at these.
     """
-    begun, directory = time.perf_counter(), step.runs_directory
-    layout = step.arrangements[id_].layout
-    written: list[RunFile] = []
-    rows = [0, 0]
-    try:
+    begun, rows = time.perf_counter(), [0, 0]
+
+    def parts() -> Iterator[tuple[_Version, ZSet]]:
         for version in _Version:
-            spine, is_old = _opened(step, id_, index, version), version is _Version.STORED
-            with RunWriter(directory, layout) as writer:
-                for part in _kept(spine, restriction, index, version, places):
-                    writer.append(part.negated() if is_old else part)
-                    rows[version] += part.rows
-                if rows[version]:
-                    written.append(writer.finish())
-        change = merge(directory, layout, written)
-    finally:
-        for file in written:
-            (directory / file.name).unlink(missing_ok=True)
+            spine = _opened(step, id_, index, version)
+            for part in _kept(spine, restriction, index, version, places):
+                rows[version] += part.rows
+                yield version, part.negated() if version is _Version.STORED else part
+
+    change = _written(step, id_, parts())
     runs = {} if change is None else {id_: change}
     changed = 0 if change is None else change.rows
     seconds = time.perf_counter() - begun
     return Report(f"replaced {id_}", index, runs, rows[1], changed, rows[0], seconds)
+
+
+def _written(
+    step: Step, id_: ArrangementId, parts: Iterator[tuple[_Version, ZSet]]
+) -> RunFile | None:
+    """Write the sum of parts, of which those of a version ascend; None if it is empty."""
+    directory, layout = step.runs_directory, step.arrangements[id_].layout
+    few: list[tuple[_Version, ZSet]] = []
+    rows = 0
+    for version, part in parts:
+        few.append((version, part))
+        rows += part.rows
+        if rows > _AT_ONCE:
+            break
+    else:
+        change = ZSet.sum_of(layout, [part for _, part in few]).consolidated()
+        return write_run(directory, change) if change.rows else None
+    written: list[RunFile] = []
+    try:
+        for _, found in groupby(chain(few, parts), key=lambda each: each[0]):
+            with RunWriter(directory, layout) as writer:
+                for _, part in found:
+                    writer.append(part)
+                written.append(writer.finish())
+        return merge(directory, layout, written)
+    finally:
+        for file in written:
+            (directory / file.name).unlink(missing_ok=True)
 
 
 def _kept(

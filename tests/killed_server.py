@@ -1,0 +1,79 @@
+"""A server in a process of its own, which is killed and started again."""
+
+from __future__ import annotations
+
+import http.client
+import os
+import re
+import signal
+import subprocess
+import sys
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from served import Client
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+GONE = (ConnectionError, http.client.HTTPException, TimeoutError)
+"""How a client sees that the server has been killed."""
+
+
+@dataclass
+class Killed:
+    """``headrace serve`` in a process of its own; it can be killed and started again."""
+
+    directory: Path
+    environment: Mapping[str, str] = field(default_factory=dict)
+    process: subprocess.Popen[str] | None = None
+    port: int = 0
+    deaths: int = 0
+
+    def start(self) -> None:
+        """Return when it answers, at the port that it had before."""
+        command = [sys.executable, "-m", "headrace", "--data", str(self.directory), "serve"]
+        command += ["--query-processes", "0"]
+        self.process = subprocess.Popen(
+            [*command, "--listen", f"127.0.0.1:{self.port}"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            env={
+                **os.environ,
+                "JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1",
+                **self.environment,
+            },
+            start_new_session=True,
+        )
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            found = re.search(r"http://127\.0\.0\.1:(\d+)", line)
+            if found:
+                self.port = int(found[1])
+                return
+        raise AssertionError("the server has not started")
+
+    def kill(self) -> None:
+        """Kill it and the processes that it has started."""
+        assert self.process is not None
+        with suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+        self.deaths += 1
+
+    @property
+    def client(self) -> Client:
+        return Client(self.port)
+
+
+@contextmanager
+def killed(directory: Path, environment: Mapping[str, str] | None = None) -> Iterator[Killed]:
+    server = Killed(directory, environment or {})
+    try:
+        server.start()
+        yield server
+    finally:
+        server.kill()
