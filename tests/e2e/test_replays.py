@@ -191,9 +191,9 @@ def test_only_rows_that_meet_the_whole_condition_are_explained(shop: headrace.Da
     )
     none = row(shop, "ag WHERE sv = 99")
     assert none[0].startswith("-- No row of view ag")
-    assert none[1] == "no row of GroupAggregate by (o.k): sum(o.v) meets (sv = 99L)"
+    assert none[1] == "no row of GroupAggregate by (o.k): sum(o.v) meets (sv = 99)"
     why = "-- Why rows below may be those of other rows of the view too"
-    assert listed(none, why) == [f"(sv = 99L) is not applied below {OF_GROUP}"]
+    assert listed(none, why) == [f"(sv = 99) is not applied below {OF_GROUP}"]
 
     one = row(shop, "ag WHERE sv = 5")
     assert one[0].startswith("-- 1 row of view ag")
@@ -203,7 +203,7 @@ def test_only_rows_that_meet_the_whole_condition_are_explained(shop: headrace.Da
 
     unknown = row(shop, "sums WHERE sv = 5")  # the key is no column of it
     assert unknown[0].startswith("-- 1 row of view sums")
-    assert listed(unknown, why) == [f"(sv = 5L) is not applied below {OF_GROUP}"]
+    assert listed(unknown, why) == [f"(sv = 5) is not applied below {OF_GROUP}"]
     assert len(listed(unknown, "-- 2 of stream o")) == 2
 
     wrong = refused(shop, "EXPLAIN ROW ag WHERE ag.k = 1")

@@ -150,6 +150,7 @@ _STATEMENTS = {
 
 
 @pytest.mark.long
+@pytest.mark.timeout(1800)
 def test_a_server_that_is_killed_while_it_repairs_loses_nothing(tmp_path: Path) -> None:
     dice = random.Random(11)
     with killed(tmp_path / "db", MANUAL) as server:
