@@ -214,11 +214,12 @@ def test_rows_that_cassandra_cannot_have_are_refused_each_with_the_reason(
     given, whole = options(node, name, create_table="true"), context(tmp_path, schema)
     check(given, whole)
     sink = opened(given, whole)
-    ids, lists = ["a", "", None, "d", "e"], [[1], [2], [3], [4, None], []]
-    part = pa.table({"id": ids, "l": pa.array(lists, pa.list_(pa.int64())), WEIGHT: [1] * 5})
+    ids = ["a", "", None, "d", "e", "large", "k" * 70_000]
+    lists = [[1], [2], [3], [4, None], [], [7] * 500_000, [8]]
+    part = pa.table({"id": ids, "l": pa.array(lists, pa.list_(pa.int64())), WEIGHT: [1] * 7})
     refused = sink.write(Epoch(7), [part])
     why = {json.loads(each.row)["row"]["id"]: each.why for each in refused}
-    assert set(why) == {"", None, "d"}
+    assert set(why) == {"", None, "d", "large", ids[-1]}
     assert why[None] == "a column of its key is NULL"
     assert "Key may not be empty" in why[""]
     stored = sink.stored()

@@ -215,6 +215,29 @@ def test_what_is_throttled_is_sent_again(dynamo: DynamoDB, table: str, tmp_path:
     sink.close()
 
 
+def test_credentials_that_are_refused_have_to_be_mended(
+    dynamo: DynamoDB, table: str, tmp_path: Path
+) -> None:
+    given = options(dynamo, table)
+    check(given, context(tmp_path))
+    sink = opened(given, context(tmp_path))
+    sink.durable()
+    assert sink._open is not None
+    client = sink._open.client
+
+    def refuse(**_request: Any) -> None:
+        said = {"Error": {"Code": "UnrecognizedClientException", "Message": "not valid"}}
+        raise client.exceptions.ClientError(said, "PutItem")
+
+    client.put_item = refuse
+    with pytest.raises(HeadraceError) as error:
+        sink.write(Epoch(1), [histories.table([(histories.row(random.Random(1), 1), 1)])])
+    assert error.value.code is Code.INVALID
+    assert "Correct the credentials" in str(error.value.hint)
+    assert sink.durable() is None
+    sink.close()
+
+
 def test_rows_that_dynamodb_cannot_have_are_refused_each_with_the_reason(
     dynamo: DynamoDB, tmp_path: Path
 ) -> None:

@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 
 _AT_ONCE: Final = 500
 """How many items a script writes: the server does nothing else meanwhile."""
+_CALL_BYTES: Final = 8 << 20
+"""How large the arguments of a script are, if its items are of one size."""
 _UNANSWERED: Final = 10
 """How many scripts are sent before their answers are read."""
 _SCORES: Final = (
@@ -394,16 +396,18 @@ class RedisSink:
             return []
         keys, arguments = Arguments.of([self._keys.of_rows(rows)]), Arguments.of(columns)
         refused: list[tuple[int, str]] = []
-        step = _AT_ONCE * _UNANSWERED
+        each = len(arguments.sent) // rows.num_rows
+        at_once = max(1, min(_AT_ONCE, _CALL_BYTES // max(1, each)))
+        step = at_once * _UNANSWERED
         for begin in range(0, rows.num_rows, step):
             end = min(begin + step, rows.num_rows)
-            starts = range(begin, end, _AT_ONCE)
+            starts = range(begin, end, at_once)
             with self._using() as session:
                 first = [session.name.encode(), b"%d" % epoch, *given]
                 calls = Calls(script, self.options.mark, first, keys, arguments)
                 line = session.client.connection
                 for start in starts:
-                    line.send_packed_command(calls.part(start, min(start + _AT_ONCE, end)))
+                    line.send_packed_command(calls.part(start, min(start + at_once, end)))
                 found = [line.read_response() for _ in starts]
             for start, answer in zip(starts, found, strict=True):
                 refused += [(start + at, kind.decode()) for at, kind in answer]
