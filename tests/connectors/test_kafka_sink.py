@@ -211,6 +211,7 @@ def test_a_message_that_is_too_large_is_refused_and_noted_with_its_epoch(broker,
     assert stopping.durable() is None
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("envelope", "read_by"),
     [
@@ -264,6 +265,7 @@ def test_avro_is_written_by_the_schema_that_is_registered(broker, sink, registry
     assert json.loads(of_key.text)["fields"][0]["name"] == "id"
 
 
+@pytest.mark.long
 def test_a_reset_empties_the_topic(broker, sink) -> None:
     topic, writer = sink()
     new = (1, "a", None, datetime(2026, 1, 1, tzinfo=UTC), True)
