@@ -22,6 +22,7 @@ from headrace.connectors.options import Given, read_options
 from headrace.connectors.redis.access import connected
 from headrace.connectors.redis.sink import Options, RedisSink, check, opened
 from headrace.connectors.redis.stored import Seen
+from headrace.connectors.text_values import require_readable
 from headrace.errors import Code, HeadraceError
 from headrace.runtime.deliveries import DeliverySettings
 from headrace.types import Column, Epoch, Schema
@@ -326,6 +327,16 @@ def test_an_encrypted_connection_knows_the_server(redis: Redis, tmp_path: Path) 
                 reach(**given)
             assert error.value.code is Code.UNAVAILABLE
             assert "certificate" in str(error.value.detail).lower()
+
+
+def test_a_column_that_could_not_be_read_back_is_refused() -> None:
+    good = (Column("id", t.LongType()), Column("b", t.ArrayType(t.BinaryType())))
+    require_readable(Schema(good), "Redis")
+    for type_ in (t.DayTimeIntervalType(), t.ArrayType(t.DayTimeIntervalType())):
+        with pytest.raises(HeadraceError) as error:
+            require_readable(Schema((*good, Column("long", type_))), "Redis")
+        assert error.value.code is Code.UNSUPPORTED
+        assert error.value.primary.startswith('column "long" of type')
 
 
 @pytest.mark.parametrize(

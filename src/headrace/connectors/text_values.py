@@ -8,13 +8,33 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 from pyspark.sql import types as t
 
+from headrace.errors import Code, HeadraceError
 from headrace.formats.values import Refused, from_json, from_text, parse_json
 from headrace.types import to_arrow
 
 if TYPE_CHECKING:
-    from headrace.types import Column
+    from headrace.types import Column, Schema
 
 _NESTED: Final = (t.ArrayType, t.MapType, t.StructType)
+
+
+def require_readable(schema: Schema, what: str) -> None:
+    """Refuse columns whose values could not be read back from ``what``, and so not be compared.
+
+    Raises:
+        HeadraceError: ``unsupported``, with the first such column.
+    """
+    for column in schema.columns:
+        read = from_json if isinstance(column.type, (*_NESTED, t.BinaryType)) else from_text
+        try:
+            read(column)
+        except HeadraceError as error:
+            given = f'column "{column.name}" of type {column.sql.upper()}'
+            raise HeadraceError(
+                Code.UNSUPPORTED,
+                f"{given} cannot be written into {what}",
+                hint="CAST it to STRING in the query.",
+            ) from error
 
 
 def values_of(texts: pa.StringArray, column: Column) -> pa.Array:

@@ -27,6 +27,7 @@ from headrace.connectors.cassandra.types import Cells, targets
 from headrace.connectors.marks import belongs_to_another, decoded, encoded, pieces, refused_rows
 from headrace.connectors.options import option
 from headrace.connectors.sinks import at_once, require_key
+from headrace.connectors.text_values import require_readable
 from headrace.errors import Code, HeadraceError
 from headrace.serving import by_key
 from headrace.types import Epoch
@@ -93,6 +94,7 @@ def check(options: Options, context: SinkContext) -> None:
             says.
     """
     require_key(context, "a sink into Cassandra")
+    require_readable(context.schema, "Cassandra")
     session = connected(options, context.secrets.value, options.consistency)
     try:
         with _failing(options):

@@ -24,6 +24,7 @@ from headrace.connectors.dynamodb.types import attributes, kind_of, refused, row
 from headrace.connectors.marks import belongs_to_another, decoded, encoded, pieces, refused_rows
 from headrace.connectors.options import option
 from headrace.connectors.sinks import at_once, require_key
+from headrace.connectors.text_values import require_readable
 from headrace.errors import Code, HeadraceError
 from headrace.serving import by_key
 from headrace.types import Epoch
@@ -87,6 +88,7 @@ def check(options: Options, context: SinkContext) -> None:
             says.
     """
     require_key(context, "a sink into DynamoDB")
+    require_readable(context.schema, "DynamoDB")
     client = options.client(context.secrets.value)
     with _failing(options):
         if options.create_table and not _exists(client, options.table):

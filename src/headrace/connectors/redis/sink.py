@@ -26,6 +26,7 @@ from headrace.connectors.redis.requests import Arguments, Calls
 from headrace.connectors.redis.stored import EPOCH, EXACT, Items
 from headrace.connectors.redis.values import cells
 from headrace.connectors.sinks import require_key
+from headrace.connectors.text_values import require_readable
 from headrace.errors import Code, HeadraceError
 from headrace.serving import by_key
 from headrace.serving.json_columns import json_objects
@@ -122,6 +123,7 @@ def check(options: Options, context: SinkContext) -> None:
             says.
     """
     require_key(context, "a sink into Redis")
+    require_readable(context.schema, "Redis")
     _require_columns(options, context)
     client = connected(options, context.secrets.value)
     with _failing(options):
