@@ -172,6 +172,18 @@ def test_a_table_that_is_gone_is_said_to_have_lost_changes(tmp_path) -> None:
         again.advance()
 
 
+def test_a_failure_names_no_place_of_the_machine(tmp_path) -> None:
+    sink(tmp_path).write(Epoch(1), [table([(NEW, 1)])])
+    for log in (tmp_path / "sinks/t/_delta_log").iterdir():
+        log.write_text("{")
+    with pytest.raises(
+        HeadraceError, match='the Delta table at "t" cannot be written to'
+    ) as caught:
+        sink(tmp_path).durable()
+    assert caught.value.code is Code.UNAVAILABLE
+    assert str(tmp_path) not in str(caught.value)
+
+
 def test_upserts_need_a_key(tmp_path) -> None:
     without = dataclasses.replace(context(tmp_path), key=())
     with pytest.raises(HeadraceError, match="no unique key of the rows is known"):

@@ -173,6 +173,16 @@ def test_a_table_is_of_one_sink(tmp_path) -> None:
         check(IcebergTable(table="shop.t", path="t"), other)
 
 
+def test_a_failure_names_no_place_of_the_machine(tmp_path) -> None:
+    sink(tmp_path).write(Epoch(1), [table([(NEW, 1)])])
+    for file in (tmp_path / "sinks/t").rglob("*.metadata.json"):
+        file.unlink()
+    with pytest.raises(HeadraceError, match="cannot be written to") as caught:
+        sink(tmp_path).durable()
+    assert caught.value.code is Code.UNAVAILABLE
+    assert str(tmp_path) not in str(caught.value)
+
+
 def test_upserts_need_a_key(tmp_path) -> None:
     without = dataclasses.replace(context(tmp_path), key=())
     with pytest.raises(HeadraceError, match="no unique key of the rows is known"):

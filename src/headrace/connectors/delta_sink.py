@@ -23,6 +23,7 @@ from headrace.connectors.lake import (
     require_columns,
     require_types,
     table_schema,
+    words_of,
 )
 from headrace.connectors.sinks import Mode, require_key
 from headrace.errors import Code, HeadraceError
@@ -57,7 +58,7 @@ MAPPING: Final = {
 """The type of Delta of each type of column."""
 _NONE: Final = -1
 """The version of the transaction of a sink that was reset."""
-_ATTEMPTED: Final = 2
+_STREAMED: Final = 2
 """From how many parts on they are streamed; fewer are merged at once, which prunes files."""
 
 
@@ -173,7 +174,10 @@ class DeltaSink:
             raise self._failed(error) from error
 
     def _recorded(self, table: Any) -> Epoch | None:
-        found = table.transaction_version(self.application)
+        try:
+            found = table.transaction_version(self.application)
+        except Exception as error:
+            raise self._failed(error) from error
         return None if found is None or found == _NONE else Epoch(found)
 
     def _append(self, table: Any, epoch: Epoch, parts: Iterable[pa.Table]) -> None:
@@ -187,8 +191,8 @@ class DeltaSink:
 
     def _merge(self, table: Any, epoch: Epoch, parts: Iterable[pa.Table]) -> None:
         rows = (merge_rows(part, self.key, self.schema) for part in parts)
-        first = list(islice(rows, _ATTEMPTED))
-        streamed = len(first) == _ATTEMPTED
+        first = list(islice(rows, _STREAMED))
+        streamed = len(first) == _STREAMED
         schema = self.schema.append(pa.field(DELETED, pa.bool_()))
         names = map(_quoted, self.key)
         keys = " AND ".join(f"(t.{name} IS NOT DISTINCT FROM s.{name})" for name in names)
@@ -217,7 +221,7 @@ class DeltaSink:
             yield pa.Table.from_batches([batch]).cast(self.schema)
 
     def _failed(self, error: Exception) -> HeadraceError:
-        said = str(error).partition("\n")[0]
+        said = words_of(error, self.directory)
         return HeadraceError(
             Code.UNAVAILABLE,
             f"{self.target} cannot be written to",

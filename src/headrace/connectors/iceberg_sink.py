@@ -23,6 +23,7 @@ from headrace.connectors.lake import (
     require_columns,
     require_types,
     table_schema,
+    words_of,
 )
 from headrace.connectors.marks import belongs_to_another
 from headrace.connectors.options import option
@@ -268,7 +269,7 @@ class IcebergSink:
             yield pa.Table.from_batches([batch]).select(self.rows.names).cast(self.rows)
 
     def _failed(self, error: Exception) -> HeadraceError:
-        said = str(error).partition("\n")[0]
+        said = words_of(error, self.directory)
         return HeadraceError(
             Code.UNAVAILABLE,
             f"{self.target} cannot be written to",

@@ -22,6 +22,7 @@ from headrace.zset.zset import column, take
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from pathlib import Path
 
     from numpy.typing import NDArray
 
@@ -110,6 +111,12 @@ def merge_rows(part: pa.Table, key: Sequence[str], schema: pa.Schema) -> pa.Tabl
     before, after = paired(part, key)
     rows = take(part, np.where(after < 0, before, after)).select(schema.names).cast(schema)
     return rows.append_column(DELETED, pa.array(after < 0))
+
+
+def words_of(error: Exception, directory: Path) -> str:
+    """Return the first line of what a library says, without the place of a table's directory."""
+    first = str(error).partition("\n")[0].rstrip(".")
+    return first.replace(directory.as_uri(), directory.name).replace(str(directory), directory.name)
 
 
 def moved_on(what: str, there: Epoch | None) -> HeadraceError:
