@@ -96,11 +96,11 @@ class Reconciling:
     _alone: StatementLock = field(default_factory=StatementLock)
 
     def relations(self, state: Published) -> list[Stored]:
-        """Return the tables and views that epochs maintain in a state, each after what it reads.
+        """Return the tables and views that are compared in a state, each after what it reads.
 
-        Queries that are followed are left out, since they live no longer than their readers; views
-        that lag, or read one that does: these are left to VERIFY; and views that have read events
-        which are no longer kept.
+        Queries that are followed are left out, since they live no longer than their readers; and
+        views that have read events which are no longer kept. One that lags is compared where it
+        stands.
         """
         catalog = state.catalog
         fed = {sink.source for sink in catalog if isinstance(sink, Sink)}
@@ -110,7 +110,6 @@ class Reconciling:
             for view in catalog.views_in_order()
             if view.id not in state.stopped
             and not state.unkept(view)
-            and not catalog.below([view.id]) & state.lagging.keys()
             and (view.id in fed or view.index is not None or not view.name.startswith(HIDDEN))
         )
         return [*tables, *views]
