@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, date, datetime, timedelta
 
 import pyarrow as pa
@@ -62,6 +63,18 @@ def test_rows_within_bounds_that_cannot_pass_do_not_pass(
     assert restriction.may_hold(bounds) or not some
     expected = [row for row in rows.to_pylist() if all(_passes(row, t) for t in restriction.tests)]
     assert some == len(expected)
+
+
+@given(rows_and_tests())
+def test_a_restriction_is_the_same_once_it_was_written_to_a_manifest(
+    given: tuple[pa.Table, Restriction],
+) -> None:
+    rows, restriction = given
+    read = Restriction.of_json(json.loads(json.dumps(restriction.to_json())))
+    assert read == restriction
+    before, after = restriction.rows(rows), read.rows(rows)
+    assert (before is None) == (after is None)
+    assert before is None or before.tolist() == after.tolist()
 
 
 def _passes(row: dict[str, object], test: Test) -> bool:

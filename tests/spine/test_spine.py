@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.spine import HIGHEST, LOWEST, Spine, merge, ranges, run_file, write_run
-from headrace.zset import WEIGHT, Layout, ZSet
+from headrace.zset import WEIGHT, Layout, Restriction, Test, ZSet
 from reference import Bag, bag, hash_of, is_consolidated, numbers, plus, table_of
 from text_tables import assert_rows, zset
 
@@ -94,6 +94,23 @@ def test_a_scan_yields_the_sum_of_the_runs_in_ascending_parts(
     assert all(high < low for (_, high), (low, _) in itertools.pairwise(ends))
     assert all(part.rows <= batch_rows or len(set(part.hashes.tolist())) == 1 for part in scanned)
     assert sum(part.rows for part in scanned) <= spine.rows_upper_bound
+
+
+@given(epochs=history, kept=some_bits, batch_rows=st.integers(1, 6), high=st.integers(0, 3))
+def test_a_restricted_scan_yields_the_rows_of_a_scan_that_meet_it(
+    directory: Path, epochs: list, kept: int, batch_rows: int, high: int
+) -> None:
+    spine = written(directory, deltas(epochs, kept))
+    least = Restriction((Test("k", high=pa.scalar(high, pa.int64())),))
+    found: Bag = Counter()
+    for part in spine.scan(batch_rows, least):
+        assert part.rows
+        assert is_consolidated(part)
+        found += Counter(tuple(row.values()) for row in part.table.to_pylist())
+    expected = (row for part in spine.scan(4) for row in part.table.to_pylist())
+    assert found == Counter(
+        tuple(row.values()) for row in expected if row["k"] is not None and row["k"] <= high
+    )
 
 
 @given(epochs=history, kept=some_bits, asked=keys)
