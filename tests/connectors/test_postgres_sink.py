@@ -139,6 +139,8 @@ def test_what_differs_is_found_and_mended_and_nothing_else_is_written(
     delivery.advance()
     assert rows(postgres_server, database) == histories.at(histories.last)
     assert delivery.reconcile(SCHEMA.arrow, KEY, write=True)[1].differences == 0
+    assert list((tmp_path / "attempts").iterdir()) == []
+    assert str(tmp_path) not in Path("/proc/self/maps").read_text(encoding="utf-8")
     delivery.close()
 
 

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from headrace.log.seen import ids_of
 from headrace.runtime.cancelling import check_cancelled
-from headrace.spine import Spine, write_run
+from headrace.spine import Spine, let_go, write_run
 from headrace.zset import HASH, WEIGHT, Layout, ZSet, row_codes
 
 if TYPE_CHECKING:
@@ -84,12 +84,15 @@ class SinkDifference:
         files: list[RunFile] = []
         with TemporaryDirectory(dir=directory) as name:
             place = Path(name)
-            for part in chain(_gathered(counted()), _gathered(map(_negative, target))):
-                check_cancelled()
-                rows = _hashed(layout, part).consolidated()
-                if rows.rows:
-                    files.append(write_run(place, rows))
-            yield cls(Spine.open(place, layout, files), tuple(key), total)
+            try:
+                for part in chain(_gathered(counted()), _gathered(map(_negative, target))):
+                    check_cancelled()
+                    rows = _hashed(layout, part).consolidated()
+                    if rows.rows:
+                        files.append(write_run(place, rows))
+                yield cls(Spine.open(place, layout, files), tuple(key), total)
+            finally:
+                let_go(place, files)
 
     def parts(self, most: int) -> Iterator[pa.Table]:
         """Yield the changes that would mend the target, those of a key in one part."""

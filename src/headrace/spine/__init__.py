@@ -8,6 +8,7 @@ from headrace.spine.merge import difference, differences, due, merge
 from headrace.spine.open_runs import (
     check_run,
     forget_runs,
+    let_go,
     open_run,
     times_forgotten,
     unchecked_bytes,
@@ -36,6 +37,7 @@ __all__ = [
     "earliest_due",
     "flat",
     "forget_runs",
+    "let_go",
     "merge",
     "open_run",
     "partition_of",

@@ -85,6 +85,13 @@ def forget_runs() -> None:
         _process.forgotten += 1
 
 
+def let_go(directory: Path, files: Iterable[RunFile]) -> None:
+    """Keep files that are to be removed open no longer, except for who still uses them."""
+    with _process.lock:
+        for file in files:
+            _process.runs.pop(f"{directory}/{file.name}", None)
+
+
 def times_forgotten() -> int:
     """Return how often :func:`forget_runs` was called: what was opened before is not used again."""
     return _process.forgotten
