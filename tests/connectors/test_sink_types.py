@@ -25,7 +25,7 @@ SYSTEMS = {
     "Kafka": kafka_sink.MAPPING,
     "PostgreSQL": postgres.MAPPING,
     "Redis": redis.MAPPING,
-    "warehouses": warehouse_sink.MAPPING,
+    "Warehouses": warehouse_sink.MAPPING,
 }
 
 
