@@ -85,9 +85,9 @@ def held(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
     """Have the next turn wait for the event, so that the appends after it meet in one turn."""
     release, write = threading.Event(), SegmentWriter.write
 
-    def waiting(writer: SegmentWriter, tables: list[pa.Table]) -> object:
+    def waiting(writer: SegmentWriter, *tables: list[pa.Table]) -> object:
         release.wait(60)
-        return write(writer, tables)
+        return write(writer, *tables)
 
     monkeypatch.setattr(SegmentWriter, "write", waiting)
     return release
@@ -236,7 +236,7 @@ def test_an_append_that_is_interrupted_ends_the_wait_of_all_that_share_its_turn(
     class CrashError(BaseException):
         pass
 
-    def crash(_writer: SegmentWriter, _tables: list[pa.Table]) -> None:
+    def crash(_writer: SegmentWriter, *_tables: list[pa.Table]) -> None:
         raise CrashError
 
     with monkeypatch.context() as patched:

@@ -47,8 +47,8 @@ WRITING = """
         stage = kept
     write = SegmentWriter.write
 
-    def writing(self, tables):
-        found = write(self, tables)
+    def writing(self, *tables):
+        found = write(self, *tables)
         reached("written")
         return found
 

@@ -51,10 +51,14 @@ class Days:
 
     def append(self, *days: int | None) -> None:
         """Append events, each of a day, as one segment in a file of its own."""
+        self.pack(*days)
+        self.db.segments.close_pack({path.name for path in (self.directory / "log").iterdir()})
+
+    def pack(self, *days: int | None) -> None:
+        """Append events, each of a day, as one segment in the present file of the stream."""
         at = [None if day is None else day * DAY for day in days]
         rows = pa.table({"k": pa.array(range(len(days)), pa.int32()), "at": _times(at)})
-        self.db.appender.append(Append(self.stream.id, rows))
-        self.db.segments.close_pack({path.name for path in (self.directory / "log").iterdir()})
+        self.db.appender.append(Append(self.stream.id, rows, apart=True))
 
     def kept(self, state: Published | None = None) -> list[int | None]:
         """Return the days of the events that a state has: by default, the newest."""
@@ -90,6 +94,24 @@ def test_the_first_segments_whose_events_are_all_older_are_retired(tmp_path: Pat
     assert known.bounds["k"] == [0, 1]
     assert known.bounds["at"] == [DAY, 60 * DAY]
     assert days.files() == 2
+    days.db.close()
+
+
+def test_a_log_that_is_cut_shares_no_file_with_others(tmp_path: Path) -> None:
+    days = Days(tmp_path)
+    table = days.db.create_table()
+    for day in (1, 2, 3):
+        days.pack(day)
+        days.db.append(table, [(day, day, 1)])
+    assert days.files() == 2
+    days.db.compaction.run()
+    days.db.compaction.run()  # a state that the first pass found may have been held
+    assert days.files() == 1
+    days.pack(90)
+    days.db.append(table, [(4, 4, 1)])
+    days.db.loop.advance()
+    assert days.kept() == [90]
+    assert days.db.contents(table.id).whole().num_rows == 4
     days.db.close()
 
 

@@ -70,6 +70,13 @@ class Append:
     left_out: Mapping[str, int] = field(default_factory=dict)
     newest: Mapping[str, int] = field(default_factory=dict)
     correction: Correction | None = None
+    apart: bool = False
+    """Whether the relation's segments share no file with those of others."""
+
+    @property
+    def owner(self) -> RelationId | None:
+        """The relation, if its segments share no file with those of others."""
+        return self.relation if self.apart else None
 
     @property
     def is_plain(self) -> bool:
@@ -130,7 +137,8 @@ class Appender:
         Raises:
             HeadraceError: as :meth:`Ledger.append`; UNAVAILABLE if the disk fails.
         """
-        written = iter(self.segments.write([a.rows for a in appends if a.rows.num_rows]))
+        present = [each for each in appends if each.rows.num_rows]
+        written = iter(self.segments.write([a.rows for a in present], [a.owner for a in present]))
         records = list(staged)
         for each in appends:
             file = next(written) if each.rows.num_rows else None
@@ -219,7 +227,9 @@ class Appender:
         An error of one group does not affect the others.
         """
         tables = [pa.concat_tables([each.rows for each in appends]) for appends in groups]
-        written = self.segments.write([table for table in tables if table.num_rows])
+        owners = [appends[0].owner for appends in groups]
+        present = [pair for pair in zip(tables, owners, strict=True) if pair[0].num_rows]
+        written = self.segments.write([rows for rows, _ in present], [own for _, own in present])
         files = iter(written)
         kept: list[tuple[list[Append], SegmentFile | None]] = []
         for appends, table in zip(groups, tables, strict=True):

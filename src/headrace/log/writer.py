@@ -40,44 +40,54 @@ class SegmentWriter:
     """Writes the segments of one directory. Thread-safe.
 
     A *pack* is the file into which small segments are written until it is large; a process begins
-    a new one.
+    new ones. There is one that logs share, and one for each log whose beginning is retired: a file
+    is deleted once nothing in it is kept.
     """
 
     directory: Path
-    _pack: _Pack | None = None
+    _packs: dict[int | None, _Pack] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def write(self, tables: Sequence[pa.Table]) -> tuple[Written, ...]:
+    def write(
+        self, tables: Sequence[pa.Table], owners: Sequence[int | None] = ()
+    ) -> tuple[Written, ...]:
         """Write tables as segments, which are on disk when this returns.
 
         For each table, return its segment, or the error (UNAVAILABLE) with which the disk failed.
+        ``owners`` has, for each table, the log whose segments share no file with those of others;
+        None, as without it, for one that shares.
         """
         with self._lock:
             found: dict[int, Written] = {}
             small = [at for at, rows in enumerate(tables) if rows.nbytes <= _SMALL_BYTES]
             for at in set(range(len(tables))) - set(small):
                 found[at] = _written(lambda rows=tables[at]: self._alone(rows))
-            if small:
-                packed = self._packed([tables[at] for at in small])
-                found |= zip(small, packed, strict=True)
+            packs: dict[int | None, list[int]] = {}
+            for at in small:
+                packs.setdefault(owners[at] if owners else None, []).append(at)
+            for owner, places in packs.items():
+                packed = self._packed(owner, [tables[at] for at in places])
+                found |= zip(places, packed, strict=True)
             return tuple(found[at] for at in range(len(tables)))
 
     def close_pack(self, names: frozenset[str]) -> None:
-        """Write no more into the present pack if it is one of these files."""
+        """Write no more into the present packs that are among these files."""
         with self._lock:
-            if self._pack is not None and self._pack.path.name in names:
-                self._close_pack()
+            for owner, pack in list(self._packs.items()):
+                if pack.path.name in names:
+                    self._close_pack(owner)
 
     def close(self) -> None:
-        """Close the present pack."""
+        """Close the present packs."""
         with self._lock:
-            self._close_pack()
+            for owner in list(self._packs):
+                self._close_pack(owner)
 
-    def _close_pack(self) -> None:
-        if self._pack is not None:
+    def _close_pack(self, owner: int | None) -> None:
+        pack = self._packs.pop(owner, None)
+        if pack is not None:
             with suppress(OSError):
-                self._pack.file.close()
-            self._pack = None
+                pack.file.close()
 
     def _alone(self, rows: pa.Table) -> SegmentFile:
         path = self.directory / f"{uuid4().hex}.arrow"
@@ -94,22 +104,23 @@ class SegmentWriter:
         verified(path, checksum)
         return SegmentFile(path.name, rows.num_rows, file.bytes, checksum, bounds=bounds_of(rows))
 
-    def _packed(self, tables: list[pa.Table]) -> list[Written]:
-        """Write small tables into the pack, with one sync: all, or none if the disk fails."""
+    def _packed(self, owner: int | None, tables: list[pa.Table]) -> list[Written]:
+        """Write small tables into a pack, with one sync: all, or none if the disk fails."""
+        pack = self._packs.get(owner)
         try:
-            if self._pack is not None and self._pack.end >= _PACK_BYTES:
-                self._close_pack()
-            if self._pack is None:
-                self._pack = _Pack.create(self.directory)
-            pack = self._pack
+            if pack is not None and pack.end >= _PACK_BYTES:
+                self._close_pack(owner)
+                pack = None
+            if pack is None:
+                pack = self._packs[owner] = _Pack.create(self.directory)
             placed = [pack.add(rows) for rows in tables]
             os.fdatasync(pack.file.fileno())
             pack.synced = pack.end
         except OSError as error:
-            path = self.directory if self._pack is None else self._pack.path
-            if self._pack is not None and not self._pack.synced:
+            path = self.directory if pack is None else pack.path
+            if pack is not None and not pack.synced:
                 path.unlink(missing_ok=True)
-            self._close_pack()  # what it holds after its last segment is not known
+            self._close_pack(owner)  # what it holds after its last segment is not known
             failed = not_written(f'segment "{path}"', error)
             return [failed for _ in tables]
         for file in placed:

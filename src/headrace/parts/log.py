@@ -98,7 +98,9 @@ class Log:
         if gate is not None or (has_offsets(relation) and rows.num_rows):
             placed = admitted
         appended = self.appender.append(
-            Append(relation.id, rows, load, producer, rejects, placed, guard)
+            Append(
+                relation.id, rows, load, producer, rejects, placed, guard, apart=expires(relation)
+            )
         )
         self.pump.wake()
         return appended
@@ -110,7 +112,7 @@ class Log:
             return Admitted(with_correction(rows, first))
 
         appended = self.appender.append(
-            Append(stream.id, rows, placed=numbered, correction=correction)
+            Append(stream.id, rows, placed=numbered, correction=correction, apart=expires(stream))
         )
         self.pump.wake()
         return appended
@@ -136,7 +138,8 @@ class Log:
         timed = with_rowtime(relation, rows)
         gate = self.admission.gate(relation)
         placed = None if gate is None else partial(gate.admit, timed)
-        asked = Append(relation.id, timed, load, None, rejects, placed)
+        apart = expires(relation)
+        asked = Append(relation.id, timed, load, None, rejects, placed, apart=apart)
         end = self.appender.append(asked).end
         self.pump.wake()
         return end
@@ -207,6 +210,11 @@ def with_correction(rows: pa.Table, first: Offset) -> pa.Table:
     """
     number = pa.repeat(pa.scalar(first, pa.int64()), rows.num_rows)
     return rows.append_column(CORRECTION, number)
+
+
+def expires(relation: Stream | Table) -> bool:
+    """Whether the log of a relation loses its oldest events."""
+    return relation.declaration.retention is not None
 
 
 class _OvertakenError(HeadraceError):
