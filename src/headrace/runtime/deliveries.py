@@ -190,8 +190,9 @@ class Delivery:
                     self._put(replace(self.record, writing=epoch))
                 parts = self.changelog.delta(self.at, epoch, self.settings.part_rows)
                 first = next(parts, None)
-                if first is None:
-                    continue  # the changes of joined epochs cancel
+                if first is None:  # the changes of joined epochs cancel
+                    self._store(epoch)
+                    continue
                 self._write(epoch, chain([first], parts))
                 written = True
                 if self.record.state is DeliveryState.STOPPED:
