@@ -53,7 +53,7 @@ def measure(directory: Path, rows: int, partitions: int) -> list[dict[str, Any]]
         for name, begin in TARGETS.items():
             with ExitStack() as own:
                 try:
-                    options = begin(db, own, folder / name.replace(" ", "-"))
+                    options = begin(db, own, folder / "".join(filter(str.isalnum, name)))
                 except Unavailable as reason:
                     found.append({"target": name, "missing": str(reason)})
                     continue
