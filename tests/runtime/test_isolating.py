@@ -133,6 +133,7 @@ def test_what_fails_without_any_insertion_is_not_quarantined(tmp_path: Path) -> 
     assert failed.value.hint == FAILURE.hint
     assert failed.value.detail == (
         "No row is quarantined. It fails as well if no row is inserted, so no inserted row is to blame."
+        " It fails then by another error: the total is zero"
     )
 
 

@@ -119,9 +119,10 @@ class Isolating:
         except HeadraceError as error:
             if not may_be_of_data(error):
                 raise
-            raise _not_quarantined(
-                failure, "It fails as well if no row is inserted, so no inserted row is to blame."
-            ) from error
+            why = "It fails as well if no row is inserted, so no inserted row is to blame."
+            if _said(error) != _said(failure):
+                why += f" It fails then by another error: {_said(error)}"
+            raise _not_quarantined(failure, why) from error
         suspects: dict[Row, str] = {}
         try:
             for id_ in sorted(self.quarantines):
