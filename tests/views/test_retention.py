@@ -123,6 +123,28 @@ def test_slices_that_no_such_event_is_in_are_recomputed(cut: Database) -> None:
     assert any(line.startswith("offset 3: ") for line in explained), explained
 
 
+def test_what_a_correction_has_made_of_an_event_that_is_gone_is_not_lost(tmp_path, spark) -> None:
+    db = opened(tmp_path / "d", spark)
+    db.sql(
+        """
+        CREATE STREAM s (k INT, v INT, at TIMESTAMP, WATERMARK FOR at AS at)
+          WITH (retention = '30 days');
+        CREATE MATERIALIZED VIEW each AS SELECT k, v FROM s;
+        INSERT INTO s VALUES (1, 1, TIMESTAMP '2026-01-01');
+        INSERT INTO s VALUES (2, 2, TIMESTAMP '2026-02-25');
+        CORRECT STREAM s REPLACE SET v = 1000, k = 9 WHERE k = 1;
+        """
+    )
+    db.flush()
+    db.compact()
+    assert rows(db, "SELECT k, v FROM s") == [(2, 2)]
+    refused(db, "REPLAY VIEW each WHERE v = 1000")
+    refused(db, "REPLAY VIEW each WHERE k = 9")
+    assert db.sql("REPLAY VIEW each WHERE v > 2000").message.startswith("0 rows")
+    assert rows(db, "SELECT * FROM each") == [(2, 2), (9, 1000)]
+    db.close()
+
+
 def test_a_view_over_what_is_left_says_so_and_is_right(cut: Database) -> None:
     cut.sql(
         "CREATE MATERIALIZED VIEW rest WITH (since = 'earliest')"

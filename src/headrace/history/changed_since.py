@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from headrace.catalog import Stream, View
 from headrace.log import EmbeddedLog
-from headrace.runtime.retirement import newest_time
+from headrace.runtime.retirement import known_of, newest_time
 from headrace.runtime.shares import whole_log
 from headrace.sql import quote
 from headrace.types import Offset
@@ -62,7 +62,7 @@ def _of_keys(loop: EpochLoop, touched: Touched, since: int) -> str:
     fields = [stream.schema.arrow.field(name) for name in touched.keys.values()]
     if not all(is_literal(field.type) for field in fields):
         return ""
-    retired = loop.ledger.retired(stream.id)
+    retired = known_of(loop.ledger, loop.directory / "log", stream)
     if retired is not None and newest_time(stream, retired) >= since:
         return ""
     time = stream.schema.arrow.field(touched.event_time)

@@ -18,6 +18,7 @@ from headrace.log import read_bounds
 from headrace.parts.filling import live
 from headrace.runtime.fill import Fill
 from headrace.runtime.replay import replace_slice
+from headrace.runtime.retirement import known_of
 from headrace.types import BuildId
 
 if TYPE_CHECKING:
@@ -243,8 +244,11 @@ class Replays:
         """Return the streams of which events that may be in a slice are no longer kept."""
         state, missing = self.reader.published, []
         for id_ in state.unkept(view):
-            stream, retired = state.catalog.by_id[id_], self.ledger.retired(id_)
-            if not isinstance(stream, Stream) or retired is None:
+            stream = state.catalog.by_id[id_]
+            if not isinstance(stream, Stream):
+                continue
+            retired = known_of(self.ledger, self.loop.directory / "log", stream)
+            if retired is None:
                 continue
             known = read_bounds(retired.bounds, stream.schema.arrow)
             leaves = [leaf for leaf in found.circuit.sources() if leaf.plan.relation == id_]

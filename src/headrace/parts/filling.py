@@ -9,7 +9,7 @@ from headrace.catalog import Stream
 from headrace.errors import Code, HeadraceError
 from headrace.parts.fold_checks import check_folds
 from headrace.runtime.fill import Fill
-from headrace.runtime.retirement import latest_times
+from headrace.runtime.retirement import known_of, latest_times
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -143,8 +143,11 @@ class Filling:
         ledger = self.loop.ledger
         state, clock = self.reader.published, ledger.clock()
         for id_ in state.unkept(view):
-            stream, retired = state.catalog.by_id[id_], ledger.retired(id_)
-            if isinstance(stream, Stream) and retired is not None:
+            stream = state.catalog.by_id[id_]
+            if not isinstance(stream, Stream):
+                continue
+            retired = known_of(ledger, self.loop.directory / "log", stream)
+            if retired is not None:
                 time = self.engine.left_by(circuit, stream, latest_times(stream, retired))
                 if time is not None and time <= clock:
                     found[id_] = retired.start

@@ -11,19 +11,23 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
+import pyarrow.compute as pc
+
 from headrace.catalog import Stream, View
 from headrace.errors import Code, HeadraceError
-from headrace.log import merged_bounds
+from headrace.log import AMENDED, bounds_of, merged_bounds, open_segment
 from headrace.runtime.dirty import RECOMPUTED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
+    from pathlib import Path
 
-    from headrace.ledger import Retired
+    from headrace.ledger import Ledger, Retired
     from headrace.runtime.epoch import EpochLoop
     from headrace.runtime.published import Published
     from headrace.types import Offset, RelationId
 
+_EVERY: Final = 1 << 30
 _DAY: Final = 86_400_000_000
 _SECOND: Final = 1_000_000
 SECONDS_BETWEEN: Final = 60.0
@@ -74,7 +78,8 @@ class Retirement:
     def _settle(self, stream: Stream) -> None:
         """Have views begin where the log does, if nothing that they keep is of before."""
         loop, state = self.loop, self.loop.published.current
-        retired, begun = loop.ledger.retired(stream.id), []
+        retired = known_of(loop.ledger, loop.directory / "log", stream)
+        begun = []
         if retired is None:
             return
         for view in state.catalog.views_in_order():
@@ -156,6 +161,26 @@ def newest_time(stream: Stream, retired: Retired) -> int:
     if type_ == "date":
         return (high + 1) * _DAY
     return high if type_.startswith("timestamp") else high * 1000
+
+
+def known_of(ledger: Ledger, directory: Path, stream: Stream) -> Retired | None:
+    """Return what is known of a stream's retired events; None if there are none.
+
+    The bounds are also of what corrections that are kept have made of them. ``directory`` is that
+    of the log.
+    """
+    retired = ledger.retired(stream.id)
+    if retired is None or not stream.corrected:
+        return retired
+    bounds = retired.bounds
+    for record in ledger.corrections(stream.id, _EVERY):
+        if record.range.end <= retired.start:
+            break
+        for segment in ledger.segments(stream.id, record.range.first, record.range.end):
+            rows = open_segment(directory, segment.file)
+            if pc.min(rows[AMENDED]).as_py() < retired.start:
+                bounds = merged_bounds(bounds, bounds_of(rows))
+    return replace(retired, bounds=bounds)
 
 
 def latest_times(stream: Stream, retired: Retired) -> dict[str, int | None]:
