@@ -181,9 +181,10 @@ def refreshes(results: Sequence[dict[str, Any]]) -> Table:
 
 def replays(results: Sequence[dict[str, Any]]) -> Table:
     """Return a row per slice: what replaying it took, beside all of the view."""
-    table = _table("Replaying slices of views", ["slice", "seconds", "read"])
+    table = _table("Replaying slices of views", ["slice", "seconds", "processor s", "read"])
     for found in results:
-        table.add_row(found["slice"], f"{found['seconds']:.2f}", found["done"])
+        spent = (f"{found[each]:.2f}" for each in ("seconds", "processor"))
+        table.add_row(found["slice"], *spent, found["done"])
     return table
 
 
