@@ -30,7 +30,7 @@ from headrace.engine.lower_nodes import leaf_names
 from headrace.engine.lowering import Lowering, table_layout
 from headrace.engine.optimizer import bare_session, for_few_rows
 from headrace.engine.sieve import HASHES, PLACES, Sieve
-from headrace.engine.slice_conditions import slice_conditions
+from headrace.engine.slice_conditions import slice_conditions, slice_query
 from headrace.engine.slice_tasks import replaced
 from headrace.engine.touched import Touched, touched
 from headrace.engine.worker import LogReader, reports_of
@@ -90,6 +90,8 @@ class Engine:
         self._relations: dict[RelationId, Relation] = {}
         self._circuits: OrderedDict[RelationId, Circuit] = OrderedDict()
         self._latest: Circuit | None = None
+        self._sliced: tuple[str, Analysed] | None = None
+        """The query of the last condition of a slice."""
         self._filling: dict[BuildId, _Filled] = {}
         """The builds that are being filled and that no epoch steps yet, and the replays."""
         self._programs: OrderedDict[tuple[object, ...], Program] = OrderedDict()
@@ -160,6 +162,17 @@ class Engine:
             for key in [key for key in self._programs if key[0] == replay]:
                 del self._programs[key]
 
+    def slice_analysed(self, view: View, where: str) -> Analysed:
+        """Return the query of a slice's condition; that of the last one is kept.
+
+        A condition is checked, and then used.
+        """
+        with self.planning:
+            query = slice_query(view, where)
+            if self._sliced is None or self._sliced[0] != query.text:
+                self._sliced = query.text, self.planner.analyse(query)
+            return self._sliced[1]
+
     def sliced(self, view: View, where: str) -> Sliced:
         """Return the slice of a view's circuit for a condition on its columns; "" is every row.
 
@@ -169,7 +182,9 @@ class Engine:
         with self.planning:
             circuit = self.circuit(view)
             attributes = circuit.output.child.plan.attributes
-            conditions = slice_conditions(self.planner, view, where, attributes)
+            conditions = slice_conditions(
+                self.slice_analysed, self.planner, view, where, attributes
+            )
             names = {id_: self._relations[id_].schema.names for id_ in circuit.reads}
             return sliced(circuit, conditions, Predicates(self._scala), names)
 
@@ -190,7 +205,7 @@ class Engine:
     def _changed(self) -> None:
         """Discard plans made with the former meaning of names."""
         self._programs.clear()
-        self._latest = None
+        self._latest = self._sliced = None
 
     def prepared(self, function: Function) -> Registered:
         """Return a Python function in callable form; see :meth:`Planner.prepared`."""
@@ -200,14 +215,14 @@ class Engine:
     def register(self, function: Registered) -> None:
         """Register a Python function for queries, replacing a function of the same name."""
         with self.planning:
-            self._latest = None
+            self._latest = self._sliced = None
             self.planner.register(function)
 
     def unregister(self, name: str) -> Registered | None:
         """Remove a Python function; return it, or None if it was not registered."""
         with self.planning:
             registered = self.planner.functions.get(name)
-            self._latest = None
+            self._latest = self._sliced = None
             self.planner.unregister(name)
             return registered
 

@@ -2,24 +2,38 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from headrace.catalyst.predicates import Conjunct, Predicates
 from headrace.catalyst.resolved import attributes_of
 from headrace.catalyst.scala import kind_of
 from headrace.errors import Code, HeadraceError, Span
-from headrace.sql import quote
+from headrace.sql import quote_dotted
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from headrace.catalog import View
+    from headrace.catalyst.analysed import Analysed
     from headrace.catalyst.plan import Attribute
     from headrace.catalyst.planner import Planner
 
 
+ALIAS: Final = "_slice"
+"""The name of the view in a slice's condition, which is also put over others with its columns."""
+
+
+def slice_query(view: View, where: str) -> Span:
+    """Return the query of which the condition of a slice is a part."""
+    return Span.whole(f"SELECT * FROM {quote_dotted(view.name)} AS {ALIAS} WHERE (({where}))")
+
+
 def slice_conditions(
-    planner: Planner, view: View, where: str, attributes: Sequence[Attribute]
+    analyse: Callable[[View, str], Analysed],
+    planner: Planner,
+    view: View,
+    where: str,
+    attributes: Sequence[Attribute],
 ) -> tuple[Conjunct, ...]:
     """Return what a row has to meet, over ``attributes``, which are the view's columns in order.
 
@@ -28,10 +42,9 @@ def slice_conditions(
     """
     if not where:
         return ()
-    text = f"SELECT * FROM {quote(view.name)} WHERE (({where}))"
     place = Span.whole(where)
     try:
-        analysed = planner.analyse(Span.whole(text))
+        analysed = analyse(view, where)
     except HeadraceError as error:
         raise error.at(place) from error
     predicates, plan = Predicates(planner.scala), analysed.optimised

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from headrace.circuit.carrying import carried_columns
+from headrace.engine.slice_conditions import ALIAS
 from headrace.errors import Code, HeadraceError, Span
 from headrace.ledger import Slice
 from headrace.parts.places import in_statement
-from headrace.sql import quote_dotted
 from headrace.sql.lexer import Kind, identifier_value, tokens
 
 if TYPE_CHECKING:
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from headrace.runtime.published import Published
     from headrace.sql import Fragment, SliceOf
 
-_ALIAS = "_slice"
 _OF_QUERIES = frozenset({"SELECT", "VALUES", "TABLE"})
 """Words of which a subquery has one, unless it begins with FROM."""
 
@@ -52,11 +51,8 @@ class Slices:
 
     def _check(self, view: View, where: Fragment) -> None:
         _refuse_subquery(where)
-        # An alias of its own: the condition is also put over other relations with these columns.
-        text = f"SELECT 1 FROM {quote_dotted(view.name)} AS {_ALIAS} WHERE (({where.text}))"
         try:
-            with self.engine.planning:
-                analysed = self.engine.planner.analyse(Span.whole(text))
+            analysed = self.engine.slice_analysed(view, where.text)
         except HeadraceError as error:
             raise _unqualified(in_statement(error, where.span)) from error
         if analysed.clocked:
@@ -119,8 +115,7 @@ def carried(engine: Engine, slice_: Slice, below: Relation, above: View) -> Slic
 def _unqualified(error: HeadraceError) -> HeadraceError:
     """Return an error that names columns without the alias of their view."""
     primary, detail, hint = (
-        text and text.replace(f"{_ALIAS}.", "")
-        for text in (error.primary, error.detail, error.hint)
+        text and text.replace(f"{ALIAS}.", "") for text in (error.primary, error.detail, error.hint)
     )
     return HeadraceError(error.code, primary or "", detail, hint, error.span)
 
