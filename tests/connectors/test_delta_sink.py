@@ -158,6 +158,10 @@ def test_a_table_that_is_reset_is_empty(tmp_path) -> None:
     assert rows(tmp_path) == []
     writer.write(Epoch(9), [table([(NEW, 1)])])
     assert (writer.durable(), len(rows(tmp_path))) == (9, 1)
+    writer.write(Epoch(10), [table([(NEW, -1)])])
+    assert (writer.durable(), len(rows(tmp_path))) == (10, 0)
+    writer.clear()
+    assert writer.durable() is None
 
 
 def test_a_table_that_is_gone_is_said_to_have_lost_changes(tmp_path) -> None:
@@ -182,6 +186,21 @@ def test_a_failure_names_no_place_of_the_machine(tmp_path) -> None:
         sink(tmp_path).durable()
     assert caught.value.code is Code.UNAVAILABLE
     assert str(tmp_path) not in str(caught.value)
+
+
+@pytest.mark.parametrize("mode", Mode)
+def test_an_epoch_without_changes_is_recorded(tmp_path, mode) -> None:
+    writer = sink(tmp_path, mode)
+    gone = table([((9, *NEW[1:]), -1)])
+    for epoch, parts in (
+        (1, []),
+        (2, [table([(NEW, 1)])]),
+        (3, []),
+        (4, [gone][: mode is Mode.UPSERT]),
+    ):
+        assert list(writer.write(Epoch(epoch), parts)) == []
+        assert writer.durable() == epoch
+    assert len(rows(tmp_path)) == 1
 
 
 def test_upserts_need_a_key(tmp_path) -> None:

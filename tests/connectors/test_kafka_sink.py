@@ -265,6 +265,13 @@ def test_avro_is_written_by_the_schema_that_is_registered(broker, sink, registry
     assert json.loads(of_key.text)["fields"][0]["name"] == "id"
 
 
+def test_an_epoch_without_changes_is_recorded(broker, sink) -> None:
+    topic, writer = sink()
+    assert list(writer().write(Epoch(4), [])) == []
+    assert writer().durable() == 4
+    assert committed(broker, topic) == []
+
+
 @pytest.mark.long
 def test_a_reset_empties_the_topic(broker, sink) -> None:
     topic, writer = sink()

@@ -101,6 +101,14 @@ def test_a_row_that_no_directory_is_for_is_refused(tmp_path) -> None:
     assert stopping.durable() is None
 
 
+def test_an_epoch_without_changes_is_recorded(tmp_path) -> None:
+    writer = sink(tmp_path)
+    for epoch, parts in ((1, []), (2, [table([(NEW, 1)])]), (3, [])):
+        assert list(writer.write(Epoch(epoch), parts)) == []
+        assert writer.durable() == epoch
+    assert rows(tmp_path) == Counter([NEW])
+
+
 def test_what_cannot_be_a_snapshot_is_refused(tmp_path) -> None:
     given = context(tmp_path)
     with pytest.raises(HeadraceError, match="in format 'csv' is not supported"):

@@ -137,6 +137,7 @@ class DeltaSink:
                 self._append(table, epoch, guarded)
             else:
                 self._merge(table, epoch, guarded)
+            self._require_record(table, epoch)
         except Exception as error:
             if guarded.raised is not None:
                 raise guarded.raised from None
@@ -155,7 +156,9 @@ class DeltaSink:
             HeadraceError: ``unavailable`` if the commit fails.
         """
         try:
-            self._table().delete(commit_properties=self._recording(_NONE))
+            table = self._table()
+            table.delete(commit_properties=self._recording(_NONE))
+            self._require_record(table, _NONE)
         except Exception as error:
             raise self._failed(error) from error
         self._reached = None
@@ -208,6 +211,13 @@ class DeltaSink:
         merge = merge.when_matched_delete(f"s.{DELETED}")
         merge = merge.when_matched_update(new)
         merge.when_not_matched_insert(new, predicate=f"NOT s.{DELETED}").execute()
+
+    def _require_record(self, table: Any, epoch: int) -> None:
+        """Record an epoch whose changes had no effect: Delta has made no commit then."""
+        if table.transaction_version(self.application) != epoch:
+            table.create_write_transaction(
+                [], "append", table.schema(), commit_properties=self._recording(epoch)
+            )
 
     def _recording(self, epoch: int) -> Any:
         """Return what records an epoch in a commit, which fails if another one came before."""

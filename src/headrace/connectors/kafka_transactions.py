@@ -29,6 +29,7 @@ _PATIENCE_SECONDS: Final = 1.0
 """How long the client waits for an answer before it is asked what hinders it."""
 _LONGEST_SECONDS: Final = 30.0
 """How long a call is tried that the client says may be tried again."""
+_PAUSE_SECONDS: Final = 0.05
 _QUEUED_KILOBYTES: Final = 65_536
 """How much waits in the client to be sent: memory stays flat, however much there is to write."""
 _BATCH_BYTES: Final = 61
@@ -332,10 +333,20 @@ class Transactions:
                 cannot = self._trouble is not None and self._trouble.code() in self._mended
                 if not passing or cannot or time.monotonic() > until:
                     raise
+                time.sleep(_PAUSE_SECONDS)
 
     @property
     def _passing(self) -> frozenset[int]:
-        return frozenset({self._kafka.KafkaError._TIMED_OUT})  # noqa: SLF001
+        """The failures that pass, besides those of which the client says so: brokers begin."""
+        error = self._kafka.KafkaError
+        return frozenset(
+            {
+                error._TIMED_OUT,  # noqa: SLF001
+                error.NOT_COORDINATOR,
+                error.COORDINATOR_NOT_AVAILABLE,
+                error.COORDINATOR_LOAD_IN_PROGRESS,
+            }
+        )
 
     @property
     def _mended(self) -> frozenset[int]:
