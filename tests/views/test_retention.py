@@ -62,6 +62,15 @@ def refused(db: Database, statement: str) -> HeadraceError:
     return caught.value
 
 
+def test_a_slice_that_cannot_be_recomputed_is_not_marked_dirty(cut: Database) -> None:
+    error = refused(cut, "INVALIDATE VIEW sums WHERE k = 1 BECAUSE 'it looks odd'")
+    assert error.primary == NOT_KEPT.replace("stream s", 'stream "s"')
+    assert cut.sql("SHOW DIRTY").fetchall() == []
+    cut.sql("INVALIDATE VIEW days WHERE day = DATE '2026-02-20' BECAUSE 'it looks odd'; REPAIR")
+    assert cut.sql("SHOW DIRTY").fetchall() == []
+    assert "is compared with" in (refused(cut, "RECONCILE VIEW sums").hint or "")
+
+
 def test_views_keep_what_events_made_that_are_gone(cut: Database, spark) -> None:
     assert rows(cut, "SELECT k, v FROM s") == [(1, 2), (3, 3)]
     assert rows(cut, "SELECT * FROM sums") == [(1, 3), (2, 5), (3, 3)]

@@ -224,6 +224,14 @@ class Replays:
         )
         return ReplayPlan(tuple(inputs), kept, (*reasons, *why))
 
+    def require_possible(self, view: View, slice_: Slice) -> None:
+        """Refuse a slice that cannot be recomputed, since events of it may be no longer kept.
+
+        Raises:
+            HeadraceError: as :meth:`plan`; ``conflict``.
+        """
+        self.require_kept(view, self._sliced(view, slice_)[0])
+
     def require_kept(self, view: View, found: Sliced) -> None:
         """Refuse a slice of which events may be no longer kept.
 

@@ -45,6 +45,7 @@ class Invalidations:
                 Code.INVALID, "the reason is empty", hint="Say what is wrong.", span=statement.span
             )
         plan = self.changes.replays.plan(view, slice_)
+        self.changes.replays.require_possible(view, slice_)  # or it would stay dirty for ever
         origin = {
             "statement": masked(statement.span.source),
             "reason": statement.reason,

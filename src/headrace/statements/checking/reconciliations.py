@@ -12,7 +12,6 @@ from headrace.catalog import Table, View
 from headrace.errors import Code, HeadraceError
 from headrace.history.sampling import SLICE_ROWS
 from headrace.parts.naming import shown_name
-from headrace.runtime.retirement import require_kept
 from headrace.sql import Listing
 from headrace.statements.results import Progress, Result, shown_time
 
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
     from headrace.history.reconciling import Compared, Reconciling
     from headrace.parts.access import Principal
     from headrace.parts.reader import Reader
+    from headrace.runtime.published import Published
     from headrace.sql import Name, Reconcile, Show
 
 _COMPARED: Final = ("relation", "rows", "differences", "covered", "wrong_at_most", "verdict")
@@ -69,7 +69,7 @@ class Reconciliations:
         if statement.name is not None:
             self.reader.require_running(relation, state)
             if isinstance(relation, View):
-                require_kept(state, relation)
+                _require_kept(state, relation, statement.name)
         there = [r for r in self.reconciling.relations(state) if r.id == relation.id]
 
         def wanted(size: int) -> int:
@@ -166,3 +166,19 @@ class Reconciliations:
 
 def _json(rows: tuple[Any, ...]) -> str:
     return json.dumps(rows, ensure_ascii=False)
+
+
+def _require_kept(state: Published, view: View, name: Name) -> None:
+    """Refuse a view that cannot be compared with its query over all that it has read."""
+    unkept = state.unkept(view)
+    if unkept:
+        stream = state.catalog.by_id[next(iter(unkept))]
+        raise HeadraceError(
+            Code.CONFLICT,
+            f'the first {state.starts[stream.id]:,} events of stream "{stream.name}" are no longer'
+            " kept",
+            f'Rows of view "{view.name}" were computed from them.',
+            "REPLAY VIEW recomputes a slice in which these events are not; a view WITH"
+            " (since = 'earliest') is compared with the events that are left.",
+            span=name.span,
+        )

@@ -33,7 +33,8 @@ class Errors:
     def show(self, statement: Show) -> Result:
         """Return the newest rows that failed: relation, row, copies, error and time of each.
 
-        The error with which a view or sink has stopped has neither a relation nor a row.
+        Those of a view are of everything that was written so far. The error with which a view or
+        sink has stopped has neither a relation nor a row.
 
         Raises:
             HeadraceError: ``invalid`` for what keeps no errors.
@@ -44,6 +45,7 @@ class Errors:
         relation = self.reader.catalog.resolve(name.dotted, name.span)
         match relation:
             case View():
+                self.reader.pump.settle()
                 return self._of_view(relation)
             case Sink():
                 return self._of_sink(relation)
