@@ -4,54 +4,36 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeAlias, assert_never
+from typing import TYPE_CHECKING, Any
 
 from headrace.catalog import Stream, Table
 from headrace.errors import HeadraceError, masked
 from headrace.parts.evaluating import OwnEvaluator
+from headrace.session.definitions import Definitions
 from headrace.session.properties import OFFSET_RESET, RUNTIME_MODE
 from headrace.session.rights import Rights
 from headrace.session.sinks import SinkStatements
 from headrace.session.upkeep import Upkeep
 from headrace.sql import (
-    AddColumns,
     AlterSink,
-    AlterStream,
-    AlterView,
     Copy,
     Correct,
-    CreateConnection,
-    CreateIndex,
     CreateMaterializedView,
-    CreateSchema,
-    CreateSecret,
     CreateSink,
-    CreateSource,
-    CreateStream,
-    CreateTable,
     CreateTableAs,
     CreateToken,
     CreateView,
     Delete,
     Describe,
-    Drop,
-    DropConnection,
-    DropFunction,
-    DropIndex,
-    DropSchema,
-    DropSecret,
-    DropToken,
     Explain,
     ExplainChange,
     ExplainReplay,
     ExplainRow,
     Flush,
-    Grant,
     HandleSink,
     Insert,
     Invalidate,
     Listing,
-    ObjectKind,
     Print,
     Query,
     Reconcile,
@@ -61,7 +43,6 @@ from headrace.sql import (
     Replay,
     ResetOption,
     ResumeSource,
-    Revoke,
     Role,
     SetOption,
     Show,
@@ -79,36 +60,19 @@ from headrace.statements.changing.inserts import Inserts
 from headrace.statements.changing.targets import writable
 from headrace.statements.changing.updates import Updates
 from headrace.statements.checking.damage import with_owner
-from headrace.statements.defining.alterations import Alterations
-from headrace.statements.defining.captures import CaptureChanges
-from headrace.statements.defining.connections import ConnectionChanges
-from headrace.statements.defining.derived import DerivedStreams
-from headrace.statements.defining.drops import Drops
-from headrace.statements.defining.indexes import Indexes
-from headrace.statements.defining.on_error import ErrorPolicies, on_error
-from headrace.statements.defining.relations import Relations
-from headrace.statements.defining.retention import Retentions
-from headrace.statements.defining.schemas import SchemaChanges
-from headrace.statements.defining.secrets import SecretChanges
 from headrace.statements.defining.tokens import (
     GRANT_COLUMNS,
     LISTED_COLUMNS,
     TOKEN_COLUMNS,
-    TokenChanges,
 )
-from headrace.statements.defining.views import Views
 from headrace.statements.describing.descriptions import Descriptions
 from headrace.statements.describing.errors import Errors
 from headrace.statements.describing.explanations import Explanations
 from headrace.statements.describing.listings import Listings, filtered
-from headrace.statements.functions import FunctionChanges
 from headrace.statements.reading.following import Begin, Following, Pushed
 from headrace.statements.reading.selects import Selects
-from headrace.statements.refreshing import Refreshing
 from headrace.statements.results import Result
 from headrace.statements.resuming import Resuming
-from headrace.statements.sinks.creations import SinkCreations
-from headrace.statements.sinks.sources import Sources
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -124,38 +88,12 @@ if TYPE_CHECKING:
     from headrace.statements.results import Subscription
     from headrace.types import Epoch, Offset, RelationId
 
-Definition: TypeAlias = (
-    CreateStream
-    | CreateTable
-    | CreateMaterializedView
-    | CreateTableAs
-    | CreateView
-    | CreateSink
-    | CreateSchema
-    | CreateIndex
-    | CreateSecret
-    | CreateConnection
-    | Grant
-    | Revoke
-    | AddColumns
-    | AlterStream
-    | AlterView
-    | CreateSource
-    | Drop
-    | DropFunction
-    | DropSchema
-    | DropSecret
-    | DropIndex
-    | DropConnection
-    | DropToken
-)
-
 
 class Statements:
     """Runs statements for one client, one after another.
 
-    Only this class takes the parts of a database apart: what a kind of statement can touch is what
-    it is given here.
+    Only this package takes the parts of a database apart: what a kind of statement can touch is
+    what it is given here.
     """
 
     def __init__(self, parts: Parts, client: Client, principal: Principal) -> None:
@@ -164,57 +102,9 @@ class Statements:
         self._evaluator = parts.snapshots.evaluator
         self._rights = Rights(principal, parts.reader, parts.engine)
         snapshots = replace(parts.snapshots, sees=principal.sees)
-        # CREATE and DROP
-        views = Views(parts.reader, parts.ledger, parts.engine, parts.definer, client.report)
-        sources = Sources(parts.reader, parts.engine, views)
-        self._views = views
-        self._indexes = Indexes(parts.reader, parts.definer, views)
-        self._derived = DerivedStreams(
-            parts.reader, parts.ledger, parts.engine, parts.definer, views
-        )
-        self._relations = Relations(
-            parts.reader,
-            parts.ledger,
-            parts.engine,
-            parts.definer,
-            parts.feeding,
-            parts.connections,
-        )
-        self._alterations = Alterations(
-            parts.reader, parts.definer, parts.feeds, parts.feeding, self._relations
-        )
-        self._retentions = Retentions(parts.reader, parts.definer, parts.pump.compaction.retirement)
-        self._refreshing = Refreshing(parts.reader, parts.definer, parts.pump, client.report)
-        self._error_policies = ErrorPolicies(
-            parts.reader, parts.ledger, parts.engine, parts.definer, client.report
-        )
-        self._drops = Drops(parts.reader, parts.definer)
-        self._schemas = SchemaChanges(parts.reader, parts.schemas, parts.definer, parts.access)
-        self._tokens = TokenChanges(parts.access, parts.reader, parts.schemas)
-        self._secrets = SecretChanges(parts.reader, parts.secrets, parts.connections)
-        self._connections = ConnectionChanges(parts.reader, parts.connections, parts.captures)
+        self._definitions = Definitions.of(parts, client.report)
         self._resuming = Resuming(
             parts.reader, parts.feeds, parts.feeding, parts.capturing, parts.captures
-        )
-        self._captures = CaptureChanges(
-            parts.reader,
-            parts.ledger,
-            parts.definer,
-            self._relations,
-            parts.captures,
-            parts.capturing,
-        )
-        self._functions = FunctionChanges(
-            parts.functions, parts.waiting, parts.definer, parts.loop, parts.changes
-        )
-        self._sinks = SinkCreations(
-            parts.reader,
-            parts.ledger,
-            parts.definer,
-            sources,
-            parts.destinations,
-            parts.connections,
-            parts.sinks,
         )
         self._sink_statements = SinkStatements.of(parts)
         # rows
@@ -233,7 +123,12 @@ class Statements:
         )
         self._selects = Selects(parts.reader, parts.ledger, snapshots, client.seen)
         self._following = Following(
-            parts.reader, parts.definer, views, self._evaluator, client.seen, client.is_open
+            parts.reader,
+            parts.definer,
+            self._definitions.views,
+            self._evaluator,
+            client.seen,
+            client.is_open,
         )
         # what there is, and whether it is right
         self._listings = Listings(
@@ -343,9 +238,9 @@ class Statements:
             case SetOption() | ResetOption() | ShowOption():
                 return self._configure(statement)
             case CreateToken():
-                return self._table(TOKEN_COLUMNS, self._tokens.create(statement))
+                return self._table(TOKEN_COLUMNS, self._definitions.tokens.create(statement))
             case _:
-                return self._done(self._define(statement))
+                return self._done(self._definitions.run(statement))
 
     def _describe(self, statement: Show | ShowCreate | Describe | Explain) -> Result:
         match statement:
@@ -366,10 +261,12 @@ class Statements:
 
     def _show_tokens(self, statement: Show) -> Result:
         if statement.listing is Listing.TOKENS:
-            return filtered(self._table(LISTED_COLUMNS, self._tokens.listed()), statement.like)
+            return filtered(
+                self._table(LISTED_COLUMNS, self._definitions.tokens.listed()), statement.like
+            )
         principal = self._rights.principal
         own = None if principal.may(Role.OWNER) else principal.name
-        return self._table(GRANT_COLUMNS, self._tokens.grants(statement.token, own))
+        return self._table(GRANT_COLUMNS, self._definitions.tokens.grants(statement.token, own))
 
     def _configure(self, statement: SetOption | ResetOption | ShowOption) -> Result:
         properties = self._client.properties
@@ -381,84 +278,6 @@ class Statements:
             case ShowOption():
                 rows = properties.listed(statement.key, statement.span)
                 return self._table(("name", "value", "meaning"), rows)
-
-    def _define(self, statement: Definition) -> str:
-        """Run a statement that changes the catalog; return a message."""
-        match statement:
-            case AddColumns() | AlterStream() | AlterView():
-                return self._alter(statement)
-            case CreateSource():
-                return self._captures.create(statement)
-            case CreateTable() if statement.captured is not None:
-                return self._captures.create_table(statement)
-            case CreateStream() | CreateTable():
-                return self._sinks.delivered(statement, self._relations.create)
-            case CreateTableAs(kind=ObjectKind.STREAM):
-                return self._derived.create(statement)
-            case CreateMaterializedView() | CreateTableAs():
-                return self._views.create_materialized(statement)
-            case CreateView():
-                return self._views.create_plain(statement)
-            case CreateSink():
-                return self._sinks.create(statement)
-            case CreateSchema():
-                return self._schemas.create(statement)
-            case CreateIndex():
-                return self._indexes.create(statement)
-            case CreateSecret():
-                return self._secrets.create(statement)
-            case CreateConnection():
-                return self._connections.create(statement)
-            case Grant() | Revoke():
-                return self._grant(statement)
-            case _:
-                return self._drop(statement)
-
-    def _alter(self, statement: AddColumns | AlterStream | AlterView) -> str:
-        match statement:
-            case AddColumns():
-                return self._alterations.add_columns(statement)
-            case AlterStream():
-                return self._retentions.alter(statement)
-            case AlterView() if (policy := on_error(statement.options)) is not None:
-                return self._error_policies.alter(statement, policy)
-            case AlterView():
-                return self._refreshing.alter(statement)
-
-    def _grant(self, statement: Grant | Revoke) -> str:
-        if isinstance(statement, Grant):
-            return self._tokens.grant(statement)
-        return self._tokens.revoke(statement)
-
-    def _drop(
-        self,
-        statement: Drop
-        | DropFunction
-        | DropIndex
-        | DropSchema
-        | DropSecret
-        | DropConnection
-        | DropToken,
-    ) -> str:
-        match statement:
-            case Drop() if self._captures.owns(statement):
-                return self._captures.drop(statement)
-            case Drop():
-                return self._drops.drop(statement)
-            case DropFunction():
-                return self._functions.drop(statement)
-            case DropIndex():
-                return self._indexes.drop(statement)
-            case DropSchema():
-                return self._schemas.drop(statement)
-            case DropSecret():
-                return self._secrets.drop(statement)
-            case DropConnection():
-                return self._connections.drop(statement)
-            case DropToken():
-                return self._tokens.drop(statement)
-            case _:
-                assert_never(statement)
 
     def insert(self, name: str, rows: Rows, producer: ProducerPosition | None = None) -> int:
         """Append rows, matched to columns by name; return their number."""
@@ -500,8 +319,8 @@ class Statements:
                 return self._correct(statement)
             case Delete() if (voids := as_correction(self._reader.catalog, statement)) is not None:
                 return self._correct(voids)
-            case Insert() if self._sinks.is_job(statement):
-                return self._done(self._sinks.start_job(statement))
+            case Insert() if self._definitions.sinks.is_job(statement):
+                return self._done(self._definitions.sinks.start_job(statement))
             case Insert():
                 written, verb = self._inserts.insert(statement), "inserted"
             case Update():
@@ -558,7 +377,7 @@ class Statements:
         if isinstance(statement, Flush):
             epoch = self._reader.settle_all()
             return Result(None, epoch, f"epoch {epoch} is committed")
-        message, epoch = self._refreshing.refresh(statement)
+        message, epoch = self._definitions.refreshing.refresh(statement)
         return Result(None, epoch, message)
 
     def _begin(self) -> Begin:
