@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 
 from headrace.connectors.lines import json_lines
 from headrace.errors import Code, HeadraceError
+from headrace.runtime.ports import Refused
 from headrace.serving import with_operations
 from headrace.serving.text_columns import text_column
 from headrace.spine import sync_directory
@@ -21,7 +22,7 @@ from headrace.zset import row_codes
 from headrace.zset.zset import column
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
 
     from headrace.types import Epoch
@@ -170,8 +171,21 @@ class Partitions:
         self._open: dict[str, ChangeFile] = {}
         self._files: dict[str, int] = {}
 
-    def write(self, rows: pa.Table) -> dict[int, str]:
-        """Write changes; return those that no directory can be made for, with the reason."""
+    def write(self, epoch: Epoch, parts: Iterable[pa.Table]) -> Sequence[Refused]:
+        """Write the changes of an epoch whole; return those that no directory can be made for."""
+        refused: list[Refused] = []
+        try:
+            for part in parts:
+                for row, why in sorted(self._write(part).items()):
+                    (line,) = json_lines(epoch, part.slice(row, 1), ())
+                    refused.append(Refused(line, why))
+            self._close()
+        except BaseException:
+            self._abandon()
+            raise
+        return refused
+
+    def _write(self, rows: pa.Table) -> dict[int, str]:
         codes = row_codes([column(rows, name) for name in self._by], rows.num_rows)
         order = np.argsort(codes, kind="stable")
         bounds = np.flatnonzero(np.diff(codes[order], prepend=codes[order][:1] - 1))
@@ -186,8 +200,7 @@ class Partitions:
             self._file(name).write(some)
         return refused
 
-    def close(self) -> None:
-        """End all files."""
+    def _close(self) -> None:
         for file in self._open.values():
             file.close()
         self._open.clear()
@@ -195,8 +208,7 @@ class Partitions:
         for directory in found:
             sync_directory(directory)
 
-    def abandon(self) -> None:
-        """Give all files up."""
+    def _abandon(self) -> None:
         for file in self._open.values():
             file.abandon()
 

@@ -14,10 +14,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from headrace.connectors.change_files import ChangeFile, FileFormat, Partitions, require_format
-from headrace.connectors.lines import json_lines
 from headrace.connectors.options import option
 from headrace.errors import Code, HeadraceError, nearest
-from headrace.runtime.ports import Refused
 from headrace.spine import sync_directory
 from headrace.types import Epoch
 from headrace.zset import WEIGHT
@@ -27,6 +25,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from headrace.connectors.sinks import SinkContext
+    from headrace.runtime.ports import Refused
 
 
 def sink_path(text: str) -> str:
@@ -184,20 +183,10 @@ class FileSink:
 
     def _directory(self, epoch: Epoch, parts: Iterable[pa.Table], draft: Path) -> Sequence[Refused]:
         draft.mkdir()
-        refused: list[Refused] = []
         files = Partitions(
             draft, self.partitions, lambda place: self._opened(epoch, place), self.format.ending
         )
-        try:
-            for part in parts:
-                for row, why in sorted(files.write(part).items()):
-                    (line,) = json_lines(epoch, part.slice(row, 1), ())
-                    refused.append(Refused(line, why))
-            files.close()
-        except BaseException:
-            files.abandon()
-            raise
-        return refused
+        return files.write(epoch, parts)
 
     def durable(self) -> Epoch | None:
         """Return the epoch of the newest file or directory."""

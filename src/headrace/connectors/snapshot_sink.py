@@ -20,10 +20,8 @@ from headrace.connectors import delta_sink, file_sink
 from headrace.connectors.change_files import ChangeFile, FileFormat, Partitions
 from headrace.connectors.file_sink import Content, Options, place, remove
 from headrace.connectors.lake import among, moved_on, require_types, table_schema
-from headrace.connectors.lines import json_lines
 from headrace.connectors.sinks import Mode, require_key
 from headrace.errors import Code, HeadraceError
-from headrace.runtime.ports import Refused
 from headrace.spine import sync_directory
 from headrace.types import Epoch
 from headrace.zset import WEIGHT
@@ -34,6 +32,7 @@ if TYPE_CHECKING:
 
     from headrace.connectors.file_sink import FileSink
     from headrace.connectors.sinks import SinkContext
+    from headrace.runtime.ports import Refused
 
 _KEPT: Final = 2
 """How many directories stay, so that who reads the last but one can end."""
@@ -153,7 +152,7 @@ class SnapshotSink:
         remove(found)
         return found
 
-    def _staged(self, epoch: Epoch, parts: Iterable[pa.Table], changes: Path) -> list[Refused]:
+    def _staged(self, epoch: Epoch, parts: Iterable[pa.Table], changes: Path) -> Sequence[Refused]:
         """Write the changes to files by partition; return those that no directory is for."""
         changes.mkdir()
         schema = self.schema.append(pa.field(WEIGHT, pa.int64()))
@@ -163,17 +162,7 @@ class SnapshotSink:
             lambda place: ChangeFile(place, FileFormat.PARQUET, epoch, self.key, schema),
             FileFormat.PARQUET.ending,
         )
-        refused: list[Refused] = []
-        try:
-            for part in parts:
-                for row, why in sorted(files.write(part).items()):
-                    (line,) = json_lines(epoch, part.slice(row, 1), ())
-                    refused.append(Refused(line, why))
-            files.close()
-        except BaseException:
-            files.abandon()
-            raise
-        return refused
+        return files.write(epoch, parts)
 
     def _merged(self, former: Path | None, changes: Path, partition: Path, draft: Path) -> None:
         """Write the rows of a partition: the former ones whose keys did not change, and the new."""

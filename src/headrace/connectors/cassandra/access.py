@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final
 
-from headrace.connectors.options import SecretName, option
+from headrace.connectors.login import Login
+from headrace.connectors.options import option
 from headrace.errors import Code, HeadraceError
 from headrace.formats.libraries import library as optional
 
@@ -37,20 +38,14 @@ class Consistency(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Access:
-    """How a cluster is reached: some of its nodes, with commas; certificates are paths of files."""
+class Access(Login):
+    """How a cluster is reached: some of its nodes, with commas."""
 
     hosts: str = option("hosts", "host", "contact points", "contact_points")
     port: int = option("port", default=9042)
     datacenter: str | None = option(
         "datacenter", "local datacenter", "local_datacenter", default=None
     )
-    user: str | None = option("user", "username", default=None)
-    password: SecretName | None = option("password", default=None)
-    tls: bool = option("tls", "ssl", default=False)
-    authority: str | None = option("ssl certificate authority", "ssl_ca_certs", default=None)
-    certificate: str | None = option("ssl certificate", "ssl_certfile", default=None)
-    private_key: str | None = option("ssl key", "ssl_keyfile", default=None)
 
     @property
     def place(self) -> str:

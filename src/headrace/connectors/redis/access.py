@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from headrace.connectors.options import SecretName, option
+from headrace.connectors.login import Login
+from headrace.connectors.options import option
 from headrace.errors import Code, HeadraceError
 from headrace.formats.libraries import library as optional
 
@@ -18,18 +19,12 @@ _DENIED: Final = ("NOAUTH", "WRONGPASS", "DB index")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Access:
-    """How a server is reached; certificates and keys are paths of files."""
+class Access(Login):
+    """How a server is reached."""
 
     host: str = option("host", "hostname")
     port: int = option("port", default=6379)
     database: int = option("database", "db", default=0)
-    user: str | None = option("user", "username", default=None)
-    password: SecretName | None = option("password", default=None)
-    tls: bool = option("tls", "ssl", default=False)
-    authority: str | None = option("ssl certificate authority", "ssl_ca_certs", default=None)
-    certificate: str | None = option("ssl certificate", "ssl_certfile", default=None)
-    private_key: str | None = option("ssl key", "ssl_keyfile", default=None)
 
     @property
     def place(self) -> str:
