@@ -170,6 +170,10 @@ def test_a_table_that_is_gone_is_said_to_have_lost_changes(tmp_path) -> None:
     delivery = begun(histories).delivery(sink(tmp_path), DeliverySettings())
     delivery.advance()
     shutil.rmtree(tmp_path / "sinks/t")
+    histories.change({3: (3, *NEW[1:])})
+    for _ in range(2):  # in the process that wrote it, and after the next attempt
+        with pytest.raises(HeadraceError, match='the Delta table at "t" has lost changes'):
+            delivery.advance()
     again = delivery.loop.delivery(sink(tmp_path), DeliverySettings())
     histories.change({2: (2, *NEW[1:])})
     with pytest.raises(HeadraceError, match='the Delta table at "t" has lost changes'):

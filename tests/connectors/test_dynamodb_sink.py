@@ -238,6 +238,29 @@ def test_credentials_that_are_refused_have_to_be_mended(
     sink.close()
 
 
+def test_a_mark_that_is_restored_in_a_session_is_not_gone_on_with(
+    dynamo: DynamoDB, table: str, tmp_path: Path
+) -> None:
+    given, whole = options(dynamo, table), context(tmp_path)
+    check(given, whole)
+    with pytest.raises(HeadraceError, match="has not what this sink has written"):
+        check(given, replace(whole, exists=True, moved=Epoch(4)))
+    sink = opened(given, whole)
+    some = [histories.row(random.Random(n), n) for n in range(3)]
+    sink.write(Epoch(1), [histories.table([(some[0], 1)])])
+    check(given, replace(whole, exists=True, moved=Epoch(1)))
+    key = {"TableName": "headrace_sinks", "Key": {"target": {"S": table}}}
+    kept = dynamo.client.get_item(**key)["Item"]
+    sink.write(Epoch(2), [histories.table([(some[1], 1)])])
+    dynamo.client.put_item(TableName="headrace_sinks", Item=kept)
+    with pytest.raises(HeadraceError, match="or its mark was restored") as caught:
+        sink.write(Epoch(3), [histories.table([(some[2], 1)])])
+    assert caught.value.code is Code.UNAVAILABLE
+    assert sink.durable() == 1  # the delivery says that changes are lost
+    sink.clear()
+    sink.close()
+
+
 def test_rows_that_dynamodb_cannot_have_are_refused_each_with_the_reason(
     dynamo: DynamoDB, tmp_path: Path
 ) -> None:

@@ -158,6 +158,7 @@ def test_a_topic_has_the_view_though_the_broker_is_restarted(tmp_path, seed) -> 
                 broker.stop()
                 broker.start()
 
+        check(options, context(tmp_path))
         prove(
             lambda: opened(options, context(tmp_path)),
             lambda: by_weight(broker, "t"),
@@ -300,6 +301,30 @@ def test_what_cannot_be_written_is_refused_when_the_sink_is_made(broker, sink, t
     with pytest.raises(HeadraceError, match="cannot be written") as caught:
         opened(away, context(tmp_path)).durable()
     assert caught.value.code is Code.UNAVAILABLE
+
+
+def test_a_topic_is_of_one_sink_and_a_sink_is_not_moved_from_it(broker, sink, tmp_path) -> None:
+    topic, writer = sink()
+    new = (1, "a", None, datetime(2026, 1, 1, tzinfo=UTC), True)
+    options = Options(brokers=broker.address, topic=topic, envelope=Envelope.CHANGELOG)
+    other = dataclasses.replace(context(tmp_path), identity=f"{uuid4().hex}/8")
+    early = opened(options, other)  # created before the first sink has written
+    used = writer()
+    used.write(Epoch(4), [table([(new, 1)])])
+    for refused in (lambda: check(options, other), early.durable):
+        with pytest.raises(HeadraceError, match="belongs to another sink") as caught:
+            refused()
+        assert caught.value.code is Code.CONFLICT
+        assert "consumer group headrace-sink-" in (caught.value.hint or "")
+    mine = dataclasses.replace(other, identity=used.transactions.group.partition("sink-")[2])
+    for moved, fits in ((4, True), (5, False)):  # 5: a copy of the topic that lags behind
+        there = dataclasses.replace(mine, exists=True, moved=Epoch(moved))
+        if fits:
+            check(options, there)
+            continue
+        with pytest.raises(HeadraceError, match="has not what this sink has written"):
+            check(options, there)
+    used.close()
 
 
 def test_rows_without_a_key_are_changes_with_weights(broker, sink) -> None:

@@ -7,9 +7,11 @@ from enum import StrEnum
 
 import pytest
 
-from headrace.connectors import Given, registry
+from headrace.connectors import Given, SinkOptions, registry
 from headrace.connectors.options import (
+    Alters,
     SecretName,
+    alters,
     option,
     read_options,
     restored_options,
@@ -106,9 +108,48 @@ def test_a_value_that_is_no_number_a_missing_option_and_a_secret_in_the_wrong_pl
         read(topic=Given("topic", "name", PLACE, secret=True))
 
 
-def test_what_cannot_change_of_a_sink_is_an_option_of_it() -> None:
-    for connector in registry._ALL:
-        first = {
-            (each.metadata.get("keys") or (each.name,))[0] for each in fields(connector.options)
-        }
-        assert set(connector.fixed) <= first, connector.name
+@pytest.mark.parametrize(
+    "cls", [SinkOptions, *(each.options for each in registry._ALL if each.open_sink)]
+)
+def test_every_option_of_a_sink_says_whether_it_may_be_altered(cls: type[object]) -> None:
+    for each in fields(cls):  # type: ignore[arg-type]
+        assert isinstance(each.metadata.get("alters"), Alters), (cls, each.name)
+
+
+def test_what_is_written_where_cannot_be_altered() -> None:
+    """The options by connector; one that is added has to be thought about here as well."""
+    free = {
+        "file": set(),
+        "kafka": {"compression", "transaction_timeout", "registry_user", "registry_password"}
+        | {"registry_authority", "protocol", "mechanism", "username", "password"}
+        | {"authority", "certificate", "private_key"},
+        "postgres": {"user", "password", "ssl_mode", "authority", "certificate", "private_key"},
+        "redis": {"ttl", "user", "password", "tls", "authority", "certificate", "private_key"},
+        "delta": set(),
+        "iceberg": set(),
+        "warehouse": set(),
+        "webhook": {"authorization", "api_key", "api_key_header", "signing", "authority"}
+        | {"timeout", "headers", "rows"},
+        "cassandra": {"datacenter", "user", "password", "tls", "authority", "certificate"}
+        | {"private_key", "consistency", "concurrency"},
+        "dynamodb": {"concurrency"},
+        "print": set(),
+        "blackhole": set(),
+    }
+    addresses = {
+        "kafka": {"brokers"},
+        "postgres": {"host", "port", "database"},
+        "redis": {"host", "port", "database"},
+        "cassandra": {"hosts", "port"},
+        "dynamodb": {"region", "endpoint", "access_key", "secret_key", "token"},
+    }
+    for each in registry._ALL:
+        if each.open_sink is None:
+            continue
+        of = {f.name: f.metadata["alters"] for f in fields(each.options)}
+        assert {n for n, a in of.items() if a is Alters.FREELY} == free[each.name], each.name
+        moved = {n for n, a in of.items() if a is Alters.ADDRESS}
+        assert moved == addresses.get(each.name, set()), each.name
+    assert alters(registry.sink_connector("webhook").options, "header.x-tenant") is Alters.FREELY
+    assert alters(registry.sink_connector("postgres").options, "table_name") is Alters.NEVER
+    assert alters(registry.sink_connector("postgres").options, "tables") is None

@@ -43,6 +43,7 @@ from servers.postgres import postgres
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from headrace.connectors import SinkContext
     from servers.postgres import Postgres
 
 _COLUMNS = "id, name, amount, at, ok"
@@ -67,6 +68,12 @@ def options(server: Postgres, database: str, **more: Any) -> SinkTable:
     )
 
 
+def opened(to: SinkTable, given: SinkContext) -> PostgresSink:
+    """Return the writer of a sink that was created."""
+    check(to, given)
+    return PostgresSink(to, given)
+
+
 def rows(server: Postgres, database: str, table: str = "rows") -> Counter[Row]:
     with server.connect(database) as session:
         if session.execute("SELECT to_regclass(%s)", (f"public.{table}",)).fetchone() == (None,):
@@ -79,6 +86,7 @@ def test_rows_are_those_of_the_view_however_often_the_delivery_is_killed(
     tmp_path: Path, postgres_server: Postgres, database: str, seed: int
 ) -> None:
     to, given = options(postgres_server, database), context(tmp_path)
+    check(to, given)
     prove(lambda: PostgresSink(to, given), lambda: rows(postgres_server, database), seed=seed)
 
 
@@ -86,6 +94,7 @@ def test_changes_add_up_to_the_view_and_each_is_there_once(
     tmp_path: Path, postgres_server: Postgres, database: str
 ) -> None:
     table = options(postgres_server, database, mode=Mode.APPEND)
+    check(table, context(tmp_path))
 
     def summed() -> Counter[Row]:
         with postgres_server.connect(database) as session:
@@ -115,7 +124,7 @@ def test_what_differs_is_found_and_mended_and_nothing_else_is_written(
     outlived = begun(histories)
     outlived.directory = tmp_path
     (tmp_path / "attempts").mkdir()
-    writer = PostgresSink(options(postgres_server, database), context(tmp_path))
+    writer = opened(options(postgres_server, database), context(tmp_path))
     delivery = outlived.delivery(writer, DeliverySettings(part_rows=6))
     assert delivery.reconcile(SCHEMA.arrow, KEY, write=False)[1].differences == 0
     with postgres_server.connect(database) as session:
@@ -227,6 +236,7 @@ def test_a_server_that_stops_and_comes_back_is_given_what_is_left(
     tmp_path: Path, own_postgres: Postgres
 ) -> None:
     table = options(own_postgres, "postgres")
+    check(table, context(tmp_path))
 
     def restart(number: int) -> None:
         if number % 3 == 0:
@@ -291,7 +301,7 @@ def test_every_value_of_every_type_comes_back_as_it_was(
     )
     weights = pa.array([1] * written.num_rows, pa.int64())
     given = replace(context(tmp_path), schema=schema)
-    writer = PostgresSink(options(postgres_server, database), given)
+    writer = opened(options(postgres_server, database), given)
     assert writer.write(Epoch(1), [written.append_column(WEIGHT, weights)]) == []
     (found,) = writer.stored() or ()
     assert found.sort_by("id").cast(schema.arrow).to_pylist().__repr__() == (
@@ -311,7 +321,7 @@ def test_a_process_that_was_replaced_writes_nothing_twice(
     tmp_path: Path, postgres_server: Postgres, database: str
 ) -> None:
     to = options(postgres_server, database, mode=Mode.APPEND)
-    old, new = (PostgresSink(to, context(tmp_path)) for _ in range(2))
+    old, new = (opened(to, context(tmp_path)) for _ in range(2))
     some = random.Random(1)
     first, second, third = ([table([(row(some, n), 1)])] for n in range(3))
     assert old.durable() is None
@@ -329,10 +339,89 @@ def test_a_process_that_was_replaced_writes_nothing_twice(
     new.close()
 
 
+def test_a_server_that_is_restored_while_the_sink_runs_is_said_to_have_lost_changes(
+    tmp_path: Path, postgres_server: Postgres, database: str
+) -> None:
+    histories, some = Histories(), random.Random(8)
+    histories.change({id_: row(some, id_) for id_ in range(9)})
+    outlived = begun(histories)
+    outlived.directory = tmp_path
+    (tmp_path / "attempts").mkdir()
+    writer = opened(options(postgres_server, database), context(tmp_path))
+    delivery = outlived.delivery(writer, DeliverySettings(joins=True))
+    delivery.advance()
+    with postgres_server.connect(database) as session:
+        session.execute(
+            "CREATE TABLE kept AS TABLE rows; CREATE TABLE marks AS TABLE headrace_sinks"
+        )
+    histories.change({1: row(some, 1), 20: row(some, 20)})
+    delivery.advance()
+    with postgres_server.connect(database) as session:
+        session.execute("TRUNCATE rows, headrace_sinks; INSERT INTO rows TABLE kept;"
+                        " INSERT INTO headrace_sinks TABLE marks")  # fmt: skip
+        before = session.execute("TABLE rows ORDER BY id").fetchall()
+    histories.change({2: row(some, 2)})
+    for _ in range(3):
+        with pytest.raises(HeadraceError, match="has lost changes") as caught:
+            delivery.advance()
+        assert caught.value.code is Code.CONFLICT
+        assert "RECONCILE SINK" in (caught.value.hint or "")
+    with postgres_server.connect(database) as session:
+        assert session.execute("TABLE rows ORDER BY id").fetchall() == before
+    _, found = delivery.reconcile(SCHEMA.arrow, KEY, write=True)
+    assert (found.missing, found.different) == (1, 2)
+    assert delivery.state == "running"
+    delivery.advance()
+    assert rows(postgres_server, database) == histories.at(histories.last)
+    delivery.close()
+
+
+def test_a_table_that_is_dropped_is_not_replaced_by_an_empty_one(
+    tmp_path: Path, postgres_server: Postgres, database: str
+) -> None:
+    histories, some = Histories(), random.Random(9)
+    histories.change({id_: row(some, id_) for id_ in range(9)})
+    outlived = begun(histories)
+    to = options(postgres_server, database)
+    writer = opened(to, context(tmp_path))
+    delivery = outlived.delivery(writer, DeliverySettings())
+    delivery.advance()
+    with postgres_server.connect(database) as session:
+        session.execute("DROP TABLE rows")
+    histories.change({2: row(some, 2)})
+    for _ in range(2):
+        with pytest.raises(HeadraceError, match="does not exist") as caught:
+            delivery.advance()
+        assert caught.value.code is Code.INVALID
+    with pytest.raises(HeadraceError, match="does not exist"):
+        check(to, replace(context(tmp_path), exists=True))
+    delivery.reset()
+    delivery.advance()
+    assert rows(postgres_server, database) == histories.at(histories.last)
+    delivery.close()
+
+
+def test_a_sink_moves_only_to_a_server_that_has_what_it_wrote(
+    tmp_path: Path, postgres_server: Postgres, database: str
+) -> None:
+    given = context(tmp_path)
+    writer = opened(options(postgres_server, database), given)
+    writer.write(Epoch(3), [table([(row(random.Random(1), 1), 1)])])
+    writer.close()
+    moving = replace(given, exists=True, moved=Epoch(3))
+    check(options(postgres_server, database), moving)  # the same one, under another name
+    other = postgres_server.create(f"{database}_other")
+    check(options(postgres_server, other), given)  # it has the table, and no record of the sink
+    with pytest.raises(HeadraceError, match="has not what this sink has written") as caught:
+        check(options(postgres_server, other), moving)
+    assert caught.value.code is Code.CONFLICT
+    assert "CREATE OR REPLACE the sink" in (caught.value.hint or "")
+
+
 def test_text_that_the_server_cannot_hold_is_refused(
     tmp_path: Path, postgres_server: Postgres, database: str
 ) -> None:
-    writer = PostgresSink(options(postgres_server, database), context(tmp_path))
+    writer = opened(options(postgres_server, database), context(tmp_path))
     good, bad = row(random.Random(1), 1), (2, "a\0b", None, None, None)
     (refused,) = writer.write(Epoch(1), [table([(good, 1), (bad, 1)])])
     assert "0x00" in refused.why

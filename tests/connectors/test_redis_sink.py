@@ -7,6 +7,7 @@ import json
 import random
 import time
 from collections import Counter
+from dataclasses import replace
 from decimal import Decimal
 from threading import Timer
 from typing import TYPE_CHECKING, Any
@@ -277,6 +278,37 @@ def test_keys_have_one_sink(redis: Redis, name: str) -> None:
     assert sink.durable() == 4
     sink.clear()
     assert redis.client().keys(f"*{name}*") == []
+
+
+def test_a_server_that_is_restored_in_a_session_is_not_gone_on_with(
+    redis: Redis, name: str, tmp_path: Path
+) -> None:
+    given = options(redis, pattern=f"{name}:{{id}}")
+    sink, client, mark = opened(given, histories.context(tmp_path)), redis.client(), given.mark
+    some = [histories.row(random.Random(n), n) for n in range(3)]
+    sink.write(Epoch(1), [histories.table([(some[0], 1)])])
+    kept = client.hgetall(mark)
+    sink.write(Epoch(2), [histories.table([(some[1], 1)])])
+    client.delete(mark, f"{name}:1")
+    client.hset(mark, mapping=kept)  # as of a replica that lagged behind
+    with pytest.raises(HeadraceError, match="did not do what it was asked for"):
+        sink.write(Epoch(3), [histories.table([(some[2], 1)])])
+    assert sink.durable() == 1  # the delivery says that changes are lost
+    sink.clear()
+
+
+def test_a_sink_moves_only_to_a_server_that_has_what_it_wrote(
+    redis: Redis, name: str, tmp_path: Path
+) -> None:
+    given, whole = options(redis, pattern=f"{name}:{{id}}"), histories.context(tmp_path)
+    moving = replace(whole, exists=True, moved=Epoch(4))
+    with pytest.raises(HeadraceError, match="has not what this sink has written") as error:
+        check(given, moving)
+    assert error.value.code is Code.CONFLICT
+    sink = opened(given, whole)
+    sink.write(Epoch(4), [])
+    check(given, moving)
+    sink.clear()
 
 
 def test_an_item_that_redis_shows_twice_is_one() -> None:

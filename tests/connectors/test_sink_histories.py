@@ -24,6 +24,7 @@ from connectors.sink_histories import (
     table,
 )
 from headrace.connectors.lines import json_lines
+from headrace.connectors.marks import moved_on
 from headrace.connectors.plain import Unrecorded
 from headrace.errors import Code, HeadraceError
 from headrace.runtime.deliveries import DeliverySettings
@@ -231,10 +232,10 @@ def test_a_delivery_goes_on_in_the_background_when_the_target_is_back_and_its_me
     delivery.close()
 
 
-def _soon(met: Any) -> bool:
+def _soon(met: Any, seconds: float = 10.0) -> bool:
     import time
 
-    until = time.monotonic() + 10
+    until = time.monotonic() + seconds
     while not met() and time.monotonic() < until:
         time.sleep(0.005)
     return bool(met())
@@ -275,6 +276,38 @@ def test_a_target_that_has_lost_changes_is_left_alone_until_somebody_decides() -
     delivery.reset()
     delivery.advance()
     assert there.epoch == outlived.record.written == histories.last
+
+
+def test_a_statement_has_a_failed_delivery_tried_again_at_once() -> None:
+    histories, there = Histories(), Denied()
+    histories.change({1: row(random.Random(1), 1)})
+    delivery = begun(histories).delivery(there, DeliverySettings())
+    delivery.start()
+    for _ in range(20):
+        assert _soon(lambda: delivery.error is not None)  # the next attempt is in 7 s or more
+        tried = there.tried
+        delivery.resume()
+        assert _soon(lambda before=tried: there.tried > before, 3.0)
+    delivery.close()
+
+
+@dataclass
+class Denied(Upserted):
+    """A target that has to be mended before it takes anything."""
+
+    tried: int = 0
+
+    def write(self, _epoch: Epoch, _parts: Iterable[pa.Table]) -> Sequence[Refused]:
+        self.tried += 1
+        raise HeadraceError(Code.INVALID, "it wants another password")
+
+
+def test_what_a_target_lost_while_the_sink_runs_is_no_later_write_of_another_process() -> None:
+    for there in (None, Epoch(3)):
+        lost = moved_on("it", there, Epoch(4))
+        assert (lost.code, "lost changes" in lost.primary) == (Code.CONFLICT, True)
+    assert moved_on("it", Epoch(5), Epoch(4)).code is Code.UNAVAILABLE
+    assert moved_on("it", Epoch(5), None).code is Code.UNAVAILABLE
 
 
 @given(st.sets(st.integers(0, 40)), st.integers(0, 41))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+import shutil
 from collections import Counter
 from datetime import UTC, datetime
 from random import Random
@@ -16,7 +17,7 @@ from pyspark.sql import types as t
 from connectors.sink_histories import Histories, Row, context, prove, row, table
 from headrace.connectors.options import Given, read_options
 from headrace.connectors.warehouse_sink import Options, Warehouse, check, opened
-from headrace.errors import HeadraceError
+from headrace.errors import Code, HeadraceError
 from headrace.runtime.deliveries import DeliverySettings
 from headrace.types import Column, Epoch, Schema
 
@@ -127,6 +128,17 @@ def test_after_a_reset_the_first_merge_replaces_all_rows(tmp_path) -> None:
     assert loaded.rows() == Counter([(4, *NEW[1:])])
 
 
+def test_a_directory_that_is_removed_breaks_the_chain_of_merges(tmp_path) -> None:
+    writer = sink(tmp_path)
+    writer.write(Epoch(3), [table([(NEW, 1)])])
+    writer.write(Epoch(4), [table([((2, *NEW[1:]), 1)])])
+    shutil.rmtree(tmp_path / f"sinks/w/epoch={4:020d}")
+    with pytest.raises(HeadraceError, match="has lost changes") as caught:
+        writer.write(Epoch(5), [table([((3, *NEW[1:]), 1)])])
+    assert caught.value.code is Code.CONFLICT
+    assert Loaded(tmp_path / "sinks/w").epochs == [f"epoch={3:020d}"]
+
+
 def test_the_statements_are_those_of_the_warehouse(tmp_path) -> None:
     sink(tmp_path, Warehouse.BIGQUERY).write(Epoch(3), [table([(NEW, 1)])])
     place = tmp_path / "sinks/w/epoch=00000000000000000003"
@@ -134,7 +146,9 @@ def test_the_statements_are_those_of_the_warehouse(tmp_path) -> None:
     assert "LOAD DATA OVERWRITE `shop`.`spent__headrace` (`id` INT64," in load
     assert "`amount` BIGNUMERIC(12, 2)" in load
     assert "uris = ['@files/spent/epoch=00000000000000000003/*.parquet']" in load
-    sink(tmp_path).write(Epoch(4), [table([(NEW, 1)])])
+    later = sink(tmp_path)
+    assert later.durable() == 3
+    later.write(Epoch(4), [table([(NEW, 1)])])
     load = (tmp_path / "sinks/w/epoch=00000000000000000004/load.sql").read_text()
     assert 'COPY INTO "shop"."spent__headrace" FROM \'@files/spent/epoch=' in load
     assert '"headrace_deleted" BOOLEAN' in load

@@ -19,12 +19,12 @@ from headrace.connectors.lake import (
     LakeTable,
     change_rows,
     merge_rows,
-    moved_on,
     require_columns,
     require_types,
     table_schema,
     words_of,
 )
+from headrace.connectors.marks import moved_on
 from headrace.connectors.sinks import Mode, require_key
 from headrace.errors import Code, HeadraceError
 from headrace.formats.libraries import library
@@ -131,7 +131,7 @@ class DeltaSink:
         table = self._table()
         there = self._recorded(table)
         if there != self._reached:
-            raise moved_on(self.target, there)
+            raise moved_on(self.target, there, self._reached)
         try:
             if self.mode is Mode.APPEND:
                 self._append(table, epoch, guarded)

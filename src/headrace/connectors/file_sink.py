@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from headrace.connectors.change_files import ChangeFile, FileFormat, Partitions, require_format
-from headrace.connectors.options import option
+from headrace.connectors.options import Alters, option
 from headrace.errors import Code, HeadraceError, nearest
 from headrace.spine import sync_directory
 from headrace.types import Epoch
@@ -69,10 +69,10 @@ class Options:
     directories by the values of these columns.
     """
 
-    path: str = option(convert=sink_path)
-    format: FileFormat = FileFormat.JSON
-    partition_by: str | None = option(default=None, convert=_columns)
-    content: Content = Content.CHANGELOG
+    path: str = option(convert=sink_path, alters=Alters.NEVER)
+    format: FileFormat = option(default=FileFormat.JSON, alters=Alters.NEVER)
+    partition_by: str | None = option(default=None, convert=_columns, alters=Alters.NEVER)
+    content: Content = option(default=Content.CHANGELOG, alters=Alters.NEVER)
 
     @property
     def partitions(self) -> tuple[str, ...]:

@@ -19,14 +19,13 @@ from headrace.connectors.lake import (
     LakeTable,
     among,
     change_rows,
-    moved_on,
     require_columns,
     require_types,
     table_schema,
     words_of,
 )
-from headrace.connectors.marks import belongs_to_another
-from headrace.connectors.options import option
+from headrace.connectors.marks import belongs_to_another, moved_on
+from headrace.connectors.options import Alters, option
 from headrace.connectors.sinks import Mode, require_key
 from headrace.errors import Code, HeadraceError
 from headrace.formats.libraries import library
@@ -79,7 +78,7 @@ def _table_name(text: str) -> str:
 class IcebergTable(LakeTable):
     """``path`` is that of the catalogue, ``table`` the name of the table, with its namespace."""
 
-    table: str = option(convert=_table_name)
+    table: str = option(convert=_table_name, alters=Alters.NEVER)
 
 
 def check(options: IcebergTable, context: SinkContext) -> None:
@@ -162,7 +161,7 @@ class IcebergSink:
         table = self._table()
         there = self._recorded(table)
         if there != self._reached:
-            raise moved_on(self.target, there)
+            raise moved_on(self.target, there, self._reached)
         made = _Files(table, self.schema)
         changed: list[pa.Table] = []
         former = table.current_snapshot() is not None and self.mode is Mode.UPSERT

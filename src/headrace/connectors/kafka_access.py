@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from headrace.connectors.options import SecretName, option
+from headrace.connectors.options import Alters, SecretName, option
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -15,24 +15,42 @@ if TYPE_CHECKING:
 class Access:
     """How brokers are reached: the options of a connection, under librdkafka's names or SQL's."""
 
-    brokers: str = option("properties.bootstrap.servers", "bootstrap.servers", "brokers", "broker")
-    protocol: str | None = option("properties.security.protocol", "security protocol", default=None)
+    brokers: str = option(
+        "properties.bootstrap.servers",
+        "bootstrap.servers",
+        "brokers",
+        "broker",
+        alters=Alters.ADDRESS,
+    )
+    protocol: str | None = option(
+        "properties.security.protocol", "security protocol", default=None, alters=Alters.FREELY
+    )
     mechanism: str | None = option(
         "properties.sasl.mechanism",
         "properties.sasl.mechanisms",
         "sasl mechanisms",
         "sasl mechanism",
         default=None,
+        alters=Alters.FREELY,
     )
-    username: str | None = option("properties.sasl.username", "sasl username", default=None)
-    password: SecretName | None = option("properties.sasl.password", "sasl password", default=None)
+    username: str | None = option(
+        "properties.sasl.username", "sasl username", default=None, alters=Alters.FREELY
+    )
+    password: SecretName | None = option(
+        "properties.sasl.password", "sasl password", default=None, alters=Alters.FREELY
+    )
     authority: str | None = option(
-        "properties.ssl.ca.location", "ssl certificate authority", default=None
+        "properties.ssl.ca.location",
+        "ssl certificate authority",
+        default=None,
+        alters=Alters.FREELY,
     )
     certificate: str | None = option(
-        "properties.ssl.certificate.location", "ssl certificate", default=None
+        "properties.ssl.certificate.location", "ssl certificate", default=None, alters=Alters.FREELY
     )
-    private_key: str | None = option("properties.ssl.key.location", "ssl key", default=None)
+    private_key: str | None = option(
+        "properties.ssl.key.location", "ssl key", default=None, alters=Alters.FREELY
+    )
 
     def client(self, secret: Callable[[str], str]) -> dict[str, Any]:
         """Return the settings of a client; ``secret`` returns the value of a secret."""

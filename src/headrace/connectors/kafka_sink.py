@@ -17,6 +17,7 @@ from headrace.connectors.envelopes import Envelope, Enveloped, changes_of
 from headrace.connectors.kafka_sink_options import Options, SinkKeyFormat, ValueFormat
 from headrace.connectors.kafka_transactions import Mark, Topic, Transactions
 from headrace.connectors.lines import json_lines
+from headrace.connectors.marks import require_own
 from headrace.errors import Code, HeadraceError
 from headrace.formats.avro_encoding import AVRO_TYPES, AvroEncoder, record_name
 from headrace.runtime.ports import Refused
@@ -77,7 +78,10 @@ def check(options: Options, context: SinkContext) -> None:
         AvroEncoder("row", changes_of(context.schema.arrow, envelope))
     if options.key_format is SinkKeyFormat.AVRO:
         AvroEncoder("key", _of_key(context))
-    _transactions(options, context).check()
+    transactions = _transactions(options, context)
+    mark = transactions.check(creates=not context.exists, reads=context.moved is not None)
+    there = None if mark is None else mark.epoch
+    require_own(None, context, f'topic "{options.topic}"', transactions.group, there)
 
 
 def opened(options: Options, context: SinkContext) -> KafkaSink:

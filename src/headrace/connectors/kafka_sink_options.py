@@ -8,7 +8,7 @@ from enum import StrEnum
 from headrace.connectors.envelopes import Envelope
 from headrace.connectors.kafka_access import Access
 from headrace.connectors.kafka_options import count
-from headrace.connectors.options import option, seconds
+from headrace.connectors.options import Alters, option, seconds
 from headrace.connectors.schema_registry import RegistryAccess
 from headrace.errors import Code, HeadraceError
 
@@ -46,15 +46,23 @@ class Options(Access, RegistryAccess):
     is given.
     """
 
-    topic: str
-    envelope: Envelope | None = None
-    format: ValueFormat = option("format", "value.format", default=ValueFormat.JSON)
-    key_format: SinkKeyFormat = option("key.format", default=SinkKeyFormat.JSON)
-    compression: Compression = option("properties.compression.type", default=Compression.LZ4)
-    transaction_timeout: float = option("transaction.timeout", default=600.0, convert=seconds)
-    partitions: int | None = option(default=None, convert=count)
-    replicas: int | None = option(default=None, convert=count)
-    settings: tuple[tuple[str, str], ...] = option(prefix="topic.", default=())
+    topic: str = option(alters=Alters.NEVER)
+    envelope: Envelope | None = option(default=None, alters=Alters.NEVER)
+    format: ValueFormat = option(
+        "format", "value.format", default=ValueFormat.JSON, alters=Alters.NEVER
+    )
+    key_format: SinkKeyFormat = option(
+        "key.format", default=SinkKeyFormat.JSON, alters=Alters.NEVER
+    )
+    compression: Compression = option(
+        "properties.compression.type", default=Compression.LZ4, alters=Alters.FREELY
+    )
+    transaction_timeout: float = option(
+        "transaction.timeout", default=600.0, convert=seconds, alters=Alters.FREELY
+    )
+    partitions: int | None = option(default=None, convert=count, alters=Alters.NEVER)
+    replicas: int | None = option(default=None, convert=count, alters=Alters.NEVER)
+    settings: tuple[tuple[str, str], ...] = option(prefix="topic.", default=(), alters=Alters.NEVER)
 
     def __post_init__(self) -> None:
         """Refuse options that contradict each other.

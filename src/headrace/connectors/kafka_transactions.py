@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from headrace.connectors.kafka_client import Silent, library
 from headrace.connectors.kafka_failures import failure, unreachable
 from headrace.connectors.kafka_topics import create_topics
+from headrace.connectors.marks import belongs_to_another
 from headrace.errors import Code, HeadraceError
 from headrace.types import Epoch
 
@@ -37,6 +38,8 @@ _BATCH_BYTES: Final = 61
 _RECORD_BYTES: Final = 24
 """At most what is in a record beside its key, value and headers."""
 _DEFAULT_RECORD_BYTES: Final = 1_000_000
+_GROUP: Final = "headrace-sink-"
+"""What the names of the groups of sinks begin with."""
 EPOCH_HEADER: Final = "headrace.epoch"
 
 
@@ -60,7 +63,8 @@ class Topic:
 class Transactions:
     """The transactions of one sink, whose ``identity`` is of its database and of itself.
 
-    ``settings`` are those of every client, ``producing`` those of producers.
+    ``settings`` are those of every client, ``producing`` those of producers. ``group`` is the
+    consumer group whose offset is the record, and the transactional id.
     """
 
     def __init__(
@@ -72,7 +76,7 @@ class Transactions:
     ) -> None:
         self._kafka = library()
         self._topic = topic
-        self._id = f"headrace-sink-{identity}"
+        self.group = f"{_GROUP}{identity}"
         self._settings = {**settings, "error_cb": self._note, "logger": Silent()}
         self._producing = dict(producing)
         self._producer: Any = None
@@ -85,17 +89,25 @@ class Transactions:
         """Whether a producer is at hand: no transaction of it is in doubt."""
         return self._producer is not None
 
-    def check(self) -> None:
-        """Make the topic, if that is asked for.
+    def check(self, *, creates: bool, reads: bool) -> Mark | None:
+        """Make the topic if it ``creates`` it; return what is recorded if it ``reads`` that.
 
         Raises:
-            HeadraceError: ``unavailable`` or ``invalid`` if it cannot be written.
+            HeadraceError: ``conflict`` if another sink has written there; ``unavailable`` or
+                ``invalid`` if it cannot be written.
         """
         admin = self._admin()
         try:
-            self._require_topic(admin)
+            self._require_topic(admin, creates=creates)
+            self._require_own(admin)
+            if not reads:
+                return None
+            self._marks = self._group()
+            return self._again(self._recorded, admin)
         except self._kafka.KafkaException as error:
             raise self._failure(error.args[0], admin) from error
+        finally:
+            self.close()
 
     def open(self) -> Mark | None:
         """End what an earlier producer has begun; return what is recorded then.
@@ -111,7 +123,7 @@ class Transactions:
             self._producer = self._kafka.Producer(
                 {
                     **self._settings,
-                    "transactional.id": self._id,
+                    "transactional.id": self.group,
                     "partitioner": "murmur2_random",  # a key's partition is that of Java's clients
                     "queue.buffering.max.kbytes": _QUEUED_KILOBYTES,
                     "message.max.bytes": max(1_000, self._most_bytes),
@@ -120,11 +132,17 @@ class Transactions:
             )
             self._again(lambda: self._producer.init_transactions(_PATIENCE_SECONDS))
             self._marks = self._group()
-            return self._again(self._recorded)
+            found = self._again(self._recorded)
+            if found is None:
+                self._require_own(admin)
         except self._kafka.KafkaException as error:
             failed = self._failure(error.args[0], self._producer or admin)
             self.close()
             raise failed from error
+        except HeadraceError:
+            self.close()
+            raise
+        return found
 
     def begin(self) -> None:
         """Begin a transaction."""
@@ -194,14 +212,14 @@ class Transactions:
         self.close()
         admin, kafka = self._admin(), self._kafka
         try:
-            described = self._require_topic(admin)
+            described = self._require_topic(admin, creates=True)
             ends = [
                 kafka.TopicPartition(self._topic.name, number, kafka.OFFSET_END)
                 for number in described.partitions
             ]
             for done in admin.delete_records(ends).values():
                 done.result(_ANSWER_SECONDS)
-            for done in admin.delete_consumer_groups([self._id]).values():
+            for done in admin.delete_consumer_groups([self.group]).values():
                 self._unless_missing(done)
         except kafka.KafkaException as error:
             if error.args[0].name() == "POLICY_VIOLATION":
@@ -239,13 +257,13 @@ class Transactions:
                 "Correct the option.",
             ) from error
 
-    def _require_topic(self, admin: Any) -> Any:
-        """Return what the brokers say of the topic, which is made if need be."""
+    def _require_topic(self, admin: Any, *, creates: bool = False) -> Any:
+        """Return what the brokers say of the topic, which is made if it ``creates`` it."""
         name = self._topic.name
         found = self._described(admin)
         if found.error is None:
             return found
-        if self._topic.size is None:
+        if self._topic.size is None or not creates:
             raise failure(self._kafka, name, found.error, use="written")
         create_topics(self._kafka, admin, [name], self._topic.size, self._topic.settings)
         until = time.monotonic() + _ANSWER_SECONDS
@@ -253,6 +271,20 @@ class Transactions:
             time.sleep(0.05)
             found = self._described(admin)
         return found
+
+    def _require_own(self, admin: Any) -> None:
+        """Refuse a topic into which another sink has written, as far as the brokers know of it."""
+        kafka = self._kafka
+        listed = admin.list_consumer_groups().result(_ANSWER_SECONDS)
+        names = [each.group_id for each in listed.valid if each.group_id.startswith(_GROUP)]
+        topic = self._topic.name
+        for name in sorted(set(names) - {self.group}):
+            asked = kafka.ConsumerGroupTopicPartitions(name, [kafka.TopicPartition(topic, 0)])
+            (answer,) = admin.list_consumer_group_offsets([asked]).values()
+            (found,) = answer.result(_ANSWER_SECONDS).topic_partitions
+            if found.error is None and found.offset >= 0:
+                what = f'topic "{topic}" of Kafka'
+                raise belongs_to_another(what, f"consumer group {name}")
 
     def _described(self, admin: Any) -> Any:
         name = self._topic.name
@@ -276,7 +308,7 @@ class Transactions:
         return self._kafka.Consumer(
             {
                 **self._settings,
-                "group.id": self._id,
+                "group.id": self.group,
                 "enable.auto.commit": False,
                 "isolation.level": "read_committed",
             }

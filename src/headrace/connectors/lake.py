@@ -10,7 +10,7 @@ import pyarrow as pa
 from pyspark.sql import types as t
 
 from headrace.connectors.file_sink import sink_path
-from headrace.connectors.options import option
+from headrace.connectors.options import Alters, option
 from headrace.connectors.sinks import CHANGE_COLUMNS, Mode
 from headrace.errors import Code, HeadraceError
 from headrace.formats.values import type_name
@@ -36,8 +36,8 @@ DELETED: Final = "headrace_deleted"
 class LakeTable:
     """The options of a table: ``path`` is a directory under ``sinks/`` in the data directory."""
 
-    path: str = option(convert=sink_path)
-    mode: Mode = Mode.UPSERT
+    path: str = option(convert=sink_path, alters=Alters.NEVER)
+    mode: Mode = option(default=Mode.UPSERT, alters=Alters.NEVER)
 
 
 def table_schema(schema: Schema, mode: Mode) -> pa.Schema:
@@ -117,17 +117,6 @@ def words_of(error: Exception, directory: Path) -> str:
     """Return the first line of what a library says, without the place of a table's directory."""
     first = str(error).partition("\n")[0].rstrip(".")
     return first.replace(directory.as_uri(), directory.name).replace(str(directory), directory.name)
-
-
-def moved_on(what: str, there: Epoch | None) -> HeadraceError:
-    """Return the error that another process has written an epoch since this one looked."""
-    at = "no epoch" if there is None else f"epoch {there}"
-    return HeadraceError(
-        Code.UNAVAILABLE,
-        f"{what} has changed since it was last looked at",
-        f"It is at {at}: another process of this database has written to it.",
-        "The delivery goes on after that epoch by itself.",
-    )
 
 
 def among(rows: pa.Table, others: pa.Table, key: Sequence[str]) -> NDArray[np.bool_]:

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from headrace.connectors.options import SecretName, option
+from headrace.connectors.options import Alters, SecretName, option
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Login:
     """A user with a password, and TLS; certificates and keys are paths of files."""
 
-    user: str | None = option("user", "username", default=None)
-    password: SecretName | None = option("password", default=None)
-    tls: bool = option("tls", "ssl", default=False)
-    authority: str | None = option("ssl certificate authority", "ssl_ca_certs", default=None)
-    certificate: str | None = option("ssl certificate", "ssl_certfile", default=None)
-    private_key: str | None = option("ssl key", "ssl_keyfile", default=None)
+    user: str | None = option("user", "username", default=None, alters=Alters.FREELY)
+    password: SecretName | None = option("password", default=None, alters=Alters.FREELY)
+    tls: bool = option("tls", "ssl", default=False, alters=Alters.FREELY)
+    authority: str | None = option(
+        "ssl certificate authority", "ssl_ca_certs", default=None, alters=Alters.FREELY
+    )
+    certificate: str | None = option(
+        "ssl certificate", "ssl_certfile", default=None, alters=Alters.FREELY
+    )
+    private_key: str | None = option("ssl key", "ssl_keyfile", default=None, alters=Alters.FREELY)

@@ -29,6 +29,18 @@ if TYPE_CHECKING:
 SecretName = NewType("SecretName", str)
 """The type of an option whose value is the name of a secret."""
 
+
+class Alters(StrEnum):
+    """Whether ``ALTER SINK`` may change an option."""
+
+    FREELY = "freely"
+    """It says how a sink works from now on."""
+    ADDRESS = "address"
+    """It says how the target is reached: the new address must be one of the same target."""
+    NEVER = "never"
+    """It says where a sink writes, or in what form; or it is only for the beginning."""
+
+
 Options = TypeVar("Options")
 
 _WORDS = {"true": True, "false": False}
@@ -62,14 +74,17 @@ def option(
     default: Any = MISSING,
     convert: Callable[[str], Any] | None = None,
     prefix: str | None = None,
+    alters: Alters | None = None,
 ) -> Any:
     """Return a field of a dataclass of options, which is given under any of these keys.
 
     Without keys, it is given under the field's name. ``convert`` turns the text into the value,
     and refuses it by a HeadraceError without a place. With a ``prefix``, the field is a tuple of
-    all options whose key begins with it, as pairs of key and value.
+    all options whose key begins with it, as pairs of key and value. Every option of a sink says
+    how it ``alters``.
     """
-    return field(default=default, metadata={"keys": keys, "convert": convert, "prefix": prefix})
+    metadata = {"keys": keys, "convert": convert, "prefix": prefix, "alters": alters}
+    return field(default=default, metadata=metadata)
 
 
 def keys_of(cls: type[Any]) -> frozenset[str]:
@@ -86,6 +101,17 @@ def required_keys(cls: type[Any]) -> frozenset[str]:
         if each.default is MISSING and each.default_factory is MISSING
         for key in each.metadata.get("keys") or (each.name,)
     )
+
+
+def alters(cls: type[Any], key: str) -> Alters | None:
+    """Return whether the option of a key, in lower case, may change; None if there is none."""
+    for each in fields(cls):
+        prefix = each.metadata.get("prefix")
+        names = each.metadata.get("keys") or (each.name,)
+        if key.startswith(prefix) if prefix else key in names:
+            found: Alters | None = each.metadata.get("alters")
+            return found
+    return None
 
 
 def prefixes_of(cls: type[Any]) -> tuple[str, ...]:

@@ -84,7 +84,6 @@ class Connector(Generic[Options]):
     raises if rows cannot be written there, when a sink is created. ``place`` names where a sink
     writes: two sinks of one place are refused, and it is None if many may write there. ``joins``:
     whether epochs that wait may be joined in any case: the target only keeps the newest state.
-    ``fixed`` are the options that say what a sink writes where, and so cannot change.
 
     A relation is fed by the connector if its options have one of ``addresses``, or if there are
     none to give; otherwise it lives in the embedded log. ``groups`` are what the keys of its
@@ -100,7 +99,6 @@ class Connector(Generic[Options]):
     check_sink: Callable[[Options, SinkContext], None] = lambda _options, _context: None
     place: Callable[[Options, SinkContext], Path | None] = lambda _options, _context: None
     joins: Callable[[Options], bool] = lambda _options: False
-    fixed: tuple[str, ...] = ()
     addresses: tuple[str, ...] = ()
     groups: tuple[str, ...] = ()
     metadata: tuple[str, ...] = ()
@@ -191,7 +189,6 @@ _ALL: tuple[Connector[Any], ...] = (
         open_sink=snapshot_sink.opened,
         check_sink=snapshot_sink.check,
         place=lambda options, context: file_sink.place(options.path, context.directory),
-        fixed=("path", "format", "partition_by"),
     ),
     Connector(
         ("filesystem", "file"),
@@ -216,7 +213,6 @@ _ALL: tuple[Connector[Any], ...] = (
         kafka_sink_options.Options,
         open_sink=kafka_sink.opened,
         check_sink=kafka_sink.check,
-        fixed=("topic", "envelope", "format", "key.format"),
     ),
     Connector(
         ("datagen",),
@@ -230,7 +226,6 @@ _ALL: tuple[Connector[Any], ...] = (
         postgres_sink.SinkTable,
         open_sink=postgres_sink.PostgresSink,
         check_sink=postgres_sink.check,
-        fixed=("table", "mode"),
         joins=lambda options: options.mode is Mode.UPSERT,
     ),
     Connector(
@@ -247,7 +242,6 @@ _ALL: tuple[Connector[Any], ...] = (
         redis.Options,
         open_sink=redis.opened,
         check_sink=redis.check,
-        fixed=("pattern", "form", "member", "score"),
         joins=lambda _options: True,
     ),
     Connector(
@@ -255,7 +249,6 @@ _ALL: tuple[Connector[Any], ...] = (
         lake.LakeTable,
         open_sink=delta_sink.opened,
         check_sink=delta_sink.check,
-        fixed=("path", "mode"),
         place=lambda options, context: file_sink.place(options.path, context.directory),
         joins=lambda options: options.mode is Mode.UPSERT,
     ),
@@ -264,7 +257,6 @@ _ALL: tuple[Connector[Any], ...] = (
         iceberg_sink.IcebergTable,
         open_sink=iceberg_sink.opened,
         check_sink=iceberg_sink.check,
-        fixed=("path", "table", "mode"),
         joins=lambda options: options.mode is Mode.UPSERT,
     ),
     Connector(
@@ -272,7 +264,6 @@ _ALL: tuple[Connector[Any], ...] = (
         warehouse_sink.Options,
         open_sink=warehouse_sink.opened,
         check_sink=warehouse_sink.check,
-        fixed=("path", "warehouse", "table", "location"),
         place=lambda options, context: file_sink.place(options.path, context.directory),
     ),
     Connector(("webhook", "http"), webhook_sink.Options, open_sink=webhook_sink.opened),
@@ -281,7 +272,6 @@ _ALL: tuple[Connector[Any], ...] = (
         cassandra.Options,
         open_sink=cassandra.opened,
         check_sink=cassandra.check,
-        fixed=("keyspace", "table"),
         joins=lambda _options: True,
     ),
     Connector(
@@ -289,7 +279,6 @@ _ALL: tuple[Connector[Any], ...] = (
         dynamodb.Options,
         open_sink=dynamodb.opened,
         check_sink=dynamodb.check,
-        fixed=("table",),
         joins=lambda _options: True,
     ),
     Connector(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from headrace.connectors.options import SecretName, option
+from headrace.connectors.options import Alters, SecretName, option
 from headrace.errors import Code, HeadraceError
 from headrace.formats.libraries import library as optional
 from headrace.formats.registered import RegisteredSchema
@@ -142,10 +142,17 @@ class RegistryAccess:
         "value.avro-confluent.url",
         "protobuf-confluent.url",
         default=None,
+        alters=Alters.NEVER,
     )
-    registry_user: str | None = option("schema.registry.username", default=None)
-    registry_password: SecretName | None = option("schema.registry.password", default=None)
-    registry_authority: str | None = option("schema.registry.ssl.ca.location", default=None)
+    registry_user: str | None = option(
+        "schema.registry.username", default=None, alters=Alters.FREELY
+    )
+    registry_password: SecretName | None = option(
+        "schema.registry.password", default=None, alters=Alters.FREELY
+    )
+    registry_authority: str | None = option(
+        "schema.registry.ssl.ca.location", default=None, alters=Alters.FREELY
+    )
 
     def registry_client(self, secret: Callable[[str], str], form: str | None = None) -> Registry:
         """Return the registry of the options; ``form`` is the form in which it gives schemas."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
-from headrace.connectors.options import option, seconds
+from headrace.connectors.options import Alters, option, seconds
 from headrace.errors import Code, HeadraceError
 from headrace.runtime.deliveries import PART_ROWS, DeliverySettings
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from headrace.connectors.secrets import Secrets
-    from headrace.types import Schema
+    from headrace.types import Epoch, Schema
 
 _MOST_AT_ONCE: Final = 1024
 
@@ -26,7 +26,9 @@ class SinkContext:
     ``directory`` is the data directory. The rows have ``schema``; ``key`` are the columns of a
     unique key of them, empty if none is known. ``identity`` tells the sink from all others, also
     those of other databases: the target records its epochs under it. With ``stops``, a refused row
-    stops the sink; see :class:`headrace.runtime.ports.SinkWriter`.
+    stops the sink; see :class:`headrace.runtime.ports.SinkWriter`. If the sink ``exists``, nothing
+    is created for it. If its address changes, it is to find what it has written there: ``moved`` is
+    the last epoch of that.
     """
 
     directory: Path
@@ -35,6 +37,8 @@ class SinkContext:
     secrets: Secrets
     identity: str
     stops: bool = False
+    exists: bool = False
+    moved: Epoch | None = None
 
 
 def at_once(text: str) -> int:
@@ -89,12 +93,14 @@ class SinkOptions:
     writes, whose epochs are joined; with 0, each epoch is written as it comes.
     """
 
-    key: str | None = None
-    snapshot: bool = True
-    on_error: OnError = OnError.DEAD_LETTER
-    batch_rows: int = option(default=PART_ROWS, convert=number_of_rows)
-    max_rows_per_second: int | None = option(default=None, convert=number_of_rows)
-    interval: float = option(default=0.0, convert=seconds)
+    key: str | None = option(default=None, alters=Alters.NEVER)
+    snapshot: bool = option(default=True, alters=Alters.NEVER)
+    on_error: OnError = option(default=OnError.DEAD_LETTER, alters=Alters.FREELY)
+    batch_rows: int = option(default=PART_ROWS, convert=number_of_rows, alters=Alters.FREELY)
+    max_rows_per_second: int | None = option(
+        default=None, convert=number_of_rows, alters=Alters.FREELY
+    )
+    interval: float = option(default=0.0, convert=seconds, alters=Alters.FREELY)
 
     @property
     def columns(self) -> tuple[str, ...]:

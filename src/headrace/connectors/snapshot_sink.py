@@ -19,7 +19,8 @@ import pyarrow.parquet as pq
 from headrace.connectors import delta_sink, file_sink
 from headrace.connectors.change_files import ChangeFile, FileFormat, Partitions
 from headrace.connectors.file_sink import Content, Options, place, remove
-from headrace.connectors.lake import among, moved_on, require_types, table_schema
+from headrace.connectors.lake import among, require_types, table_schema
+from headrace.connectors.marks import moved_on
 from headrace.connectors.sinks import Mode, require_key
 from headrace.errors import Code, HeadraceError
 from headrace.spine import sync_directory
@@ -103,7 +104,7 @@ class SnapshotSink:
         written = self._written()
         before = max(written, default=None)
         if before != self._reached:
-            raise moved_on(self.target, before)
+            raise moved_on(self.target, before, self._reached)
         self.directory.mkdir(parents=True, exist_ok=True)
         draft, changes = self._apart(epoch, "draft"), self._apart(epoch, "changes")
         refused = self._staged(epoch, parts, changes)

@@ -21,7 +21,8 @@ from pyspark.sql import types as t
 
 from headrace.connectors.file_sink import place, sink_path
 from headrace.connectors.lake import DELETED, merge_rows, require_types, table_schema
-from headrace.connectors.options import option
+from headrace.connectors.marks import moved_on
+from headrace.connectors.options import Alters, option
 from headrace.connectors.sinks import Mode, require_key
 from headrace.errors import Code, HeadraceError
 from headrace.formats.values import type_name
@@ -114,10 +115,10 @@ class Options:
     ``location`` is where the warehouse finds the directory's contents, once they are copied.
     """
 
-    path: str = option(convert=sink_path)
-    warehouse: Warehouse
-    table: str = option(convert=_name)
-    location: str = option(convert=_location)
+    path: str = option(convert=sink_path, alters=Alters.NEVER)
+    warehouse: Warehouse = option(alters=Alters.NEVER)
+    table: str = option(convert=_name, alters=Alters.NEVER)
+    location: str = option(convert=_location, alters=Alters.NEVER)
 
 
 def check(options: Options, context: SinkContext) -> None:
@@ -255,7 +256,7 @@ class Statements:
         return f'"{escaped}"'
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class WarehouseSink:
     """Writes ``epoch=<epoch>`` with ``<number>.parquet``, ``load.sql`` and ``merge.sql``."""
 
@@ -264,6 +265,8 @@ class WarehouseSink:
     schema: pa.Schema
     key: tuple[str, ...]
     guarantee: str = "exactly once: a merge has an effect only after the one before it"
+    _reached: Epoch | None = None
+    """The last epoch that this writer knows the directory to have."""
 
     @property
     def target(self) -> str:
@@ -272,11 +275,19 @@ class WarehouseSink:
 
     def durable(self) -> Epoch | None:
         """Return the epoch of the newest directory."""
-        found = self._written()
-        return max(found) if found else None
+        self._reached = max(self._written(), default=None)
+        return self._reached
 
     def write(self, epoch: Epoch, parts: Iterable[pa.Table]) -> Sequence[Refused]:
-        """Write the directory of an epoch."""
+        """Write the directory of an epoch.
+
+        Raises:
+            HeadraceError: ``conflict`` if directories were removed; ``unavailable`` if another
+                process has written one.
+        """
+        before = max(self._written(), default=None)
+        if before != self._reached:
+            raise moved_on(self.target, before, self._reached)
         self.directory.mkdir(parents=True, exist_ok=True)
         (self.directory / "create.sql").write_text(self.statements.tables, "utf-8")
         draft = self.directory / f"{epoch:020d}.draft"
@@ -288,13 +299,14 @@ class WarehouseSink:
             pq.write_table(each, draft / f"{number}.parquet", compression="zstd")
         name = f"epoch={epoch:020d}"
         (draft / "load.sql").write_text(self.statements.load(name), "utf-8")
-        (draft / "merge.sql").write_text(self.statements.merge(epoch, self.durable()), "utf-8")
+        (draft / "merge.sql").write_text(self.statements.merge(epoch, before), "utf-8")
         for file in draft.iterdir():
             with file.open("rb") as written:
                 os.fsync(written.fileno())
         sync_directory(draft)
         draft.replace(self.directory / name)
         sync_directory(self.directory)
+        self._reached = epoch
         return ()
 
     def stored(self) -> Iterator[pa.Table] | None:
@@ -305,6 +317,7 @@ class WarehouseSink:
         """Remove all directories: the next one replaces all rows."""
         for written in self._written().values():
             shutil.rmtree(written)
+        self._reached = None
 
     def close(self) -> None:
         """Do nothing: no file is held open."""

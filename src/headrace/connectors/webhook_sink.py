@@ -23,7 +23,7 @@ from urllib.parse import SplitResult, urlsplit
 import xxhash
 
 from headrace.connectors.lines import Lines, change_lines
-from headrace.connectors.options import SecretName, option, seconds
+from headrace.connectors.options import Alters, SecretName, option, seconds
 from headrace.connectors.sinks import number_of_rows
 from headrace.errors import Code, HeadraceError
 from headrace.runtime.offenders import offenders
@@ -86,23 +86,25 @@ class Access:
     ``api.key.header``; ``headers`` are others.
     """
 
-    url: str = option("url", convert=_url)
-    authorization: SecretName | None = None
-    api_key: SecretName | None = option("api.key", default=None)
-    api_key_header: str = option("api.key.header", default="X-API-Key")
-    signing: SecretName | None = option("signing.secret", default=None)
-    authority: str | None = option("ssl.ca.location", default=None)
-    timeout: float = option(default=30.0, convert=seconds)
-    headers: tuple[tuple[str, str], ...] = option(prefix="header.", default=())
+    url: str = option("url", convert=_url, alters=Alters.NEVER)
+    authorization: SecretName | None = option(default=None, alters=Alters.FREELY)
+    api_key: SecretName | None = option("api.key", default=None, alters=Alters.FREELY)
+    api_key_header: str = option("api.key.header", default="X-API-Key", alters=Alters.FREELY)
+    signing: SecretName | None = option("signing.secret", default=None, alters=Alters.FREELY)
+    authority: str | None = option("ssl.ca.location", default=None, alters=Alters.FREELY)
+    timeout: float = option(default=30.0, convert=seconds, alters=Alters.FREELY)
+    headers: tuple[tuple[str, str], ...] = option(
+        prefix="header.", alters=Alters.FREELY, default=()
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options(Access):
     """``rows`` are how many changes a request has at most; an update is never cut in two."""
 
-    format: BodyFormat = BodyFormat.JSON
-    method: Method = Method.POST
-    rows: int = option("request.rows", default=1_000, convert=number_of_rows)
+    format: BodyFormat = option(default=BodyFormat.JSON, alters=Alters.NEVER)
+    method: Method = option(default=Method.POST, alters=Alters.NEVER)
+    rows: int = option("request.rows", default=1_000, convert=number_of_rows, alters=Alters.FREELY)
 
 
 def opened(options: Options, context: SinkContext) -> WebhookSink:

@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from headrace.errors import Code, HeadraceError
 from headrace.ledger import DeliveryRecord, DeliveryState, EpochCommit, Reject
-from headrace.runtime.ports import KeepsEpochs, KeepsRefused
+from headrace.runtime.ports import KeepsEpochs, KeepsRefused, lost_changes
 from headrace.runtime.sink_differences import SinkDifference
 from headrace.types import Epoch
 
@@ -103,6 +103,8 @@ class Delivery:
     _changed: threading.Condition = field(default_factory=threading.Condition)
     _asked: int = 0
     """How many statements wait for the lock: a wait ends, and a write after the part at hand."""
+    _statements: int = 0
+    """How many statements there were: after one, what failed is tried again at once."""
     _closed: bool = False
     _thread: threading.Thread | None = None
 
@@ -230,14 +232,8 @@ class Delivery:
             HeadraceError: ``conflict`` if that is an earlier one than it acknowledged.
         """
         there, written = self.writer.durable(), self.record.written
-        if self._is_lost(there) and isinstance(self.writer, KeepsEpochs):
-            at = "no epoch" if there is None else f"epoch {there}"
-            raise HeadraceError(
-                Code.CONFLICT,
-                f"{self.writer.target} has lost changes",
-                f"It records {at}, and has acknowledged epoch {written}.",
-                "RECONCILE SINK writes what is missing; RESET SINK writes all rows anew.",
-            )
+        if written is not None and self._is_lost(there) and isinstance(self.writer, KeepsEpochs):
+            raise lost_changes(self.writer.target, there, written)
         return there
 
     def _is_lost(self, there: Epoch | None) -> bool:
@@ -290,10 +286,17 @@ class Delivery:
         if self._closed or self._asked:
             raise HeadraceError(Code.CANCELLED, "the delivery was interrupted")
 
-    def _wait(self, seconds: float) -> None:
-        """Wait, until a statement or the end asks for the delivery."""
+    def _wait(self, seconds: float, statements: int | None = None) -> None:
+        """Wait, until a statement or the end asks for the delivery.
+
+        ``statements`` is how many there were when what is waited for began, by default now.
+        """
+        before = self._statements if statements is None else statements
         with self._changed:
-            self._changed.wait_for(lambda: self._closed or self._asked, max(0.0, seconds))
+            self._changed.wait_for(
+                lambda: self._closed or self._asked or self._statements != before,
+                max(0.0, seconds),
+            )
 
     def _store(
         self, epoch: Epoch, refused: Sequence[Refused] = (), *, written: Epoch | None = None
@@ -377,6 +380,7 @@ class Delivery:
                 found = difference.counted()
                 if lost or (write and found.differences):
                     self._write(at, difference.parts(self.settings.part_rows))
+            self.error = None if running else self.error
             return at, found
 
     def _own_epoch(self) -> Epoch:
@@ -396,6 +400,7 @@ class Delivery:
         """Run a block while nothing is delivered; what is being written is written again later."""
         with self._changed:
             self._asked += 1
+            self._statements += 1
             self._changed.notify_all()
         with self._lock:
             with self._changed:
@@ -433,13 +438,15 @@ class Delivery:
         while not self._closed:
             with self._changed:
                 self._changed.wait_for(lambda: self._closed or not self._asked)
+                statements = self._statements
             try:
                 self.advance()
             except Exception as error:  # noqa: BLE001 - it is shown, and must not end the thread
                 if not isinstance(error, HeadraceError):
                     self.error = HeadraceError(Code.INTERNAL, "a sink failed", detail=f"{error!r}")
                 delay = self._next_delay(delay)
-                self._wait(delay * random.uniform(0.5, 1.0))  # noqa: S311 - it spreads retries
+                wait = delay * random.uniform(0.5, 1.0)  # noqa: S311 - it spreads retries
+                self._wait(wait, statements)
                 continue
             delay = 0.0
             self._wait(self.settings.interval)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Protocol, runtime_checkable
 
+from headrace.errors import Code, HeadraceError
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
@@ -320,6 +322,17 @@ class KeepsEpochs(Protocol):
     def target(self) -> str:
         """What messages call the target, such as ``table "t" of PostgreSQL``."""
         ...
+
+
+def lost_changes(target: str, there: Epoch | None, written: Epoch) -> HeadraceError:
+    """Return the error that a target has gone back behind what it has acknowledged."""
+    at = "no epoch" if there is None else f"epoch {there}"
+    return HeadraceError(
+        Code.CONFLICT,
+        f"{target} has lost changes",
+        f"It records {at}, and has acknowledged epoch {written}.",
+        "RECONCILE SINK writes what is missing; RESET SINK writes all rows anew.",
+    )
 
 
 @runtime_checkable

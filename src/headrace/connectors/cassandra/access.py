@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final
 
 from headrace.connectors.login import Login
-from headrace.connectors.options import option
+from headrace.connectors.options import Alters, option
 from headrace.errors import Code, HeadraceError
 from headrace.formats.libraries import library as optional
 
@@ -41,10 +41,10 @@ class Consistency(StrEnum):
 class Access(Login):
     """How a cluster is reached: some of its nodes, with commas."""
 
-    hosts: str = option("hosts", "host", "contact points", "contact_points")
-    port: int = option("port", default=9042)
+    hosts: str = option("hosts", "host", "contact points", "contact_points", alters=Alters.ADDRESS)
+    port: int = option("port", default=9042, alters=Alters.ADDRESS)
     datacenter: str | None = option(
-        "datacenter", "local datacenter", "local_datacenter", default=None
+        "datacenter", "local datacenter", "local_datacenter", default=None, alters=Alters.FREELY
     )
 
     @property

@@ -24,8 +24,15 @@ from headrace.connectors.cassandra.access import (
     library,
 )
 from headrace.connectors.cassandra.types import Cells, targets
-from headrace.connectors.marks import belongs_to_another, decoded, encoded, pieces, refused_rows
-from headrace.connectors.options import option
+from headrace.connectors.marks import (
+    belongs_to_another,
+    decoded,
+    encoded,
+    pieces,
+    refused_rows,
+    require_own,
+)
+from headrace.connectors.options import Alters, option
 from headrace.connectors.sinks import at_once, require_key
 from headrace.connectors.text_values import require_readable
 from headrace.errors import Code, HeadraceError
@@ -49,11 +56,13 @@ _PIECE: Final = 1_000_000
 class Options(Access):
     """Which table is written, and how. ``concurrency`` is how many rows are written at once."""
 
-    keyspace: str
-    table: str
-    consistency: Consistency = Consistency.LOCAL_QUORUM
-    concurrency: int = option("concurrency", default=_CONCURRENCY, convert=at_once)
-    create_table: bool = option("create_table", "create table", default=False)
+    keyspace: str = option(alters=Alters.NEVER)
+    table: str = option(alters=Alters.NEVER)
+    consistency: Consistency = option(default=Consistency.LOCAL_QUORUM, alters=Alters.FREELY)
+    concurrency: int = option(
+        "concurrency", default=_CONCURRENCY, convert=at_once, alters=Alters.FREELY
+    )
+    create_table: bool = option("create_table", "create table", default=False, alters=Alters.NEVER)
 
     @property
     def what(self) -> str:
@@ -99,7 +108,7 @@ def check(options: Options, context: SinkContext) -> None:
     try:
         with _failing(options):
             _require_keyspace(options, session)
-            if options.create_table:
+            if options.create_table and not context.exists:
                 session.session.execute(_definition(options, context))
             if _MARKS not in session.metadata.keyspaces[options.keyspace].tables:
                 session.session.execute(
@@ -111,8 +120,7 @@ def check(options: Options, context: SinkContext) -> None:
             owner = session.session.execute(query, (options.table,)).one()
     finally:
         session.close()
-    if owner is not None and owner[0] != context.identity:
-        raise _belongs_to_another(options)
+    require_own(owner and owner[0], context, options.what, _removed(options))
 
 
 def opened(options: Options, context: SinkContext) -> CassandraSink:
@@ -193,11 +201,10 @@ def _piece(options: Options, at: int) -> str:
     return f"{options.table}/{at}"
 
 
-def _belongs_to_another(options: Options) -> HeadraceError:
+def _removed(options: Options) -> str:
+    """Return what removes the mark."""
     target = options.table.replace("'", "''")
-    return belongs_to_another(
-        options.what, f"DELETE FROM {options.marks} WHERE target = '{target}'"
-    )
+    return f"DELETE FROM {options.marks} WHERE target = '{target}'"
 
 
 @contextmanager
@@ -334,7 +341,7 @@ class CassandraSink:
         if found["[applied]"]:
             return None, 0
         if found["owner"] != self.context.identity:
-            raise _belongs_to_another(self.options)
+            raise belongs_to_another(self.options.what, _removed(self.options))
         epoch = found["epoch"]
         return None if epoch is None else Epoch(epoch), found["stamp"]
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from headrace.connectors import aws
-from headrace.connectors.options import SecretName, option
+from headrace.connectors.options import Alters, SecretName, option
 from headrace.errors import Code, HeadraceError
 
 if TYPE_CHECKING:
@@ -18,16 +18,28 @@ if TYPE_CHECKING:
 class Access:
     """Where the service is, and with which rights: by default, those of the environment."""
 
-    region: str | None = option("aws.region", "region", default=None)
-    endpoint: str | None = option("aws.endpoint", "endpoint", default=None)
+    region: str | None = option("aws.region", "region", default=None, alters=Alters.ADDRESS)
+    endpoint: str | None = option("aws.endpoint", "endpoint", default=None, alters=Alters.ADDRESS)
     access_key: str | None = option(
-        "aws.credentials.basic.accesskeyid", "access key", "access_key", default=None
+        "aws.credentials.basic.accesskeyid",
+        "access key",
+        "access_key",
+        default=None,
+        alters=Alters.ADDRESS,
     )
     secret_key: SecretName | None = option(
-        "aws.credentials.basic.secretkey", "secret key", "secret_key", default=None
+        "aws.credentials.basic.secretkey",
+        "secret key",
+        "secret_key",
+        default=None,
+        alters=Alters.ADDRESS,
     )
     token: SecretName | None = option(
-        "aws.credentials.basic.sessiontoken", "session token", "session_token", default=None
+        "aws.credentials.basic.sessiontoken",
+        "session token",
+        "session_token",
+        default=None,
+        alters=Alters.ADDRESS,
     )
 
     def client(self, secret: Callable[[str], str], connections: int = 10) -> Any:

@@ -21,8 +21,15 @@ import pyarrow.compute as pc
 
 from headrace.connectors.dynamodb.access import Access, errors
 from headrace.connectors.dynamodb.types import attributes, kind_of, refused, rows_of
-from headrace.connectors.marks import belongs_to_another, decoded, encoded, pieces, refused_rows
-from headrace.connectors.options import option
+from headrace.connectors.marks import (
+    belongs_to_another,
+    decoded,
+    encoded,
+    pieces,
+    refused_rows,
+    require_own,
+)
+from headrace.connectors.options import Alters, option
 from headrace.connectors.sinks import at_once, require_key
 from headrace.connectors.text_values import require_readable
 from headrace.errors import Code, HeadraceError
@@ -68,9 +75,11 @@ Item = dict[str, "Attribute"]
 class Options(Access):
     """Which table is written. ``concurrency`` is how many rows are written at once."""
 
-    table: str
-    concurrency: int = option("concurrency", default=_CONCURRENCY, convert=at_once)
-    create_table: bool = option("create_table", "create table", default=False)
+    table: str = option(alters=Alters.NEVER)
+    concurrency: int = option(
+        "concurrency", default=_CONCURRENCY, convert=at_once, alters=Alters.FREELY
+    )
+    create_table: bool = option("create_table", "create table", default=False, alters=Alters.NEVER)
 
     @property
     def what(self) -> str:
@@ -91,14 +100,14 @@ def check(options: Options, context: SinkContext) -> None:
     require_readable(context.schema, "DynamoDB")
     client = options.client(context.secrets.value)
     with _failing(options):
-        if options.create_table and not _exists(client, options.table):
+        if options.create_table and not context.exists and not _exists(client, options.table):
             _create(client, options, context)
         if not _exists(client, _MARKS):
             _make(client, _MARKS, {"target": "S"})
         key_of(options, context, client)
         mark = client.get_item(TableName=_MARKS, Key=_target(options), ConsistentRead=True)
-    if mark.get("Item", {}).get("owner", {}).get("S", context.identity) != context.identity:
-        raise _belongs_to_another(options)
+    owner = mark.get("Item", {}).get("owner", {}).get("S")
+    require_own(owner, context, options.what, _removed(options))
 
 
 def opened(options: Options, context: SinkContext) -> DynamoSink:
@@ -184,9 +193,9 @@ def _target(options: Options, piece: int | None = None) -> Item:
     return {"target": {"S": options.table if piece is None else f"{options.table}/{piece}"}}
 
 
-def _belongs_to_another(options: Options) -> HeadraceError:
-    removed = f"the item '{options.table}' of table {_MARKS}"
-    return belongs_to_another(options.what, removed)
+def _removed(options: Options) -> str:
+    """Return what is to be removed for the mark to be gone."""
+    return f"the item '{options.table}' of table {_MARKS}"
 
 
 def _failing(options: Options) -> Any:
@@ -201,6 +210,8 @@ class _Open:
     key: tuple[str, ...]
     session: str
     pool: ThreadPoolExecutor
+    epoch: Epoch | None
+    """The epoch that the mark is known to have."""
 
 
 @dataclass(slots=True)
@@ -245,7 +256,7 @@ class DynamoSink:
         epoch = found.get("epoch")
         there = None if epoch is None else Epoch(int(epoch["N"]))
         pool = ThreadPoolExecutor(self.options.concurrency, "dynamodb")
-        self._open = _Open(client, key, session, pool)
+        self._open = _Open(client, key, session, pool, there)
         self._doubt_until = self.clock() + DOUBT_SECONDS
         return there
 
@@ -274,7 +285,7 @@ class DynamoSink:
                 item = {**_target(self.options, at), "refused": {"S": piece}}
                 open_.client.put_item(TableName=_MARKS, Item=item)
             count = {"N": str(len(kept))}
-            self._finish(open_, {":e": {"N": str(int(epoch))}, ":r": count})
+            self._finish(open_, epoch, count)
         return refused
 
     def stored(self) -> Iterator[pa.Table] | None:
@@ -324,20 +335,29 @@ class DynamoSink:
                 ReturnValues="ALL_NEW",
             )
         except client.exceptions.ConditionalCheckFailedException:
-            raise _belongs_to_another(self.options) from None
+            raise belongs_to_another(self.options.what, _removed(self.options)) from None
         return dict(found["Attributes"])
 
-    def _finish(self, open_: _Open, values: Mapping[str, Attribute]) -> None:
-        """Record an epoch as whole, if no other session has begun."""
+    def _finish(self, open_: _Open, epoch: Epoch, refused: Attribute) -> None:
+        """Record an epoch as whole, if no other session has begun, and the mark was not restored.
+
+        ``refused`` is the number of pieces with refused rows.
+        """
+        known, condition = open_.epoch, "attribute_not_exists(epoch)"
+        values: dict[str, Attribute] = {}
+        if known is not None:
+            values, condition = {":k": {"N": str(int(known))}}, "epoch = :k"
         try:
             open_.client.update_item(
                 TableName=_MARKS,
                 Key=_target(self.options),
                 UpdateExpression="SET epoch = :e, refused = :r",
-                ConditionExpression=_IS_MINE,
+                ConditionExpression=f"{_IS_MINE} AND {condition}",
                 ExpressionAttributeNames={"#o": "owner", "#s": "session"},
                 ExpressionAttributeValues={
                     **values,
+                    ":e": {"N": str(int(epoch))},
+                    ":r": refused,
                     ":o": {"S": self.context.identity},
                     ":s": {"S": open_.session},
                 },
@@ -345,9 +365,10 @@ class DynamoSink:
         except open_.client.exceptions.ConditionalCheckFailedException:
             raise HeadraceError(
                 Code.UNAVAILABLE,
-                f"another session writes into {self.options.what}",
+                f"another session writes into {self.options.what}, or its mark was restored",
                 hint="It is tried again.",
             ) from None
+        open_.epoch = epoch
 
     @contextmanager
     def _using(self) -> Iterator[_Open]:

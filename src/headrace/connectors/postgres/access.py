@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final
 
-from headrace.connectors.options import SecretName, option
+from headrace.connectors.options import Alters, SecretName, option
 from headrace.errors import Code, HeadraceError
 from headrace.formats.libraries import library as optional
 
@@ -48,15 +48,21 @@ class SslMode(StrEnum):
 class Access:
     """How a database is reached; certificates and keys are paths of files."""
 
-    host: str = option("host", "hostname")
-    port: int = option("port", default=5432)
-    database: str = option("database", "database-name", "dbname")
-    user: str = option("user", "username")
-    password: SecretName | None = option("password", default=None)
-    ssl_mode: SslMode = option("ssl mode", "ssl_mode", "sslmode", default=SslMode.PREFER)
-    authority: str | None = option("ssl certificate authority", "sslrootcert", default=None)
-    certificate: str | None = option("ssl certificate", "sslcert", default=None)
-    private_key: str | None = option("ssl key", "sslkey", default=None)
+    host: str = option("host", "hostname", alters=Alters.ADDRESS)
+    port: int = option("port", default=5432, alters=Alters.ADDRESS)
+    database: str = option("database", "database-name", "dbname", alters=Alters.ADDRESS)
+    user: str = option("user", "username", alters=Alters.FREELY)
+    password: SecretName | None = option("password", default=None, alters=Alters.FREELY)
+    ssl_mode: SslMode = option(
+        "ssl mode", "ssl_mode", "sslmode", default=SslMode.PREFER, alters=Alters.FREELY
+    )
+    authority: str | None = option(
+        "ssl certificate authority", "sslrootcert", default=None, alters=Alters.FREELY
+    )
+    certificate: str | None = option(
+        "ssl certificate", "sslcert", default=None, alters=Alters.FREELY
+    )
+    private_key: str | None = option("ssl key", "sslkey", default=None, alters=Alters.FREELY)
 
     @property
     def place(self) -> str:

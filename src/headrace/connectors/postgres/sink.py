@@ -18,7 +18,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.connectors.lines import json_lines
-from headrace.connectors.options import option
+from headrace.connectors.marks import moved_on, require_own
+from headrace.connectors.options import Alters, option
 from headrace.connectors.postgres.access import Access, connected, failure, library
 from headrace.connectors.postgres.copied import csv_of
 from headrace.connectors.postgres.snapshots import rows_of
@@ -56,9 +57,9 @@ _OF_STATEMENT: Final = "42"
 class SinkTable(Access):
     """``table`` may name its schema; with ``create_table``, a missing one is created."""
 
-    table: str = option("table", "table-name", "table_name")
-    mode: Mode = Mode.UPSERT
-    create_table: bool = False
+    table: str = option("table", "table-name", "table_name", alters=Alters.NEVER)
+    mode: Mode = option(default=Mode.UPSERT, alters=Alters.NEVER)
+    create_table: bool = option(default=False, alters=Alters.NEVER)
 
 
 def check(options: SinkTable, context: SinkContext) -> None:
@@ -122,12 +123,7 @@ class PostgresSink:
                 if done is not None and done >= epoch:
                     return self._refused
                 if done != known:
-                    raise HeadraceError(
-                        Code.UNAVAILABLE,
-                        f"{self.target} was written to by another process",
-                        f"It has epoch {done}, and had epoch {known}.",
-                        "The sink goes on from there by itself.",
-                    )
+                    raise moved_on(self.target, done, known)
                 for part in parts:
                     refused += self._write_part(session, epoch, part)
                 if refused and self.context.stops:
@@ -160,6 +156,7 @@ class PostgresSink:
 
     def clear(self) -> None:
         """Remove all rows, and the record of the sink."""
+        self._create()
 
         def cleared(session: Any) -> None:
             with session.transaction():
@@ -177,15 +174,36 @@ class PostgresSink:
             session.close()
 
     def prepare(self) -> None:
-        """Check, or create, the table; see :func:`check`."""
+        """Check the table, and for a new sink, create it if it may; see :func:`check`."""
         if self.options.mode is Mode.UPSERT:
             require_key(self.context, f'table "{self.options.table}"')
+        if not self.context.exists:
+            self._create()
         try:
-            self._server(lambda _session: None)
+            there = self.durable()
         finally:
             self.close()
+        require_own(None, self.context, self.target, self._records, there)
 
     # -- pieces ----------------------------------------------------------------------------
+
+    def _create(self) -> None:
+        """Create the table if it is missing and the sink is to create it.
+
+        That is only done where all rows are written: one that is dropped later is not replaced by
+        an empty one.
+        """
+        if not self.options.create_table:
+            return
+        append = self.options.mode is Mode.APPEND
+        key = () if append else self.context.key
+        session = connected(self.options, self.context.secrets.value)
+        try:
+            session.execute(create_sql(self._table, self.context.schema, key, changes=append))
+        except library().Error as error:
+            raise self._failure(error) from error
+        finally:
+            session.close()
 
     @property
     def _names(self) -> list[str]:
@@ -218,8 +236,6 @@ class PostgresSink:
     def _begin(self, session: Any) -> None:
         append = self.options.mode is Mode.APPEND
         key = () if append else self.context.key
-        if self.options.create_table:
-            session.execute(create_sql(self._table, self.context.schema, key, changes=append))
         require_table(session, self._table, self.context.schema, key, changes=append)
         if session.execute("SELECT to_regclass(%s)", (self._records,)).fetchone()[0] is None:
             try:
@@ -259,7 +275,8 @@ class PostgresSink:
 
     def _read_record(self, session: Any) -> Epoch | None:
         row = session.execute(
-            f"SELECT epoch, refused FROM {self._records} WHERE sink = %s", (self.context.identity,)
+            f"SELECT epoch, refused FROM {self._records} WHERE sink = %s AND target = %s",
+            (self.context.identity, self._table.table),
         ).fetchone()
         if row is None:
             self._refused = ()

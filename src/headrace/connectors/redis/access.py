@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from headrace.connectors.login import Login
-from headrace.connectors.options import option
+from headrace.connectors.options import Alters, option
 from headrace.errors import Code, HeadraceError
 from headrace.formats.libraries import library as optional
 
@@ -22,9 +22,9 @@ _DENIED: Final = ("NOAUTH", "WRONGPASS", "DB index")
 class Access(Login):
     """How a server is reached."""
 
-    host: str = option("host", "hostname")
-    port: int = option("port", default=6379)
-    database: int = option("database", "db", default=0)
+    host: str = option("host", "hostname", alters=Alters.ADDRESS)
+    port: int = option("port", default=6379, alters=Alters.ADDRESS)
+    database: int = option("database", "db", default=0, alters=Alters.ADDRESS)
 
     @property
     def place(self) -> str:

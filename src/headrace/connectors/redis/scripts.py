@@ -28,11 +28,15 @@ end
 FINISH: Final = (
     _GUARD
     + """
+if (redis.call('HGET', KEYS[1], 'epoch') or '') ~= ARGV[4] then
+  return redis.error_reply('HEADRACE the mark has another epoch')
+end
 redis.call('HSET', KEYS[1], 'epoch', ARGV[2], 'refused', ARGV[3])
 return 1
 """
 )
-"""Record an epoch as whole. KEYS: the mark. ARGV: session, epoch, rows refused in it."""
+"""Record an epoch as whole. KEYS: the mark. ARGV: session, epoch, rows refused in it, and the epoch
+that the mark is known to have, or nothing: a server that was restored in a session has another."""
 
 _EACH = (
     _GUARD

@@ -17,8 +17,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import types as t
 
-from headrace.connectors.marks import belongs_to_another, decoded, encoded, refused_rows
-from headrace.connectors.options import option, seconds
+from headrace.connectors.marks import (
+    belongs_to_another,
+    decoded,
+    encoded,
+    refused_rows,
+    require_own,
+)
+from headrace.connectors.options import Alters, option, seconds
 from headrace.connectors.patterns import Pattern
 from headrace.connectors.redis import scripts
 from headrace.connectors.redis.access import Access, connected, failure, library
@@ -71,11 +77,11 @@ class Form(StrEnum):
 class Options(Access):
     """Where rows are written. ``pattern`` is that of keys, ``member`` that of members."""
 
-    pattern: str
-    form: Form = Form.HASH
-    member: str | None = None
-    score: str | None = None
-    ttl: float = option("ttl", default=0.0, convert=seconds)
+    pattern: str = option(alters=Alters.NEVER)
+    form: Form = option(default=Form.HASH, alters=Alters.NEVER)
+    member: str | None = option(default=None, alters=Alters.NEVER)
+    score: str | None = option(default=None, alters=Alters.NEVER)
+    ttl: float = option("ttl", default=0.0, convert=seconds, alters=Alters.FREELY)
 
     def __post_init__(self) -> None:
         """Refuse options that contradict each other, and patterns that are none.
@@ -129,8 +135,8 @@ def check(options: Options, context: SinkContext) -> None:
     with _failing(options):
         owner = client.hget(options.mark, "owner")
         client.close()
-    if owner is not None and owner.decode() != context.identity:
-        raise belongs_to_another(_what(options), f"DEL {options.mark}")
+    found = None if owner is None else owner.decode()
+    require_own(found, context, _what(options), f"DEL {options.mark}")
 
 
 def opened(options: Options, context: SinkContext) -> RedisSink:
@@ -196,6 +202,8 @@ def _failing(options: Access) -> Iterator[None]:
 class _Session:
     client: Any
     name: str
+    epoch: Epoch | None
+    """The epoch that the mark is known to have."""
 
 
 @dataclass(slots=True)
@@ -250,7 +258,7 @@ class RedisSink:
             client.close()
             raise belongs_to_another(_what(self.options), f"DEL {self.options.mark}")
         there = None if epoch is None else Epoch(int(epoch))
-        self._session = _Session(client, name)
+        self._session = _Session(client, name, there)
         return there
 
     def last_refused(self) -> Sequence[Refused]:
@@ -269,8 +277,10 @@ class RedisSink:
         if refused and self.stops:
             return refused
         with self._using() as session:
-            arguments = (session.name, int(epoch), encoded(refused))
+            known = "" if session.epoch is None else int(session.epoch)
+            arguments = (session.name, int(epoch), encoded(refused), known)
             session.client.eval(scripts.FINISH, 1, self.options.mark, *arguments)
+            session.epoch = epoch
         return refused
 
     def stored(self) -> Iterator[pa.Table] | None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
-from itertools import chain
 from typing import TYPE_CHECKING
 
 from headrace.catalog import Sink
 from headrace.connectors import CONNECTOR, SinkOptions, sink_connector
 from headrace.connectors.options import (
+    Alters,
     Given,
+    alters,
     keys_of,
     read_options,
     restored_options,
@@ -29,8 +30,6 @@ if TYPE_CHECKING:
     from headrace.sql import AlterSink, HandleSink, Name, ReconcileSink
 
 RECONCILED = ("sink", "epoch", "rows", "missing", "different", "extra", "outcome")
-_FIXED = ("key", "snapshot")
-"""Options that a sink has from its beginning to its end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,9 +64,8 @@ class SinkChanges:
                 change.
         """
         sink, delivery = self._found(statement.name)
-        fixed = _fixed(sink)
         for option in statement.options:
-            if option.key.lower() in fixed:
+            if _alters(sink, option.key.lower()) is Alters.NEVER:
                 raise HeadraceError(
                     Code.INVALID,
                     f'option "{option.key}" of a sink cannot change',
@@ -84,7 +82,7 @@ class SinkChanges:
         if own and sink.target is not None:
             read_options(SinkOptions, own, "a sink into a table")
         elif own:
-            altered = replace(altered, options=self._connected(sink, own))
+            altered = replace(altered, options=self._connected(sink, delivery, own))
         writer, settings = self.destinations.opened(altered)
         self.definer.alter_sink(altered)
         delivery.change(writer, settings)
@@ -102,7 +100,9 @@ class SinkChanges:
         counts = (found.rows, found.missing, found.different, found.extra)
         return [(sink.name, epoch, *counts, outcome)]
 
-    def _connected(self, sink: Sink, own: list[Given]) -> tuple[tuple[str, str], ...]:
+    def _connected(
+        self, sink: Sink, delivery: Delivery, own: list[Given]
+    ) -> tuple[tuple[str, str], ...]:
         """Return the options of a sink's connector, some of them as they are given now."""
         connector = sink_connector(dict(sink.options)[CONNECTOR])
         former = connector.restored(sink.options)
@@ -122,7 +122,9 @@ class SinkChanges:
         place = self.destinations.context(
             sink.id, sink.schema, sink.key, restored_options(SinkOptions, sink.delivery, "a sink")
         )
-        connector.check_sink(options, place)
+        moved = any(_alters(sink, each.key.lower()) is Alters.ADDRESS for each in own)
+        there = replace(place, exists=True, moved=delivery.record.written if moved else None)
+        connector.check_sink(options, there)
         return connector.stored(options)
 
     def _found(self, name: Name) -> tuple[Sink, Delivery]:
@@ -148,11 +150,11 @@ class SinkChanges:
             )
 
 
-def _fixed(sink: Sink) -> frozenset[str]:
-    """Return the keys of the options that cannot change, under all their names."""
+def _alters(sink: Sink, key: str) -> Alters | None:
+    """Return whether an option of a sink may change; None if it has none of this key."""
     if sink.target is not None:
-        return frozenset(_FIXED)
+        return alters(SinkOptions, key)
+    if key == CONNECTOR:
+        return Alters.NEVER
     connector = sink_connector(dict(sink.options)[CONNECTOR])
-    names = (each.metadata.get("keys") or (each.name,) for each in fields(connector.options))
-    of_connector = (keys for keys in names if keys[0] in connector.fixed)
-    return frozenset([*_FIXED, CONNECTOR, *chain.from_iterable(of_connector)])
+    return alters(SinkOptions, key) or alters(connector.options, key)
