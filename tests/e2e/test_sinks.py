@@ -191,6 +191,37 @@ def test_a_sink_does_not_write_beside_what_another_has_written(shop):
     shop.sql("FLUSH; DROP SINK f")
     assert "that was dropped" in refused(shop, to_file.format("f")).primary
     assert len(shop.sql("SHOW SINKS")) == 1
+    for path in ("x/y", "x/y/z"):
+        error = refused(
+            shop, f"CREATE SINK g FROM spent WITH (connector = 'file', path = '{path}')"
+        )
+        assert (error.code, "that was dropped" in error.primary) == (Code.CONFLICT, True)
+
+
+def test_no_two_sinks_write_into_one_directory_or_table_however_it_is_named(shop):
+    shop.sql("CREATE SINK a FROM spent WITH (connector = 'file', path = 'shop/a')")
+    table = "CREATE SINK {} FROM spent WITH (connector = 'iceberg', path = '{}', table = 'n.{}')"
+    shop.sql(table.format("one", "lake", "one"))
+    shop.sql(table.format("two", "lake", "two"))
+    inside = {
+        "shop/a/b": "connector = 'file'",
+        "shop": "connector = 'file', format = 'csv'",
+        "shop/a": "connector = 'delta'",
+        "lake/n": "connector = 'file'",
+        "lake": "connector = 'delta'",
+    }
+    for path, given in inside.items():
+        error = refused(shop, f"CREATE SINK b FROM spent WITH ({given}, path = '{path}')")
+        assert (error.code, error.span.source) == (Code.CONFLICT, f"path = '{path}'")
+        assert ('sink "a"' in error.primary) == path.startswith("shop")
+    assert refused(shop, table.format("three", "shop/a/b", "t")).code is Code.CONFLICT
+    error = refused(shop, table.format("three", "lake", "one"))
+    assert (error.code, error.primary) == (Code.CONFLICT, 'sink "one" writes there already')
+    copied = "CREATE TABLE copy (user STRING PRIMARY KEY, total BIGINT) WITH"
+    error = refused(shop, f"{copied} (connector = 'delta', path = 'shop/a')")
+    assert error.code is Code.CONFLICT
+    assert "copy" not in str(shop.sql("SHOW TABLES").fetchall())
+    shop.sql("CREATE SINK c FROM spent WITH (connector = 'file', path = 'shop/c')")
 
 
 def test_a_sink_that_cannot_be_is_refused(shop):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from headrace.connectors import (
@@ -28,6 +28,7 @@ from headrace.connectors.change_format import OF_VALUES, change_decoder
 from headrace.connectors.dynamodb import sink as dynamodb
 from headrace.connectors.kafka_options import Options as KafkaOptions
 from headrace.connectors.options import (
+    Alters,
     Given,
     keys_of,
     prefixes_of,
@@ -82,7 +83,9 @@ class Connector(Generic[Options]):
     ``options`` is a dataclass. ``open_source`` returns a source, and ``check_source`` raises if it
     cannot be read, when a relation is created. ``open_sink`` returns a writer, and ``check_sink``
     raises if rows cannot be written there, when a sink is created. ``place`` names where a sink
-    writes: two sinks of one place are refused, and it is None if many may write there. ``joins``:
+    writes, of sinks into files: two sinks of one directory are refused, unless the connector
+    ``shares`` it. ``target`` are the options that, with the address, say where it writes; without
+    any, many sinks may write there. ``joins``:
     whether epochs that wait may be joined in any case: the target only keeps the newest state.
 
     A relation is fed by the connector if its options have one of ``addresses``, or if there are
@@ -98,6 +101,8 @@ class Connector(Generic[Options]):
     open_sink: Callable[[Options, SinkContext], SinkWriter] | None = None
     check_sink: Callable[[Options, SinkContext], None] = lambda _options, _context: None
     place: Callable[[Options, SinkContext], Path | None] = lambda _options, _context: None
+    shares: bool = False
+    target: tuple[str, ...] = ()
     joins: Callable[[Options], bool] = lambda _options: False
     addresses: tuple[str, ...] = ()
     groups: tuple[str, ...] = ()
@@ -107,6 +112,17 @@ class Connector(Generic[Options]):
     def name(self) -> str:
         """The name by which it is stored."""
         return self.names[0]
+
+    def target_of(self, options: Options) -> tuple[object, ...] | None:
+        """Return what tells where a sink writes from all other places; None if nothing does."""
+        if not self.target:
+            return None
+        addresses = [
+            getattr(options, each.name)
+            for each in fields(options)  # type: ignore[arg-type]
+            if each.metadata.get("alters") is Alters.ADDRESS
+        ]
+        return (self.name, *addresses, *(getattr(options, name) for name in self.target))
 
     def reads(self, key: str) -> bool:
         """Whether an option of a relation is one of its own."""
@@ -213,6 +229,7 @@ _ALL: tuple[Connector[Any], ...] = (
         kafka_sink_options.Options,
         open_sink=kafka_sink.opened,
         check_sink=kafka_sink.check,
+        target=("topic",),
     ),
     Connector(
         ("datagen",),
@@ -226,6 +243,7 @@ _ALL: tuple[Connector[Any], ...] = (
         postgres_sink.SinkTable,
         open_sink=postgres_sink.PostgresSink,
         check_sink=postgres_sink.check,
+        target=("table",),
         joins=lambda options: options.mode is Mode.UPSERT,
     ),
     Connector(
@@ -242,6 +260,7 @@ _ALL: tuple[Connector[Any], ...] = (
         redis.Options,
         open_sink=redis.opened,
         check_sink=redis.check,
+        target=("pattern",),
         joins=lambda _options: True,
     ),
     Connector(
@@ -257,6 +276,9 @@ _ALL: tuple[Connector[Any], ...] = (
         iceberg_sink.IcebergTable,
         open_sink=iceberg_sink.opened,
         check_sink=iceberg_sink.check,
+        target=("path", "table"),
+        place=lambda options, context: file_sink.place(options.path, context.directory),
+        shares=True,
         joins=lambda options: options.mode is Mode.UPSERT,
     ),
     Connector(
@@ -264,6 +286,7 @@ _ALL: tuple[Connector[Any], ...] = (
         warehouse_sink.Options,
         open_sink=warehouse_sink.opened,
         check_sink=warehouse_sink.check,
+        target=("warehouse", "table"),
         place=lambda options, context: file_sink.place(options.path, context.directory),
     ),
     Connector(("webhook", "http"), webhook_sink.Options, open_sink=webhook_sink.opened),
@@ -272,6 +295,7 @@ _ALL: tuple[Connector[Any], ...] = (
         cassandra.Options,
         open_sink=cassandra.opened,
         check_sink=cassandra.check,
+        target=("keyspace", "table"),
         joins=lambda _options: True,
     ),
     Connector(
@@ -279,6 +303,7 @@ _ALL: tuple[Connector[Any], ...] = (
         dynamodb.Options,
         open_sink=dynamodb.opened,
         check_sink=dynamodb.check,
+        target=("table",),
         joins=lambda _options: True,
     ),
     Connector(

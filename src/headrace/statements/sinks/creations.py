@@ -17,6 +17,7 @@ from headrace.statements.defining.columns import require_known_rows
 from headrace.statements.defining.options import writes_outside
 from headrace.statements.defining.placing import place_of
 from headrace.statements.sinks.destination import Destination, delivery_options
+from headrace.statements.sinks.places import require_own_place
 from headrace.types import RelationId, Schema
 
 if TYPE_CHECKING:
@@ -113,6 +114,7 @@ class SinkCreations:
             return message
         try:
             into = Destination.of(statement.options)
+            self._require_place(statement, into)
             created = masked(statement.span.source)
             own = f"{name.dotted}_to_{into.connector.name}"
             sink = self._made(own, name, None, (), into, created, into.delivery)
@@ -212,27 +214,13 @@ class SinkCreations:
                 " it wrote, and CREATE it again.",
                 span=statement.into.span if isinstance(statement.into, Name) else statement.span,
             )
-        if into is None:
-            return
+        if into is not None:
+            self._require_place(statement, into)
+
+    def _require_place(self, statement: CreateSink | CreateTable, into: Destination) -> None:
         nowhere = self.destinations.context(RelationId(-1), Schema(()), (), into.delivery)
-        place = into.place(nowhere)
-        if place is None:
-            return
-        stored = into.connector.stored(into.options)
-        path = dict(stored)["path"]
-        others = [r for r in self.reader.catalog if isinstance(r, Sink)]
-        taken = [r.name for r in others if dict(r.options).get("path") == path]
-        if not taken and not (place.is_dir() and any(place.iterdir())):
-            return
-        whose = f'of sink "{taken[0]}"' if taken else "of a sink that was dropped"
-        given = next(option for option in statement.options if option.key.lower() == "path")
-        raise HeadraceError(
-            Code.CONFLICT,
-            f"directory '{path}' has the changelog {whose}",
-            detail="A directory holds one changelog, whose sum is the view.",
-            hint="Choose another path, or remove the directory.",
-            span=given.span,
-        )
+        span = statement.name.span
+        require_own_place(self.reader.catalog, into, nowhere, statement.options, span)
 
 
 def _delivery(statement: CreateSink) -> SinkOptions:
