@@ -190,10 +190,12 @@ class Outlived:
         """Return how many rows were refused."""
         return len(self.refused)
 
-    def record_delivery(self, record: DeliveryRecord, refused: Sequence[Reject] = ()) -> None:
+    def record_delivery(
+        self, record: DeliveryRecord, refused: Sequence[Reject] = (), *, forgets: bool = False
+    ) -> None:
         """Store the record, with the rows that were refused."""
         self.fault("recording")
-        if record.clears:
+        if record.clears or forgets:
             self.refused.clear()
         self.record = record
         self.refused += refused

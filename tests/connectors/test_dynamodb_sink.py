@@ -144,10 +144,11 @@ def test_a_request_that_arrives_late_brings_nothing_back(
     late.write(Epoch(1), [histories.table([(row, 1)])])
     sink.write(Epoch(2), [histories.table([(row, -1)])])
     assert not rows(dynamo, table)
-    late._put(Epoch(1), histories.table([(row, 1)]).drop_columns([WEIGHT]), ("id",))
+    part = histories.table([(row, 1)])
+    late._put(Epoch(1), part, part.drop_columns([WEIGHT]), ("id",))
     assert not rows(dynamo, table)  # its tombstone is of a later epoch
     sink.write(Epoch(3), [histories.table([(newer, 1)])])
-    late._put(Epoch(1), histories.table([(row, 1)]).drop_columns([WEIGHT]), ("id",))
+    late._put(Epoch(1), part, part.drop_columns([WEIGHT]), ("id",))
     assert rows(dynamo, table) == Counter([newer])
     sink.write(Epoch(4), [histories.table([(newer, -1)])])
     assert [item["__epoch"]["N"] for item in items(dynamo, table)] == ["4"]

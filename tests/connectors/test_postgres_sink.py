@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
 import math
 import random
 from collections import Counter
@@ -189,7 +190,29 @@ def test_a_row_that_the_server_refuses_is_kept_or_stops_the_sink(
             ("epoch 3", False),
         ]
         assert all("check constraint" in each.reason for each in outlived.refused)
+        first, second = (json.loads(each.raw) for each in outlived.refused)
+        assert (first["op"], first["row"]["id"]) == ("+I", 33)
+        assert (second["op"], second["row"]["id"], second["row"]["name"]) == ("+U", 4, POISON)
     delivery.close()
+
+
+def test_a_deletion_that_is_refused_is_that_of_its_row(
+    tmp_path: Path, postgres_server: Postgres, database: str
+) -> None:
+    some = random.Random(2)
+    old = {id_: row(some, id_) for id_ in range(4)}
+    writer = opened(options(postgres_server, database), context(tmp_path))
+    writer.write(Epoch(1), [table([(each, 1) for each in old.values()])])
+    with postgres_server.connect(database) as session:
+        session.execute(
+            "CREATE TABLE child (id bigint REFERENCES rows); INSERT INTO child VALUES (3)"
+        )
+    changes = [(old[0], -1), (row(some, 0), 1), (old[1], -1), (row(some, 1), 1), (old[3], -1)]
+    (refused,) = writer.write(Epoch(2), [table(changes)])
+    line = json.loads(refused.row)
+    assert (line["op"], line["weight"], line["row"]["id"]) == ("-D", -1, 3)
+    assert "foreign key" in refused.why
+    writer.close()
 
 
 def test_a_table_that_does_not_fit_is_refused_with_what_to_do(

@@ -91,9 +91,9 @@ def test_a_sink_is_made_changed_and_mended_by_statements(
     target.execute("UPDATE spent SET total = 0 WHERE \"user\" = 'ann'")
     target.execute("INSERT INTO spent VALUES ('eve', 1, 1)")
     checked = rows(db, "RECONCILE SINK s CHECK")
-    assert [c[2:] for c in checked] == [(2, 0, 1, 1, "different")]
-    assert [c[2:] for c in rows(db, "RECONCILE SINK s")] == [(2, 0, 1, 1, "repaired")]
-    assert [c[2:] for c in rows(db, "RECONCILE SINK s")] == [(2, 0, 0, 0, "equal")]
+    assert [c[2:] for c in checked] == [(2, 0, 1, 1, 0, "different")]
+    assert [c[2:] for c in rows(db, "RECONCILE SINK s")] == [(2, 0, 1, 1, 0, "repaired")]
+    assert [c[2:] for c in rows(db, "RECONCILE SINK s")] == [(2, 0, 0, 0, 0, "equal")]
     assert there() == [("ann", 1, Decimal("5.50")), ("cid", 1, Decimal("7.00"))]
 
 
@@ -118,14 +118,26 @@ def test_a_row_that_is_refused_is_counted_or_stops_the_sink(
     ((source, line, _, error, _),) = rows(db, "SHOW ERRORS FOR s")
     assert (source, "dan" in line, "check constraint" in error) == ("spent", True, True)
     assert rows(db, "SHOW REJECTS") == []
+    for _ in range(2):  # refused again, the row is still one
+        assert rows(db, "RECONCILE SINK s")[0][2:] == (4, 1, 0, 0, 1, "different")
+        assert (shown(db)["s"]["refused"], len(rows(db, "SHOW ERRORS FOR s"))) == (1, 1)
+    db.sql("UPDATE spent SET total = 300.00 WHERE user = 'ann'; FLUSH")
+    said = [each[1].replace(" ", "") for each in rows(db, "SHOW ERRORS FOR s")]
+    assert ['"op":"+U"' in each for each in said] == [False, True]
+    db.sql("UPDATE spent SET total = 10.00 WHERE user = 'ann'; FLUSH")
     db.sql("ALTER SINK s SET (on_error = 'stop', batch_rows = 100)")
     db.sql("INSERT INTO spent VALUES ('gus', 200.00)")
+    ((_, made),) = rows(db, "SHOW CREATE s")
+    assert made.endswith(");\nALTER SINK s SET (on_error = 'stop', batch_rows = 100)")
+    again = made.partition(";")[0].replace("CREATE SINK", "CREATE OR REPLACE SINK")
+    assert db.sql(again).message == "sink s is unchanged, and continues as it was altered"
     assert [user for user, *_ in there()] == ["ann", "cid", "fay"]
     assert (shown(db)["s"]["state"], "gus" in shown(db)["s"]["error"]) == ("stopped", True)
     target.execute("ALTER TABLE spent DROP CONSTRAINT spent_total_check")
     db.sql("RESUME SINK s")
     assert [user for user, *_ in there()] == ["ann", "cid", "fay", "gus"]
-    assert rows(db, "RECONCILE SINK s")[0][2:] == (5, 1, 0, 0, "repaired")
+    assert rows(db, "RECONCILE SINK s")[0][2:] == (5, 1, 0, 0, 0, "repaired")
+    assert rows(db, "SHOW ERRORS FOR s") == []
     target.execute("INSERT INTO spent VALUES ('x', 0)")
     db.sql("RESET SINK s")
     assert there() == sorted(rows(db, "SELECT * FROM spent"))

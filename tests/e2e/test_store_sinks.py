@@ -107,7 +107,7 @@ def test_cassandra_has_the_rows_of_a_view(
     cassandra_node.query(f"UPDATE k.{name} SET total = 0 WHERE user = 'ann'")
     cassandra_node.query(f"INSERT INTO k.{name} (user, total) VALUES ('eve', 1)")
     (found,) = shop.sql("RECONCILE SINK s").fetchall()
-    assert found[2:] == (1, 0, 1, 1, "repaired")
+    assert found[2:] == (1, 0, 1, 1, 0, "repaired")
     found = cassandra_node.query(f"SELECT user, total FROM k.{name}")
     assert [tuple(row) for row in found] == [("ann", Decimal("60.50"))]
     shop.sql("RESET SINK s; INSERT INTO orders VALUES (4, 'bob', 1.00); FLUSH")

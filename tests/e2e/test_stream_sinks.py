@@ -82,7 +82,7 @@ def test_a_table_of_delta_is_the_view(shop):
     found = sorted(tuple(row.values()) for row in there.to_pyarrow_table().to_pylist())
     assert found == rows(shop, "SELECT * FROM spent ORDER BY buyer")
     there.delete("buyer = 'ann'")
-    assert rows(shop, "RECONCILE SINK d")[0][2:] == (2, 1, 0, 0, "repaired")
+    assert rows(shop, "RECONCILE SINK d")[0][2:] == (2, 1, 0, 0, 0, "repaired")
     there.update_incremental()
     assert there.count() == 2
 
@@ -102,7 +102,7 @@ def test_a_table_of_iceberg_is_the_view(shop):
     there = catalogue.load_table("shop.spent").scan().to_arrow().to_pylist()
     found = sorted(tuple(row.values()) for row in there)
     assert found == rows(shop, "SELECT * FROM spent ORDER BY buyer")
-    assert rows(shop, "RECONCILE SINK i")[0][2:] == (2, 0, 0, 0, "equal")
+    assert rows(shop, "RECONCILE SINK i")[0][2:] == (2, 0, 0, 0, 0, "equal")
     catalogue.close()
 
 

@@ -11,7 +11,8 @@ import pyarrow.compute as pc
 
 from headrace.serving import OPERATION, with_operations
 from headrace.serving.json_columns import Encoded, json_objects
-from headrace.zset import WEIGHT
+from headrace.zset import WEIGHT, row_codes
+from headrace.zset.zset import column
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -72,3 +73,23 @@ def change_lines(epoch: int, changes: pa.Table, key: Sequence[str]) -> Lines:
 def json_lines(epoch: int, changes: pa.Table, key: Sequence[str]) -> Iterator[str]:
     """Yield the changes of an epoch as lines of JSON; see :func:`change_lines`."""
     yield from change_lines(epoch, changes, key).texts.to_pylist()
+
+
+def lines_of_keys(epoch: int, changes: pa.Table, rows: pa.Table, key: Sequence[str]) -> list[str]:
+    """Return what became of the key of each of some rows: the last line of its changes.
+
+    ``changes`` has all changes of these keys, which are unique; ``rows`` have the columns of the
+    key.
+    """
+
+    def codes(of: pa.Table) -> NDArray[np.int64]:
+        both = pa.concat_tables([rows.select(list(key)), of.select(list(key))])
+        return row_codes([column(both, name) for name in key], both.num_rows)
+
+    found = codes(changes)
+    wanted = found[: rows.num_rows]
+    changed = changes.filter(pa.array(np.isin(found[rows.num_rows :], wanted)))
+    texts = change_lines(epoch, changed, key).texts.to_pylist()
+    ordered = codes(with_operations(changed, key))
+    last = dict(zip(ordered[rows.num_rows :].tolist(), texts, strict=True))
+    return [last[code] for code in ordered[: rows.num_rows].tolist()]

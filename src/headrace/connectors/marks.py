@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from headrace.connectors.lines import json_lines
+from headrace.connectors.lines import lines_of_keys
 from headrace.errors import Code, HeadraceError
 from headrace.runtime.ports import Refused, lost_changes
-from headrace.zset import WEIGHT
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -83,16 +82,14 @@ def pieces(text: str, most: int) -> list[str]:
 
 
 def refused_rows(
-    epoch: Epoch, rows: pa.Table, key: Sequence[str], wrong: Mapping[int, str]
+    epoch: Epoch, part: pa.Table, rows: pa.Table, key: Sequence[str], wrong: Mapping[int, str]
 ) -> list[Refused]:
-    """Return the rows at some places as refused, each with the reason."""
+    """Return the changes of rows at some places as refused, each with the reason.
+
+    The rows are of the changes in ``part``, by their key.
+    """
     if not wrong:
         return []
     places = sorted(wrong)
-    some = rows.take(pa.array(places, pa.int64()))
-    found = []
-    for at, place in enumerate(places):
-        one = some.slice(at, 1).append_column(WEIGHT, pa.array([1], pa.int64()))
-        (line,) = json_lines(epoch, one, key)
-        found.append(Refused(line, wrong[place]))
-    return found
+    lines = lines_of_keys(epoch, part, rows.take(pa.array(places, pa.int64())), key)
+    return [Refused(line, wrong[place]) for line, place in zip(lines, places, strict=True)]

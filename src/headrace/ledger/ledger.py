@@ -228,17 +228,19 @@ class Ledger(Writer):
         with self._store.reading() as connection:
             return delivered.records(connection)
 
-    def record_delivery(self, record: DeliveryRecord, refused: Sequence[Reject] = ()) -> None:
+    def record_delivery(
+        self, record: DeliveryRecord, refused: Sequence[Reject] = (), *, forgets: bool = False
+    ) -> None:
         """Store how far a sink has been given changes, with rows that were refused meanwhile.
 
-        What was refused before is forgotten where the sink begins anew.
+        What was refused before is forgotten where the sink begins anew, or if it ``forgets`` it.
 
         Raises:
             HeadraceError: CONFLICT if the sink was dropped, or another process took over.
         """
         with self._writing() as writing:
             connection = writing.connection
-            if record.clears:
+            if record.clears or forgets:
                 delivered.forget_refused(connection, record.sink)
             log.append(connection, AppendRecord(record.sink, None, rejects=refused), self._clock())
             delivered.put(connection, record)

@@ -261,14 +261,16 @@ class Delivery:
     def _joins(self) -> bool:
         return self.settings.joins or self.settings.interval > 0
 
-    def _write(self, epoch: Epoch, parts: Iterable[pa.Table]) -> None:
+    def _write(self, epoch: Epoch, parts: Iterable[pa.Table], *, forgets: bool = False) -> int:
+        """Have changes written; return how many rows were refused. ``forgets``: see `_put`."""
         self.loop.fault("sink")
         refused = self.writer.write(epoch, self._paced(parts))
         self.loop.fault("sink written")
         if refused and self.settings.stops:
             self._stop(epoch, refused)
         else:
-            self._store(epoch, refused, written=epoch)
+            self._store(epoch, refused, written=epoch, forgets=forgets)
+        return len(refused)
 
     def _paced(self, parts: Iterable[pa.Table]) -> Iterator[pa.Table]:
         """Yield parts, not faster than the settings allow, until the delivery is to end."""
@@ -299,25 +301,34 @@ class Delivery:
             )
 
     def _store(
-        self, epoch: Epoch, refused: Sequence[Refused] = (), *, written: Epoch | None = None
+        self,
+        epoch: Epoch,
+        refused: Sequence[Refused] = (),
+        *,
+        written: Epoch | None = None,
+        forgets: bool = False,
     ) -> None:
         rejects = [
             Reject(f"epoch {epoch}", number, None, each.why, each.row)
             for number, each in enumerate(refused, 1)
         ]
         last = self.record.written if written is None else written
-        self._put(replace(self.record, delivered=epoch, writing=None, written=last), rejects)
+        record = replace(self.record, delivered=epoch, writing=None, written=last)
+        self._put(record, rejects, forgets=forgets)
         self.at, self._first = epoch, False
-        self.refused += len(rejects)
 
     def _stop(self, epoch: Epoch, refused: Sequence[Refused]) -> None:
         first = refused[0]
         why = f"epoch {epoch}, {len(refused)} of its rows; the first is {first.row}: {first.why}"
         self._put(replace(self.record, state=DeliveryState.STOPPED, why=why))
 
-    def _put(self, record: DeliveryRecord, rejects: Sequence[Reject] = ()) -> None:
-        self.loop.ledger.record_delivery(record, rejects)
+    def _put(
+        self, record: DeliveryRecord, rejects: Sequence[Reject] = (), *, forgets: bool = False
+    ) -> None:
+        """Store a record with rows that were refused; it ``forgets`` those before them."""
+        self.loop.ledger.record_delivery(record, rejects, forgets=forgets)
         self.record = record
+        self.refused = len(rejects) + (0 if forgets else self.refused)
         # Hold the stored position, not the delivered one: a restart resumes there.
         self.loop.held[self.sink] = record.held
 
@@ -348,7 +359,8 @@ class Delivery:
 
         What is waiting is delivered before, unless the target has lost changes. The difference is
         written under an epoch of its own, so that a target that orders changes by their epoch takes
-        it. Returns the epoch, and what was found before anything was written.
+        it, and what was refused before is forgotten: what still differs is refused again. Returns
+        the epoch, and what was found before anything was written, with how many were refused.
 
         Raises:
             HeadraceError: ``unsupported`` if the target cannot be read; ``invalid`` if nothing was
@@ -379,7 +391,10 @@ class Delivery:
             with SinkDifference.of(place, columns, key, view, stored) as difference:
                 found = difference.counted()
                 if lost or (write and found.differences):
-                    self._write(at, difference.parts(self.settings.part_rows))
+                    parts = difference.parts(self.settings.part_rows)
+                    found = replace(found, refused=self._write(at, parts, forgets=True))
+                elif write and self.refused:
+                    self._store(at, forgets=True)
             self.error = None if running else self.error
             return at, found
 

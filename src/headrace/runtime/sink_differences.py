@@ -36,12 +36,14 @@ class Agreement:
 
     ``missing`` rows of the view are not in the target, ``extra`` rows of the target are not in the
     view; rows of one key that are not equal are ``different``. ``rows`` is how many the view has.
+    ``refused`` is how many of these the target has refused, if they were written.
     """
 
     rows: int
     missing: int = 0
     different: int = 0
     extra: int = 0
+    refused: int = 0
 
     @property
     def differences(self) -> int:

@@ -294,7 +294,7 @@ class CassandraSink:
         refused: list[Refused] = []
         for part in parts:
             rows, gone = by_key(part, key)
-            refused += self._put(epoch, rows)
+            refused += self._put(epoch, part, rows)
             self._remove(gone)
         if refused and self.context.stops:
             return refused
@@ -398,8 +398,8 @@ class CassandraSink:
             with self._using():
                 found.fetch_next_page()
 
-    def _put(self, epoch: Epoch, rows: pa.Table) -> list[Refused]:
-        """Write rows, one per key; return those that cannot be written."""
+    def _put(self, epoch: Epoch, part: pa.Table, rows: pa.Table) -> list[Refused]:
+        """Write rows of a part, one per key; return those that cannot be written."""
         if not rows.num_rows:
             return []
         with self._using() as open_:
@@ -419,7 +419,7 @@ class CassandraSink:
             refused = self._run(open_, open_.upsert, given)
             wrong.update({places[at]: why for at, why in refused.items()})
         names = [each.column.name for each in key]
-        return refused_rows(epoch, rows, names, wrong)
+        return refused_rows(epoch, part, rows, names, wrong)
 
     def _remove(self, keys: pa.Table) -> None:
         """Delete the rows of keys; those that cannot be written are not there."""

@@ -275,7 +275,7 @@ class DynamoSink:
         refused: list[Refused] = []
         for part in parts:
             rows, gone = by_key(part, key)
-            refused += self._put(epoch, rows, key)
+            refused += self._put(epoch, part, rows, key)
             self._remove(epoch, gone, key)
         if refused and self.context.stops:
             return refused
@@ -387,8 +387,10 @@ class DynamoSink:
 
     # -- items -----------------------------------------------------------------------------
 
-    def _put(self, epoch: Epoch, rows: pa.Table, key: Sequence[str]) -> list[Refused]:
-        """Write rows, one per key; return those that cannot be written."""
+    def _put(
+        self, epoch: Epoch, part: pa.Table, rows: pa.Table, key: Sequence[str]
+    ) -> list[Refused]:
+        """Write rows of a part, one per key; return those that cannot be written."""
         wrong: dict[int, str] = {}
         columns: list[list[Attribute | None]] = []
         for column in self.context.schema.columns:
@@ -408,7 +410,7 @@ class DynamoSink:
         places = [at for at in range(rows.num_rows) if at not in wrong]
         found = self._each(self._put_item, [(epoch, items[at]) for at in places])
         wrong.update({places[at]: why for at, why in found.items()})
-        return refused_rows(epoch, rows, key, wrong)
+        return refused_rows(epoch, part, rows, key, wrong)
 
     def _remove(self, epoch: Epoch, gone: pa.Table, key: Sequence[str]) -> None:
         """Delete the items of keys; those that cannot be written are not there."""

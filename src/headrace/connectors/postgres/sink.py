@@ -15,10 +15,9 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from headrace.connectors.lines import json_lines
-from headrace.connectors.marks import moved_on, require_own
+from headrace.connectors.lines import change_lines
+from headrace.connectors.marks import moved_on, refused_rows, require_own
 from headrace.connectors.options import Alters, option
 from headrace.connectors.postgres.access import Access, connected, failure, library
 from headrace.connectors.postgres.copied import csv_of
@@ -303,17 +302,23 @@ class PostgresSink:
             rows = rows.append_column("epoch", pa.array(np.full(rows.num_rows, epoch, np.int64)))
             named = rows.select([*self._names, OPERATION, WEIGHT, "epoch"])
             insert = f"INSERT INTO {self._table.sql} ({self._listed(CHANGE_COLUMNS)}) TABLE {_ROWS}"
-            return self._refused_of(session, epoch, rows, named, _ROWS, insert)
-        inserted, deleted = by_key(part, self.context.key)
-        own = part.filter(pc.less(part[WEIGHT], 0))
-        refused = self._refused_of(session, epoch, own, deleted, _KEYS, self._delete)
+            wrong = self._tried(session, named, _ROWS, insert)
+            if not wrong:
+                return []
+            lines = change_lines(epoch, part, self.context.key).texts.to_pylist()
+            return [Refused(lines[place], why) for place, why in wrong.items()]
+        key = self.context.key
+        inserted, deleted = by_key(part, key)
+        wrong = self._tried(session, deleted, _KEYS, self._delete)
+        refused = refused_rows(epoch, part, deleted, key, wrong)
         writable = np.ones(inserted.num_rows, np.bool_)
-        for name in self.context.key:
+        for name in key:
             writable &= inserted[name].is_valid().to_numpy()
-        for line in self._lines(epoch, inserted.filter(pa.array(~writable)), 1):
-            refused.append(Refused(line, "a column of the key is NULL"))
+        without = dict.fromkeys(np.flatnonzero(~writable).tolist(), "a column of the key is NULL")
+        refused += refused_rows(epoch, part, inserted, key, without)
         kept = inserted.filter(pa.array(writable))
-        return refused + self._refused_of(session, epoch, kept, kept, _ROWS, self._upsert)
+        wrong = self._tried(session, kept, _ROWS, self._upsert)
+        return refused + refused_rows(epoch, part, kept, key, wrong)
 
     def _listed(self, more: Iterable[str] = ()) -> str:
         return ", ".join(map(quoted, [*self._names, *more]))
@@ -334,16 +339,13 @@ class PostgresSink:
         equal = [f"t.{quoted(name)} = k.{quoted(name)}" for name in self.context.key]
         return f"DELETE FROM {self._table.sql} t USING {_KEYS} k WHERE {' AND '.join(equal)}"
 
-    def _refused_of(
-        self,
-        session: Any,
-        epoch: Epoch,
-        changes: pa.Table,
-        rows: pa.Table,
-        temporary: str,
-        statement: str,
-    ) -> list[Refused]:
-        """Have a statement applied to rows, by a temporary table; return those that are refused."""
+    def _tried(
+        self, session: Any, rows: pa.Table, temporary: str, statement: str
+    ) -> dict[int, str]:
+        """Have a statement applied to rows, by a temporary table.
+
+        Returns the places of those that are refused, with the reasons.
+        """
         psycopg = library()
 
         def attempt(start: int, stop: int) -> str | None:
@@ -359,24 +361,7 @@ class PostgresSink:
                 return _said(error)
             return None
 
-        found = offenders(rows.num_rows, attempt)
-        if not found:
-            return []
-        lines = self._lines(epoch, changes.take(pa.array(list(found), pa.int64())), None)
-        return [Refused(line, why) for line, why in zip(lines, found.values(), strict=True)]
-
-    def _lines(self, epoch: Epoch, rows: pa.Table, weight: int | None) -> list[str]:
-        """Return changes as lines; rows without weights are insertions."""
-        given = rows
-        if WEIGHT not in rows.column_names:
-            weights = np.full(rows.num_rows, weight or 1, np.int64)
-            given = rows.append_column(WEIGHT, pa.array(weights))
-        one_by_one = (given.slice(place, 1) for place in range(given.num_rows))
-        return [
-            line
-            for row in one_by_one
-            for line in json_lines(epoch, row.select([*self._names, WEIGHT]), self.context.key)
-        ]
+        return offenders(rows.num_rows, attempt)
 
 
 def _said(error: Any) -> str:

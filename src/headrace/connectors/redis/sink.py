@@ -272,7 +272,7 @@ class RedisSink:
         refused: list[Refused] = []
         for part in parts:
             rows, gone = by_key(part, self.key)
-            refused += self._put(epoch, rows)
+            refused += self._put(epoch, part, rows)
             self._remove(epoch, gone)
         if refused and self.stops:
             return refused
@@ -337,8 +337,8 @@ class RedisSink:
 
     # -- writing ---------------------------------------------------------------------------
 
-    def _put(self, epoch: Epoch, rows: pa.Table) -> list[Refused]:
-        """Write rows, one per key; return those that cannot be written."""
+    def _put(self, epoch: Epoch, part: pa.Table, rows: pa.Table) -> list[Refused]:
+        """Write rows of a part, one per key; return those that cannot be written."""
         wrong = self._unfit(rows)
         places = [at for at in range(rows.num_rows) if at not in wrong] if wrong else None
         fit = rows if places is None else rows.take(pa.array(places, pa.int64()))
@@ -360,7 +360,7 @@ class RedisSink:
         for at, kind in self._run(script, epoch, given, fit, columns):
             place = at if places is None else places[at]
             wrong[place] = f"its key holds a value of another kind: {kind}"
-        return refused_rows(epoch, rows, self.key, wrong)
+        return refused_rows(epoch, part, rows, self.key, wrong)
 
     def _unfit(self, rows: pa.Table) -> dict[int, str]:
         """Return the places of the rows that no item can be made of, with the reasons."""

@@ -70,7 +70,8 @@ class SinkCreations:
             and not secret
             and _words(former.created_sql) == _words(created)
         ):
-            return f"sink {former.name} is unchanged, and continues"
+            altered = " as it was altered" if ";" in _texts(former.created_sql) else ""
+            return f"sink {former.name} is unchanged, and continues{altered}"
         self._require_own_place(statement, former, target, into)
         sink = self._made(
             name.dotted, statement.source, target, (), into, created, delivery, replaced=replaced
@@ -320,8 +321,14 @@ def _target(catalog: Catalog, name: Name) -> Stream | Table:
     )
 
 
+def _texts(sql: str) -> list[str]:
+    return [token.word or token.text for token in tokens(sql)]
+
+
 def _words(created_sql: str) -> list[str]:
-    """Return the words of a CREATE SINK after SINK, for comparison."""
-    words = [token.word or token.text for token in tokens(created_sql)]
+    """Return the words of a CREATE SINK after SINK, without what has altered it."""
+    words = _texts(created_sql)
+    if ";" in words:
+        words = words[: words.index(";")]
     first = words.index("SINK") + 1 if "SINK" in words else 0
     return [word for word in words[first:] if word not in {"IF", "NOT", "EXISTS", ";"}]

@@ -17,7 +17,7 @@ from headrace.connectors.options import (
     stored_options,
     used_secrets,
 )
-from headrace.errors import Code, HeadraceError
+from headrace.errors import Code, HeadraceError, masked
 from headrace.sql import SinkAction
 from headrace.statements.sinks.destination import delivery_options
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from headrace.runtime.deliveries import Delivery
     from headrace.sql import AlterSink, HandleSink, Name, ReconcileSink
 
-RECONCILED = ("sink", "epoch", "rows", "missing", "different", "extra", "outcome")
+RECONCILED = ("sink", "epoch", "rows", "missing", "different", "extra", "refused", "outcome")
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,8 @@ class SinkChanges:
         given = {each.key.lower() for each in mine}
         kept = [Given(key, value) for key, value in sink.delivery if key not in given]
         options = read_options(SinkOptions, [*kept, *mine], "a sink")
-        altered = replace(sink, delivery=stored_options(options))
+        written = f"{sink.created_sql};\n{masked(statement.span.source)}"
+        altered = replace(sink, delivery=stored_options(options), created_sql=written)
         if own and sink.target is not None:
             read_options(SinkOptions, own, "a sink into a table")
         elif own:
@@ -96,8 +97,9 @@ class SinkChanges:
             epoch, found = delivery.reconcile(sink.schema.arrow, sink.key, write=write)
         except HeadraceError as error:
             raise error.at(statement.name.span) from error
-        outcome = "equal" if not found.differences else "repaired" if write else "different"
-        counts = (found.rows, found.missing, found.different, found.extra)
+        repaired = write and not found.refused
+        outcome = "equal" if not found.differences else "repaired" if repaired else "different"
+        counts = (found.rows, found.missing, found.different, found.extra, found.refused)
         return [(sink.name, epoch, *counts, outcome)]
 
     def _connected(
