@@ -123,7 +123,8 @@ _UNSHOWN = "\ufffd"
 
 _SECRET = re.compile(
     r"""(?ix)
-    (?: password | passwd | secret | token | jaas | credential | private[._-]?key | api[._-]?key )
+    (?: password | passwd | secret | token | jaas | credential | private[._-]?key | api[._-]?key
+      | authorization | cookie )
     (?: [\w.\-]{0,80}+ ['"]? (?: \s*+ = \s*+ | \s++ ) | \s++ \w{1,80}+ \s++ as \s++ )
     (?: ' (?P<single> (?: [^'\\] | \\. | '' )*+ ) | " (?P<double> (?: [^"\\] | \\. | "" )*+ ) )
     """

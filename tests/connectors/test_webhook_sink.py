@@ -21,7 +21,7 @@ import pytest
 from connectors.sink_histories import POISON, Histories, Row, begun, context, prove, row, table
 from headrace.connectors.options import Given, read_options
 from headrace.connectors.webhook_sink import BodyFormat, Method, Options, WebhookSink, opened
-from headrace.errors import Code, HeadraceError
+from headrace.errors import Code, HeadraceError, masked
 from headrace.runtime.deliveries import DeliverySettings
 from headrace.types import Epoch
 
@@ -283,3 +283,24 @@ def test_other_urls_are_refused(url) -> None:
         read_options(Options, [Given("url", url)], "a webhook sink")
     assert caught.value.code is Code.INVALID
     assert "secret@" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("given", "hint"),
+    [
+        ({"header.Authorization": "Bearer of-mine"}, "authorization = SECRET name"),
+        ({"header.X-Api-Key": "of-mine"}, "'api.key.header' = 'x-api-key'"),
+        ({"header.Cookie": "session=of-mine"}, "api.key = SECRET name"),
+        ({"url": "https://example.com/in?access_token=of-mine"}, "Leave it out"),
+        ({"url": "https://example.com/in?a=1&key=of-mine"}, "Leave it out"),
+    ],
+)
+def test_secrets_that_would_be_shown_are_refused(given: dict[str, str], hint: str) -> None:
+    options = {"url": "https://example.com/in?page=1", "header.X-Tenant": "7", **given}
+    with pytest.raises(HeadraceError) as caught:
+        read_options(Options, [Given(*each) for each in options.items()], "a webhook sink")
+    assert caught.value.code is Code.INVALID
+    assert hint in (caught.value.hint or "")
+    assert "of-mine" not in str(caught.value)
+    written = "CREATE SINK s WITH ('header.Authorization' = 'of-mine', authorization = 'of-mine')"
+    assert "of-mine" not in masked(written)

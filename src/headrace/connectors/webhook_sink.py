@@ -11,6 +11,7 @@ import base64
 import email.utils
 import hashlib
 import hmac
+import re
 import ssl
 import time
 from dataclasses import dataclass, field
@@ -18,7 +19,7 @@ from enum import StrEnum
 from functools import partial
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import SplitResult, parse_qsl, urlsplit
 
 import xxhash
 
@@ -45,6 +46,14 @@ _SERVER_FAILED: Final = 500
 _REDIRECTED: Final = 300
 _SHOWN_BYTES: Final = 500
 _LONGEST_WAIT: Final = 3600.0
+
+
+_OF_SECRET: Final = re.compile(
+    r"authorization|cookie|token|secret|passw|signature|credential|api[-_.]?key|access[-_.]?key",
+    re.IGNORECASE,
+)
+"""What is in the names of headers and parameters whose values are secret."""
+_SECRET_PARAMETERS: Final = frozenset({"key", "sig", "auth", "code"})
 
 
 class BodyFormat(StrEnum):
@@ -75,6 +84,14 @@ def _url(text: str) -> str:
             "a URL with a password cannot be used",
             hint="Leave it out, and give authorization = SECRET name.",
         )
+    for name, _ in parse_qsl(found.query, keep_blank_values=True):
+        if _OF_SECRET.search(name) or name.lower() in _SECRET_PARAMETERS:
+            raise HeadraceError(
+                Code.INVALID,
+                f'a URL with "{name}" in its query cannot be used: it would be shown with the sink',
+                hint="Leave it out, and give authorization = SECRET name, or api.key = SECRET name"
+                " with its api.key.header.",
+            )
     return text
 
 
@@ -96,6 +113,24 @@ class Access:
     headers: tuple[tuple[str, str], ...] = option(
         prefix="header.", alters=Alters.FREELY, default=()
     )
+
+    def __post_init__(self) -> None:
+        """Refuse headers with secrets: options are shown with the sink.
+
+        Raises:
+            HeadraceError: ``invalid``.
+        """
+        for key, _ in self.headers:
+            name = key.removeprefix("header.")
+            if _OF_SECRET.search(name):
+                hint = "authorization = SECRET name"
+                if name != "authorization":
+                    hint = f"api.key = SECRET name, 'api.key.header' = '{name}'"
+                raise HeadraceError(
+                    Code.INVALID,
+                    f'header "{name}" is a secret, and is not written into a statement',
+                    hint=f"CREATE SECRET name FROM ENV 'VARIABLE', then {hint}.",
+                )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
