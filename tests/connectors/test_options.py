@@ -12,6 +12,7 @@ from headrace.connectors.options import (
     Alters,
     SecretName,
     alters,
+    given_again,
     option,
     read_options,
     restored_options,
@@ -97,6 +98,13 @@ def test_a_wrong_option_is_refused_at_its_place(
     assert hint in (refused.value.hint or "")
     assert refused.value.span == PLACE
     assert "'x'" not in refused.value.primary + (refused.value.hint or "")
+
+
+def test_a_value_that_is_also_the_name_of_a_secret_is_no_secret() -> None:
+    found = read(topic="db", password=Given("password", "db", PLACE, secret=True))
+    assert [each.secret for each in given_again(Example, stored_options(found))] == [
+        each.key == "password" for each in given_again(Example, stored_options(found))
+    ]
 
 
 def test_a_value_that_is_no_number_a_missing_option_and_a_secret_in_the_wrong_place() -> None:

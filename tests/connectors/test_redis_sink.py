@@ -224,7 +224,7 @@ def test_rows_that_redis_cannot_have_are_refused_each_with_the_reason(
     refused = sink.write(Epoch(3), [points([*rows, (5, "c", 1, 1)])])
     assert sorted((json.loads(each.row)["row"]["id"], each.why) for each in refused) == [
         (2, "its score is NULL"),
-        (3, "its score is no 64-bit float"),
+        (3, "its score is a whole number beyond 2^53, which no score is exactly"),
         (4, "a column of its key is NULL"),
         (5, "its key holds a value of another kind: string"),
     ]
@@ -295,6 +295,21 @@ def test_a_server_that_is_restored_in_a_session_is_not_gone_on_with(
         sink.write(Epoch(3), [histories.table([(some[2], 1)])])
     assert sink.durable() == 1  # the delivery says that changes are lost
     sink.clear()
+
+
+def test_items_without_an_epoch_are_somebody_elses(redis: Redis, name: str, tmp_path: Path) -> None:
+    sink = opened(options(redis, pattern=f"{name}:{{id}}"), histories.context(tmp_path))
+    row, client = histories.row(random.Random(1), 1), redis.client()
+    client.hset(f"{name}:1", mapping={"name": "theirs", "note": "kept"})
+    client.hset(f"{name}:2", mapping={"id": "2", "name": "theirs"})
+    assert list(sink.stored() or ()) == []
+    sink.write(Epoch(1), [histories.table([(row, 1)])])
+    (found,) = sink.stored() or ()
+    assert [tuple(each.values()) for each in found.to_pylist()] == [row]
+    assert client.hget(f"{name}:1", "note") in ("kept", b"kept")
+    sink.clear()
+    assert [client.exists(f"{name}:{number}") for number in (1, 2)] == [0, 1]
+    client.delete(f"{name}:2")
 
 
 def test_a_sink_moves_only_to_a_server_that_has_what_it_wrote(

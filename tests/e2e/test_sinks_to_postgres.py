@@ -132,6 +132,17 @@ def test_a_row_that_is_refused_is_counted_or_stops_the_sink(
     again = made.partition(";")[0].replace("CREATE SINK", "CREATE OR REPLACE SINK")
     assert db.sql(again).message == "sink s is unchanged, and continues as it was altered"
     assert [user for user, *_ in there()] == ["ann", "cid", "fay"]
+    stopped = db.sql("ALTER SINK s SET (batch_rows = 200)").message
+    assert stopped == "altered sink s, which is stopped: RESUME SINK it"
+    error = refused(db, "ALTER SINK s SET (onerror = 'stop')")
+    assert (error.hint, error.span.source) == ('Did you mean "on_error"?', "onerror = 'stop'")
+    assert refused(db, "ALTER SINK s SET (xyzzy = 1)").hint.startswith("There are: on_error, batch")
+    for given in ("table = 'spent'", "mode = 'append'", "connector = 'file'"):
+        error = refused(db, f"ALTER SINK s SET ({given})")
+        assert ("cannot change" in error.primary, "another place" in error.hint) == (True, True)
+    postgres_server.create("elsewhere")
+    error = refused(db, "ALTER SINK s SET (database = 'elsewhere')")
+    assert (error.code, "does not exist" in error.primary) == (Code.INVALID, True)
     assert (shown(db)["s"]["state"], "gus" in shown(db)["s"]["error"]) == ("stopped", True)
     target.execute("ALTER TABLE spent DROP CONSTRAINT spent_total_check")
     db.sql("RESUME SINK s")

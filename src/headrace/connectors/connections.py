@@ -12,6 +12,7 @@ from headrace.connectors.dynamodb import access as dynamodb
 from headrace.connectors.kept import Kept, named
 from headrace.connectors.options import (
     Given,
+    given_again,
     read_options,
     restored_options,
     stored_options,
@@ -76,8 +77,7 @@ class Connection:
     @property
     def given(self) -> list[Given]:
         """The options, as if they were written in a statement."""
-        secrets = self.secrets
-        return [Given(key, value, secret=value in secrets) for key, value in self.stored]
+        return given_again(_KINDS[self.kind].options, self.stored)
 
 
 @dataclass(frozen=True, slots=True)

@@ -223,16 +223,20 @@ def used_secrets(options: Any) -> list[str]:
     return [value for name in named if (value := getattr(options, name)) is not None]
 
 
-def restored_options(cls: type[Options], stored: Iterable[tuple[str, str]], what: str) -> Options:
-    """Return the options that :func:`stored_options` returned."""
+def given_again(cls: type[Any], stored: Iterable[tuple[str, str]]) -> list[Given]:
+    """Return what :func:`stored_options` returned as if it were written in a statement."""
     types = _types(cls)
     secret = {
         (each.metadata.get("keys") or (each.name,))[0]
-        for each in fields(cls)  # type: ignore[arg-type]
+        for each in fields(cls)
         if types[each.name] is SecretName
     }
-    given = [Given(key, value, secret=key in secret) for key, value in stored]
-    return read_options(cls, given, what)
+    return [Given(key, value, secret=key in secret) for key, value in stored]
+
+
+def restored_options(cls: type[Options], stored: Iterable[tuple[str, str]], what: str) -> Options:
+    """Return the options that :func:`stored_options` returned."""
+    return read_options(cls, given_again(cls, stored), what)
 
 
 def _types(cls: type[Any]) -> dict[str, Any]:

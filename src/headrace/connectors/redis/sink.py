@@ -374,7 +374,12 @@ class RedisSink:
         wrong.update(dict.fromkeys(_places(scores.is_null()), "its score is NULL"))
         if pa.types.is_integer(scores.type):
             large = pc.or_(pc.greater(scores, EXACT), pc.less(scores, -EXACT))
-            wrong.update(dict.fromkeys(_places(large), "its score is no 64-bit float"))
+            wrong.update(
+                dict.fromkeys(
+                    _places(large),
+                    "its score is a whole number beyond 2^53, which no score is exactly",
+                )
+            )
         else:
             wrong.update(dict.fromkeys(_places(pc.is_nan(scores)), "its score is NaN"))
         return wrong

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from headrace.catalog import Relation, Sink, Stream, Table, View, title
 from headrace.errors import Code, HeadraceError
+from headrace.parts.naming import shown_name
 from headrace.parts.quarantined import quarantined_rows
 from headrace.runtime.published import STOPPED
 from headrace.serving.values import json_text
@@ -60,7 +61,7 @@ class Errors:
     def _of_sink(self, sink: Sink) -> Result:
         """Return the changes that a sink's target has refused, as lines of JSON."""
         ledger, state = self.reader.ledger, self.reader.published
-        source = state.catalog.by_id[sink.source].name
+        source = shown_name(state.catalog.by_id[sink.source], state.catalog)
         rows: list[Any] = []
         record = ledger.deliveries()[sink.id]
         if record.why is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from headrace.catalog import Sink
 from headrace.connectors import CONNECTOR, SinkOptions, sink_connector
@@ -11,13 +11,14 @@ from headrace.connectors.options import (
     Alters,
     Given,
     alters,
+    given_again,
     keys_of,
     read_options,
     restored_options,
     stored_options,
-    used_secrets,
 )
-from headrace.errors import Code, HeadraceError, masked
+from headrace.errors import Code, HeadraceError, masked, nearest
+from headrace.ledger import DeliveryState
 from headrace.sql import SinkAction
 from headrace.statements.sinks.destination import delivery_options
 
@@ -65,7 +66,17 @@ class SinkChanges:
         """
         sink, delivery = self._found(statement.name)
         for option in statement.options:
-            if _alters(sink, option.key.lower()) is Alters.NEVER:
+            changes = _alters(sink, option.key.lower())
+            if changes is None:
+                known = [key for key in _keys(sink) if _alters(sink, key) is not Alters.NEVER]
+                near = nearest(option.key.lower(), known)
+                raise HeadraceError(
+                    Code.INVALID,
+                    f'option "{option.key}" of a sink does not exist',
+                    hint=f'Did you mean "{near}"?' if near else f"There are: {', '.join(known)}.",
+                    span=option.span,
+                )
+            if changes is Alters.NEVER:
                 raise HeadraceError(
                     Code.INVALID,
                     f'option "{option.key}" of a sink cannot change',
@@ -80,14 +91,14 @@ class SinkChanges:
         options = read_options(SinkOptions, [*kept, *mine], "a sink")
         written = f"{sink.created_sql};\n{masked(statement.span.source)}"
         altered = replace(sink, delivery=stored_options(options), created_sql=written)
-        if own and sink.target is not None:
-            read_options(SinkOptions, own, "a sink into a table")
-        elif own:
+        if own:
             altered = replace(altered, options=self._connected(sink, delivery, own))
         writer, settings = self.destinations.opened(altered)
         self.definer.alter_sink(altered)
         delivery.change(writer, settings)
-        return f"altered sink {sink.name}"
+        going = delivery.record.state
+        stands = "" if going is DeliveryState.RUNNING else f", which is {going}: RESUME SINK it"
+        return f"altered sink {sink.name}{stands}"
 
     def reconcile(self, statement: ReconcileSink) -> list[tuple[object, ...]]:
         """Compare the target of a sink with its view, and unless it only checks, mend it."""
@@ -114,12 +125,8 @@ class SinkChanges:
             for key in (each.metadata.get("keys") or (each.name,))
         }
         given = {by_key.get(each.key.lower(), each.key) for each in own}
-        secrets = used_secrets(former)
-        kept = [
-            Given(key, value, secret=value in secrets)
-            for key, value in connector.stored(former)
-            if key not in given
-        ]
+        stored = given_again(connector.options, stored_options(former))
+        kept = [each for each in stored if each.key not in given]
         options = connector.read([*kept, *own], "sink")
         place = self.destinations.context(
             sink.id, sink.schema, sink.key, restored_options(SinkOptions, sink.delivery, "a sink")
@@ -160,3 +167,12 @@ def _alters(sink: Sink, key: str) -> Alters | None:
         return Alters.NEVER
     connector = sink_connector(dict(sink.options)[CONNECTOR])
     return alters(SinkOptions, key) or alters(connector.options, key)
+
+
+def _keys(sink: Sink) -> list[str]:
+    """Return the first keys of the options of a sink, in their order."""
+    classes: list[type[Any]] = [SinkOptions]
+    if sink.target is None:
+        classes.append(sink_connector(dict(sink.options)[CONNECTOR]).options)
+    found = (each.metadata | {"name": each.name} for cls in classes for each in fields(cls))
+    return [each["prefix"] or (each["keys"] or (each["name"],))[0] for each in found]
