@@ -155,6 +155,7 @@ def test_a_failure_that_no_inserted_row_is_to_blame_for_stops_the_view(
     assert db.sql("SELECT * FROM share").fetchall() == [(10.0,)]
 
 
+@pytest.mark.long
 def test_a_view_that_has_stopped_goes_on_when_it_is_to_quarantine_rows(
     db: headrace.Database,
 ) -> None:
@@ -199,6 +200,7 @@ def test_what_cannot_be_quarantined_is_refused_at_its_place(db: headrace.Databas
     assert "w" not in {name for _, name in db.relations()}
 
 
+@pytest.mark.long
 def test_repair_and_another_function_try_rows_again(db: headrace.Database) -> None:
     @headrace.function(returns="INT", deterministic=True)
     def half(x: int) -> int:

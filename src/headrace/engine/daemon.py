@@ -18,6 +18,8 @@ _ZIPS = ("pyspark", "py4j")
 _NEEDED = (
     "pandas",
     "pyspark.worker",
+    "headrace.engine.guard_tasks",
+    "headrace.engine.slice_tasks",
     "headrace.engine.worker",
     "headrace.operators",
     "headrace.functions.call",

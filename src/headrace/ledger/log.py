@@ -274,8 +274,12 @@ def segments(
         .where(table.relation == relation, table.first_offset <= first)
         .scalar_subquery()
     )
+    corrections = schema.corrections.c
+    amends = sa.exists().where(
+        corrections.relation == table.relation, corrections.first_offset == table.first_offset
+    )
     query = (
-        sa.select(*(column for column in table if column is not table.bounds))
+        sa.select(*[*(c for c in table if c is not table.bounds), amends.label("amends")])
         .where(
             table.relation == relation,
             table.first_offset >= sa.func.coalesce(start, first),
@@ -462,6 +466,7 @@ def _segment(row: sa.Row[tuple[object, ...]]) -> Segment:
         OffsetRange(first, Offset(first + row.rows)),
         SegmentFile(row.file, row.rows, row.bytes, row.checksum, row.position),
         row.appended_at,
+        bool(row.amends),
     )
 
 

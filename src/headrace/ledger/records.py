@@ -73,12 +73,16 @@ class SegmentFile:
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A segment of the log and its offsets. ``appended_at`` is in Unix seconds."""
+    """A segment of the log and its offsets. ``appended_at`` is in Unix seconds.
+
+    If it ``amends`` earlier events, it is one correction of them.
+    """
 
     relation: RelationId
     range: OffsetRange
     file: SegmentFile
     appended_at: float
+    amends: bool = False
 
 
 @dataclass(frozen=True, slots=True)

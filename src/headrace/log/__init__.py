@@ -5,7 +5,7 @@ from headrace.log.bounds import bounds_of, merged_bounds, read_bounds
 from headrace.log.reader import EmbeddedLog
 from headrace.log.seen import Seen, ids_of
 from headrace.log.segments import AMENDED, CORRECTION, WEIGHT, open_segment, read_range
-from headrace.log.share import LogShare
+from headrace.log.share import Corrected, LogShare
 from headrace.log.watermark import Watermark
 from headrace.log.writer import SegmentWriter, write_segment
 
@@ -16,6 +16,7 @@ __all__ = [
     "Admitted",
     "Append",
     "Appender",
+    "Corrected",
     "EmbeddedLog",
     "LogShare",
     "Seen",

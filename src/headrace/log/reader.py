@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headrace.log.amended import superseded
 from headrace.log.segments import AMENDED, WEIGHT, read_range
 from headrace.types import Offset
 from headrace.zset import EVERY_ROW
@@ -40,13 +41,17 @@ class EmbeddedLog:
         A stream's log has no weights, since all its rows are insertions, but for corrections of its
         events: they have the offset of the event that they amend. A column that was added after a
         change was appended is NULL in it. Rows that do not meet the restriction are left out: only
-        the columns that it tests are read of them.
+        the columns that it tests are read of them. So are those that corrections in the share
+        supersede, if it is to be read as corrected.
         """
         at = share.first
+        amended = None if share.corrected is None else superseded(directory, share.corrected)
         for whole in read_range(directory, share.segments, share.first, share.end):
             places = np.arange(at, at + whole.num_rows, dtype=np.int64)
-            at = Offset(at + whole.num_rows)
             kept = _both(restriction.rows(whole), _amends_kept(whole, share.since))
+            if amended is not None:
+                kept = _both(kept, amended.kept(whole, at))
+            at = Offset(at + whole.num_rows)
             read = [n for n in whole.schema.names if n in {WEIGHT, AMENDED, *columns.names}]
             batch = whole.select(read)
             if kept is not None:

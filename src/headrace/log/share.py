@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from headrace.types import Offset
@@ -15,18 +15,40 @@ _BEGINNING: Final = Offset(0)
 
 
 @dataclass(frozen=True, slots=True)
+class Corrected:
+    """The corrections in a range of a log from ``first`` on: each segment is one."""
+
+    first: Offset
+    segments: tuple[Segment, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class LogShare:
     """The changes ``[first, end)`` of a relation's log, and the segments that contain them.
 
-    Corrections of events before ``since`` are left out: these events are no longer kept.
+    Corrections of events before ``since`` are left out: these events are no longer kept. What
+    those in ``corrected`` supersede is left out as well; see :meth:`as_corrected`.
     """
 
     segments: tuple[Segment, ...]
     first: Offset
     end: Offset
     since: Offset = _BEGINNING
+    corrected: Corrected | None = None
 
     @property
     def rows(self) -> int:
         """The number of changes."""
         return self.end - self.first
+
+    def as_corrected(self) -> LogShare:
+        """Return the same share, to be read without what its own corrections supersede.
+
+        Its sum is the same, also that of its parts together, but an event that it has with its
+        correction is read only as it is by the end of the share.
+        """
+        own = tuple(s for s in self.segments if s.amends)
+        whole = all(s.range.first >= self.first and s.range.end <= self.end for s in own)
+        if not own or not whole:  # a part of a correction does not say what it supersedes
+            return self
+        return replace(self, corrected=Corrected(self.first, own))

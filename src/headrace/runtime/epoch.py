@@ -232,7 +232,9 @@ class EpochLoop:
         partitions = self.partitions_for(rows)
         needs = self.runner.plan_live(changed, without, partitions)
         shares = {
-            id_: log_share(self.ledger, id_, poll.ranges[id_].first, poll.ranges[id_].end)
+            id_: log_share(
+                self.ledger, id_, poll.ranges[id_].first, poll.ranges[id_].end
+            ).as_corrected()
             if id_ in changed and id_ in poll.ranges
             else NOTHING
             for id_ in needs.reads

@@ -41,6 +41,7 @@ from headrace.runtime.rounds import Rounds, arranged_for, remove_runs
 from headrace.runtime.shares import (
     NOTHING,
     SharedContents,
+    as_corrected,
     log_share,
     snapshot,
 )
@@ -381,7 +382,7 @@ class Fill:
         needs = loop.runner.plan_fill(self._known_as, self._partitions)
         self._guards = self._begun(needs, state)
         wanted = needs.reads - self.lookups
-        shares = {id_: share for id_, share in named.items() if id_ in wanted}
+        shares = {id_: as_corrected(share) for id_, share in named.items() if id_ in wanted}
         self._ends = {id_: end for id_, end in ends.items() if id_ in needs.reads}
         total, done = sum(share.rows for share in shares.values()), 0
         self.progress(0, total)
@@ -417,7 +418,7 @@ class Fill:
             if isinstance(relation, Stream):
                 first = self._ends.get(id_, Offset(0))
                 end = Offset(max(first, state.positions.get(id_, first)))
-                shares[id_] = log_share(loop.ledger, id_, first, end)
+                shares[id_] = log_share(loop.ledger, id_, first, end).as_corrected()
                 self._ends[id_] = end
             else:
                 deltas = loop.ledger.delta_runs(rows_of(id_), before.epoch, state.epoch)

@@ -337,7 +337,8 @@ class _Level:
                 layout = self._at.layout(self._at.catalog.by_id[id_])
                 shares[id_] = RowsShare(layout, delta, LOWEST, HIGHEST)
             elif each.end > each.first:
-                shares[id_] = log_share(self.loop.ledger, id_, each.first, each.end)
+                log = log_share(self.loop.ledger, id_, each.first, each.end)
+                shares[id_] = log.as_corrected()
         most = self.loop.settings.epoch_rows
         if sum(share.rows for share in shares.values()) <= most:
             if shares or ticks:

@@ -35,6 +35,11 @@ def whole_log(ledger: Ledger, state: Published, relation: RelationId, end: Offse
     return replace(log_share(ledger, relation, first, end), since=first)
 
 
+def as_corrected(share: Share) -> Share:
+    """Return a share whose events, if it has any, are read as they are by its end."""
+    return share.as_corrected() if isinstance(share, LogShare) else share
+
+
 def parts_of_log(share: LogShare, most: int) -> Iterator[LogShare]:
     """Yield a share in parts of ``most`` rows, each with the segments that hold it."""
     for first in range(share.first, share.end, most):

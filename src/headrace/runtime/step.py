@@ -1,6 +1,6 @@
 """One step as data: the inputs of an attempt, and the reports of its tasks.
 
-A step is planned without side effects, written to ``attempts/<attempt>/step.json`` in the data
+A step is planned without side effects, written to a manifest in ``attempts/<attempt>`` in the data
 directory, and read there by every task. Tasks write reports as files beside it. An attempt has no
 effect until the ledger names its runs.
 """
@@ -11,13 +11,14 @@ import json
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 import pyarrow as pa
 
 from headrace.errors import not_written
 from headrace.ledger import Segment, SegmentFile
 from headrace.ledger.records import OffsetRange
-from headrace.log import LogShare
+from headrace.log import Corrected, LogShare
 from headrace.runtime.quarantine import Guarded
 from headrace.spine import RunFile
 from headrace.types import ArrangementId, RelationId
@@ -92,6 +93,7 @@ class Step:
     """What quarantines do; by default, they keep copies of the rows that they have."""
     restrictions: Mapping[str, Restriction] = field(default_factory=dict)
     few: bool = False
+    _token: str = field(default_factory=lambda: uuid4().hex, init=False, compare=False)
 
     @property
     def folder(self) -> Path:
@@ -100,8 +102,8 @@ class Step:
 
     @property
     def manifest(self) -> Path:
-        """The file that tasks read."""
-        return self.folder / "step.json"
+        """The file that tasks read: of no other step, since processes keep what they have read."""
+        return self.folder / f"step-{self._token}.json"
 
     @property
     def runs_directory(self) -> Path:
@@ -228,13 +230,19 @@ def _share_of_json(value: Any) -> Share:
         layout = Layout.of_json(value["layout"])
         return RowsShare(layout, _runs(value["runs"]), value["low"], value["high"])
     log = value["log"]
-    segments = tuple(
+    amended = log["corrected"]
+    corrected = amended and Corrected(amended["first"], _segments(amended["segments"]))
+    return LogShare(_segments(log["segments"]), log["first"], log["end"], log["since"], corrected)
+
+
+def _segments(values: Any) -> tuple[Segment, ...]:
+    return tuple(
         Segment(
             RelationId(s["relation"]),
             OffsetRange(**s["range"]),
             SegmentFile(**s["file"]),
             s["appended_at"],
+            s["amends"],
         )
-        for s in log["segments"]
+        for s in values
     )
-    return LogShare(segments, log["first"], log["end"], log["since"])

@@ -1,0 +1,171 @@
+"""A share of a log that has corrections: its sum is the same, without what they supersede."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
+
+import pyarrow as pa
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace.ledger import OffsetRange, Segment
+from headrace.log import AMENDED, WEIGHT, EmbeddedLog, LogShare, write_segment
+from headrace.runtime.shares import parts_of_log
+from headrace.runtime.step import Clock, Step
+from headrace.types import Offset, RelationId
+from headrace.zset import Restriction, Test
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import pytest
+
+INT = pa.int64()
+COLUMNS = pa.schema([pa.field("n", INT)])
+STREAM = RelationId(1)
+
+Change = tuple[int, int]
+"""The offset of an event, and its value."""
+
+
+class History(NamedTuple):
+    """A log, and what it has after each of its segments: the value of each event that is left."""
+
+    segments: tuple[Segment, ...]
+    states: dict[int, dict[int, int]]
+
+
+def written(directory: Path, statements: list[int | dict[int, int | None]]) -> History:
+    """Append so many events, or correct events: by their number, to a value or None to void it.
+
+    Each value that is written is another one.
+    """
+    found: list[Segment] = []
+    now, end, value = dict[int, int](), 0, 0
+    states: dict[int, dict[int, int]] = {0: {}}
+    for each in statements:
+        if isinstance(each, int):
+            rows = pa.table({"n": pa.array(range(value, value + each), INT)})
+            now |= {end + i: value + i for i in range(each)}
+            value += each
+        else:
+            old = [(o, now[o], -1) for o in each if o in now]
+            if not old:
+                continue
+            new = []
+            for offset, _, _ in old:
+                del now[offset]
+                if each[offset] is not None:
+                    now[offset] = value
+                    new.append((offset, value, 1))
+                    value += 1
+            rows = pa.table(
+                {
+                    "n": pa.array([n for _, n, _ in (*old, *new)], INT),
+                    WEIGHT: pa.array([w for _, _, w in (*old, *new)], INT),
+                    AMENDED: pa.array([o for o, _, _ in (*old, *new)], INT),
+                }
+            )
+        span = OffsetRange(Offset(end), Offset(end + rows.num_rows))
+        amends = not isinstance(each, int)
+        found.append(Segment(STREAM, span, write_segment(directory, rows), 0.0, amends))
+        end = span.end
+        states[end] = dict(now)
+    return History(tuple(found), states)
+
+
+def read(directory: Path, share: LogShare) -> list[tuple[int, int, int]]:
+    """Return the offset, value and weight of each change that is read."""
+    found = []
+    for batch in EmbeddedLog().read(directory, share, COLUMNS, offsets=True):
+        assert batch.schema.names == ["n", WEIGHT, "__offset"]
+        found += [(r["__offset"], r["n"], r[WEIGHT]) for r in batch.to_pylist()]
+    return found
+
+
+def share(history: History, first: int, end: int) -> LogShare:
+    held = (s for s in history.segments if s.range.first < end and s.range.end > first)
+    return LogShare(tuple(held), Offset(first), Offset(end))
+
+
+def net(before: dict[int, int], after: dict[int, int]) -> Counter[tuple[int, int, int]]:
+    """Return the least changes that lead from one state to another."""
+    gone = [(o, n, -1) for o, n in before.items() if after.get(o) != n]
+    return Counter([*gone, *((o, n, 1) for o, n in after.items() if before.get(o) != n)])
+
+
+events = st.integers(1, 4)
+corrections = st.dictionaries(st.integers(0, 8), st.sampled_from([None, 1]), min_size=1)
+
+
+@given(st.lists(events | corrections, min_size=1, max_size=8), st.integers(1, 5), st.data())
+def test_what_is_read_is_what_leads_from_one_state_to_the_next(
+    tmp_path_factory: pytest.TempPathFactory,
+    statements: list[int | dict[int, int | None]],
+    most: int,
+    data: st.DataObject,
+) -> None:
+    directory = tmp_path_factory.mktemp("log")
+    history = written(directory, statements)
+    bounds = sorted(history.states)
+    first, end = sorted(data.draw(st.tuples(*[st.sampled_from(bounds)] * 2)))
+    asked = share(history, first, end).as_corrected()
+    parts = [row for part in parts_of_log(asked, most) for row in read(directory, part)]
+    assert Counter(parts) == net(history.states[first], history.states[end])
+    assert parts == read(directory, asked)
+
+
+def test_an_event_is_read_as_its_last_correction_left_it(tmp_path: Path) -> None:
+    history = written(tmp_path, [3, {0: None, 1: 1}, 1, {1: 1, 6: None}, {1: 1}])
+    end = history.segments[-1].range.end
+    plain = share(history, 0, end)
+    assert len(read(tmp_path, plain)) == plain.rows == 12
+    assert read(tmp_path, plain.as_corrected()) == [(2, 2, 1), (1, 6, 1)]
+
+
+def test_events_that_are_no_longer_kept_are_left_out_with_all_their_corrections(
+    tmp_path: Path,
+) -> None:
+    history = written(tmp_path, [2, 2, {1: 1, 2: 1}, {1: 1}])
+    end = history.segments[-1].range.end
+    kept = replace(share(history, 2, end), since=Offset(2)).as_corrected()
+    assert read(tmp_path, kept) == [(3, 3, 1), (2, 5, 1)]
+
+
+def test_a_part_of_a_correction_supersedes_nothing(tmp_path: Path) -> None:
+    history = written(tmp_path, [2, {0: 1, 1: 1}])
+    cut = share(history, 0, 4)
+    assert cut.as_corrected() == cut
+    assert read(tmp_path, cut) == [(0, 0, 1), (1, 1, 1), (0, 0, -1), (1, 1, -1)]
+
+
+def test_a_restriction_is_of_what_an_event_is_now(tmp_path: Path) -> None:
+    history = written(tmp_path, [2, {0: 1}])
+    asked = share(history, 0, 4).as_corrected()
+
+    def met(low: int) -> list[int]:
+        within = Restriction((Test("n", low=pa.scalar(low, INT)),))
+        found = EmbeddedLog().read(tmp_path, asked, COLUMNS, offsets=True, restriction=within)
+        return [n for batch in found for n in batch["n"].to_pylist()]
+
+    assert met(0) == [1, 2]
+    assert met(2) == [2]
+
+
+def test_a_manifest_says_which_corrections_there_are(tmp_path: Path) -> None:
+    history = written(tmp_path, [2, {0: 1}, {0: None}])
+    end = history.segments[-1].range.end
+    asked = share(history, 0, end).as_corrected()
+    step = Step("a", tmp_path, 1, {STREAM: asked}, {}, clock=Clock(0, 0))
+    step.write()
+    assert Step.read(step.manifest).shares[STREAM] == asked
+
+
+def test_no_two_steps_share_a_manifest_even_under_one_name(tmp_path: Path) -> None:
+    """Processes keep the steps that they have read by the paths of their manifests."""
+    step = Step("a", tmp_path, 1, {}, {}, clock=Clock(0, 0))
+    again = replace(step, clock=Clock(0, 1))
+    assert again.folder == step.folder
+    assert again.manifest != step.manifest
