@@ -40,7 +40,8 @@ class Amending:
 
     Some operators keep less where no row is ever retracted. Views with such operators over the
     stream get another build beside the one that serves, which keeps what a correction needs. Their
-    rows stay as they are: a view that lags behind is not refreshed by that.
+    rows stay as they are: a view that lags behind is not refreshed by that, and that of one that
+    has stopped is filled when it is repaired.
     """
 
     reader: Reader
@@ -54,7 +55,7 @@ class Amending:
         Its views, and later ones, follow the corrections.
 
         Raises:
-            HeadraceError: ``conflict`` if a view that would have to be rebuilt has stopped.
+            HeadraceError: if a view that has to be rebuilt cannot be.
         """
         rebuilt: list[View] = []
         for left in reversed(range(_ATTEMPTS)):
@@ -91,11 +92,14 @@ class Amending:
         return replace(view, replacement=self.ledger.reserve_build(), amendable=amendable)
 
     def _rebuild(self, view: View, stream: Stream, progress: Progress) -> None:
-        self.reader.require_running(view)
         another = self._amendable(view, stream)
         with self.engine.planning:
             circuit = digest(self.engine.circuit(another))
-        self.definer.replace_view(view, replace(another, circuit=circuit), progress, stays=True)
+        another = replace(another, circuit=circuit)
+        if view.id in self.reader.published.stopped:
+            self.definer.replace_stopped(view, another)
+        else:
+            self.definer.replace_view(view, another, progress, stays=True)
 
 
 def amendments(old: pa.Table, offsets: pa.ChunkedArray, new: pa.Table | None) -> pa.Table:

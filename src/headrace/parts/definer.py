@@ -5,12 +5,13 @@ from __future__ import annotations
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+from uuid import uuid4
 
 from headrace.catalog import PlainView, Sink, Stream, Table, View, title
 from headrace.circuit import rows_of
 from headrace.engine.lowering import table_layout
 from headrace.errors import Code, HeadraceError
-from headrace.ledger import LIVE, EpochCommit, NewArrangement, NewObject, Read
+from headrace.ledger import LIVE, EpochCommit, NewArrangement, NewBuild, NewObject, Read
 from headrace.parts.filling import live
 from headrace.parts.naming import HIDDEN
 from headrace.runtime.dirty import removed_with, repairable
@@ -140,6 +141,39 @@ class Definer:
             return epoch
 
         return self.filling.fill(view, progress, join, stays=stays, earliest=earliest)
+
+    def replace_stopped(self, former: View, view: View) -> Epoch:
+        """Replace the build of a view that has stopped by one that is filled once it is repaired.
+
+        Raises:
+            HeadraceError: ``conflict`` if the view runs again, or has been dropped or replaced.
+        """
+        with self._changing():
+            live(self.loop.catalog, [former.id], {former.id: former})
+            if former.id not in self.loop.stopped():
+                raise HeadraceError(
+                    Code.CONFLICT, f'view "{view.name}" runs again', hint="Try again."
+                )
+            served, rows = self.ledger.head.serving(view.id), rows_of(view.id)
+            layouts = self.declarations.engine.circuit(view).arrangements()
+            state = tuple(NewArrangement(i, a.to_json()) for i, a in layouts.items() if i != rows)
+            build = NewBuild(
+                view.build,
+                view.id,
+                view.to_json(),
+                view.inputs,
+                state,
+                served.frontier,
+                begins=served.begins,
+            )
+            commit = EpochCommit(
+                self.ledger.last_epoch(), uuid4().hex, builds=(build,), retired=(served.id,)
+            )
+            epoch = self.ledger.commit(commit)
+            catalog = self.loop.catalog.with_(view)
+            self.declarations.announce_replaced(view, catalog)
+            self._publish(catalog, {})
+        return epoch
 
     def regroup(self, view: View, altered: View) -> Epoch:
         """Have a view be refreshed at other times, or be maintained as its inputs change.
