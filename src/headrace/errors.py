@@ -124,7 +124,7 @@ _UNSHOWN = "\ufffd"
 _SECRET = re.compile(
     r"""(?ix)
     (?: password | passwd | secret | token | jaas | credential | private[._-]?key | api[._-]?key
-      | authorization | cookie )
+      | authorization | cookie | (?: secret | access ) [ _.-] key )
     (?: [\w.\-]{0,80}+ ['"]? (?: \s*+ = \s*+ | \s++ ) | \s++ \w{1,80}+ \s++ as \s++ )
     (?: ' (?P<single> (?: [^'\\] | \\. | '' )*+ ) | " (?P<double> (?: [^"\\] | \\. | "" )*+ ) )
     """

@@ -191,7 +191,7 @@ def compared(db):
 def test_a_mistake_is_shown_at_its_place(db):
     db.sql("CREATE STREAM sales (g INT)")
     for statement, said in {
-        "RECONCILE totals": 'expected VIEW, TABLE or ALL, found "totals"',
+        "RECONCILE totals": 'expected VIEW, TABLE, ALL or SINK, found "totals"',
         "RECONCILE ALL SAMPLE 0 PERCENT": "a sample cannot be of 0",
         "RECONCILE ALL SAMPLE 2.5 ROWS": "a sample cannot be of 2.5",
         "RECONCILE VIEW sales": 'stream "sales" has no stored rows',

@@ -252,3 +252,13 @@ def test_a_function_of_a_file_is_sent_to_processes_that_cannot_import_it(monkeyp
     code = pickled(given, given)
     monkeypatch.delitem(sys.modules, module.__name__)
     assert cloudpickle.loads(code)(4) == 8
+
+
+def test_a_digest_is_always_the_same():
+    """Values that the walk itself makes are gone when others are described."""
+    many = [(lambda x, n=n: (x, [n], {"k": n}, {n})) for n in range(50)]
+
+    def body(x):
+        return [each(x) for each in many]
+
+    assert len({digest(body) for _ in range(200)}) == 1

@@ -19,6 +19,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from typing import TypeAlias
+
+    Seen: TypeAlias = dict[int, tuple[int, Any]]
 
 _PLAIN = (
     bool,
@@ -47,15 +50,20 @@ def digest(body: Any) -> str:
     return hashed.hexdigest()
 
 
-def _described(value: Any, seen: dict[int, int]) -> Iterator[str]:
-    """Yield a description of a value; a value that was described before is named by its number."""
+def _described(value: Any, seen: Seen) -> Iterator[str]:
+    """Yield a description of a value; a value that was described before is named by its number.
+
+    ``seen`` has each with its number, by identity: it keeps them alive, since another value could
+    have the identity of one that is gone.
+    """
     if value is None or value is Ellipsis or isinstance(value, _PLAIN):
         yield f"{type(value).__name__} {value!r}"
         return
     if id(value) in seen:
-        yield f"again {seen[id(value)]}"
+        number, _ = seen[id(value)]
+        yield f"again {number}"
         return
-    seen[id(value)] = len(seen)
+    seen[id(value)] = len(seen), value
     match value:
         case CodeType():
             yield from _code(value, seen)
@@ -86,7 +94,7 @@ def _described(value: Any, seen: dict[int, int]) -> Iterator[str]:
                 yield from _described(called, seen)
 
 
-def _function(function: FunctionType, seen: dict[int, int]) -> Iterator[str]:
+def _function(function: FunctionType, seen: Seen) -> Iterator[str]:
     yield "function"
     yield from _described(function.__code__, seen)
     yield from _described(function.__defaults__, seen)
@@ -102,7 +110,7 @@ def _function(function: FunctionType, seen: dict[int, int]) -> Iterator[str]:
             yield from _described(function.__globals__[name], seen)
 
 
-def _code(code: CodeType, seen: dict[int, int]) -> Iterator[str]:
+def _code(code: CodeType, seen: Seen) -> Iterator[str]:
     constants = list(code.co_consts)
     if constants and isinstance(constants[0], str):
         constants[0] = None  # a docstring; the byte code refers to constants by position

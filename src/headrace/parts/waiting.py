@@ -103,7 +103,7 @@ class WaitingViews:
         self.pump.settle()
         try:
             with self.pump.compaction.busy:
-                Fill(self.loop, view, _silent).again(Repaired(view.id, WAITING))
+                Fill(self.loop, view, _silent).again(Repaired(view.id, WAITING), stays=True)
         except HeadraceError as error:
             if error.code not in (Code.INVALID, Code.CONFLICT):
                 raise

@@ -259,18 +259,19 @@ class Fill:
         contents = kept.pop(rows_of(self.view.id))
         return contents, tuple(kept.values())
 
-    def again(self, repaired: Repaired) -> Epoch:
+    def again(self, repaired: Repaired, *, stays: bool = False) -> Epoch:
         """Fill the view again, replacing its stored rows; both locks are held.
 
         The view is one that no epoch maintains. Its rows change by the difference, as in any
         epoch, so those who follow it get that; what its operators kept is given up. Its slices are
-        not dirty any more. A view that lags behind is filled where it stands, and stays there.
+        not dirty any more. If the view ``stays`` and lags behind, it is filled where it stands.
         """
         ledger, rows = self.loop.ledger, rows_of(self.view.id)
-        if self.view.refresh.lags:
+        if stays and self.view.refresh.lags:
             filled, clock = self.filled(None, None), ledger.clock()
         else:
-            filled = self.filled(self.loop.quiet_clock(), LIVE)
+            frontier = ledger.head.serving(self.view.id).frontier
+            filled = self.filled(self.loop.quiet_clock(), frontier)
             clock = self._clock
         stored = ledger.spines(list(filled.layouts))
         gone = tuple(
