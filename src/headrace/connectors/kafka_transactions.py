@@ -275,13 +275,14 @@ class Transactions:
     def _require_own(self, admin: Any) -> None:
         """Refuse a topic into which another sink has written, as far as the brokers know of it."""
         kafka = self._kafka
-        listed = admin.list_consumer_groups().result(_ANSWER_SECONDS)
+        listed = admin.list_consumer_groups(request_timeout=_ANSWER_SECONDS).result()
         names = [each.group_id for each in listed.valid if each.group_id.startswith(_GROUP)]
         topic = self._topic.name
         for name in sorted(set(names) - {self.group}):
             asked = kafka.ConsumerGroupTopicPartitions(name, [kafka.TopicPartition(topic, 0)])
-            (answer,) = admin.list_consumer_group_offsets([asked]).values()
-            (found,) = answer.result(_ANSWER_SECONDS).topic_partitions
+            asking = admin.list_consumer_group_offsets([asked], request_timeout=_ANSWER_SECONDS)
+            (answer,) = asking.values()
+            (found,) = answer.result().topic_partitions
             if found.error is None and found.offset >= 0:
                 what = f'topic "{topic}" of Kafka'
                 raise belongs_to_another(what, f"consumer group {name}")
