@@ -151,6 +151,7 @@ def test_watch_draws_over_its_result_until_ctrl_c(terminal: Terminal) -> None:
     terminal.see("create is done (")
 
 
+@pytest.mark.long
 def test_watch_ends_after_as_many_times_as_asked_for(terminal: Terminal) -> None:
     terminal.enter("TICK;")
     terminal.see("tick 1")
@@ -182,6 +183,7 @@ def test_long_results_go_through_the_pager(terminal: Terminal) -> None:
     terminal.see("199", "200 rows (epoch 7")
 
 
+@pytest.mark.long
 def test_a_wide_table_is_cut_to_the_terminal_and_expanded_is_whole(terminal: Terminal) -> None:
     terminal.enter("WIDE;")
     terminal.see("xxx… |", r"cut to the terminal: \x on shows all of it")

@@ -236,6 +236,7 @@ def _is_read(view: str, id_: RelationId, history: History) -> bool:
     return view == "joined" or id_ == history.ids["t"]
 
 
+@pytest.mark.long
 def test_a_slow_or_failing_statement_holds_up_nobody(tmp_path: Path, spark: SparkSession) -> None:
     with headrace.connect(tmp_path / "d", spark=spark, partitions=2, continuous=True) as db:
         db.sql("CREATE STREAM s (k INT); CREATE MATERIALIZED VIEW v AS SELECT k FROM s")

@@ -30,6 +30,7 @@ def verdicts(db, statement):
     return {view: rest[-1] for view, *rest in db.sql(statement).fetchall()}
 
 
+@pytest.mark.long
 def test_a_round_covers_every_row_and_finds_what_is_wrong(shop):
     names = ("relation", "rows", "differences", "covered", "wrong_at_most", "verdict")
     result = shop.sql("RECONCILE VIEW totals")

@@ -108,6 +108,7 @@ def test_an_attack_is_refused_and_shows_nothing(attacked: Client, place: Path, a
     assert [row[0] for row in attacked.rows("SHOW TABLES")] == ["t"]
 
 
+@pytest.mark.long
 def test_a_query_that_is_nested_too_deeply_is_refused_and_shows_nothing(attacked: Client):
     answer = attacked.sql("SELECT " + "(" * 3000 + "1" + ")" * 3000)
     assert answer.status == 422

@@ -159,6 +159,7 @@ def test_registered_functions_can_be_called(apart: Served, client: Client):
     assert client.rows("SELECT times(id) AS d FROM t") == [[3], [6], [9]]
 
 
+@pytest.mark.long
 def test_a_query_that_cannot_be_cancelled_is_ended_with_its_process(apart: Served, client: Client):
     """Meanwhile epochs are made, lookups answer, and other queries run."""
     client.rows("SELECT 1 AS x")

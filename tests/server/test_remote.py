@@ -110,6 +110,7 @@ def failed(database: Any, sql: str, prefix: str, parameters: Any = None) -> Any:
     return repr(found).replace(prefix, "p")
 
 
+@pytest.mark.long
 def test_a_script_has_the_same_results(server: Served, remote: headrace.RemoteDatabase):
     with server.database.session() as embedded:
         wanted = [shown(r, "e1") for r in embedded.script(SCRIPT.format(p="e1"))]

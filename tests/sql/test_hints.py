@@ -144,6 +144,7 @@ def test_no_hint_names_what_there_is_not(words: str) -> None:
     assert not [each for each in REFUSALS if words in each.hint]
 
 
+@pytest.mark.long
 def test_what_hints_propose_can_be_done(db: Database, tmp_path) -> None:
     (tmp_path / "rows.csv").write_text("id,x\n21,1\n")
     (tmp_path / "ids.csv").write_text("id\n1\n")

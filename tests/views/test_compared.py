@@ -72,6 +72,7 @@ def test_rows_move_where_the_value_and_the_rows_change(oracle, part):
     run.finish()
 
 
+@pytest.mark.long
 def test_a_value_that_may_fail_is_computed_after_what_guards_it(oracle):
     run = oracle(rows_per_change=200)
     run.table("t", "id INT, x INT", key="id")

@@ -310,6 +310,7 @@ def test_a_function_that_fails_on_a_row_stops_the_views_that_call_it(db):
     assert {verdict for *_, verdict in db.sql("VERIFY").fetchall()} == {"equal to batch"}
 
 
+@pytest.mark.long
 def test_a_replaced_function_fills_the_views_that_call_it_anew(oracle):
     run = oracle(functions=functions(), rows_per_change=40)
     market = Market(run, 5)

@@ -176,6 +176,7 @@ def test_generators_multiply_rows(oracle):
     run.finish()
 
 
+@pytest.mark.long
 def test_elements_stand_in_from(oracle):
     run = oracle(rows_per_change=40)
     run.table("e", EVERYTHING)

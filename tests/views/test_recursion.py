@@ -364,6 +364,7 @@ def test_the_clock_goes_with_recursion(db):
     assert [row[3] for row in db.sql("VERIFY").fetchall()] == ["equal to batch"]
 
 
+@pytest.mark.long
 def test_recursion_is_evaluated_by_spark_where_it_is_no_view(db):
     db.sql("CREATE TABLE edges (a INT, b INT)")
     db.sql("INSERT INTO edges VALUES (1, 2), (2, 3)")

@@ -86,6 +86,7 @@ def test_views_agree_that_read_one_that_lags_with_it_through_a_maintained_one(db
     verified(db)
 
 
+@pytest.mark.long
 def test_verify_reads_the_rows_that_a_view_below_had_before_its_query_was_replaced(db):
     db.sql("""
         CREATE TABLE t (id INT PRIMARY KEY, k STRING, x INT);
@@ -444,6 +445,7 @@ def test_any_order_of_writes_and_refreshes_is_right_at_every_frontier(db, seed):
     assert {each["changes_behind"] for each in about.values()} == {0}
 
 
+@pytest.mark.long
 def test_a_view_that_stands_where_one_below_it_still_lagged_is_right_there(db):
     db.sql("CREATE TABLE t (k INT, v INT, PRIMARY KEY (k)); INSERT INTO t VALUES (1, 1)")
     db.sql("CREATE MATERIALIZED VIEW m WITH (refresh = 'manual') AS SELECT count(*) AS n FROM t")

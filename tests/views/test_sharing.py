@@ -292,6 +292,7 @@ PARTS = {
 }
 
 
+@pytest.mark.long
 def test_equal_parts_of_a_query_are_kept_once(oracle):
     run = oracle(rows_per_change=60, fill_rows=7)
     run.table("t", "id INT, g INT, x INT", key="id")
