@@ -99,7 +99,7 @@ def land(directory: Path, source: str, place: str, name: str, stage: str, times:
     ).returncode
 
 
-@pytest.mark.parametrize("stage", ["before commit", "after commit"])
+@pytest.mark.parametrize("stage", choose(["before commit"], ["before commit", "after commit"]))
 def test_a_feed_that_is_killed_lands_every_message_once(broker, tmp_path: Path, stage: str) -> None:
     topic = broker.create(f"killed-{uuid4().hex[:8]}", 3)
     broker.produce(topic, ({"value": b'{"n": %d}' % n} for n in range(MESSAGES)))
@@ -109,7 +109,7 @@ def test_a_feed_that_is_killed_lands_every_message_once(broker, tmp_path: Path, 
     assert landed(tmp_path) == list(range(MESSAGES))
 
 
-@pytest.mark.parametrize("stage", ["before commit", "after commit"])
+@pytest.mark.parametrize("stage", choose(["after commit"], ["before commit", "after commit"]))
 def test_files_of_a_directory_are_landed_once(tmp_path: Path, stage: str) -> None:
     place = tmp_path / "in"
     place.mkdir()
