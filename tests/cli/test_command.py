@@ -271,6 +271,7 @@ def test_ctrl_c_cancels_the_statement_and_ends_the_script(command: Command) -> N
     assert command.database.closed
 
 
+@pytest.mark.long
 def test_a_reader_that_has_gone_ends_the_command_quietly(tmp_path: Path) -> None:
     text = (
         "import sys; from fake_database import FakeDatabase; from headrace.cli.command import main;"
@@ -391,6 +392,7 @@ def test_a_script_runs_from_end_to_end_and_the_next_command_goes_on(real: Comman
     assert real.out.splitlines()[1] == "totals,2,0,equal to batch"
 
 
+@pytest.mark.long
 @pytest.mark.spark
 def test_changes_of_a_query_are_followed_until_ctrl_c(
     real: Command, monkeypatch: pytest.MonkeyPatch

@@ -69,6 +69,7 @@ def test_ctrl_c_cancels_the_running_statement_and_not_the_shell(terminal: Termin
     terminal.see("create is done (")
 
 
+@pytest.mark.long
 def test_changes_are_shown_until_ctrl_c(terminal: Terminal) -> None:
     terminal.enter("SUBSCRIBE totals;")
     terminal.see("Ctrl-C ends them", "+I", "ann", "-U", "+U", "1000000", "NULL", "NULL")
@@ -126,11 +127,13 @@ def test_statements_are_remembered_without_their_secrets(
     assert history.stat().st_mode & 0o077 == 0
 
 
+@pytest.mark.long
 def test_progress_is_shown_on_a_terminal_and_gone_afterwards(terminal: Terminal) -> None:
     terminal.enter("LOAD x;")
     terminal.see("copying a.csv", "512 bytes of 2.0 kB, 3 rejected", "9 rows copied (")
 
 
+@pytest.mark.long
 def test_ctrl_c_with_nothing_typed_says_how_to_leave(terminal: Terminal) -> None:
     terminal.see(PROMPT)
     terminal.type(CTRL_C)
@@ -140,6 +143,7 @@ def test_ctrl_c_with_nothing_typed_says_how_to_leave(terminal: Terminal) -> None
     assert terminal.ended() == 0
 
 
+@pytest.mark.long
 def test_watch_draws_over_its_result_until_ctrl_c(terminal: Terminal) -> None:
     terminal.enter(r"TICK now \watch 0.01")
     terminal.watch(r"every 0.01 s, Ctrl-C ends it: TICK now\n ticks\s*\n-+\n tick [5-9]")
@@ -218,6 +222,7 @@ def test_a_script_runs_with_its_commands(terminal: Terminal, tmp_path: Path) -> 
     terminal.see("is included too deep")
 
 
+@pytest.mark.long
 def test_the_editor_changes_the_last_statement(terminal: Terminal) -> None:
     terminal.enter("SAY this;")
     terminal.see("said: SAY this")
@@ -225,6 +230,7 @@ def test_the_editor_changes_the_last_statement(terminal: Terminal) -> None:
     terminal.see("said: SAY edited")
 
 
+@pytest.mark.long
 def test_a_command_leaves_the_statement_before_it_at_the_prompt(terminal: Terminal) -> None:
     terminal.enter(r"SAY half \d")
     terminal.see("readings", "totals", PROMPT, "SAY half")

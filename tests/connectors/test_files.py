@@ -34,6 +34,7 @@ from headrace.formats.debezium_values import Encoding
 from headrace.formats.envelopes import read_changes
 from headrace.formats.json_lines import JsonDecoder
 from headrace.types import Column, Schema
+from length import choose
 
 UTC = dt.UTC
 
@@ -579,7 +580,7 @@ def read_back(name: str, data: bytes, of: Schema, **options: str) -> pa.Table:
     return pa.concat_tables([of.arrow.empty_table(), *(chunk.table for chunk in chunks)])
 
 
-LAW = settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+LAW = settings(max_examples=choose(50, 150), deadline=None, suppress_health_check=list(HealthCheck))
 
 
 @LAW

@@ -191,6 +191,7 @@ def test_a_source_begins_where_its_group_has_read_to(broker, topic, source) -> N
     assert ids(found) == Counter([6, 8, 1, 3, 5, 7, 9])
 
 
+@pytest.mark.long
 def test_topics_are_found_by_a_pattern(broker, source, monkeypatch) -> None:
     monkeypatch.setattr("headrace.connectors.kafka._DISCOVER_SECONDS", 0.2)
     prefix = f"p{uuid4().hex}"

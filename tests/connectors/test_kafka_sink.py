@@ -168,6 +168,7 @@ def test_a_topic_has_the_view_though_the_broker_is_restarted(tmp_path, seed) -> 
         )
 
 
+@pytest.mark.long
 def test_a_later_producer_ends_the_transaction_of_an_earlier_one(broker, sink) -> None:
     topic, writer = sink()
     (first, second) = (writer(), writer())

@@ -128,6 +128,7 @@ def contents(directory: Path, relation: int) -> tuple[dict[int, int], int]:
     return rows, end
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("stage", choose(["after commit"], ["before commit", "after commit"]))
 def test_a_capture_that_is_killed_lands_every_transaction_once_and_whole(
     postgres_server: Postgres, tmp_path: Path, stage: str

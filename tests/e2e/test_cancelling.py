@@ -164,6 +164,7 @@ def test_what_computes_is_cancelled_and_the_session_goes_on(loaded, tmp_path):
     assert rows(loaded, "SELECT v FROM slowly WHERE k = 7") == [(7,)]
 
 
+@pytest.mark.long
 def test_verify_is_cancelled_before_its_job_and_within_it(loaded, tmp_path):
     begun = tmp_path / "begun"
     slowly = tmp_path / "slowly"

@@ -61,6 +61,7 @@ def sensors(tmp_path: Path, spark) -> Sensors:
         yield Sensors(db)
 
 
+@pytest.mark.long
 def test_events_are_replaced_and_voided_and_every_view_follows(sensors: Sensors) -> None:
     db = sensors.db
     with db.subscribe("largest") as followed:

@@ -131,6 +131,7 @@ def test_a_table_whose_log_is_damaged_too_is_not_rebuilt_and_nothing_is_set_asid
         db.sql("DROP MATERIALIZED VIEW names")
 
 
+@pytest.mark.long
 def test_a_view_that_stopped_is_read_as_of_before_and_repaired_with_those_over_it(db):
     db.sql("""
         CREATE TABLE t (k INT PRIMARY KEY, v STRING);

@@ -147,6 +147,7 @@ def test_a_view_that_fails_on_its_data_stops_alone_and_says_why(db):
     assert db.sql("SHOW DIRTY").fetchall() == []
 
 
+@pytest.mark.long
 def test_what_spark_raises_on_a_value_stops_its_view_alone(db):
     db.sql(READINGS)
     db.sql(AVERAGES)

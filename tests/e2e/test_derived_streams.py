@@ -97,6 +97,7 @@ def test_queries_that_group_are_views_as_before(chain):
         db.sql("INSERT INTO e (nope) VALUES (1)")
 
 
+@pytest.mark.long
 def test_a_chain_equals_its_query_after_random_inserts_and_reopening(tmp_path, spark):
     chance, sent, direct = random.Random(3), [], []
     with headrace.connect(tmp_path / "db", spark=spark, continuous=False) as db:

@@ -45,6 +45,7 @@ def answers(db: headrace.Database) -> list[Counter[str]]:
     return [Counter(map(repr, db.sql(query).fetchall())) for query in LOOKUPS]
 
 
+@pytest.mark.long
 def test_an_index_shows_what_a_scan_shows(
     tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:

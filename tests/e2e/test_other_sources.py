@@ -37,6 +37,7 @@ WITH ('connector' = 'datagen', 'rows-per-second' = '20000', 'number-of-rows' = '
 """
 
 
+@pytest.mark.long
 def test_made_up_rows_keep_a_view_and_continue_after_a_restart(opened) -> None:
     db = opened()
     message = db.sql(CLICKS)

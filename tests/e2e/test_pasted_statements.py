@@ -125,6 +125,7 @@ def test_a_value_that_does_not_fit_is_the_fault_of_the_data(db, query, said):
     assert rows(db, "SELECT view FROM (SELECT table_name AS view, state FROM information_schema.tables) WHERE state = 'stopped'") == [("m",)]  # fmt: skip
 
 
+@pytest.mark.long
 def test_names_between_double_quotes_where_a_query_shows_that_it_has_them(db):
     db.sql("""
         CREATE TABLE users (id INT, name STRING, PRIMARY KEY (id));
@@ -159,6 +160,7 @@ def test_spark_reads_no_name_between_double_quotes(spark):
             spark.sql(query)
 
 
+@pytest.mark.long
 def test_names_of_columns_may_have_any_characters(tmp_path, spark):
     where = {"spark": spark, "continuous": False, "partitions": 2}
     with headrace.connect(tmp_path / "again", **where) as db:

@@ -396,6 +396,7 @@ def test_a_table_that_changes_stops_alone_and_is_read_anew_when_it_is_replaced(s
     shop.same("SELECT * FROM a")
 
 
+@pytest.mark.long
 def test_a_user_with_few_rights_is_enough_and_a_password_that_changes_is_waited_for(
     shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:

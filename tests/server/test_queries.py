@@ -180,6 +180,7 @@ def test_a_query_that_cannot_be_cancelled_is_ended_with_its_process(apart: Serve
     assert client.rows("SELECT max(id) + 1 AS x FROM t") == [[4]]
 
 
+@pytest.mark.long
 def test_a_query_that_exhausts_the_heap_is_refused(client: Client):
     found = client.sql("SELECT repeat(name, 700000000) AS x FROM t WHERE id = 1")
     assert found.status == 422, found.body

@@ -176,6 +176,7 @@ def test_what_there_is_is_listed(server: Served, remote: headrace.RemoteDatabase
     assert len(messages) == 1
 
 
+@pytest.mark.long
 def test_progress_arrives_and_the_statement_can_be_cancelled_by_another_thread(
     server: Served, remote: headrace.RemoteDatabase
 ):

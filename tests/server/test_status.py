@@ -248,6 +248,7 @@ def test_only_files_below_the_directory_are_served(tmp_path: Path):
     ]
 
 
+@pytest.mark.long
 def test_a_look_that_fails_is_logged_once_and_looking_goes_on(
     server: Served,
     client: Client,

@@ -146,6 +146,7 @@ TIES = {
 }
 
 
+@pytest.mark.long
 def test_the_inequality_may_stand_in_on(oracle):
     run = oracle(rows_per_change=60)
     exchange = Exchange(run, 5, stream=True)

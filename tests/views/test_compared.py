@@ -124,6 +124,7 @@ def test_a_view_over_such_a_view_and_its_base_in_one_epoch(oracle):
     run.finish()
 
 
+@pytest.mark.long
 def test_rows_of_a_recursion_are_compared_with_a_value(oracle):
     run = oracle(rows_per_change=4000)
     run.table("t", "id INT, x INT", key="id")

@@ -209,6 +209,7 @@ def plain_windows():
     }
 
 
+@pytest.mark.long
 def test_windows_are_by_the_event_time_that_the_stream_declares(oracle):
     run = oracle(rows_per_change=60)
     columns = "k STRING, v INT, ts TIMESTAMP, n BIGINT"

@@ -184,6 +184,7 @@ def test_functions_stand_wherever_expressions_do(oracle, names):
     run.finish()
 
 
+@pytest.mark.long
 def test_views_wait_for_a_function_and_miss_nothing(oracle):
     run = oracle(functions=functions(), rows_per_change=40)
     market = Market(run, 3)

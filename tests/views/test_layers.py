@@ -11,6 +11,7 @@ from length import choose, thorough
 pytestmark = pytest.mark.spark
 
 
+@pytest.mark.long
 def test_views_on_views_agree_at_every_epoch(oracle):
     run = oracle(rows_per_change=50)
     run.table("t", "id INT, g INT, x INT", key="id")

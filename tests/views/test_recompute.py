@@ -206,6 +206,7 @@ def test_first_rows_of_each_outer_row(oracle):
     assert verdicts == dict.fromkeys(chosen, "equal to batch")
 
 
+@pytest.mark.long
 def test_sessions_merge_and_split(oracle):
     run = oracle(rows_per_change=2000)
     run.table("e", "k INT, v INT, s STRING, t TIMESTAMP")

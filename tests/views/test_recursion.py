@@ -288,6 +288,7 @@ def test_a_cycle_stops_the_view_that_goes_around_it_and_no_other(db):
     assert sorted(db.sql("SELECT node FROM reached").fetchall()) == [(1,), (2,), (3,), (4,)]
 
 
+@pytest.mark.long
 def test_levels_are_limited_as_in_spark(oracle):
     run = oracle(rows_per_change=60)
     run.table("n", "high INT")
@@ -304,6 +305,7 @@ def test_levels_are_limited_as_in_spark(oracle):
         run.rows("counted")
 
 
+@pytest.mark.long
 def test_what_leads_out_of_the_levels_on_the_way_does_no_harm(oracle):
     run = oracle(rows_per_change=400)
     run.table("edges", "id INT, a INT, b INT", key="id")
@@ -341,6 +343,7 @@ def test_rows_that_multiply_without_end_are_stopped(oracle):
     assert run.db.parts.loop.stopped()
 
 
+@pytest.mark.long
 def test_the_clock_goes_with_recursion(db):
     db.sql("CREATE TABLE edges (a INT, b INT, until TIMESTAMP)")
     db.sql("CREATE TABLE starts (node INT)")

@@ -135,6 +135,7 @@ def test_a_stream_that_only_views_read_that_lag_makes_no_epochs(db):
     verified(db)
 
 
+@pytest.mark.long
 def test_a_view_can_join_the_epochs_and_leave_them(db):
     db.sql("CREATE TABLE t (k INT, v INT, PRIMARY KEY (k)); CREATE STREAM s (v INT)")
     query = "SELECT (SELECT sum(v) FROM t) AS a, (SELECT count(*) FROM s) AS b"

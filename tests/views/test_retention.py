@@ -246,6 +246,7 @@ def test_options_that_say_nothing_are_refused_at_their_place(db: Database) -> No
         assert caught.value.span.source.startswith(place)
 
 
+@pytest.mark.long
 def test_a_view_of_recent_events_needs_none_that_are_gone(tmp_path: Path, spark) -> None:
     now = MARCH
     db = headrace.connect(

@@ -194,6 +194,7 @@ def test_a_copy_less_is_kept_and_written(oracle):
     run.finish()
 
 
+@pytest.mark.long
 def test_a_view_that_stopped_is_filled_anew_over_what_the_table_has_become(oracle):
     run = oracle(rows_per_change=40)
     run.table("users", "id INT, x INT", key="id")

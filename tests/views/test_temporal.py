@@ -189,6 +189,7 @@ def test_a_row_is_there_until_it_is_too_old(run: Clocked) -> None:
     run.finish()
 
 
+@pytest.mark.long
 def test_what_is_still_to_come_enters_at_its_time(run: Clocked) -> None:
     run.stream("t", "k INT, ts TIMESTAMP")
     run.view("window", "SELECT k FROM t WHERE ts BETWEEN now() - INTERVAL 10 SECONDS AND now()")
@@ -356,6 +357,7 @@ def test_a_view_that_is_made_later_is_filled_at_the_clock_of_its_epoch(run: Cloc
     run.finish()
 
 
+@pytest.mark.long
 def test_epochs_are_made_in_the_background_when_a_row_is_due(
     tmp_path: Path, spark: SparkSession
 ) -> None:
