@@ -62,6 +62,7 @@ def test_each_page_loads_without_a_complaint_and_fits_a_phone(page: Browser):
     assert page.complaints() == []
 
 
+@pytest.mark.long
 def test_a_row_appears_and_changes_while_it_is_looked_at(page: Browser, client: Client):
     page.open("#/relation/seen.totals")
     page.wait_for("ann")
