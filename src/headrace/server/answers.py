@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-from dataclasses import asdict
 from enum import StrEnum
 from functools import lru_cache
 from itertools import chain, islice
@@ -120,15 +119,11 @@ def require_served_size(table: pa.Table, form: Format, limits: Limits) -> None:
 
 def document(result: Result, table: pa.Table | None, token: Token) -> str:
     """Return a result as a JSON object in one line; without a table, its rows are sent apart."""
-    fresh = result.freshness
-    freshness = None
-    if fresh is not None:
-        freshness = asdict(fresh)
     about = {
         "message": result.message,
         "epoch": result.epoch,
         "token": str(token),
-        "freshness": freshness,
+        "freshness": None if result.freshness is None else result.freshness.as_dict(),
     }
     shown = ""
     if table is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
 from dataclasses import replace
 from typing import TYPE_CHECKING, Self
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from headrace.server.address import Address
 
 _START_SECONDS = 30.0
+_SWITCH_SECONDS = 0.0005
+"""After how long a thread that computes lets the others run: the one that serves waits for it."""
 _HTTP = Transport()
 
 
@@ -88,6 +91,7 @@ class Server:
             )
         )
         self._thread = threading.Thread(target=self._run, name="headrace-http", daemon=True)
+        self._switched = sys.getswitchinterval()
 
     @property
     def url(self) -> str:
@@ -101,6 +105,7 @@ class Server:
             HeadraceError: ``unavailable`` if it did not start in half a minute, or its readers did
                 not in two.
         """
+        sys.setswitchinterval(min(self._switched, _SWITCH_SECONDS))
         self._thread.start()
         if not self._uvicorn.ready.wait(_START_SECONDS):
             raise HeadraceError(Code.UNAVAILABLE, "the server did not start")
@@ -116,6 +121,7 @@ class Server:
         self._uvicorn.should_exit = True
         if self._thread.is_alive():
             self._thread.join()
+            sys.setswitchinterval(self._switched)
         if self._readers is not None:
             self._readers.close()
         self._socket.close()

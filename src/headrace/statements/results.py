@@ -69,6 +69,10 @@ class Freshness:
         frontier = min(stands, default=None)
         return cls(state.epoch, state.committed_at, pending, shown, frontier)
 
+    def as_dict(self) -> dict[str, object]:
+        """Return the values by name."""
+        return {name: getattr(self, name) for name in self.__slots__}
+
 
 class Result:
     """The result of one statement.
