@@ -286,3 +286,23 @@ def test_rows_without_columns_are_looked_up_by_hash_alone() -> None:
     probes, found = Spine(layout).plus(change).plus(change).lookup(numbers(0), [])
     assert (probes.tolist(), found.weights.tolist()) == ([0], [6])
     assert bag(found.table, []) == Counter({(): 6})
+
+
+def test_the_batches_of_a_run_have_few_bytes(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run_file, "BATCH_ROWS", 1000)
+    monkeypatch.setattr(run_file, "BATCH_BYTES", 100_000)
+    sizes = [10, 150_000, 10, 60_000, 60_000, 10]
+    parts = []
+    for place, size in enumerate(sizes):
+        entry = {"v": "x" * size, "k": place, "j": "a", WEIGHT: 1, "n": 1}
+        part = ZSet.of(LAYOUT, table_of(LAYOUT, [entry], bits=64))
+        parts.append(part.with_hashes(numbers(place)))
+    with run_file.RunWriter(directory, LAYOUT) as writer:
+        for part in parts:
+            writer.append(part)
+        file = writer.finish()
+    (run,) = Spine.open(directory, LAYOUT, [file]).runs
+    assert [batch.num_rows for batch in run.batches] == [1, 1, 2, 2]
+    assert [len(v) for batch in run.batches for v in batch.column("v").to_pylist()] == sizes
