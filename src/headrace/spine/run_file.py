@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 BATCH_ROWS = 2**20
 """The most rows of one record batch of a run."""
 BATCH_BYTES = 2**28
-"""The most bytes of one record batch of a run, unless a part has more: columns of text end at 2 GiB."""
+"""The most bytes of one record batch of a run, unless a part has more: Arrow limits columns."""
 
 
 @dataclass(frozen=True, slots=True)
