@@ -122,6 +122,10 @@ class Histories:
         """Yield the rows at an epoch."""
         yield from self.delta(Epoch(-1), epoch, most)
 
+    def rows_at(self, epoch: Epoch) -> int:
+        """Return how many rows the snapshot reads."""
+        return self.at(epoch).total()
+
     def changed(self, after: Epoch, upto: Epoch) -> Sequence[Epoch]:
         """Return the epochs with changes."""
         return [e for e, changes in sorted(self.epochs.items()) if after < e <= upto and changes]
@@ -243,6 +247,9 @@ class _Cut:
 
     def snapshot(self, epoch: Epoch, most: int) -> Iterator[pa.Table]:
         yield from self._cut(self.outlived.histories.snapshot(epoch, most))
+
+    def rows_at(self, epoch: Epoch) -> int:
+        return self.outlived.histories.rows_at(epoch)
 
     def changed(self, after: Epoch, upto: Epoch) -> Sequence[Epoch]:
         return self.outlived.histories.changed(after, upto)

@@ -31,8 +31,8 @@ CREATE TABLE IF NOT EXISTS copied (account INT, n BIGINT, total BIGINT) WITH (co
 CREATE STREAM IF NOT EXISTS arrived (id INT);
 CREATE MATERIALIZED VIEW IF NOT EXISTS seen AS SELECT id FROM arrived;
 CREATE STREAM IF NOT EXISTS seen_again (id INT);
-CREATE SINK IF NOT EXISTS k INTO by_key FROM totals;
-CREATE SINK IF NOT EXISTS b INTO bag FROM large;
+CREATE SINK IF NOT EXISTS k INTO by_key FROM totals WITH (batch_rows = 2);
+CREATE SINK IF NOT EXISTS b INTO bag FROM large WITH (batch_rows = 1);
 CREATE SINK IF NOT EXISTS s INTO seen_again FROM seen;
 CREATE SINK IF NOT EXISTS f FROM totals WITH (connector = 'file', path = 'totals');
 CREATE SINK IF NOT EXISTS c FROM large WITH (connector = 'file', path = 'large', format = csv);

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import pytest
 
+from headrace.errors import Code, HeadraceError
 from headrace.ledger import DeliveryRecord
-from headrace.runtime.deliveries import Delivery, DeliverySettings
+from headrace.runtime.deliveries import Delivery, DeliverySettings, Lag, Writing
 from headrace.zset import WEIGHT
 from runtime.pure import Outside, PureDatabase
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
 
     import pyarrow as pa
@@ -30,11 +31,13 @@ class Measured(Outside):
     """Remembers how large the parts were, and that each key is in one of them."""
 
     sizes: list[int] = field(default_factory=list)
+    seen: Callable[[Epoch], None] = lambda _epoch: None
 
     def write(self, epoch: Epoch, parts: Iterable[pa.Table]) -> Sequence[Refused]:
         seen: set[int] = set()
         found: Counter[tuple[int, int]] = Counter()
         for part in parts:
+            self.seen(epoch)
             keys = set(part["g"].to_pylist())
             assert not keys & seen
             seen |= keys
@@ -79,3 +82,88 @@ def test_parts_are_small_whole_keys_and_add_up(tmp_path: Path, *, joins: bool) -
         sink.id, record.begins, last, written=last
     )
     again.close()
+
+
+def test_parts_of_few_bytes_are_small_and_add_up(tmp_path: Path) -> None:
+    db = PureDatabase(tmp_path)
+    table = db.create_table()
+    view = db.create_view("counts", table)
+    db.append(table, [(k, k, 1) for k in range(200)])
+    while db.loop.pending():
+        db.loop.advance()
+    outside, sink = Measured(), db.create_sink(view)
+    record, history = db.ledger.deliveries()[sink.id], replace(db.history(view.id), part_bytes=500)
+    delivery = Delivery(db.loop, record, history, outside)
+    delivery.advance()
+    assert outside.rows() == db.rows(view.id)
+    assert max(outside.sizes) * 16 <= 500
+    assert len(outside.sizes) < 30
+    db.append(table, [(k, k + 1000, 1) for k in range(200)])
+    while db.loop.pending():
+        db.loop.advance()
+    delivery.advance()
+    assert outside.rows() == db.rows(view.id)
+    assert max(outside.sizes) * 16 <= 500
+    db.close()
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_what_the_target_has_taken_is_counted_while_it_is_written(
+    tmp_path: Path, *, first: bool
+) -> None:
+    db = PureDatabase(tmp_path)
+    table = db.create_table()
+    view = db.create_view("counts", table)
+    outside, sink = Measured(), db.create_sink(view)
+    record, settings = db.ledger.deliveries()[sink.id], DeliverySettings(part_rows=_MOST)
+    delivery = Delivery(db.loop, record, db.history(view.id), outside, settings)
+    if not first:
+        delivery.advance()
+    outside.sizes.clear()
+    db.append(table, [(k, k, 1) for k in range(100)])
+    while db.loop.pending():
+        db.loop.advance()
+    if first:
+        delivery.reset()
+        assert delivery.lag.rows == 100
+    found: list[tuple[Writing, int | None]] = []
+
+    def seen(_epoch: Epoch) -> None:
+        assert delivery.writing is not None
+        found.append((delivery.writing, delivery.lag.rows))
+
+    outside.seen = seen
+    delivery.advance()
+    before = [sum(outside.sizes[:n]) for n in range(len(outside.sizes))]
+    assert len(before) > 100 / _MOST
+    assert [writing.done for writing, _ in found] == before
+    assert {writing.total for writing, _ in found} == {100}
+    assert [rows for _, rows in found] == [100 - done for done in before]
+    assert delivery.writing is None
+    assert delivery.lag == Lag(0, 0, 0.0)
+    db.close()
+
+
+def test_nothing_is_counted_as_taken_of_a_write_that_failed(tmp_path: Path) -> None:
+    db = PureDatabase(tmp_path)
+    table = db.create_table()
+    view = db.create_view("counts", table)
+    db.append(table, [(k, k, 1) for k in range(100)])
+    while db.loop.pending():
+        db.loop.advance()
+    outside, sink = Measured(), db.create_sink(view)
+    record, settings = db.ledger.deliveries()[sink.id], DeliverySettings(part_rows=_MOST)
+    delivery = Delivery(db.loop, record, db.history(view.id), outside, settings)
+
+    def broken(_epoch: Epoch) -> None:
+        if delivery.writing is not None and delivery.writing.done > 50:
+            raise HeadraceError(Code.UNAVAILABLE, "the target does not answer")
+
+    outside.seen = broken
+    with pytest.raises(HeadraceError, match="does not answer"):
+        delivery.advance()
+    assert (delivery.writing, delivery.lag.rows) == (None, 100)
+    outside.seen = lambda _epoch: None
+    delivery.advance()
+    assert outside.rows() == db.rows(view.id)
+    db.close()

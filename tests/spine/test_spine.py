@@ -96,6 +96,39 @@ def test_a_scan_yields_the_sum_of_the_runs_in_ascending_parts(
     assert sum(part.rows for part in scanned) <= spine.rows_upper_bound
 
 
+@given(epochs=history, kept=some_bits, batch_rows=st.integers(1, 6))
+def test_parts_of_few_bytes_are_the_same_rows_in_smaller_parts(
+    directory: Path, epochs: list, kept: int, batch_rows: int
+) -> None:
+    spine = written(directory, deltas(epochs, kept))
+    whole = [entry for part in spine.scan(batch_rows) for entry in part.table.to_pylist()]
+    found, read = [], 0
+    for part in spine.scan(batch_rows, batch_bytes=100):
+        upto = spine.rows_upto(int(part.hashes[-1]))
+        assert read < upto <= spine.rows_upper_bound
+        assert part.table.nbytes <= 100 or len(set(part.hashes.tolist())) == 1
+        assert part.rows <= batch_rows or len(set(part.hashes.tolist())) == 1
+        found, read = found + part.table.to_pylist(), upto
+    assert found == whole
+
+
+@pytest.mark.parametrize("runs", [1, 3])
+def test_parts_of_wide_rows_are_small_however_many_rows_are_asked_for(
+    directory: Path, runs: int
+) -> None:
+    wide = ["x" * (10_000 if n % 10 == 0 else 10) for n in range(3000)]
+    files = []
+    for own in range(runs):
+        places = range(own, 3000, runs)
+        entries = [{"v": wide[n], "k": n, "j": "a", WEIGHT: 1, "n": 1} for n in places]
+        table = table_of(LAYOUT, entries, bits=64)
+        files.append(write_run(directory, ZSet.of(LAYOUT, table).consolidated()))
+    parts = list(Spine.open(directory, LAYOUT, files).scan(1 << 20, batch_bytes=100_000))
+    assert sum(part.rows for part in parts) == 3000
+    assert max(part.table.nbytes for part in parts) <= 100_000
+    assert len(parts) < 60, "they are not much smaller than they may be"
+
+
 @given(epochs=history, kept=some_bits, batch_rows=st.integers(1, 6), high=st.integers(0, 3))
 def test_a_restricted_scan_yields_the_rows_of_a_scan_that_meet_it(
     directory: Path, epochs: list, kept: int, batch_rows: int, high: int
@@ -253,3 +286,23 @@ def test_rows_without_columns_are_looked_up_by_hash_alone() -> None:
     probes, found = Spine(layout).plus(change).plus(change).lookup(numbers(0), [])
     assert (probes.tolist(), found.weights.tolist()) == ([0], [6])
     assert bag(found.table, []) == Counter({(): 6})
+
+
+def test_the_batches_of_a_run_have_few_bytes(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run_file, "BATCH_ROWS", 1000)
+    monkeypatch.setattr(run_file, "BATCH_BYTES", 100_000)
+    sizes = [10, 150_000, 10, 60_000, 60_000, 10]
+    parts = []
+    for place, size in enumerate(sizes):
+        entry = {"v": "x" * size, "k": place, "j": "a", WEIGHT: 1, "n": 1}
+        part = ZSet.of(LAYOUT, table_of(LAYOUT, [entry], bits=64))
+        parts.append(part.with_hashes(numbers(place)))
+    with run_file.RunWriter(directory, LAYOUT) as writer:
+        for part in parts:
+            writer.append(part)
+        file = writer.finish()
+    (run,) = Spine.open(directory, LAYOUT, [file]).runs
+    assert [batch.num_rows for batch in run.batches] == [1, 1, 2, 2]
+    assert [len(v) for batch in run.batches for v in batch.column("v").to_pylist()] == sizes

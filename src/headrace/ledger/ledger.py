@@ -216,6 +216,11 @@ class Ledger(Writer):
             )
         return found
 
+    def appended_end(self, segment: Segment) -> Offset:
+        """Return the end of what was appended together with a segment, which may be just that."""
+        with self._store.reading() as connection:
+            return log.appended_end(connection, segment)
+
     def segment_bounds(
         self, relation: RelationId, end: Offset
     ) -> tuple[tuple[OffsetRange, Mapping[str, Any]], ...]:

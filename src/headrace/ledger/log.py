@@ -53,8 +53,8 @@ _VALUE = "value"
 
 
 def append(connection: sa.Connection, append: AppendRecord, now: float) -> OffsetRange:
-    """Append a segment to a relation's log; see :meth:`Ledger.append`. Writes all or nothing."""
-    relation, segment, rejects = append.relation, append.segment, append.rejects
+    """Append segments to a relation's log; see :meth:`Ledger.append`. Writes all or nothing."""
+    relation, rejects = append.relation, append.rejects
     end, rejected = _log_for_append(connection, relation)
     if append.load is not None:
         _require_unfinished(connection, relation, append.load)
@@ -67,12 +67,12 @@ def append(connection: sa.Connection, append: AppendRecord, now: float) -> Offse
         _advance_producer(connection, relation, producer)
     if append.load is not None:
         _advance_load(connection, relation, append.load)
-    rows = 0 if segment is None else segment.rows
-    if segment is not None and rows > 0:
+    rows = 0
+    for segment in append.segments:
         row = {
             "relation": relation,
-            "first_offset": end,
-            "rows": rows,
+            "first_offset": end + rows,
+            "rows": segment.rows,
             "file": segment.name,
             "position": segment.position,
             "bytes": segment.bytes,
@@ -81,6 +81,7 @@ def append(connection: sa.Connection, append: AppendRecord, now: float) -> Offse
             "bounds": dict(segment.bounds) or None,
         }
         connection.execute(_INSERT_SEGMENT, row)
+        rows += segment.rows
     if append.correction is not None and rows:
         _require_kept(connection, relation, append.correction)
         correction = {
@@ -289,6 +290,17 @@ def segments(
         .order_by(table.first_offset)
     )
     return tuple(_segment(row) for row in connection.execute(query))
+
+
+def appended_end(connection: sa.Connection, segment: Segment) -> Offset:
+    """Return the end of the last segment that was appended together with one, or that one's."""
+    table = schema.segments.c
+    query = sa.select(sa.func.max(table.first_offset + table.rows)).where(
+        table.relation == segment.relation,
+        table.first_offset >= segment.range.first,
+        table.appended_at == segment.appended_at,
+    )
+    return Offset(connection.execute(query).scalar_one())
 
 
 def bounds(

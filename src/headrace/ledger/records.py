@@ -75,6 +75,8 @@ class SegmentFile:
 class Segment:
     """A segment of the log and its offsets. ``appended_at`` is in Unix seconds.
 
+    Adjacent segments that were appended together, and so are read by one epoch, have the same.
+
     If it ``amends`` earlier events, it is one correction of them.
     """
 
@@ -180,7 +182,8 @@ class AppendRecord:
     ``producers`` are the new positions of those that wrote its rows. If there is just one and its
     number is not above its last, nothing is appended. ``left_out`` counts rows that are not in the
     segment, by reason. ``newest`` has the newest event time of partitions, in microseconds.
-    ``correction`` says why, if the segment amends earlier events of a stream.
+    ``correction`` says why, if the segment amends earlier events of a stream. ``further`` are
+    segments after the first one: all are appended, and read by one epoch, or none.
     """
 
     relation: RelationId
@@ -191,6 +194,13 @@ class AppendRecord:
     left_out: Mapping[str, int] = field(default_factory=dict)
     newest: Mapping[str, int] = field(default_factory=dict)
     correction: Correction | None = None
+    further: tuple[SegmentFile, ...] = ()
+
+    @property
+    def segments(self) -> tuple[SegmentFile, ...]:
+        """The segments that have rows, in order."""
+        named = self.further if self.segment is None else (self.segment, *self.further)
+        return tuple(each for each in named if each.rows)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ relation become one segment. No writer ever waits for an epoch.
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -72,6 +73,8 @@ class Append:
     correction: Correction | None = None
     apart: bool = False
     """Whether the relation's segments share no file with those of others."""
+    staged: tuple[SegmentFile, ...] = ()
+    """What is appended if there are no rows: segments that were written before, in order."""
 
     @property
     def owner(self) -> RelationId | None:
@@ -82,12 +85,14 @@ class Append:
     def is_plain(self) -> bool:
         """Whether it can share a segment with others."""
         alone = self.load or self.rejects or self.placed or self.guard or self.correction
-        return not alone and self.rows.num_rows <= _GATHERED_ROWS
+        return not alone and not self.staged and self.rows.num_rows <= _GATHERED_ROWS
 
     def take(self, admitted: Admitted) -> None:
-        """Append what was admitted."""
+        """Append what was admitted, beside what has been left out before."""
         self.rows, self.rejects = admitted.rows, (*self.rejects, *admitted.rejects)
-        self.left_out, self.newest = admitted.left_out, admitted.newest
+        counts = Counter(self.left_out)
+        counts.update(admitted.left_out)
+        self.left_out, self.newest = counts, {**self.newest, **admitted.newest}
 
 
 @dataclass(slots=True)
@@ -261,6 +266,7 @@ def _record(appends: list[Append], file: SegmentFile | None) -> AppendRecord:
         first.left_out,
         first.newest,
         first.correction,
+        first.staged,
     )
 
 
@@ -271,6 +277,9 @@ def _settle(appends: list[Append], outcome: OffsetRange | HeadraceError) -> None
             each.outcome = outcome
         return
     at = outcome.first
+    if len(appends) == 1:
+        appends[0].outcome = outcome
+        return
     for each in appends:
         end = Offset(at + each.rows.num_rows) if outcome.rows else at
         each.outcome, at = OffsetRange(at, end), end

@@ -66,9 +66,10 @@ class Destinations:
 class TableWriter:
     """Appends to a table's or stream's log, as a producer whose sequence numbers are epochs.
 
-    So each epoch is written exactly once. What one statement appends is read by one epoch, so the
-    changes of an epoch are one append. Deletions come before insertions, so that the new row of a
-    primary key stays.
+    So each epoch is written exactly once. What is appended together is read by one epoch, so the
+    changes of an epoch are one append, of parts that are written as they come. In each, deletions
+    come before insertions, so that the new row of a primary key stays: all changes of it are in one
+    part.
     """
 
     reader: Reader
@@ -99,15 +100,16 @@ class TableWriter:
 
     def write(self, epoch: Epoch, parts: Iterable[pa.Table]) -> Sequence[Refused]:
         """Append the changes of an epoch, unless they have been appended."""
-        found = list(parts)
-        if found:
-            self._append(epoch, pa.concat_tables(found))
-        return ()
-
-    def _append(self, epoch: Epoch, changes: pa.Table) -> None:
         relation = self.reader.catalog.by_id[self.into]
         if not isinstance(relation, Stream | Table):
             raise HeadraceError(Code.INTERNAL, f"sink {self.sink.name} writes to no table")
+        producer = ProducerPosition(self._producer, epoch)
+        changes = (self._changes(relation, part) for part in parts)
+        self.log.append_in_parts(relation, changes, producer=producer)
+        return ()
+
+    def _changes(self, relation: Stream | Table, changes: pa.Table) -> pa.Table:
+        """Return changes of the view as changes of the relation."""
         weights = changes[WEIGHT]
         given = changes.drop_columns([WEIGHT]).rename_columns(list(self.sink.columns))
         rows = completed(self.queries, relation, given)
@@ -119,11 +121,8 @@ class TableWriter:
                     f'stream "{relation.name}" is append-only, but rows were deleted',
                     hint="Use a TABLE for rows that change.",
                 )
-            rows = rows.take(_repeated(weights))
-        else:
-            rows = rows.append_column(WEIGHT, weights).sort_by(WEIGHT)
-        producer = ProducerPosition(self._producer, epoch)
-        self.log.append(relation, rows, producer=producer)
+            return rows.take(_repeated(weights))
+        return rows.append_column(WEIGHT, weights).sort_by(WEIGHT)
 
 
 def _repeated(weights: pa.ChunkedArray) -> pa.Array:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 JOB_COLUMNS = (
     "name", "source", "target", "guarantee", "state", "epoch",
-    "epochs_behind", "rows_behind", "seconds_behind", "refused", "error",
+    "epochs_behind", "rows_behind", "seconds_behind", "rows_done", "rows_total", "refused", "error",
 )  # fmt: skip
 
 
@@ -25,8 +25,8 @@ def jobs(
 ) -> list[tuple[Any, ...]]:
     """Return the sinks by id; ``epoch`` is the last one delivered, NULL before the first.
 
-    ``refused`` counts the rows that the target has refused. ``rows_behind`` is NULL before the sink
-    has been given the rows with which it begins.
+    ``refused`` counts the rows that the target has refused. ``rows_done`` of ``rows_total`` have
+    been taken of what is being written, NULL if nothing is.
     ``sees`` tells whether sinks, and relations that they name, are shown.
     """
     rows = []
@@ -41,6 +41,7 @@ def jobs(
         if delivery is None:
             continue  # it is being created or dropped
         error, lag, going = delivery.error, delivery.lag, delivery.state
+        writing = delivery.writing
         if going == "running" and source.id in state.stopped:
             going = "stopped"
         why = delivery.record.why or (None if error is None else str(error))
@@ -56,6 +57,8 @@ def jobs(
                 lag.epochs,
                 lag.rows,
                 lag.seconds,
+                None if writing is None else writing.done,
+                None if writing is None else writing.total,
                 delivery.refused,
                 why,
             )

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import threading
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -105,6 +106,44 @@ class Log:
         self.pump.wake()
         return appended
 
+    def append_in_parts(
+        self, relation: Stream | Table, parts: Iterator[pa.Table], *, producer: ProducerPosition
+    ) -> OffsetRange:
+        """Append changes that come in parts as one call of :meth:`append` would: all or none.
+
+        A part is written as it comes, so few are in memory. Other writers of the relation wait
+        meanwhile only if which rows it takes, or what is written of them, depends on their offsets.
+        """
+        first = next(parts, relation.schema.arrow.empty_table())
+        second = next(parts, None)
+        if second is None:
+            return self.append(relation, first, producer=producer)
+        asked = Append(relation.id, first, producer=producer)
+        gate = self.admission.gate(relation)
+        offsets = gate is not None or has_offsets(relation)
+        with self.appender.closed(relation.id) if offsets else nullcontext():
+            staged: list[SegmentFile] = []
+            end = self.ledger.log_end(relation.id)
+            try:
+                for part in chain([first, second], parts):
+                    rows = self.completed(relation, part)
+                    if gate is not None:
+                        asked.take(gate.admit(rows, end))
+                        rows = asked.rows
+                    if not rows.num_rows:
+                        continue
+                    staged.append(self.stage(with_offsets(relation, rows, end)))
+                    end = Offset(end + rows.num_rows)
+            except BaseException:
+                self._unstage(staged)
+                raise
+            asked.rows, asked.staged = rows.slice(0, 0), tuple(staged)
+            appended = self.appender.append(asked)
+        if not appended.rows:  # the producer has appended them before
+            self._unstage(staged)
+        self.pump.wake()
+        return appended
+
     def correct(self, stream: Stream, rows: pa.Table, correction: Correction) -> OffsetRange:
         """Append changes that amend earlier events of a stream; return their offsets."""
 
@@ -147,6 +186,11 @@ class Log:
     def stage(self, rows: pa.Table) -> SegmentFile:
         """Write rows that :meth:`land_together` is to append; the ledger does not know them yet."""
         return write_segment(self.directory, rows)
+
+    def _unstage(self, staged: Sequence[SegmentFile]) -> None:
+        """Remove staged rows that will not be appended."""
+        for each in staged:
+            (self.directory / each.name).unlink(missing_ok=True)
 
     def land_together(self, staged: Sequence[AppendRecord], appends: Sequence[Append]) -> None:
         """Append changes of several relations, with positions, all or none; first staged ones.

@@ -91,7 +91,9 @@ def system_relations() -> tuple[Stream, ...]:
 
 _PLACE: Columns = (("table_schema", _TEXT), ("table_name", _TEXT))
 _NUMBERS_OF_JOBS = {
-    **dict.fromkeys(("epoch", "epochs_behind", "rows_behind", "refused"), _WHOLE),
+    **dict.fromkeys(
+        ("epoch", "epochs_behind", "rows_behind", "rows_done", "rows_total", "refused"), _WHOLE
+    ),
     "seconds_behind": _REAL,
 }
 _JOBS: Columns = tuple((name, _NUMBERS_OF_JOBS.get(name, _TEXT)) for name in JOB_COLUMNS)

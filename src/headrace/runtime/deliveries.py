@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from headrace.errors import Code, HeadraceError
 from headrace.ledger import DeliveryRecord, DeliveryState, EpochCommit, Reject
-from headrace.runtime.ports import KeepsEpochs, KeepsRefused, lost_changes
+from headrace.runtime.ports import Counted, KeepsEpochs, KeepsRefused, lost_changes
 from headrace.runtime.sink_differences import SinkDifference
 from headrace.types import Epoch
 
@@ -72,12 +72,25 @@ class DeliverySettings:
 class Lag:
     """What a sink has not been given: epochs, changed rows, and the age of the oldest in seconds.
 
-    ``rows`` is None before the sink has been given the rows with which it begins.
+    The rows with which it begins count as changed. ``rows`` is None if they cannot be read any
+    more.
     """
 
     epochs: int
     rows: int | None
     seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Writing:
+    """How many rows of the changes that are being written the target has taken, of how many.
+
+    ``epoch`` is the one up to which they are. Rows are those that are read for the changes.
+    """
+
+    epoch: Epoch
+    done: int
+    total: int
 
 
 @dataclass(slots=True)
@@ -96,6 +109,8 @@ class Delivery:
     at: Epoch | None = None
     error: HeadraceError | None = None
     refused: int = 0
+    writing: Writing | None = None
+    """How far the write at hand is; None if nothing is being written."""
     _resumed: bool = False
     _first: bool = False
     """Whether the next write may be one that has failed before."""
@@ -135,14 +150,31 @@ class Delivery:
     def lag(self) -> Lag:
         """What has not been delivered yet."""
         ledger, last = self.loop.ledger, self.loop.published.current.epoch
-        if self.at is None:
-            seconds = max(0.0, time.time() - ledger.committed_at(self.record.begins))
-            return Lag(last - self.record.begins + 1, None, seconds)
-        if self.at >= last:
+        at, writing, begins = self.at, self.writing, self.record.begins
+        taken = 0
+        if writing is not None and (at is None or writing.epoch > at):
+            taken = writing.done
+        if at is None:
+            first = self._rows_first()
+            rows = self.changelog.rows_changed(begins, last)
+            seconds = max(0.0, time.time() - ledger.committed_at(begins))
+            left = None if first is None else max(0, first + rows - taken)
+            return Lag(last - begins + 1, left, seconds)
+        if at >= last:
             return Lag(0, 0, 0.0)
-        rows = self.changelog.rows_changed(self.at, last)
-        oldest = ledger.committed_at(Epoch(self.at + 1))
-        return Lag(last - self.at, rows, max(0.0, time.time() - oldest) if rows else 0.0)
+        rows = self.changelog.rows_changed(at, last)
+        oldest = ledger.committed_at(Epoch(at + 1))
+        seconds = max(0.0, time.time() - oldest) if rows else 0.0
+        return Lag(last - at, max(0, rows - taken), seconds)
+
+    def _rows_first(self) -> int | None:
+        """Return how many rows the sink begins with; None if they cannot be read any more."""
+        if not self.settings.snapshot:
+            return 0
+        try:
+            return self.changelog.rows_at(self.record.begins)
+        except HeadraceError:
+            return None
 
     def advance(self) -> bool:
         """Deliver everything up to the last epoch; return whether anything was written.
@@ -191,11 +223,12 @@ class Delivery:
                 if self._joins and epoch != self.record.writing:
                     self._put(replace(self.record, writing=epoch))
                 parts = self.changelog.delta(self.at, epoch, self.settings.part_rows)
-                first = next(parts, None)
+                rest = iter(parts)
+                first = next(rest, None)
                 if first is None:  # the changes of joined epochs cancel
                     self._store(epoch)
                     continue
-                self._write(epoch, chain([first], parts))
+                self._write(epoch, parts, chain([first], rest))
                 written = True
                 if self.record.state is DeliveryState.STOPPED:
                     return True
@@ -261,16 +294,42 @@ class Delivery:
     def _joins(self) -> bool:
         return self.settings.joins or self.settings.interval > 0
 
-    def _write(self, epoch: Epoch, parts: Iterable[pa.Table], *, forgets: bool = False) -> int:
-        """Have changes written; return how many rows were refused. ``forgets``: see `_put`."""
+    def _write(
+        self,
+        epoch: Epoch,
+        parts: Iterable[pa.Table],
+        read: Iterable[pa.Table] | None = None,
+        *,
+        forgets: bool = False,
+    ) -> int:
+        """Have changes written; return how many rows were refused. ``forgets``: see `_put`.
+
+        ``read`` yields the parts, if it has been begun to read them.
+        """
         self.loop.fault("sink")
-        refused = self.writer.write(epoch, self._paced(parts))
-        self.loop.fault("sink written")
-        if refused and self.settings.stops:
-            self._stop(epoch, refused)
-        else:
-            self._store(epoch, refused, written=epoch, forgets=forgets)
+        try:
+            refused = self.writer.write(epoch, self._counted(epoch, parts, read or parts))
+            self.loop.fault("sink written")
+            if refused and self.settings.stops:
+                self._stop(epoch, refused)
+            else:
+                self._store(epoch, refused, written=epoch, forgets=forgets)
+        finally:
+            self.writing = None
         return len(refused)
+
+    def _counted(
+        self, epoch: Epoch, parts: Iterable[pa.Table], read: Iterable[pa.Table]
+    ) -> Iterator[pa.Table]:
+        """Yield parts; while the next one is asked for, those before it have been taken."""
+        if not isinstance(parts, Counted):
+            yield from self._paced(read)
+            return
+        self.writing = Writing(epoch, 0, parts.total)
+        for part in self._paced(read):
+            upto = parts.read
+            yield part
+            self.writing = Writing(epoch, upto, parts.total)
 
     def _paced(self, parts: Iterable[pa.Table]) -> Iterator[pa.Table]:
         """Yield parts, not faster than the settings allow, until the delivery is to end."""

@@ -11,6 +11,7 @@ import shutil
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import TYPE_CHECKING, assert_never
 from uuid import uuid4
 
@@ -192,9 +193,16 @@ class EpochLoop:
 
         If none does, return the end of the first statement with ``some``, else ``first``.
         """
-        segments = self.ledger.segments(id_, first, Offset(max(limit, first + 1)))
-        within = [s.range.end for s in segments if s.range.end <= limit]
-        return within[-1] if within else segments[0].range.end if some else first
+        # With the one after the limit: a statement may have appended several segments.
+        segments = self.ledger.segments(id_, first, Offset(max(limit, first) + 1))
+        within = [
+            each.range.end
+            for each, after in pairwise(segments)
+            if each.range.end <= limit and each.appended_at != after.appended_at
+        ]
+        if within:
+            return within[-1]
+        return self.ledger.appended_end(segments[0]) if some else first
 
     def maintained(self) -> frozenset[RelationId]:
         """Return the relations whose changes the next epoch reads."""

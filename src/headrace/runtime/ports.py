@@ -237,23 +237,42 @@ class Changelog(Protocol):
 
     Parts are tables of its columns with ``__weight``, consolidated, in the order of a hash of its
     key: all rows of a key are in one part. ``most`` is how many physical rows a part has; it has
-    more only if they are of one hash.
+    fewer if these are wide, and more only if they are of one hash.
     """
 
-    def snapshot(self, epoch: Epoch, most: int) -> Iterator[pa.Table]:
-        """Yield the rows at an epoch."""
+    def snapshot(self, epoch: Epoch, most: int) -> Iterable[pa.Table]:
+        """Return the rows at an epoch."""
+        ...
+
+    def rows_at(self, epoch: Epoch) -> int:
+        """Return how many physical rows :meth:`snapshot` reads."""
         ...
 
     def changed(self, after: Epoch, upto: Epoch) -> Sequence[Epoch]:
         """Return the epochs in ``(after, upto]`` that may have changes, ascending."""
         ...
 
-    def delta(self, after: Epoch, upto: Epoch, most: int) -> Iterator[pa.Table]:
-        """Yield the sum of the changes of the epochs in ``(after, upto]``."""
+    def delta(self, after: Epoch, upto: Epoch, most: int) -> Iterable[pa.Table]:
+        """Return the sum of the changes of the epochs in ``(after, upto]``."""
         ...
 
     def rows_changed(self, after: Epoch, upto: Epoch) -> int:
         """Return how many rows the changes of the epochs in ``(after, upto]`` have."""
+        ...
+
+
+@runtime_checkable
+class Counted(Protocol):
+    """Parts that know how many physical rows they are read from, and how many of these were."""
+
+    @property
+    def total(self) -> int:
+        """The number of rows that are read for all parts."""
+        ...
+
+    @property
+    def read(self) -> int:
+        """The number of rows that were read for the parts so far."""
         ...
 
 

@@ -11,15 +11,15 @@ from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
 
 from headrace.log.seen import ids_of
 from headrace.runtime.cancelling import check_cancelled
-from headrace.spine import Spine, let_go, write_run
-from headrace.zset import HASH, WEIGHT, Layout, ZSet, row_codes
+from headrace.spine import Spine, SpineParts, let_go, write_run
+from headrace.zset import WEIGHT, Layout, ZSet, row_codes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 _RUN_ROWS = 1 << 18
 """How many rows are sorted at a time."""
+_RUN_BYTES: Final = 1 << 28
+"""How many bytes of rows are sorted at a time, and at least a part."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,15 +98,14 @@ class SinkDifference:
             finally:
                 let_go(place, files)
 
-    def parts(self, most: int) -> Iterator[pa.Table]:
-        """Yield the changes that would mend the target, those of a key in one part."""
-        for part in self.spine.scan(most):
-            yield part.table.drop_columns([HASH])
+    def parts(self, most: int) -> SpineParts:
+        """Return the changes that would mend the target, those of a key in one part."""
+        return SpineParts(self.spine, most)
 
     def counted(self) -> Agreement:
         """Return how many rows differ, and how."""
         missing = different = extra = 0
-        for part in self.spine.scan(_RUN_ROWS):
+        for part in self.spine.scan(_RUN_ROWS, batch_bytes=_RUN_BYTES):
             weights = part.weights
             if not self.key:
                 missing += int(weights[weights > 0].sum())
@@ -126,11 +127,13 @@ def _negative(part: pa.Table) -> pa.Table:
 def _gathered(parts: Iterable[pa.Table]) -> Iterator[pa.Table]:
     """Yield the rows of parts in larger ones, so that there are few runs."""
     waiting: list[pa.Table] = []
+    rows = size = 0
     for part in parts:
         waiting.append(part)
-        if sum(each.num_rows for each in waiting) >= _RUN_ROWS:
+        rows, size = rows + part.num_rows, size + part.nbytes
+        if rows >= _RUN_ROWS or size >= _RUN_BYTES:
             yield pa.concat_tables(waiting)
-            waiting = []
+            waiting, rows, size = [], 0, 0
     if waiting:
         yield pa.concat_tables(waiting)
 

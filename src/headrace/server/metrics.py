@@ -185,6 +185,14 @@ class _State(Collector):
             "For how long the oldest change has waited that a sink has not delivered.",
             "sink",
         )
+        done = _by(
+            "headrace_sink_writing_rows_done",
+            "Rows of what is being written that a sink's target has taken.",
+            "sink",
+        )
+        total = _by(
+            "headrace_sink_writing_rows_total", "Rows that are being written to a sink.", "sink"
+        )
         failing = _by(
             "headrace_sink_failing", "Whether a sink is failing or has stopped: 0 or 1.", "sink"
         )
@@ -200,10 +208,14 @@ class _State(Collector):
             epochs.add_metric(name, lag.epochs)
             if lag.rows is not None:
                 rows.add_metric(name, lag.rows)
+            writing = delivery.writing
+            if writing is not None:
+                done.add_metric(name, writing.done)
+                total.add_metric(name, writing.total)
             seconds.add_metric(name, lag.seconds)
             failing.add_metric(name, delivery.state in ("failing", "stopped"))
             refused.add_metric(name, delivery.refused)
-        yield from (epochs, rows, seconds, failing, refused)
+        yield from (epochs, rows, seconds, done, total, failing, refused)
 
     def _logs(self, relations: list[Relation]) -> Iterator[Metric]:
         parts = self.database.parts

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.serving.keys import can_hash, spark_hash
-from headrace.spine import Spine
+from headrace.spine import PART_BYTES, Spine, SpineParts
 from headrace.zset import HASH, WEIGHT, Layout, ZSet, row_codes
 
 if TYPE_CHECKING:
@@ -155,6 +155,7 @@ class History:
     directory: Path
     id: ArrangementId
     layout: Layout
+    part_bytes: int = PART_BYTES
 
     def at(self, epoch: Epoch) -> Contents:
         """Return the contents at an epoch."""
@@ -174,26 +175,27 @@ class History:
         for epoch in sorted(by_epoch):
             yield epoch, ZSet.sum_of(self.layout, by_epoch[epoch]).consolidated()
 
-    def snapshot(self, epoch: Epoch, most: int) -> Iterator[pa.Table]:
-        """Yield the rows at an epoch with their weights, in parts; see :class:`Changelog`."""
-        yield from _without_hash(self.at(epoch).spine, most)
+    def snapshot(self, epoch: Epoch, most: int) -> SpineParts:
+        """Return the rows at an epoch with their weights, in parts; see :class:`Changelog`."""
+        return SpineParts(self.at(epoch).spine, most, self.part_bytes)
+
+    def rows_at(self, epoch: Epoch) -> int:
+        """Return how many physical rows a snapshot reads."""
+        return sum(run.rows for run in self.ledger.spine(self.id, epoch))
 
     def changed(self, after: Epoch, upto: Epoch) -> list[Epoch]:
         """Return the epochs in ``(after, upto]`` that have changes, ascending."""
         return sorted({run.added for run in self.ledger.delta_runs(self.id, after, upto)})
 
-    def delta(self, after: Epoch, upto: Epoch, most: int) -> Iterator[pa.Table]:
-        """Yield the sum of the changes in ``(after, upto]`` in parts; see :class:`Changelog`."""
+    def delta(self, after: Epoch, upto: Epoch, most: int) -> SpineParts:
+        """Return the sum of the changes in ``(after, upto]`` in parts; see :class:`Changelog`."""
         files = [run.file for run in self.ledger.delta_runs(self.id, after, upto)]
-        yield from _without_hash(Spine.open(self.directory / "runs", self.layout, files), most)
+        spine = Spine.open(self.directory / "runs", self.layout, files)
+        return SpineParts(spine, most, self.part_bytes)
 
     def rows_changed(self, after: Epoch, upto: Epoch) -> int:
         """Return how many rows the changes of the epochs in ``(after, upto]`` have."""
         return self.ledger.delta_rows(self.id, after, upto)
-
-
-def _without_hash(spine: Spine, most: int) -> Iterator[pa.Table]:
-    return (part.table.drop_columns([HASH]) for part in spine.scan(most))
 
 
 def can_look_up(layout: Layout) -> bool:

@@ -13,6 +13,7 @@ from headrace.spine.open_runs import (
     times_forgotten,
     unchecked_bytes,
 )
+from headrace.spine.parts import PART_BYTES, SpineParts
 from headrace.spine.ranges import HIGHEST, LOWEST, partition_of, ranges
 from headrace.spine.run import Run
 from headrace.spine.run_file import RunFile, RunWriter, write_run
@@ -21,6 +22,7 @@ from headrace.spine.spine import Spine
 __all__ = [
     "HIGHEST",
     "LOWEST",
+    "PART_BYTES",
     "ChecksummedFile",
     "Flat",
     "Rank",
@@ -29,6 +31,7 @@ __all__ = [
     "RunFile",
     "RunWriter",
     "Spine",
+    "SpineParts",
     "check_run",
     "difference",
     "differences",

@@ -16,13 +16,15 @@ from headrace.spine.run_file import RunFile, RunWriter
 from headrace.spine.spine import Spine
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
     from headrace.zset import Layout, ZSet
 
 MERGE_ROWS = 2**18
 """How many rows a merge holds at a time."""
+MERGE_BYTES = 2**28
+"""How many bytes of rows a merge holds at a time, unless they are of one hash."""
 
 
 def due(runs: Sequence[RunFile], fanout: int = 8) -> list[tuple[RunFile, ...]]:
@@ -38,7 +40,7 @@ def due(runs: Sequence[RunFile], fanout: int = 8) -> list[tuple[RunFile, ...]]:
 
 def merge(directory: Path, layout: Layout, runs: Sequence[RunFile]) -> RunFile | None:
     """Write the sum of runs as one run, in constant memory; None if everything cancels."""
-    return _written(directory, layout, Spine.open(directory, layout, runs).scan(MERGE_ROWS))
+    return _written(directory, layout, _scan(Spine.open(directory, layout, runs)))
 
 
 def difference(
@@ -54,11 +56,11 @@ def difference(
     negation of ``before`` is written as a temporary run, removed at the end.
     """
     old = Spine.open(directory, layout, before, *hashes)
-    negation = _written(directory, layout, (part.negated() for part in old.scan(MERGE_ROWS)))
+    negation = _written(directory, layout, (part.negated() for part in _scan(old)))
     try:
         runs = [*([] if negation is None else [negation]), *after]
         spine = Spine.open(directory, layout, runs, *hashes)
-        return _written(directory, layout, spine.scan(MERGE_ROWS))
+        return _written(directory, layout, _scan(spine))
     finally:
         if negation is not None:
             (directory / negation.name).unlink(missing_ok=True)
@@ -74,6 +76,10 @@ def differences(
     """Write :func:`difference` as a run for each partition in which it is not empty."""
     written = (difference(directory, layout, before, after, part) for part in ranges(partitions))
     return tuple(run for run in written if run is not None)
+
+
+def _scan(spine: Spine) -> Iterator[ZSet]:
+    return spine.scan(MERGE_ROWS, batch_bytes=MERGE_BYTES)
 
 
 def _written(directory: Path, layout: Layout, parts: Iterable[ZSet]) -> RunFile | None:

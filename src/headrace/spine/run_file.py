@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 BATCH_ROWS = 2**20
 """The most rows of one record batch of a run."""
+BATCH_BYTES = 2**28
+"""The most bytes of one record batch of a run, unless a part has more: Arrow limits columns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +59,7 @@ class RunWriter:
 
     A context manager: leaving it without :meth:`finish`, as an error does, removes the file. What
     the disk fails with is raised as ``unavailable``.
-    Holds up to ``BATCH_ROWS`` rows besides the part at hand.
+    Holds up to ``BATCH_ROWS`` rows of ``BATCH_BYTES`` besides the part at hand.
     """
 
     def __init__(self, directory: Path, layout: Layout) -> None:
@@ -70,7 +72,7 @@ class RunWriter:
         self._sink = pa.PythonFile(self._file, mode="w")
         self._writer = pa.ipc.new_file(self._sink, layout.schema)
         self._pending: list[pa.Table] = []
-        self._pending_rows = 0
+        self._pending_rows = self._pending_bytes = 0
         self._rows = 0
         self._low, self._high = 0, -1
         self._finished = False
@@ -86,8 +88,12 @@ class RunWriter:
         self._low = low if self._rows == 0 else self._low
         self._high = high
         self._rows += part.rows
+        size = part.table.nbytes
+        if self._pending_bytes + size > BATCH_BYTES:
+            self._flush()
         self._pending.append(part.table)
         self._pending_rows += part.rows
+        self._pending_bytes += size
         if self._pending_rows >= BATCH_ROWS:
             self._flush()
 
@@ -109,10 +115,12 @@ class RunWriter:
 
     def _flush(self) -> None:
         if self._pending_rows:
-            table = in_one_piece(pa.concat_tables(self._pending))
+            table = pa.concat_tables(self._pending)
+            if self._pending_bytes <= BATCH_BYTES:
+                table = in_one_piece(table)
             self._writer.write_table(table, max_chunksize=BATCH_ROWS)
         self._pending.clear()
-        self._pending_rows = 0
+        self._pending_rows = self._pending_bytes = 0
 
     def __enter__(self) -> Self:
         return self

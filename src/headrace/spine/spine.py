@@ -18,7 +18,7 @@ from headrace.zset import EVERY_ROW, Layout, Restriction, ZSet, same_rows
 from headrace.zset.zset import column
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     from headrace.spine.columns import Flat
@@ -171,17 +171,25 @@ class Spine:
         probes = found.probes if order is None else order[found.probes]
         return Ranked(probes, rows, found.ranks)
 
-    def scan(self, batch_rows: int, restriction: Restriction = EVERY_ROW) -> Iterator[ZSet]:
+    def scan(
+        self,
+        batch_rows: int,
+        restriction: Restriction = EVERY_ROW,
+        batch_bytes: int | None = None,
+    ) -> Iterator[ZSet]:
         """Yield the contents, consolidated, in parts of ascending hash; no part is empty.
 
         Rows of one hash are never split. Each part is the sum of at most ``batch_rows`` physical
-        rows, or of all rows of one hash if they are more. Rows that do not meet the restriction are
-        left out: of these, only the columns that it tests are read.
+        rows, with at most ``batch_bytes`` in memory if that is given, or of all rows of one hash if
+        they are more. Rows that do not meet the restriction are left out: of these, only the
+        columns that it tests are read.
         """
         cursors = [run.position(self.low, "left") for run in self.runs]
         ends = [run.position(self.high, "right") for run in self.runs]
         while any(cursor < end for cursor, end in zip(cursors, ends, strict=True)):
             stops = self._stops(cursors, ends, batch_rows)
+            if batch_bytes is not None and self._bytes(cursors, stops) > batch_bytes:
+                stops = self._narrower(cursors, stops, batch_bytes)
             parts = [
                 found
                 for run, cursor, stop in zip(self.runs, cursors, stops, strict=True)
@@ -199,11 +207,39 @@ class Spine:
             if part.rows:
                 yield part
 
+    def rows_upto(self, hash_: int) -> int:
+        """Return how many physical rows in the range have a hash not above the given one."""
+        return sum(
+            max(0, run.position(min(hash_, self.high), "right") - run.position(self.low, "left"))
+            for run in self.runs
+        )
+
     def _stops(self, cursors: list[int], ends: list[int], batch_rows: int) -> list[int]:
         """Return the end of the next part in each run: after the greatest hash that fits."""
-        live = [i for i in range(len(cursors)) if cursors[i] < ends[i]]
-        if sum(ends[i] - cursors[i] for i in live) <= batch_rows:
+        if sum(ends) - sum(cursors) <= batch_rows:
             return ends
+        return self._last_stops(
+            cursors, ends, lambda stops: sum(stops) - sum(cursors) <= batch_rows
+        )
+
+    def _narrower(self, cursors: list[int], ends: list[int], batch_bytes: int) -> list[int]:
+        """Return ends before the given ones, between which there are fewer bytes."""
+        return self._last_stops(
+            cursors, ends, lambda stops: self._bytes(cursors, stops) <= batch_bytes
+        )
+
+    def _bytes(self, cursors: list[int], stops: list[int]) -> int:
+        places = zip(self.runs, cursors, stops, strict=True)
+        return sum(run.slice(at, stop).table.nbytes for run, at, stop in places if at < stop)
+
+    def _last_stops(
+        self, cursors: list[int], ends: list[int], fit: Callable[[list[int]], bool]
+    ) -> list[int]:
+        """Return the stops after the greatest hash that ``fit``, at least after the first hash.
+
+        All rows up to ``ends`` do not fit.
+        """
+        live = [i for i in range(len(cursors)) if cursors[i] < ends[i]]
 
         def stops_after(hash_: int) -> list[int]:
             stops = list(cursors)
@@ -212,10 +248,10 @@ class Spine:
             return stops
 
         fits = min(self.runs[i].hash_at(cursors[i]) for i in live)
-        exceeds = self.high
+        exceeds = max(self.runs[i].hash_at(ends[i] - 1) for i in live)
         while exceeds - fits > 1:
             middle = (fits + exceeds) // 2
-            if sum(stops_after(middle)) - sum(cursors) <= batch_rows:
+            if fit(stops_after(middle)):
                 fits = middle
             else:
                 exceeds = middle

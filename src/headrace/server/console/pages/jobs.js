@@ -75,6 +75,8 @@ function drawSinks(body, sinks) {
     h("td", {}, delivery?.source ?? none), h("td", {}, delivery?.target ?? none), h("td", { class: "dim optional" }, delivery?.guarantee ?? none),
     h("td", { class: "num" }, count(delivery?.epoch)), h("td", { class: "num" }, count(delivery?.epochs_behind)),
     h("td", { class: "num" }, count(delivery?.rows_behind)), h("td", { class: "num" }, delivery?.seconds_behind ? seconds(delivery.seconds_behind) : none), h("td", { class: "num" }, count(delivery?.refused))),
+  delivery?.rows_total ? h("tr", {}, h("td", { colspan: 10 },
+    progressOf({ what: "Writing", done: delivery.rows_done, total: delivery.rows_total, unit: "rows" }))) : null,
   delivery?.error ? h("tr", {}, h("td", { colspan: 10 }, h("div", { class: "error" }, delivery.error))) : null]).flat());
   if (sinks.length === 0) fill(body, h("tr", {}, h("td", { colspan: 10, class: "dim" }, "No sinks. CREATE SINK, or INSERT INTO ... SELECT from a view, starts one.")));
 }

@@ -1,0 +1,237 @@
+"""A sink into a table: an epoch is appended in parts, and read, or lost in a crash, as a whole."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from dataclasses import dataclass, replace
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
+
+import pytest
+
+from headrace.log import Append, Appender
+from headrace.parts.admission import Admission
+from headrace.parts.destinations import TableWriter
+from headrace.parts.log import Log
+from headrace.runtime.deliveries import Delivery, DeliverySettings
+from runtime.pure import PureDatabase
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    import pyarrow as pa
+
+    from headrace.catalog import Sink, Table, View
+    from headrace.ledger import SegmentFile
+    from headrace.runtime.ports import Changelog
+    from headrace.types import Epoch
+
+_MOST = 3
+
+
+class Killed(BaseException):
+    """The process has ended here."""
+
+
+@dataclass
+class Cut:
+    """A changelog in which the process ends after so many parts, if it does."""
+
+    changelog: Changelog
+    left: int | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.changelog, name)
+
+    def snapshot(self, epoch: Epoch, most: int) -> Iterator[pa.Table]:
+        yield from self._cut(self.changelog.snapshot(epoch, most))
+
+    def delta(self, after: Epoch, upto: Epoch, most: int) -> Iterator[pa.Table]:
+        yield from self._cut(self.changelog.delta(after, upto, most))
+
+    def _cut(self, parts: Any) -> Iterator[pa.Table]:
+        for part in parts:
+            if self.left is not None:
+                if not self.left:
+                    raise Killed
+                self.left -= 1
+            yield part
+
+
+@dataclass
+class Copied:
+    """A view whose changes a sink writes into a table, in a directory that is opened again."""
+
+    db: PureDatabase
+    table: Table
+    view: View
+    target: Table
+    sink: Sink
+    delivery: Delivery
+    changelog: Cut
+
+    @classmethod
+    def opened(cls, directory: Path, former: Copied | None = None) -> Copied:
+        db = PureDatabase(directory)
+        if former is None:
+            table = db.create_table()
+            view = db.create_view("counts", table)
+            target = db.create_table("copy")
+            sink = replace(db.create_sink(view), target=target.id, columns=("k", "g"))
+        else:
+            table, view, target, sink = former.table, former.view, former.target, former.sink
+        log = Log(
+            directory / "log",
+            db.ledger,
+            db.appender,
+            cast("Any", None),
+            cast("Any", SimpleNamespace(wake=lambda: None)),
+            Admission(directory / "log", db.ledger),
+        )
+        reader = cast("Any", SimpleNamespace(catalog=db.loop.catalog))
+        writer = TableWriter(reader, log, cast("Any", None), sink, target.id)
+        changelog = Cut(db.history(view.id))
+        record = db.ledger.deliveries()[sink.id]
+        settings = DeliverySettings(part_rows=_MOST)
+        delivery = Delivery(db.loop, record, changelog, writer, settings)
+        return cls(db, table, view, target, sink, delivery, changelog)
+
+    def change(self, changes: Sequence[tuple[int, int, int]]) -> None:
+        """Change the table in one statement, and have the view show it."""
+        self.db.append(self.table, changes)
+        while self.db.loop.pending():
+            self.db.loop.advance()
+
+    def read(self, before: Counter[tuple[int, ...]]) -> Counter[tuple[int, ...]]:
+        """Have the table read what was appended, and look at it after each epoch."""
+        shown = [self.db.rows(self.target.id)]
+        while self.db.loop.pending():
+            self.db.loop.advance()
+            shown.append(self.db.rows(self.target.id))
+        now = self.db.rows(self.view.id)
+        assert all(rows in (before, now) for rows in shown), "half an epoch was read"
+        assert shown[-1] == now
+        return now
+
+
+@pytest.fixture
+def written(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The rows of all segments that are written, in order."""
+    sizes: list[int] = []
+    stage, append = Log.stage, Appender.append
+
+    def staged(self: Log, rows: pa.Table) -> SegmentFile:
+        sizes.append(rows.num_rows)
+        return stage(self, rows)
+
+    def appended(self: Appender, asked: Append) -> Any:
+        sizes.append(asked.rows.num_rows)
+        return append(self, asked)
+
+    monkeypatch.setattr(Log, "stage", staged)
+    monkeypatch.setattr(Appender, "append", appended)
+    return sizes
+
+
+def test_an_epoch_is_appended_in_small_parts_and_read_as_a_whole(
+    tmp_path: Path, written: list[int]
+) -> None:
+    copied, chosen = Copied.opened(tmp_path), random.Random(3)
+    copied.change([(k, k, 1) for k in range(40)])
+    shown: Counter[tuple[int, ...]] = Counter()
+    for _ in range(6):
+        written.clear()
+        copied.delivery.advance()
+        assert len(written) > 40 / _MOST, "the epoch was not cut"
+        assert max(written) <= _MOST
+        shown = copied.read(shown)
+        copied.change([(k, 100 * chosen.randrange(3) + k % 30, 1) for k in range(60)])
+    copied.db.close()
+
+
+def test_statements_after_an_epoch_in_parts_are_read_after_it(tmp_path: Path) -> None:
+    copied = Copied.opened(tmp_path)
+    copied.change([(k, k, 1) for k in range(10)])
+    copied.delivery.advance()
+    for other in range(1000, 1020):
+        copied.db.append(copied.target, [(other, 1, 1)])
+    ends = []
+    while copied.db.loop.pending():
+        copied.db.loop.advance()
+        ends.append(copied.db.ledger.position(copied.target.id))
+    assert ends == [10, 18, 26, 30], "of ten rows in parts, and twenty statements, eight fit"
+    copied.db.close()
+
+
+@pytest.mark.parametrize("parts", [0, 1, 2, 5, 13])
+@pytest.mark.parametrize("first", [True, False])
+def test_killed_in_the_middle_of_an_epoch_it_is_appended_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, parts: int, *, first: bool
+) -> None:
+    copied = Copied.opened(tmp_path)
+    shown: Counter[tuple[int, ...]] = Counter()
+    copied.change([(k, k, 1) for k in range(40)])
+    if not first:
+        copied.delivery.advance()
+        shown = copied.read(shown)
+        copied.change([(k, k + 100, 1) for k in range(40)])
+    copied.changelog.left = parts
+    end = copied.db.ledger.log_end(copied.target.id)
+    with monkeypatch.context() as dead:  # what is dead cleans nothing up
+        dead.setattr(Log, "_unstage", lambda _self, _staged: None)
+        with pytest.raises(Killed):
+            copied.delivery.advance()
+    copied.db.close()
+    left = len(list((tmp_path / "log").iterdir()))
+    again = Copied.opened(tmp_path, copied)
+    assert left - len(list((tmp_path / "log").iterdir())) == (parts if parts > 1 else 0)
+    assert again.db.ledger.log_end(again.target.id) == end
+    again.delivery.advance()
+    appended = again.db.ledger.log_end(again.target.id) - end
+    assert appended == (40 if first else 80)
+    again.read(shown)
+    again.db.close()
+    # What was appended is not appended again, though the record of the delivery was lost.
+    last = Copied.opened(tmp_path, copied)
+    record = replace(last.delivery.record, delivered=None, written=None)
+    last.delivery.record, last.delivery.at = record, None
+    last.delivery.advance()
+    assert last.db.ledger.log_end(last.target.id) == end + appended
+    last.db.close()
+
+
+def test_parts_that_a_producer_has_appended_are_not_appended_again(tmp_path: Path) -> None:
+    copied = Copied.opened(tmp_path)
+    writer = cast("TableWriter", copied.delivery.writer)
+    copied.change([(k, k, 1) for k in range(40)])
+    epoch = copied.db.ledger.last_epoch()
+    history = copied.db.history(copied.view.id)
+    for _ in range(2):
+        writer.write(epoch, history.snapshot(epoch, _MOST))
+        assert copied.db.ledger.log_end(copied.target.id) == 40
+    named = {s.file.name for s in copied.db.ledger.segments(copied.target.id, *_all(copied))}
+    there = {path.name for path in (tmp_path / "log").iterdir()}
+    assert len(named) == 14
+    assert len(there - named) <= 1, "what was staged in vain is still there"
+    copied.read(Counter())
+    copied.db.close()
+
+
+def test_a_writer_that_fails_leaves_nothing_behind(tmp_path: Path) -> None:
+    copied = Copied.opened(tmp_path)
+    copied.change([(k, k, 1) for k in range(40)])
+    before = {path.name for path in (tmp_path / "log").iterdir()}
+    copied.changelog.left = 7
+    with pytest.raises(Killed):
+        copied.delivery.advance()
+    assert {path.name for path in (tmp_path / "log").iterdir()} == before
+    copied.changelog.left = None
+    copied.delivery.advance()
+    copied.read(Counter())
+    copied.db.close()
+
+
+def _all(copied: Copied) -> tuple[Any, Any]:
+    return 0, copied.db.ledger.log_end(copied.target.id)
