@@ -135,14 +135,15 @@ class Delivery:
     def lag(self) -> Lag:
         """What has not been delivered yet."""
         ledger, last = self.loop.ledger, self.loop.published.current.epoch
-        if self.at is None:
+        at = self.at  # the delivery goes on meanwhile
+        if at is None:
             seconds = max(0.0, time.time() - ledger.committed_at(self.record.begins))
             return Lag(last - self.record.begins + 1, None, seconds)
-        if self.at >= last:
+        if at >= last:
             return Lag(0, 0, 0.0)
-        rows = self.changelog.rows_changed(self.at, last)
-        oldest = ledger.committed_at(Epoch(self.at + 1))
-        return Lag(last - self.at, rows, max(0.0, time.time() - oldest) if rows else 0.0)
+        rows = self.changelog.rows_changed(at, last)
+        oldest = ledger.committed_at(Epoch(at + 1))
+        return Lag(last - at, rows, max(0.0, time.time() - oldest) if rows else 0.0)
 
     def advance(self) -> bool:
         """Deliver everything up to the last epoch; return whether anything was written.
