@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 _SECONDS = 60
 
 
-def until(met: Callable[[], bool]) -> None:
-    """Wait until a condition is met."""
-    ends = time.monotonic() + _SECONDS
+def until(met: Callable[[], bool], seconds: float = _SECONDS) -> None:
+    """Wait until a condition is met, for some seconds at most."""
+    ends = time.monotonic() + seconds
     while not met():
         assert time.monotonic() < ends
         time.sleep(0.02)

@@ -218,8 +218,9 @@ class Outlived:
         self.histories.change({})
         return self.histories.last
 
-    def committed_at(self, _epoch: Epoch) -> float:
+    def committed_at(self, epoch: Epoch) -> float:
         """Return when an epoch was committed."""
+        assert epoch <= self.histories.last
         return time.time()
 
     def wake(self) -> None:

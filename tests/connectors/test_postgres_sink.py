@@ -6,6 +6,7 @@ import datetime as dt
 import json
 import math
 import random
+import threading
 from collections import Counter
 from dataclasses import replace
 from decimal import Decimal
@@ -30,6 +31,7 @@ from connectors.sink_histories import (
     table,
 )
 from headrace.connectors.options import SecretName
+from headrace.connectors.postgres import access, answering
 from headrace.connectors.postgres.sink import PostgresSink, SinkTable, check
 from headrace.connectors.postgres.target import MAPPING, keeps, type_of
 from headrace.connectors.postgres.types import PgType
@@ -40,6 +42,7 @@ from headrace.runtime.sink_differences import SinkDifference
 from headrace.types import Column, Epoch, Schema
 from headrace.zset import WEIGHT
 from servers.postgres import postgres
+from waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -273,6 +276,59 @@ def test_a_server_that_stops_and_comes_back_is_given_what_is_left(
         kills=7,
         killed=restart,
     )
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(answering, "SILENT_SECONDS", 0.2)
+    monkeypatch.setattr(access, "_ANSWER_SECONDS", 2)
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_server_that_falls_silent_ends_what_waits_for_it(
+    tmp_path: Path, own_postgres: Postgres
+) -> None:
+    some = random.Random(7)
+    first, second = row(some, 1), row(some, 2)
+    writer = opened(options(own_postgres, "postgres"), context(tmp_path))
+    writer.write(Epoch(1), [table([(first, 1)])])
+
+    def freezing() -> Iterator[pa.Table]:
+        own_postgres.freeze()
+        yield table([(second, 1)])
+
+    try:
+        with pytest.raises(HeadraceError, match="could not be reached") as caught:
+            writer.write(Epoch(2), freezing())
+    finally:
+        own_postgres.thaw()
+    assert caught.value.code is Code.UNAVAILABLE
+    assert "it opens no other session" in (caught.value.detail or "")
+    assert writer.durable() == 1
+    writer.write(Epoch(2), [table([(second, 1)])])
+    assert rows(own_postgres, "postgres") == Counter([first, second])
+    writer.close()
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_statement_that_takes_long_is_waited_for(
+    tmp_path: Path, postgres_server: Postgres, database: str
+) -> None:
+    new = row(random.Random(8), 1)
+    writer = opened(options(postgres_server, database), context(tmp_path))
+    writer.durable()
+    with postgres_server.connect(database) as other, other.transaction():
+        other.execute("LOCK TABLE rows")
+        written = threading.Thread(target=writer.write, args=(Epoch(1), [table([(new, 1)])]))
+        written.start()
+        sessions = "SELECT sum(sessions) FROM pg_stat_database"
+        with postgres_server.connect() as watching:
+            (before,) = watching.execute(sessions).fetchone()
+            until(lambda: watching.execute(sessions).fetchone()[0] > before + 2)
+        assert written.is_alive()
+    written.join()
+    assert rows(postgres_server, database) == Counter([new])
+    writer.close()
 
 
 EVERY = {

@@ -232,6 +232,27 @@ def test_a_delivery_goes_on_in_the_background_when_the_target_is_back_and_its_me
     delivery.close()
 
 
+def test_the_lag_is_that_of_one_position_while_the_delivery_goes_on() -> None:
+    histories, some = Histories(), random.Random(5)
+    histories.change({id_: row(some, id_) for id_ in range(3)})
+    delivery = begun(histories).delivery(Upserted(), DeliverySettings())
+    delivery.advance()
+    for id_ in range(3):
+        histories.change({id_: None})
+    changelog = delivery.changelog
+
+    class Meanwhile:
+        def rows_changed(self, after: Epoch, upto: Epoch) -> int:
+            delivery.changelog = changelog
+            delivery.advance()
+            return changelog.rows_changed(after, upto)
+
+    delivery.changelog = Meanwhile()  # type: ignore[assignment]
+    lag = delivery.lag
+    assert (delivery.at, lag.epochs, lag.rows) == (histories.last, 3, 3)
+    assert delivery.lag.epochs == 0
+
+
 def _soon(met: Any, seconds: float = 10.0) -> bool:
     import time
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from servers.machine import Unavailable, free_port, jars, java
+from servers.machine import Freezes, Unavailable, free_port, jars, java
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -86,7 +86,7 @@ _OPENED = """
 
 
 @dataclass
-class Cassandra:
+class Cassandra(Freezes):
     """One node; its data outlives :meth:`stop`."""
 
     directory: Path

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from servers.machine import Unavailable, free_port, jars, java
+from servers.machine import Freezes, Unavailable, free_port, jars, java
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -59,7 +59,7 @@ class Guard:
 
 
 @dataclass
-class Kafka:
+class Kafka(Freezes):
     """One broker; its data outlives :meth:`stop`."""
 
     directory: Path
@@ -91,10 +91,10 @@ class Kafka:
                 raise Unavailable(f"Kafka does not start: {text[-2000:]}")
             time.sleep(0.2)
 
-    def stop(self) -> None:
-        """Stop the broker."""
+    def stop(self, *, crash: bool = False) -> None:
+        """Stop the broker, or kill it."""
         if self._process is not None:
-            self._process.terminate()
+            (self._process.kill if crash else self._process.terminate)()
             try:
                 self._process.wait(30)
             except subprocess.TimeoutExpired:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
+import signal
 import socket
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pyspark
 
@@ -24,6 +26,29 @@ def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
+
+
+class Freezes:
+    """A server in a process of its own, which can be made neither to answer nor to refuse."""
+
+    _process: subprocess.Popen[Any] | None
+
+    def freeze(self) -> None:
+        """Stop all that the server does, until :meth:`thaw`; the machine still takes bytes for it."""
+        self._send(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """Have the server go on where it was."""
+        self._send(signal.SIGCONT)
+
+    def _send(self, signal_: signal.Signals) -> None:
+        """Send a signal to the process, and to the children that it has then."""
+        assert self._process is not None
+        pid = self._process.pid
+        os.kill(pid, signal_)
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii")
+        for child in children.split():
+            os.kill(int(child), signal_)
 
 
 def java(*, major: int | None = None) -> str:

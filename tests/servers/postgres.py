@@ -12,7 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from servers.machine import Unavailable, free_port
+from servers.machine import Freezes, Unavailable, free_port
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -41,7 +41,7 @@ host all all 127.0.0.1/32 scram-sha-256
 
 
 @dataclass
-class Postgres:
+class Postgres(Freezes):
     """One server; its data outlives :meth:`stop`. User ``postgres`` needs no password."""
 
     directory: Path

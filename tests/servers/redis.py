@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from servers.machine import Unavailable, free_port
+from servers.machine import Freezes, Unavailable, free_port
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,7 +31,7 @@ user {user} on >{password} ~* &* +@all
 
 
 @dataclass
-class Redis:
+class Redis(Freezes):
     """One server; its data outlives :meth:`stop`, and is written before it is acknowledged.
 
     The user ``default`` needs no password; :data:`USER` does.

@@ -7,6 +7,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final
 
 from headrace.connectors.options import Alters, SecretName, option
+from headrace.connectors.postgres.answering import session
 from headrace.errors import Code, HeadraceError
 from headrace.formats.libraries import library as optional
 
@@ -73,6 +74,8 @@ class Access:
 def connected(access: Access, secret: Callable[[str], str]) -> Any:
     """Open a session of psycopg in autocommit mode; ``secret`` returns the value of a secret.
 
+    It ends if the server falls silent; see :mod:`headrace.connectors.postgres.answering`.
+
     Raises:
         HeadraceError: ``unavailable`` if the server does not answer; ``invalid`` if it refuses the
             user or has no such database.
@@ -96,7 +99,7 @@ def connected(access: Access, secret: Callable[[str], str]) -> Any:
     }
     known = {key: value for key, value in given.items() if value is not None}
     try:
-        return psycopg.connect(**known, autocommit=True)
+        return session(psycopg, **known)
     except psycopg.Error as error:
         raise failure(error, access) from error
 
