@@ -52,7 +52,7 @@ PROCESSES ?= 1
 random-queries: setup
 	PYTHONPATH=tests $(BIN)/python -m generator --pairs $(PAIRS) --seed $(SEED) --processes $(PROCESSES) $(ARGS)
 
-# Real servers to try connectors with, until Ctrl-C: Kafka, PostgreSQL, Redis, Cassandra, DynamoDB.
+# Real servers to try connectors with, until Ctrl-C: Kafka, PostgreSQL, Redis, Cassandra, DynamoDB, S3.
 services: setup
 	@PYTHONPATH=tests $(BIN)/python -m servers $(ARGS)
 

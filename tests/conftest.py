@@ -17,6 +17,7 @@ from servers.machine import Unavailable
 from servers.postgres import Postgres, postgres
 from servers.redis import Redis, redis_server
 from servers.schema_registry import registry as schema_registry
+from servers.seaweed import Seaweed, seaweed
 from sessions import PARTITIONS, short_session
 
 if TYPE_CHECKING:
@@ -134,6 +135,17 @@ def kinesis_server() -> Iterator[Kinesis]:
 
     with kinesis() as running:
         yield running
+
+
+@pytest.fixture(scope="session")
+def lake() -> Iterator[Seaweed]:
+    """S3 and a catalogue of Iceberg for all tests of a process, each with names of its own."""
+    pytest.importorskip("boto3")
+    try:
+        with TemporaryDirectory() as place, seaweed(Path(place) / "s3") as running:
+            yield running
+    except Unavailable as reason:
+        pytest.skip(f"no S3: {reason}")
 
 
 @pytest.fixture

@@ -301,15 +301,15 @@ def prove(
         if number < len(lives):
             _kill_at(outlived, lives[number], random_.randrange(1, 3))
             try:
-                _deliver(delivery)
+                deliver(delivery)
             except Killed:
                 killed(number)
                 delivery = outlived.delivery(open_writer(), given)
             outlived.fault = _nothing
         elif random_.random() < 0.5:
-            _deliver(delivery)
+            deliver(delivery)
             assert read_target() == histories.at(histories.last)
-    _deliver(delivery)
+    deliver(delivery)
     assert read_target() == histories.at(histories.last)
     assert outlived.record.delivered is not None
     delivery.writer.close()
@@ -332,7 +332,7 @@ def _kill_at(outlived: Outlived, stage: str, after: int) -> None:
     outlived.fault = fault
 
 
-def _deliver(delivery: Delivery, seconds: float = 60.0) -> None:
+def deliver(delivery: Delivery, seconds: float = 60.0) -> None:
     """Deliver everything, trying again while the target is out of reach."""
     until = time.monotonic() + seconds
     while True:

@@ -134,7 +134,7 @@ def test_what_is_written_where_cannot_be_altered() -> None:
         "postgres": {"user", "password", "ssl_mode", "authority", "certificate", "private_key"},
         "redis": {"ttl", "user", "password", "tls", "authority", "certificate", "private_key"},
         "delta": set(),
-        "iceberg": set(),
+        "iceberg": {"catalog_token", "credential", "scope", "oauth_uri", "signing_name"},
         "warehouse": set(),
         "webhook": {"authorization", "api_key", "api_key_header", "signing", "authority"}
         | {"timeout", "headers", "rows"},
@@ -144,12 +144,15 @@ def test_what_is_written_where_cannot_be_altered() -> None:
         "print": set(),
         "blackhole": set(),
     }
+    store = {"region", "endpoint", "access_key", "secret_key", "session_token"}
     addresses = {
         "kafka": {"brokers"},
         "postgres": {"host", "port", "database"},
         "redis": {"host", "port", "database"},
         "cassandra": {"hosts", "port"},
-        "dynamodb": {"region", "endpoint", "access_key", "secret_key", "token"},
+        "delta": store,
+        "iceberg": store | {"uri", "warehouse"},
+        "dynamodb": store,
     }
     for each in registry._ALL:
         if each.open_sink is None:

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from servers import cassandra, dynamodb
+from servers import cassandra, dynamodb, seaweed
 from servers.kafka import kafka
 from servers.machine import Unavailable
 from servers.postgres import postgres
@@ -61,6 +61,13 @@ def _dynamodb(port: int) -> Iterator[str]:
         yield f"DynamoDB, by moto and in memory, is at {service.endpoint}, with any credentials"
 
 
+@contextmanager
+def _s3(place: Path, port: int) -> Iterator[str]:
+    with seaweed.seaweed(place / "s3", port) as server:
+        yield f"""S3 is at {server.endpoint}, with a bucket {seaweed.BUCKET}, and a catalogue of Iceberg at
+{server.catalogue}, warehouse {seaweed.WAREHOUSE}; access key {seaweed.ACCESS_KEY}, secret key {seaweed.SECRET_KEY}"""
+
+
 def main() -> int:
     """Start each server that can be had over a directory, and say how to use it."""
     options = argparse.ArgumentParser(prog="make services")
@@ -70,6 +77,7 @@ def main() -> int:
     options.add_argument("--redis-port", type=int, default=6379)
     options.add_argument("--cassandra-port", type=int, default=9042)
     options.add_argument("--dynamodb-port", type=int, default=8000)
+    options.add_argument("--s3-port", type=int, default=8333)
     given = options.parse_args()
     place = given.directory.resolve()
     services: dict[str, Service] = {
@@ -78,6 +86,7 @@ def main() -> int:
         "Redis": partial(_redis, place, given.redis_port),
         "Cassandra": partial(_cassandra, place, given.cassandra_port),
         "DynamoDB": partial(_dynamodb, given.dynamodb_port),
+        "S3": partial(_s3, place, given.s3_port),
     }
     with ExitStack() as running:
         started = 0

@@ -77,7 +77,8 @@ STATEMENTS: dict[str, Synopsis] = {
     "CREATE CONNECTION": Synopsis(
         "name how another system is reached, for streams, sources and sinks",
         "CREATE CONNECTION [IF NOT EXISTS] name\n"
-        "  TO KAFKA | POSTGRES | REDIS | CASSANDRA | DYNAMODB | WEBHOOK (KEY 'value', ...)",
+        "  TO KAFKA | POSTGRES | REDIS | CASSANDRA | DYNAMODB | S3 | ICEBERG | WEBHOOK\n"
+        "  (KEY 'value', ...)",
         "CREATE CONNECTION shop TO POSTGRES\n"
         "  (HOST 'db.example.com', DATABASE 'shop', USER 'headrace', PASSWORD SECRET shop);",
     ),

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from headrace.connectors.options import Alters, SecretName, option
 from headrace.errors import Code, HeadraceError
 from headrace.formats.libraries import library
 
@@ -22,8 +23,14 @@ DENIED: Final = frozenset(
         "InvalidClientTokenId",
         "SignatureDoesNotMatch",
         "KMSAccessDeniedException",
+        "AccessDenied",
+        "AllAccessDisabled",
+        "ExpiredToken",
+        "InvalidAccessKeyId",
+        "InvalidToken",
     }
 )
+"""The codes of errors that say that credentials are wrong, or not enough."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +43,67 @@ class Rights:
     region: str | None
     endpoint: str | None
     access_key: str | None
-    secret_key: str | None
-    token: str | None
+    secret_key: str | None = field(repr=False)
+    token: str | None = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Access:
+    """Where a service is, and with which rights: by default, those of the environment."""
+
+    region: str | None = option("aws.region", "region", default=None, alters=Alters.ADDRESS)
+    endpoint: str | None = option("aws.endpoint", "endpoint", default=None, alters=Alters.ADDRESS)
+    access_key: str | None = option(
+        "aws.credentials.basic.accesskeyid",
+        "access key",
+        "access_key",
+        default=None,
+        alters=Alters.ADDRESS,
+    )
+    secret_key: SecretName | None = option(
+        "aws.credentials.basic.secretkey",
+        "secret key",
+        "secret_key",
+        default=None,
+        alters=Alters.ADDRESS,
+    )
+    session_token: SecretName | None = option(
+        "aws.credentials.basic.sessiontoken",
+        "session token",
+        "session_token",
+        default=None,
+        alters=Alters.ADDRESS,
+    )
+
+    def rights(self, secret: Callable[[str], str]) -> Rights:
+        """Return the rights; ``secret`` returns a secret's value."""
+        return Rights(
+            self.region,
+            self.endpoint,
+            self.access_key,
+            self.secret_key and secret(self.secret_key),
+            self.session_token and secret(self.session_token),
+        )
+
+
+def resolved(rights: Rights, what: str, extra: str) -> Rights:
+    """Return rights in full, for libraries that do not look where this client looks.
+
+    Raises:
+        HeadraceError: ``invalid`` if the library of the extra is not installed.
+    """
+    session = library("boto3", what, extra).Session(
+        rights.access_key, rights.secret_key, rights.token, rights.region
+    )
+    found = session.get_credentials()
+    frozen = None if found is None else found.get_frozen_credentials()
+    return Rights(
+        session.region_name or ("us-east-1" if rights.endpoint else None),
+        rights.endpoint,
+        frozen and frozen.access_key,
+        frozen and frozen.secret_key,
+        frozen and frozen.token,
+    )
 
 
 def client(

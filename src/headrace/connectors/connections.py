@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from headrace.connectors import iceberg_catalogues as iceberg
 from headrace.connectors import kafka_access as kafka
+from headrace.connectors import s3
 from headrace.connectors import webhook_sink as webhook
 from headrace.connectors.cassandra import access as cassandra
 from headrace.connectors.dynamodb import access as dynamodb
@@ -34,10 +36,15 @@ _SETTING = "connections"
 
 @dataclass(frozen=True, slots=True)
 class _Kind:
-    """A kind of system: the options of its connections, and what raises if it is out of reach."""
+    """A kind of system: the options of its connections, and what raises if it is out of reach.
+
+    Sinks write over a connection by one of its ``connectors``; none are given if it is the one of
+    the kind's name.
+    """
 
     options: type[Any]
     check: Callable[[Any, Callable[[str], str]], None] = lambda _options, _secret: None
+    connectors: tuple[str, ...] = ()
 
 
 _KINDS: Final = {
@@ -47,6 +54,8 @@ _KINDS: Final = {
     "cassandra": _Kind(cassandra.Access, cassandra.check),
     "dynamodb": _Kind(dynamodb.Access, dynamodb.check),
     "webhook": _Kind(webhook.Access),
+    "s3": _Kind(s3.Access, s3.check, ("delta", "iceberg")),
+    "iceberg": _Kind(iceberg.RestAccess, iceberg.check),
 }
 _OTHER_NAMES: Final = {"postgresql": "postgres", "http": "webhook"}
 
@@ -68,6 +77,11 @@ class Connection:
     def options(self) -> Any:
         """The options, as the dataclass of its kind."""
         return restored_options(_KINDS[self.kind].options, self.stored, f"a {self.kind} connection")
+
+    @property
+    def connectors(self) -> tuple[str, ...]:
+        """The names of the connectors by which sinks write over it."""
+        return _KINDS[self.kind].connectors or (self.kind,)
 
     @property
     def secrets(self) -> frozenset[str]:

@@ -12,29 +12,29 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from headrace.connectors.file_sink import place
+from headrace.connectors import s3
 from headrace.connectors.lake import (
     DELETED,
+    Directory,
     Guarded,
     LakeTable,
     change_rows,
+    failed,
     merge_rows,
     require_columns,
     require_types,
     table_schema,
-    words_of,
 )
-from headrace.connectors.marks import moved_on
+from headrace.connectors.marks import moved_on, require_own
 from headrace.connectors.sinks import Mode, require_key
-from headrace.errors import Code, HeadraceError
 from headrace.formats.libraries import library
 from headrace.types import Epoch
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
-    from pathlib import Path
 
     from headrace.connectors.sinks import SinkContext
+    from headrace.errors import HeadraceError
     from headrace.runtime.ports import Refused
 
 MAPPING: Final = {
@@ -67,18 +67,25 @@ def check(options: LakeTable, context: SinkContext) -> None:
 
     Raises:
         HeadraceError: ``invalid`` or ``unsupported`` if a column or the key is missing, or has
-            another type.
+            another type; what the store of the table says; ``conflict`` if there is something at a
+            new table's prefix, or if a sink that moves finds no record of its epochs.
     """
     require_types(context.schema, MAPPING, "Delta")
     if options.mode is Mode.UPSERT:
         require_key(context, "a table of Delta")
-    opened(options, context).check()
+    where, writer = options.where(context), opened(options, context)
+    _library()
+    if isinstance(where, s3.Prefix) and not context.exists:
+        where.require_empty(f"{writer.target} cannot be written to")
+    writer.check()
+    if context.moved is not None:
+        require_own(None, context, writer.target, "", writer.durable())
 
 
 def opened(options: LakeTable, context: SinkContext) -> DeltaSink:
     """Return the writer of a sink."""
     return DeltaSink(
-        place(options.path, context.directory),
+        options.where(context),
         options.mode,
         table_schema(context.schema, options.mode),
         context.key,
@@ -90,7 +97,7 @@ def opened(options: LakeTable, context: SinkContext) -> DeltaSink:
 class DeltaSink:
     """Writes the changes of each epoch in one commit, under the name ``application``."""
 
-    directory: Path
+    where: Directory | s3.Prefix
     mode: Mode
     schema: pa.Schema
     key: tuple[str, ...]
@@ -102,7 +109,7 @@ class DeltaSink:
     @property
     def target(self) -> str:
         """What messages call the table."""
-        return f'the Delta table at "{self.directory.name}"'
+        return f'the Delta table at "{self.where.name}"'
 
     def check(self) -> None:
         """Make sure that a table that there is has the columns.
@@ -110,15 +117,13 @@ class DeltaSink:
         Raises:
             HeadraceError: ``invalid`` if it has others.
         """
-        delta = _library()
-        if delta.DeltaTable.is_deltatable(str(self.directory)):
-            found = pa.schema(delta.DeltaTable(str(self.directory)).schema().to_arrow())
+        if self._is_there():
+            found = pa.schema(self._table().schema().to_arrow())
             require_columns(found, self.schema, self.target)
 
     def durable(self) -> Epoch | None:
         """Return the last epoch that the table has."""
-        there = _library().DeltaTable.is_deltatable(str(self.directory))
-        self._reached = self._recorded(self._table()) if there else None
+        self._reached = self._recorded(self._table()) if self._is_there() else None
         return self._reached
 
     def write(self, epoch: Epoch, parts: Iterable[pa.Table]) -> Sequence[Refused]:
@@ -168,11 +173,21 @@ class DeltaSink:
 
     # -- pieces ----------------------------------------------------------------------------
 
+    def _is_there(self) -> bool:
+        """Whether there is a table."""
+        delta, storage = _library(), self.where.storage
+        try:
+            return bool(delta.DeltaTable.is_deltatable(self.where.uri, storage))
+        except Exception as error:
+            raise self._failed(error) from error
+
     def _table(self) -> Any:
         """Return the table as it is now; one that is missing is made."""
-        delta = _library()
+        delta, storage = _library(), self.where.storage
         try:
-            return delta.DeltaTable.create(str(self.directory), self.schema, mode="ignore")
+            return delta.DeltaTable.create(
+                self.where.uri, self.schema, mode="ignore", storage_options=storage
+            )
         except Exception as error:
             raise self._failed(error) from error
 
@@ -226,18 +241,16 @@ class DeltaSink:
         return delta.CommitProperties(app_transactions=[record], max_commit_retries=0)
 
     def _rows(self) -> Iterator[pa.Table]:
-        batches = self._table().to_pyarrow_dataset().to_batches(columns=self.schema.names)
-        for batch in batches:
-            yield pa.Table.from_batches([batch]).cast(self.schema)
+        table = self._table()
+        try:
+            for batch in table.to_pyarrow_dataset().to_batches(columns=self.schema.names):
+                yield pa.Table.from_batches([batch]).cast(self.schema)
+        except OSError as error:
+            raise self._failed(error) from error
 
     def _failed(self, error: Exception) -> HeadraceError:
-        said = words_of(error, self.directory)
-        return HeadraceError(
-            Code.UNAVAILABLE,
-            f"{self.target} cannot be written to",
-            f"Delta says: {said}.",
-            "It is tried again. Let no other program write to the table at the same time.",
-        )
+        lake = isinstance(self.where, s3.Prefix)
+        return failed(self.target, "Delta", self.where.said(error), lake=lake)
 
 
 def _reader(schema: pa.Schema, tables: Iterable[pa.Table]) -> pa.RecordBatchReader:

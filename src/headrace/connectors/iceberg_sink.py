@@ -1,7 +1,7 @@
 """A sink into a table of Apache Iceberg: one commit per epoch, which records the epoch.
 
-The table is in a catalogue of SQL, in a directory of its own. The record is a property of the
-table, set in the commit of the epoch's snapshot; the snapshot has the epoch as well, for readers.
+The table is in a catalogue of SQL in a directory, or in one of REST. The record is a property of
+the table, set in the commit of the epoch's snapshot; the snapshot has the epoch, too, for readers.
 """
 
 from __future__ import annotations
@@ -14,17 +14,18 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from headrace.connectors.file_sink import place
+from headrace.connectors import s3
+from headrace.connectors.file_sink import place, sink_path
+from headrace.connectors.iceberg_catalogues import Catalog, RestAccess, RestCatalogue, SqlCatalogue
 from headrace.connectors.lake import (
-    LakeTable,
+    Guarded,
     among,
     change_rows,
     require_columns,
     require_types,
     table_schema,
-    words_of,
 )
-from headrace.connectors.marks import belongs_to_another, moved_on
+from headrace.connectors.marks import belongs_to_another, moved_on, require_own
 from headrace.connectors.options import Alters, option
 from headrace.connectors.sinks import Mode, require_key
 from headrace.errors import Code, HeadraceError
@@ -34,7 +35,7 @@ from headrace.types import Epoch
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
-    from pathlib import Path
+    from pathlib import PurePath
 
     from headrace.connectors.sinks import SinkContext
     from headrace.runtime.ports import Refused
@@ -59,7 +60,6 @@ MAPPING: Final = {
 }
 """The type of Iceberg of each type of column."""
 _RETRIES: Final = "commit.retry.num-retries"
-_CATALOGUE: Final = "headrace"
 _MARK: Final = "headrace.epoch."
 """What the property of a table begins with that records a sink's epoch."""
 
@@ -74,11 +74,55 @@ def _table_name(text: str) -> str:
     return text
 
 
+def _path(text: str) -> str:
+    if s3.is_location(text):
+        raise HeadraceError(
+            Code.UNSUPPORTED,
+            "a catalogue of SQL in an object store is not supported",
+            hint="Use catalog = 'rest' and uri = '...': the catalogue says where its tables are.",
+        )
+    return sink_path(text)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class IcebergTable(LakeTable):
-    """``path`` is that of the catalogue, ``table`` the name of the table, with its namespace."""
+class IcebergTable(RestAccess):
+    """``table`` is the name of the table, with its namespace; ``path`` that of its catalogue.
+
+    The path is one of a catalogue of SQL; one of REST has none.
+    """
 
     table: str = option(convert=_table_name, alters=Alters.NEVER)
+    path: str | None = option(default=None, convert=_path, alters=Alters.NEVER)
+    mode: Mode = option(default=Mode.UPSERT, alters=Alters.NEVER)
+    catalog: Catalog = option(default=Catalog.SQL, alters=Alters.NEVER)
+
+    def __post_init__(self) -> None:
+        """Refuse a catalogue without a place, and options of the other kind.
+
+        Raises:
+            HeadraceError: ``invalid``.
+        """
+        RestAccess.__post_init__(self)
+        if self.catalog is Catalog.SQL:
+            self.require_no_server()
+        if (self.path is None) == (self.catalog is Catalog.SQL):
+            wrong = "has no path" if self.path is None else "has a path"
+            raise HeadraceError(
+                Code.INVALID,
+                f"a catalogue of {self.catalog.upper()} {wrong}",
+                hint="Give path = 'directory', or catalog = 'rest' and uri = '...'.",
+            )
+
+    def catalogue(self, context: SinkContext) -> SqlCatalogue | RestCatalogue:
+        """Return the catalogue."""
+        if self.path is not None:
+            return SqlCatalogue(place(self.path, context.directory))
+        return RestCatalogue(self, context.secrets.value)
+
+
+def path_of(options: IcebergTable, context: SinkContext) -> PurePath | None:
+    """Return the directory of a catalogue; None of one of REST."""
+    return None if options.path is None else place(options.path, context.directory)
 
 
 def check(options: IcebergTable, context: SinkContext) -> None:
@@ -86,19 +130,24 @@ def check(options: IcebergTable, context: SinkContext) -> None:
 
     Raises:
         HeadraceError: ``invalid`` or ``unsupported`` if a column or the key is missing, or has
-            another type.
+            another type; what the catalogue or store says; ``conflict`` if another sink writes
+            there, or if a sink that moves finds no record of its epochs.
     """
     require_types(context.schema, MAPPING, "Iceberg")
     if options.mode is Mode.UPSERT:
         require_key(context, "a table of Iceberg")
-    opened(options, context).check()
+    writer = opened(options, context)
+    writer.check()
+    if context.moved is not None:
+        require_own(None, context, writer.target, "", writer.durable())
+        writer.close()
 
 
 def opened(options: IcebergTable, context: SinkContext) -> IcebergSink:
     """Return the writer of a sink."""
     rows = table_schema(context.schema, options.mode)
     return IcebergSink(
-        place(options.path, context.directory),
+        options.catalogue(context),
         options.table,
         options.mode,
         rows,
@@ -114,7 +163,7 @@ class IcebergSink:
     ``rows`` is the schema of the table's rows, with types that Iceberg may lack.
     """
 
-    directory: Path
+    catalogue: SqlCatalogue | RestCatalogue
     name: str
     mode: Mode
     rows: pa.Schema
@@ -123,7 +172,7 @@ class IcebergSink:
     guarantee: str = "exactly once: one commit per epoch, which records it"
     _reached: Epoch | None = None
     """The last epoch that this writer knows the table to have."""
-    _catalogue: Any = field(default=None, repr=False)
+    _opened: Any = field(default=None, repr=False)
 
     @property
     def target(self) -> str:
@@ -141,10 +190,15 @@ class IcebergSink:
         Raises:
             HeadraceError: ``invalid`` if it has others.
         """
-        found = self._table().schema().as_arrow()
+        table = self._table()
+        found = table.schema().as_arrow()
         plain = [pa.field(each.name, _plain(each.type)) for each in found]
         wanted = [pa.field(each.name, _plain(each.type)) for each in self.schema]
         require_columns(pa.schema(plain), pa.schema(wanted), self.target)
+        try:
+            self.catalogue.require_writable(table)
+        except Exception as error:
+            raise self._failed(error) from error
         self.close()
 
     def durable(self) -> Epoch | None:
@@ -162,18 +216,14 @@ class IcebergSink:
         there = self._recorded(table)
         if there != self._reached:
             raise moved_on(self.target, there, self._reached)
-        made = _Files(table, self.schema)
-        changed: list[pa.Table] = []
-        former = table.current_snapshot() is not None and self.mode is Mode.UPSERT
-        for part in parts:
-            if self.mode is Mode.APPEND:
-                made.write(change_rows(epoch, part, self.key, self.schema))
-                continue
-            made.write(by_key(part, self.key)[0].select(self.rows.names).cast(self.schema))
-            if former:
-                changed.append(part.select(self.key))
-        replaced = self._without(table, pa.concat_tables(changed), made) if changed else []
-        self._commit(table, made.found, replaced, epoch)
+        guarded = Guarded(parts)
+        try:
+            made, replaced = self._written(table, epoch, guarded)
+        except Exception as error:
+            if guarded.raised is not None:
+                raise guarded.raised from None
+            raise self._failed(error) from error
+        self._commit(table, made, replaced, epoch)
         self._reached = epoch
         return ()
 
@@ -188,14 +238,18 @@ class IcebergSink:
             HeadraceError: ``unavailable`` if the commit fails.
         """
         table = self._table()
-        self._commit(table, [], [task.file for task in table.scan().plan_files()], None)
+        try:
+            files = [task.file for task in table.scan().plan_files()]
+        except Exception as error:
+            raise self._failed(error) from error
+        self._commit(table, [], files, None)
         self._reached = None
 
     def close(self) -> None:
         """Close the catalogue."""
-        if self._catalogue is not None:
-            self._catalogue.close()
-            self._catalogue = None
+        if self._opened is not None:
+            self._opened.close()
+            self._opened = None
 
     # -- pieces ----------------------------------------------------------------------------
 
@@ -206,13 +260,15 @@ class IcebergSink:
         before each.
         """
         try:
-            if self._catalogue is None:
-                self._catalogue = self._opened()
-            self._catalogue.create_namespace_if_not_exists(self.name.rpartition(".")[0])
-            table = self._catalogue.create_table_if_not_exists(self.name, self.schema)
+            if self._opened is None:
+                self._opened = self.catalogue.opened()
+            self._opened.create_namespace_if_not_exists(self.name.rpartition(".")[0])
+            table = self._opened.create_table_if_not_exists(self.name, self.schema)
             if table.properties.get(_RETRIES) != "0":
                 with table.transaction() as transaction:
                     transaction.set_properties({_RETRIES: "0"})
+        except HeadraceError:
+            raise
         except Exception as error:
             raise self._failed(error) from error
         others = {key for key in table.properties if key.startswith(_MARK)} - {self.mark}
@@ -221,17 +277,26 @@ class IcebergSink:
             raise belongs_to_another(self.target, removed)
         return table
 
-    def _opened(self) -> Any:
-        sql = library("pyiceberg.catalog.sql", "library for Iceberg", "iceberg")
-        self.directory.mkdir(parents=True, exist_ok=True)
-        database = self.directory / "catalog.db"
-        return sql.SqlCatalog(
-            _CATALOGUE, uri=f"sqlite:///{database}", warehouse=self.directory.as_uri()
-        )
-
     def _recorded(self, table: Any) -> Epoch | None:
         found = table.properties.get(self.mark)
         return None if found is None else Epoch(int(found))
+
+    def _written(
+        self, table: Any, epoch: Epoch, parts: Iterable[pa.Table]
+    ) -> tuple[list[Any], list[Any]]:
+        """Write the files of an epoch; return them, and those that they replace."""
+        made = _Files(table, self.schema)
+        changed: list[pa.Table] = []
+        former = table.current_snapshot() is not None and self.mode is Mode.UPSERT
+        for part in parts:
+            if self.mode is Mode.APPEND:
+                made.write(change_rows(epoch, part, self.key, self.schema))
+                continue
+            made.write(by_key(part, self.key)[0].select(self.rows.names).cast(self.schema))
+            if former:
+                changed.append(part.select(self.key))
+        replaced = self._without(table, pa.concat_tables(changed), made) if changed else []
+        return made.found, replaced
 
     def _without(self, table: Any, changed: pa.Table, made: _Files) -> list[Any]:
         """Write files anew without the rows of changed keys; return those that they replace."""
@@ -264,17 +329,18 @@ class IcebergSink:
             raise self._failed(error) from error
 
     def _stored(self) -> Iterator[pa.Table]:
-        for batch in self._table().scan().to_arrow_batch_reader():
-            yield pa.Table.from_batches([batch]).select(self.rows.names).cast(self.rows)
+        table = self._table()
+        try:
+            for batch in table.scan().to_arrow_batch_reader():
+                yield pa.Table.from_batches([batch]).select(self.rows.names).cast(self.rows)
+        except OSError as error:
+            raise self._failed(error) from error
 
     def _failed(self, error: Exception) -> HeadraceError:
-        said = words_of(error, self.directory)
-        return HeadraceError(
-            Code.UNAVAILABLE,
-            f"{self.target} cannot be written to",
-            f"Iceberg says: {said}.",
-            "It is tried again. Let no other program write to the table at the same time.",
-        )
+        """Return the error of a failure; the catalogue is opened anew, with other secrets maybe."""
+        if isinstance(self.catalogue, RestCatalogue):
+            self.close()
+        return self.catalogue.failed(self.target, error)
 
 
 class _Files:

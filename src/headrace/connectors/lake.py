@@ -9,7 +9,8 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import types as t
 
-from headrace.connectors.file_sink import sink_path
+from headrace.connectors import s3
+from headrace.connectors.file_sink import place, sink_path
 from headrace.connectors.options import Alters, option
 from headrace.connectors.sinks import CHANGE_COLUMNS, Mode
 from headrace.errors import Code, HeadraceError
@@ -22,22 +23,93 @@ from headrace.zset.zset import column, take
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
-    from pathlib import Path
+    from pathlib import Path, PurePath
 
     from numpy.typing import NDArray
 
+    from headrace.connectors.sinks import SinkContext
     from headrace.types import DataType, Epoch, Schema
 
 DELETED: Final = "headrace_deleted"
 """The column of a merge's rows that says that the row of the key is deleted."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LakeTable:
-    """The options of a table: ``path`` is a directory under ``sinks/`` in the data directory."""
+def lake_path(text: str) -> str:
+    """Return a path of a directory under that for sinks, or of a prefix in S3.
 
-    path: str = option(convert=sink_path, alters=Alters.NEVER)
+    Raises:
+        HeadraceError: ``invalid`` or ``unsupported`` if it is neither.
+    """
+    return s3.location(text) if s3.is_location(text) else sink_path(text)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LakeTable(s3.Access):
+    """The options of a table.
+
+    ``path`` is a directory under ``sinks/`` in the data directory, or a prefix in S3.
+    """
+
+    path: str = option(convert=lake_path, alters=Alters.NEVER)
     mode: Mode = option(default=Mode.UPSERT, alters=Alters.NEVER)
+
+    def __post_init__(self) -> None:
+        """Refuse options of S3 for a directory.
+
+        Raises:
+            HeadraceError: ``invalid``.
+        """
+        s3.Access.__post_init__(self)
+        if not s3.is_location(self.path):
+            self.require_no_store("write to path = 's3://bucket/prefix'")
+
+    def where(self, context: SinkContext) -> Directory | s3.Prefix:
+        """Return where the table is."""
+        if s3.is_location(self.path):
+            return s3.Prefix(self.path, self, context.secrets.value)
+        return Directory(place(self.path, context.directory))
+
+
+@dataclass(frozen=True, slots=True)
+class Directory:
+    """A directory of this machine with a table."""
+
+    path: Path
+
+    @property
+    def name(self) -> str:
+        """What messages call it."""
+        return self.path.name
+
+    @property
+    def uri(self) -> str:
+        """Where it is, for a library."""
+        return str(self.path)
+
+    @property
+    def storage(self) -> None:
+        """Return None: a library needs no options for it."""
+        return
+
+    def said(self, error: Exception) -> str:
+        """Return what a library says of a failure, without the place of the directory."""
+        return words_of(error, self.path)
+
+
+def path_of(options: LakeTable, context: SinkContext) -> PurePath:
+    """Return where a table is among all places of sinks."""
+    return options.where(context).path
+
+
+def failed(target: str, system: str, said: str, *, lake: bool) -> HeadraceError:
+    """Return the error that a table cannot be written to; ``lake``: it is not on this machine."""
+    primary, detail = f"{target} cannot be written to", f"{system} says: {said}."
+    if lake and s3.is_denied(said):
+        return HeadraceError(Code.INVALID, primary, detail, s3.CREDENTIALS)
+    if lake and s3.is_missing(said):
+        return HeadraceError(Code.INVALID, primary, detail, s3.MISSING)
+    hint = "It is tried again. Let no other program write to the table at the same time."
+    return HeadraceError(Code.UNAVAILABLE, primary, detail, hint)
 
 
 def table_schema(schema: Schema, mode: Mode) -> pa.Schema:
@@ -138,6 +210,8 @@ class Guarded:
         """Yield the parts."""
         try:
             yield from self._parts
+        except GeneratorExit:  # the library has ended early
+            raise
         except BaseException as error:
             self.raised = error
             raise RuntimeError("the parts ended early") from error

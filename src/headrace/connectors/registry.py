@@ -46,7 +46,7 @@ from headrace.types import Schema
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
-    from pathlib import Path
+    from pathlib import PurePath
 
     from headrace.catalog import Stream, Table
     from headrace.connectors.secrets import Secrets
@@ -83,10 +83,10 @@ class Connector(Generic[Options]):
     ``options`` is a dataclass. ``open_source`` returns a source, and ``check_source`` raises if it
     cannot be read, when a relation is created. ``open_sink`` returns a writer, and ``check_sink``
     raises if rows cannot be written there, when a sink is created. ``place`` names where a sink
-    writes, of sinks into files: two sinks of one directory are refused, unless the connector
-    ``shares`` it. ``target`` are the options that, with the address, say where it writes; without
-    any, many sinks may write there. ``joins``:
-    whether epochs that wait may be joined in any case: the target only keeps the newest state.
+    writes, of sinks into files: two sinks of one directory, or of one prefix in S3, are refused,
+    unless the connector ``shares`` it. ``target`` are the options that, with the address, say where
+    it writes; without any, many sinks may write there. ``joins``: whether epochs that wait may be
+    joined in any case: the target only keeps the newest state.
 
     A relation is fed by the connector if its options have one of ``addresses``, or if there are
     none to give; otherwise it lives in the embedded log. ``groups`` are what the keys of its
@@ -100,7 +100,7 @@ class Connector(Generic[Options]):
     check_source: Callable[[Options, SourceContext], None] = lambda _options, _context: None
     open_sink: Callable[[Options, SinkContext], SinkWriter] | None = None
     check_sink: Callable[[Options, SinkContext], None] = lambda _options, _context: None
-    place: Callable[[Options, SinkContext], Path | None] = lambda _options, _context: None
+    place: Callable[[Options, SinkContext], PurePath | None] = lambda _options, _context: None
     shares: bool = False
     target: tuple[str, ...] = ()
     joins: Callable[[Options], bool] = lambda _options: False
@@ -268,7 +268,7 @@ _ALL: tuple[Connector[Any], ...] = (
         lake.LakeTable,
         open_sink=delta_sink.opened,
         check_sink=delta_sink.check,
-        place=lambda options, context: file_sink.place(options.path, context.directory),
+        place=lake.path_of,
         joins=lambda options: options.mode is Mode.UPSERT,
     ),
     Connector(
@@ -277,7 +277,7 @@ _ALL: tuple[Connector[Any], ...] = (
         open_sink=iceberg_sink.opened,
         check_sink=iceberg_sink.check,
         target=("path", "table"),
-        place=lambda options, context: file_sink.place(options.path, context.directory),
+        place=iceberg_sink.path_of,
         shares=True,
         joins=lambda options: options.mode is Mode.UPSERT,
     ),

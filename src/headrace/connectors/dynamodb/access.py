@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from headrace.connectors import aws
-from headrace.connectors.options import Alters, SecretName, option
 from headrace.errors import Code, HeadraceError
 
 if TYPE_CHECKING:
@@ -15,47 +14,22 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Access:
-    """Where the service is, and with which rights: by default, those of the environment."""
-
-    region: str | None = option("aws.region", "region", default=None, alters=Alters.ADDRESS)
-    endpoint: str | None = option("aws.endpoint", "endpoint", default=None, alters=Alters.ADDRESS)
-    access_key: str | None = option(
-        "aws.credentials.basic.accesskeyid",
-        "access key",
-        "access_key",
-        default=None,
-        alters=Alters.ADDRESS,
-    )
-    secret_key: SecretName | None = option(
-        "aws.credentials.basic.secretkey",
-        "secret key",
-        "secret_key",
-        default=None,
-        alters=Alters.ADDRESS,
-    )
-    token: SecretName | None = option(
-        "aws.credentials.basic.sessiontoken",
-        "session token",
-        "session_token",
-        default=None,
-        alters=Alters.ADDRESS,
-    )
+class Access(aws.Access):
+    """Where the service is, and with which rights."""
 
     def client(self, secret: Callable[[str], str], connections: int = 10) -> Any:
         """Return a client that repeats nothing by itself; ``secret`` returns a secret's value.
 
         What is sent twice may be done twice, the first time later than what was sent after it.
         """
-        rights = aws.Rights(
-            self.region,
-            self.endpoint,
-            self.access_key,
-            self.secret_key and secret(self.secret_key),
-            self.token and secret(self.token),
-        )
         with errors("DynamoDB cannot be reached"):
-            return aws.client("dynamodb", "dynamodb", rights, attempts=1, connections=connections)
+            return aws.client(
+                "dynamodb",
+                "dynamodb",
+                self.rights(secret),
+                attempts=1,
+                connections=connections,
+            )
 
 
 def check(access: Access, secret: Callable[[str], str]) -> None:

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.connectors import CONNECTOR, Connector, Given, SinkOptions, sink_connector
 from headrace.connectors.options import keys_of, read_options
-from headrace.errors import HeadraceError, Span
+from headrace.errors import Code, HeadraceError, Span
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from pathlib import PurePath
 
     from headrace.connectors import Connection, SinkContext
     from headrace.sql import Option
@@ -33,7 +33,7 @@ class Destination:
             HeadraceError: ``invalid`` or ``unsupported``, at the option or connection.
         """
         delivery, own = delivery_options(options)
-        connector = sink_connector(connection.kind, span)
+        connector = _connector_over(connection, own, span)
         try:
             read = connector.read([*connection.given, *own], "sink")
         except HeadraceError as error:
@@ -57,7 +57,7 @@ class Destination:
             place = given[0].span if given else None
             raise error.at(place) if place is not None else error from error
 
-    def place(self, context: SinkContext) -> Path | None:
+    def place(self, context: SinkContext) -> PurePath | None:
         """Return where it writes, if only one sink may write there."""
         return self.connector.place(self.options, context)
 
@@ -67,6 +67,35 @@ class Destination:
             self.connector.check_sink(self.options, context)
         except HeadraceError as error:
             raise error.at(span) from error
+
+
+def _connector_over(connection: Connection, given: list[Given], span: Span) -> Connector[Any]:
+    """Return the connector that writes over a connection: the one that is given, or the only one.
+
+    Raises:
+        HeadraceError: ``invalid``, at its place, if it is another one, or one of several.
+    """
+    listed = " or ".join(f"CONNECTOR {each}" for each in connection.connectors)
+    named = next((each for each in given if each.key.lower() == CONNECTOR), None)
+    if named is None:
+        if len(connection.connectors) > 1:
+            raise HeadraceError(
+                Code.INVALID,
+                f'a sink over connection "{connection.name}" says by which connector it writes',
+                hint=f"Add {listed} to its options.",
+                span=span,
+            )
+        return sink_connector(connection.connectors[0], span)
+    found = sink_connector(named.value, named.span)
+    if found.name not in connection.connectors:
+        raise HeadraceError(
+            Code.INVALID,
+            f'connector "{named.value}" does not write over connection "{connection.name}" of kind'
+            f" {connection.kind}",
+            hint=f"Use {listed}.",
+            span=named.span or span,
+        )
+    return found
 
 
 def delivery_options(options: tuple[Option, ...]) -> tuple[SinkOptions, list[Given]]:

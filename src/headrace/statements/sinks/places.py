@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headrace.catalog import Sink
@@ -10,7 +11,6 @@ from headrace.errors import Code, HeadraceError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from pathlib import Path
 
     from headrace.catalog import Catalog
     from headrace.connectors import SinkContext
@@ -60,7 +60,7 @@ def require_own_place(
             has = "has" if theirs == place else "and another, one in the other, have"
             what = f"directory '{path}' {has} the changelog of sink \"{sink.name}\""
             raise _taken(what, span if written is None else written.span)
-    if place is None or shared:
+    if shared or not isinstance(place, Path):  # a store is looked at when the sink is checked
         return
     root = (context.directory / "sinks").resolve()
     above = [each for each in place.parents if each != root and each.is_relative_to(root)]
