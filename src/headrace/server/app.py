@@ -13,6 +13,7 @@ from headrace.errors import Code, HeadraceError
 from headrace.server.failures import Refused, failure, shown
 from headrace.server.guard import Guard
 from headrace.server.logs import Numbered
+from headrace.server.lookups import Lookups
 from headrace.server.requests import require_known
 from headrace.server.routes import ROUTES
 from headrace.server.sockets import Socket
@@ -36,7 +37,7 @@ def application(service: Service, names: Names) -> ASGIApp:
         routes=[route for each in ROUTES for route in _routes(service, each)],
         exception_handlers={HTTPException: _unknown},
     )
-    return Numbered(Guard(app, names))
+    return Numbered(Guard(Lookups(app, service), names))
 
 
 def _routes(service: Service, route: Route) -> Iterator[routing.BaseRoute]:

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import math
 import re
+import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import unquote
 
 from pyspark.sql.types import (
     BinaryType,
@@ -20,6 +22,7 @@ from pyspark.sql.types import (
     TimestampNTZType,
     TimestampType,
 )
+from starlette.requests import Request
 
 from headrace.catalog import PlainView, Stream, Table, View, key_of
 from headrace.errors import Code, HeadraceError, nearest
@@ -36,11 +39,14 @@ from headrace.sql import quote, quote_dotted
 from headrace.types import is_collated
 
 if TYPE_CHECKING:
-    from starlette.requests import Request
+    from collections.abc import Callable
+
     from starlette.responses import Response
+    from starlette.types import ASGIApp, Receive, Scope, Send
 
     from headrace.catalog import Relation
     from headrace.parts.access import Principal
+    from headrace.server.entrance import Entrance
     from headrace.server.held import Holding
     from headrace.server.limits import Limits
     from headrace.server.service import Service
@@ -48,6 +54,7 @@ if TYPE_CHECKING:
     from headrace.types import Column
 
 _NOT_FOUND: Final = 404
+_VIEWS: Final = b"/v1/views/"
 _CONDITION: Final = re.compile(
     r"\s*(?P<column>`(?:[^`]|``)+`|[^\s<>=!`][^\s<>=!]*)\s*"
     r"(?:(?P<operator><=|>=|!=|=|<|>)(?P<value>.*)|(?P<null>(?i:is\s+(not\s+)?null))\s*)",
@@ -196,12 +203,9 @@ def query_of(relation: Relation, request: Request) -> tuple[str, list[Any]]:
 async def read_view(service: Service, request: Request) -> Response:
     """Read rows of a view or table, in the last epoch.
 
-    A row by key is read at once; all else on a thread.
+    On a thread; most rows by key are read before, by :class:`Lookups`.
     """
     relation = named(service, request.path_params["name"], asking(request))
-    answered = at_once(service.database.parts.reader, service.limits, request)
-    if answered is not None:
-        return answered
     form = accepted(request.headers.get("accept"))
     least = request.query_params.get("min_epoch")
     token = None if least is None else Token.of(least)
@@ -255,6 +259,58 @@ def at_once(held: Holding, limits: Limits, request: Request) -> Response | None:
     found = Result(row, state.epoch, freshness=fresh)
     form = accepted(request.headers.get("accept"))
     return answer(found, Token(found.epoch), form, limits)
+
+
+def answered_at_once(
+    held: Holding,
+    entrance: Entrance,
+    limits: Limits,
+    scope: Scope,
+    left: Callable[[str], None] = lambda _name: None,
+) -> Response | None:
+    """Return the answer to a request, before routes are tried, if :func:`at_once` has it.
+
+    None for any other, also for one that is wrong or not allowed: what is wrong is said elsewhere.
+    ``left`` is given the name of a relation that may be read so, but not yet.
+    """
+    path = scope["raw_path"]
+    if scope["method"] != "GET" or not path.startswith(_VIEWS):
+        return None
+    name = unquote(path[len(_VIEWS) :].decode("latin-1"))
+    if "/" in name:
+        return None
+    request = Request({**scope, "path_params": {"name": name}})
+    try:
+        principal = entrance.found(request)
+        if principal is None or not principal.sees(name):
+            return None
+        answered = at_once(held, limits, request)
+    except (HeadraceError, Refused):
+        return None
+    if answered is None:
+        left(name)
+    return answered
+
+
+@dataclass(frozen=True, slots=True)
+class Lookups:
+    """Answers lookups of rows by key, and has an application answer all other requests."""
+
+    app: ASGIApp
+    service: Service
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        answered, began = None, time.monotonic()
+        if scope["type"] == "http":
+            service = self.service
+            held = service.database.parts.reader
+            answered = answered_at_once(held, service.entrance, service.limits, scope)
+        if answered is None:
+            await self.app(scope, receive, send)
+            return
+        self.service.metrics.observe(read_view.__name__, "ok", time.monotonic() - began)
+        await answered(scope, receive, send)
 
 
 def named(service: Service, name: str, principal: Principal) -> Relation:

@@ -18,23 +18,19 @@ import time
 from dataclasses import dataclass, field
 from functools import partial
 from multiprocessing.connection import Connection
-from typing import TYPE_CHECKING, Final
-from urllib.parse import unquote
+from typing import TYPE_CHECKING
 
 import uvicorn
 import uvloop
-from starlette.requests import Request
 
 from headrace.catalog import Table, View
-from headrace.errors import HeadraceError
 from headrace.processes.messages import Done
 from headrace.server.entrance import Entrance
-from headrace.server.failures import Refused
 from headrace.server.guard import Guard
 from headrace.server.held import Begin, Held, Update
 from headrace.server.http import http_settings, tls_settings
 from headrace.server.logs import Numbered
-from headrace.server.lookups import at_once, read_view
+from headrace.server.lookups import answered_at_once, read_view
 from headrace.server.proxy import Proxy
 from headrace.server.tallies import Tallies
 
@@ -45,8 +41,6 @@ if TYPE_CHECKING:
     from headrace.server.limits import Limits
     from headrace.spine import Spine
     from headrace.types import RelationId
-
-_VIEWS: Final = b"/v1/views/"
 
 
 @dataclass(slots=True)
@@ -78,24 +72,10 @@ class Reading:
 
         None if it is something else, or may be wrong: what is wrong is said elsewhere.
         """
-        path = scope["raw_path"]
-        if scope["method"] != "GET" or not path.startswith(_VIEWS) or self.held.is_behind:
-            return None
-        name = unquote(path[len(_VIEWS) :].decode("latin-1"))
         # How much is missing is known exactly only where it arrives.
-        if "/" in name or b"max_staleness" in scope["query_string"]:
+        if self.held.is_behind or b"max_staleness" in scope["query_string"]:
             return None
-        request = Request({**scope, "path_params": {"name": name}})
-        try:
-            principal = self.entrance.found(request)
-            if principal is None or not principal.sees(name):
-                return None
-            answered = at_once(self.held, self.limits, request)
-        except (HeadraceError, Refused):
-            return None
-        if answered is None:
-            self._open(name)
-        return answered
+        return answered_at_once(self.held, self.entrance, self.limits, scope, self._open)
 
     def _open(self, name: str) -> None:
         """Have a relation's runs be read once, which proves them: the next lookup is quick."""

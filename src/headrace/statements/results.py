@@ -62,11 +62,11 @@ class Freshness:
         """Return how current some relations are in a state; ``ends`` are those of all logs."""
         names = state.catalog.by_id
         shown = tuple(sorted(names[id_].name for id_ in dirty if id_ in names))
-        late = [id_ for id_ in reads if id_ in state.catalog.by_id and state.lags(id_)]
+        late = [id_ for id_ in reads if id_ in names and state.lags(id_)]
         pending = max([state.behind(ends), *(state.behind(ends, id_) for id_ in late)])
-        near = state.catalog.shown_by(late, state.lagging).intersection(state.lagging)
-        stands = [epoch for id_ in near if (epoch := state.lagging[id_].epoch) is not None]
-        frontier = min(stands, default=None)
+        near = state.catalog.shown_by(late, state.lagging) if late else ()
+        stands = [lagging.epoch for id_ in near if (lagging := state.lagging.get(id_)) is not None]
+        frontier = min((epoch for epoch in stands if epoch is not None), default=None)
         return cls(state.epoch, state.committed_at, pending, shown, frontier)
 
     def as_dict(self) -> dict[str, object]:
