@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from headrace.errors import Code, HeadraceError
 from headrace.ledger import DeliveryRecord, DeliveryState, EpochCommit, Reject
-from headrace.runtime.ports import Counted, KeepsEpochs, KeepsRefused, lost_changes
+from headrace.runtime.ports import Counted, Idles, KeepsEpochs, KeepsRefused, lost_changes
 from headrace.runtime.sink_differences import SinkDifference
 from headrace.types import Epoch
 
@@ -203,7 +203,10 @@ class Delivery:
             return written
 
     def _deliver(self) -> bool:
-        return self._deliver_upto(self.loop.published.current.epoch)
+        written = self._deliver_upto(self.loop.published.current.epoch)
+        if not written and isinstance(self.writer, Idles):
+            self.writer.idle()
+        return written
 
     def _deliver_upto(self, last: Epoch) -> bool:
         written = False
