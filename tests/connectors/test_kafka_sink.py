@@ -301,7 +301,10 @@ def test_what_cannot_be_written_is_refused_when_the_sink_is_made(broker, sink, t
     missing = Options(brokers=broker.address, topic=f"no-{uuid4().hex}")
     with pytest.raises(HeadraceError, match="cannot be written") as caught:
         check(missing, context(tmp_path))
-    assert caught.value.hint == "Create the topic, or correct its name."
+    assert caught.value.hint == (
+        "Create the topic, or correct its name."
+        " CREATE SINK creates it if it is told how many partitions it has."
+    )
     away = Options(brokers=f"127.0.0.1:{free_port()}", topic="t")
     with pytest.raises(HeadraceError, match="cannot be written") as caught:
         opened(away, context(tmp_path)).durable()
