@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import time
 from collections import Counter
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -19,6 +20,7 @@ from connectors.sink_histories import (
     KEY,
     SCHEMA,
     Histories,
+    Killed,
     Row,
     begun,
     context,
@@ -27,12 +29,14 @@ from connectors.sink_histories import (
     table,
 )
 from headrace.catalog import Declaration, Table
+from headrace.connectors import kafka_transactions
 from headrace.connectors.change_format import change_decoder
 from headrace.connectors.envelopes import Envelope
 from headrace.connectors.kafka import Columns, KafkaSource
 from headrace.connectors.kafka_options import Options as SourceOptions
 from headrace.connectors.kafka_sink import KafkaSink, check, opened
 from headrace.connectors.kafka_sink_options import Options, SinkKeyFormat, ValueFormat
+from headrace.connectors.kafka_transactions import Mark
 from headrace.connectors.schema_registry import Registry
 from headrace.errors import Code, HeadraceError
 from headrace.formats.avro import AvroRecords
@@ -297,7 +301,10 @@ def test_what_cannot_be_written_is_refused_when_the_sink_is_made(broker, sink, t
     missing = Options(brokers=broker.address, topic=f"no-{uuid4().hex}")
     with pytest.raises(HeadraceError, match="cannot be written") as caught:
         check(missing, context(tmp_path))
-    assert caught.value.hint == "Create the topic, or correct its name."
+    assert caught.value.hint == (
+        "Create the topic, or correct its name."
+        " CREATE SINK creates it if it is told how many partitions it has."
+    )
     away = Options(brokers=f"127.0.0.1:{free_port()}", topic="t")
     with pytest.raises(HeadraceError, match="cannot be written") as caught:
         opened(away, context(tmp_path)).durable()
@@ -365,3 +372,166 @@ def test_a_table_over_the_topic_of_a_view_is_the_view(db, broker) -> None:
     found = rows(db, "SELECT * FROM copy ORDER BY buyer")
     assert found == [("ann", Decimal("15.50")), ("cid", Decimal("1.25"))]
     assert found == rows(db, "SELECT * FROM spent ORDER BY buyer")
+
+
+def forget(broker: Kafka, group: str) -> None:
+    """Have the broker forget a group, as it does when nothing has happened in it for days."""
+    from confluent_kafka.admin import AdminClient
+
+    admin = AdminClient({"bootstrap.servers": broker.address})
+    admin.delete_consumer_groups([group])[group].result(30)
+    assert not is_remembered(broker, group)
+
+
+def is_remembered(broker: Kafka, group: str) -> bool:
+    """Whether the broker has an offset of a group."""
+    from confluent_kafka import ConsumerGroupTopicPartitions
+    from confluent_kafka.admin import AdminClient
+
+    admin = AdminClient({"bootstrap.servers": broker.address})
+    asked = ConsumerGroupTopicPartitions(group)
+    (answer,) = admin.list_consumer_group_offsets([asked]).values()
+    return any(place.offset >= 0 for place in answer.result(30).topic_partitions)
+
+
+def history(*ids: int) -> Histories:
+    """Return a history of one epoch for each id, which inserts its row."""
+    random, made = Random(1), Histories()
+    for id_ in ids:
+        made.change({id_: row(random, id_)})
+    return made
+
+
+def test_an_epoch_that_the_broker_has_forgotten_is_known_from_the_messages(broker, sink) -> None:
+    topic, writer = sink(envelope=Envelope.CHANGELOG)
+    first = writer()
+    assert first.durable() is None
+    made = history(*range(5))
+    for epoch in range(1, 6):
+        assert not first.write(Epoch(epoch), made.delta(Epoch(epoch - 1), Epoch(epoch), 10))
+    first.transactions.begin()
+    first.transactions.send(Epoch(6), first._making.messages(Epoch(6), table([])))  # type: ignore[union-attr]
+    first.close()
+    before = committed(broker, topic)
+    assert {headers["headrace.epoch"] for *_, headers in before} == {b"1", b"2", b"3", b"4", b"5"}
+    group = first.transactions.group
+    forget(broker, group)
+    again = writer()
+    assert again.durable() == Epoch(5)
+    assert is_remembered(broker, group), "what was found is recorded again"
+    assert again.last_refused() == []
+    again.close()
+    assert committed(broker, topic) == before
+    made.change({0: None})
+    forget(broker, group)
+    last = writer()
+    assert last.durable() == Epoch(5)
+    assert not last.write(Epoch(6), made.delta(Epoch(5), Epoch(6), 10))
+    last.close()
+    assert by_weight(broker, topic) == made.at(made.last)
+
+
+def test_messages_of_aborted_epochs_and_of_others_say_nothing(broker, sink) -> None:
+    topic, writer = sink(envelope=Envelope.CHANGELOG)
+    of_others = {"headrace.epoch": b"99", "headrace.sink": b"another/7"}
+    broker.produce(topic, [{"value": b"x", "headers": of_others}])
+    broker.produce(topic, [{"value": b"x", "headers": {"headrace.epoch": b"99"}}, {"value": b"y"}])
+    first = writer()
+    assert first.durable() is None
+    made = history(1, 2)
+    assert not first.write(Epoch(1), made.delta(Epoch(0), Epoch(1), 10))
+
+    def ends() -> Any:
+        yield from made.delta(Epoch(1), Epoch(2), 10)
+        first.transactions._producer.flush(10)
+        raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        first.write(Epoch(2), ends())
+    broker.produce(topic, [{"value": b"z", "headers": of_others}])
+    first.close()
+    forget(broker, first.transactions.group)
+    again = writer()
+    assert again.durable() == Epoch(1)
+    again.close()
+
+
+def test_a_killed_sink_that_was_forgotten_writes_no_epoch_again(broker, sink) -> None:
+    topic, writer = sink(envelope=Envelope.CHANGELOG)
+    random, first = Random(4), writer()
+    made = history(*range(20))
+    outlived = begun(made)
+
+    def killed(stage: str) -> None:
+        if stage == "sink written":
+            raise Killed
+
+    outlived.delivery(first, DeliverySettings()).advance()
+    made.change({id_: row(random, id_) for id_ in range(30)})
+    outlived.fault = killed
+    with pytest.raises(Killed):
+        outlived.delivery(first, DeliverySettings()).advance()
+    first.close()
+    outlived.fault = lambda _stage: None
+    forget(broker, first.transactions.group)
+    assert outlived.record.delivered != made.last
+    again = writer()
+    outlived.delivery(again, DeliverySettings()).advance()
+    assert outlived.record.delivered == made.last
+    assert by_weight(broker, topic) == made.at(made.last)
+    again.close()
+
+
+def test_a_record_is_renewed_by_the_producer_that_is_not_replaced(broker, sink) -> None:
+    topic, writer = sink(envelope=Envelope.CHANGELOG)
+    first, made = writer(), history(1)
+    assert first.durable() is None
+    assert not first.write(Epoch(1), made.delta(Epoch(0), Epoch(1), 10))
+    before = committed(broker, topic)
+    group = first.transactions.group
+    forget(broker, group)
+    first.idle()
+    assert not is_remembered(broker, group), "it is not due yet"
+    first.transactions.renew(Mark(Epoch(1)))
+    assert is_remembered(broker, group)
+    assert not first.transactions.is_due
+    second = writer()
+    assert second.durable() == Epoch(1)
+    with pytest.raises(HeadraceError) as refused:
+        first.transactions.renew(Mark(Epoch(0)))
+    assert refused.value.code is Code.UNAVAILABLE
+    assert second.durable() == Epoch(1)
+    assert committed(broker, topic) == before
+    first.close()
+    second.close()
+
+
+@pytest.mark.long
+@pytest.mark.timeout(300)
+def test_a_sink_that_is_idle_is_not_forgotten(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(kafka_transactions, "_RENEWAL_SECONDS", 1.0)
+    retention = "offsets.retention.minutes=1\noffsets.retention.check.interval.ms=500\n"
+    with kafka(tmp_path / "kafka", settings=retention) as own:
+        given = Options(brokers=own.address, topic="t", partitions=1, envelope=Envelope.CHANGELOG)
+        sinks = []
+        for identity in ("idle/1", "closed/2"):
+            of_sink = dataclasses.replace(context(tmp_path), identity=identity)
+            options = dataclasses.replace(given, topic=identity.replace("/", "-"))
+            check(options, of_sink)
+            sinks.append(opened(options, of_sink))
+        made = history(1)
+        for each in sinks:
+            assert each.durable() is None
+            assert not each.write(Epoch(1), made.delta(Epoch(0), Epoch(1), 10))
+        idle, closed = sinks
+        closed.close()
+        until = time.monotonic() + 200
+        while is_remembered(own, closed.transactions.group):
+            assert time.monotonic() < until, "the broker forgets nothing"
+            idle.idle()
+            time.sleep(0.5)
+        assert is_remembered(own, idle.transactions.group)
+        assert closed.durable() == Epoch(1), "the messages still say so"
+        assert is_remembered(own, closed.transactions.group)
+        for each in sinks:
+            each.close()

@@ -241,6 +241,24 @@ def test_a_sink_that_cannot_be_is_refused(shop):
     assert len(shop.sql("SHOW SINKS")) == 0
 
 
+def test_what_was_meant_is_named_at_its_place(shop):
+    shop.sql("CREATE SINK files FROM spent WITH (connector = 'print')")
+    for statement, hint, place in [
+        ("CREATE SINK f FROM spent WITH (connector = 'print', on_eror = stop)", "on_error", "on_"),
+        ("CREATE SINK f FROM spent WITH (connector = 'print', batchrows = 1)", "batch_rows", "bat"),
+        ("CREATE SINK f INTO out FROM spent WITH (intervall = '1 s')", "interval", "int"),
+        ("CREATE SINK f INTO orders FROM spent", None, "spent"),
+        ("PAUSE SINK flies", "files", "flies"),
+        ("RECONCILE SINK flies", "files", "flies"),
+    ]:
+        error = refused(shop, statement)
+        assert error.hint == (None if hint is None else f'Did you mean "{hint}"?'), statement
+        assert error.span is not None
+        assert error.span.text == statement
+        assert statement[error.span.start :].startswith(place)
+    assert refused(shop, "PAUSE SINK x").primary == 'sink "x" does not exist'
+
+
 def test_sinks_are_listed_and_hold_what_they_are_over(shop, capsys):
     shop.sql("CREATE SINK p FROM spent WITH (connector = 'print'); FLUSH")
     assert '"op":"+I"' in capsys.readouterr().out

@@ -144,6 +144,12 @@ def test_what_the_target_has_taken_is_counted_while_it_is_written(
     db.close()
 
 
+def test_a_paced_target_is_given_no_more_at_a_time_than_in_a_second() -> None:
+    assert DeliverySettings(part_rows=50_000).most == 50_000
+    assert DeliverySettings(part_rows=50_000, rows_per_second=200).most == 200
+    assert DeliverySettings(part_rows=100, rows_per_second=200).most == 100
+
+
 def test_nothing_is_counted_as_taken_of_a_write_that_failed(tmp_path: Path) -> None:
     db = PureDatabase(tmp_path)
     table = db.create_table()

@@ -166,10 +166,13 @@ class Kafka(Freezes):
 
 
 @contextmanager
-def kafka(directory: Path, port: int | None = None, guard: Guard | None = None) -> Iterator[Kafka]:
+def kafka(
+    directory: Path, port: int | None = None, guard: Guard | None = None, settings: str = ""
+) -> Iterator[Kafka]:
     """Run a broker over a directory, which keeps its port and data.
 
-    A guarded one has listeners for SASL_PLAINTEXT and SSL, too.
+    A guarded one has listeners for SASL_PLAINTEXT and SSL, too. ``settings`` are further lines of
+    its properties.
 
     Raises:
         Unavailable: if it cannot be fetched, or does not start.
@@ -179,7 +182,7 @@ def kafka(directory: Path, port: int | None = None, guard: Guard | None = None) 
     if not properties.exists():
         given = {"port": port or free_port(), "controller": free_port(), "data": directory / "data"}
         more = "" if guard is None else _listeners()
-        text = _PROPERTIES.format(**given, listeners=more)
+        text = _PROPERTIES.format(**given, listeners=more) + settings
         properties.write_text(text + ("" if guard is None else _GUARDED.format(**asdict(guard))))
         _format(properties, guard)
     (line,) = [x for x in properties.read_text().splitlines() if x.startswith("advertised")]

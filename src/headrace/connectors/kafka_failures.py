@@ -62,7 +62,10 @@ def _meaning(kafka: Any, codes: set[int | None], said: str, use: str) -> tuple[C
         )
         return Code.INVALID, what, hint
     if codes & {kafka.UNKNOWN_TOPIC_OR_PART, kafka._UNKNOWN_TOPIC, kafka._UNKNOWN_PARTITION}:  # noqa: SLF001
-        return Code.UNAVAILABLE, what, "Create the topic, or correct its name."
+        hint = "Create the topic, or correct its name."
+        if use == "written":
+            hint += " CREATE SINK creates it if it is told how many partitions it has."
+        return Code.UNAVAILABLE, what, hint
     down = {
         kafka._ALL_BROKERS_DOWN,  # noqa: SLF001
         kafka._RESOLVE,  # noqa: SLF001

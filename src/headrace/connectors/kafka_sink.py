@@ -209,6 +209,15 @@ class KafkaSink:
                 (line,) = json_lines(epoch, part.slice(row, 1), ())
                 yield Refused(line, reason)
 
+    def idle(self) -> None:
+        """Commit the epoch again before the brokers forget it.
+
+        Raises:
+            HeadraceError: ``unavailable`` or ``invalid`` if the topic cannot be written.
+        """
+        if self._mark is not None and self.transactions.is_due:
+            self.transactions.renew(self._mark)
+
     def stored(self) -> None:
         """Return None: a topic holds changes, and not rows."""
         return

@@ -3,6 +3,9 @@
 The record is an offset of a consumer group of our own: the brokers commit it with the messages, or
 neither. A producer of the same id that comes later ends what an earlier one has begun: that one's
 transaction is aborted or was whole, and the record says which.
+
+Brokers forget the offsets of a group in which nothing happens. So the record is committed again now
+and then, and where it is missing, the last messages say which epoch they are of, and of which sink.
 """
 
 from __future__ import annotations
@@ -41,6 +44,11 @@ _DEFAULT_RECORD_BYTES: Final = 1_000_000
 _GROUP: Final = "headrace-sink-"
 """What the names of the groups of sinks begin with."""
 EPOCH_HEADER: Final = "headrace.epoch"
+SINK_HEADER: Final = "headrace.sink"
+_RENEWAL_SECONDS: Final = 86_400.0
+"""How old a record becomes before it is committed again: brokers keep it for days."""
+_LAST_RECORDS: Final = 1_000
+"""How many of the last offsets of a partition are read where the record is missing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +91,8 @@ class Transactions:
         self._marks: Any = None
         self._trouble: Any = None
         self._most_bytes = _DEFAULT_RECORD_BYTES
+        self._committed_at = 0.0
+        self._identity = identity.encode()
 
     @property
     def is_open(self) -> bool:
@@ -103,7 +113,7 @@ class Transactions:
             if not reads:
                 return None
             self._marks = self._group()
-            return self._again(self._recorded, admin)
+            return self._again(self._recorded, admin) or self._again(self._said, admin)
         except self._kafka.KafkaException as error:
             raise self._failure(error.args[0], admin) from error
         finally:
@@ -135,6 +145,9 @@ class Transactions:
             found = self._again(self._recorded)
             if found is None:
                 self._require_own(admin)
+                found = self._again(self._said, admin)
+            if found is not None:
+                self.renew(found)
         except self._kafka.KafkaException as error:
             failed = self._failure(error.args[0], self._producer or admin)
             self.close()
@@ -154,8 +167,9 @@ class Transactions:
         Raises:
             HeadraceError: ``unavailable`` if the brokers do not take them.
         """
-        headers = [(EPOCH_HEADER, str(epoch).encode())]
-        spare = self._most_bytes - _BATCH_BYTES - _RECORD_BYTES - len(EPOCH_HEADER) - 24
+        headers = [(EPOCH_HEADER, str(epoch).encode()), (SINK_HEADER, self._identity)]
+        named = len(EPOCH_HEADER) + 24 + len(SINK_HEADER) + len(self._identity) + 4
+        spare = self._most_bytes - _BATCH_BYTES - _RECORD_BYTES - named
         values = messages.values.to_pylist()
         keys = [None] * len(values) if messages.keys is None else messages.keys.to_pylist()
         too_large: dict[int, str] = {}
@@ -193,6 +207,21 @@ class Transactions:
             lambda: self._producer.send_offsets_to_transaction([place], group, _PATIENCE_SECONDS)
         )
         self._tried(lambda: self._producer.commit_transaction(_PATIENCE_SECONDS))
+        self._committed_at = time.monotonic()
+
+    @property
+    def is_due(self) -> bool:
+        """Whether the record was committed so long ago that it should be renewed."""
+        return self.is_open and time.monotonic() - self._committed_at >= _RENEWAL_SECONDS
+
+    def renew(self, mark: Mark) -> None:
+        """Commit a record again, in a transaction without messages, so that it is not forgotten.
+
+        Raises:
+            HeadraceError: as :meth:`commit`, also if another producer has replaced this one.
+        """
+        self.begin()
+        self.commit(mark)
 
     def abort(self) -> None:
         """Abort the transaction."""
@@ -305,12 +334,14 @@ class Transactions:
         return _DEFAULT_RECORD_BYTES if found is None else int(found.value)
 
     def _group(self) -> Any:
-        """Return a consumer of our group, which reads nothing: it stands for the group."""
+        """Return a consumer that stands for our group, and reads only what :meth:`_said` asks."""
         return self._kafka.Consumer(
             {
                 **self._settings,
                 "group.id": self.group,
                 "enable.auto.commit": False,
+                "enable.auto.offset.store": False,
+                "enable.partition.eof": True,
                 "isolation.level": "read_committed",
             }
         )
@@ -323,6 +354,44 @@ class Transactions:
         if found.offset < 0:
             return None
         return Mark(Epoch(found.offset), found.metadata or "")
+
+    def _said(self) -> Mark | None:
+        """Return the last epoch that the last committed messages are of, if any of them are ours.
+
+        An epoch is whole if one message of it is committed.
+        """
+        kafka, client, name = self._kafka, self._marks, self._topic.name
+        starts = []
+        for number in client.list_topics(name, timeout=_PATIENCE_SECONDS).topics[name].partitions:
+            place = kafka.TopicPartition(name, number)
+            first, end = client.get_watermark_offsets(place, timeout=_PATIENCE_SECONDS)
+            if end > first:
+                starts.append(kafka.TopicPartition(name, number, max(first, end - _LAST_RECORDS)))
+        client.assign(starts)
+        until, last, left = time.monotonic() + _ANSWER_SECONDS, -1, len(starts)
+        try:
+            while left:
+                for message in client.consume(_LAST_RECORDS, _PAUSE_SECONDS):
+                    error = message.error()
+                    if error is None:
+                        last = max(last, self._epoch_of(message))
+                    elif error.code() == kafka.KafkaError._PARTITION_EOF:  # noqa: SLF001
+                        left -= 1
+                    else:
+                        raise kafka.KafkaException(error)
+                if left and time.monotonic() > until:
+                    raise kafka.KafkaException(
+                        kafka.KafkaError(kafka.KafkaError._TIMED_OUT)  # noqa: SLF001
+                    )
+        finally:
+            client.unassign()
+        return None if last < 0 else Mark(Epoch(last))
+
+    def _epoch_of(self, message: Any) -> int:
+        """Return the epoch of a message of this sink; -1 of any other."""
+        headers = dict(message.headers() or ())
+        epoch = headers.get(EPOCH_HEADER) or b""
+        return int(epoch) if headers.get(SINK_HEADER) == self._identity and epoch.isdigit() else -1
 
     def _unless_missing(self, done: Any) -> None:
         try:

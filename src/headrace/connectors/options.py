@@ -158,8 +158,12 @@ def moment(text: str) -> int:
     return (at - dt.datetime(1970, 1, 1, tzinfo=dt.UTC)) // dt.timedelta(microseconds=1)
 
 
-def read_options(cls: type[Options], given: Iterable[Given], what: str) -> Options:
+def read_options(
+    cls: type[Options], given: Iterable[Given], what: str, others: Iterable[str] = ()
+) -> Options:
     """Return the options of a dataclass; ``what`` has them, for messages.
+
+    ``others`` are the keys of options that are given beside them, and may have been meant.
 
     Raises:
         HeadraceError: ``invalid``, at its place, for an option that does not exist, is given
@@ -184,7 +188,7 @@ def read_options(cls: type[Options], given: Iterable[Given], what: str) -> Optio
             groups[group][one.key.lower()] = one.value
             continue
         if known is None:
-            near = nearest(one.key.lower(), tuple(by_key))
+            near = nearest(one.key.lower(), (*by_key, *others))
             hint = f'Did you mean "{near}"?' if near else f"There are: {', '.join(by_key)}."
             raise _wrong(f'option "{one.key}" of {what} does not exist', hint, one)
         if known.name in values:

@@ -40,7 +40,7 @@ from headrace.connectors.options import (
 )
 from headrace.connectors.postgres import sink as postgres_sink
 from headrace.connectors.redis import sink as redis
-from headrace.connectors.sinks import Mode
+from headrace.connectors.sinks import Mode, SinkOptions
 from headrace.errors import Code, HeadraceError, nearest
 from headrace.types import Schema
 
@@ -139,7 +139,8 @@ class Connector(Generic[Options]):
     def read(self, given: Iterable[Given], use: str) -> Options:
         """Return its options, of all that are given but the connector's name."""
         rest = [each for each in given if each.key.lower() != CONNECTOR]
-        return read_options(self.options, rest, f"a {self.name} {use}")
+        others = keys_of(SinkOptions) if use == "sink" else ()
+        return read_options(self.options, rest, f"a {self.name} {use}", others)
 
     def stored(self, options: Options) -> tuple[tuple[str, str], ...]:
         """Return options for the catalog, with the connector's name."""

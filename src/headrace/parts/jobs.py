@@ -56,7 +56,7 @@ def jobs(
                 delivery.at,
                 lag.epochs,
                 lag.rows,
-                lag.seconds,
+                round(lag.seconds, 3),
                 None if writing is None else writing.done,
                 None if writing is None else writing.total,
                 delivery.refused,

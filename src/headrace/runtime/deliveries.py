@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from headrace.errors import Code, HeadraceError
 from headrace.ledger import DeliveryRecord, DeliveryState, EpochCommit, Reject
-from headrace.runtime.ports import Counted, KeepsEpochs, KeepsRefused, lost_changes
+from headrace.runtime.ports import Counted, Idles, KeepsEpochs, KeepsRefused, lost_changes
 from headrace.runtime.sink_differences import SinkDifference
 from headrace.types import Epoch
 
@@ -52,12 +52,12 @@ _JOINED: Final = 64
 class DeliverySettings:
     """How a sink is given changes.
 
-    ``part_rows``: how many rows at a time. ``rows_per_second`` is the most it is given; None is as
-    fast as it takes them. ``interval``: seconds between two writes, whose epochs are joined; with 0
-    each epoch is written as it comes. ``joins``: whether epochs that wait are joined in any case,
-    since the target only keeps the newest state. ``snapshot``: whether the rows that there are when
-    the sink is created come first. ``stops``: whether a row that is refused stops it; otherwise the
-    row is kept in the ledger.
+    ``part_rows``: how many rows at a time, but not those of several seconds. ``rows_per_second`` is
+    the most it is given; None is as fast as it takes them. ``interval``: seconds between two
+    writes, whose epochs are joined; with 0 each epoch is written as it comes. ``joins``: whether
+    epochs that wait are joined in any case, since the target only keeps the newest state.
+    ``snapshot``: whether the rows that there are when the sink is created come first. ``stops``:
+    whether a row that is refused stops it; otherwise the row is kept in the ledger.
     """
 
     part_rows: int = PART_ROWS
@@ -66,6 +66,12 @@ class DeliverySettings:
     joins: bool = False
     snapshot: bool = True
     stops: bool = False
+
+    @property
+    def most(self) -> int:
+        """How many rows a writer is given at a time."""
+        pace = self.rows_per_second
+        return self.part_rows if pace is None else min(self.part_rows, pace)
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,14 +209,17 @@ class Delivery:
             return written
 
     def _deliver(self) -> bool:
-        return self._deliver_upto(self.loop.published.current.epoch)
+        written = self._deliver_upto(self.loop.published.current.epoch)
+        if not written and isinstance(self.writer, Idles):
+            self.writer.idle()
+        return written
 
     def _deliver_upto(self, last: Epoch) -> bool:
         written = False
         self._resume()
         if self.at is None:
             if self.settings.snapshot:
-                rows = self.changelog.snapshot(self.record.begins, self.settings.part_rows)
+                rows = self.changelog.snapshot(self.record.begins, self.settings.most)
                 self._write(self.record.begins, rows)
                 written = True
                 if self.record.state is DeliveryState.STOPPED:
@@ -222,7 +231,7 @@ class Delivery:
             for epoch in self._steps(self.changelog.changed(self.at, upto)):
                 if self._joins and epoch != self.record.writing:
                     self._put(replace(self.record, writing=epoch))
-                parts = self.changelog.delta(self.at, epoch, self.settings.part_rows)
+                parts = self.changelog.delta(self.at, epoch, self.settings.most)
                 rest = iter(parts)
                 first = next(rest, None)
                 if first is None:  # the changes of joined epochs cancel
@@ -445,12 +454,12 @@ class Delivery:
                     "the target cannot be read, so it cannot be compared",
                     hint="RESET SINK writes all rows of the view anew.",
                 )
-            view = self.changelog.snapshot(at, self.settings.part_rows)
+            view = self.changelog.snapshot(at, self.settings.most)
             place = self.loop.directory / "attempts"
             with SinkDifference.of(place, columns, key, view, stored) as difference:
                 found = difference.counted()
                 if lost or (write and found.differences):
-                    parts = difference.parts(self.settings.part_rows)
+                    parts = difference.parts(self.settings.most)
                     found = replace(found, refused=self._write(at, parts, forgets=True))
                 elif write and self.refused:
                     self._store(at, forgets=True)

@@ -355,6 +355,15 @@ def lost_changes(target: str, there: Epoch | None, written: Epoch) -> HeadraceEr
 
 
 @runtime_checkable
+class Idles(Protocol):
+    """A writer that has something to do now and then while nothing is written."""
+
+    def idle(self) -> None:
+        """Do it if it is due: this is called every minute."""
+        ...
+
+
+@runtime_checkable
 class KeepsRefused(Protocol):
     """A writer whose target records whole epochs, with the rows that were refused."""
 

@@ -165,7 +165,13 @@ class SinkCreations:
         filled: Schema | None = None
         if target is not None:
             filled = Schema(chosen(target, columns, span))
-        followed, made = self.sources.followed(source, filled)
+        try:
+            followed, made = self.sources.followed(source, filled)
+        except HeadraceError as error:
+            if error.span is None or error.span.text == span.text:
+                raise
+            shown = HeadraceError(error.code, error.primary, error.detail, error.hint)
+            raise shown.at(span) from error  # not in a query that nobody has written
         delivery = delivery or SinkOptions()
         id_ = self.ledger.reserve_relation()
         try:

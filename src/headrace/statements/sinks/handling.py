@@ -137,7 +137,16 @@ class SinkChanges:
         return connector.stored(options)
 
     def _found(self, name: Name) -> tuple[Sink, Delivery]:
-        relation = self.reader.catalog.resolve(name.dotted, name.span)
+        relation = self.reader.catalog.find(name.dotted)
+        if relation is None:
+            known = [each.name for each in self.reader.catalog if isinstance(each, Sink)]
+            near = nearest(name.dotted, known)
+            raise HeadraceError(
+                Code.INVALID,
+                f'sink "{name}" does not exist',
+                hint=f'Did you mean "{near}"?' if near else "SHOW SINKS lists them.",
+                span=name.span,
+            )
         if not isinstance(relation, Sink):
             raise HeadraceError(
                 Code.INVALID,
