@@ -23,7 +23,7 @@ from connectors.test_kafka_sink import committed
 from headrace.errors import Code
 from length import choose
 from servers.cassandra import PASSWORD, USER
-from servers.dynamodb import own_dynamodb
+from servers.dynamodb import REGION, own_dynamodb
 from servers.webhook import webhook
 from waiting import until
 
@@ -159,10 +159,11 @@ def to_dynamodb(_request: pytest.FixtureRequest) -> Iterator[Target]:
                 if "__deleted" not in item
             }
 
-        options = f"connector = 'dynamodb', endpoint = '{server.endpoint}', access_key = 'test'"
+        options = f"connector = 'dynamodb', endpoint = '{server.endpoint}', region = '{REGION}'"
         yield Target(
             server,
-            f"{options}, secret_key = SECRET of_dynamodb, table = 'o', create_table = true",
+            f"{options}, access_key = 'test', secret_key = SECRET of_dynamodb, table = 'o',"
+            " create_table = true",
             held,
             server.endpoint,
             server.stop,
