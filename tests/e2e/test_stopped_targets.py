@@ -37,10 +37,10 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.spark, pytest.mark.long, pytest.mark.timeout(600)]
 
 OUTAGE_SECONDS = choose(15.0, 60.0)
-DELAYED_SECONDS = 10.0
+DELAYED_SECONDS = 20.0
 """What an epoch, or the other sink, never takes while a server does not answer.
 
-Clients wait longer for an answer: what waited for one of them would take more.
+Clients wait that long for an answer, or longer: what waited for one of them would take more.
 """
 CATCH_UP_SECONDS = 150.0
 """Attempts are at most a minute apart."""
