@@ -48,7 +48,7 @@ from servers.kafka import free_port, kafka
 from waiting import landed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from servers.kafka import Kafka
@@ -170,6 +170,39 @@ def test_a_topic_has_the_view_though_the_broker_is_restarted(tmp_path, seed) -> 
             settings=DeliverySettings(part_rows=6, joins=bool(seed % 2)),
             killed=killed,
         )
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("frozen", [False, True])
+def test_brokers_that_go_within_a_transaction_are_not_waited_for(
+    tmp_path, monkeypatch, *, frozen
+) -> None:
+    monkeypatch.setattr(kafka_transactions, "_LONGEST_SECONDS", 3.0)
+    first, second = ((n, "a", None, datetime(2026, 1, 1, tzinfo=UTC), True) for n in (1, 2))
+    with kafka(tmp_path / "kafka") as broker:
+        options = Options(brokers=broker.address, topic="t", partitions=1)
+        check(options, context(tmp_path))
+        writer = opened(options, context(tmp_path))
+        writer.write(Epoch(1), [table([(first, 1)])])
+
+        def going() -> Iterator[pa.Table]:
+            if frozen:
+                broker.freeze()
+            else:
+                broker.stop(crash=True)
+            yield table([(second, 1)])
+
+        with pytest.raises(HeadraceError, match="cannot be written") as caught:
+            writer.write(Epoch(2), going())
+        assert caught.value.code is Code.UNAVAILABLE
+        if frozen:
+            broker.thaw()
+        else:
+            broker.start()
+        assert writer.durable() == 1
+        writer.write(Epoch(2), [table([(second, 1)])])
+        assert by_last(broker, "t") == Counter([first, second])
+        writer.close()
 
 
 @pytest.mark.long

@@ -23,7 +23,7 @@ from connectors.test_kafka_sink import committed
 from headrace.errors import Code
 from length import choose
 from servers.cassandra import PASSWORD, USER
-from servers.dynamodb import own_dynamodb
+from servers.dynamodb import REGION, own_dynamodb
 from servers.webhook import webhook
 from waiting import until
 
@@ -37,10 +37,10 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.spark, pytest.mark.long, pytest.mark.timeout(600)]
 
 OUTAGE_SECONDS = choose(15.0, 60.0)
-DELAYED_SECONDS = 10.0
+DELAYED_SECONDS = 20.0
 """What an epoch, or the other sink, never takes while a server does not answer.
 
-Clients wait longer for an answer: what waited for one of them would take more.
+Clients wait that long for an answer, or longer: what waited for one of them would take more.
 """
 CATCH_UP_SECONDS = 150.0
 """Attempts are at most a minute apart."""
@@ -159,10 +159,11 @@ def to_dynamodb(_request: pytest.FixtureRequest) -> Iterator[Target]:
                 if "__deleted" not in item
             }
 
-        options = f"connector = 'dynamodb', endpoint = '{server.endpoint}', access_key = 'test'"
+        options = f"connector = 'dynamodb', endpoint = '{server.endpoint}', region = '{REGION}'"
         yield Target(
             server,
-            f"{options}, secret_key = SECRET of_dynamodb, table = 'o', create_table = true",
+            f"{options}, access_key = 'test', secret_key = SECRET of_dynamodb, table = 'o',"
+            " create_table = true",
             held,
             server.endpoint,
             server.stop,

@@ -1,10 +1,12 @@
 """What feeds sinks until it is killed: it writes the same changes at every start, each once.
 
-``feeder.py DIRECTORY BATCHES [STAGE NTH]`` prints ``ready`` once it is open and ``batch N`` after
-each batch; with a stage it kills itself, as ``kill -9`` does, when that stage is reached for the
-NTH time. What is printed to a sink comes as lines of JSON. With a port in FEEDER_POSTGRES there are
-sinks into a database ``killed`` there. At its end it prints ``done`` with what
-the views hold, after checking that the sinks' tables hold the same.
+``feeder.py DIRECTORY BATCHES [STAGE NTH [THREAD]]`` prints ``ready`` once it is open and ``batch N``
+after each batch; with a stage it kills itself, as ``kill -9`` does, when that stage is reached for
+the NTH time, in a thread of that name. What is printed to a sink comes as lines of JSON.
+FEEDER_TARGETS are other systems as an object of JSON, each with where it is: see TARGETS.
+FEEDER_STAGES is a file that is told of each stage. At its end it prints ``done`` with what the
+views hold, after checking that the sinks' tables hold the same, and after ``sinks`` the ids of
+those to other systems.
 """
 
 from __future__ import annotations
@@ -40,10 +42,45 @@ CREATE SINK IF NOT EXISTS p FROM seen WITH (connector = 'print')
 """
 
 
-TO_POSTGRES = """
-CREATE SINK IF NOT EXISTS to_{name} FROM totals WITH (connector = 'postgres', host = '127.0.0.1',
-  port = {port}, user = 'postgres', database = 'killed', table = '{name}', mode = '{mode}',
-  create_table = true)
+TARGETS = {
+    "postgres": {
+        "to_totals": "connector = 'postgres', host = '127.0.0.1', port = {at[0]}, user = 'postgres',"
+        " database = '{at[1]}', table = 'totals', create_table = true",
+        "to_changes": "connector = 'postgres', host = '127.0.0.1', port = {at[0]}, user = 'postgres',"
+        " database = '{at[1]}', table = 'changes', mode = 'append', create_table = true",
+    },
+    "kafka": {
+        "to_kafka": "connector = 'kafka', brokers = '{at}', topic = 'killed-changes',"
+        " partitions = 2, envelope = 'changelog'",
+    },
+    "redis": {
+        "to_redis": "connector = 'redis', host = '127.0.0.1', port = {at},"
+        " pattern = 'killed:{{account}}'",
+    },
+    "cassandra": {
+        "to_cassandra": "connector = 'cassandra', hosts = '127.0.0.1', port = {at},"
+        " user = 'cassandra', password = SECRET of_cassandra, keyspace = 'k', table = 'killed',"
+        " create_table = true",
+    },
+    "dynamodb": {
+        "to_dynamodb": "connector = 'dynamodb', endpoint = '{at}', region = 'eu-central-1',"
+        " access_key = 'test', secret_key = SECRET of_dynamodb, table = 'killed',"
+        " create_table = true",
+    },
+    "delta": {
+        "to_delta": "connector = 'delta', path = '{at}/rows'",
+        "to_delta_changes": "connector = 'delta', path = '{at}/changes', mode = 'append'",
+    },
+    "iceberg": {
+        "to_iceberg": "connector = 'iceberg', path = '{at}', table = 'k.held'",
+        "to_iceberg_changes": "connector = 'iceberg', path = '{at}', table = 'k.changes',"
+        " mode = 'append'",
+    },
+}
+"""The sinks from ``totals`` into each other system, by where that is."""
+SECRETS = """
+CREATE SECRET IF NOT EXISTS of_cassandra FROM ENV 'FEEDER_CASSANDRA';
+CREATE SECRET IF NOT EXISTS of_dynamodb FROM ENV 'FEEDER_DYNAMODB'
 """
 
 
@@ -51,13 +88,14 @@ def main() -> None:
     """Feed, or die at the stage that is asked for."""
     directory, batches = Path(sys.argv[1]), int(sys.argv[2])
     with Database(
-        directory, Settings.of({"partitions": 1}), joined(), fault=dying(sys.argv[3:])
+        directory,
+        Settings.of({"partitions": 1}),
+        joined(),
+        fault=dying(sys.argv[3:], os.environ.get("FEEDER_STAGES")),
     ) as db:
         print("ready", flush=True)
         db.sql(DEFINITIONS)
-        if port := os.environ.get("FEEDER_POSTGRES"):
-            db.sql(TO_POSTGRES.format(name="totals", port=port, mode="upsert"))
-            db.sql(TO_POSTGRES.format(name="changes", port=port, mode="append"))
+        sinks = into_others(db)
         if "insert_into_copied" not in [name for name, *_ in db.sql("SHOW JOBS").fetchall()]:
             db.sql("INSERT INTO copied SELECT * FROM totals")
         for batch in range(batches):
@@ -77,7 +115,22 @@ def main() -> None:
         if wrong:
             print("WRONG", wrong, flush=True)
             sys.exit(3)
+        print("sinks", json.dumps(sinks), flush=True)
         print("done", json.dumps(held), flush=True)
+
+
+def into_others(db: Database) -> dict[str, int]:
+    """Make the sinks into other systems, where they are missing; return their ids by name."""
+    made: dict[str, int] = {}
+    targets = json.loads(os.environ.get("FEEDER_TARGETS", "{}"))
+    if {"cassandra", "dynamodb"} & set(targets):
+        db.sql(SECRETS)
+    for target, at in targets.items():
+        for name, options in TARGETS[target].items():
+            with_ = options.format(at=at)
+            db.sql(f"CREATE SINK IF NOT EXISTS {name} FROM totals WITH ({with_})")
+            made[name] = db.parts.reader.catalog.resolve(name).id
+    return made
 
 
 SINKS = [("totals", "by_key"), ("totals", "copied"), ("large", "bag"), ("seen", "seen_again")]

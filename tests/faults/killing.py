@@ -11,6 +11,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from typing import TYPE_CHECKING
 
 from pyspark import SparkConf, SparkContext
@@ -55,15 +56,25 @@ def joined() -> SparkSession | None:
     return SparkSession(SparkContext(gateway=gateway, jsc=context, conf=conf)).newSession()
 
 
-def dying(arguments: list[str]) -> Callable[[str], None]:
-    """Return what kills this process at a stage; ``arguments`` are its name and which time."""
+def dying(arguments: list[str], log: str | None = None) -> Callable[[str], None]:
+    """Return what kills this process at a stage; ``arguments`` are its name and which time.
+
+    A third one is the name of the only thread in which the stage counts. ``log`` is a file that is
+    told of each stage, after the name of its thread.
+    """
     stage, nth = (arguments[0], int(arguments[1])) if arguments else ("", 0)
+    thread = arguments[2] if len(arguments) > 2 else None
+    told = None if log is None else os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     seen = 0
 
     def fault(reached: str) -> None:
         nonlocal seen
-        seen += reached == stage
-        if reached == stage and seen == nth:
+        name = threading.current_thread().name
+        if told is not None:
+            os.write(told, f"{name} {reached}\n".encode())
+        met = reached == stage and thread in (None, name)
+        seen += met
+        if met and seen == nth:
             os.kill(os.getpid(), signal.SIGKILL)
 
     return fault

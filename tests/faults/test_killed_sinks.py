@@ -56,7 +56,7 @@ def test_sinks_lose_nothing_and_only_print_twice(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     postgres_server.create("killed")
-    monkeypatch.setenv("FEEDER_POSTGRES", str(postgres_server.port))
+    monkeypatch.setenv("FEEDER_TARGETS", json.dumps({"postgres": [postgres_server.port, "killed"]}))
     data, moments = tmp_path / "data", random.Random(5)
     died, printed, batches = 0, [], 0
     stages = STAGES[: choose(2, len(STAGES))]

@@ -78,6 +78,7 @@ def own_dynamodb() -> Iterator[OwnDynamoDB]:
     process = subprocess.Popen(
         [sys.executable, "-m", "servers.dynamodb", str(port)],
         stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,  # it says what it is asked
         text=True,
         env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])},
     )

@@ -10,7 +10,9 @@ and then, and where it is missing, the last messages say which epoch they are of
 
 from __future__ import annotations
 
+import threading
 import time
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -428,14 +430,36 @@ class Transactions:
         until = time.monotonic() + _LONGEST_SECONDS
         while True:
             try:
-                return call()
+                return self._answered(call, client, until)
             except self._kafka.KafkaException as error:
                 (client or self._producer).poll(0)
                 passing = error.args[0].retriable() or error.args[0].code() in self._passing
-                cannot = self._trouble is not None and self._trouble.code() in self._mended
-                if not passing or cannot or time.monotonic() > until:
+                if not passing or self._cannot or time.monotonic() > until:
                     raise
                 time.sleep(_PAUSE_SECONDS)
+
+    def _answered(self, call: Callable[[], T], client: Any, until: float) -> T:
+        """Return a call's result, or fail as it does when its time is over.
+
+        Whatever time it is given, the client may wait until the brokers are back: it does with the
+        offsets of a transaction. Then the call is left alone. Its producer is dropped, and the next
+        one ends what may still come of it.
+        """
+        done: Future[T] = Future()
+        threading.Thread(target=_settle, args=(done, call), daemon=True).start()
+        while True:
+            try:
+                return done.result(2 * _PATIENCE_SECONDS)
+            except TimeoutError:
+                (client or self._producer).poll(0)
+                if self._cannot or time.monotonic() > until:
+                    error = self._kafka.KafkaError(self._kafka.KafkaError._TIMED_OUT)  # noqa: SLF001
+                    raise self._kafka.KafkaException(error) from None
+
+    @property
+    def _cannot(self) -> bool:
+        """Whether the client says that it cannot go on by itself."""
+        return self._trouble is not None and self._trouble.code() in self._mended
 
     @property
     def _passing(self) -> frozenset[int]:
@@ -468,3 +492,11 @@ class Transactions:
     def _note(self, error: Any) -> None:
         """Keep what the client says of its connections."""
         self._trouble = error
+
+
+def _settle(done: Future[T], call: Callable[[], T]) -> None:
+    """Have a future tell what a call returns or raises."""
+    try:
+        done.set_result(call())
+    except BaseException as error:  # noqa: BLE001 - it is raised to who waits
+        done.set_exception(error)
