@@ -150,6 +150,7 @@ def test_what_is_written_where_cannot_be_altered() -> None:
         "postgres": {"host", "port", "database"},
         "redis": {"host", "port", "database"},
         "cassandra": {"hosts", "port"},
+        "file": store,
         "delta": store,
         "iceberg": store | {"uri", "warehouse"},
         "dynamodb": store,

@@ -54,7 +54,7 @@ _KINDS: Final = {
     "cassandra": _Kind(cassandra.Access, cassandra.check),
     "dynamodb": _Kind(dynamodb.Access, dynamodb.check),
     "webhook": _Kind(webhook.Access),
-    "s3": _Kind(s3.Access, s3.check, ("delta", "iceberg")),
+    "s3": _Kind(s3.Access, s3.check, ("delta", "iceberg", "file")),
     "iceberg": _Kind(iceberg.RestAccess, iceberg.check),
 }
 _OTHER_NAMES: Final = {"postgresql": "postgres", "http": "webhook"}

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from headrace.connectors import s3
 from headrace.connectors.change_files import ChangeFile, FileFormat, Partitions, require_format
 from headrace.connectors.options import Alters, option
 from headrace.errors import Code, HeadraceError, nearest
@@ -22,7 +23,7 @@ from headrace.zset import WEIGHT
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
-    from pathlib import Path
+    from pathlib import Path, PurePath
 
     from headrace.connectors.sinks import SinkContext
     from headrace.runtime.ports import Refused
@@ -44,6 +45,15 @@ def sink_path(text: str) -> str:
     return text
 
 
+def path_or_location(text: str) -> str:
+    """Return a path of a directory under that for sinks, or of a prefix in S3.
+
+    Raises:
+        HeadraceError: ``invalid`` or ``unsupported`` if it is neither.
+    """
+    return s3.location(text) if s3.is_location(text) else sink_path(text)
+
+
 def _columns(text: str) -> str:
     if not all(name.strip() for name in text.split(",")):
         raise HeadraceError(
@@ -62,17 +72,27 @@ class Content(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
-    """``path`` is a directory under ``sinks/`` in the data directory.
+class Options(s3.Access):
+    """``path`` is a directory under ``sinks/`` in the data directory, or a prefix in S3.
 
     With ``partition_by``, columns with commas between them, an epoch is a directory, with
     directories by the values of these columns.
     """
 
-    path: str = option(convert=sink_path, alters=Alters.NEVER)
+    path: str = option(convert=path_or_location, alters=Alters.NEVER)
     format: FileFormat = option(default=FileFormat.JSON, alters=Alters.NEVER)
     partition_by: str | None = option(default=None, convert=_columns, alters=Alters.NEVER)
     content: Content = option(default=Content.CHANGELOG, alters=Alters.NEVER)
+
+    def __post_init__(self) -> None:
+        """Refuse options of S3 for a directory.
+
+        Raises:
+            HeadraceError: ``invalid``.
+        """
+        s3.Access.__post_init__(self)
+        if not s3.is_location(self.path):
+            self.require_no_store("write to path = 's3://bucket/prefix'")
 
     @property
     def partitions(self) -> tuple[str, ...]:
@@ -96,6 +116,13 @@ def place(path: str, directory: Path) -> Path:
             "Remove the link, or use another path.",
         )
     return found
+
+
+def path_of(options: Options, context: SinkContext) -> PurePath:
+    """Return where a sink writes among all places of sinks."""
+    if s3.is_location(options.path):
+        return s3.Prefix(options.path, options, context.secrets.value).path
+    return place(options.path, context.directory)
 
 
 def check(options: Options, context: SinkContext) -> None:

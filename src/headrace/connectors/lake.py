@@ -10,7 +10,7 @@ import pyarrow as pa
 from pyspark.sql import types as t
 
 from headrace.connectors import s3
-from headrace.connectors.file_sink import place, sink_path
+from headrace.connectors.file_sink import path_or_location, place
 from headrace.connectors.options import Alters, option
 from headrace.connectors.sinks import CHANGE_COLUMNS, Mode
 from headrace.errors import Code, HeadraceError
@@ -34,15 +34,6 @@ DELETED: Final = "headrace_deleted"
 """The column of a merge's rows that says that the row of the key is deleted."""
 
 
-def lake_path(text: str) -> str:
-    """Return a path of a directory under that for sinks, or of a prefix in S3.
-
-    Raises:
-        HeadraceError: ``invalid`` or ``unsupported`` if it is neither.
-    """
-    return s3.location(text) if s3.is_location(text) else sink_path(text)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LakeTable(s3.Access):
     """The options of a table.
@@ -50,7 +41,7 @@ class LakeTable(s3.Access):
     ``path`` is a directory under ``sinks/`` in the data directory, or a prefix in S3.
     """
 
-    path: str = option(convert=lake_path, alters=Alters.NEVER)
+    path: str = option(convert=path_or_location, alters=Alters.NEVER)
     mode: Mode = option(default=Mode.UPSERT, alters=Alters.NEVER)
 
     def __post_init__(self) -> None:

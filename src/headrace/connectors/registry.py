@@ -205,7 +205,7 @@ _ALL: tuple[Connector[Any], ...] = (
         file_sink.Options,
         open_sink=snapshot_sink.opened,
         check_sink=snapshot_sink.check,
-        place=lambda options, context: file_sink.place(options.path, context.directory),
+        place=file_sink.path_of,
     ),
     Connector(
         ("filesystem", "file"),

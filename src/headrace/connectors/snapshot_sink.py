@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from headrace.connectors import delta_sink, file_sink
+from headrace.connectors import delta_sink, file_sink, s3, s3_file_sink
 from headrace.connectors.change_files import ChangeFile, FileFormat, Partitions
 from headrace.connectors.file_sink import Content, Options, place, remove
 from headrace.connectors.lake import among, require_types, table_schema
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from headrace.connectors.file_sink import FileSink
+    from headrace.connectors.s3_file_sink import ObjectSink
     from headrace.connectors.sinks import SinkContext
     from headrace.runtime.ports import Refused
 
@@ -47,6 +48,9 @@ def check(options: Options, context: SinkContext) -> None:
         HeadraceError: ``unsupported`` or ``invalid``, with what cannot.
     """
     file_sink.check(options, context)
+    if s3.is_location(options.path):
+        s3_file_sink.check(options, context)
+        return
     if options.content is Content.CHANGELOG:
         return
     if options.format is not FileFormat.PARQUET:
@@ -59,8 +63,10 @@ def check(options: Options, context: SinkContext) -> None:
     require_key(context, "a directory of rows")
 
 
-def opened(options: Options, context: SinkContext) -> FileSink | SnapshotSink:
+def opened(options: Options, context: SinkContext) -> FileSink | SnapshotSink | ObjectSink:
     """Return the writer of a sink: of changes, or of rows."""
+    if s3.is_location(options.path):
+        return s3_file_sink.opened(options, context)
     if options.content is Content.CHANGELOG:
         return file_sink.opened(options, context)
     return SnapshotSink(
