@@ -13,6 +13,8 @@ from headrace.errors import Code, HeadraceError
 from headrace.server.address import Address, Transport
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from served import Client
 
 
@@ -77,6 +79,21 @@ def test_a_port_that_is_taken_is_a_conflict():
     with first, pytest.raises(HeadraceError) as raised:
         Address("127.0.0.1", first.getsockname()[1]).bound()
     assert raised.value.code is Code.CONFLICT
+
+
+@pytest.mark.parametrize("opened", [Address.bound, lambda address: address.shared(1)[0]])
+def test_connections_that_a_server_has_left_do_not_keep_its_address(
+    opened: Callable[[Address], socket.socket],
+):
+    first = opened(Address.of("127.0.0.1:0"))
+    address = Address("127.0.0.1", first.getsockname()[1])
+    with first, socket.create_connection((address.host, address.port)) as client:
+        accepted, _ = first.accept()
+        accepted.close()  # as by the end of the process: the client has not closed its side yet
+        assert client.recv(1) == b""
+        first.close()
+        address.bound().close()
+        opened(address).close()
 
 
 def test_small_answers_are_sent_at_once():

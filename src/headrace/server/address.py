@@ -64,7 +64,7 @@ class Address:
             HeadraceError: ``conflict`` if another program listens there; ``invalid`` if this
                 machine has no such address, or the port is reserved.
         """
-        return self._bound(socket.SO_REUSEADDR)
+        return self._bound()
 
     def shared(self, count: int) -> list[socket.socket]:
         """Return sockets that are bound to this address, over which connections are spread.
@@ -81,13 +81,16 @@ class Address:
             raise
         return made
 
-    def _bound(self, reused: int) -> socket.socket:
+    def _bound(self, *reused: int) -> socket.socket:
         family = socket.AF_INET6 if ":" in self.host else socket.AF_INET
         # With the protocol named, asyncio sends at once what it is given; else an answer whose head
         # and body are sent apart waits for an acknowledgement, which takes 40 ms.
         made = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         try:
-            made.setsockopt(socket.SOL_SOCKET, reused, 1)
+            # What is left of the connections of a server that has ended does not keep the address;
+            # the kernel asks this of the sockets that were listened on before, too.
+            for option in (socket.SO_REUSEADDR, *reused):
+                made.setsockopt(socket.SOL_SOCKET, option, 1)
             made.bind((self.host, self.port))
             made.listen()
         except OSError as error:
