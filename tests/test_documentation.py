@@ -71,7 +71,9 @@ def test_no_module_is_too_long_to_read():
         assert len(path.read_text().splitlines()) <= 600, path
 
 
-@pytest.mark.parametrize(("name", "least"), [("README.md", 10), ("statements.md", 5)])
+@pytest.mark.parametrize(
+    ("name", "least"), [pytest.param("README.md", 10, marks=pytest.mark.long), ("statements.md", 5)]
+)
 def test_the_examples_of_the_sql_reference_run(db, name, least):
     text = (ROOT / "docs/sql" / name).read_text()
     shown = 0

@@ -76,7 +76,9 @@ def nothing_is_left(db, names=()):
     assert not list((db.directory / "attempts").iterdir())
 
 
-@pytest.mark.parametrize("part", [0, pytest.param(150, marks=pytest.mark.long), ROWS])
+@pytest.mark.parametrize(
+    "part", [*(pytest.param(rows, marks=pytest.mark.long) for rows in (0, 150)), ROWS]
+)
 def test_a_fill_that_is_cancelled_leaves_nothing(loaded, part):
     text = f"CREATE MATERIALIZED VIEW m AS {JOINED}"
     seen = cancelled_at(loaded, text, lambda made: made.done >= part)
@@ -91,7 +93,9 @@ def test_a_fill_that_is_cancelled_leaves_nothing(loaded, part):
     assert [verdict for *_, verdict in loaded.sql("VERIFY")] == ["equal to batch"]
 
 
-@pytest.mark.parametrize("step", [1, pytest.param(5, marks=pytest.mark.long), 12])
+@pytest.mark.parametrize(
+    "step", [*(pytest.param(step, marks=pytest.mark.long) for step in (1, 5)), 12]
+)
 def test_a_statement_is_cancelled_while_its_query_is_planned(loaded, monkeypatch, step):
     planner, steps = loaded.parts.engine.planner, []
     check = planner.check
@@ -231,7 +235,7 @@ def test_a_row_that_says_cancelled_is_not_taken_for_a_cancelled_job(db):
     assert failed.value.code is Code.INVALID
 
 
-@pytest.mark.parametrize("closes", ["session", "database"])
+@pytest.mark.parametrize("closes", [pytest.param("session", marks=pytest.mark.long), "database"])
 def test_closing_ends_the_statement_that_runs(tmp_path, spark, closes):
     begun, found = threading.Event(), []
 

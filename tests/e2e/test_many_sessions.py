@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 SESSIONS = 8
 LEAST_READS = 4
 KEYS = 40
-SECONDS = choose(3, 60)
+SECONDS = choose(1, 60)
 Table = dict[int, tuple[int, int]]
 """The rows of a table: by key, its group and value."""
 

@@ -110,7 +110,9 @@ def test_windows_appear_once_they_have_ended_by_the_clock(tmp_path, spark):
 @pytest.mark.parametrize(
     ("query", "said"),
     [
-        ("SELECT to_date(v, 'yyyy') AS d FROM t", "could not be parsed"),
+        pytest.param(
+            "SELECT to_date(v, 'yyyy') AS d FROM t", "could not be parsed", marks=pytest.mark.long
+        ),
         ("SELECT 1 / (length(v) - 1) AS d FROM t", "division by zero"),
     ],
 )

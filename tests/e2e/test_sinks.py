@@ -120,6 +120,7 @@ def test_a_file_sink_has_one_file_per_epoch(shop):
     ]
 
 
+@pytest.mark.long
 def test_a_changelog_without_a_key_has_no_updates(shop):
     shop.sql("CREATE MATERIALIZED VIEW amounts AS SELECT amount FROM orders")
     shop.sql("CREATE SINK f FROM amounts WITH (connector = 'file', path = 'a'); FLUSH")
@@ -130,6 +131,7 @@ def test_a_changelog_without_a_key_has_no_updates(shop):
     ]
 
 
+@pytest.mark.long
 def test_csv_tells_the_operations_too(shop):
     shop.sql("CREATE SINK f FROM spent WITH (connector = 'file', path = 'a', format = csv); FLUSH")
     shop.sql("INSERT INTO orders VALUES (3, 'ann', 5.50), (4, 'cid', 1.00); FLUSH")
@@ -142,6 +144,7 @@ def test_csv_tells_the_operations_too(shop):
     assert lines.index('"ann",10.00,-1,"-U"') + 1 == lines.index('"ann",15.50,1,"+U"')
 
 
+@pytest.mark.long
 def test_a_sink_is_replaced_and_the_new_one_begins_with_what_there_is(tmp_path, spark):
     where = {"spark": spark, "continuous": False, "partitions": 2}
     with headrace.connect(tmp_path / "again", **where) as db:
@@ -311,6 +314,7 @@ def test_a_sink_that_cannot_be_opened_shows_that_and_is_resumed_when_it_can(tmp_
     assert list(away.iterdir()) == []
 
 
+@pytest.mark.long
 def test_a_sink_of_a_view_without_rows_goes_on_after_a_restart(tmp_path, spark):
     where = {"spark": spark, "continuous": False, "partitions": 2}
     with headrace.connect(tmp_path / "db", **where) as db:
@@ -329,8 +333,15 @@ class CrashError(Exception):
     """Stands for the end of the process."""
 
 
-@pytest.mark.parametrize("stage", ["sink", "sink written"])
-@pytest.mark.parametrize("after", [1, 4])
+@pytest.mark.parametrize(
+    ("after", "stage"),
+    [
+        pytest.param(1, "sink", marks=pytest.mark.long),
+        pytest.param(1, "sink written", marks=pytest.mark.long),
+        (4, "sink"),
+        (4, "sink written"),
+    ],
+)
 def test_a_crash_around_a_write_changes_nothing(tmp_path, spark, stage, after):
     seen = {"left": 0}
 

@@ -9,6 +9,7 @@ import socket
 import subprocess
 import time
 from contextlib import contextmanager
+from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -54,13 +55,16 @@ def _listens(port: int) -> bool:
 
 
 def _program() -> Path:
-    """Return the registry, built if its source is newer, by one process at a time."""
-    program = CACHE / "registry"
+    """Return the registry of this source, built once, by one process at a time.
+
+    It goes by the text of the source: every clone has files of its own time.
+    """
+    source = b"".join(path.read_bytes() for path in sorted(_SOURCE.iterdir()))
+    program = CACHE / f"registry-{sha256(source).hexdigest()[:16]}"
     CACHE.mkdir(parents=True, exist_ok=True)
     with (CACHE / "registry.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        changed = max(path.stat().st_mtime for path in _SOURCE.iterdir())
-        if not program.exists() or program.stat().st_mtime < changed:
+        if not program.exists():
             _build(program)
     return program
 

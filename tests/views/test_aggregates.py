@@ -87,8 +87,7 @@ ALIKE = {
 }
 
 
-SHORT_GROUPED = """counts sums averages guarded having_both arithmetic by_struct by_map by_float
-    by_null_literal nested sets"""
+SHORT_GROUPED = "counts sums averages guarded having_both by_struct by_float nested sets"
 SHORT_GLOBAL = "guarded_all count_all totals global_having exploded cube"
 
 

@@ -31,9 +31,7 @@ VIEWS = {
 }
 
 
-SHORT_VIEWS = (
-    "whole expression constant constant_beside float nested united_types of_distinct counted_by"
-)
+SHORT_VIEWS = "whole constant constant_beside float nested of_distinct counted_by"
 
 
 def test_present_rows_once(oracle):

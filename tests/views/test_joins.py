@@ -71,14 +71,20 @@ def tables(run):
 CHOSEN = {
     "two": some(
         TWO,
-        "natural residual null_safe float_key struct_key no_columns",
+        "residual null_safe float_key struct_key",
     ),
     "itself": some(ITSELF, "neighbours filtered_itself"),
     "many": some(MANY, "star_total of_unions of_one_aggregate"),
 }
 
 
-@pytest.mark.parametrize("views", CHOSEN.values(), ids=CHOSEN)
+@pytest.mark.parametrize(
+    "views",
+    [
+        pytest.param(views, id=kind, marks=[pytest.mark.long] if kind == "itself" else [])
+        for kind, views in CHOSEN.items()
+    ],
+)
 def test_pairs_come_and_go(oracle, views):
     run = oracle(rows_per_change=200)
     tables(run)

@@ -165,6 +165,7 @@ def test_rows_that_were_filled_in_are_the_rows_that_are_taken_away(run):
     run.finish()
 
 
+@pytest.mark.long
 def test_duplicates_without_a_key_go_one_by_one(run):
     run.view("d", "SELECT DISTINCT k, x FROM l")
     run.view("e", "SELECT k, x FROM l EXCEPT ALL SELECT k, y FROM r")
@@ -248,6 +249,7 @@ def test_a_view_and_its_base_change_in_one_epoch(run):
     run.finish()
 
 
+@pytest.mark.long
 def test_changes_that_cancel_within_an_epoch_change_nothing(run):
     run.view("o", "SELECT l.k, x, y FROM l LEFT JOIN r ON l.k = r.k")
     run.view("m", "SELECT k, max(x) AS m, count(DISTINCT x) AS n FROM l GROUP BY k")
@@ -260,6 +262,7 @@ def test_changes_that_cancel_within_an_epoch_change_nothing(run):
     run.finish()
 
 
+@pytest.mark.long
 def test_a_column_that_is_selected_twice_is_kept_once(run):
     run.view(
         "w",
@@ -293,6 +296,7 @@ def test_a_relation_that_makes_no_difference_to_a_view_is_named_by_it_all_the_sa
         assert again.sql("SELECT * FROM v").fetchall() == [(10,)]
 
 
+@pytest.mark.long
 def test_truncate_empties_every_kind_of_view(run):
     run.view("o", "SELECT l.k, x, y FROM l FULL JOIN r ON l.k = r.k AND l.x < r.y")
     run.view("m", "SELECT k, max(x) AS m, median(x) AS p FROM l GROUP BY k")

@@ -252,10 +252,9 @@ def test_conditions_on_sessions_see_whole_sessions(db):
 CHOSEN = {
     "groups": some(
         AGGREGATES,
-        "extrema distinct_many distinct_filtered moments percentiles array_sorted array_sorted_later"
-        " texts max_by_ cubed pivoted distinct_doubles",
+        "extrema distinct_many percentiles array_sorted_later max_by_ cubed distinct_doubles",
     ),
-    "windows": some(WINDOWS, "ranked neighbours framed of_all top of_aggregate of_decimals"),
+    "windows": some(WINDOWS, "neighbours framed top of_aggregate"),
     "scalars": some(
         SUBQUERIES,
         "correlated exists_ nested as_key",

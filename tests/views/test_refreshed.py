@@ -68,6 +68,7 @@ def test_a_view_shows_its_inputs_as_of_its_last_refresh(db):
     verified(db)
 
 
+@pytest.mark.long
 def test_views_agree_that_read_one_that_lags_with_it_through_a_maintained_one(db):
     db.sql("""
         CREATE TABLE s (id INT PRIMARY KEY, k STRING, x INT);

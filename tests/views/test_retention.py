@@ -180,6 +180,7 @@ def test_a_view_over_what_is_left_says_so_and_is_right(cut: Database) -> None:
     assert "RESET (retention)" in cut.sql("SHOW CREATE s").fetchall()[0][1]
 
 
+@pytest.mark.long
 def test_what_is_kept_is_listed(cut: Database) -> None:
     shown = cut.sql("SHOW STREAMS")
     (row,) = (dict(zip(shown.columns, each, strict=True)) for each in shown.fetchall())

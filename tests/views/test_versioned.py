@@ -128,7 +128,7 @@ def test_views_over_versions_equal_batch_whatever_happens(oracle, seed):
     run = oracle(rows_per_change=400)
     shop = Shop(run, seed)
     shop.orders(10)
-    chosen = list(VIEWS)[seed % 2 :: 2]
+    chosen = list(VIEWS)[seed % 2 :: choose(4, 2)]
     for i, name in enumerate(chosen):
         run.view(name, *VIEWS[name])
         if i == 0:

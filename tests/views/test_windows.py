@@ -35,7 +35,7 @@ def test_windows(oracle):
     run.stream("s", "ts TIMESTAMP, tn TIMESTAMP_NTZ, area STRING, x INT")
     run.table("t", "id INT, ts TIMESTAMP, m DECIMAL(10,2)", key="id")
     for name, query in some(
-        VIEWS, "tumbling hopping shifted wall_time ungrouped_hopping of_table aliased joined"
+        VIEWS, "tumbling hopping wall_time ungrouped_hopping of_table joined"
     ).items():
         run.view(name, query)
     history = History(run, 7, domain=12)
