@@ -42,10 +42,16 @@ settings.load_profile("laws")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what uses the shared Spark session, so that `make quick` can leave it out."""
+    """Mark what uses the shared Spark session, so that `make quick` can leave it out.
+
+    And what uses the schema registry: it is built from its source, which takes longer than they do.
+    """
     for item in items:
-        if "spark" in getattr(item, "fixturenames", ()):
+        names = getattr(item, "fixturenames", ())
+        if "spark" in names:
             item.add_marker(pytest.mark.spark)
+        if "registry" in names:
+            item.add_marker(pytest.mark.long)
 
 
 @pytest.fixture(scope="session")
