@@ -195,6 +195,9 @@ def test_brokers_that_go_within_a_transaction_are_not_waited_for(
         with pytest.raises(HeadraceError, match="cannot be written") as caught:
             writer.write(Epoch(2), going())
         assert caught.value.code is Code.UNAVAILABLE
+        with pytest.raises(HeadraceError, match="cannot be written") as caught:
+            writer.durable()
+        assert caught.value.code is Code.UNAVAILABLE
         if frozen:
             broker.thaw()
         else:

@@ -151,7 +151,9 @@ class Transactions:
             if found is not None:
                 self.renew(found)
         except self._kafka.KafkaException as error:
-            failed = self._failure(error.args[0], self._producer or admin)
+            failed = self._failure(
+                error.args[0], admin if self._producer is None else self._producer
+            )
             self.close()
             raise failed from error
         except HeadraceError:
@@ -432,7 +434,7 @@ class Transactions:
             try:
                 return self._answered(call, client, until)
             except self._kafka.KafkaException as error:
-                (client or self._producer).poll(0)
+                self._asked(client).poll(0)
                 passing = error.args[0].retriable() or error.args[0].code() in self._passing
                 if not passing or self._cannot or time.monotonic() > until:
                     raise
@@ -451,10 +453,14 @@ class Transactions:
             try:
                 return done.result(2 * _PATIENCE_SECONDS)
             except TimeoutError:
-                (client or self._producer).poll(0)
+                self._asked(client).poll(0)
                 if self._cannot or time.monotonic() > until:
                     error = self._kafka.KafkaError(self._kafka.KafkaError._TIMED_OUT)  # noqa: SLF001
                     raise self._kafka.KafkaException(error) from None
+
+    def _asked(self, client: Any) -> Any:
+        """Return a client, by default the producer. One of which nothing is queued is falsy."""
+        return self._producer if client is None else client
 
     @property
     def _cannot(self) -> bool:
