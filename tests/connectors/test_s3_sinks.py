@@ -250,6 +250,18 @@ def test_wrong_credentials_are_said_and_shown_nowhere(made: Table, caplog) -> No
     )
 
 
+def test_a_secret_that_a_catalogue_repeats_is_not_shown(lake: Seaweed, tmp_path) -> None:
+    found = in_lake("iceberg", lake, tmp_path).given(secret_key=SecretName("wrong"))
+    for said in (
+        f"Bearer {SECRETS['client']}: no",
+        f"client_secret={SECRET_KEY}",
+        SECRETS["wrong"],
+    ):
+        error = found.opened()._failed(ValueError(said))
+        assert "Iceberg says" in (error.detail or "")
+        _require_hidden(str(error))
+
+
 def test_credentials_that_become_wrong_lose_nothing(made: Table) -> None:
     made.check()
     histories = Histories()
