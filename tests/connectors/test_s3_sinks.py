@@ -361,6 +361,12 @@ def test_a_store_that_writes_over_objects_is_refused(lake: Seaweed, tmp_path, mo
 
 
 def test_an_address_changes_only_if_it_leads_to_what_was_written(made: Table) -> None:
+    for _ in range(2):  # also of a table that is not there, and is not made
+        with pytest.raises(HeadraceError, match="has not what this sink has written") as caught:
+            made.check(exists=True, moved=Epoch(3))
+        assert caught.value.code is Code.CONFLICT
+        with pytest.raises(Exception, match=r"(?i)no such|not.*exist|no files|not.*found"):
+            made.rows()
     made.check()
     with pytest.raises(HeadraceError, match="has not what this sink has written") as caught:
         made.check(exists=True, moved=Epoch(3))
