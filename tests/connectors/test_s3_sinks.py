@@ -250,6 +250,18 @@ def test_wrong_credentials_are_said_and_shown_nowhere(made: Table, caplog) -> No
     )
 
 
+def test_a_secret_that_a_catalogue_repeats_is_not_shown(lake: Seaweed, tmp_path) -> None:
+    found = in_lake("iceberg", lake, tmp_path).given(secret_key=SecretName("wrong"))
+    for said in (
+        f"Bearer {SECRETS['client']}: no",
+        f"client_secret={SECRET_KEY}",
+        SECRETS["wrong"],
+    ):
+        error = found.opened()._failed(ValueError(said))
+        assert "Iceberg says" in (error.detail or "")
+        _require_hidden(str(error))
+
+
 def test_credentials_that_become_wrong_lose_nothing(made: Table) -> None:
     made.check()
     histories = Histories()
@@ -349,6 +361,12 @@ def test_a_store_that_writes_over_objects_is_refused(lake: Seaweed, tmp_path, mo
 
 
 def test_an_address_changes_only_if_it_leads_to_what_was_written(made: Table) -> None:
+    for _ in range(2):  # also of a table that is not there, and is not made
+        with pytest.raises(HeadraceError, match="has not what this sink has written") as caught:
+            made.check(exists=True, moved=Epoch(3))
+        assert caught.value.code is Code.CONFLICT
+        with pytest.raises(Exception, match=r"(?i)no such|not.*exist|no files|not.*found"):
+            made.rows()
     made.check()
     with pytest.raises(HeadraceError, match="has not what this sink has written") as caught:
         made.check(exists=True, moved=Epoch(3))

@@ -71,6 +71,12 @@ def test_tables_in_s3_have_the_rows_of_a_view(
         f"CREATE SINK f FROM spent INTO CONNECTION lake (CONNECTOR file, PATH '{path}_files',"
         " FORMAT parquet)"
     )
+    db.sql(f"""
+        CREATE TABLE copied (id INT PRIMARY KEY) WITH (connector = 'delta', path = '{path}_table',
+          'aws.region' = '{REGION}', 'aws.endpoint' = '{lake.endpoint}',
+          access_key = '{ACCESS_KEY}', secret_key = SECRET s3_key);
+        INSERT INTO copied VALUES (7)
+    """)
     for taken in (path, f"{path}/within", f"{path}_files"):
         sql = f"CREATE SINK e FROM spent INTO CONNECTION lake (CONNECTOR delta, PATH '{taken}')"
         assert refused(db, sql).code is Code.CONFLICT
@@ -80,6 +86,7 @@ def test_tables_in_s3_have_the_rows_of_a_view(
     )
     assert _delta(lake, path) == [{"user": "ann", "total": "60.50"}]
     assert len(_delta(lake, f"{path}_changes")) == 5
+    assert _delta(lake, f"{path}_table") == [{"id": "7"}]
     keys = lake.client().list_objects_v2(Bucket=BUCKET, Prefix=f"{name}_files/")["Contents"]
     assert [each["Key"][-12:] for each in keys] == [f"000{n}.parquet" for n in (1, 2, 3)]
     for sink in ("d", "i"):
@@ -90,12 +97,14 @@ def test_tables_in_s3_have_the_rows_of_a_view(
     assert refused(db, f"ALTER SINK d SET (path = '{path}x')").code is Code.INVALID
     db.sql("RESET SINK d; INSERT INTO orders VALUES (4, 'eve', 1.00); FLUSH")
     assert len(_delta(lake, path)) == 2
-    shown = [str(db.sql(f"SHOW CREATE {sink}").fetchall()) for sink in ("d", "i", "c", "f")]
+    shown = [
+        str(db.sql(f"SHOW CREATE {sink}").fetchall()) for sink in ("d", "i", "c", "f", "copied")
+    ]
     shown += [
         str(db.sql(sql).fetchall()) for sql in ("SHOW CONNECTIONS", "SHOW SINKS", "SHOW SECRETS")
     ]
     assert not any(hidden in each for hidden in (SECRET_KEY, "canary") for each in shown)
-    assert "s3_key" in shown[4]
+    assert "s3_key" in shown[5]
 
 
 def _delta(lake: Seaweed, path: str) -> list[dict[str, Any]]:

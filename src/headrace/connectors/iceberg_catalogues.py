@@ -178,7 +178,7 @@ class RestCatalogue:
         """Return the error of a failure, without the values of secrets."""
         said = s3.reason(str(error))
         for value in self._secrets().values():
-            said = said.replace(value, "...")
+            said = said.replace(value, "...").replace(value.rpartition(":")[2] or value, "...")
         primary, detail = f"{target} cannot be written to", f"Iceberg says: {said}."
         if type(error).__name__ in _DENIED:
             return HeadraceError(Code.INVALID, primary, detail, s3.CREDENTIALS)

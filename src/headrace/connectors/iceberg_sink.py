@@ -137,6 +137,8 @@ def check(options: IcebergTable, context: SinkContext) -> None:
     if options.mode is Mode.UPSERT:
         require_key(context, "a table of Iceberg")
     writer = opened(options, context)
+    if context.moved is not None and not writer.is_there():  # none is made there
+        require_own(None, context, writer.target, "")
     writer.check()
     if context.moved is not None:
         require_own(None, context, writer.target, "", writer.durable())
@@ -200,6 +202,21 @@ class IcebergSink:
         except Exception as error:
             raise self._failed(error) from error
         self.close()
+
+    def is_there(self) -> bool:
+        """Whether there is a table.
+
+        Raises:
+            HeadraceError: ``unavailable`` or ``invalid`` if the catalogue does not say.
+        """
+        try:
+            if self._opened is None:
+                self._opened = self.catalogue.opened()
+            return bool(self._opened.table_exists(self.name))
+        except HeadraceError:
+            raise
+        except Exception as error:
+            raise self._failed(error) from error
 
     def durable(self) -> Epoch | None:
         """Return the last epoch that the table has."""

@@ -140,7 +140,8 @@ def check_relation_options(options: tuple[Option, ...]) -> None:
                 " events are kept, and what views have made of them stays.",
                 option.span,
             )
-    connector = feeding_connector(_connector_name(options))
+    name = _connector_name(options)
+    connector = feeding_connector(name) or outgoing_connector(name, (o.key for o in options))
     own = [] if connector is None else [o.key.lower() for o in options if connector.reads(o.key)]
     _check(options, (*_OF_RELATIONS, *own))
 
