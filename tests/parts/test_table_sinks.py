@@ -8,20 +8,23 @@ from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
+import pyarrow as pa
 import pytest
+from pyspark.sql.types import LongType
 
-from headrace.log import Append, Appender
+from headrace.catalog import Declaration, Stream
+from headrace.ledger import NewObject, ProducerPosition
+from headrace.log import Append, Appender, read_range
 from headrace.parts.admission import Admission
 from headrace.parts.destinations import TableWriter
 from headrace.parts.log import Log
 from headrace.runtime.deliveries import Delivery, DeliverySettings
+from headrace.types import Column, Offset, Schema
 from runtime.pure import PureDatabase
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
-
-    import pyarrow as pa
 
     from headrace.catalog import Sink, Table, View
     from headrace.ledger import SegmentFile
@@ -233,5 +236,43 @@ def test_a_writer_that_fails_leaves_nothing_behind(tmp_path: Path) -> None:
     copied.db.close()
 
 
-def _all(copied: Copied) -> tuple[Any, Any]:
-    return 0, copied.db.ledger.log_end(copied.target.id)
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_stream_takes_parts_by_its_ids_and_numbers_them(tmp_path: Path, *, fails: bool) -> None:
+    copied = Copied.opened(tmp_path)
+    db, log = copied.db, cast("TableWriter", copied.delivery.writer).log
+    id_ = db.ledger.reserve_relation()
+    names = ("k", "g", "at")
+    schema = Schema(tuple(Column(name, LongType()) for name in names))
+    declaration = Declaration(unique=("k",), metadata=(("at", "offset"),))
+    stream = Stream(id_, "events", schema, declaration)
+    db._commit(NewObject(id_, stream.name, stream.kind, stream.to_json(), ()))
+
+    def parts(*keys: list[int]) -> Iterator[pa.Table]:
+        for own in keys:
+            values = [own, [1] * len(own), [None] * len(own)]
+            arrays = [pa.array(each, pa.int64()) for each in values]
+            yield pa.Table.from_arrays(arrays, names=list(names))
+
+    def failing() -> Iterator[pa.Table]:
+        yield from parts([1, 2], [2, 3], [7])
+        raise Killed
+
+    log.append_in_parts(stream, parts([1]), producer=ProducerPosition("a", 1))
+    if fails:
+        with pytest.raises(Killed):
+            log.append_in_parts(stream, failing(), producer=ProducerPosition("a", 2))
+    for _ in range(2):
+        given = parts([1, 2, 2], [1, 2], [3, 4], [4, 7])
+        log.append_in_parts(stream, given, producer=ProducerPosition("a", 2))
+    end = db.ledger.log_end(id_)
+    batches = read_range(tmp_path / "log", db.ledger.segments(id_, _NONE, end), _NONE, end)
+    found = [(row["k"], row["at"]) for batch in batches for row in batch.to_pylist()]
+    assert found == [(1, 0), (2, 1), (3, 2), (4, 3), (7, 4)]
+    db.close()
+
+
+_NONE = Offset(0)
+
+
+def _all(copied: Copied) -> tuple[Offset, Offset]:
+    return _NONE, copied.db.ledger.log_end(copied.target.id)
