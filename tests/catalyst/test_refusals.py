@@ -41,3 +41,10 @@ def test_a_refusal_is_no_defect_and_one_line(block):
 
 def test_the_list_is_long_and_has_nothing_twice():
     assert len({block[0] for block in BLOCKS}) == len(BLOCKS) >= 140
+
+
+def test_a_query_of_very_many_parts_is_refused_as_nested_too_deeply(planned):
+    with pytest.raises(HeadraceError, match="nested so deeply") as caught:
+        planned.circuit(" UNION ALL ".join(["SELECT k FROM t"] * 600))
+    assert caught.value.code is Code.UNSUPPORTED
+    assert caught.value.span is not None

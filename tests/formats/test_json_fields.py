@@ -143,5 +143,5 @@ def test_a_byte_order_mark_is_no_part_of_the_first_line(tmp_path: Path, lines: i
 @pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"])
 def test_a_file_that_is_one_array_is_refused_also_after_a_mark(mark: bytes) -> None:
     with pytest.raises(HeadraceError, match="holds a JSON array"):
-        require_lines("f.json", mark + b' [{"a": 1}]')
-    require_lines("f.json", mark + b'{"a": [1]}')
+        require_lines('file "f.json"', mark + b' [{"a": 1}]')
+    require_lines('file "f.json"', mark + b'{"a": [1]}')

@@ -129,6 +129,60 @@ def test_the_workbench_completes_runs_and_marks_an_error_at_its_place(page: Brow
     page.complaints()  # of the answer 400
 
 
+def test_the_workbench_runs_one_thing_at_a_time(page: Browser):
+    typed(page, "SELECT 1")
+    page.press(ESCAPE)
+    # The first answer comes only when the second request, if there is one, would have been sent.
+    page.run("""
+        const real = window.fetch;
+        window.asked = [];
+        window.fetch = (path, options) => {
+            if (path !== "/v1/sql") return real(path, options);
+            window.asked.push(options.body);
+            return new Promise((resolve) => {
+                window.answer = () => resolve(real(path, options));
+            });
+        };
+    """)
+    page.press(ENTER, control=True)
+    page.wait(lambda: page.run("return window.asked.length === 1"), "the request")
+    page.press(ENTER, control=True)
+    page.wait_for("running for")
+    assert page.run("return window.asked.length") == 1
+    run = "return document.querySelector('button.primary').getAttribute('aria-disabled')"
+    assert page.run(run) == "true"
+    page.run("window.answer()")
+    page.wait_for("1 row")
+    assert page.run(run) == "false"
+
+
+def test_a_relation_belongs_to_the_page_that_lists_its_kind(page: Browser):
+    current = "return document.querySelector('nav [aria-current]')?.innerText"
+    for name, listed in (("seen.orders", "Sources"), ("seen.totals", "Views")):
+        page.open(f"#/relation/{name}")
+        page.wait(lambda: page.run(current) == listed, listed)  # noqa: B023
+
+
+def test_a_page_that_was_opened_without_its_server_appears_when_it_is_back(page: Browser):
+    page.open("#/views")
+    page.wait_for("seen.totals")
+    page.run("""
+        window.real = window.fetch;
+        window.fetch = () => Promise.reject(new TypeError("Failed to fetch"));
+        location.hash = "#/relation/seen.totals";
+    """)
+    page.wait_for("the server cannot be reached")
+    page.run("window.fetch = window.real")
+    page.wait_for("Circuit")
+    assert "cannot be reached" not in page.text()
+
+
+def test_a_chart_says_its_greatest_value_and_how_long_it_is(page: Browser):
+    page.open("")
+    page.wait(lambda: page.text(".tile .extent").startswith("max "), "the extent")
+    assert " in " in page.text(".tile .extent")
+
+
 def test_the_workbench_follows_a_query_until_it_is_stopped(page: Browser, client: Client):
     typed(page, "SELECT user, total FROM seen.totals WHERE total > 1000 EMIT CHANGES")
     page.press(ESCAPE)

@@ -305,3 +305,10 @@ def test_what_a_state_does_not_show_has_an_age(tmp_path, spark):
         assert began - 1 <= since <= time.time()
         db.flush()
         assert reader.unseen_since(reader.published, view) is None
+
+
+def test_what_is_older_than_a_view_is_refused_with_its_name(client: Client):
+    answer = client.get("/v1/views/totals", as_of_epoch=0)
+    assert answer.status == 400
+    assert answer.error["primary"] == 'view "totals" cannot be read at epoch 0'
+    assert answer.error["detail"].startswith("The first epoch at which it can be read is ")

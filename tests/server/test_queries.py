@@ -176,7 +176,7 @@ def test_a_query_that_cannot_be_cancelled_is_ended_with_its_process(apart: Serve
         found = hanging.result()
     assert apart.database.last_epoch() >= epoch
     assert found.status == 408
-    assert found.error["primary"] == "the statement was cancelled after 3 seconds, its timeout"
+    assert found.error["primary"] == "the statement was cancelled after its timeout of 3 s"
     assert client.rows("SELECT max(id) + 1 AS x FROM t") == [[4]]
 
 

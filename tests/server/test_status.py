@@ -170,6 +170,9 @@ def test_a_stopped_view_is_behind_since_it_stopped(client: Client):
         metrics = client.get("/metrics").body.decode()
         assert 'headrace_view_stopped{view="shown.halves"} 1.0' in metrics
         assert 'headrace_view_pending_changes{view="shown.halves"}' not in metrics
+        error = client.get("/v1/views/shown.over").error
+        assert error["detail"].startswith("division by zero. ")
+        assert "hint:" not in error["detail"]
     finally:
         client.sql("DROP TABLE shown.prices CASCADE")
 

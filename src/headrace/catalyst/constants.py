@@ -105,7 +105,7 @@ def check_parsed_constants(parsed: Any, query: Span) -> None:
         HeadraceError: ``unsupported``, at the constant.
     """
     if _GROWING.search(query.source) is not None:
-        with _shallow(query):
+        with shallow(query):
             _Parsed(query).visit(parsed)
 
 
@@ -118,12 +118,12 @@ def check_resolved_constants(
         HeadraceError: ``unsupported``, at the constant.
     """
     if any(_GROWING.search(text) is not None for text in (query.source, *views)):
-        with _shallow(query):
+        with shallow(query):
             _Resolved(query, scala).visit(analysed)
 
 
 @contextmanager
-def _shallow(query: Span) -> Iterator[None]:
+def shallow(query: Span) -> Iterator[None]:
     """Refuse a query that is nested too deeply for the walk in the block."""
     try:
         yield

@@ -25,6 +25,7 @@ from headrace.catalyst.constants import (
     VALUES_PARSED,
     check_parsed_constants,
     check_resolved_constants,
+    shallow,
 )
 from headrace.catalyst.corrections import corrected
 from headrace.catalyst.distinct import marked
@@ -240,7 +241,7 @@ class Planner:
         """
         read = spark_text(query, self.relations, self._folds)
         plain = self._one_word(read)
-        with self._mapping_errors(read), plain.mapping_errors():
+        with self._mapping_errors(read), plain.mapping_errors(), shallow(plain.span):
             return self._analysed(read, plain, once=once)
 
     def named(self, query: Span, sees: Callable[[str], bool]) -> frozenset[str]:
@@ -259,7 +260,7 @@ class Planner:
         read = spark_text(query, seen, self._folds)
         plain = with_one_word_names(self.scala.parser(self._session), read.span, seen)
         logs = {log_of(relation.id): name for name, relation in self.relations.items()}
-        with self._mapping_errors(read), plain.mapping_errors():
+        with self._mapping_errors(read), plain.mapping_errors(), shallow(plain.span):
             try:
                 parsed = self.scala.parser(self._session).parsePlan(plain.text)
             except PySparkException as error:

@@ -218,7 +218,7 @@ def read_file(
             parts = orc_chunks(path, schema, start)
         case FileFormat.JSON:
             beginning = _beginning(path, 4096)
-            require_lines(str(path), beginning)
+            require_lines(f'file "{path}"', beginning)
             json = JsonDecoder(str(path), schema)
             first = start if start.position else after_mark(beginning)
             parts = side_by_side(blocks(path, first, cut_lines), json.decode)

@@ -78,7 +78,7 @@ def _records(
         decoder, cut, first = csv_decoder(path, schema, options)
         start = max(start, first, key=lambda at: at.position)
     else:
-        require_lines(str(path), beginning)
+        require_lines(f'file "{path}"', beginning)
         decoder, cut = JsonDecoder(str(path), schema), cut_lines
     before, wanted = _before(file, start), BLOCK_BYTES
     while True:

@@ -34,7 +34,7 @@ def read_changes(
     total = size_of(path)
     with path.open("rb") as file:
         beginning = file.read(4096)
-    require_lines(str(path), beginning)
+    require_lines(f'file "{path}"', beginning)
     for block in blocks(path, resume or after_mark(beginning), cut):
         part, taken = _part(str(path), block, decoder)
         yield replace(part, done=block.bytes_done, total=total), taken

@@ -195,8 +195,8 @@ def _has_empty_row(table: pa.Table) -> bool:
     return bool(pc.any(empty).as_py())
 
 
-def require_lines(path: str, beginning: bytes) -> None:
-    """Refuse a file that is one JSON array, which cannot be read line by line.
+def require_lines(source: str, beginning: bytes) -> None:
+    """Refuse what is one JSON array, which cannot be read by line; ``source`` says what it is.
 
     Raises:
         HeadraceError: UNSUPPORTED.
@@ -204,7 +204,7 @@ def require_lines(path: str, beginning: bytes) -> None:
     if beginning[after_mark(beginning).position :].lstrip().startswith(b"["):
         raise HeadraceError(
             Code.UNSUPPORTED,
-            f'file "{path}" holds a JSON array, not one object per line',
+            f"{source} holds a JSON array, not one object per line",
             hint="Write one object per line, for example with: jq -c '.[]'.",
         )
 

@@ -86,11 +86,17 @@ def refuse_stopped(
     raise HeadraceError(
         Code.UNAVAILABLE,
         f'view "{relation.name}" stopped, since {why}',
-        detail=entry.detail.removeprefix("error[invalid]: "),
+        detail=_in_a_line(entry.detail),
         hint=f"Correct the data, or have the view quarantine such rows, ALTER MATERIALIZED VIEW"
         f" {failed.name} SET (on_error = 'quarantine'), then REPAIR {failed.name}; or correct the"
         f" query: {again}.{before}",
     )
+
+
+def _in_a_line(error: str) -> str:
+    """Return the text of an error of its own as sentences of another one's detail."""
+    text = error.removeprefix("error[invalid]: ")
+    return text.replace("\ndetail: ", ". ").replace("\nhint: ", ". ")
 
 
 def _quarantined(relation: Relation, wrong: Relation, entry: Dirty) -> HeadraceError:

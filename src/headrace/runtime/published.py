@@ -14,6 +14,7 @@ from weakref import WeakSet
 
 from headrace.catalog import Catalog, Stream, Table, View
 from headrace.circuit import rows_of
+from headrace.errors import Code, HeadraceError
 from headrace.ledger import Repair
 from headrace.spine import Spine, times_forgotten, unchecked_bytes
 from headrace.types import Epoch, Offset
@@ -235,7 +236,10 @@ class Publisher:
             held = replace(current, epoch=epoch, spines={}, _opened={})
             self._alive.add(held)
         stored = [rows_of(r.id) for r in relations if isinstance(r, Table | View)]
-        spines = self.ledger.spines(stored, epoch)
+        try:
+            spines = self.ledger.spines(stored, epoch)
+        except HeadraceError as error:
+            raise self._since_when(relations, epoch, error) from error
         at = self.ledger.committed_at(epoch)
         until = self.ledger.committed_at(Epoch(epoch + 1))
         dirty = _dirty_slices(entry for entry in self.ledger.dirty() if entry.since <= until)
@@ -243,6 +247,23 @@ class Publisher:
         with self._changed:
             self._alive.add(state)
         return state
+
+    def _since_when(
+        self, relations: Iterable[Relation], epoch: Epoch, error: HeadraceError
+    ) -> HeadraceError:
+        """Return the error with the relation that cannot be read so early, if that is why."""
+        oldest = {record.id: record.since for record in self.ledger.arrangements()}
+        for relation in relations:
+            if isinstance(relation, Table | View):
+                since = oldest.get(rows_of(relation.id), epoch)
+                if epoch < since:
+                    return HeadraceError(
+                        Code.INVALID,
+                        f'{relation.kind} "{relation.name}" cannot be read at epoch {epoch}',
+                        f"The first epoch at which it can be read is {since}.",
+                        "Read a newer epoch. The setting history_epochs is how many are kept.",
+                    )
+        return error
 
     def at_frontier(self, view: View, others: Iterable[View] = ()) -> Published:
         """Return the state of its inputs that a view shows: of one that lags, an earlier one.

@@ -198,7 +198,7 @@ def _lines(data: bytes, relation: object) -> pa.Table:
             "JSON lines for a view are not supported",
             hint="Append to the streams and tables that it reads.",
         )
-    require_lines("of the request", data)
+    require_lines("the body of the request", data)
     text = data[after_mark(data).position :]
     columns = _given(relation, text)
     decoded = JsonDecoder("", Schema(columns)).decode(Block(text, 1, Progress(), len(text)))

@@ -168,7 +168,7 @@ def _after_end(ended: asyncio.Future[T], seconds: float | None) -> T:
         _TIMED_OUT,
         HeadraceError(
             Code.CANCELLED,
-            f"the statement was cancelled after {seconds:g} seconds, its timeout",
+            f"the statement was cancelled after its timeout of {seconds:g} s",
             unknown,
             "Give the request a longer timeout.",
         ),

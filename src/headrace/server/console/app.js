@@ -28,19 +28,24 @@ let before = null;
 function route() {
   const [path = "", ...rest] = location.hash.replace(/^#\/?/, "").split("/");
   const name = rest.map(decodeURIComponent).join("/");
-  if (path === "relation" && name) return { key: "views", title: name, show: (place) => relation(place, name) };
+  if (path === "relation" && name) return { key: null, title: name, show: (place) => relation(place, name, choose) };
   const page = PAGES.find((each) => each.path === path) ?? PAGES[0];
   return { key: page.path, title: page.title, show: (place) => page.show(place, name) };
+}
+
+/** Mark the page in the navigation to which what is shown belongs; with null, none. */
+function choose(path) {
+  for (const link of nav.children) {
+    if (link.dataset.path === path) link.setAttribute("aria-current", "page");
+    else link.removeAttribute("aria-current");
+  }
 }
 
 function navigate() {
   const found = route();
   leave();
   document.title = `${found.title} · Headrace`;
-  for (const link of nav.children) {
-    if (link.dataset.path === found.key) link.setAttribute("aria-current", "page");
-    else link.removeAttribute("aria-current");
-  }
+  choose(found.key);
   fill(main);
   leave = found.show(main) ?? (() => {});
   if (before !== null) {

@@ -1,6 +1,6 @@
 // Small charts of the last minutes: a title, the present value, and a line.
 import uPlot from "./vendor/uplot.js";
-import { h, moment, none, text } from "./dom.js";
+import { h, moment, none, seconds, text } from "./dom.js";
 
 const probe = h("span", { hidden: true });
 
@@ -21,9 +21,11 @@ const faded = (rgb, alpha) => rgb.replace(/^rgb\(([^)]+)\)$/, `rgba($1, ${alpha}
 export function tile(label, { format, unit = "", tone = "--accent", least = 1, meaning = null }) {
   const value = h("span", {}, none);
   const small = h("small", {}, unit);
+  const extent = h("p", { class: "extent" });
   const plot = h("div", { class: "plot", role: "img", "aria-label": label });
   const element = h("section", { class: "panel tile", title: meaning },
     h("h2", { class: "label" }, label),
+    extent,
     h("p", { class: "value" }, value, small),
     plot);
   let chart = null;
@@ -35,6 +37,9 @@ export function tile(label, { format, unit = "", tone = "--accent", least = 1, m
     const found = values.length ? values.at(-1) : null;
     text(value, found === null || found === undefined ? none : format(found));
     text(small, unit);
+    const known = values.filter((each) => each !== null && each !== undefined);
+    const span = last[0].length > 1 ? ` in ${seconds(last[0].at(-1) - last[0][0])}` : "";
+    text(extent, known.length ? `max ${format(known.reduce((most, each) => Math.max(most, each)))}${span}` : "");
     plot.setAttribute("aria-label", `${label}: ${value.textContent} ${unit}`.trim());
   };
 

@@ -14,11 +14,11 @@ export function jobs(main) {
     failed,
     h("section", { class: "panel" }, h("div", { class: "title" }, h("h2", {}, "Statements that run")),
       h("div", { class: "scroll" }, h("table", {},
-        h("thead", {}, h("tr", {}, h("th", {}, "Statement"), h("th", {}, "Progress"), h("th", { class: "num" }, "For"), h("th", {}, h("span", { class: "visually-hidden" }, "Cancel")))),
+        h("thead", {}, h("tr", {}, h("th", {}, "Statement"), h("th", {}, "Progress"), h("th", { class: "num" }, "Running for"), h("th", {}, h("span", { class: "visually-hidden" }, "Cancel")))),
         running))),
     h("section", { class: "panel" }, h("div", { class: "title" }, h("h2", {}, "Sinks")),
       h("div", { class: "scroll" }, h("table", {},
-        h("thead", {}, h("tr", {}, h("th", {}, "Name"), h("th", {}, "State"), h("th", {}, "From"), h("th", {}, "To"), h("th", { class: "optional" }, "Guarantee"), h("th", { class: "num" }, "Epoch"), h("th", { class: "num" }, "Epochs behind"), h("th", { class: "num" }, "Rows behind"), h("th", { class: "num" }, "For"), h("th", { class: "num" }, "Refused"))),
+        h("thead", {}, h("tr", {}, h("th", {}, "Name"), h("th", {}, "State"), h("th", {}, "From"), h("th", {}, "To"), h("th", { class: "optional" }, "Guarantee"), h("th", { class: "num" }, "Epoch"), h("th", { class: "num" }, "Epochs behind"), h("th", { class: "num" }, "Rows behind"), h("th", { class: "num" }, "Behind for"), h("th", { class: "num" }, "Refused"))),
         sinks))));
 
   let closed = false;

@@ -13,16 +13,29 @@ const DRAW_MILLISECONDS = 250;
 const REFRESH_MILLISECONDS = 4000;
 const AGAIN_MILLISECONDS = 1000;
 
-export function relation(main, name) {
+/** Show the page of a relation; `choose` is told the path of the page that lists its kind. */
+export function relation(main, name, choose) {
   const ends = [];
   let closed = false;
-  fill(main, h("div", { class: "head" }, h("h1", {}, name)));
-  get(`/v1/catalog/${encodeURIComponent(name)}`).then(
-    (found) => closed || show(main, found, ends),
-    (error) => closed || main.append(errorBox(error.error)),
+  const said = h("div");
+  fill(main, h("div", { class: "head" }, h("h1", {}, name)), said);
+  let again = null;
+  const read = () => get(`/v1/catalog/${encodeURIComponent(name)}`).then(
+    (found) => {
+      if (closed) return;
+      choose(found.kind === "stream" || found.kind === "table" ? "sources" : found.kind === "sink" ? "jobs" : "views");
+      show(main, found, ends);
+    },
+    ({ error }) => {
+      if (closed) return;
+      fill(said, errorBox(error));
+      if (error.code === "unavailable") again = setTimeout(read, REFRESH_MILLISECONDS);
+    },
   );
+  read();
   return () => {
     closed = true;
+    clearTimeout(again);
     for (const end of ends) end();
   };
 }

@@ -20,6 +20,7 @@ export function workbench(main, relation) {
   const draft = relation ? `SELECT * FROM ${relation} LIMIT 100` : sessionStorage.getItem(DRAFT) ?? "";
   let stop = null;
   let made = null;
+  let running = false;
 
   const run = h("button", { type: "button", class: "action primary", onclick: () => start(false) }, "Run ", h("kbd", {}, "Ctrl ↵"));
   const follow = h("button", { type: "button", class: "action", title: "Show the rows, then every change", onclick: () => start(true) }, "Follow");
@@ -34,15 +35,20 @@ export function workbench(main, relation) {
   fill(result, h("p", { class: "note" }, "Results appear here. Run executes the selection, or everything; Follow keeps a query's rows current."));
 
   function start(push) {
+    // What runs may change data: it is ended by Cancel alone. A query that is followed gives way.
+    if (running) return;
     stop?.();
     made.mark(null);
     const { sql, from } = made.asked;
     if (!sql.trim()) return;
+    const follows = (push || IS_PUSH.test(sql)) && !MANY.test(sql);
     const busy = (value) => {
       cancel.disabled = !value;
+      running = value && !follows;
+      for (const each of [run, follow]) each.setAttribute("aria-disabled", String(running));
     };
     busy(true);
-    const end = (push || IS_PUSH.test(sql)) && !MANY.test(sql) ? followed(sql, from) : ran(sql, from);
+    const end = follows ? followed(sql, from) : ran(sql, from);
     stop = () => {
       end.stop();
       stop = null;
@@ -71,7 +77,7 @@ export function workbench(main, relation) {
         refresh();
       } catch (error) {
         if (error instanceof ServerError) fail(error.error, sql, from);
-        else if (error.name === "AbortError") fill(result, h("p", { class: "note" }, "Cancelled."));
+        else if (error.name === "AbortError") fill(result, h("p", { class: "note" }, MANY.test(sql) ? "Cancelled. Statements before the one that ran have taken effect." : "Cancelled."));
         else throw error;
         text(said, "");
       } finally {
@@ -118,6 +124,8 @@ export function workbench(main, relation) {
       },
     };
   }
+
+  fill(place, h("p", { class: "note" }, "Waiting for the server."));
 
   /** The keywords of the editor are those of the catalog, so it is made when that is known. */
   const ends = [watchCatalog(({ relations }) => {
