@@ -22,6 +22,8 @@ _MARK, _MAY_BE_NULL = "NamedArgumentExpression", "KnownNullable"
 
 def marked(scala: Scala, plan: Any) -> Any:
     """Return an analysed plan with marks in place of ``DISTINCT``, subqueries included."""
+    if not scala.may_hold("AGGREGATE_EXPRESSION", plan):
+        return plan
 
     def replace(expression: Any, kind: str, _node: str) -> Any | None:
         if kind != "AggregateExpression" or not expression.isDistinct():
