@@ -54,6 +54,8 @@ _GRACE_SECONDS: Final = 3.0
 _LISTEN_SECONDS: Final = 0.1
 _IDLE_SECONDS: Final = 60.0
 """After how long without a query a process ends, unless it is the only one."""
+_SPARES: Final = 2
+"""How many processes are kept, if there may be so many, for a while after one was lost."""
 _BESIDE_HEAP: Final = 1 << 30
 """What a process may use besides twice its heap: Python, code, what is being sent."""
 
@@ -211,8 +213,7 @@ class QueryProcesses:
                 else:
                     self.lost += 1
                     self._discard(process)
-                    if not self._all and not self._starting and not self._closed:
-                        self._start()
+                    self._start_spares()
                 self._changed.notify()
 
     def _take(self) -> _Process:
@@ -241,18 +242,25 @@ class QueryProcesses:
             self._changed.wait(_LISTEN_SECONDS)
             check_cancelled()
 
-    def _start(self) -> None:
-        """Start a process; a thread waits until it answers, which takes seconds."""
+    def _start_spares(self) -> None:
+        """After a loss, have two processes: the next query may well be lost as this one was."""
+        while not self._closed and len(self._all) < min(_SPARES, self._settings.most):
+            if not self._start():
+                return
+
+    def _start(self) -> bool:
+        """Start a process, and return whether it was; a thread waits until it answers, which takes seconds."""
         try:
             process = _Process.started()
         except OSError as error:
             self._failure = _not_started(f"{error}")
-            return
+            return False
         self._all.add(process)
         self._starting += 1
         threading.Thread(
             target=self._await, args=(process,), name="headrace-queries", daemon=True
         ).start()
+        return True
 
     def _await(self, process: _Process) -> None:
         try:

@@ -90,7 +90,7 @@ function factsOf(relation) {
   const { stored, freshness, source, delivery } = relation;
   const found = [];
   if (relation.key.length) found.push(["Key", relation.key.join(", ")]);
-  if (stored) found.push(["Stored rows", count(stored.rows)], ["Bytes", bytes(stored.bytes)], ["Arrangements", count(stored.arrangements)]);
+  if (stored) found.push(["Rows in state", count(stored.rows)], ["Bytes", bytes(stored.bytes)], ["Arrangements", count(stored.arrangements)]);
   if (freshness) {
     if (freshness.watermark !== null) found.push(["Watermark", timeOf(freshness.watermark)]);
     if (freshness.dirty_since !== null) found.push(["Dirty since", timeOf(freshness.dirty_since)]);

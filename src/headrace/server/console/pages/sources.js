@@ -35,8 +35,8 @@ export function sources(main, chosen) {
         h("td", {}, source.kind === "source" ? source.name : h("a", { href: linkTo(source.name) }, source.name)),
         h("td", {}, stateOf(source.state)),
         h("td", { class: "dim optional" }, source.connector ?? "log"),
-        rate, h("td", { class: "num" }, compact(source.end)), h("td", { class: "num" }, compact(source.behind)), h("td", { class: "num" }, rejected),
-        h("td", { class: "num optional" }, compact(source.duplicates)), h("td", { class: "num optional" }, compact(source.late)),
+        rate, h("td", { class: "num" }, count(source.end)), h("td", { class: "num" }, count(source.behind)), h("td", { class: "num" }, rejected),
+        h("td", { class: "num optional" }, count(source.duplicates)), h("td", { class: "num optional" }, count(source.late)),
         h("td", { class: "optional" }, timeOf(source.watermark))),
       source.error ? h("tr", {}, h("td", { colspan: 10 }, h("div", { class: "error" }, source.error))) : null];
     }).flat());

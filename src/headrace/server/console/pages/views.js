@@ -9,7 +9,7 @@ export function viewTable() {
   const element = h("div", { class: "scroll" }, h("table", {},
     h("thead", {}, h("tr", {}, h("th", {}, "Name"), h("th", {}, "State"),
       h("th", { class: "num" }, "Behind"), h("th", { class: "num" }, "Pending"),
-      h("th", { class: "num optional" }, "Stored rows"), h("th", { class: "num optional" }, "Bytes"), h("th", { class: "optional" }, "Reads"))),
+      h("th", { class: "num optional", title: "Rows of the view, and of what its operators keep" }, "Rows in state"), h("th", { class: "num optional" }, "Bytes"), h("th", { class: "optional" }, "Reads"))),
     body));
   let cells = new Map();
   let drawn = null;
