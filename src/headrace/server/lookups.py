@@ -302,7 +302,7 @@ class Lookups:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
         answered, began = None, time.monotonic()
-        if scope["type"] == "http":
+        if scope["type"] == "http" and scope["raw_path"].startswith(_VIEWS):
             service = self.service
             held = service.database.parts.reader
             answered = answered_at_once(held, service.entrance, service.limits, scope)
