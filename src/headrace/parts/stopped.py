@@ -86,15 +86,15 @@ def refuse_stopped(
     raise HeadraceError(
         Code.UNAVAILABLE,
         f'view "{relation.name}" stopped, since {why}',
-        detail=_in_a_line(entry.detail),
+        detail=in_sentences(entry.detail),
         hint=f"Correct the data, or have the view quarantine such rows, ALTER MATERIALIZED VIEW"
         f" {failed.name} SET (on_error = 'quarantine'), then REPAIR {failed.name}; or correct the"
         f" query: {again}.{before}",
     )
 
 
-def _in_a_line(error: str) -> str:
-    """Return the text of an error of its own as sentences of another one's detail."""
+def in_sentences(error: str) -> str:
+    """Return why a view stopped, the text of an error, as the detail of another one."""
     text = error.removeprefix("error[invalid]: ")
     return text.replace("\ndetail: ", ". ").replace("\nhint: ", ". ")
 
@@ -107,7 +107,7 @@ def _quarantined(relation: Relation, wrong: Relation, entry: Dirty) -> HeadraceE
     return HeadraceError(
         Code.UNAVAILABLE,
         f'{relation.kind} "{relation.name}" {what}',
-        detail=entry.detail,
+        detail=in_sentences(entry.detail),
         hint=f"SHOW EVIDENCE FOR {wrong.name} lists the rows; REPAIR {wrong.name} fills it anew.",
     )
 

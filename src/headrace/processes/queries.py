@@ -249,7 +249,10 @@ class QueryProcesses:
                 return
 
     def _start(self) -> bool:
-        """Start a process, and return whether it was; a thread waits until it answers, which takes seconds."""
+        """Start a process, and return whether it was.
+
+        A thread waits until it answers, which takes seconds.
+        """
         try:
             process = _Process.started()
         except OSError as error:

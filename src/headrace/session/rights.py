@@ -17,6 +17,7 @@ from headrace.catalog import PlainView, Sink, Stream, Table, View, title
 from headrace.errors import Code, HeadraceError, Span
 from headrace.parts.access import DATABASE
 from headrace.parts.naming import HIDDEN, SYSTEM_SCHEMA, schema_of
+from headrace.parts.stopped import in_sentences
 from headrace.sql import (
     AddColumns,
     AlterSink,
@@ -217,7 +218,7 @@ class Rights:
         """Whether an error says why a view stopped, which may quote rows that are hidden."""
         catalog, said = self.reader.catalog, error.detail or ""
         return any(
-            entry.detail.removeprefix("error[invalid]: ") in said
+            in_sentences(entry.detail) in said
             and not catalog.sees_all(self.principal.sees, entry.view)
             for entry in self.reader.ledger.dirty()
             if entry.detail and entry.view in catalog.by_id
