@@ -149,6 +149,16 @@ class ChangeFile:
         os.fsync(self._file.fileno())
         self._file.close()
 
+    def write_all(self, parts: Iterable[pa.Table]) -> None:
+        """Write all parts and close the file; if that fails, abandon it."""
+        try:
+            for part in parts:
+                self.write(part)
+            self.close()
+        except BaseException:
+            self.abandon()
+            raise
+
     def abandon(self) -> None:
         """Give the file up, whatever it has."""
         self._writer.close()

@@ -72,17 +72,10 @@ class Content(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Options(s3.Access):
-    """``path`` is a directory under ``sinks/`` in the data directory, or a prefix in S3.
-
-    With ``partition_by``, columns with commas between them, an epoch is a directory, with
-    directories by the values of these columns.
-    """
+class Placed(s3.Access):
+    """``path`` is a directory under ``sinks/`` in the data directory, or a prefix in S3."""
 
     path: str = option(convert=path_or_location, alters=Alters.NEVER)
-    format: FileFormat = option(default=FileFormat.JSON, alters=Alters.NEVER)
-    partition_by: str | None = option(default=None, convert=_columns, alters=Alters.NEVER)
-    content: Content = option(default=Content.CHANGELOG, alters=Alters.NEVER)
 
     def __post_init__(self) -> None:
         """Refuse options of S3 for a directory.
@@ -93,6 +86,19 @@ class Options(s3.Access):
         s3.Access.__post_init__(self)
         if not s3.is_location(self.path):
             self.require_no_store("write to path = 's3://bucket/prefix'")
+
+
+@dataclass(frozen=True, slots=True)
+class Options(Placed):
+    """The options of a sink into files.
+
+    With ``partition_by``, columns with commas between them, an epoch is a directory, with
+    directories by the values of these columns.
+    """
+
+    format: FileFormat = option(default=FileFormat.JSON, alters=Alters.NEVER)
+    partition_by: str | None = option(default=None, convert=_columns, alters=Alters.NEVER)
+    content: Content = option(default=Content.CHANGELOG, alters=Alters.NEVER)
 
     @property
     def partitions(self) -> tuple[str, ...]:
@@ -198,14 +204,7 @@ class FileSink:
         return refused
 
     def _file(self, epoch: Epoch, parts: Iterable[pa.Table], draft: Path) -> Sequence[Refused]:
-        file = self._opened(epoch, draft)
-        try:
-            for part in parts:
-                file.write(part)
-            file.close()
-        except BaseException:
-            file.abandon()
-            raise
+        self._opened(epoch, draft).write_all(parts)
         return ()
 
     def _directory(self, epoch: Epoch, parts: Iterable[pa.Table], draft: Path) -> Sequence[Refused]:

@@ -10,7 +10,7 @@ import pyarrow as pa
 from pyspark.sql import types as t
 
 from headrace.connectors import s3
-from headrace.connectors.file_sink import path_or_location, place
+from headrace.connectors.file_sink import Placed, place
 from headrace.connectors.options import Alters, option
 from headrace.connectors.sinks import CHANGE_COLUMNS, Mode
 from headrace.errors import Code, HeadraceError
@@ -35,24 +35,10 @@ DELETED: Final = "headrace_deleted"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LakeTable(s3.Access):
-    """The options of a table.
+class LakeTable(Placed):
+    """The options of a table."""
 
-    ``path`` is a directory under ``sinks/`` in the data directory, or a prefix in S3.
-    """
-
-    path: str = option(convert=path_or_location, alters=Alters.NEVER)
     mode: Mode = option(default=Mode.UPSERT, alters=Alters.NEVER)
-
-    def __post_init__(self) -> None:
-        """Refuse options of S3 for a directory.
-
-        Raises:
-            HeadraceError: ``invalid``.
-        """
-        s3.Access.__post_init__(self)
-        if not s3.is_location(self.path):
-            self.require_no_store("write to path = 's3://bucket/prefix'")
 
     def where(self, context: SinkContext) -> Directory | s3.Prefix:
         """Return where the table is."""

@@ -113,14 +113,7 @@ class ObjectSink:
             last = self._last or 0
         with tempfile.TemporaryDirectory(prefix="headrace-") as directory:
             draft = Path(directory) / "draft"
-            file = ChangeFile(draft, self.format, epoch, self.key, self.schema)
-            try:
-                for part in parts:
-                    file.write(part)
-                file.close()
-            except BaseException:
-                file.abandon()
-                raise
+            ChangeFile(draft, self.format, epoch, self.key, self.schema).write_all(parts)
             marks = {_EPOCH: str(epoch), _SINK: self.identity}
             with s3.errors(f"{self.place} cannot be written to"), draft.open("rb") as body:
                 written = self.prefix.put(self._name(last + 1), body, marks)
