@@ -32,7 +32,7 @@ def test_the_examples_of_the_readme_run(tmp_path, spark, monkeypatch, capsys):
 
 @pytest.mark.parametrize("name", setting_names())
 def test_every_setting_is_documented(name):
-    assert f"| `{name}` |" in (ROOT / "README.md").read_text()
+    assert f"| `{name}` |" in (ROOT / "docs/settings.md").read_text()
 
 
 @pytest.mark.parametrize(
@@ -71,23 +71,35 @@ def test_no_module_is_too_long_to_read():
         assert len(path.read_text().splitlines()) <= 600, path
 
 
+LONG_PAGES = ("queries.md",)
+
+
 @pytest.mark.parametrize(
-    ("name", "least"), [pytest.param("README.md", 10, marks=pytest.mark.long), ("statements.md", 5)]
+    "page",
+    [
+        pytest.param(path, id=path.name, marks=[pytest.mark.long] * (path.name in LONG_PAGES))
+        for path in sorted((ROOT / "docs/sql").glob("*.md"))
+        if "```sql" in path.read_text(encoding="utf-8")
+    ],
 )
-def test_the_examples_of_the_sql_reference_run(db, name, least):
-    text = (ROOT / "docs/sql" / name).read_text()
-    shown = 0
+def test_the_examples_of_the_sql_reference_run(db, page):
     result = None
-    for kind, block in re.findall(r"```(sql|text|python)\n(.*?)```", text, re.DOTALL):
-        if kind == "sql":
-            result = db.sql(block)
-            continue
-        if kind == "python":
-            exec(compile(block, "README.md", "exec"), {"db": db})  # noqa: S102
-            continue
-        shown += 1
-        assert sorted(map(line, result.fetchall())) == block.strip().split("\n")
-    assert shown >= least
+    for kind, block in re.findall(
+        r"```(sql|text|python)\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL
+    ):
+        match kind:
+            case "sql":
+                result = db.sql(block)
+            case "python":
+                exec(compile(block, page.name, "exec"), {"db": db})  # noqa: S102
+            case "text":
+                assert sorted(map(line, result.fetchall())) == block.strip().split("\n")
+
+
+@pytest.mark.parametrize("name", HELP_OF_STATEMENTS)
+def test_every_statement_is_in_the_contents_of_the_reference(name):
+    contents = (ROOT / "docs/reference.md").read_text(encoding="utf-8")
+    assert re.search(rf"^\| \[.*`{name}`.*\]\(", contents, re.MULTILINE)
 
 
 def test_the_examples_of_the_server_read_what_they_create(db):
