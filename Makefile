@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: setup quick affected test suites tpcds check laws format demo serve services random-queries benchmark benchmark-peers benchmark-nexmark clean
+.PHONY: setup quick affected test suites shards tpcds check laws format demo serve services random-queries benchmark benchmark-peers benchmark-nexmark clean
 
 setup: $(READY)
 
@@ -37,9 +37,15 @@ test: check
 	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 # The proofs that take hours: every test of `make test` at its full length, with more kills and
-# random queries, and the tests marked long: published workloads over long histories.
+# random queries, and the tests marked long: published workloads over long histories. One part of
+# them, of at most a quarter of an hour: make suites SHARD=3/12
 suites: setup
-	HEADRACE_THOROUGH=1 $(BIN)/python -m pytest -n 2 --dist worksteal -m "long or not long"
+	HEADRACE_THOROUGH=1 $(BIN)/python -m pytest -n 2 --dist worksteal -m "long or not long" $(if $(SHARD),--shard $(SHARD)) $(ARGS)
+
+# Which test files lie in which shard, and how long each shard takes.
+SHARDS ?= 12
+shards: setup
+	@HEADRACE_THOROUGH=1 $(BIN)/python tests/shards.py $(SHARDS)
 
 tpcds: setup
 	$(BIN)/python -m pytest -m long tests/suites/test_tpcds.py

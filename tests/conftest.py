@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from servers.dynamodb import DynamoDB
     from servers.kinesis import Kinesis
 
+pytest_plugins = ["shards"]
+
 # Deterministic, so that a red build is red again; no deadline, for machines that are shared.
 settings.register_profile(
     "laws",
