@@ -157,6 +157,138 @@ def test_what_differs_is_found_and_mended_and_nothing_else_is_written(
     delivery.close()
 
 
+def numbered(id_: int, number: int | None) -> Row | None:
+    """Return a row whose amount is a number; None for none."""
+    if number is None:
+        return None
+    id_, name, _, *others = row(random.Random(id_), id_)
+    return (id_, name, Decimal(number), *others)
+
+
+def passed_on(random_: random.Random, at: dict[int, int], fresh: int) -> dict[int, int | None]:
+    """Return new numbers of some ids, all of which stay different; None deletes an id.
+
+    ``fresh`` is an id and a number that was never used.
+    """
+    ids = random_.sample(sorted(at), random_.randrange(2, 12))
+    numbers = [at[id_] for id_ in ids]
+    match random_.choice(["swap", "shift", "chain", "reuse"]):
+        case "swap":
+            return dict(zip(ids, reversed(numbers), strict=True))
+        case "shift":
+            return {id_: number + 1 for id_, number in at.items()}
+        case "chain":
+            return dict(zip(ids, [*numbers[1:], fresh], strict=True))
+        case _:
+            return {ids[0]: None, ids[1]: numbers[0], fresh: numbers[1]}
+
+
+@pytest.mark.parametrize("seed", [6, *(pytest.param(n, marks=pytest.mark.long) for n in range(5))])
+def test_rows_that_pass_values_of_a_unique_column_on_within_an_epoch_are_not_refused(
+    tmp_path: Path, postgres_server: Postgres, database: str, seed: int
+) -> None:
+    histories, some, at = Histories(), random.Random(seed), {id_: id_ for id_ in range(20)}
+    table = options(postgres_server, database)
+    check(table, context(tmp_path))
+    with postgres_server.connect(database) as session:
+        session.execute("ALTER TABLE rows ADD UNIQUE (amount), ADD note text DEFAULT 'new',"
+                        " ADD place bigint GENERATED ALWAYS AS IDENTITY,"
+                        " ADD double numeric GENERATED ALWAYS AS (2 * amount) STORED")  # fmt: skip
+    histories.change({id_: numbered(id_, number) for id_, number in at.items()})
+    outlived, kept = begun(histories), set(at)
+    writer = PostgresSink(table, context(tmp_path))
+    outlived.delivery(writer, DeliverySettings(part_rows=6)).advance()
+    with postgres_server.connect(database) as session:
+        session.execute("UPDATE rows SET note = 'kept'")
+        places = dict(session.execute("SELECT id, place FROM rows").fetchall())
+    for fresh in range(1000, 14000, 1000):
+        changed = passed_on(some, at, fresh)
+        at = {id_: n for id_, n in {**at, **changed}.items() if n is not None}
+        kept &= set(at)
+        histories.change({id_: numbered(id_, number) for id_, number in changed.items()})
+        if some.random() < 0.7:
+            settings = DeliverySettings(
+                part_rows=some.choice([2, 6, 100]), joins=some.random() < 0.5
+            )
+            outlived.delivery(writer, settings).advance()
+            assert rows(postgres_server, database) == histories.at(histories.last)
+    outlived.delivery(writer, DeliverySettings()).advance()
+    assert rows(postgres_server, database) == histories.at(histories.last)
+    assert outlived.refused == []
+    with postgres_server.connect(database) as session:
+        others = session.execute("SELECT id, note, place FROM rows").fetchall()
+    assert kept
+    assert {id_ for id_, note, place in others if note == "kept"} == kept
+    assert all(places[id_] == place for id_, note, place in others if note == "kept")
+    writer.close()
+
+
+def test_only_rows_that_still_conflict_at_the_end_of_an_epoch_are_refused(
+    tmp_path: Path, postgres_server: Postgres, database: str
+) -> None:
+    histories = Histories()
+    histories.change({id_: numbered(id_, id_) for id_ in range(12)})
+    outlived = begun(histories)
+    table = options(postgres_server, database)
+    check(table, context(tmp_path))
+    with postgres_server.connect(database) as session:
+        session.execute(f"ALTER TABLE rows ADD UNIQUE (amount), ADD CHECK (name <> '{POISON}')")
+        session.execute("INSERT INTO rows (id, amount) VALUES (100, 77)")
+    delivery = outlived.delivery(
+        PostgresSink(table, context(tmp_path)), DeliverySettings(part_rows=4)
+    )
+    delivery.advance()
+    poison = row(random.Random(0), 7, poison=True)
+    histories.change({
+        **{id_: numbered(id_, 6 - id_) for id_ in range(1, 6)},
+        6: numbered(6, 77),
+        7: poison,
+        8: numbered(8, 7),
+        20: numbered(20, 6),
+        9: None,
+    })  # fmt: skip
+    delivery.advance()
+    wrong = {json.loads(each.raw)["row"]["id"] for each in outlived.refused}
+    assert wrong == {6, 7}, "8 and 20 take what these had"
+    wanted = histories.at(histories.last)
+    assert rows(postgres_server, database) == Counter(
+        {r: 1 for r in wanted if r[0] not in wrong} | {(100, None, Decimal(77), None, None): 1}
+    )
+    delivery.close()
+
+
+@pytest.mark.parametrize("action", ["", "ON DELETE CASCADE"])
+def test_rows_that_others_refer_to_are_moved_without_deleting_these(
+    tmp_path: Path, postgres_server: Postgres, database: str, action: str
+) -> None:
+    histories = Histories()
+    histories.change({id_: numbered(id_, id_) for id_ in range(8)})
+    outlived = begun(histories)
+    table = options(postgres_server, database)
+    check(table, context(tmp_path))
+    delivery = outlived.delivery(
+        PostgresSink(table, context(tmp_path)), DeliverySettings(part_rows=4)
+    )
+    delivery.advance()
+    with postgres_server.connect(database) as session:
+        session.execute("ALTER TABLE rows ADD UNIQUE (amount)")
+        session.execute(f"CREATE TABLE parts (id bigint REFERENCES rows {action})")
+        session.execute("INSERT INTO parts VALUES (1), (2), (3)")
+    histories.change({**{id_: numbered(id_, id_ + 1) for id_ in range(7)}, 7: None})
+    delivery.advance()
+    assert rows(postgres_server, database) == histories.at(histories.last)
+    histories.change({1: numbered(1, 3), 2: numbered(2, 2)})
+    delivery.advance()
+    with postgres_server.connect(database) as session:
+        assert session.execute("SELECT id FROM parts ORDER BY id").fetchall() == [(1,), (2,), (3,)]
+    if action:
+        assert len(outlived.refused) == 2, "a swap needs one of both to be deleted"
+    else:
+        assert rows(postgres_server, database) == histories.at(histories.last)
+        assert outlived.refused == []
+    delivery.close()
+
+
 @pytest.mark.parametrize("stops", [False, True])
 def test_a_row_that_the_server_refuses_is_kept_or_stops_the_sink(
     tmp_path: Path, postgres_server: Postgres, database: str, *, stops: bool

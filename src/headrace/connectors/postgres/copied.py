@@ -12,6 +12,12 @@ from headrace.serving.values import column_values
 _FORM = pcsv.WriteOptions(include_header=False, quoting_style="all_valid")
 
 
+def copied(cursor: Any, into: str, rows: pa.Table) -> None:
+    """Copy rows into a table, named as SQL has it, with its columns if these are not all."""
+    with cursor.copy(f"COPY {into} FROM STDIN (FORMAT csv)") as copy:
+        copy.write(csv_of(rows))
+
+
 def csv_of(rows: pa.Table) -> bytes:
     """Return rows as CSV."""
     names = [str(place) for place in range(rows.num_columns)]

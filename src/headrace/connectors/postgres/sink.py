@@ -4,13 +4,15 @@ The changes of an epoch are one transaction with the epoch itself, which a table
 ``headrace_sinks``. What a process that was killed has sent may still be committed: transactions of
 one sink wait for each other, and go on only from the epoch that they know. Rows are copied into a
 temporary table and inserted from there. A row that the server refuses is found by halving what was
-refused, within savepoints.
+refused, within savepoints. What conflicts with other rows is deferred to the end of the epoch, by
+:mod:`headrace.connectors.postgres.deferring`.
 """
 
 from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import numpy as np
@@ -20,7 +22,8 @@ from headrace.connectors.lines import change_lines
 from headrace.connectors.marks import moved_on, refused_rows, require_own
 from headrace.connectors.options import Alters, option
 from headrace.connectors.postgres.access import Access, connected, failure, library
-from headrace.connectors.postgres.copied import csv_of
+from headrace.connectors.postgres.copied import copied
+from headrace.connectors.postgres.deferring import Deferred, Keyed, may_pass, reason
 from headrace.connectors.postgres.snapshots import rows_of
 from headrace.connectors.postgres.tables import Reference, quoted
 from headrace.connectors.postgres.target import (
@@ -32,7 +35,7 @@ from headrace.connectors.sinks import CHANGE_COLUMNS, Mode, require_key
 from headrace.errors import Code, HeadraceError
 from headrace.runtime.offenders import offenders
 from headrace.runtime.ports import Refused
-from headrace.serving import OPERATION, by_key, with_operations
+from headrace.serving import OPERATION, with_operations
 from headrace.types import Epoch
 from headrace.zset import WEIGHT
 
@@ -46,8 +49,6 @@ T = TypeVar("T")
 _RECORDS: Final = "headrace_sinks"
 _ROWS: Final = "headrace_rows"
 _KEYS: Final = "headrace_keys"
-_OF_ROWS: Final = ("22", "23", "54")
-"""Classes of errors that a row is to blame for: data, constraints, and limits of the server."""
 _OF_STATEMENT: Final = "42"
 """The class of errors that somebody has to mend: what does not exist, or may not be done."""
 
@@ -123,8 +124,10 @@ class PostgresSink:
                     return self._refused
                 if done != known:
                     raise moved_on(self.target, done, known)
+                later = Deferred(session, self._table, self._names, self.context.key)
                 for part in parts:
-                    refused += self._write_part(session, epoch, part)
+                    refused += self._write_part(session, epoch, part, later)
+                refused += later.apply(epoch)
                 if refused and self.context.stops:
                     raise library().Rollback(transaction)
                 self._record(session, epoch, refused)
@@ -256,6 +259,7 @@ class PostgresSink:
             session.execute(
                 f"CREATE TEMP TABLE {_KEYS} AS SELECT {listed} FROM {self._table.sql} WITH NO DATA"
             )
+            Deferred.prepare(session, self._table, self._names)
 
     def _require_own(self, session: Any) -> None:
         """Refuse a table into which another sink has written."""
@@ -296,7 +300,10 @@ class PostgresSink:
             ),
         )
 
-    def _write_part(self, session: Any, epoch: Epoch, part: pa.Table) -> list[Refused]:
+    def _write_part(
+        self, session: Any, epoch: Epoch, part: pa.Table, later: Deferred
+    ) -> list[Refused]:
+        """Write the changes of a part, except those added to ``later``; return the refused."""
         if self.options.mode is Mode.APPEND:
             rows = with_operations(part, self.context.key)
             rows = rows.append_column("epoch", pa.array(np.full(rows.num_rows, epoch, np.int64)))
@@ -307,18 +314,18 @@ class PostgresSink:
                 return []
             lines = change_lines(epoch, part, self.context.key).texts.to_pylist()
             return [Refused(lines[place], why) for place, why in wrong.items()]
-        key = self.context.key
-        inserted, deleted = by_key(part, key)
-        wrong = self._tried(session, deleted, _KEYS, self._delete)
-        refused = refused_rows(epoch, part, deleted, key, wrong)
-        writable = np.ones(inserted.num_rows, np.bool_)
-        for name in key:
-            writable &= inserted[name].is_valid().to_numpy()
-        without = dict.fromkeys(np.flatnonzero(~writable).tolist(), "a column of the key is NULL")
-        refused += refused_rows(epoch, part, inserted, key, without)
-        kept = inserted.filter(pa.array(writable))
-        wrong = self._tried(session, kept, _ROWS, self._upsert)
-        return refused + refused_rows(epoch, part, kept, key, wrong)
+        key, keyed = self.context.key, Keyed.of(part, self.context.key)
+        without = dict.fromkeys(range(keyed.without_key.num_rows), "a column of the key is NULL")
+        refused = refused_rows(epoch, part, keyed.without_key, key, without)
+        wrong = self._tried(
+            session, keyed.deleted, _KEYS, self._delete, partial(later.add, part, deletes=True)
+        )
+        refused += refused_rows(epoch, part, keyed.deleted, key, wrong)
+        wrong = self._tried(
+            session, keyed.rows, _ROWS, self._upsert, partial(later.add, part, deletes=False)
+        )
+        refused += refused_rows(epoch, part, keyed.rows, key, wrong)
+        return refused
 
     def _listed(self, more: Iterable[str] = ()) -> str:
         return ", ".join(map(quoted, [*self._names, *more]))
@@ -340,31 +347,34 @@ class PostgresSink:
         return f"DELETE FROM {self._table.sql} t USING {_KEYS} k WHERE {' AND '.join(equal)}"
 
     def _tried(
-        self, session: Any, rows: pa.Table, temporary: str, statement: str
+        self,
+        session: Any,
+        rows: pa.Table,
+        temporary: str,
+        statement: str,
+        deferred: Callable[[int, pa.Table], None] | None = None,
     ) -> dict[int, str]:
         """Have a statement applied to rows, by a temporary table.
 
-        Returns the places of those that are refused, with the reasons.
+        Returns the places of those that are refused, with the reasons. Rows that conflict with
+        others are ``deferred``, given with the place of the first.
         """
-        psycopg = library()
 
         def attempt(start: int, stop: int) -> str | None:
+            some = rows.slice(start, stop - start)
             try:
                 with session.transaction(), session.cursor() as cursor:  # a savepoint
                     cursor.execute(f"TRUNCATE {temporary}")
-                    with cursor.copy(f"COPY {temporary} FROM STDIN (FORMAT csv)") as copy:
-                        copy.write(csv_of(rows.slice(start, stop - start)))
+                    copied(cursor, temporary, some)
                     cursor.execute(statement)
-            except psycopg.Error as error:
-                if (error.sqlstate or "")[:2] not in _OF_ROWS:
+            except library().Error as error:
+                if deferred is not None and may_pass(error):
+                    deferred(start, some)
+                    return None
+                why = reason(error)
+                if why is None:
                     raise
-                return _said(error)
+                return why
             return None
 
         return offenders(rows.num_rows, attempt)
-
-
-def _said(error: Any) -> str:
-    """Return what the server said of a row, in one line."""
-    lines = [error.diag.message_primary or str(error), error.diag.message_detail or ""]
-    return ": ".join(" ".join(line.split()).rstrip(".") for line in lines if line)
