@@ -300,6 +300,51 @@ def test_csv_quotes_hold_newlines_delimiters_and_quotes(tmp_path: Path) -> None:
     assert refusals(rejects) == [(6, "id", '"z" is not an INT')]
 
 
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("a,b,n\r\none\rtwo,y,1\r\nplain,z,2\r\n", [("one\rtwo", "y", 1), ("plain", "z", 2)]),
+        ('a,b,n\none\rtwo,y,1\nx,"q\r",2\n', [("one\rtwo", "y", 1), ("x", "q\r", 2)]),
+        ("a,b,n\n\r,\r,1\r\nz,\r\r,2\r", [("\r", "\r", 1), ("z", "\r\r", 2)]),
+        ('a,b,n\rone,"x\ny",1\rtwo,"\r\n",2', [("one", "x\ny", 1), ("two", "\r\n", 2)]),
+        ("a,b,n\rone,y,1\r\rtwo,z,2\r", [("one", "y", 1), ("two", "z", 2)]),
+        ('a,b,n\none,"x\ry"\r,1\ntwo,z\r"w",2\n', [("one", "x\ry\r", 1), ("two", 'z\r"w"', 2)]),
+    ],
+)  # fmt: skip
+def test_csv_has_one_line_ending_per_file_and_the_other_character_is_text(
+    tmp_path: Path, text: str, wanted: list[tuple[str, str, int]]
+) -> None:
+    for name in ("a.csv", "a.csv.gz"):
+        data = text.encode()
+        path = written(tmp_path, name, gzip.compress(data) if name.endswith("gz") else data)
+        rows, rejects = load(path, schema(a="string", b="string", n="int"))
+        assert rejects == []
+        assert [tuple(row.values()) for row in rows] == wanted
+
+
+@pytest.mark.usefixtures("_small_blocks")
+@given(
+    st.lists(st.lists(st.text(st.sampled_from('ab"\n\r'), max_size=5), min_size=2, max_size=2)),
+    st.sampled_from(["\n", "\r\n", "\r"]),
+)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_csv_fields_are_those_that_were_written_wherever_blocks_end(
+    tmp_path: Path, records: list[list[str]], ending: str
+) -> None:
+    def field(text: str) -> str:
+        plain = text and '"' not in text and "\n" not in text and not text.endswith("\r")
+        if plain and (ending != "\r" or "\r" not in text):
+            return text
+        return '"' + text.replace('"', '""') + '"'
+
+    lines = [f"{field(a)},{field(b)}{ending}" for a, b in records]
+    filler = f"aaaaaaaa,bbbbbbbb{ending}" * 30
+    path = written(tmp_path, "a.csv", f"a,b{ending}{filler}{''.join(lines)}")
+    rows, rejects = load(path, schema(a="string", b="string"))
+    assert rejects == []
+    assert [list(row.values()) for row in rows][30:] == records
+
+
 def test_csv_records_of_another_width_are_refused(tmp_path: Path) -> None:
     path = written(tmp_path, "a.csv", "id,name\n1\n2,b\n3,c,d\n")
     rows, rejects = load(path, schema(id="int", name="string"))
@@ -308,6 +353,12 @@ def test_csv_records_of_another_width_are_refused(tmp_path: Path) -> None:
         (2, None, "1 fields instead of 2"),
         (4, None, "3 fields instead of 2"),
     ]
+
+
+def test_csv_lines_are_counted_by_the_line_ending_of_the_file(tmp_path: Path) -> None:
+    for text in ("a\r1\r2\rx\r", "a\n1\n2\nx\n", "a\r\n1\r\n2\r\nx\r\n"):
+        _, rejects = load(written(tmp_path, "a.csv", text), schema(a="int"))
+        assert refusals(rejects) == [(4, "a", '"x" is not an INT')]
 
 
 def test_a_quote_that_is_never_closed_costs_its_line_only(tmp_path: Path) -> None:

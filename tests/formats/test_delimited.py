@@ -27,6 +27,7 @@ def test_a_value_is_a_row_or_a_reject_in_its_place() -> None:
         b"10,\xff",
         b'a"b,c',
         b'11,d"e',
+        b"12,one\rtwo\r\n",
     ]
     found = CsvMessages(COLUMNS, Dialect()).decode(values)
     assert found.rows.to_pylist() == [
@@ -35,8 +36,9 @@ def test_a_value_is_a_row_or_a_reject_in_its_place() -> None:
         {"id": 8, "text": None},
         {"id": 9, "text": ""},
         {"id": 11, "text": 'd"e'},
+        {"id": 12, "text": "one\rtwo"},
     ]
-    assert found.kept.tolist() == [0, 2, 7, 8, 11]
+    assert found.kept.tolist() == [0, 2, 7, 8, 11, 12]
     assert {each.line: (each.column, each.reason) for each in found.rejects} == {
         1: (None, "an empty value"),
         3: ("id", '"x" is not an INT'),

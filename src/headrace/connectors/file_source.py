@@ -35,9 +35,8 @@ from headrace.formats.parquet import parquet_chunks
 from headrace.runtime.ports import Part
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
-    from headrace.formats.blocks import Text
     from headrace.ledger import Reject
     from headrace.types import Schema
 
@@ -223,23 +222,25 @@ def read_file(
             first = start if start.position else after_mark(beginning)
             parts = side_by_side(blocks(path, first, cut_lines), json.decode)
         case FileFormat.CSV:
-            csv, cut, header = csv_decoder(path, schema, options)
+            csv, reader, header = csv_decoder(path, schema, options)
             first = start if start.position >= header.position else header
-            parts = side_by_side(blocks(path, first, cut), csv.decode)
+            parts = side_by_side(blocks(path, first, reader.cut, reader.newline), csv.decode)
     return _chunks(parts, schema.arrow, total)
 
 
 def csv_decoder(
     path: Path, schema: Schema, options: FileOptions
-) -> tuple[CsvDecoder, Callable[[Text, bool], int], Progress]:
-    """Return the decoder of a CSV file, what cuts its records, and where its first row begins.
+) -> tuple[CsvDecoder, CsvReader, Progress]:
+    """Return the decoder of a CSV file, what finds its records, and where its first row begins.
 
     Raises:
         HeadraceError: INVALID for a header that does not fit the schema.
     """
-    reader = CsvReader(options.dialect)
-    fields, header = _fields(path, schema, options, reader)
-    return CsvDecoder(str(path), schema, options.dialect, fields), reader.cut, header
+    beginning = _beginning(path, _HEADER_BYTES)
+    dialect = options.dialect.in_file(beginning)
+    reader = CsvReader(dialect)
+    fields, header = _fields(path, schema, options, reader, beginning)
+    return CsvDecoder(str(path), schema, dialect, fields), reader, header
 
 
 def _chunks(
@@ -270,10 +271,9 @@ def _chunk(
 
 
 def _fields(
-    path: Path, schema: Schema, options: FileOptions, reader: CsvReader
+    path: Path, schema: Schema, options: FileOptions, reader: CsvReader, beginning: bytes
 ) -> tuple[list[int | None], Progress]:
     """Return the column of each field of a CSV file, and the position of its first row."""
-    beginning = _beginning(path, _HEADER_BYTES)
     mark = after_mark(beginning).position
     if not options.header:
         return list(range(len(schema.columns))), Progress(mark, 0)
@@ -302,7 +302,7 @@ def _fields(
     twice = [name for name in names if fields.count(columns.get(name.casefold(), -1)) > 1]
     if twice:
         raise HeadraceError(Code.INVALID, f'file "{path}" has two columns "{twice[0]}"')
-    return fields, Progress(record.end, beginning.count(b"\n", 0, record.end))
+    return fields, Progress(record.end, beginning.count(reader.newline, 0, record.end))
 
 
 def _beginning(path: Path, size: int) -> bytes:

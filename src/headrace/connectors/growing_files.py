@@ -75,7 +75,8 @@ def _records(
     decoder: CsvDecoder | JsonDecoder
     cut: Callable[[Text, bool], int]
     if options.format is FileFormat.CSV:
-        decoder, cut, first = csv_decoder(path, schema, options)
+        decoder, reader, first = csv_decoder(path, schema, options)
+        cut = reader.cut
         start = max(start, first, key=lambda at: at.position)
     else:
         require_lines(f'file "{path}"', beginning)

@@ -36,7 +36,6 @@ COMPRESSED: Final = (".gz", ".zst")
 """The endings of compressed text."""
 BLOCK_BYTES: Final = 8 << 20
 LONGEST_RECORD: Final = 64 << 20
-_NEWLINE: Final = ord("\n")
 _MARK: Final = b"\xef\xbb\xbf"
 _AHEAD: Final = 6
 """The number of blocks that are decoded while earlier ones are written."""
@@ -144,10 +143,13 @@ def opened(path: Path) -> Iterator[tuple[BufferedIOBase, BufferedIOBase]]:
                 ) from error
 
 
-def blocks(path: Path, start: Progress, cut: Callable[[Text, bool], int]) -> Iterator[Block]:
+def blocks(
+    path: Path, start: Progress, cut: Callable[[Text, bool], int], newline: bytes = b"\n"
+) -> Iterator[Block]:
     """Read a file from ``start`` as blocks that end at the end of a record, found by ``cut``.
 
-    ``cut(data, at_end)`` returns the end of the last whole record in ``data``, or 0.
+    ``cut(data, at_end)`` returns the end of the last whole record in ``data``, or 0. Lines are
+    counted by ``newline``, one byte.
 
     Raises:
         HeadraceError: INVALID for a record longer than 64 MiB, or a damaged gzip file; CONFLICT if
@@ -181,7 +183,7 @@ def blocks(path: Path, start: Progress, cut: Callable[[Text, bool], int]) -> Ite
             if not data:
                 continue
             line = done.line + 1
-            newlines = count_of(data, lambda characters: characters == _NEWLINE)
+            newlines = count_of(data, lambda characters: characters == newline[0])
             read_before.update(data)
             done = Progress(done.position + end, done.line + newlines, read_before.hexdigest())
             yield Block(data, line, done, stored.tell() - (len(rest) if text is stored else 0))

@@ -2,13 +2,16 @@
 
 An unquoted field that equals the null text (default: empty) is NULL; a quoted field never is. A
 quote inside an unquoted field is a plain character, as is text after a closing quote.
+
+A file has one line ending: LF, also after CR; or CR alone, if no LF is outside of quotes at the
+beginning of the file. The other character is a plain one within a field.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -33,14 +36,35 @@ if TYPE_CHECKING:
     from headrace.formats.blocks import Text
     from headrace.types import Schema
 
+_LF: Final = ord("\n")
+_CR: Final = ord("\r")
+
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """The format of a CSV file. Delimiter and quote are one ASCII character each."""
+    """The format of a CSV file. Delimiter and quote are one ASCII character each.
+
+    ``newline`` ends records: LF, also after CR, or CR alone.
+    """
 
     delimiter: str = ","
     quote: str = '"'
     null: str = ""
+    newline: Literal["\n", "\r"] = "\n"
+
+    def in_file(self, beginning: bytes) -> Dialect:
+        """Return the dialect with the line ending of a file that begins with these bytes."""
+        lines = replace(self, newline="\n")
+        if beginning.count(b"\r") == beginning.count(b"\r\n"):
+            return lines
+        carriage_returns = replace(self, newline="\r")
+        reader, start = CsvReader(carriage_returns), 0
+        while start < len(beginning):
+            record = reader.record(beginning, start)
+            if record.closed and any(b"\n" in text for text, quoted in record.fields if not quoted):
+                return lines
+            start = record.end
+        return carriage_returns
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,16 +77,22 @@ class Record:
 
 
 class CsvReader:
-    """Finds records and fields in bytes."""
+    """Finds records and fields in bytes; the last byte of a record is ``newline``."""
 
     def __init__(self, dialect: Dialect) -> None:
         self._quote = dialect.quote.encode()
         self._delimiter = dialect.delimiter.encode()
-        self._before_opening = np.frombuffer(self._delimiter + b"\r\n", np.uint8)
+        self.newline = dialect.newline.encode()
+        self._before_opening = np.frombuffer(self._delimiter + self.newline, np.uint8)
         q, d = re.escape(self._quote), re.escape(self._delimiter)
+        if dialect.newline == "\r":
+            plain, end = rb"[^%b\r]*+" % d, rb"\r|\Z"
+        else:
+            inner = rb"[^%b\r\n]*+" % d
+            plain, end = rb"%b(?:\r(?!\n|\Z)%b)*+" % (inner, inner), rb"\r?\n|\r?\Z"
         self._field = re.compile(
-            rb"(?:%b((?:[^%b]*+(?:%b%b)?+)*+)%b([^%b\r\n]*+)|([^%b\r\n]*+))(%b|\r\n|\n|\r|\Z)"
-            % (q, q, q, q, q, d, d, d)
+            rb"(?:%b((?:[^%b]*+(?:%b%b)?+)*+)%b(%b)|(%b))(%b|%b)"
+            % (q, q, q, q, q, plain, plain, d, end)
         )
 
     def record(self, data: Text, start: int) -> Record:
@@ -94,7 +124,7 @@ class CsvReader:
         while start < len(data):
             end = self.record(data, start).end
             spans.append(Span(start, end, line))
-            line += data.count(b"\n", start, end)
+            line += data.count(self.newline, start, end)
             start = end
         return spans
 
@@ -104,11 +134,11 @@ class CsvReader:
             return len(data)
         quotes = self._quotes(data)
         if len(quotes) == 0:
-            return data.rfind(b"\n") + 1
+            return data.rfind(self.newline) + 1
         if self._is_regular(data, quotes):
             end = len(data)
             while True:
-                end = data.rfind(b"\n", 0, end)
+                end = data.rfind(self.newline, 0, end)
                 before = int(np.searchsorted(quotes, end))
                 if end < 0 or before % 2 == 0:
                     return end + 1
@@ -126,6 +156,26 @@ class CsvReader:
         """Return whether every quote opens or closes a field, and none is left open."""
         quotes = self._quotes(data)
         return len(quotes) % 2 == 0 and self._is_regular(data, quotes)
+
+    def has_foreign_newlines(self, data: Text) -> bool:
+        """Whether data may have line ends outside of quotes that end no record of this file.
+
+        Arrow ends a record at each of LF, CR and both.
+        """
+        if self.newline == b"\r":
+            if b"\n" not in data:
+                return False
+            foreign = np.flatnonzero(np.frombuffer(data, np.uint8) == _LF)
+        else:
+            if b"\r" not in data or data.count(b"\r") == data.count(b"\r\n"):
+                return False
+            characters = np.frombuffer(data, np.uint8)
+            returns = np.flatnonzero(characters[:-1] == _CR)
+            foreign = returns[characters[returns + 1] != _LF]
+        quotes = self._quotes(data)
+        if len(quotes) and not self._is_regular(data, quotes):
+            return True
+        return bool(np.any(np.searchsorted(quotes, foreign) % 2 == 0))
 
     def _quotes(self, data: Text) -> np.ndarray[Any, Any]:
         if self._quote not in data:
@@ -209,6 +259,8 @@ class CsvDecoder:
     def _whole(self, data: Text) -> pa.Table | None:
         # Arrow reads 0x10 as an integer.
         if not self._place or (self._has_integers and (b"0x" in data or b"0X" in data)):
+            return None
+        if self._reader.has_foreign_newlines(data):
             return None
         try:
             read = pcsv.read_csv(

@@ -60,7 +60,7 @@ class CsvMessages:
         if not line:
             return "an empty value"
         if self._quote not in line:
-            return "more than one record" if b"\n" in line or b"\r" in line else None
+            return "more than one record" if b"\n" in line else None
         record = self._reader.record(line, 0)
         if not record.closed:
             return "a quote is never closed"
