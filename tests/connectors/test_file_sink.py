@@ -6,6 +6,7 @@ import dataclasses
 import json
 from collections import Counter
 from datetime import UTC, datetime
+from glob import glob
 from typing import TYPE_CHECKING
 
 import pyarrow.parquet as pq
@@ -13,13 +14,18 @@ import pytest
 from pyspark.sql import types as t
 
 from connectors.sink_histories import Row, context, prove, table
-from headrace.connectors.file_sink import FileFormat, Options, check, opened, place
+from headrace.connectors import snapshot_sink, warehouse_sink
+from headrace.connectors.file_sink import Content, FileFormat, Options, check, opened, place
+from headrace.connectors.warehouse_sink import Warehouse
 from headrace.errors import Code, HeadraceError
 from headrace.runtime.deliveries import DeliverySettings
 from headrace.types import Column, Epoch, Schema
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
+
+    import pyarrow as pa
 
 NEW: Row = (1, "a", None, datetime(2026, 1, 1, tzinfo=UTC), True)
 CHANGES = table([(NEW, 1)])
@@ -45,7 +51,7 @@ def test_a_sink_does_not_follow_links_that_come_later(tmp_path: Path) -> None:
     sink = opened(Options("a/b", FileFormat.JSON), context(tmp_path))
     sink.write(Epoch(1), [CHANGES])
     directory = tmp_path / "sinks" / "a" / "b"
-    (directory / f"{2:020d}.draft").symlink_to(outside / "secret")
+    (directory / f".{2:020d}.draft").symlink_to(outside / "secret")
     sink.write(Epoch(2), [CHANGES])
     assert (outside / "secret").read_text() == "kept"
     assert sorted(file.name for file in directory.iterdir()) == [f"{n:020d}.jsonl" for n in (1, 2)]
@@ -92,6 +98,63 @@ def test_files_have_each_change_once_however_often_the_process_ends(
     sink.clear()
     assert sink.durable() is None
     assert not list((tmp_path / "sinks" / "x").iterdir())
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        *(Options("x", form, by) for form in FileFormat for by in (None, "ok")),
+        Options("x", FileFormat.PARQUET, "ok", Content.SNAPSHOT),
+        warehouse_sink.Options(path="x", warehouse=Warehouse.SNOWFLAKE, table="t", location="@f"),
+    ],
+    ids=str,
+)
+def test_readers_of_the_directory_see_no_file_that_is_being_written(tmp_path, options) -> None:
+    module = warehouse_sink if isinstance(options, warehouse_sink.Options) else snapshot_sink
+    directory = tmp_path / "sinks" / "x"
+
+    def seen() -> set[str]:
+        return {
+            name
+            for name in glob("**/*.*", root_dir=directory, recursive=True)  # noqa: PTH207 (passes over hidden names)
+            if name != "create.sql"
+        }
+
+    def parts(before: set[str]) -> Iterator[pa.Table]:
+        yield CHANGES
+        assert seen() == before
+        yield table([((2, "b", *NEW[2:]), 1)])
+        assert seen() == before
+
+    writer = module.opened(options, context(tmp_path))
+    assert writer.durable() is None
+    writer.write(Epoch(1), parts(set()))
+    first = seen()
+    assert first
+    old = {directory / f"{n:020d}.{kind}" for n in (2, 3) for kind in ("draft", "changes")}
+    for each in old:
+        each.mkdir()
+        (each / "0.parquet").write_bytes(b"PAR1")
+    (directory / f".{3:020d}.draft").write_text("half")
+    assert writer.durable() == 1, "drafts of a version before, and of one that was killed, go"
+    assert seen() == first
+    writer.write(Epoch(2), parts(first))
+    assert not [p for p in directory.iterdir() if "draft" in p.name or "changes" in p.name]
+
+
+@pytest.mark.parametrize("parts", [[], [CHANGES.slice(0, 0)]])
+def test_the_first_file_of_an_empty_view_can_be_read(tmp_path, parts) -> None:
+    for form in FileFormat:
+        sink = opened(Options(form.value, form), context(tmp_path))
+        sink.write(Epoch(1), parts)
+        sink.write(Epoch(2), [CHANGES])
+        files = sorted((tmp_path / "sinks" / form.value).iterdir())
+        assert all(each.stat().st_size for each in files)
+        assert len(files) == (1 if form is FileFormat.JSON else 2)
+        if form is FileFormat.CSV:
+            empty, header = (each.read_text().splitlines() for each in files)
+            assert empty == header[:1]
+            assert header[0].startswith('"id","name"')
 
 
 def test_a_directory_can_have_any_value_in_its_name(tmp_path) -> None:

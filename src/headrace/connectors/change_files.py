@@ -91,10 +91,10 @@ class _Lines:
 
 
 class _Csv:
-    """Writes CSV, with a header."""
+    """Writes CSV, with a header even without rows; ``schema`` is that of changes."""
 
-    def __init__(self, file: BinaryIO, key: Sequence[str]) -> None:
-        self._file, self._key, self._begun = file, key, False
+    def __init__(self, file: BinaryIO, key: Sequence[str], schema: pa.Schema) -> None:
+        self._file, self._key, self._schema, self._begun = file, key, schema, False
 
     def write(self, rows: pa.Table) -> None:
         options = pa_csv.WriteOptions(include_header=not self._begun)
@@ -102,7 +102,8 @@ class _Csv:
         self._begun = True
 
     def close(self) -> None:
-        pass
+        if not self._begun:
+            self.write(self._schema.empty_table())
 
 
 class _Parquet:
@@ -133,7 +134,7 @@ class ChangeFile:
         self._file = place.open("xb")
         made: dict[FileFormat, Callable[[], _Writer]] = {
             FileFormat.JSON: lambda: _Lines(self._file, epoch, key),
-            FileFormat.CSV: lambda: _Csv(self._file, key),
+            FileFormat.CSV: lambda: _Csv(self._file, key, schema),
             FileFormat.PARQUET: lambda: _Parquet(self._file, key, schema),
         }
         self._writer = made[form]()

@@ -1,15 +1,18 @@
 """A sink that writes the changes of each epoch to files: lines of JSON, CSV or Parquet.
 
-A file or directory is written under a temporary name, synced, and renamed, so it is either complete
-or missing. The newest one is the last epoch that there is: no change is written twice.
+A file or directory is written under a hidden name, synced, and renamed, so it is either complete or
+missing. The newest one is the last epoch that there is: no change is written twice. An epoch
+without changes, such as the first one of an empty view, has no file of JSON: it would have no
+bytes, which many readers refuse.
 """
 
 from __future__ import annotations
 
+import re
 import shutil
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
@@ -190,12 +193,14 @@ class FileSink:
         """
         self._require_directory()
         self.directory.mkdir(parents=True, exist_ok=True)
-        draft = self.directory / f"{epoch:020d}.draft"
-        remove(draft)
+        draft = new_draft(self.directory, epoch)
         if self.partitions:
             refused = self._directory(epoch, parts, draft)
         else:
             refused = self._file(epoch, parts, draft)
+            if not draft.stat().st_size:
+                remove(draft)
+                return refused
         if refused and self.stops:
             remove(draft)
             return refused
@@ -215,7 +220,8 @@ class FileSink:
         return files.write(epoch, parts)
 
     def durable(self) -> Epoch | None:
-        """Return the epoch of the newest file or directory."""
+        """Return the epoch of the newest file or directory; remove drafts that were left."""
+        remove_drafts(self.directory)
         found = self._written()
         return Epoch(max(found)) if found else None
 
@@ -226,6 +232,7 @@ class FileSink:
     def clear(self) -> None:
         """Remove what was written."""
         self._require_directory()
+        remove_drafts(self.directory)
         for written in self._written().values():
             remove(written)
         if self.directory.exists():
@@ -255,6 +262,27 @@ class FileSink:
                 f'directory "{self.directory}" has become a symbolic link',
                 hint="Put the directory back.",
             )
+
+
+def new_draft(directory: Path, epoch: Epoch, kind: str = "draft") -> Path:
+    """Return where an epoch is written before it is renamed: nothing is there.
+
+    Readers of directories pass over names that begin with a dot.
+    """
+    found = directory / f".{epoch:020d}.{kind}"
+    remove(found)
+    return found
+
+
+_DRAFT: Final = re.compile(r"\.?\d{20}\.(draft|changes)")
+"""The names of drafts; those of earlier versions began without a dot."""
+
+
+def remove_drafts(directory: Path) -> None:
+    """Remove the drafts that a process has left in a directory, if there is one."""
+    for each in directory.iterdir() if directory.is_dir() else ():
+        if _DRAFT.fullmatch(each.name):
+            remove(each)
 
 
 def remove(place: Path) -> None:

@@ -3,7 +3,7 @@
 Objects are numbered from 1 on, and one is written only if there is none of its number: of two
 processes that go on after the same object, one does. Were they named by their epochs, what a killed
 process has sent could arrive beside what its successor wrote, under another name. The epoch is in
-the metadata of the object.
+the metadata of the object. An epoch without changes has no object of JSON.
 """
 
 from __future__ import annotations
@@ -114,6 +114,8 @@ class ObjectSink:
         with tempfile.TemporaryDirectory(prefix="headrace-") as directory:
             draft = Path(directory) / "draft"
             ChangeFile(draft, self.format, epoch, self.key, self.schema).write_all(parts)
+            if not draft.stat().st_size:
+                return ()
             marks = {_EPOCH: str(epoch), _SINK: self.identity}
             with s3.errors(f"{self.place} cannot be written to"), draft.open("rb") as body:
                 written = self.prefix.put(self._name(last + 1), body, marks)

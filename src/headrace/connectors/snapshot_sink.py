@@ -18,7 +18,14 @@ import pyarrow.parquet as pq
 
 from headrace.connectors import delta_sink, file_sink, s3, s3_file_sink
 from headrace.connectors.change_files import ChangeFile, FileFormat, Partitions
-from headrace.connectors.file_sink import Content, Options, place, remove
+from headrace.connectors.file_sink import (
+    Content,
+    Options,
+    new_draft,
+    place,
+    remove,
+    remove_drafts,
+)
 from headrace.connectors.lake import among, require_types, table_schema
 from headrace.connectors.marks import moved_on
 from headrace.connectors.sinks import Mode, require_key
@@ -97,7 +104,8 @@ class SnapshotSink:
         return f'the directory "{self.directory.name}"'
 
     def durable(self) -> Epoch | None:
-        """Return the epoch of the newest directory."""
+        """Return the epoch of the newest directory; remove drafts that were left."""
+        remove_drafts(self.directory)
         self._reached = max(self._written(), default=None)
         return self._reached
 
@@ -112,7 +120,8 @@ class SnapshotSink:
         if before != self._reached:
             raise moved_on(self.target, before, self._reached)
         self.directory.mkdir(parents=True, exist_ok=True)
-        draft, changes = self._apart(epoch, "draft"), self._apart(epoch, "changes")
+        draft = new_draft(self.directory, epoch)
+        changes = new_draft(self.directory, epoch, "changes")
         refused = self._staged(epoch, parts, changes)
         if refused and self.stops:
             shutil.rmtree(changes)
@@ -144,6 +153,7 @@ class SnapshotSink:
 
     def clear(self) -> None:
         """Remove all directories."""
+        remove_drafts(self.directory)
         for each in self._written().values():
             remove(each)
         self._reached = None
@@ -152,12 +162,6 @@ class SnapshotSink:
         """Do nothing: no file is held open."""
 
     # -- pieces ----------------------------------------------------------------------------
-
-    def _apart(self, epoch: Epoch, what: str) -> Path:
-        """Return the place of a directory to make; one of an earlier attempt is removed."""
-        found = self.directory / f"{epoch:020d}.{what}"
-        remove(found)
-        return found
 
     def _staged(self, epoch: Epoch, parts: Iterable[pa.Table], changes: Path) -> Sequence[Refused]:
         """Write the changes to files by partition; return those that no directory is for."""

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import types as t
 
-from headrace.connectors.file_sink import place, sink_path
+from headrace.connectors.file_sink import new_draft, place, remove_drafts, sink_path
 from headrace.connectors.lake import DELETED, merge_rows, require_types, table_schema
 from headrace.connectors.marks import moved_on
 from headrace.connectors.options import Alters, option
@@ -274,7 +274,8 @@ class WarehouseSink:
         return f'the directory "{self.directory.name}"'
 
     def durable(self) -> Epoch | None:
-        """Return the epoch of the newest directory."""
+        """Return the epoch of the newest directory; remove drafts that were left."""
+        remove_drafts(self.directory)
         self._reached = max(self._written(), default=None)
         return self._reached
 
@@ -289,9 +290,9 @@ class WarehouseSink:
         if before != self._reached:
             raise moved_on(self.target, before, self._reached)
         self.directory.mkdir(parents=True, exist_ok=True)
-        (self.directory / "create.sql").write_text(self.statements.tables, "utf-8")
-        draft = self.directory / f"{epoch:020d}.draft"
-        shutil.rmtree(draft, ignore_errors=True)
+        draft = new_draft(self.directory, epoch)
+        draft.write_text(self.statements.tables, "utf-8")
+        draft.replace(self.directory / "create.sql")
         draft.mkdir()
         rows = (merge_rows(part, self.key, self.schema) for part in parts)
         nothing = self.schema.append(pa.field(DELETED, pa.bool_())).empty_table()
@@ -315,6 +316,7 @@ class WarehouseSink:
 
     def clear(self) -> None:
         """Remove all directories: the next one replaces all rows."""
+        remove_drafts(self.directory)
         for written in self._written().values():
             shutil.rmtree(written)
         self._reached = None
