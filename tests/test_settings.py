@@ -8,7 +8,7 @@ import pytest
 
 import headrace
 from headrace.errors import Code, HeadraceError
-from headrace.ledger import prepare_directory
+from headrace.ledger import data_directory, prepare_directory
 from headrace.settings import Settings
 
 
@@ -56,6 +56,28 @@ def test_a_path_that_cannot_be_a_data_directory_is_refused_and_left_alone(tmp_pa
     for path in (tmp_path / "empty", tmp_path / "new" / "deep"):
         prepare_directory(path)
         assert (path / "log").is_dir()
+
+
+@pytest.mark.parametrize(
+    "target",
+    ["s3://b/data", "hdfs://n/d", "postgresql://u@h/d", "jdbc:postgresql://h", "abfss://d"],
+)
+def test_a_url_that_is_no_directory_is_refused_and_makes_none(target, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for given in (target, Path(target)):
+        with pytest.raises(HeadraceError) as refused:
+            headrace.connect(given)
+        assert refused.value.code is Code.UNSUPPORTED
+        assert target.rpartition(":")[0] in refused.value.primary
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_file_url_is_a_path():
+    assert data_directory("file:///tmp/a%20b") == Path("/tmp/a b")  # noqa: S108
+    for path in ("data", "./data", "c:d", "/a:/b"):
+        assert data_directory(path) == Path(path)
+    with pytest.raises(HeadraceError, match="host"):
+        data_directory("file://elsewhere/data")
 
 
 def test_what_a_running_database_or_spark_cannot_take_on_is_said(tmp_path, spark):

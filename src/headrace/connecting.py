@@ -52,8 +52,9 @@ def connect(
 
     ``connect("http://127.0.0.1:8088")`` asks a server, and starts no Spark; see
     :func:`headrace.remote.connect` for ``token`` and ``ca``. The token is that of the environment,
-    ``HEADRACE_TOKEN``, if none is given. Any other text is the path of a directory, which this
-    process opens; see :func:`headrace.database.connect` for the other keywords.
+    ``HEADRACE_TOKEN``, if none is given. Any other text is a path or a ``file://`` URL of a
+    directory, which this process opens; see :func:`headrace.database.connect` for the other
+    keywords.
 
     Raises:
         HeadraceError: as these two; ``invalid`` for keywords of the other.

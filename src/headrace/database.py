@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 from weakref import WeakSet
 
@@ -25,7 +24,7 @@ from headrace.history.reconciling import Reconciling
 from headrace.history.repairing import Repairing
 from headrace.history.replaying import Replays
 from headrace.history.row_sources import RowSources
-from headrace.ledger import DirectoryLock, Ledger, Retired, prepare_directory
+from headrace.ledger import DirectoryLock, Ledger, Retired, data_directory, prepare_directory
 from headrace.log import Appender, EmbeddedLog, SegmentWriter
 from headrace.parts.access import OWNER, Access, Principal
 from headrace.parts.admission import Admission
@@ -63,6 +62,7 @@ from headrace.statements.functions import FunctionChanges
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from pathlib import Path
 
     from pyspark.sql.types import DataType
 
@@ -88,9 +88,12 @@ def connect(
     Raises:
         HeadraceError: ``conflict`` if another process has it open, or a function differs from the
             one that views call; ``corrupt`` if its files are damaged; ``invalid`` for settings that
-            do not exist or cannot take effect, and for a path that cannot be a data directory.
+            do not exist or cannot take effect, and for a path that cannot be a data directory;
+            ``unsupported`` for a URL other than ``file://``.
     """
-    return Database(Path(path), Settings.of(settings), spark, clock=clock, functions=functions)
+    return Database(
+        data_directory(path), Settings.of(settings), spark, clock=clock, functions=functions
+    )
 
 
 class Database(DefaultSession):

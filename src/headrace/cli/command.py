@@ -154,7 +154,9 @@ def _set_url(context: click.Context, _: click.Parameter, value: str | None) -> N
 
 def _set_data(context: click.Context, _: click.Parameter, value: Path | None) -> None:
     if value is not None:
-        context.meta["headrace.data"] = value
+        from headrace.ledger import data_directory  # noqa: PLC0415  (--help is quick)
+
+        context.meta["headrace.data"] = data_directory(value)
 
 
 def _common(command: F) -> F:

@@ -1,6 +1,6 @@
 """The transactional record of epochs: what each one read, wrote and published."""
 
-from headrace.ledger.directory import prepare_directory
+from headrace.ledger.directory import data_directory, prepare_directory
 from headrace.ledger.heads import Head
 from headrace.ledger.ledger import Ledger
 from headrace.ledger.lock import DirectoryLock
@@ -95,5 +95,6 @@ __all__ = [
     "Segment",
     "SegmentFile",
     "Slice",
+    "data_directory",
     "prepare_directory",
 ]

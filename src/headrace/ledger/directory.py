@@ -1,17 +1,46 @@
-"""The data directory: made where there is none, and refused where it is something else."""
+"""The data directory: created if it is missing, and refused where it is something else."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+import re
+from pathlib import Path
+from typing import Final
+from urllib.parse import unquote, urlsplit
 
 from headrace.errors import Code, HeadraceError
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 _FOLDERS: Final = ("log", "runs", "attempts")
 _OWN: Final = frozenset({*_FOLDERS, "lock", "quarantine", "sinks", "lost+found"})
 _LEDGER: Final = "ledger.db"
+_URL: Final = re.compile(r"(?P<scheme>[a-zA-Z][a-zA-Z0-9+.:-]+):/")
+
+
+def data_directory(target: str | Path) -> Path:
+    """Return the path of a data directory, given as a path or a ``file://`` URL.
+
+    Raises:
+        HeadraceError: ``unsupported`` for any other URL; ``invalid`` for a ``file://`` URL of
+            another host.
+    """
+    url = _URL.match(str(target))
+    if url is None:
+        return Path(target)
+    if url["scheme"].lower() != "file":
+        raise HeadraceError(
+            Code.UNSUPPORTED,
+            f'data directory at a URL of scheme "{url["scheme"]}" is not supported',
+            "A data directory is a directory of a file system that the driver and all executors"
+            " see.",
+            "Give a path or a file:// URL, or the http:// URL of a server of Headrace.",
+        )
+    parts = urlsplit(str(target))
+    if parts.netloc not in ("", "localhost"):
+        raise HeadraceError(
+            Code.INVALID,
+            f'"{target}" names a file of host "{parts.netloc}"',
+            hint="Write file:///path, with three slashes.",
+        )
+    return Path(unquote(parts.path))
 
 
 def prepare_directory(directory: Path) -> None:
