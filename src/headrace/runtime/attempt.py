@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import shutil
 import time
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, TypeVar
+from uuid import uuid4
 
+from headrace.errors import Code, HeadraceError
 from headrace.ledger import NewRun, Read, RunKind
+from headrace.runtime.cancelling import check_cancelled
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
-    from headrace.runtime.step import Report
+    from headrace.runtime.step import Report, Step
     from headrace.spine import RunFile
     from headrace.types import ArrangementId
+
+T = TypeVar("T")
 
 
 @dataclass(slots=True)
@@ -45,6 +51,27 @@ class Attempt:
             "fallbacks": 0,
             "seconds": round(time.perf_counter() - self.begun, 6),
         }
+
+
+def retried(step: Step, attempts: int, run: Callable[[Step], T]) -> T:
+    """Run a step, each time as an attempt of its own; try again if the machine has failed.
+
+    Raises:
+        HeadraceError: as the last attempt; ``cancelled`` if the statement was cancelled meanwhile.
+    """
+    left = attempts
+    while True:
+        left -= 1
+        attempt = replace(step, attempt=uuid4().hex)
+        attempt.write()
+        try:
+            return run(attempt)
+        except HeadraceError as error:
+            check_cancelled()
+            if error.code is not Code.UNAVAILABLE or left <= 0:
+                raise
+        finally:
+            shutil.rmtree(attempt.folder, ignore_errors=True)
 
 
 def new_runs(reports: Iterable[Report], kind: RunKind) -> tuple[NewRun, ...]:

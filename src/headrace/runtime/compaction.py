@@ -8,6 +8,7 @@ before that step's epoch.
 
 from __future__ import annotations
 
+import shutil
 import threading
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -102,7 +103,7 @@ class Compaction:
         self.loop.ledger.forget(garbage)
 
     def sweep_strays(self) -> int:
-        """Delete files that the ledger does not name: those of attempts that were not committed.
+        """Delete files that the ledger does not name: those of attempts and reads that have ended.
 
         Only safe while nothing else writes: when the database is opened. Return their number.
         """
@@ -113,6 +114,9 @@ class Compaction:
                 if path.name not in names:
                     path.unlink()
                     strays += 1
+        for left in (self.loop.directory / "attempts").iterdir():
+            shutil.rmtree(left, ignore_errors=True)
+            strays += 1
         return strays
 
 

@@ -7,7 +7,6 @@ read with the lock of epochs, and one commit publishes the view and its contents
 
 from __future__ import annotations
 
-import shutil
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -29,7 +28,7 @@ from headrace.ledger import (
     Repaired,
     RunKind,
 )
-from headrace.runtime.attempt import Attempt, new_run, new_runs
+from headrace.runtime.attempt import Attempt, new_run, new_runs, retried
 from headrace.runtime.compaction import compacted
 from headrace.runtime.dirty import removed_with, repairable
 from headrace.runtime.fill_parts import Narrowed, Parts
@@ -585,11 +584,12 @@ class Fill:
     def _reports(
         self, step: Step, *, looping: bool = False, ticks: bool = False
     ) -> tuple[Report, ...]:
-        step.write()
-        try:
-            return self.loop.runner.run_fill(step, self._known_as, looping=looping, ticks=ticks)
-        finally:
-            shutil.rmtree(step.folder, ignore_errors=True)
+        run, known_as = self.loop.runner.run_fill, self._known_as
+        return retried(
+            step,
+            self.loop.settings.attempts,
+            lambda attempt: run(attempt, known_as, looping=looping, ticks=ticks),
+        )
 
     def _own(self, needs: StepPlan) -> dict[ArrangementId, Layout]:
         """Return what the view keeps itself."""

@@ -5,7 +5,6 @@ Views are rebuilt by :class:`headrace.runtime.fill.Fill`.
 
 from __future__ import annotations
 
-import shutil
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from uuid import uuid4
@@ -13,7 +12,7 @@ from uuid import uuid4
 from headrace.circuit import rows_of
 from headrace.errors import Code, HeadraceError
 from headrace.ledger import EpochCommit, Merge, RunKind
-from headrace.runtime.attempt import Attempt, new_run, new_runs
+from headrace.runtime.attempt import Attempt, new_run, new_runs, retried
 from headrace.runtime.compaction import compacted
 from headrace.runtime.rounds import remove_runs
 from headrace.runtime.shares import log_share
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
     from headrace.ledger import Ledger
     from headrace.runtime.epoch import EpochLoop
     from headrace.runtime.fill import Progress
+    from headrace.runtime.step import Report
     from headrace.spine import RunFile
     from headrace.types import ArrangementId, Epoch
 
@@ -151,6 +151,10 @@ class TableRebuild:
         clock = loop.ledger.clock()
         changed = frozenset([self.table.id])
         without = frozenset(view.id for view in loop.catalog.views_in_order())
+
+        def run(attempt: Step) -> tuple[Report, ...]:
+            return loop.runner.run_live(attempt, changed, without)
+
         while at < end:
             self.progress(at, end)
             stop = Offset(min(end, at + loop.settings.fill_rows))
@@ -164,11 +168,7 @@ class TableRebuild:
                 {i: Arranged(layout, tuple(files)) for i, layout in needs.arrangements.items()},
                 clock=Clock(clock, clock),
             )
-            step.write()
-            try:
-                reports = loop.runner.run_live(step, changed, without)
-            finally:
-                shutil.rmtree(step.folder, ignore_errors=True)
+            reports = retried(step, loop.settings.attempts, run)
             files += [file for report in reports for file in report.runs.values()]
             files[:] = compacted(step.runs_directory, self.layout, files, loop.partitions)
             at = stop

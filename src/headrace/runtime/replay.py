@@ -8,14 +8,13 @@ So readers see the old slice or the new one, and it does not matter what the old
 
 from __future__ import annotations
 
-import shutil
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from headrace.circuit import rows_of
 from headrace.ledger import LIVE, EpochCommit, RunKind
-from headrace.runtime.attempt import Attempt, new_runs
+from headrace.runtime.attempt import Attempt, new_runs, retried
 from headrace.runtime.rounds import remove_runs
 from headrace.runtime.step import Arranged, Clock, Step
 from headrace.spine import sync_directory
@@ -103,10 +102,7 @@ def _difference(fill: Fill, filled: Filled, build: BuildId) -> tuple[Report, ...
         clock=Clock(filled.clock, filled.clock),
         recomputed=recomputed,
     )
-    step.write()
-    try:
-        reports = loop.runner.run_difference(step, build)
-    finally:
-        shutil.rmtree(step.folder, ignore_errors=True)
+    run = loop.runner.run_difference
+    reports = retried(step, loop.settings.attempts, lambda attempt: run(attempt, build))
     sync_directory(step.runs_directory)
     return reports
