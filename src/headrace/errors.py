@@ -34,6 +34,10 @@ class Code(StrEnum):
     """A defect of Headrace: report it."""
 
 
+BACKUPS = "docs/how-to/back-up.md says how a backup is made and restored."
+"""Ends the hint of an error that only a backup can resolve."""
+
+
 @dataclass(frozen=True, slots=True)
 class Span:
     """A range ``[start, end)`` of characters in ``text``, which may come from a file.

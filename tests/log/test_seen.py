@@ -126,6 +126,21 @@ def test_a_damaged_index_of_what_the_log_no_longer_has_is_refused(tmp_path, dama
     assert caught.value.code is Code.CORRUPT
 
 
+def test_a_file_that_is_missing_between_others_is_not_taken_for_no_ids(tmp_path):
+    log = Log(tmp_path, None)
+    for first, end in ((0, 20), (20, 29), (29, 33), (33, 34)):
+        log.offer(list(range(first, end)), commit=True)
+    log.retire(3)
+    files = sorted(tmp_path.glob("*.npy"), key=lambda path: int(path.stem.split("-")[1]))
+    assert len(files) == 3
+    files[1].unlink()
+    log.open()
+    with pytest.raises(HeadraceError, match="of the ids of a stream is damaged") as caught:
+        log.offer([25], commit=True)
+    assert "A file before it is missing" in caught.value.detail
+    assert files[2].exists()
+
+
 def test_what_expired_leaves_no_file(tmp_path):
     log = Log(tmp_path, 100)
     for start in range(0, 400, 10):

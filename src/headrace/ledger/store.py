@@ -20,7 +20,7 @@ import sqlalchemy as sa
 from sqlalchemy import event
 from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, NoSuchModuleError
 
-from headrace.errors import Code, HeadraceError
+from headrace.errors import BACKUPS, Code, HeadraceError
 from headrace.ledger import builds, schema
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _MAGIC: Final = b"SQLite format 3\x00"
 _RESTORE: Final = (
     "Restore the file from a backup together with the data directory; "
-    "the files it names are unchanged, so keep them."
+    f"the files it names are unchanged, so keep them. {BACKUPS}"
 )
 _DAMAGE: Final = ("malformed", "not a database", "no such table", "no such column")
 _BUSY_SECONDS: Final = 10.0
@@ -235,7 +235,7 @@ def _create_file(file: Path, mode: Mode, now: float) -> None:
             Code.CORRUPT,
             f'ledger "{file}" is missing',
             f'The directory contains data of a missing ledger, such as "{orphan}".',
-            "Restore the ledger from a backup, or start with an empty directory.",
+            f"Restore the ledger from a backup, or start with an empty directory. {BACKUPS}",
         )
     draft = file.with_name(f".{file.name}.{uuid.uuid4().hex}")
     with translated(str(file)):

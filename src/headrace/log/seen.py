@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import xxhash
 
-from headrace.errors import Code, HeadraceError
+from headrace.errors import BACKUPS, Code, HeadraceError
 from headrace.spine import sync_directory
 
 if TYPE_CHECKING:
@@ -233,7 +233,7 @@ def _stored(directory: Path, name: str, start: int, end: int) -> Iterable[_Block
     Other files of the index are removed.
 
     Raises:
-        HeadraceError: CORRUPT if one is damaged that has ids from before ``start``.
+        HeadraceError: CORRUPT if one is damaged or missing that has ids from before ``start``.
     """
     found: list[tuple[int, int, Path]] = []
     for path in directory.glob(f"{name}-*.npy"):
@@ -242,6 +242,8 @@ def _stored(directory: Path, name: str, start: int, end: int) -> Iterable[_Block
     at: int | None = None
     for first, negative, path in sorted(found):
         upto = -negative
+        if at is not None and at < min(first, start):
+            raise _lost(path, "A file before it is missing.")
         wanted = at in (None, first) and upto <= end
         block = _read(path, first, upto) if wanted else None
         if block is None and wanted and first < start:
@@ -270,7 +272,7 @@ def _lost(path: Path, detail: str) -> HeadraceError:
         Code.CORRUPT,
         f'index "{path}" of the ids of a stream is damaged',
         f"{detail} It has ids of events that the stream's log no longer has.",
-        "Restore it from a backup: without it, events may be appended again.",
+        f"Restore it from a backup: without it, events may be appended again. {BACKUPS}",
     )
 
 

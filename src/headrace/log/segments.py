@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 import xxhash
 
-from headrace.errors import Code, HeadraceError
+from headrace.errors import BACKUPS, Code, HeadraceError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -82,7 +82,7 @@ def read_range(
         raise HeadraceError(
             Code.CORRUPT,
             f"log has no segment for offset {at}",
-            hint="Restore the data directory from a backup.",
+            hint=f"Restore the data directory from a backup. {BACKUPS}",
         )
 
 
@@ -125,5 +125,5 @@ def _corrupt(path: Path, detail: str) -> HeadraceError:
         Code.CORRUPT,
         f'segment "{path}" is damaged',
         detail,
-        "Restore this file from a backup; its rows exist nowhere else.",
+        f"Restore this file from a backup; its rows exist nowhere else. {BACKUPS}",
     )
