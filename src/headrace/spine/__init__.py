@@ -10,13 +10,14 @@ from headrace.spine.open_runs import (
     forget_runs,
     let_go,
     open_run,
+    read_to_check,
     times_forgotten,
     unchecked_bytes,
 )
 from headrace.spine.parts import PART_BYTES, SpineParts
 from headrace.spine.ranges import HIGHEST, LOWEST, partition_of, ranges
 from headrace.spine.run import Run
-from headrace.spine.run_file import RunFile, RunWriter, write_run
+from headrace.spine.run_file import RunFile, RunWriter, remove_runs_of, write_run
 from headrace.spine.spine import Spine
 
 __all__ = [
@@ -45,6 +46,8 @@ __all__ = [
     "open_run",
     "partition_of",
     "ranges",
+    "read_to_check",
+    "remove_runs_of",
     "sync_directory",
     "times_forgotten",
     "unchecked_bytes",

@@ -1,4 +1,4 @@
-"""Open run files: memory-mapped, checked once per process, cached while in use."""
+"""Open run files: memory-mapped, checked once per machine, cached while in use."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import pyarrow as pa
 import xxhash
 
 from headrace.errors import Code, HeadraceError
+from headrace.spine.checked import LEAST_BYTES, REGISTER
 from headrace.spine.run import Run
 
 if TYPE_CHECKING:
@@ -29,12 +30,16 @@ VERIFIED_RUNS = 65_536
 
 @dataclass(slots=True)
 class _Process:
-    """The runs that this process has opened and verified, least recently used first."""
+    """The runs that this process has opened and verified, least recently used first.
+
+    ``read_to_check`` is how many bytes this process has read to verify files.
+    """
 
     runs: OrderedDict[str, tuple[RunFile, Run]] = field(default_factory=OrderedDict)
     verified: OrderedDict[tuple[str, str], None] = field(default_factory=OrderedDict)
     lock: Lock = field(default_factory=Lock)
     forgotten: int = 0
+    read_to_check: int = 0
 
 
 _process = _Process()
@@ -44,8 +49,9 @@ def open_run(directory: Path, file: RunFile, layout: Layout) -> Run:
     """Map a run file and check it; later calls in this process return the open run.
 
     A run that is dropped from the cache stays valid for its users, even after its file is removed.
-    Raises ``corrupt`` if the file is missing, its bytes differ from those written, or it does not
-    have the columns of ``layout``.
+    Its bytes are read if no process of this machine has read or written them since the file was
+    last changed. Raises ``corrupt`` if the file is missing, its bytes differ from those written, or
+    it does not have the columns of ``layout``.
     """
     path = f"{directory}/{file.name}"
     with _process.lock:
@@ -54,6 +60,8 @@ def open_run(directory: Path, file: RunFile, layout: Layout) -> Run:
             _process.runs.move_to_end(path)
             return known[1]
         verified = (path, file.checksum) in _process.verified
+    if not verified and file.bytes >= LEAST_BYTES:
+        verified = REGISTER.knows(path, file.checksum)
     run = _opened(path, file, layout, verified=verified)
     with _process.lock:
         _process.runs[path] = (file, run)
@@ -69,7 +77,9 @@ def unchecked_bytes(directory: Path, files: Iterable[RunFile]) -> int:
     """Return the bytes of the files that opening them would read, to check them."""
     with _process.lock:
         known = _process.verified
-        return sum(f.bytes for f in files if (f"{directory}/{f.name}", f.checksum) not in known)
+        unknown = [f for f in files if (f"{directory}/{f.name}", f.checksum) not in known]
+    registered = REGISTER.knows
+    return sum(f.bytes for f in unknown if not registered(f"{directory}/{f.name}", f.checksum))
 
 
 def check_run(directory: Path, file: RunFile, layout: Layout) -> None:
@@ -77,8 +87,13 @@ def check_run(directory: Path, file: RunFile, layout: Layout) -> None:
     _opened(f"{directory}/{file.name}", file, layout, verified=False)
 
 
+def read_to_check() -> int:
+    """Return how many bytes of run files this process has read to check them."""
+    return _process.read_to_check
+
+
 def forget_runs() -> None:
-    """Drop all open runs of this process, and which files are verified."""
+    """Drop all open runs of this process, and which files it has verified."""
     with _process.lock:
         _process.runs.clear()
         _process.verified.clear()
@@ -107,8 +122,11 @@ def _opened(path: str, file: RunFile, layout: Layout, *, verified: bool) -> Run:
     if mapped.size() != file.bytes:
         raise _corrupt(file, f"has {mapped.size()} bytes instead of {file.bytes}")
     buffer = mapped.read_buffer()
-    if not verified and xxhash.xxh3_64(buffer).hexdigest() != file.checksum:
-        raise _corrupt(file, "does not match its checksum")
+    if not verified:
+        if xxhash.xxh3_64(buffer).hexdigest() != file.checksum:
+            raise _corrupt(file, "does not match its checksum")
+        _process.read_to_check += file.bytes
+        REGISTER.add(path, file.checksum)
     try:
         reader = pa.ipc.open_file(buffer)
         batches = [reader.get_batch(i) for i in range(reader.num_record_batches)]

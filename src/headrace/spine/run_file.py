@@ -14,6 +14,7 @@ from uuid import uuid4
 import pyarrow as pa
 
 from headrace.errors import Code, HeadraceError, not_written
+from headrace.spine.checked import REGISTER
 from headrace.spine.durable import ChecksummedFile
 from headrace.zset.zset import in_one_piece
 
@@ -58,13 +59,13 @@ class RunWriter:
     """Write one run from consolidated parts in ascending order of hash.
 
     A context manager: leaving it without :meth:`finish`, as an error does, removes the file. What
-    the disk fails with is raised as ``unavailable``.
+    the disk fails with is raised as ``unavailable``. The name of the file has the ``attempt``.
     Holds up to ``BATCH_ROWS`` rows of ``BATCH_BYTES`` besides the part at hand.
     """
 
-    def __init__(self, directory: Path, layout: Layout) -> None:
+    def __init__(self, directory: Path, layout: Layout, attempt: str = "") -> None:
         self._layout = layout
-        self._path = directory / f"run-{uuid4().hex}.arrow"
+        self._path = directory / f"{_prefix(attempt)}{uuid4().hex}.arrow"
         try:
             self._file = ChecksummedFile(self._path)
         except OSError as error:
@@ -104,11 +105,13 @@ class RunWriter:
         self._sink.flush()
         self._file.sync()
         self._finished = True
+        checksum = self._file.digest.hexdigest()
+        REGISTER.add(str(self._path), checksum)
         return RunFile(
             self._path.name,
             self._rows,
             self._file.bytes,
-            self._file.digest.hexdigest(),
+            checksum,
             self._low,
             self._high,
         )
@@ -142,8 +145,20 @@ class RunWriter:
             raise not_written(f'run file "{self._path}"', error) from error
 
 
-def write_run(directory: Path, rows: ZSet) -> RunFile:
+def write_run(directory: Path, rows: ZSet, attempt: str = "") -> RunFile:
     """Write a consolidated Z-set as one run; see :class:`RunWriter`."""
-    with RunWriter(directory, rows.layout) as writer:
+    with RunWriter(directory, rows.layout, attempt) as writer:
         writer.append(rows)
         return writer.finish()
+
+
+def remove_runs_of(directory: Path, attempt: str) -> None:
+    """Delete the runs of a failed attempt, also those that were not reported."""
+    prefix = _prefix(attempt)
+    for path in directory.iterdir():
+        if path.name.startswith(prefix):
+            path.unlink(missing_ok=True)
+
+
+def _prefix(attempt: str) -> str:
+    return f"run-{attempt}-" if attempt else "run-"

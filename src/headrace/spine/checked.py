@@ -1,0 +1,117 @@
+"""Which run files were checked on this machine: a register that its processes share.
+
+A file is known by its device, its inode, the time of its last change, its size and its checksum, so
+one that is changed, copied or restored from a backup is checked again. So is every file after the
+machine has started again. The register is a file in the machine's temporary directory; without it,
+each process checks for itself.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from threading import Lock
+from typing import Final
+
+LEAST_BYTES: Final = 1 << 16
+"""The size from which on files are registered: smaller ones are checked sooner than looked up."""
+
+_MOST_BYTES: Final = 1 << 23
+"""The size of the register at which it is emptied."""
+
+_BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
+
+
+def register_path() -> Path:
+    """Return the path of this user's register since the machine was started."""
+    try:
+        boot = _BOOT.read_text(encoding="ascii").strip()
+    except OSError:
+        boot = "0"
+    return Path(tempfile.gettempdir()) / f"headrace-{os.getuid()}" / f"checked-{boot}"
+
+
+@dataclass(slots=True)
+class Register:
+    """The files that processes of this user have checked or written on this machine. Thread-safe.
+
+    Entries are lines; each is added by one write. A process reads what others have added since it
+    read last.
+    """
+
+    path: Path = field(default_factory=register_path)
+    _lock: Lock = field(default_factory=Lock)
+    _known: set[bytes] = field(default_factory=set)
+    _read: int = 0
+    _inode: int = 0
+
+    def knows(self, path: str, checksum: str) -> bool:
+        """Return whether a file, as it is now, was checked against this checksum."""
+        try:
+            entry = _entry(path, checksum)
+            with self._lock:
+                return entry is not None and (entry in self._known or entry in self._updated())
+        except OSError:
+            return False
+
+    def add(self, path: str, checksum: str) -> None:
+        """Register a file whose bytes have this checksum."""
+        with suppress(OSError):
+            entry = _entry(path, checksum)
+            if entry is None:
+                return
+            with self._lock:
+                if entry not in self._updated():
+                    self._append(entry)
+                    self._known.add(entry)
+
+    def _updated(self) -> set[bytes]:
+        """Return all entries, after reading those that were added since."""
+        try:
+            descriptor = os.open(self.path, os.O_RDONLY | os.O_NOFOLLOW)
+        except FileNotFoundError:
+            self._known.clear()
+            return self._known
+        try:
+            found = os.fstat(descriptor)
+            if found.st_uid != os.getuid():
+                return set()
+            if found.st_ino != self._inode or found.st_size < self._read:
+                self._known.clear()
+                self._read, self._inode = 0, found.st_ino
+            added = os.pread(descriptor, found.st_size - self._read, self._read)
+            whole = added.rfind(b"\n") + 1
+            self._known.update(added[:whole].splitlines())
+            self._read += whole
+        finally:
+            os.close(descriptor)
+        return self._known
+
+    def _append(self, entry: bytes) -> None:
+        self.path.parent.mkdir(mode=0o700, exist_ok=True)
+        if self.path.parent.stat().st_uid != os.getuid():
+            return
+        if self._read > _MOST_BYTES:
+            self.path.unlink(missing_ok=True)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
+        descriptor = os.open(self.path, flags, 0o600)
+        try:
+            os.write(descriptor, entry + b"\n")
+        finally:
+            os.close(descriptor)
+
+
+def _entry(path: str, checksum: str) -> bytes | None:
+    """Return what a file is known by; None for a small one."""
+    found = Path(path).stat()
+    if found.st_size < LEAST_BYTES:
+        return None
+    known_by = (found.st_dev, found.st_ino, found.st_ctime_ns, found.st_size, checksum)
+    return ":".join(map(str, known_by)).encode("ascii")
+
+
+REGISTER: Final = Register()
+"""The register of this machine."""
