@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from random import Random
 from typing import TYPE_CHECKING, Any
@@ -160,6 +160,8 @@ class History:
                 return moment
             case t.TimestampNTZType():
                 return moment.replace(tzinfo=None)
+            case t.TimeType():
+                return time(*divmod(self.random.randrange(5) * 337, 60), 0, 120_000)
             case t.DayTimeIntervalType():
                 return timedelta(seconds=self.random.randrange(-90000, 90000), microseconds=7)
             case t.BinaryType():

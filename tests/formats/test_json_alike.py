@@ -32,6 +32,7 @@ TYPES: dict[str, t.DataType] = {
     "day": t.DateType(),
     "instant": t.TimestampType(),
     "local": t.TimestampNTZType(),
+    "of_day": t.TimeType(3),
 }
 ROW = {
     "small": -7,
@@ -44,6 +45,7 @@ ROW = {
     "day": dt.date(2026, 1, 31),
     "instant": dt.datetime(2026, 1, 31, 10, 0, 0, 5, dt.UTC),
     "local": dt.datetime(2026, 1, 31, 10),  # noqa: DTZ001
+    "of_day": dt.time(10, 0, 0, 5000),
 }
 
 
@@ -54,7 +56,7 @@ def schema(*names: str) -> Schema:
 def plain(value: Any) -> Any:
     if isinstance(value, Decimal):
         return float(value)
-    return value.isoformat() if isinstance(value, dt.date) else value
+    return value.isoformat() if isinstance(value, dt.date | dt.time) else value
 
 
 def line(row: dict[str, Any], separators: tuple[str, str] | None = None) -> str:

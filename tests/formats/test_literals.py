@@ -12,6 +12,7 @@ from headrace.formats.literals import (
     Day,
     Moment,
     NoLiteral,
+    OfDay,
     literal,
     literal_converter,
 )
@@ -37,6 +38,7 @@ BEYOND = 9007199254740993
         (r"'it''s\n'", "it's\n"),
         ('"doubled"', "doubled"),
         ("DATE '1970-01-03'", Day(2, "1970-01-03")),
+        ("TIME '23:59:59.5'", OfDay("23:59:59.5")),
         ("timestamp'1970-01-01 00:00:00.5'", Moment(500_000, "1970-01-01 00:00:00.5")),
     ],
 )
@@ -48,7 +50,10 @@ def test_a_literal_is_the_value_that_is_written(text: str, value: object) -> Non
 
 @pytest.mark.parametrize(
     "text",
-    ["1 + 1", "x", "'a' 'b'", "- - 1", "200Y", "1.5L", "1.0F", "DATE '2026-02-30'", "DATE 'today'"],
+    [
+        *("1 + 1", "x", "'a' 'b'", "- - 1", "200Y", "1.5L", "1.0F", "DATE '2026-02-30'"),
+        *("DATE 'today'", "TIME '24:00:00'", "TIME '1:02'", "TIME '01:02:03.1234567'"),
+    ],
 )
 def test_all_else_is_left_to_spark(text: str) -> None:
     with pytest.raises(NoLiteral):
@@ -70,6 +75,8 @@ def test_a_literal_becomes_a_value_of_its_column_exactly() -> None:
     assert converted("'1970-01-02'", t.DateType()) == 1
     assert converted("DATE '1970-01-02'", t.TimestampType()) == 86_400_000_000
     assert converted("TIMESTAMP '1970-01-02 00:00:00'", t.DateType()) == 1
+    assert converted("TIME '00:00:01.987654'", t.TimeType(3)) == 1_987_000_000
+    assert converted("'00:01'", t.TimeType(6)) == 60_000_000_000
 
 
 @pytest.mark.parametrize(
@@ -83,6 +90,11 @@ def test_a_literal_becomes_a_value_of_its_column_exactly() -> None:
         ("TRUE", t.IntegerType(), "true is not an INT"),
         ("5", t.StringType(), "5 is not a STRING"),
         ("5", t.DateType(), "5 is not a DATE"),
+        ("5", t.TimeType(), "5 is not a TIME(6)"),
+        ("'24:00'", t.TimeType(0), '"24:00" is not a TIME(0)'),
+        ("'10:00Z'", t.TimeType(0), '"10:00Z" is not a TIME(0)'),
+        ("TIME '10:00'", t.TimestampType(), '"10:00" is not a TIMESTAMP'),
+        ("DATE '2026-01-01'", t.TimeType(), '"2026-01-01" is not a TIME(6)'),
         ("'a'", t.ArrayType(t.StringType()), '"a" is not an ARRAY<STRING>'),
         (
             "TIMESTAMP '2026-01-01 00:00:01'",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sys
 import threading
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from functools import partial
 from types import ModuleType
@@ -29,6 +29,7 @@ from pyspark.sql.types import (
     StructType,
     TimestampNTZType,
     TimestampType,
+    TimeType,
 )
 
 from headrace import HeadraceError, function
@@ -61,6 +62,7 @@ RATE = Decimal("0.25")
         (date(2024, 1, 1), DateType(), date(2024, 1, 1)),
         (NOON, TimestampType(), NOON),
         (timedelta(1), DayTimeIntervalType(), timedelta(1)),
+        (time(1, 2, 3, 987654), TimeType(3), time(1, 2, 3, 987000)),
         ((1, None), ArrayType(IntegerType()), [1, None]),
         (np.array([1, 2]), ArrayType(LongType()), [1, 2]),
         ({"k": [1]}, MapType(StringType(), ArrayType(DoubleType())), {"k": [1.0]}),

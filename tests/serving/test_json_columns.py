@@ -26,6 +26,7 @@ TYPES = {
     "date": (pa.date32(), st.dates()),
     "timestamp": (pa.timestamp("us", "UTC"), st.datetimes()),
     "local timestamp": (pa.timestamp("us"), st.datetimes()),
+    "time": (pa.time64("ns"), st.times()),
     "duration": (pa.duration("us"), st.timedeltas()),
     "list": (pa.list_(pa.string()), st.lists(st.none() | st.text(), max_size=3)),
     "map": (pa.map_(pa.string(), pa.int64()), st.just([("a\n", 1), ("b", None)])),

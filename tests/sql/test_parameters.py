@@ -68,6 +68,7 @@ def test_what_looks_like_a_parameter_elsewhere_is_none() -> None:
             "TIMESTAMP '2026-01-02 03:04:05.500000'",
         ),
         (dt.datetime.fromisoformat("2026-01-02 03:04:05+01:00"), "TIMESTAMP '2026-01-02 02:04:05'"),
+        (dt.time(1, 2, 3, 40), "TIME '01:02:03.000040'"),
         (dt.timedelta(days=-1, microseconds=-5), "INTERVAL '-1 00:00:00.000005' DAY TO SECOND"),
         (UUID(int=1), "'00000000-0000-0000-0000-000000000001'"),
         ([1, [None]], "array(1, array(NULL))"),

@@ -127,6 +127,7 @@ REFUSED: dict[str, Refusal] = {
             "current_date",
             "current_time",
             "current_timestamp",
+            "localtime",
             "localtimestamp",
             "now",
             "unix_timestamp",
@@ -175,8 +176,8 @@ REFUSED: dict[str, Refusal] = {
 
 ONCE = frozenset(
     """
-    curdate current_date current_time current_timestamp localtimestamp now rand randn random randstr
-    shuffle uniform unix_timestamp uuid
+    curdate current_date current_time current_timestamp localtime localtimestamp now rand randn
+    random randstr shuffle uniform unix_timestamp uuid
     """.split()  # noqa: SIM905
 )
 """Functions that are refused in a view, and allowed in a query that is evaluated once.

@@ -6,11 +6,15 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from pyspark.sql.types import TimestampNTZType, TimestampType, TimeType
+
 from headrace.catalyst.allowed import ALWAYS_CLOCK, FUNCTIONS, REFUSED, SPECIAL_TIMES
 from headrace.catalyst.clock import NAMES
+from headrace.catalyst.resolved import type_of
 from headrace.catalyst.scala import items, kind_of, part
 from headrace.catalyst.walk import SUBQUERIES
 from headrace.errors import Code, HeadraceError, Span, nearest
+from headrace.types import holds
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping
@@ -284,8 +288,21 @@ def check_typed_literal(literal: Any, query: Span) -> None:
 
 
 def check_cast(cast: Any, query: Span) -> None:
-    """Refuse the cast of a constant string that Spark replaces by the time of planning."""
+    """Refuse a cast whose value is of the time at which the query is planned.
+
+    These are casts of some constant strings, and of a time of day to a timestamp, of today.
+    """
     value = cast.child()
+    if _is_of_today(value, cast):
+        raise HeadraceError(
+            Code.UNSUPPORTED,
+            "a cast of TIME to TIMESTAMP is not allowed in a view",
+            detail="Its date is that of today, so the view would change with no event.",
+            hint="Use make_timestamp(date, time) with a date of the row. Of a TIME alone,"
+            " time_trunc('HOUR', t) is the beginning of the hour, time_diff('HOUR', a, b) the hours"
+            " between two.",
+            span=origin(cast, query),
+        )
     if str(cast.dataType().typeName()) not in _TIMES or not value.foldable():
         return
     if str(value.dataType().typeName()) != "string":
@@ -293,6 +310,15 @@ def check_cast(cast: Any, query: Span) -> None:
     text = str(value.eval(None))
     if _CLOCK_TEXT.match(text):
         raise refused(_clock_word(text), origin(cast, query))
+
+
+def _is_of_today(value: Any, cast: Any) -> bool:
+    """Return whether a cast turns a time of day into a timestamp, also inside another type."""
+    texts = str(value.dataType().simpleString()), str(cast.dataType().simpleString())
+    if "time(" not in texts[0] or "timestamp" not in texts[1]:
+        return False
+    before, after = type_of(value), type_of(cast)
+    return holds(before, (TimeType,)) and holds(after, (TimestampType, TimestampNTZType))
 
 
 def _clock_word(text: str) -> str:

@@ -229,7 +229,7 @@ class Predicates:
             values = pa.array(list(given), arrow)
         elif pa.types.is_date32(arrow):
             values = pa.array(list(given), pa.int32()).cast(arrow)
-        elif pa.types.is_timestamp(arrow):
+        elif pa.types.is_timestamp(arrow) or pa.types.is_time(arrow):
             values = pa.array(list(given), pa.int64()).cast(arrow)
         else:
             return None

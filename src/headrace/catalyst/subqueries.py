@@ -15,6 +15,7 @@ from pyspark.sql.types import (
     StringType,
     TimestampNTZType,
     TimestampType,
+    TimeType,
     VariantType,
 )
 
@@ -273,7 +274,10 @@ def _cannot_fail(value: Any) -> bool:
 def _is_orderly(type_: DataType, *, equal: bool) -> bool:
     if is_collated(type_):
         return False
-    kinds = (NumericType, DateType, TimestampType, TimestampNTZType, StringType, BinaryType)
+    kinds = (
+        *(NumericType, StringType, BinaryType),
+        *(DateType, TimeType, TimestampType, TimestampNTZType),
+    )
     return isinstance(type_, (*kinds, BooleanType) if equal else kinds)
 
 

@@ -28,6 +28,7 @@ from pyspark.sql.types import (
     StructField,
     StructType,
     TimestampType,
+    TimeType,
 )
 
 from headrace.catalyst.evaluation import Evaluation
@@ -261,6 +262,8 @@ def _converter(type_: DataType) -> Callable[[list[Any]], pa.Array] | None:
             return lambda values: pa.array(values, arrow)
         case DateType():
             return lambda values: pa.array(values, pa.int32()).cast(pa.date32())
+        case TimeType():
+            return lambda values: pa.array(values, pa.time64("ns"))
         case TimestampType():
             zone = pa.timestamp("us", "UTC")
             return lambda values: pa.array(values, pa.int64()).cast(zone)

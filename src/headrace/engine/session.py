@@ -114,6 +114,7 @@ def _started(settings: SparkSettings, scratch: Path | None, flags: tuple[str, ..
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.sql.execution.arrow.maxRecordsPerBatch", "100000")
         .config("spark.sql.legacy.allowHashOnMapType", "true")
+        .config("spark.sql.timeType.enabled", "true")
         # A union that keeps its inputs' partitions asks where each partition of each input would
         # best run, through the whole plan below: that doubles with every union above another.
         .config("spark.sql.unionOutputPartitioning", "false")

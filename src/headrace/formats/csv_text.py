@@ -27,7 +27,7 @@ from headrace.formats.rows import (
     require_precision,
     together,
 )
-from headrace.formats.values import Refused, from_text
+from headrace.formats.values import Refused, cast_texts, from_text
 from headrace.ledger import Reject
 
 if TYPE_CHECKING:
@@ -286,7 +286,7 @@ class CsvDecoder:
                 columns.append(pa.nulls(read.num_rows, field.type))
                 continue
             column = read.column(str(self._place[index]))
-            columns.append(column if column.type == field.type else _moments(column, field.type))
+            columns.append(_of_texts(column, self._schema.columns[index].type, field.type))
         return pa.table(columns, schema=self._target)
 
     def _one_by_one(self, data: Text, spans: Sequence[Span], found: Decoded) -> None:
@@ -341,8 +341,18 @@ class _RefusedField(Exception):  # noqa: N818 (a verdict, not a failure)
 
 def _read_type(data_type: t.DataType, arrow: pa.DataType) -> pa.DataType:
     """Return the type that Arrow reads; times are read as text, with or without zones."""
-    is_time = isinstance(data_type, t.TimestampType | t.TimestampNTZType)
+    is_time = isinstance(data_type, t.TimestampType | t.TimestampNTZType | t.TimeType)
     return pa.string() if is_time else arrow
+
+
+def _of_texts(
+    column: pa.ChunkedArray, data_type: t.DataType, target: pa.DataType
+) -> pa.ChunkedArray:
+    if column.type == target:
+        return column
+    if isinstance(data_type, t.TimeType):
+        return cast_texts(column, data_type, target)
+    return _moments(column, target)
 
 
 def _moments(texts: pa.ChunkedArray, target: pa.DataType) -> pa.ChunkedArray:

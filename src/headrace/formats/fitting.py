@@ -7,8 +7,8 @@ exactly or not at all; :mod:`headrace.formats.values` has the same rule for text
 - Integers and DECIMAL take any number that is exactly one of theirs. A binary floating-point number
   counts as the shortest decimal number that it is written as, so 9.99 fits DECIMAL(9,2).
 - FLOAT and DOUBLE take every number within their range, as the nearest that they have.
-- DATE takes a time at midnight, times take a date as its midnight, in UTC. Digits below a
-  microsecond are cut, as Spark cuts them.
+- DATE takes a timestamp at midnight, timestamps take a date as its midnight, in UTC. TIME takes
+  times of day. Digits below a microsecond, or the precision of a TIME, are cut, as Spark cuts them.
 - BOOLEAN, STRING, BINARY and intervals take only their own kind.
 - Arrays, maps and structs follow the rule in all their parts. Fields are matched by name if
   all given names are known, and otherwise by position.
@@ -26,7 +26,7 @@ from pyspark.sql import types as t
 
 from headrace.formats.fitted import Fitted
 from headrace.formats.values import Refused, out_of_range, refuse
-from headrace.types import to_arrow
+from headrace.types import holds, to_arrow
 
 Conversion: TypeAlias = Callable[[Any], Any]
 """A function between Arrow arrays; raises ``pa.ArrowException`` if a value does not fit."""
@@ -35,6 +35,12 @@ _EVERY_INTEGER = 20
 """The number of digits of the widest integer, 2^64."""
 _WIDEST = 76
 """The precision of Arrow's widest decimal."""
+_NANOSECONDS_PER_DAY = 86_400 * 10**9
+_FRACTIONS = (
+    *((1, "second"), (100, "millisecond"), (10, "millisecond"), (1, "millisecond")),
+    *((100, "microsecond"), (10, "microsecond"), (1, "microsecond")),
+)
+"""What the last digit of each precision of TIME counts, from 0 to 6."""
 
 
 def fitted(
@@ -42,7 +48,7 @@ def fitted(
 ) -> Fitted:
     """Convert values to a type; with ``first``, stop at the first value that does not fit."""
     wanted = to_arrow(data_type)
-    if values.type == wanted:
+    if values.type == wanted and not holds(data_type, (t.TimeType,)):
         return Fitted(values, {})
     if isinstance(values, pa.ChunkedArray):
         return _fitted_chunks(values, data_type, first=first)
@@ -121,7 +127,7 @@ def _shown(scalar: pa.Scalar) -> Any:
 def _conversion(found: pa.DataType, data_type: t.DataType) -> Conversion | None:
     """Return the conversion from an Arrow type to a column's type; None if no value can fit."""
     wanted = to_arrow(data_type)
-    if found == wanted:
+    if found == wanted and not holds(data_type, (t.TimeType,)):
         return _same
     if pa.types.is_null(found):
         return lambda values: pa.nulls(len(values), wanted)
@@ -185,8 +191,10 @@ def _scalar_conversion(
             if kinds.is_timestamp(found):
                 return lambda values: pc.cast(_microseconds(values), wanted)
             return cast if kinds.is_date(found) else None
-    alike = (kinds.is_duration, kinds.is_time)
-    return cast if any(holds(found) and holds(wanted) for holds in alike) else None
+        case t.TimeType():
+            cut = _FRACTIONS[data_type.precision]
+            return (lambda values: _times_of_day(values, cut)) if kinds.is_time(found) else None
+    return cast if kinds.is_duration(found) and kinds.is_duration(wanted) else None
 
 
 def _decimals(values: Any, wanted: pa.DataType) -> Any:
@@ -218,6 +226,14 @@ def _finite(values: Any, made: Any) -> Any:
 def _microseconds(values: Any) -> Any:
     fine = values.type.unit == "ns"
     return pc.floor_temporal(values, unit="microsecond") if fine else values
+
+
+def _times_of_day(values: Any, cut: tuple[int, str]) -> Any:
+    nanos = pc.cast(values, pa.time64("ns"))
+    number = pc.cast(nanos, pa.int64())
+    if pc.any(pc.or_(pc.less(number, 0), pc.greater_equal(number, _NANOSECONDS_PER_DAY))).as_py():
+        raise pa.ArrowInvalid("not within a day")
+    return pc.floor_temporal(nanos, multiple=cut[0], unit=cut[1])
 
 
 def _dates(values: Any) -> Any:

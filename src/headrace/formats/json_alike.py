@@ -22,6 +22,7 @@ import pyarrow.csv as pv
 from pyspark.sql import types as t
 
 from headrace.formats.blocks import count_of, is_utf8
+from headrace.formats.values import cast_texts
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -41,7 +42,7 @@ _BARE_OF: Final = {
     t.BooleanType: _TRUTH,
     **dict.fromkeys([*_WHOLE, t.FloatType, t.DoubleType, t.DecimalType], f"{_NUMBER}|null"),
 }
-_QUOTED: Final = (t.StringType, t.DateType, t.TimestampType, t.TimestampNTZType)
+_QUOTED: Final = (t.StringType, t.DateType, t.TimestampType, t.TimestampNTZType, t.TimeType)
 _SPACE: Final = ord(" ")
 
 
@@ -187,16 +188,18 @@ class Likeness:
             fixed = pa.types.is_fixed_size_binary(column.type)
             if fixed and not _are_all(column, self.pieces[int(number)].encode()):
                 return None
-        types = {column.name: type(column.type) for column in schema.columns}
+        types = {column.name: column.type for column in schema.columns}
         texts = {name: pieces[str(piece)] for name, piece in self.quoted.items() if name in types}
         for name, bare in self.bare.items():
-            values = bare.values(pieces[str(bare.piece)], _BARE_OF.get(types.get(name), _BARE))
+            values = bare.values(
+                pieces[str(bare.piece)], _BARE_OF.get(type(types.get(name)), _BARE)
+            )
             if values is None:
                 return None
             texts[name] = values
         return pa.table(
             [
-                pc.cast(texts[field.name], field.type)
+                cast_texts(texts[field.name], types[field.name], field.type)
                 if field.name in texts
                 else pa.nulls(pieces.num_rows, field.type)
                 for field in schema.arrow

@@ -34,7 +34,7 @@ from headrace.formats.rows import (
     require_precision,
     together,
 )
-from headrace.formats.values import Refused, field_of, from_json, parse_json
+from headrace.formats.values import Refused, cast_texts, field_of, from_json, parse_json
 from headrace.ledger import Reject
 
 if TYPE_CHECKING:
@@ -135,8 +135,10 @@ class JsonDecoder:
 
     def _with_types(self, table: pa.Table) -> pa.Table:
         columns = [
-            column if column.type == field.type else pc.cast(column, field.type)
-            for column, field in zip(table.columns, self._target, strict=True)
+            found if found.type == field.type else cast_texts(found, column.type, field.type)
+            for found, column, field in zip(
+                table.columns, self._schema.columns, self._target, strict=True
+            )
         ]
         return pa.table(columns, schema=self._target)
 
@@ -251,14 +253,14 @@ def _lines_fit(data: Text) -> bool:
 
 def _is_read_as_text(data_type: t.DataType) -> bool:
     """Return whether a type is read as text: Arrow's JSON reader does not support it fully."""
-    return isinstance(data_type, t.DateType | t.TimestampNTZType)
+    return isinstance(data_type, t.DateType | t.TimestampNTZType | t.TimeType)
 
 
 def _is_vectorised(data_type: t.DataType, *, nested: bool = False) -> bool:
     match data_type:
         case t.MapType() | t.BinaryType():
             return False
-        case t.DateType() | t.TimestampNTZType() | t.FloatType() | t.DoubleType():
+        case t.DateType() | t.TimestampNTZType() | t.TimeType() | t.FloatType() | t.DoubleType():
             return not nested
         case t.ArrayType():
             return _is_vectorised(data_type.elementType, nested=True)

@@ -19,6 +19,7 @@ from pyspark.sql.types import (
     StringType,
     TimestampNTZType,
     TimestampType,
+    TimeType,
 )
 
 from headrace.errors import HeadraceError
@@ -28,6 +29,7 @@ from headrace.formats.values import (
     from_text,
     out_of_range,
     refuse,
+    time_nanos,
     timestamp_micros,
 )
 from headrace.sql.lexer import Kind, Token, string_value, tokens
@@ -45,6 +47,7 @@ _SUFFIXED: Final = re.compile(
 _BITS: Final = {"y": 8, "s": 16, "l": 64}
 _DAY: Final = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
 _TIME: Final = re.compile(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d(:\d\d(\.\d{1,6})?)?", re.ASCII)
+_OF_DAY: Final = re.compile(r"([01]\d|2[0-3]):[0-5]\d(:[0-5]\d(\.\d{1,6})?)?", re.ASCII)
 _ZONES: Final = frozenset({"TIMESTAMP", "TIMESTAMP_NTZ", "TIMESTAMP_LTZ"})
 _BRACKETED: Final = 4
 """The number of tokens of a negative number in parentheses."""
@@ -66,7 +69,13 @@ class Moment(NamedTuple):
     text: str
 
 
-Literal: TypeAlias = bool | int | float | Decimal | str | Day | Moment | None
+class OfDay(NamedTuple):
+    """The value of ``TIME '...'``, as it is written."""
+
+    text: str
+
+
+Literal: TypeAlias = bool | int | float | Decimal | str | Day | Moment | OfDay | None
 
 
 class NoLiteral(ValueError):  # noqa: N818 (nothing failed: Spark evaluates it)
@@ -140,6 +149,8 @@ def _typed(word: str, text: str) -> Literal:
             return Day(date.fromisoformat(text).toordinal() - _EPOCH, text)
         if word in _ZONES and _TIME.fullmatch(text):
             return Moment(timestamp_micros(text, with_zone=False), text)
+        if word == "TIME" and _OF_DAY.fullmatch(text):
+            return OfDay(text)
     except ValueError as error:  # Arrow's errors are ValueErrors, too
         raise NoLiteral from error
     raise NoLiteral
@@ -177,7 +188,11 @@ def _read(text: str, column: Column) -> Any:
     return convert(text)
 
 
-def _day_or_time(value: Day | Moment, type_: DataType) -> int:
+def _day_or_time(value: Day | Moment | OfDay, type_: DataType) -> int:
+    if isinstance(value, OfDay):
+        if isinstance(type_, TimeType):
+            return time_nanos(value.text, type_)
+        raise refuse(value.text, type_)
     match type_:
         case DateType():
             if isinstance(value, Day):

@@ -19,6 +19,7 @@ from math import isinf
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import types as t
 
 from headrace.errors import Code, HeadraceError
@@ -35,6 +36,10 @@ _RANGES: Final = {t.ByteType: 8, t.ShortType: 16, t.IntegerType: 32, t.LongType:
 _NUMBER: Final = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 _WHOLE: Final = re.compile(r"-?\d{1,4000}", re.ASCII)
 _BELOW_MICROSECOND: Final = re.compile(r"(\.\d{6})\d+", re.ASCII)
+_TIME_OF_DAY: Final = re.compile(r"([01]\d|2[0-3]):([0-5]\d)(?::([0-5]\d)(?:\.(\d+))?)?", re.ASCII)
+_PLAIN_TIME: Final = r"^\d\d:\d\d(:\d\d(\.\d{1,9})?)?$"
+_SOME_DAY: Final = "1970-01-01T"
+_NANOSECOND: Final = 9
 _EXACT: Final = Context(prec=200)
 _INFINITE: Final = frozenset({"inf", "infinity"})
 _SHOWN: Final = 60
@@ -164,6 +169,39 @@ def timestamp_micros(text: str, *, with_zone: bool) -> int:
         return int(pa.scalar(cut).cast(pa.timestamp("us", "UTC")).value)
 
 
+def time_nanos(text: str, data_type: t.TimeType) -> int:
+    """Return a time of day, ``HH:MM[:SS[.fraction]]``, as nanoseconds since midnight.
+
+    Digits of the fraction beyond the type's precision are cut.
+
+    Raises:
+        Refused: if it is no such time.
+    """
+    found = _TIME_OF_DAY.fullmatch(text)
+    if found is None:
+        raise refuse(text, data_type)
+    hour, minute, second, fraction = found.groups()
+    seconds = (int(hour) * 60 + int(minute)) * 60 + int(second or 0)
+    kept = (fraction or "")[: data_type.precision]
+    return seconds * 10**9 + int(kept.ljust(_NANOSECOND, "0"))
+
+
+def cast_texts(texts: Any, data_type: t.DataType, arrow: pa.DataType) -> Any:
+    """Return an array of texts as values of an Arrow type, which is that of ``data_type``.
+
+    Raises:
+        pa.ArrowException: if a text is no value of it, or only one by one is known to be one.
+    """
+    if not isinstance(data_type, t.TimeType):
+        return pc.cast(texts, arrow)
+    if pc.all(pc.match_substring_regex(texts, _PLAIN_TIME)).as_py() is False:
+        raise pa.ArrowInvalid("no time of day")
+    moments = pc.cast(pc.binary_join_element_wise(_SOME_DAY, texts, ""), pa.timestamp("ns"))
+    unit = 10 ** (_NANOSECOND - data_type.precision)
+    cut = pc.multiply(pc.divide(pc.cast(moments, pa.int64()), unit), unit)
+    return pc.cast(cut, arrow)
+
+
 def refuse(value: object, data_type: t.DataType) -> Refused:
     """Return the refusal of a value that is not of a type."""
     name = type_name(data_type)
@@ -236,6 +274,8 @@ def _json(data_type: t.DataType) -> Converter:
             return _typed(str, data_type, _binary)
         case t.DateType() | t.TimestampType() | t.TimestampNTZType():
             return _typed(str, data_type, lambda value: _moment(value, data_type))
+        case t.TimeType():
+            return _typed(str, data_type, lambda value: time_nanos(value, data_type))
         case t.ArrayType():
             return _array(data_type)
         case t.MapType():
@@ -263,6 +303,8 @@ def _text(data_type: t.DataType) -> Converter:
             return lambda text: _moment(text.strip(), data_type)
         case t.TimestampType() | t.TimestampNTZType():
             return lambda text: _moment(text, data_type)
+        case t.TimeType():
+            return lambda text: time_nanos(text.strip(), data_type)
     raise LookupError
 
 

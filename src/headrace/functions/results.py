@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import decimal
 from collections.abc import Mapping
-from datetime import date, datetime, timedelta
+from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -33,11 +33,14 @@ from pyspark.sql.types import (
     StructType,
     TimestampNTZType,
     TimestampType,
+    TimeType,
 )
 
 from headrace.errors import Code, HeadraceError
 
 _BITS = {ByteType: 8, ShortType: 16, IntegerType: 32, LongType: 64}
+_MICROSECONDS = 6
+"""The digits of the fraction of a second that Python has."""
 _EXACT = decimal.Context(prec=100, rounding=decimal.ROUND_HALF_UP)
 _SCALARS: dict[type[DataType], type] = {
     BooleanType: bool,
@@ -45,6 +48,7 @@ _SCALARS: dict[type[DataType], type] = {
     TimestampType: datetime,
     TimestampNTZType: datetime,
     DayTimeIntervalType: timedelta,
+    TimeType: time,
 }
 
 
@@ -106,6 +110,8 @@ def fitted(value: Any, type_: DataType) -> Any:
         case DateType():
             if isinstance(value, date) and not isinstance(value, datetime):
                 return value
+        case TimeType() if isinstance(value, time):
+            return _time_of_day(value, type_)
         case TimestampNTZType() if isinstance(value, datetime) and value.tzinfo is not None:
             raise UnfitError(f"{value!r} has a time zone, and TIMESTAMP_NTZ has none")
         case _ if isinstance(value, _SCALARS[type(type_)]):
@@ -148,6 +154,13 @@ def _decimal(value: Decimal, type_: DecimalType) -> Decimal:
     if rounded.adjusted() >= type_.precision - type_.scale and rounded != 0:
         raise UnfitError(f"{value} has too many digits for {shown}")
     return rounded
+
+
+def _time_of_day(value: time, type_: TimeType) -> time:
+    if value.tzinfo is not None:
+        raise UnfitError(f"{value!r} has a time zone, and TIME has none")
+    unit = 10 ** (_MICROSECONDS - type_.precision)
+    return value.replace(microsecond=value.microsecond // unit * unit)
 
 
 def _struct(value: Any, type_: StructType) -> tuple[Any, ...]:

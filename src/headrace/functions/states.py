@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 import json
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +27,7 @@ def encoded(value: Any) -> bytes:
     """Return a plain value as bytes.
 
     Plain are None, bool, int, float, str, bytes, Decimal, date, datetime (without a time zone or in
-    UTC), timedelta, and lists, tuples and dictionaries of these.
+    UTC), time (without a time zone), timedelta, and lists, tuples and dictionaries of these.
 
     Raises:
         NotPlainError: for any other value, also inside of a list, a tuple or a dictionary.
@@ -70,6 +70,12 @@ def _datetime(value: datetime) -> str:
     return value.isoformat()
 
 
+def _time_of_day(value: time) -> str:
+    if value.tzinfo is not None:
+        raise NotPlainError(f"{value!r} has a time zone")
+    return value.isoformat()
+
+
 def _entries(value: dict[Any, Any]) -> list[list[Any]]:
     return [[_to_json(key), _to_json(each)] for key, each in value.items()]
 
@@ -81,6 +87,7 @@ _WRITTEN: dict[type, tuple[str, Callable[[Any], Any]]] = {
     Decimal: ("decimal", str),
     date: ("date", date.isoformat),
     datetime: ("time", _datetime),
+    time: ("time of day", _time_of_day),
     timedelta: ("length", lambda value: [value.days, value.seconds, value.microseconds]),
 }
 _READ: dict[str, Callable[[Any], Any]] = {
@@ -90,6 +97,7 @@ _READ: dict[str, Callable[[Any], Any]] = {
     "decimal": Decimal,
     "date": date.fromisoformat,
     "time": datetime.fromisoformat,
+    "time of day": time.fromisoformat,
     "length": lambda form: timedelta(*form),
 }
 

@@ -70,4 +70,4 @@ def _as_number(type_: pa.DataType) -> pa.DataType | None:
         return type_
     if pa.types.is_date32(type_):
         return pa.int32()
-    return pa.int64() if pa.types.is_timestamp(type_) else None
+    return pa.int64() if pa.types.is_timestamp(type_) or pa.types.is_time64(type_) else None

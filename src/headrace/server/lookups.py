@@ -21,6 +21,7 @@ from pyspark.sql.types import (
     StringType,
     TimestampNTZType,
     TimestampType,
+    TimeType,
 )
 from starlette.requests import Request
 
@@ -65,6 +66,7 @@ _LISTED: Final = re.compile(r"(?:`(?:[^`]|``)*`|[^,])+")
 """A part of a list of names; a name between backticks may have commas."""
 _COMPARED: Final = (
     BinaryType, BooleanType, DateType, NumericType, TimestampNTZType, TimestampType,
+    TimeType,
 )  # fmt: skip
 """The types, besides text, whose values query parameters give."""
 

@@ -67,6 +67,9 @@ def _texts(array: pa.Array) -> pa.Array:
     if pa.types.is_timestamp(kind) and kind.tz in (None, "UTC"):
         texts = pc.replace_substring(array.cast(pa.string()), " ", "T", max_replacements=1)
         return _quoted(pc.replace_substring(texts, ".000000", ""))
+    if pa.types.is_time64(kind):
+        texts = array.cast(pa.time64("us"), safe=False).cast(pa.string())
+        return _quoted(pc.replace_substring(texts, ".000000", ""))
     if pa.types.is_date(kind):
         return _quoted(array.cast(pa.string()))
     if pa.types.is_struct(kind):

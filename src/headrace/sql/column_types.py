@@ -64,7 +64,7 @@ _LARGEST_PRECISION = 38
 _MICROSECONDS = 6
 _DEEPEST = 64
 _UNITS = ("YEAR", "MONTH", "DAY", "HOUR", "MINUTE", "SECOND")
-_TIMESTAMPS = frozenset({"TIMESTAMP", "TIMESTAMP_NTZ", "TIME"})
+_TIMESTAMPS = frozenset({"TIMESTAMP", "TIMESTAMP_NTZ"})
 
 
 @dataclass(slots=True)
@@ -109,6 +109,8 @@ class _Types:
             return self._characters(word)
         if word in _TIMESTAMPS:
             return self._timestamp(word)
+        if word == "TIME":
+            return self._time_of_day()
         if word == "DOUBLE":
             self.cursor.accept("PRECISION")
         if self.cursor.at_symbol("("):
@@ -233,6 +235,23 @@ class _Types:
             cursor.accept("LOCAL")
             cursor.expect("TIME", "ZONE")
         return word
+
+    def _time_of_day(self) -> str:
+        """Take the precision of a TIME; without one, it has microseconds."""
+        cursor, precision = self.cursor, _MICROSECONDS
+        if cursor.accept_symbol("("):
+            precision = self._digits(_MICROSECONDS, "a precision")
+            cursor.expect_symbol(")")
+        if cursor.at("WITHOUT", "TIME"):
+            cursor.expect("WITHOUT", "TIME", "ZONE")
+        if cursor.at("WITH", "TIME"):
+            raise HeadraceError(
+                Code.UNSUPPORTED,
+                "type TIME WITH TIME ZONE is not supported",
+                hint="Use TIMESTAMP for a point in time, TIME for a time of day.",
+                span=cursor.span(cursor.token, cursor.token),
+            )
+        return f"TIME({precision})"
 
     def _interval(self) -> str:
         cursor = self.cursor

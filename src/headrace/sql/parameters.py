@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, TypeAlias
 from uuid import UUID
@@ -164,6 +164,8 @@ def literal_text(value: Any, place: Span) -> str:
             return f"TIMESTAMP '{moment.replace(tzinfo=None).isoformat(' ')}'"
         case date():
             return f"DATE '{value.isoformat()}'"
+        case time() if value.tzinfo is None:
+            return f"TIME '{value.isoformat()}'"
         case timedelta():
             return _interval(value)
         case list() | tuple():
@@ -171,7 +173,8 @@ def literal_text(value: Any, place: Span) -> str:
     raise HeadraceError(
         Code.INVALID,
         f"a parameter of type {type(value).__name__} has no literal",
-        hint="Give NULL (None), a bool, number, str, bytes, date, datetime, timedelta or list.",
+        hint="Give NULL (None), a bool, number, str, bytes, date, datetime, time without a time"
+        " zone, timedelta or list.",
         span=place,
     )
 

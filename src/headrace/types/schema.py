@@ -19,6 +19,7 @@ from pyspark.sql.types import (
     StringType,
     StructField,
     StructType,
+    TimeType,
     VariantType,
     YearMonthIntervalType,
 )
@@ -36,6 +37,9 @@ _NOT_KEPT = (
     YearMonthIntervalType,
 )
 """Types that Arrow does not support, or whose equality does not identify values."""
+
+_MICROSECONDS = 6
+"""The largest precision of a TIME: Python, and most other systems, have no nanoseconds."""
 
 
 def to_arrow(type_: DataType) -> pa.DataType:
@@ -63,6 +67,12 @@ def require_kept(type_: DataType) -> None:
         case StructType():
             for field in type_.fields:
                 require_kept(field.dataType)
+        case TimeType() if type_.precision > _MICROSECONDS:
+            raise HeadraceError(
+                Code.UNSUPPORTED,
+                f"a column of type TIME({type_.precision}) is not supported",
+                hint="Cast it to TIME(6), whose values have microseconds.",
+            )
         case _ if isinstance(type_, _NOT_KEPT):
             raise HeadraceError(
                 Code.UNSUPPORTED,
@@ -111,7 +121,7 @@ def require_key(type_: DataType) -> None:
             Code.UNSUPPORTED,
             f"a primary key of type {type_.simpleString().upper()} is not supported",
             detail="Different values of this type can be equal in SQL, or have no equality at all.",
-            hint="Use a key of an integer, DECIMAL, STRING, DATE or TIMESTAMP type.",
+            hint="Use a key of an integer, DECIMAL, STRING, DATE, TIME or TIMESTAMP type.",
         )
 
 
@@ -149,7 +159,8 @@ class Schema:
     def arrow(self) -> pa.Schema:
         """The schema in which rows are exchanged with Spark; all its parts are nullable.
 
-        Timestamps are microseconds, in UTC; strings have 32-bit offsets.
+        Timestamps are microseconds, in UTC; a TIME is in nanoseconds, whatever its precision;
+        strings have 32-bit offsets.
         """
         require_kept(self.spark)
         return to_arrow_schema(self.spark.toNullable(), timezone="UTC")

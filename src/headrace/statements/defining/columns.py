@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pyspark.sql.types import TimeType
-
 from headrace.errors import Code, HeadraceError, Span
 from headrace.formats.fitted import not_fitting
 from headrace.formats.fitting import is_of_kind
@@ -13,13 +11,12 @@ from headrace.formats.literals import NoLiteral, constant
 from headrace.formats.values import Refused, refuse, type_name
 from headrace.sql.keywords import quote
 from headrace.sql.rewritten import Rewriting
-from headrace.types import Column, Schema, holds, to_arrow
+from headrace.types import Column, Schema, to_arrow
 
 if TYPE_CHECKING:
     from headrace.catalog import Table
     from headrace.engine.engine import Engine
     from headrace.sql import ColumnDefinition
-    from headrace.types import DataType
 
 
 def require_default(engine: Engine, column: Column, span: Span) -> None:
@@ -110,13 +107,3 @@ def require_known_rows(table: Table, span: Span) -> None:
         hint="Declare a PRIMARY KEY, or leave computed and METADATA columns to a view.",
         span=span,
     )
-
-
-def refuse_time(type_: DataType) -> None:
-    """Refuse times of day: Spark computes with them but cannot store them."""
-    if holds(type_, (TimeType,)):
-        raise HeadraceError(
-            Code.UNSUPPORTED,
-            "a column of type TIME cannot be stored",
-            hint="Store it as STRING, or as BIGINT seconds for time_from_seconds(x).",
-        )

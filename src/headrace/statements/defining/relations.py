@@ -13,7 +13,6 @@ from headrace.errors import Code, HeadraceError, masked
 from headrace.sql import CONNECTION, ColumnDefinition, CreateStream, CreateTable
 from headrace.statements.defining.columns import (
     computed_column,
-    refuse_time,
     require_default,
     require_known_rows,
 )
@@ -136,7 +135,6 @@ class Relations:
             type_ = engine.planner.parse_type(span, definition.type.text)
         try:
             require_kept(type_)
-            refuse_time(type_)
             if keyed:
                 require_key(type_)
         except HeadraceError as error:
