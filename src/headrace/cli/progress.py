@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import threading
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from time import monotonic
 from typing import TYPE_CHECKING, Self, TextIO
 
-from rich.console import Console
+from rich.cells import set_cell_size
 from rich.filesize import decimal
-from rich.progress import BarColumn, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
-from rich.progress import Progress as Bars
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,6 +19,58 @@ if TYPE_CHECKING:
 
 _DELAY_SECONDS = 0.7
 """After how long a running statement is shown as such, and a rate is meaningful."""
+_FRAME_SECONDS = 0.1
+_BAR_CELLS = 30
+_ERASE = "\r\x1b[2K"
+_HIDE_CURSOR, _SHOW_CURSOR = "\x1b[?25l", "\x1b[?25h"
+_FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
+
+
+class StatusLine:
+    """One line at the bottom of a terminal that is redrawn, with the elapsed time, and then erased.
+
+    It never ends with a line break, so nothing of it is left in the terminal's history. It is
+    written to a descriptor of its own: starting Spark redirects that of standard error meanwhile.
+    """
+
+    def __init__(self, stream: TextIO, text: str, began: float) -> None:
+        stream.flush()
+        self._terminal = os.dup(stream.fileno())
+        self._text = text
+        self._began = began
+        self._frame = 0
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._redraw, name="status", daemon=True)
+
+    def show(self, text: str) -> None:
+        """Show another text from the next frame on; may be called from any thread."""
+        self._text = text
+
+    def start(self) -> None:
+        """Show the line until :meth:`stop`."""
+        self._write(_HIDE_CURSOR)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Erase the line."""
+        self._ended.set()
+        self._thread.join()
+        self._write(_ERASE + _SHOW_CURSOR)
+        os.close(self._terminal)
+
+    def _redraw(self) -> None:
+        while True:
+            frame = _FRAMES[self._frame % len(_FRAMES)]
+            line = f"{frame} {self._text} {_clock(monotonic() - self._began)}"
+            self._write(_ERASE + set_cell_size(line, _width(self._terminal)).rstrip())
+            self._frame += 1
+            if self._ended.wait(_FRAME_SECONDS):
+                return
+
+    def _write(self, text: str) -> None:
+        # A terminal that is closed meanwhile ends the command by its own signal.
+        with suppress(OSError):
+            os.write(self._terminal, text.encode())
 
 
 @contextmanager
@@ -28,9 +79,12 @@ def status(text: str, stream: TextIO) -> Iterator[None]:
     if not stream.isatty():
         yield
         return
-    with _spinner(stream) as bars:
-        bars.add_task(text, total=None)
+    line = StatusLine(stream, text, monotonic())
+    line.start()
+    try:
         yield
+    finally:
+        line.stop()
 
 
 class ProgressBar:
@@ -42,8 +96,7 @@ class ProgressBar:
     def __init__(self, stream: TextIO, *, shown: bool = True) -> None:
         self._stream = stream
         self._shown = shown and stream.isatty()
-        self._bars: Bars | None = None
-        self._tasks: dict[str, TaskID] = {}
+        self._line: StatusLine | None = None
         self._changing = threading.Lock()
         self._delay: threading.Timer | None = None
         self._began = 0.0
@@ -56,13 +109,7 @@ class ProgressBar:
             if self._delay is None:
                 return
             self._delay.cancel()
-            task = self._tasks.get(progress.what)
-            if task is None:
-                bars = self._start(_bars(self._stream))
-                task = self._tasks[progress.what] = bars.add_task(progress.what, count="")
-            if self._bars is not None:
-                shown = count_text(progress, monotonic() - self._began)
-                self._bars.update(task, completed=progress.done, total=progress.total, count=shown)
+            self._show(progress_text(progress, monotonic() - self._began))
 
     def __enter__(self) -> Self:
         if self._shown:
@@ -77,25 +124,30 @@ class ProgressBar:
             if self._delay is not None:
                 self._delay.cancel()
             self._delay = None
-            bars, self._bars = self._bars, None
-            self._tasks = {}
-        if bars is not None:
-            bars.stop()
+            line, self._line = self._line, None
+        if line is not None:
+            line.stop()
 
     def _show_running(self) -> None:
         with self._changing:
-            if self._delay is not None and self._bars is None:
-                self._start(_spinner(self._stream)).add_task("running; Ctrl-C cancels")
+            if self._delay is not None and self._line is None:
+                self._show("running; Ctrl-C cancels")
 
-    def _start(self, bars: Bars) -> Bars:
-        """Show bars in place of the spinner of :meth:`_show_running`."""
-        if self._tasks and self._bars is not None:
-            return self._bars
-        if self._bars is not None:
-            self._bars.stop()
-        self._bars = bars
-        bars.start()
-        return bars
+    def _show(self, text: str) -> None:
+        if self._line is not None:
+            self._line.show(text)
+            return
+        self._line = StatusLine(self._stream, text, self._began)
+        self._line.start()
+
+
+def progress_text(progress: Progress, seconds: float = 0.0) -> str:
+    """Return what is done, a bar if the total is known, and how much of it is done."""
+    shown = [progress.what, count_text(progress, seconds)]
+    if progress.total:
+        full = min(_BAR_CELLS, _BAR_CELLS * progress.done // progress.total)
+        shown.insert(1, "━" * full + "─" * (_BAR_CELLS - full))
+    return " ".join(shown)
 
 
 def count_text(progress: Progress, seconds: float = 0.0) -> str:
@@ -128,23 +180,8 @@ def _clock(seconds: float) -> str:
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
-def _bars(stream: TextIO) -> Bars:
-    return Bars(
-        SpinnerColumn(),
-        TextColumn("{task.description}", markup=False),
-        BarColumn(bar_width=30),
-        TextColumn("{task.fields[count]}", markup=False),
-        TimeElapsedColumn(),
-        console=Console(file=stream),
-        transient=True,
-    )
-
-
-def _spinner(stream: TextIO) -> Bars:
-    return Bars(
-        SpinnerColumn(),
-        TextColumn("{task.description}", markup=False),
-        TimeElapsedColumn(),
-        console=Console(file=stream),
-        transient=True,
-    )
+def _width(terminal: int) -> int:
+    """Return how many cells of a line can be used without a wrap to the next one."""
+    with suppress(OSError):
+        return max(1, os.get_terminal_size(terminal).columns - 1)
+    return 79
