@@ -25,10 +25,10 @@ def text_of(page: Path) -> str:
 
 
 @cache
-def anchors_of(page: Path) -> frozenset[str]:
-    """The anchors that GitHub gives to the headings of a page."""
+def anchors_of(page: Path, level: str = "#+ ") -> frozenset[str]:
+    """The anchors that GitHub gives to the headings of a page, of all levels or of one."""
     anchors: set[str] = set()
-    for heading in re.findall(r"^#+ (.*)$", text_of(page), re.MULTILINE):
+    for heading in re.findall(rf"^{level}(.*)$", text_of(page), re.MULTILINE):
         words = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).strip().lower()
         base = re.sub(r"[^\w\- ]", "", words).replace(" ", "-")
         again = sum(
@@ -65,6 +65,19 @@ def test_a_link_to_no_file_or_no_heading_is_found(tmp_path):
     page = tmp_path / "page.md"
     page.write_text("# A `b` (c)\n[a](#a-b-c) [b](#a) [c](none.md)\n```\n[d](none.md)\n```\n")
     assert broken_links(page) == ["#a", "none.md"]
+
+
+@pytest.mark.parametrize(
+    "page",
+    [page for page in PAGES if ROOT / "docs" in page.parents and page.name != "coverage.md"],
+    ids=lambda page: str(page.relative_to(ROOT)),
+)
+def test_a_page_with_many_sections_lists_all_of_them(page):
+    sections = len(re.findall(r"^## ", text_of(page), re.MULTILINE))
+    listed = set(re.findall(r"\]\(#([^)\s]+)\)", text_of(page).partition("\n## ")[0]))
+    if sections >= 6:
+        missing = [anchor for anchor in anchors_of(page, "## ") if anchor not in listed]
+        assert missing == [], "list these at the top of the page"
 
 
 def test_every_page_of_the_documentation_is_linked_from_its_contents():

@@ -10,6 +10,7 @@ import click
 import pytest
 
 from headrace.cli.command import headrace as command
+from headrace.sql import parse_statement, split
 from pages import Reader, blocks_of, commands_of, same
 from served import served
 from server.browser import browser
@@ -100,13 +101,22 @@ def test_a_command_that_a_page_shows_is_one(words):
         if isinstance(found, click.Group) and word in found.commands:
             found = found.commands[word]
             options.update(names_of_options(found))
-    assert found is not command, f"headrace {' '.join(words)} has no command"
+    assert found is not command or words == ["--help"], f"headrace {' '.join(words)} has no command"
     used = {word.partition("=")[0] for word in words if word.startswith("-") and word != "-"}
     assert used <= options
 
 
 def names_of_options(of: click.Command) -> list[str]:
     return ["--help", *(name for option in of.params for name in option.opts)]
+
+
+@pytest.mark.parametrize("page", documents(), ids=lambda page: page.name)
+def test_a_statement_that_is_only_shown_can_be_read(page):
+    """Those that need another system are not run."""
+    for block in blocks_of(page):
+        if (block.kind, block.word) == ("sql", "example"):
+            for statement in split(block.text):
+                parse_statement(statement)
 
 
 def test_text_that_is_left_out_stands_for_anything_within_a_line():
