@@ -20,13 +20,13 @@ HOW_TO = DOCS / "how-to"
 SERVER = "http://127.0.0.1:8088"
 
 
-def follow(db, directory, page, **replaced):
+def follow(db, directory, page, patience=0, **replaced):
     """Follow a page; everything that it shows has to be what was printed."""
 
     def compare(printed, shown):
         assert same(printed, shown), f"{page.name} shows\n{shown}\nbut this is printed:\n{printed}"
 
-    return Reader(db, directory, replaced).follow(page, compare)
+    return Reader(db, directory, replaced, patience).follow(page, compare)
 
 
 @pytest.fixture
@@ -74,7 +74,7 @@ def test_orders_from_kafka_reach_the_page(db, place, broker):
             file = place / first.strip("/<!-> ")
             file.parent.mkdir(exist_ok=True)
             file.write_text(text, encoding="utf-8")
-    assert follow(db, place, page, **{"localhost:9092": broker.address}) >= 1
+    assert follow(db, place, page, 60, **{"localhost:9092": broker.address}) >= 1
     with served(db, pages=place / "page") as running, browser(running.server.url) as shown:
         shown.open("pages/")
         shown.wait_for("ann", "#totals")
