@@ -41,6 +41,7 @@ def place(tmp_path, monkeypatch):
             del sys.modules[name]
 
 
+@pytest.mark.long
 def test_the_tutorial_shows_what_happens(db, place):
     with served(db) as running:
         shown = follow(db, place, DOCS / "tutorial.md", **{SERVER: running.server.url.rstrip("/")})
