@@ -28,7 +28,7 @@ COLUMNS = (
 )
 ROW = (
     "{a}, {b}, {s}, {d}, {f}, {flag}, DATE '2024-01-{day:02}',"
-    " TIMESTAMP '2024-01-01 00:00:{day:02}', array({a}, {b}), named_struct('x', {a}, 'y', {s})"
+    " TIMESTAMP '2024-01-01 00:00:{day:02}', array({a}, NULL, {b}), named_struct('x', {a}, 'y', {s})"
 )
 
 QUERIES = (
@@ -58,6 +58,12 @@ QUERIES = (
     "SELECT 1 AS one, 'x' AS x FROM t WHERE a = 1 AND b = 1",
     "SELECT CASE WHEN a > 2 THEN 'many' ELSE s END AS word FROM t WHERE b <> 0",
     "SELECT t.* FROM t WHERE a IN (0,1,2,3,4,5,6,7,8,9,10,11,12,13,14)",
+    (
+        "SELECT transform(parts, x -> x + 1) AS t, filter(parts, x -> x > 2) AS f,"
+        " exists(parts, x -> x = 3) AS e, aggregate(parts, 0, (sum, x) -> sum + x) AS s,"
+        " aggregate(parts, 0, (sum, x) -> sum + coalesce(x, 0)) AS c FROM t WHERE a IN (1, 3)"
+    ),
+    "SELECT a, parts FROM t WHERE forall(parts, x -> x < 5)",
     "SELECT n, k FROM v WHERE k = 'two'",
     "SELECT k, n * 10 AS n FROM v WHERE k IN ('one', 'two') AND n > 1",
 )

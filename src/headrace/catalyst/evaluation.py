@@ -10,15 +10,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+from pyspark.sql.types import ArrayType, MapType, StructType
 
-from headrace.catalyst.scala import EXPRESSIONS, Scala, part
+from headrace.catalyst.resolved import type_of
+from headrace.catalyst.scala import EXPRESSIONS, Scala, items, part
+from headrace.types import holds
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from pyspark.sql.types import StructType
-
 _ARROW = "org.apache.spark.sql.execution.arrow.ArrowConverters"
+_NESTED = (ArrayType, MapType, StructType)
 _MOST_ROWS, _MOST_BYTES = 1 << 20, 1 << 40
 
 
@@ -48,29 +50,38 @@ class Evaluation:
         # Compiling would take longer than interpreting these few rows.
         bind = scala.module(f"{EXPRESSIONS}.BindReferences").bindReferences
         attributes = scala.named(f"{EXPRESSIONS}.package$AttributeSeq")(self.inputs)
-        bound = bind(scala.seq(self.expressions), attributes)
-        projection = scala.module(f"{EXPRESSIONS}.InterpretedUnsafeProjection").createProjection(
-            bound
-        )
-        projection.initialize(0)
-        return Bound(scala, projection, scala.type(self.schema.json()))
+        projections = [scala.seq(self.expressions)]
+        if any(holds(type_of(each), _NESTED) for each in items(self.inputs)):
+            projections.insert(0, self.inputs)
+        create = scala.module(f"{EXPRESSIONS}.InterpretedUnsafeProjection").createProjection
+        made = tuple(create(bind(each, attributes)) for each in projections)
+        for each in made:
+            each.initialize(0)
+        return Bound(scala, made, scala.type(self.schema.json()))
 
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """Expressions that were bound to their inputs: a projection, and the type of its rows."""
+    """Expressions bound to their inputs: projections, one after the other, and the rows' type.
+
+    With nested inputs, the first projection copies the rows into Spark's own format: elements of
+    Arrow's arrays fail, or have some other value, where an expression reads a NULL without asking
+    for it first, as lambdas do.
+    """
 
     scala: Scala
-    projection: Any
+    projections: tuple[Any, ...]
     type: Any
 
     def over(self, rows: pa.Table) -> pa.Table:
         """Return the values for rows; see :meth:`Evaluation.over`."""
         scala = self.scala
         converters = scala.module(_ARROW)
-        given_rows = part(converters.fromBatchWithSchemaIterator(_sent(scala, rows), None), 0)
+        given = part(converters.fromBatchWithSchemaIterator(_sent(scala, rows), None), 0)
+        for projection in self.projections:
+            given = given.map(projection)
         found = converters.toBatchWithSchemaIterator(
-            given_rows.map(self.projection),
+            given,
             self.type,
             _MOST_ROWS,
             _MOST_BYTES,
