@@ -66,6 +66,7 @@ from headrace.catalyst.read import Reader
 from headrace.catalyst.scala import ASOF_JOINS, OPTIMIZER, TYPES, Scala, items, part, scala_of
 from headrace.catalyst.sorting import with_arrays_sorted
 from headrace.catalyst.ties import REORDERING, with_ties_marked
+from headrace.catalyst.void_keys import with_keys_typed
 from headrace.dialects import OFFSET, log_of, spark_text
 from headrace.errors import Code, HeadraceError, Span, nearest
 from headrace.functions import Folded
@@ -293,7 +294,8 @@ class Planner:
             check_parsed_constants(parsed, query)
             dataset = self.scala.named("org.apache.spark.sql.classic.Dataset")
             execution = dataset.ofRows(self._session, parsed).queryExecution()
-            analysed = execution.analyzed()
+            resolved = execution.analyzed()
+            analysed = with_keys_typed(self.scala, resolved)
             self.check()
             clocked, calls, views = self._check_resolved(analysed, query, once=once)
             self.check()
@@ -306,7 +308,7 @@ class Planner:
                 kept = with_clock_marked(self.scala, kept)
                 check_clock(kept, query)
             self.check()
-            if kept is not analysed:
+            if kept is not resolved:
                 execution = dataset.ofRows(self._session, kept).queryExecution()
             optimised = execution.optimizedPlan()
         except PySparkException as error:

@@ -38,7 +38,7 @@ from headrace.catalyst.scala import (
     maybe,
 )
 from headrace.errors import Code, HeadraceError
-from headrace.types import holds
+from headrace.types import holds, of_task
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -360,6 +360,7 @@ class Transplant:
         ``DataFrame.mapInArrow`` would make Spark analyse the whole plan again, and reads a dot or a
         backtick in the name of a column as syntax.
         """
+        schema = of_task(schema)
         made = pandas_udf(task, schema, PythonEvalType.SQL_MAP_ARROW_ITER_UDF)
         function = made._unwrapped._judf.builder(logical.output())  # noqa: SLF001
         planner = self.spark._jsparkSession.sessionState().externalUDFPlanner()  # noqa: SLF001

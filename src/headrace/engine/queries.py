@@ -33,6 +33,7 @@ from headrace.catalyst.qualified import with_one_word_names
 from headrace.catalyst.scala import ASOF_JOINS, OPTIMIZER, scala_of
 from headrace.catalyst.ties import REORDERING, with_ties_marked, with_ties_settled
 from headrace.catalyst.transplant import Transplant
+from headrace.catalyst.void_keys import with_keys_typed
 from headrace.dialects import OFFSET, log_of, spark_text
 from headrace.engine.cancelling import tagged
 from headrace.engine.canonical import (
@@ -65,7 +66,7 @@ from headrace.errors import Span
 from headrace.log import CORRECTION
 from headrace.runtime.step import Share, Step
 from headrace.sql import quote
-from headrace.types import Column, RelationId, Schema, require_kept
+from headrace.types import Column, RelationId, Schema, of_task, require_kept
 from headrace.zset import WEIGHT
 
 if TYPE_CHECKING:
@@ -492,8 +493,8 @@ class Queries:
         return with_one_word_names(parser, read.span, self._relations).text
 
     def _frame(self, session: SparkSession, task: Any, schema: StructType) -> DataFrame:
-        nullable = StructType([StructField(f.name, f.dataType) for f in schema.fields])
-        return session.range(0, self.partitions, 1, self.partitions).mapInArrow(task, nullable)
+        count = self.partitions
+        return session.range(0, count, 1, count).mapInArrow(task, of_task(schema))
 
     @contextmanager
     def _reading_stored(self, inputs: StoredInputs) -> Iterator[None]:
@@ -541,7 +542,7 @@ class Queries:
         name = log_of(relation.id) if isinstance(relation, Stream) else quote(relation.name)
         every = session.table(name)
         rest = session.sql(without(name, APART, columns, every.columns))
-        rest.mapInArrow(passed, every.schema).createOrReplaceTempView(name)
+        rest.mapInArrow(passed, of_task(every.schema)).createOrReplaceTempView(name)
         if isinstance(relation, Stream):
             shown = session.table(name).select(*map(quote, relation.schema.names))
             shown.createOrReplaceTempView(quote(relation.name))
@@ -558,9 +559,10 @@ class Queries:
         self._registrations[session].flush()
         frame = session.sql(query)
         transplant = self._transplant(session)
-        logical = corrected(transplant.scala, transplant.logical(frame))
+        scala = transplant.scala
+        logical = corrected(scala, with_keys_typed(scala, transplant.logical(frame)))
         if now is not None:
-            logical = with_clock_at(transplant.scala, logical, now)
+            logical = with_clock_at(scala, logical, now)
         frame = _with_one_order(transplant, frame, logical)
         require_kept(frame.schema)
         return frame

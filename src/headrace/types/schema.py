@@ -16,6 +16,7 @@ from pyspark.sql.types import (
     GeographyType,
     GeometryType,
     MapType,
+    NullType,
     StringType,
     StructField,
     StructType,
@@ -56,11 +57,24 @@ def to_arrow(type_: DataType) -> pa.DataType:
     return to_arrow_type(one.fields[0].dataType, timezone="UTC")
 
 
+def of_task(schema: StructType) -> StructType:
+    """Return the schema of the rows of a Python task: Arrow has no VOID that is not nullable."""
+    if any(holds(field.dataType, (NullType,)) for field in schema.fields):
+        return schema.toNullable()
+    return StructType([StructField(f.name, f.dataType) for f in schema.fields])
+
+
 def require_kept(type_: DataType) -> None:
     """Raise ``unsupported`` for a type whose values cannot be stored, also inside another type."""
     match type_:
         case ArrayType():
             require_kept(type_.elementType)
+        case MapType() if isinstance(type_.keyType, NullType):
+            raise HeadraceError(
+                Code.UNSUPPORTED,
+                "a map whose keys have no type cannot be kept",
+                hint="Give it a type, such as CAST(map() AS MAP<STRING, INT>).",
+            )
         case MapType():
             require_kept(type_.keyType)
             require_kept(type_.valueType)
@@ -84,16 +98,16 @@ def require_kept(type_: DataType) -> None:
 def holds(type_: DataType, kinds: tuple[type[DataType], ...]) -> bool:
     """Whether a type is one of the kinds, or contains one."""
     match type_:
+        case _ if isinstance(type_, kinds):
+            return True
         case ArrayType():
             return holds(type_.elementType, kinds)
         case StructType():
             return any(holds(field.dataType, kinds) for field in type_.fields)
         case MapType():
-            return isinstance(type_, kinds) or any(
-                holds(part, kinds) for part in (type_.keyType, type_.valueType)
-            )
+            return any(holds(part, kinds) for part in (type_.keyType, type_.valueType))
         case _:
-            return isinstance(type_, kinds)
+            return False
 
 
 def is_collated(type_: DataType) -> bool:
