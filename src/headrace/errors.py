@@ -225,6 +225,26 @@ class HeadraceError(Exception):
         return "\n".join(parts)
 
 
+def unexpected(error: Exception) -> HeadraceError:
+    """Return the error of a statement that raised something else than a ``HeadraceError``."""
+    if isinstance(error, HeadraceError):
+        return error
+    what = f"{type(error).__name__}: {error}".rstrip(".")
+    if isinstance(error, OSError):
+        return HeadraceError(
+            Code.UNAVAILABLE,
+            "a file or a connection failed",
+            detail=f"{what}.",
+            hint="Try again once the cause is gone.",
+        )
+    return HeadraceError(
+        Code.INTERNAL,
+        "the statement failed unexpectedly",
+        detail=f"{what}.",
+        hint="This is a defect of Headrace: please report it with the statement.",
+    )
+
+
 def not_written(what: str, error: OSError) -> HeadraceError:
     """Return the error that something could not be written, with the system's reason."""
     full = error.errno in (errno.ENOSPC, errno.EDQUOT) or "No space left" in str(error)

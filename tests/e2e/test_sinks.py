@@ -329,7 +329,7 @@ def test_a_sink_of_a_view_without_rows_goes_on_after_a_restart(tmp_path, spark):
         assert rows(db, "SELECT * FROM o") == [(1,)]
 
 
-class CrashError(Exception):
+class CrashError(BaseException):
     """Stands for the end of the process."""
 
 

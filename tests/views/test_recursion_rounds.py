@@ -118,7 +118,7 @@ def test_recursions_in_all_partitions_and_filled_in_parts(oracle):
     run.finish()
 
 
-class CrashError(Exception):
+class CrashError(BaseException):
     """Stands for the end of the process."""
 
 

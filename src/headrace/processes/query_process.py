@@ -26,7 +26,7 @@ from headrace.engine.cancelling import StatementJobs, tasks_left
 from headrace.engine.engine import Engine
 from headrace.engine.queries import Queries
 from headrace.engine.session import jvm_of, start_spark
-from headrace.errors import Code, HeadraceError
+from headrace.errors import Code, HeadraceError, unexpected
 from headrace.log import EmbeddedLog
 from headrace.parts.system_relations import system_relations
 from headrace.processes.messages import (
@@ -152,9 +152,11 @@ class QueryProcess:
         except Exception as error:
             if not spark.responds():
                 return self._lost()
-            if not isinstance(error, HeadraceError):
+            if isinstance(error, MemoryError):
                 raise
-            answer = Failed(error)
+            if not isinstance(error, HeadraceError):
+                _log.exception("a query failed unexpectedly")
+            answer = Failed(unexpected(error))
         if self._cancellation.asked:
             self._wait_for_tasks(spark)
         return answer

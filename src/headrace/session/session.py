@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Self
 
 from headrace.engine.cancelling import StatementJobs
-from headrace.errors import Code, HeadraceError
+from headrace.errors import Code, HeadraceError, unexpected
 from headrace.ledger import ProducerPosition
 from headrace.parts.access import OWNER
 from headrace.runtime.cancelling import cancelled, check_cancelled
@@ -207,7 +207,13 @@ class Session:
             what = "the database" if self._open else "the session"
             raise HeadraceError(Code.UNAVAILABLE, f"{what} is closed")
         with self._client.lock:
-            yield
+            try:
+                yield
+            except Exception as error:
+                shown = unexpected(error)
+                if shown is error:
+                    raise
+                raise shown from error
 
     @contextmanager
     def _running(self, progress: Callable[[Progress], None]) -> Iterator[None]:
