@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from headrace.catalyst.kept_structs import with_structs_kept
 from headrace.catalyst.limits import with_limits_below
 from headrace.catalyst.session_windows import with_sessions_merged
 
@@ -13,4 +14,5 @@ if TYPE_CHECKING:
 
 def corrected(scala: Scala, plan: Any) -> Any:
     """Return an equivalent plan that Spark gets right; the plan itself if nothing changes."""
-    return with_sessions_merged(scala, with_limits_below(scala, plan))
+    plan = with_structs_kept(scala, with_limits_below(scala, plan))
+    return with_sessions_merged(scala, plan)
