@@ -23,6 +23,7 @@ from headrace.catalyst.clock import all_of, conjuncts
 from headrace.catalyst.resolved import columns_of, type_of
 from headrace.catalyst.rewrite import count, join
 from headrace.catalyst.scala import EXPRESSIONS, Scala, items, kind_of, maybe, within
+from headrace.catalyst.total import is_total
 from headrace.catalyst.walk import SUBQUERIES, replaced
 from headrace.types import holds, is_collated
 
@@ -151,7 +152,7 @@ _BELOW = {
     "GreaterThanOrEqual": False,
     "EqualTo": None,
 }
-_TOTAL = ("Add", "Subtract", "Multiply", "Divide", "UnaryMinus", "Cast", "Coalesce")
+_ARITHMETIC = ("Add", "Subtract", "Multiply", "Divide", "UnaryMinus", "Cast", "Coalesce")
 _EQUALITIES = ("EqualTo", "EqualNullSafe")
 
 
@@ -268,7 +269,8 @@ def _cannot_fail(value: Any) -> bool:
         case "Cast" if isinstance(type_of(parts[0]), StringType):
             return False
         case _:
-            return kind in _TOTAL and all(_cannot_fail(part) for part in parts)
+            known = kind in _ARITHMETIC or is_total(value, kind, parts)
+            return known and all(_cannot_fail(part) for part in parts)
 
 
 def _is_orderly(type_: DataType, *, equal: bool) -> bool:
