@@ -411,6 +411,10 @@ REFUSED = [
         for source, after in (("a.b", ""), ("x, f(y)", ", z"), ("(SELECT 1)", " JOIN z ON true"))
     ),
     *((f"SELECT k FROM (SELECT * FROM a JOIN b {w} USING (k))", w, "unsupported") for w in WORDS),
+    ("SELECT a FROM t WHERE", "WHERE", "unsupported"),
+    ("SELECT a FROM (SELECT a FROM t x JOIN u ORDER)", "ORDER", "unsupported"),
+    ("SELECT 1 FROM", "FROM", "unsupported"),
+    ("SELECT f(x) WHERE", "WHERE", "unsupported"),
     ("SELECT CHR(22909)", "CHR(22909)", "unsupported"),
     ("SELECT REGEXP_INSTR(a, 'x', 2) FROM t", "REGEXP_INSTR(a, 'x', 2)", "unsupported"),
     ("SELECT REGEXP_EXTRACT_ALL('x', a) FROM t", "REGEXP_EXTRACT_ALL('x', a)", "unsupported"),

@@ -21,7 +21,21 @@ if TYPE_CHECKING:
     from headrace.dialects.writer import Edits, Scope, Writer
 
 _ONE_ROW = "Read a table with a PRIMARY KEY: it has the last row of each key."
-WORDS: dict[str, str] = {
+CLAUSES: dict[str, str] = {
+    "CLUSTER": "",
+    "DISTRIBUTE": "",
+    "GROUP": "Write GROUP BY and expressions.",
+    "HAVING": "Write HAVING and a condition.",
+    "ORDER": "Write ORDER BY and expressions.",
+    "SORT": "Write ORDER BY and expressions.",
+    "WHERE": "Write WHERE and a condition.",
+}
+"""Words that begin a clause, and so are aliases only where nothing follows them."""
+
+_AFTER_VALUE = CLAUSES | {"FROM": "Write FROM and a relation."}
+"""Those that can come directly after the expressions of a SELECT."""
+
+WORDS: dict[str, str] = CLAUSES | {
     "ALL": "",
     "ANY": "Join a subquery with one row of each key: QUALIFY row_number() OVER (...) = 1.",
     "APPLY": "Use JOIN LATERAL (...).",
@@ -59,11 +73,17 @@ WORDS: dict[str, str] = {
 
 _AFTER_ALIAS = KINDS_OF_JOIN | {"JOIN", "ON", "USING", "LATERAL"}
 
+_NO_BEGINNING = "|".join(sorted(_AFTER_ALIAS))
+UNFINISHED = rf"\b(?:{'|'.join(_AFTER_VALUE)})(?=\s*(?:\Z|[),;]|--|/\*|(?:{_NO_BEGINNING})\b))"
+"""A regular expression of the words that begin a clause before what cannot be its beginning."""
+
 
 def aliases(writer: Writer, block: Block, scope: Scope) -> Edits | None:
     """Refuse words of other dialects that Spark would read as aliases."""
     del scope
     first, last = block.clauses.get("FROM", (0, 0))
+    if not last and block.nodes[block.end - 1].word in _AFTER_VALUE:
+        _refuse_unfinished(writer, block)
     for at in range(first + 1, last):
         word = block.nodes[at].word
         if word not in WORDS or not _is_alias(block.nodes, at, first, last):
@@ -81,6 +101,19 @@ def aliases(writer: Writer, block: Block, scope: Scope) -> Edits | None:
             detail="Spark would read the word as an alias of the relation before it.",
         )
     return None
+
+
+def _refuse_unfinished(writer: Writer, block: Block) -> None:
+    """Refuse the word of a clause at the end, after an expression of a SELECT without FROM."""
+    before, last = block.nodes[block.end - 2 : block.end]
+    if before.text in {",", "."} or before.word in {"AS", "SELECT", "DISTINCT", "ALL"}:
+        return
+    raise writer.refused(
+        f"{last.text} with nothing after it is not supported",
+        f"{_AFTER_VALUE[last.word]} If it is the name of the column, write AS {last.text}.",
+        last,
+        detail="Spark would read the word as the name of the column before it.",
+    )
 
 
 def _is_alias(nodes: Sequence[Node], at: int, first: int, last: int) -> bool:

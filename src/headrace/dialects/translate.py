@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from headrace.dialects.aliases import WORDS, aliases
+from headrace.dialects.aliases import CLAUSES, UNFINISHED, WORDS, aliases
 from headrace.dialects.asof_joins import asof_joins
 from headrace.dialects.calls import CALLS, Call
 from headrace.dialects.final import final_windows
@@ -81,7 +81,7 @@ _WORDS = sorted(
         *_NAMED,
         *REFUSED_CALLS,
         *KINDS,
-        *WORDS,
+        *(WORDS.keys() - CLAUSES.keys()),
         "MAP",
         "STRUCT",
         "UNNEST",
@@ -105,6 +105,7 @@ _WORDS = sorted(
 _TRIGGER = re.compile(
     rf"\b(?:{'|'.join(_WORDS)}|(?:TUMBLE|HOP|SESSION|CUMULATE)_\w+|WINDOW\w*|(?:__)?ROW\w+)\b"
     rf"|\b(?:{'|'.join([*ALIASES, 'JSON', 'JSONB'])})\s*'"
+    rf"|{UNFINISHED}"
     r"|::|[-=]>|~|\[|[\u2018\u2019\u201c\u201d]",
     re.IGNORECASE,
 )
