@@ -7,6 +7,8 @@ from py4j.protocol import Py4JError
 
 from headrace.engine.failures import step_failure
 from headrace.errors import Code
+from headrace.parts.stopped import in_sentences
+from headrace.zset.sums import overflowed
 
 CALL = "An error occurred while calling o41.toRdd.\n: "
 WORKER = (
@@ -172,3 +174,24 @@ WORKER = (
 def test_the_cause_is_told_and_not_the_call(text, code, primary):
     told = step_failure(Py4JError(text))
     assert (told.code, told.primary) == (code, primary)
+
+
+def test_advice_of_spark_is_said_once_as_the_hint():
+    divided = (
+        "Division by zero. Use `try_divide` to tolerate divisor being 0 and return NULL instead."
+    )
+    told = step_failure(Py4JError(f"{CALL}E: [DIVIDE_BY_ZERO] {divided} SQLSTATE: 22012"))
+    assert told.primary == "division by zero"
+    assert told.hint == divided.partition(". ")[2]
+    text = f"{CALL}E: [NUMERIC_VALUE_OUT_OF_RANGE.X]  12 cannot be DECIMAL(1, 0). SQLSTATE: 22003"
+    assert step_failure(Py4JError(text)).primary == "12 cannot be DECIMAL(1, 0)"
+
+
+def test_a_stopped_view_says_its_error_in_sentences():
+    kept = "error[invalid]: division by zero\ndetail: In a sum.\nhint: Use `try_divide`."
+    assert in_sentences(kept) == "division by zero. In a sum. Use `try_divide`."
+
+
+def test_the_advice_about_a_sum_is_a_wider_type_only_where_there_is_one():
+    assert "decimal(38, 0)" in str(overflowed("bigint").hint)
+    assert "decimal(38" not in str(overflowed("decimal(38)").hint)

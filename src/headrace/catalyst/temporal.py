@@ -43,7 +43,10 @@ _ADDS_INTERVAL = ("TimestampAddInterval", "TimeAdd")
 
 _ALONE = "Compare it by itself, as in ts > now() - INTERVAL 5 MINUTES, with the rest on the row."
 _HINTS = {
-    "Or": "Make each alternative a SELECT of its own, and put them together by UNION.",
+    "Or": (
+        "Write p OR q as two SELECTs under UNION ALL that share no row: WHERE p, and"
+        " WHERE q AND (p) IS NOT TRUE, where p does not use the clock."
+    ),
     "EqualTo": "Use two bounds, as in d >= current_date() AND d <= current_date().",
     "EqualNullSafe": "Use two bounds, as in d >= current_date() AND d <= current_date().",
     "In": "Use two bounds, as in d >= current_date() AND d <= current_date().",

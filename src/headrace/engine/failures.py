@@ -132,13 +132,14 @@ def step_failure(error: PySparkException | Py4JError) -> HeadraceError:
     found = _CONDITION.search(text)
     message = found["message"].replace("\n", " ") if found is not None else ""
     if found is not None and _is_of_data(found["condition"], text[found.start() :]):
-        primary = without_settings(message.split(" SQLSTATE")[0]).rstrip(".")
+        said = without_settings(message.split(" SQLSTATE")[0]).strip()
+        primary, use, form = said.partition(" Use `try_")
+        primary = primary.rstrip(".")
         has_form = found["condition"].startswith(_EVALUATION) or "try_" in primary
+        advice = f"{use.strip()}{form}" if form else _TRY if has_form else None
         own = (hint for name, hint in _HINTS.items() if found["condition"].startswith(name))
         return HeadraceError(
-            Code.INVALID,
-            primary[:1].lower() + primary[1:],
-            hint=next(own, _TRY if has_form else None),
+            Code.INVALID, primary[:1].lower() + primary[1:], hint=next(own, advice)
         )
     # Checked last: the message of a condition may quote a value, such as the state of an order.
     if any(word in text for word in _CANCELLED):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -95,8 +96,8 @@ def refuse_stopped(
 
 def in_sentences(error: str) -> str:
     """Return why a view stopped, the text of an error, as the detail of another one."""
-    text = error.removeprefix("error[invalid]: ")
-    return text.replace("\ndetail: ", ". ").replace("\nhint: ", ". ")
+    parts = re.split(r"\n(?:detail|hint): ", error.removeprefix("error[invalid]: "))
+    return " ".join(f"{part.removesuffix('.')}." for part in parts)
 
 
 def _quarantined(relation: Relation, wrong: Relation, entry: Dirty) -> HeadraceError:

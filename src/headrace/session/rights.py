@@ -218,7 +218,7 @@ class Rights:
         """Whether an error says why a view stopped, which may quote rows that are hidden."""
         catalog, said = self.reader.catalog, error.detail or ""
         return any(
-            in_sentences(entry.detail) in said
+            in_sentences(entry.detail).removesuffix(".") in said
             and not catalog.sees_all(self.principal.sees, entry.view)
             for entry in self.reader.ledger.dirty()
             if entry.detail and entry.view in catalog.by_id

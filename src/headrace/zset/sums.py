@@ -103,11 +103,14 @@ def is_zero(column: pa.Array) -> npt.NDArray[np.bool_]:
 
 def overflowed(kind: str) -> HeadraceError:
     """Return the error for a sum that does not fit its type."""
+    hint = "Cast the argument to a wider type, such as decimal(38, 0)."
+    if kind.startswith("decimal"):
+        hint = "A DECIMAL has at most 38 digits: round the argument, or cast it to DOUBLE."
     return HeadraceError(
         Code.INVALID,
         f"a sum of type {kind} overflowed",
         detail="The exact sum, or the amount by which one epoch changes it, does not fit the type.",
-        hint="Cast the argument to a wider type, such as decimal(38, 0).",
+        hint=hint,
     )
 
 
