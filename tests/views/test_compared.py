@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
+
 import pytest
 
 from headrace.errors import Code, HeadraceError
@@ -159,6 +161,22 @@ def test_a_value_that_moves_a_little_reads_few_rows(oracle):
     counters = run.db.parts.ledger.epochs(1)[0].counters
     assert counters["rows_read"] <= 10
     assert counters["rows_out"] <= 5
+    run.finish()
+
+
+def test_an_interval_before_the_last_time_reads_the_rows_that_it_passes(oracle):
+    run = oracle(rows_per_change=200)
+    run.table("t", "id INT, ts TIMESTAMP", key="id")
+    start = datetime(2024, 1, 1, tzinfo=UTC)
+    run.insert("t", [(i, start + timedelta(minutes=i)) for i in range(10_000)])
+    query = "SELECT id FROM t WHERE ts > (SELECT max(ts) FROM t) - INTERVAL '1' DAY"
+    run.view("recent", query)
+    run.epoch()
+    run.insert("t", [(10_000, start + timedelta(minutes=10_002))])
+    run.epoch()
+    counters = run.db.parts.ledger.epochs(1)[0].counters
+    assert counters["rows_read"] <= 60
+    assert counters["rows_out"] <= 20
     run.finish()
 
 
