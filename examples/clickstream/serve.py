@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shutil
 import sys
 from pathlib import Path
 
@@ -18,12 +19,14 @@ def serve() -> int:
     options = argparse.ArgumentParser(prog="make serve")
     options.add_argument("--listen", default="127.0.0.1:8088", metavar="HOST:PORT")
     given, others = options.parse_known_args()
-    print("starting Spark, which takes some seconds", flush=True)
-    with headrace.connect(DATA) as database:
-        if not database.relations():
-            database.sql((HERE / "statements.sql").read_text(encoding="utf-8"))
-    at = f"http://{given.listen}"
-    print(f"console: {at}/   page of the clickstream: {at}/pages/", flush=True)
+    if not DATA.exists():
+        print("creating the views of the clickstream; Spark starts, which takes some seconds")
+        try:
+            with headrace.connect(DATA) as database:
+                database.sql((HERE / "statements.sql").read_text(encoding="utf-8"))
+        except BaseException:
+            shutil.rmtree(DATA, ignore_errors=True)  # so that the next start creates all of it
+            raise
     served = ["serve", "--listen", given.listen, "--pages", str(HERE / "page"), *others]
     return main(["--data", str(DATA), *served])
 

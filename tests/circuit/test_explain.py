@@ -18,12 +18,12 @@ Integrate: the view's rows
     per change: one row written; no lookup, no recompute
   Filter (n > 1L), linear
     GroupAggregate by (t.s): count(1), sum(u.v)
-        stores 9/aggregate2.groups by (g0): 1 columns
+        stores 9/aggregate2.groups by (t.s): 1 columns
         per change: one lookup of the totals of its group, at most two output rows; no recompute
       Project (s, v), linear
         InnerJoin on t.k = u.k, then (t.g < u.v), bilinear
-            stores 9/join1.left by (l0): 3 columns
-            stores 9/join1.right by (r0): 2 columns
+            stores 9/join1.left by (k): 3 columns
+            stores 9/join1.right by (k): 2 columns
             per change: one lookup on the other side, and the pairs that it adds or removes; no recompute
           Project (k, g, s), linear
             Filter (((t.x IS NOT NULL) AND (t.x > 3L)) AND ((t.k IS NOT NULL) AND (t.g IS NOT NULL))), linear
@@ -41,7 +41,10 @@ LINES = {
     "SELECT k FROM t WHERE k NOT IN (SELECT v FROM u)": "AntiJoin on t.k = u.v",
     "SELECT t.k, u.v FROM t FULL JOIN u ON t.k = u.k AND t.x > u.v": "Matches: the number of pairs of each row of the right",
     "SELECT t.k FROM t JOIN u ON t.x > u.v": "per change: all rows of the other side, since the join has no equality; no recompute",
-    "SELECT g, max(x) AS m FROM t GROUP BY g": "stores 9/aggregate1.values0 by (g0): 2 columns",
+    "SELECT g, max(x) AS m FROM t GROUP BY g": "stores 9/aggregate1.values0 by (t.g): 2 columns",
+    "SELECT abs(k) AS a, count(*) AS n FROM t GROUP BY abs(k)": "GroupAggregate by (abs(t.k)): count(1)",
+    "SELECT s, sum(x) OVER (PARTITION BY abs(k) ORDER BY x) AS w FROM t": "OVER (PARTITION BY abs(t.k) ORDER BY t.x",
+    "SELECT count(*) AS n FROM (SELECT k, x + 1 AS y FROM t) GROUP BY y": "GroupAggregate by (y): count(1)",
     "SELECT k FROM t ORDER BY x DESC, k LIMIT 3": "FirstRows by (): row_number 1 to 3, ordered by t.x DESC, t.k",
     "SELECT g, median(x) AS m FROM t GROUP BY g": "per change: recomputes its group, since percentile(t.x, 0.5D, 1L) needs all rows of its group",
     "WITH RECURSIVE r(n) AS (SELECT k FROM t UNION ALL SELECT v FROM r JOIN u ON n = k) SELECT n FROM r": "per change: one round, a further job, for each level that it reaches",

@@ -17,7 +17,10 @@ if TYPE_CHECKING:
     from served import Client, Served
 
 CLICKSTREAM = Path(__file__).parents[2] / "examples" / "clickstream"
-PAGES = ("", "#/views", "#/sources", "#/workbench", "#/jobs", "#/relation/seen.totals")
+PAGES = (
+    "", "#/sources", "#/views", "#/sinks", "#/workbench", "#/statements", "#/relation/seen.totals",
+    "#/relation/seen.totals/circuit", "#/relation/seen.orders/rejected",
+)  # fmt: skip
 EDITOR = "document.querySelector('.editor')?.shadowRoot"
 ROWS = "return [...document.querySelectorAll('tbody tr')].map((r) => [...r.cells].map((c) => c.innerText))"
 OVERFLOW = "return document.documentElement.scrollWidth - document.documentElement.clientWidth"
@@ -52,7 +55,7 @@ def test_each_page_loads_without_a_complaint_and_fits_a_phone(page: Browser):
     for path in PAGES:
         page.open(path)
         page.wait(lambda: page.run("return document.querySelector('main h1') !== null"))
-        page.wait(lambda: "epoch" in page.text("#live"), "a live connection")
+        page.wait(lambda: page.text("#live").startswith(("up to date", "views are")), "a live view")
         page.size(390, 844)
         page.wait(lambda: page.run(OVERFLOW) <= 0, f"{path} without scrolling")
         page.size(1280, 800)
@@ -80,16 +83,23 @@ def test_a_row_appears_and_changes_while_it_is_looked_at(page: Browser, client: 
     client.sql("DELETE FROM seen.orders WHERE user LIKE '<%'")
     page.wait(lambda: page.run(ROWS) == [["ann", "30"], ["cid", "8"]])
     page.run("[...document.querySelectorAll('[role=tab]')][1].click()")
-    page.wait(lambda: "waiting for changes" in page.text(), "the changes")
+    page.wait_for("changes that are kept")
+    page.wait_for("removed", "tbody")  # what was before the page was opened is there at once
     client.sql("INSERT INTO seen.orders VALUES (4, 'cid', 70)")
     page.wait_for("78")
     shown = page.text("tbody")
     assert "-U" in shown
     assert "+U" in shown
     page.run("[...document.querySelectorAll('[role=tab]')][2].click()")
-    page.wait_for("GroupAggregate")
-    page.wait_for("stored by (user)")
-    page.run("[...document.querySelectorAll('[role=tab]')][3].click()")
+    page.wait_for("Aggregate by group", ".viewport")
+    page.wait(
+        lambda: " an epoch" in page.run("return document.querySelector('.viewport').textContent")
+    )
+    page.run(
+        "document.querySelector('.viewport .node:last-of-type').dispatchEvent(new Event('click'))"
+    )
+    page.wait_for("For each change", ".operator")
+    page.run("[...document.querySelectorAll('[role=tab]')][4].click()")
     page.wait_for("CREATE MATERIALIZED VIEW")
     assert page.complaints() == []
 
@@ -175,6 +185,50 @@ def test_a_page_that_was_opened_without_its_server_appears_when_it_is_back(page:
     page.run("window.fetch = window.real")
     page.wait_for("Circuit")
     assert "cannot be reached" not in page.text()
+
+
+def test_an_error_over_several_lines_leaves_the_workbench_usable(page: Browser):
+    typed(page, "SELECT 1 AS a; SELECT 2 AS b, x y z; SELECT 3 AS c")
+    page.press(ESCAPE)
+    run = "return document.querySelector('button.primary').getAttribute('aria-disabled')"
+    page.run("""
+        const real = window.fetch;
+        window.fetch = async (path, options) => {
+            const body = JSON.parse(options?.body ?? "{}");
+            if (path !== "/v1/sql" || !body.sql.includes("x y z")) return real(path, options);
+            const text = `SELECT url,\n  count(*) / 0\nFROM t`;
+            const error = { code: "invalid", primary: "made up", detail: null, hint: null, span: { text, start: 0, end: text.length } };
+            return new Response(JSON.stringify({ error }), { status: 400 });
+        };
+    """)
+    page.press(ENTER, control=True)
+    page.wait_for("made up", ".results")
+    assert "^^^^^^^^^^^" in page.text(".results .mark")
+    page.wait(lambda: page.run(run) == "false", "the button")
+    shown = page.text(".results")
+    assert "SELECT 1 AS a" in shown  # the results before the error are shown, those after are not
+    assert "SELECT 3" not in shown
+    page.press(ENTER, control=True)
+    page.wait(lambda: page.run(run) == "false", "the button")
+    page.complaints()
+
+
+def test_what_is_left_out_is_counted_and_listed_with_its_error(page: Browser, client: Client):
+    client.sql("""
+        CREATE TABLE seen.probes (id INT PRIMARY KEY, celsius STRING);
+        INSERT INTO seen.probes VALUES (1, '20'), (2, 'warm');
+        CREATE MATERIALIZED VIEW seen.warmest WITH (on_error = 'quarantine') AS
+        SELECT max(CAST(celsius AS INT)) AS celsius FROM seen.probes
+    """)
+    page.open("")
+    page.wait_for("1 row in quarantine", ".attention")
+    assert page.run("return document.querySelector('.graph circle.warn') !== null")
+    page.run("document.querySelector('.attention a').click()")
+    page.wait_for("warm", "[role=tabpanel]")
+    page.wait_for("cannot be cast", "[role=tabpanel]")
+    assert "Problems 1" in page.text(".tabs")
+    client.sql("DROP TABLE seen.probes CASCADE")
+    assert page.complaints() == []
 
 
 def test_a_chart_says_its_greatest_value_and_how_long_it_is(page: Browser):

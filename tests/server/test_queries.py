@@ -15,7 +15,7 @@ import pytest
 import headrace
 from headrace.processes.child import Child
 from headrace.processes.messages import AskRows
-from headrace.processes.queries import QuerySettings
+from headrace.processes.queries import QueryProcesses, QuerySettings
 from headrace.runtime.step import RowsShare
 from served import Answer, Client, Events, Served, served
 from sessions import PARTITIONS
@@ -111,6 +111,36 @@ def test_a_query_has_the_rows_that_it_has_in_the_process_of_epochs(
     assert before.count >= 1
     last = sql.rpartition(";")[2]
     assert [list(row) for row in apart.database.sql(last)] == rows
+
+
+def test_while_no_process_answers_names_are_resolved_and_ready_says_so(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+):
+    client.sql("SELECT id + 1 AS x FROM t")
+    assert client.get("/readyz").json["status"] == "ready"
+    monkeypatch.setattr(QueryProcesses, "are_ready", property(lambda _: False))
+    monkeypatch.setattr(QueryProcesses, "_taken_when_idle", lambda self: self._waits())
+    monkeypatch.setattr(QueryProcesses, "_waits", _waits, raising=False)
+    for sql, primary, hint in (
+        ("SELECT nam FROM t", 'column "nam" does not exist', 'Did you mean "name"?'),
+        ("SELECT id FROM tt", 'stream, table or view "tt" does not exist', 'Did you mean "t"?'),
+    ):
+        wrong = client.sql(sql)
+        assert (wrong.status, wrong.error["primary"], wrong.error["hint"]) == (400, primary, hint)
+    late = client.sql("INSERT INTO t SELECT size(array(7)), 'x'", timeout=0.5)
+    assert (late.status, late.error["detail"]) == (
+        408,
+        "It waited for the query process, which was still starting.",
+    )
+    assert client.get("/readyz").status == 503
+    assert client.rows("SELECT name FROM t WHERE id = 1") == [["ann"]]
+
+
+def _waits(processes: QueryProcesses) -> None:
+    """Wait for a process that never answers."""
+    while True:
+        time.sleep(0.05)
+        processes._check_cancelled()
 
 
 def test_rows_are_found_by_an_index(client: Client, monkeypatch: pytest.MonkeyPatch):

@@ -12,6 +12,7 @@ from jsonschema import Draft202012Validator, ValidationError
 
 from headrace.parts.access import OWNER
 from headrace.server.pages import Pages, media_type
+from served import Events
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -67,7 +68,8 @@ def test_the_catalog_has_kinds_columns_inputs_state_and_size(client: Client):
     )
     assert totals["inputs"] == ["shown.orders", "shown.paid"]
     assert totals["columns"][1] == {"name": "total", "type": "decimal(20,2)", "nullable": True}
-    assert totals["stored"]["rows"] >= 2
+    assert totals["stored"]["rows"] == 2
+    assert totals["stored"]["entries"] >= 2
     assert totals["stored"]["bytes"] > 0
     assert totals["freshness"]["pending"] == totals["freshness"]["seconds"] == 0
     assert totals["freshness"]["inputs"] == [
@@ -87,12 +89,14 @@ def test_answers_are_as_the_description_says(client: Client):
         "/v1/catalog/{name}",
         "/v1/history",
         "/v1/statements",
+        "/v1/views/{name}/changes",
     ):
         answers = described["paths"][path]["get"]["responses"]["200"]["content"]
         schema = {**answers["application/json"]["schema"], "components": described["components"]}
         assert schema["$ref"] != "#/components/schemas/Object"
         relations = ("shown.totals", "shown.orders", "shown.clicks", "shown.paid", "shown_sink")
-        for name in relations if "{name}" in path else ("",):
+        stored = relations[:2] if path.endswith("changes") else relations
+        for name in stored if "{name}" in path else ("",):
             found = client.get(path.replace("{name}", name)).json
             Draft202012Validator(schema).validate(found)
             with pytest.raises(ValidationError):
@@ -107,6 +111,8 @@ def test_a_relation_has_its_statement_and_its_circuit_with_what_is_stored(client
     assert stored["key"] == "user"
     assert stored["rows"] >= 1
     assert stored["bytes"] > 0
+    assert found["circuit"][0]["work"]["rows_out"] >= 1
+    assert [node["number"] for node in found["circuit"]] == list(range(len(found["circuit"])))
     aggregate = found["circuit"][1]
     assert aggregate["title"].startswith("GroupAggregate by (orders.user)")
     assert aggregate["depth"] == 1
@@ -274,3 +280,50 @@ def test_a_look_that_fails_is_logged_once_and_looking_goes_on(
             if not fails[0]:
                 break
     assert [record.message for record in caplog.records].count("the status cannot be read") == 1
+
+
+def test_the_latest_changes_are_read_from_history_and_followed_from_there(client: Client):
+    client.sql("CREATE TABLE shown.stock (id INT, n INT, PRIMARY KEY (id))")
+    for n in range(4):
+        client.sql(f"INSERT INTO shown.stock VALUES (1, {n}), (2, 0)")
+        client.sql("FLUSH")
+    found = client.get("/v1/views/shown.stock/changes").json
+    lines = [
+        (each["op"], each["row"]["n"]) for epoch in found["epochs"] for each in epoch["changes"]
+    ]
+    ones = [line for line in lines if line not in [("+I", 0), ("-U", 0), ("+U", 0)]]
+    assert ones == [("+U", 1), ("-U", 1), ("+U", 2), ("-U", 2), ("+U", 3)]
+    assert found["complete"]
+    epochs = [(each["epoch"], each["committed_at"]) for each in found["epochs"]]
+    assert epochs == sorted(epochs)
+    last = client.ask("GET", "/v1/views/shown.stock/changes", limit=1).json
+    assert (last["complete"], len(last["epochs"])) == (False, 1)
+    with Events(client, view="shown.stock", after=found["token"]) as events:
+        client.sql("UPDATE shown.stock SET n = 9 WHERE id = 1")
+        changed = next(each for each in events if each.kind == "changes")
+    assert [each["row"]["n"] for each in changed.data["changes"]] == [3, 9]
+    refused = client.get("/v1/views/shown.clicks/changes")
+    assert (refused.status, refused.error["primary"]) == (
+        422,
+        'stream "shown.clicks" keeps no changes',
+    )
+
+
+def test_a_script_is_split_as_it_would_be_run(client: Client):
+    sql = "SELECT 'é;'; -- one;\n INSERT INTO t VALUES (1);;"
+    found = client.post("/v1/script", {"sql": sql}).json["statements"]
+    assert [each["sql"] for each in found] == ["SELECT 'é;'", "INSERT INTO t VALUES (1)"]
+    assert all(sql[each["start"] : each["end"]] == each["sql"] for each in found)
+
+
+def test_statements_that_ended_are_kept_with_their_time_and_outcome(client: Client):
+    client.sql("SELECT 4711 AS kept")
+    client.sql("SELECT nothing FROM shown.orders")
+    failed, fine = client.get("/v1/statements").json["ended"][:2]
+    assert (fine["sql"], fine["outcome"], fine["error"]) == (
+        "SELECT 4711 AS kept",
+        "finished",
+        None,
+    )
+    assert 0 < fine["seconds"] < 60
+    assert (failed["outcome"], failed["error"]) == ("invalid", 'column "nothing" does not exist')

@@ -36,8 +36,10 @@ from headrace.types import ArrangementId, RelationId
 if TYPE_CHECKING:
     from headrace.zset import Layout
 
-_NAME = re.compile(r"\bpythonUDF\d+\b")
-"""The names that Spark gives to the results of Python functions."""
+_NAME = re.compile(r"\b(pythonUDF\d+|_w\d+|_groupingexpression|_common_expr_\d+)\b")
+"""The names that Spark gives to results that have none, such as those of Python functions."""
+_QUALIFIER = "__auto_generated_subquery_name."
+"""What Spark calls a subquery without a name."""
 
 Sizes = Mapping[ArrangementId, tuple[int, int]]
 """The physical rows and bytes of each arrangement; empty for a view that does not exist."""
@@ -62,14 +64,17 @@ class Arranged:
 class Described:
     """A node of a circuit in words. ``again``: it was described before, with its inputs.
 
-    ``depth`` is that below the output; inputs follow their users. ``cost`` is that of a change;
-    None for a node without state.
+    ``depth`` is that below the output; inputs follow their users. ``number`` is the same whenever a
+    node is described again. ``cost`` is that of a change, and ``operator`` the name under which the
+    node reports its work; None for a node without state.
     """
 
     depth: int
     title: str
+    number: int
     arrangements: tuple[Arranged, ...] = ()
     cost: str | None = None
+    operator: str | None = None
     again: bool = False
 
 
@@ -77,7 +82,7 @@ def described(
     circuit: Circuit, name_of: Callable[[RelationId], str], sizes: Sizes
 ) -> Iterator[Described]:
     """Yield the nodes of a circuit, the output first."""
-    yield from _described(circuit.output, 0, name_of, sizes, set())
+    yield from _described(circuit.output, 0, name_of, sizes, {})
 
 
 def explain(circuit: Circuit, name_of: Callable[[RelationId], str], sizes: Sizes) -> list[str]:
@@ -131,20 +136,21 @@ def _described(
     depth: int,
     name_of: Callable[[RelationId], str],
     sizes: Sizes,
-    seen: set[Node | Output],
+    seen: dict[Node | Output, int],
 ) -> Iterator[Described]:
     title = title_of(node, name_of)
     if node in seen:
-        yield Described(depth, title, again=True)
+        yield Described(depth, title, seen[node], again=True)
         return
-    seen.add(node)
+    number = seen[node] = len(seen)
     arranged: tuple[Arranged, ...] = ()
     if isinstance(node, Source) and node.guard is not None:
         id_, columns = node.guard.arrangement, node.guard.operator.columns.names
         arranged = (Arranged(id_, ", ".join(columns), len(columns), None, *_size(sizes, id_)),)
     elif isinstance(node, Stateful):
         arranged = tuple(_arranged(node, name_of, sizes))
-    yield Described(depth, title, arranged, _cost_of(node))
+    operator = node.name if isinstance(node, Stateful) else None
+    yield Described(depth, title, number, arranged, _cost_of(node), operator)
     for child in inputs(node):
         yield from _described(child, depth + 1, name_of, sizes, seen)
 
@@ -183,8 +189,23 @@ def _lines(node: Described) -> Iterator[str]:
 
 def _by(node: Stateful, layout: Layout) -> str:
     if layout.order and isinstance(node, Temporal | Compared):
-        return "time" if isinstance(node, Temporal) else node.plan.bound.text
-    return ", ".join(layout.key)
+        return "time" if isinstance(node, Temporal) else with_calls(node, node.plan.bound.text)
+    names = _column_names(node)
+    return with_calls(node, ", ".join(names.get(name, name) for name in layout.key))
+
+
+def _column_names(node: Stateful) -> dict[str, str]:
+    """Return the names in the query of the columns that a node's arrangements are stored by."""
+    match node:
+        case Aggregate():
+            return {f"g{i}": each.text for i, each in enumerate(node.plan.grouping)}
+        case Join():
+            sides = {"l": node.left.plan.attributes, "r": node.right.plan.attributes}
+        case First() | Folded() | Recompute():
+            sides = {"x": node.child.plan.attributes}
+        case _:
+            return {}
+    return {f"{side}{i}": a.name for side, columns in sides.items() for i, a in enumerate(columns)}
 
 
 def title_of(node: Node | Output, name_of: Callable[[RelationId], str]) -> str:
@@ -198,14 +219,30 @@ def step_of(node: Node | Output, name_of: Callable[[RelationId], str]) -> str:
 
 
 def with_calls(node: Node | Output, text: str) -> str:
-    """Return a text about a node's columns with calls of Python functions for Spark's names."""
-    if isinstance(node, Stateless) and isinstance(node.plan, plan.Project) and node.plan.calls:
-        made = node.plan.attributes[-len(node.plan.calls) :]
-        calls = {a.name: call for a, call in zip(made, node.plan.calls, strict=True)}
-        text = _NAME.sub(lambda found: calls.get(found[0], found[0]), text)
+    """Return a text about a node's columns without the names that only Spark's plans have.
+
+    What a name stands for takes its place: a call of a Python function, or an expression.
+    """
+    text = text.replace(_QUALIFIER, "")
+    if isinstance(node, Stateless) and isinstance(node.plan, plan.Project):
+        known = _generated(node.plan)
+        text = _NAME.sub(lambda found: known.get(found[0], found[0]), text)
     for child in inputs(node) if _NAME.search(text) else ():
         text = with_calls(child, text)
     return text
+
+
+def _generated(project: plan.Project) -> dict[str, str]:
+    """Return what a projection's generated names stand for; one that is ambiguous is left out."""
+    found: dict[str, set[str]] = {}
+    for attribute, expression in zip(project.attributes, project.expressions, strict=True):
+        if _NAME.fullmatch(attribute.name) and expression.passes is None:
+            words = expression.text.replace(_QUALIFIER, "")
+            found.setdefault(attribute.name, set()).add(words)
+    if project.calls:
+        made = project.attributes[-len(project.calls) :]
+        found |= {a.name: {call} for a, call in zip(made, project.calls, strict=True)}
+    return {name: words.pop() for name, words in found.items() if len(words) == 1}
 
 
 def _words(node: Node | Output, name_of: Callable[[RelationId], str]) -> str:

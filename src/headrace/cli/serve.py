@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import signal
 import threading
-from dataclasses import dataclass
+import time
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, cast
 
 import click
@@ -91,8 +92,11 @@ def serve_directory(
     log_to(err, as_json=serving.log_format == "json", requests=serving.log_requests)
     try:
         make_directory(directory, err)
+        said = _Said(err)
+        said(f"opening {directory}; Spark starts, which takes some seconds")
         with opened(directory, invocation, thread, err, functions) as found:
             database = cast("Database", found)  # a directory is opened here, never a server
+            said(f"{directory} is open at epoch {database.last_epoch():,}; starting to serve")
             server = Server(
                 database,
                 address,
@@ -107,11 +111,26 @@ def serve_directory(
             thread.call(server.start)
             try:
                 click.echo(f"headrace serves {directory} at {server.url} (Ctrl-C stops it)")
+                click.echo(f"console: {server.url}/")
+                if serving.pages is not None:
+                    click.echo(f"pages: {server.url}/pages/")
                 _wait_for_end()
             finally:
                 thread.call(server.close, database.cancel)
     finally:
         bound.close()
+
+
+@dataclass(frozen=True, slots=True)
+class _Said:
+    """Writes what is being done, with the seconds since the beginning, one line each."""
+
+    err: TextIO
+    begun: float = field(default_factory=time.monotonic)
+
+    def __call__(self, what: str) -> None:
+        self.err.write(f"{time.monotonic() - self.begun:6.1f} s  {what}\n")
+        self.err.flush()
 
 
 def _wait_for_end() -> None:

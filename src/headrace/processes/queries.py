@@ -31,6 +31,7 @@ from headrace.processes.messages import (
     Failed,
     Full,
 )
+from headrace.processes.names import require_known_names
 from headrace.runtime.cancelling import check_cancelled
 
 if TYPE_CHECKING:
@@ -105,6 +106,16 @@ class QueryProcesses:
         """How many processes there are."""
         return len(self._all)
 
+    @property
+    def are_ready(self) -> bool:
+        """Whether a process answers: a query need not wait until one has started."""
+        return any(process.answers for process in self._all)
+
+    @property
+    def failure(self) -> HeadraceError | None:
+        """Why the last process that was started does not answer, if it does not."""
+        return self._failure
+
     def warm(self) -> None:
         """Start a process if there is none, without waiting for it."""
         with self._changed:
@@ -132,6 +143,8 @@ class QueryProcesses:
     def shaped(self, query: Span) -> tuple[Catalog, Shape]:
         """Return a query's shape, and the catalog in which its names were resolved."""
         catalog = self._parts.reader.catalog
+        if not self.are_ready:
+            require_known_names(query, catalog)
         return catalog, self._value(catalog, AskShape(query))
 
     def try_planning(self, query: Span) -> None:
@@ -240,7 +253,25 @@ class QueryProcesses:
             if self._starting < self._waiting and len(self._all) < self._settings.most:
                 self._start()
             self._changed.wait(_LISTEN_SECONDS)
+            self._check_cancelled()
+
+    def _check_cancelled(self) -> None:
+        """End a wait that was cancelled; say so if it was one for the first process.
+
+        Raises:
+            HeadraceError: ``cancelled`` in that case.
+        """
+        try:
             check_cancelled()
+        except HeadraceError as error:
+            if self.are_ready:
+                raise
+            raise HeadraceError(
+                error.code,
+                error.primary,
+                detail="It waited for the query process, which was still starting.",
+                hint="Try again when GET /readyz answers 200.",
+            ) from error
 
     def _start_spares(self) -> None:
         """After a loss, have two processes: the next query may well be lost as this one was."""

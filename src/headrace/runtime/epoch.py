@@ -28,6 +28,7 @@ from headrace.runtime.rounds import Rounds, Written, arranged_for
 from headrace.runtime.shares import NOTHING, arranged, log_share
 from headrace.runtime.step import Arranged, Clock, RowsShare, Step
 from headrace.runtime.timetable import Timetable, machine_clock
+from headrace.runtime.work import Work
 from headrace.spine import HIGHEST, LOWEST
 from headrace.types import ArrangementId, Epoch, Offset, RelationId
 
@@ -116,6 +117,7 @@ class EpochLoop:
     before the lock of epochs."""
     held: dict[RelationId, Epoch] = field(default_factory=dict)
     """The position of each sink: the changes after it are not delivered, and stay readable."""
+    work: Work = field(default_factory=Work)
     _timetable: Timetable = field(init=False)
 
     def __post_init__(self) -> None:
@@ -276,7 +278,7 @@ class EpochLoop:
                 return None
             case Commit():
                 self.fault("commit")
-                return self.ledger.commit(
+                epoch = self.ledger.commit(
                     EpochCommit(
                         stage.previous,
                         stage.attempt,
@@ -286,6 +288,8 @@ class EpochLoop:
                         clock=stage.clock,
                     )
                 )
+                self.work.add(attempt.reports)
+                return epoch
             case Publish():
                 self.fault("publish")
                 self.published.publish()

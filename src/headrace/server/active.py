@@ -1,9 +1,10 @@
-"""``GET /v1/statements``: the statements that run for clients, how far they are; cancelling one."""
+"""``GET /v1/statements``: clients' statements that run, and those that ended; cancelling one."""
 
 from __future__ import annotations
 
 import asyncio
 import time
+from collections import deque
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from itertools import count
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
 _NOT_FOUND: Final = 404
 _SHOWN: Final = 2000
 """How many characters of a statement are shown."""
+_SLOW_SECONDS: Final = 1.0
+_KEPT: Final = 200
+"""How many statements that ended are kept, and how many slow ones besides."""
 
 
 @dataclass(slots=True)
@@ -59,16 +63,51 @@ class Statement:
             "id": self.id,
             "sql": masked(self.sql)[:_SHOWN],
             "began_at": self.began_at,
+            "by": self.principal.name,
             "progress": None if self.progress is None else asdict(self.progress),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A statement that ended: after how many seconds, and with which error, if with one."""
+
+    statement: Statement
+    seconds: float
+    error: HeadraceError | None
+
+    @property
+    def is_slow(self) -> bool:
+        """Whether it took a second or more."""
+        return self.seconds >= _SLOW_SECONDS
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as others may see it: secrets are masked."""
+        error = self.error
+        found = self.statement.to_json()
+        del found["progress"]
+        return {
+            **found,
+            "seconds": round(self.seconds, 6),
+            "outcome": "finished" if error is None else str(error.code),
+            "error": None if error is None else masked(error.primary)[:_SHOWN],
         }
 
 
 @dataclass(slots=True)
 class Active:
-    """The statements that run for clients, by id."""
+    """The statements that run for clients, by id, and the latest of those that ended."""
 
     by_id: dict[str, Statement] = field(default_factory=dict)
+    _ended: deque[Ended] = field(default_factory=lambda: deque(maxlen=_KEPT))
+    _slow: deque[Ended] = field(default_factory=lambda: deque(maxlen=_KEPT))
     _numbers: count[int] = field(default_factory=lambda: count(1))
+
+    @property
+    def ended(self) -> list[Ended]:
+        """The latest statements that ended, and the latest slow ones, newest first."""
+        every = {each.statement.id: each for each in (*self._slow, *self._ended)}
+        return sorted(every.values(), key=lambda each: -int(each.statement.id))
 
     @contextmanager
     def running(
@@ -86,17 +125,34 @@ class Active:
             str(next(self._numbers)), sql, time.time(), session, principal, listener
         )
         self.by_id[statement.id] = statement
+        began, error = time.monotonic(), None
         try:
             yield statement
+        except HeadraceError as raised:
+            error = raised
+            raise
+        except Exception:
+            error = HeadraceError(Code.INTERNAL, "the server failed to run this statement")
+            raise
         finally:
             del self.by_id[statement.id]
+            ended = Ended(statement, time.monotonic() - began, error)
+            (self._slow if ended.is_slow else self._ended).append(ended)
 
 
 async def list_statements(service: Service, request: Request) -> Response:
-    """List the statements that run, oldest first: one's own, and for an owner all."""
+    """List the statements that run, oldest first, and those that ended, newest first.
+
+    They are one's own, and for an owner all.
+    """
     principal = asking(request)
-    running = list(service.active.by_id.values())
-    return done({"statements": [each.to_json() for each in running if each.is_of(principal)]})
+    running, ended = list(service.active.by_id.values()), service.active.ended
+    return done(
+        {
+            "statements": [each.to_json() for each in running if each.is_of(principal)],
+            "ended": [each.to_json() for each in ended if each.statement.is_of(principal)],
+        }
+    )
 
 
 async def cancel_statement(service: Service, request: Request) -> Response:

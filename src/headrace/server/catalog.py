@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from headrace.catalog import PlainView, Sink, Stream, Table, View, key_of
 from headrace.circuit import rows_of
 from headrace.circuit.explain import described
-from headrace.errors import HeadraceError, Span
+from headrace.errors import Code, HeadraceError, Span
 from headrace.parts.freshness import view_freshness
 from headrace.parts.jobs import JOB_COLUMNS, jobs
 from headrace.parts.naming import HIDDEN
@@ -23,15 +23,16 @@ from headrace.server.failures import Refused
 from headrace.sql import KEYWORDS, Role
 from headrace.statements.changing.targets import chosen, writable
 from headrace.statements.describing.explanations import sizes
-from headrace.types import Schema
+from headrace.types import RelationId, Schema
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from starlette.requests import Request
     from starlette.responses import Response
 
     from headrace.catalog import Catalog, Relation
+    from headrace.circuit.explain import Described
     from headrace.parts.access import Principal
     from headrace.parts.freshness import ViewFreshness
     from headrace.parts.sources import SourceState
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
     from headrace.session.parts import Parts
 
 _NOT_FOUND: Final = 404
+_MOST_UNREAD_BYTES: Final = 64 << 20
+"""How much of files that nobody has read yet is read to count a relation's rows."""
 
 
 async def list_catalog(service: Service, request: Request) -> Response:
@@ -129,7 +132,7 @@ def _relations(
         row[0]: dict(zip(JOB_COLUMNS, row, strict=True))
         for row in jobs(parts.deliveries, state, sees)
     }
-    stored = _stored(parts, state)
+    stored = _stored(parts, state, wanted)
     relations = [
         {
             "name": relation.name,
@@ -194,19 +197,38 @@ def _target(relation: Relation, delivered: dict[str, dict[str, Any]]) -> str | N
     return None if found is None else str(found)
 
 
-def _stored(parts: Parts, state: Published) -> dict[int, dict[str, int]]:
-    """Return what is stored of each relation: the changes that sum to its rows, and all bytes."""
-    found: dict[int, dict[str, int]] = {}
+def _stored(
+    parts: Parts, state: Published, wanted: Iterable[Relation]
+) -> dict[int, dict[str, int | None]]:
+    """Return what is stored of each relation: its rows, the entries that sum to them, all bytes."""
+    by_id = {relation.id: relation for relation in wanted}
+    found: dict[int, dict[str, int | None]] = {}
     for record in parts.ledger.arrangements():
-        runs = state.spines.get(record.id)
-        if runs is None:
+        runs, relation = state.spines.get(record.id), by_id.get(RelationId(record.owner))
+        if runs is None or relation is None:
             continue
-        one = found.setdefault(record.owner, {"rows": 0, "bytes": 0, "arrangements": 0})
-        one["arrangements"] += 1
-        one["bytes"] += sum(run.bytes for run in runs)
+        size = sum(run.bytes for run in runs)
+        empty = {"rows": None, "entries": 0, "bytes": 0, "arrangements": 0}
+        one = found.setdefault(record.owner, {**empty})
+        one["arrangements"] = (one["arrangements"] or 0) + 1
+        one["bytes"] = (one["bytes"] or 0) + size
         if record.id == rows_of(record.owner):
-            one["rows"] = sum(run.rows for run in runs)
+            one["entries"] = sum(run.rows for run in runs)
+            one["rows"] = _count(parts, state, relation)
     return found
+
+
+def _count(parts: Parts, state: Published, relation: Relation) -> int | None:
+    """Return how many rows a table or view has; None if much would be read to count them."""
+    directory = parts.reader.directory
+    if state.unread_bytes(relation, directory) > _MOST_UNREAD_BYTES:
+        return None
+    try:
+        return state.spine(relation, directory).weight
+    except HeadraceError as error:
+        if error.code is not Code.CORRUPT:
+            raise
+        return None
 
 
 def _freshness(found: ViewFreshness | None, sees: Callable[[str], bool]) -> dict[str, Any] | None:
@@ -261,7 +283,15 @@ def _circuit(parts: Parts, view: View) -> list[dict[str, Any]] | None:
         return None
     catalog = parts.reader.catalog
     nodes = described(circuit, lambda id_: catalog.by_id[id_].name, sizes(parts.ledger, circuit))
-    return [asdict(node) for node in nodes]
+    return [_node(node, parts) for node in nodes]
+
+
+def _node(node: Described, parts: Parts) -> dict[str, Any]:
+    """Return a node of a circuit, with the work of its operator since the database was opened."""
+    found = asdict(node)
+    operator = found.pop("operator")
+    work = None if operator is None else parts.loop.work.of(operator)
+    return {**found, "work": None if work is None else asdict(work)}
 
 
 def _created(relation: Relation) -> str:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from headrace.server.routes import Route
 
-_BODIES: Final = {"run_sql": "Statements"}
+_BODIES: Final = {"run_sql": "Statements", "split_script": "Sql"}
 _ANSWERS: Final = {
     "run_sql": "Result",
     "read_view": "Result",
@@ -21,6 +21,8 @@ _ANSWERS: Final = {
     "describe_relation": "Described",
     "read_history": "History",
     "list_statements": "Running",
+    "read_changes": "Changes",
+    "split_script": "Script",
 }
 
 

@@ -11,11 +11,18 @@ from headrace.server.active import cancel_statement, list_statements
 from headrace.server.answers import Format, done
 from headrace.server.appends import ARROW, LINES, append_rows
 from headrace.server.catalog import describe_relation, describe_target, list_catalog
+from headrace.server.changes import read_changes
 from headrace.server.entrance import Least, asking, log_in, log_out
 from headrace.server.lookups import read_view
 from headrace.server.pages import application_page, console_file, console_page
 from headrace.server.requests import Query
-from headrace.server.statements import cancel_session, close_session, open_session, run_sql
+from headrace.server.statements import (
+    cancel_session,
+    close_session,
+    open_session,
+    run_sql,
+    split_script,
+)
 from headrace.server.status import follow_status, read_history
 from headrace.server.streamed import EVENTS
 from headrace.server.subscriptions import subscribe
@@ -67,9 +74,10 @@ async def health(service: Service, request: Request) -> Response:
 
 
 async def ready(service: Service, request: Request) -> Response:
-    """Tell that the database is open and that epochs are made."""
+    """Tell that the database is open, that epochs are made, and that queries are answered."""
     del request
     service.database.parts.reader.require_epochs()
+    service.require_queries()
     return done({"status": "ready", "epoch": service.database.last_epoch()})
 
 
@@ -90,6 +98,7 @@ async def openapi(service: Service, request: Request) -> Response:
 
 ROUTES: tuple[Route, ...] = (
     Route("POST", "/v1/sql", run_sql, Least.TOKEN, takes=(_JSON,), answers=(*Format, EVENTS)),
+    Route("POST", "/v1/script", split_script, Least.TOKEN, takes=(_JSON,)),
     Route("POST", "/v1/sessions", open_session, Least.TOKEN, status=201),
     Route("DELETE", "/v1/sessions/{session}", close_session, Least.TOKEN),
     Route("POST", "/v1/sessions/{session}/cancel", cancel_session, Least.TOKEN),
@@ -114,6 +123,16 @@ ROUTES: tuple[Route, ...] = (
             _TIMEOUT,
         ),
         answers=tuple(Format),
+    ),
+    Route(
+        "GET",
+        "/v1/views/{name}/changes",
+        read_changes,
+        Least.READER,
+        (
+            Query("limit", "How many changes, at most 1,000; by default, 100.", "integer"),
+            _TIMEOUT,
+        ),
     ),
     Route("GET", "/v1/catalog", list_catalog, Least.TOKEN),
     Route("GET", "/v1/streams/{name}", describe_target, Least.READER),

@@ -153,23 +153,24 @@ def _after_end(ended: asyncio.Future[T], seconds: float | None) -> T:
 
     ``seconds`` is the timeout that has passed; None if the client has left.
     """
-    unknown = None
+    detail, hint = None, "Give the request a longer timeout."
     if not ended.done():
-        unknown = "It has not ended yet, so it is not known whether it takes effect."
+        detail = "It has not ended yet, so it is not known whether it takes effect."
     elif not ended.cancelled():
         error = ended.exception()
         if error is None:
             return ended.result()
         if not isinstance(error, HeadraceError) or error.code is not Code.CANCELLED:
             raise error
+        detail, hint = error.detail, error.hint or hint
     if seconds is None:
-        raise HeadraceError(Code.CANCELLED, "the statement was cancelled: its client left", unknown)
+        raise HeadraceError(Code.CANCELLED, "the statement was cancelled: its client left", detail)
     raise Refused(
         _TIMED_OUT,
         HeadraceError(
             Code.CANCELLED,
             f"the statement was cancelled after its timeout of {seconds:g} s",
-            unknown,
-            "Give the request a longer timeout.",
+            detail,
+            hint,
         ),
     )

@@ -75,6 +75,12 @@ SCHEMAS: Final[dict[str, Any]] = {
             },
         },
     },
+    "Sql": {
+        "type": "object",
+        "required": ["sql"],
+        "additionalProperties": False,
+        "properties": {"sql": {"type": "string", "description": "One statement, or several."}},
+    },
     "Result": _object(
         kind={"enum": ["rows", "done"]},
         columns=_list(_COLUMN),
@@ -127,7 +133,9 @@ SCHEMAS: Final[dict[str, Any]] = {
         columns=_list(_COLUMN),
         inputs=_list(TEXT),
         target=_or_null(TEXT),
-        stored=_or_null(_object(rows=_WHOLE, bytes=_WHOLE, arrangements=_WHOLE)),
+        stored=_or_null(
+            _object(rows=_or_null(_WHOLE), entries=_WHOLE, bytes=_WHOLE, arrangements=_WHOLE)
+        ),
         freshness=_or_null(_ref("Freshness")),
         source=_or_null(_ref("Source")),
         delivery=_or_null({"type": "object"}),
@@ -141,6 +149,7 @@ SCHEMAS: Final[dict[str, Any]] = {
                     _list(
                         _object(
                             depth=_WHOLE,
+                            number=_WHOLE,
                             title=TEXT,
                             arrangements=_list(
                                 _object(
@@ -154,6 +163,15 @@ SCHEMAS: Final[dict[str, Any]] = {
                             ),
                             cost=_or_null(TEXT),
                             again={"type": "boolean"},
+                            work=_or_null(
+                                _object(
+                                    epochs=_WHOLE,
+                                    rows_in=_WHOLE,
+                                    rows_out=_WHOLE,
+                                    rows_read=_WHOLE,
+                                    seconds=_NUMBER,
+                                )
+                            ),
                         )
                     )
                 ),
@@ -172,8 +190,42 @@ SCHEMAS: Final[dict[str, Any]] = {
     "History": _object(**{name: _list(schema) for name, schema in _MOMENT.items()}),
     "Running": _object(
         statements=_list(
-            _object(id=TEXT, sql=TEXT, began_at=_NUMBER, progress=_or_null({"type": "object"}))
-        )
+            _object(
+                id=TEXT,
+                sql=TEXT,
+                began_at=_NUMBER,
+                by=_or_null(TEXT),
+                progress=_or_null({"type": "object"}),
+            )
+        ),
+        ended=_list(
+            _object(
+                id=TEXT,
+                sql=TEXT,
+                began_at=_NUMBER,
+                by=_or_null(TEXT),
+                seconds=_NUMBER,
+                outcome=TEXT,
+                error=_or_null(TEXT),
+            )
+        ),
+    ),
+    "Script": _object(statements=_list(_object(sql=TEXT, start=_WHOLE, end=_WHOLE))),
+    "Changes": _object(
+        relation=TEXT,
+        columns=_list(_COLUMN),
+        epoch=_WHOLE,
+        token=TEXT,
+        complete={"type": "boolean"},
+        epochs=_list(
+            _object(
+                epoch=_WHOLE,
+                committed_at=_NUMBER,
+                changes=_list(
+                    _object(epoch=_WHOLE, op=TEXT, weight=_WHOLE, row={"type": "object"})
+                ),
+            )
+        ),
     ),
     "Object": {"type": "object"},
 }

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Self
 
+from headrace.errors import Code, HeadraceError
 from headrace.processes.queries import QueryProcesses
 from headrace.server.active import Active
 from headrace.server.appends import Appends
@@ -98,6 +99,22 @@ class Service:
             await self.following.end_idle()
             if self.queries is not None:
                 await asyncio.to_thread(self.queries.end_idle)
+
+    def require_queries(self) -> None:
+        """Raise unless a query would be answered without waiting for a process to start.
+
+        Raises:
+            HeadraceError: ``unavailable`` while the first query process starts; why it did not.
+        """
+        if self.queries is None or self.queries.are_ready:
+            return
+        if self.queries.failure is not None:
+            raise self.queries.failure
+        raise HeadraceError(
+            Code.UNAVAILABLE,
+            "queries were not answered yet: the query process was starting",
+            hint="Try again in a second. Rows by key and views are read without it.",
+        )
 
     def close(self) -> None:
         """End what runs for clients; the database stays open."""

@@ -23,6 +23,7 @@ from headrace.server.streamed import (
 )
 from headrace.server.tokens import Token
 from headrace.session import Subscription
+from headrace.sql import split
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -101,6 +102,20 @@ class _Script:
             result.close()
             raise no_push()
         return result, Token(result.epoch, session.written)
+
+
+async def split_script(service: Service, request: Request) -> Response:
+    """Split a script into its statements, without running them.
+
+    ``start`` and ``end`` are where each is in the script, in characters.
+    """
+    limits = service.limits
+    asked = await json_object(request, limits.sql_bytes, limits.body_seconds, {"sql": (str,)})
+    found = [
+        {"sql": each.sql, "start": each.start, "end": each.end}
+        for each in split(asked.get("sql") or "")
+    ]
+    return done({"statements": found})
 
 
 async def _script(service: Service, request: Request) -> _Script:

@@ -51,6 +51,8 @@ _MOST_EPOCHS: Final = 1000
 _WAITING: Final = 4
 """How many moments wait for a slow listener; older ones are passed over."""
 _END: Final = b""
+_RUNNING: Final = "running"
+"""The state of a view that shows changes as they arrive."""
 _NOT_MADE: Final = "epochs are not made"
 """The message of an error for those who may not know of all that it names."""
 
@@ -61,7 +63,8 @@ class Moment:
 
     ``epochs`` were committed in it, of which one took ``epoch_seconds`` on average; ``rows`` were
     appended to logs, as a rate per second, None in the first. ``views`` has, by name, the changes
-    that a view does not show, and for how many seconds the oldest has waited.
+    that a view does not show, and for how many seconds the oldest has waited. ``seconds`` is the
+    most of those that are maintained in every epoch and have not stopped.
     """
 
     at: float
@@ -170,10 +173,9 @@ class Status:
     def _found(self) -> Moment:
         parts, last = self.database.parts, self.moments[-1] if self.moments else None
         state, now = parts.reader.published, time.time()
-        views = {
-            found.view.name: (found.pending, found.seconds)
-            for found in view_freshness(parts.reader, parts.log.admission, state)
-        }
+        fresh = list(view_freshness(parts.reader, parts.log.admission, state))
+        views = {found.view.name: (found.pending, found.seconds) for found in fresh}
+        followed = [found for found in fresh if found.state == _RUNNING]
         new = 0 if last is None else state.epoch - last.epoch
         records = parts.ledger.epochs(min(new, _MOST_EPOCHS)) if new > 0 else ()
         took = [r.counters["seconds"] for r in records if "seconds" in r.counters]
@@ -189,7 +191,7 @@ class Status:
             sum(took) / len(took) if took else None,
             None if last is None else appended / max(now - last.at, 0.001),
             state.behind(ends),
-            max((seconds for _, seconds in views.values()), default=0.0),
+            max((found.seconds for found in followed), default=0.0),
             self.runner.running,
             self.following.subscribers,
             views,

@@ -42,6 +42,7 @@ class Run:
     _members: list[frozenset[int]] = field(default_factory=list, repr=False)
     """The hashes of a small run, once they were asked for."""
     _repeated: list[Ints] = field(default_factory=list, repr=False)
+    _weight: list[int] = field(default_factory=list, init=False, repr=False)
     flattened: list[Any] = field(default_factory=list, init=False, repr=False)
     """What :func:`headrace.spine.columns.flat` has found about this run and others."""
 
@@ -77,6 +78,14 @@ class Run:
     def rows(self) -> int:
         """The number of rows."""
         return int(self.offsets[-1])
+
+    @property
+    def weight(self) -> int:
+        """The sum of the weights, added up once."""
+        if not self._weight:
+            weights = (batch.column(WEIGHT).to_numpy() for batch in self.batches)
+            self._weight.append(sum(int(own.sum()) for own in weights))
+        return self._weight[0]
 
     @property
     def repeated(self) -> Ints:

@@ -74,6 +74,14 @@ class Spine:
             for run in self.runs
         )
 
+    @property
+    def weight(self) -> int:
+        """The sum of all weights: the number of rows of the sum, each copy counted.
+
+        The weights of a run are added up once. The spine must cover the whole range of hashes.
+        """
+        return sum(run.weight for run in self.runs)
+
     def plus(self, change: ZSet) -> Spine:
         """Return the spine plus a consolidated delta, which is kept in memory."""
         if change.rows == 0:

@@ -43,13 +43,20 @@ async function ask(path, options) {
   }
 }
 
+/** Parse JSON; a whole number that a number of JavaScript cannot hold becomes its text. */
+export function parsed(text) {
+  if (!/\d{16}/.test(text)) return JSON.parse(text);
+  return JSON.parse(text, (_key, value, context) => (
+    typeof value === "number" && !Number.isSafeInteger(value) && /^-?\d+$/.test(context?.source ?? "") ? context.source : value));
+}
+
 export async function get(path, query = {}, options = {}) {
-  return (await ask(path + queryText(query), options)).json();
+  return parsed(await (await ask(path + queryText(query), options)).text());
 }
 
 export async function send(method, path, value, options = {}) {
   const body = value === undefined ? {} : { body: JSON.stringify(value), headers: { "Content-Type": "application/json" } };
-  return (await ask(path, { method, ...body, ...options })).json();
+  return parsed(await (await ask(path, { method, ...body, ...options })).text());
 }
 
 function queryText(query) {
@@ -157,7 +164,7 @@ async function* events(body) {
         const name = line.slice(0, at);
         if (name === "event") found.kind = line.slice(at + 2);
         else if (name === "id") found.id = line.slice(at + 2);
-        else if (name === "data") found.data = JSON.parse(line.slice(at + 2));
+        else if (name === "data") found.data = parsed(line.slice(at + 2));
       }
       if (found.data !== null) yield found;
     }

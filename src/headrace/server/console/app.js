@@ -1,20 +1,23 @@
 // The frame: navigation, theme, connection, login; each page is a function that fills `main`.
 import { onUnauthorized } from "./api.js";
-import { fill, h, moment, text } from "./dom.js";
-import { jobs } from "./pages/jobs.js";
+import { ago, count, fill, h, moment, seconds, text } from "./dom.js";
 import { overview } from "./pages/overview.js";
 import { relation } from "./pages/relation.js";
+import { sinks } from "./pages/sinks.js";
 import { sources } from "./pages/sources.js";
+import { statements } from "./pages/statements.js";
 import { views } from "./pages/views.js";
 import { workbench } from "./pages/workbench.js";
+import { toneOfAge } from "./problems.js";
 import { followStatus, now } from "./status.js";
 
 const PAGES = [
   { path: "", title: "Overview", show: overview },
-  { path: "views", title: "Views", show: views },
   { path: "sources", title: "Sources", show: sources },
+  { path: "views", title: "Views", show: views },
+  { path: "sinks", title: "Sinks", show: sinks },
   { path: "workbench", title: "Workbench", show: workbench },
-  { path: "jobs", title: "Jobs", show: jobs },
+  { path: "statements", title: "Statements", show: statements },
 ];
 const THEMES = ["auto", "light", "dark"];
 const LOST_MILLISECONDS = 2500;
@@ -27,10 +30,10 @@ let before = null;
 
 function route() {
   const [path = "", ...rest] = location.hash.replace(/^#\/?/, "").split("/");
-  const name = rest.map(decodeURIComponent).join("/");
-  if (path === "relation" && name) return { key: null, title: name, show: (place) => relation(place, name, choose) };
+  const [name, ...more] = rest.map(decodeURIComponent);
+  if (path === "relation" && name) return { key: null, title: name, show: (place) => relation(place, name, more[0] ?? null, choose) };
   const page = PAGES.find((each) => each.path === path) ?? PAGES[0];
-  return { key: page.path, title: page.title, show: (place) => page.show(place, name) };
+  return { key: page.path, title: page.title, show: (place) => page.show(place, name, ...more) };
 }
 
 /** Mark the page in the navigation to which what is shown belongs; with null, none. */
@@ -75,12 +78,12 @@ function connection(state) {
   const place = document.getElementById("live");
   const live = state === "live";
   const failed = now.moment?.error ?? null;
-  const tone = !live ? "warn" : failed !== null ? "bad" : "";
-  const word = !live ? state : failed !== null ? "epochs have stopped" : `epoch ${now.moment?.epoch ?? "…"}`;
+  const behind = now.moment?.seconds ?? 0;
+  const tone = !live ? "warn" : failed !== null ? "bad" : toneOfAge(null, behind);
   if (place.children.length === 0) fill(place, h("span", { class: "dot" }), h("span", {}));
   place.firstChild.className = `dot ${tone}`;
-  place.title = failed ?? "";
-  text(place.lastChild, word);
+  place.title = failed ?? (now.moment === null ? "" : `Epoch ${count(now.moment.epoch)}, committed at ${moment(now.moment.committed_at)}: an epoch brings all views up to date with the changes that have arrived, all at once.`);
+  text(place.lastChild, !live ? state : failed !== null ? "views are no longer updated" : liveWords());
   if (live) {
     clearTimeout(lost);
     lost = null;
@@ -88,6 +91,13 @@ function connection(state) {
   } else {
     lost ??= setTimeout(() => stale(state), LOST_MILLISECONDS);
   }
+}
+
+/** Say in words how current the views are. */
+function liveWords() {
+  if (now.moment === null) return "connected";
+  const { seconds: behind, committed_at: at } = now.moment;
+  return behind > 0 ? `views are ${seconds(behind)} behind` : `up to date, ${ago(at)}`;
 }
 
 function stale(state) {

@@ -1,8 +1,11 @@
-// Small charts of the last minutes: a title, the present value, and a line.
+// Charts of the last minutes: a title, the present value, axes, and what was at the time that is pointed at.
 import uPlot from "./vendor/uplot.js";
 import { h, moment, none, seconds, text } from "./dom.js";
 
 const probe = h("span", { hidden: true });
+const FONT = "11px system-ui, sans-serif";
+const STEPS = [1, 5, 10, 15, 30, 60, 120, 180, 300, 600, 900, 1800, 3600];
+const SYNC = uPlot.sync("headrace");
 
 /** The colour that a variable of the style has in the present theme. */
 function colour(name) {
@@ -12,17 +15,29 @@ function colour(name) {
 }
 
 const faded = (rgb, alpha) => rgb.replace(/^rgb\(([^)]+)\)$/, `rgba($1, ${alpha})`);
+const clock = (value, spare) => new Date(value * 1000).toLocaleTimeString("en-GB", spare ? { hour: "2-digit", minute: "2-digit" } : { hour: "2-digit", minute: "2-digit", second: "2-digit" });
+
+let shownSeconds = 300;
+const tiles = new Set();
+
+/** Show the last `value` seconds in all charts. */
+export function showLast(value) {
+  shownSeconds = value;
+  for (const each of tiles) each();
+}
 
 /**
- * Make a tile with a chart. `format` writes a value; `least` is the least height of the scale.
+ * Make a tile with a chart. `format` writes a value; `least` is the least height of the scale; with `bars`, each
+ * value is one, and nothing is drawn where there is none.
  *
- * `set(at, values)` draws values over moments in Unix seconds; None leaves a gap.
+ * `set(at, values)` draws values over moments in Unix seconds; null leaves a gap.
  */
-export function tile(label, { format, unit = "", tone = "--accent", least = 1, meaning = null }) {
+export function tile(label, { format, unit = "", tone = "--accent", least = 1, meaning = null, bars = false, present = null }) {
   const value = h("span", {}, none);
   const small = h("small", {}, unit);
   const extent = h("p", { class: "extent" });
-  const plot = h("div", { class: "plot", role: "img", "aria-label": label });
+  const hover = h("div", { class: "hover", hidden: true });
+  const plot = h("div", { class: "plot", role: "img", "aria-label": label }, hover);
   const element = h("section", { class: "panel tile", title: meaning },
     h("h2", { class: "label" }, label),
     extent,
@@ -30,46 +45,65 @@ export function tile(label, { format, unit = "", tone = "--accent", least = 1, m
     plot);
   let chart = null;
   let last = [[], []];
-  let pointed = false;
 
   const latest = () => {
     const values = last[1];
-    const found = values.length ? values.at(-1) : null;
-    text(value, found === null || found === undefined ? none : format(found));
-    text(small, unit);
-    const known = values.filter((each) => each !== null && each !== undefined);
-    const span = last[0].length > 1 ? ` in ${seconds(last[0].at(-1) - last[0][0])}` : "";
-    text(extent, known.length ? `max ${format(known.reduce((most, each) => Math.max(most, each)))}${span}` : "");
-    plot.setAttribute("aria-label", `${label}: ${value.textContent} ${unit}`.trim());
+    const found = bars ? values.findLast((each) => each !== null && each !== undefined) : values.at(-1);
+    const words = present?.(found) ?? null;
+    text(value, words ?? (found === null || found === undefined ? none : format(found)));
+    text(small, words === null && value.textContent !== none ? unit : "");
+    const from = (last[0].at(-1) ?? 0) - shownSeconds;
+    const known = values.filter((each, index) => each !== null && each !== undefined && last[0][index] >= from);
+    text(extent, known.length ? `max ${format(known.reduce((most, each) => Math.max(most, each)))} in ${seconds(Math.min(shownSeconds, last[0].at(-1) - last[0][0]))}` : "");
+    plot.setAttribute("aria-label", `${label}: ${value.textContent} ${small.textContent}`.trim());
+  };
+
+  /** Write the time and the value that are pointed at, beside the pointer. */
+  const point = (self) => {
+    const { idx, left } = self.cursor;
+    const there = idx !== null && idx !== undefined && left >= 0 && self.data[0][idx] !== undefined;
+    hover.hidden = !there;
+    if (!there) return;
+    const found = self.data[1][idx];
+    text(hover, `${moment(self.data[0][idx])}   ${found === null || found === undefined ? "no epoch" : `${format(found)} ${unit}`.trim()}`);
+    const x = self.bbox.left / devicePixelRatio + left;
+    const beyond = x + 12 + hover.offsetWidth > plot.clientWidth;
+    hover.style.left = `${Math.max(0, beyond ? x - 12 - hover.offsetWidth : x + 12)}px`;
   };
 
   const make = () => {
     const width = plot.clientWidth;
     if (width === 0) return;
-    const line = colour(tone);
+    const [line, dim, grid] = [colour(tone), colour("--dim"), colour("--line")];
     chart?.destroy();
     chart = new uPlot({
       width,
       height: plot.clientHeight,
       legend: { show: false },
-      cursor: { y: false, points: { size: 5 }, drag: { x: false, y: false } },
-      padding: [4, 2, 2, 2],
-      scales: { x: { time: true }, y: { range: (_chart, _low, high) => [0, Math.max(high ?? 0, least) * 1.08] } },
-      axes: [{ show: false }, { show: false }],
-      series: [{}, { stroke: line, width: 1.5, fill: faded(line, 0.1), points: { show: false } }],
-      hooks: {
-        setCursor: [(self) => {
-          const index = self.cursor.idx;
-          pointed = index !== null && index !== undefined && self.cursor.left >= 0;
-          if (!pointed) return latest();
-          const found = self.data[1][index];
-          text(value, found === null || found === undefined ? none : format(found));
-          text(small, `${unit} at ${moment(self.data[0][index])}`.trim());
-        }],
+      cursor: { y: false, points: { size: 6 }, drag: { x: false, y: false }, sync: { key: SYNC.key } },
+      padding: [6, 8, 0, 0],
+      scales: {
+        x: { time: true, range: () => [(last[0].at(-1) ?? 0) - shownSeconds, last[0].at(-1) ?? 1] },
+        y: { range: (_chart, _low, high) => [0, Math.max(high ?? 0, least) * 1.08] },
       },
+      axes: [
+        { stroke: dim, font: FONT, size: 22, gap: 3, space: 46, incrs: STEPS, grid: { show: false }, ticks: { stroke: grid, width: 1, size: 3 }, values: (_chart, splits) => splits.map((each) => clock(each, each % 60 === 0)) },
+        { stroke: dim, font: FONT, size: (_chart, values) => 10 + Math.max(3, ...(values ?? []).map((each) => String(each).length)) * 6.2, gap: 3, space: 28, grid: { stroke: grid, width: 1 }, ticks: { show: false }, values: (_chart, splits) => splits.map((each) => format(each)) },
+      ],
+      series: [{}, {
+        stroke: line, width: bars ? 0 : 1.5, fill: bars ? faded(line, 0.75) : faded(line, 0.12), points: { show: false },
+        ...(bars ? { paths: uPlot.paths.bars({ size: [0.9, 10, 1] }) } : {}),
+      }],
+      hooks: { setCursor: [point] },
     }, last, plot);
   };
 
+  const redraw = () => {
+    if (chart === null) make();
+    else chart.setData(last);
+    latest();
+  };
+  tiles.add(redraw);
   const sized = new ResizeObserver(() => {
     if (chart === null) make();
     else if (plot.clientWidth > 0) chart.setSize({ width: plot.clientWidth, height: plot.clientHeight });
@@ -84,15 +118,27 @@ export function tile(label, { format, unit = "", tone = "--accent", least = 1, m
     element,
     set(at, values) {
       last = [at, values];
-      if (chart === null) make();
-      else chart.setData(last);
-      if (!pointed) latest();
+      redraw();
     },
     close() {
+      tiles.delete(redraw);
       sized.disconnect();
       themed.disconnect();
       system.removeEventListener("change", make);
       chart?.destroy();
     },
   };
+}
+
+/** A control for how far back charts show. */
+export function spanControl() {
+  const spans = [[60, "1 min"], [300, "5 min"], [900, "15 min"]];
+  const element = h("div", { class: "segments", role: "group", "aria-label": "How far back charts show" });
+  const choose = (value) => {
+    showLast(value);
+    for (const button of element.children) button.setAttribute("aria-pressed", String(Number(button.value) === value));
+  };
+  element.append(...spans.map(([value, label]) => h("button", { type: "button", ".value": String(value), onclick: () => choose(value) }, label)));
+  choose(shownSeconds);
+  return element;
 }

@@ -1,4 +1,5 @@
 // Elements and texts. Values from the server become text nodes, never markup.
+import { marked } from "./span.js";
 
 /** Make an element. `attributes` may have `class`, `on...` listeners, properties by `.name`. */
 export function h(tag, attributes = {}, ...children) {
@@ -41,6 +42,9 @@ export const count = (value) => (value === null || value === undefined ? NONE : 
 export const compact = (value) =>
   value === null || value === undefined ? NONE : Math.abs(value) < 10000 ? whole.format(value) : short.format(value);
 
+/** A count with its noun: "1 change", "2 changes". */
+export const counted = (value, noun, plural = `${noun}s`) => `${count(value)} ${value === 1 ? noun : plural}`;
+
 /** Bytes in powers of 1,000. */
 export function bytes(value) {
   if (value === null || value === undefined) return NONE;
@@ -81,22 +85,26 @@ export function shown(value) {
   return typeof value === "object" ? JSON.stringify(value) : String(value);
 }
 
-/** The health that a state stands for: a class of `.dot`. */
-export function health(state) {
-  if (["running", "finished", "lagging", "not stored"].includes(state)) return "";
-  return state === "stopped" || state === "failing" ? "bad" : "warn";
+/** A number as text with its digits in groups of three. */
+export function grouped(value) {
+  const found = /^(-?)(\d+)(\.\d+)?$/.exec(String(value));
+  if (found === null) return String(value);
+  return `${found[1]}${found[2].replace(/\B(?=(\d{3})+$)/g, ",")}${found[3] ?? ""}`;
 }
 
-/** A dot and the word for a state: never the colour alone. */
-export function stateOf(state) {
-  return h("span", { class: "state-of" }, h("span", { class: `dot ${health(state)}`, "aria-hidden": "true" }), state);
+/** A dot and words: never the colour alone. `tone` is "", "warn", "bad" or "idle". */
+export function toned(tone, words) {
+  return h("span", { class: "state-of" }, h("span", { class: `dot ${tone}`, "aria-hidden": "true" }), words);
 }
 
 /** A kind of relation, in a word where that is clear. */
 export const shortKind = (kind) => (kind === "materialized view" ? "view" : kind);
 
-/** The link to the page of a relation. */
-export const linkTo = (name) => `#/relation/${encodeURIComponent(name)}`;
+/** The link to the page of a relation, and to a tab of it. */
+export const linkTo = (name, tab = null) => `#/relation/${encodeURIComponent(name)}${tab === null ? "" : `/${tab}`}`;
+
+/** How long ago something was, by the clock of this machine. */
+export const ago = (at) => `${seconds(Math.max(0, Math.round((Date.now() / 1000 - at) * 10) / 10))} ago`;
 
 /** An error of the server: what, why, what to do, and the place in the statement. */
 export function errorBox(error) {
@@ -105,14 +113,8 @@ export function errorBox(error) {
   if (error.detail) box.append(h("p", {}, error.detail));
   if (error.hint) box.append(h("p", { class: "dim" }, error.hint));
   if (error.span) {
-    const { text: whole_, start, end } = error.span;
-    const points = Array.from(whole_);
-    const lineStart = points.lastIndexOf("\n", start - 1) + 1;
-    const found = points.indexOf("\n", start);
-    const lineEnd = found < 0 ? points.length : found;
-    const width = Math.max(1, Math.min(end, lineEnd) - start);
-    const mark = h("span", { class: "mark" }, "^".repeat(width));
-    box.append(h("pre", {}, `${points.slice(lineStart, lineEnd).join("")}\n${" ".repeat(start - lineStart)}`, mark));
+    const { line, indent, carets } = marked(error.span);
+    box.append(h("pre", {}, `${line}\n${indent}`, h("span", { class: "mark" }, "^".repeat(carets))));
   }
   return box;
 }

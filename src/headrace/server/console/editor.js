@@ -27,6 +27,8 @@ const COLOURS = [
 const AFTER_THESE = /\b(from|join|into|update|describe|extended|subscribe|to|verify|repair|copy|truncate\s+table|refresh)\s+[\w.]*$/i;
 const MEMBER = /([\w.]+)\.(\w*)$/;
 
+const CLOSE = cm.completionKeymap.find(({ key }) => key === "Escape");
+
 const setWrong = cm.StateEffect.define();
 const wrong = cm.StateField.define({
   create: () => cm.Decoration.none,
@@ -81,6 +83,8 @@ export function editor(initial, { run, changed }) {
   return {
     element,
     focus: () => view.focus(),
+    /** Close the list of completions, also one that is about to open. */
+    closeCompletion: () => CLOSE.run(view),
     close: () => view.destroy(),
     get text() {
       return view.state.doc.toString();

@@ -1,9 +1,10 @@
 // A table of rows that stays current: a snapshot, then the changes of whole epochs.
-import { fill, h, shown } from "./dom.js";
+import { fill, grouped, h, shown } from "./dom.js";
 
 const MOST_DRAWN = 500;
 const LIT_MILLISECONDS = 1200;
 const NUMERIC = /^(tinyint|smallint|int|bigint|float|double|decimal)/;
+const NAMED = /(^|_)(id|no|nr|number|code|key|year|port|zip|version)$/i;
 const collator = new Intl.Collator("en", { numeric: true });
 
 /** The head of a table of rows; a click on a column calls `sort` with its number. */
@@ -17,12 +18,15 @@ export function headOf(columns, key = [], sort = null) {
   })));
 }
 
-/** The cells of one row. */
-export function cellsOf(columns, values) {
-  return columns.map(({ type }, index) => {
+/** The cells of one row; digits are grouped, but those of a key or of a column whose name says that it counts nothing. */
+export function cellsOf(columns, values, key = []) {
+  return columns.map(({ name, type }, index) => {
     const value = values[index];
-    const kind = value === null || value === undefined ? "null" : NUMERIC.test(type) ? "num" : null;
-    return h("td", { class: kind, title: typeof value === "string" && value.length > 40 ? value : null }, shown(value));
+    const missing = value === null || value === undefined;
+    const numeric = NUMERIC.test(type);
+    const kind = [numeric ? "num" : null, missing ? "null" : null].filter(Boolean).join(" ") || null;
+    const words = !missing && numeric && !key.includes(name) && !NAMED.test(name) ? grouped(value) : shown(value);
+    return h("td", { class: kind, title: words.length > 40 ? words : null }, words);
   });
 }
 
@@ -120,13 +124,13 @@ export function rowTable() {
     const values = columns.map(({ name }) => row[name]);
     const known = drawn.get(id);
     if (known === undefined) {
-      const line = h("tr", {}, cellsOf(columns, values));
+      const line = h("tr", {}, cellsOf(columns, values, rows.key));
       if (weight > 1) line.cells[0].append(times(weight));
       if (lights) light(line.cells, "--good-soft");
       return { line, values, weight };
     }
     if (known.weight === weight && known.values.every((value, index) => same(value, values[index]))) return known;
-    const changed = cellsOf(columns, values).filter((cell, index) => {
+    const changed = cellsOf(columns, values, rows.key).filter((cell, index) => {
       if (same(known.values[index], values[index])) return false;
       known.line.cells[index].replaceWith(cell);
       return true;

@@ -1,8 +1,9 @@
-// The overview: how much comes in, how long epochs take, how fresh views are, and what reads what.
-import { compact, count, fill, h, seconds, shortKind } from "../dom.js";
+// The overview: what needs attention, how much comes in, how fresh views are, and what reads what.
+import { compact, counted, fill, h, linkTo, seconds, shortKind } from "../dom.js";
 import { watchCatalog } from "../catalog.js";
-import { tile } from "../charts.js";
+import { spanControl, tile } from "../charts.js";
 import { graph } from "../graph.js";
+import { problemsOf } from "../problems.js";
 import { history, now, watchStatus } from "../status.js";
 import { viewTable } from "./views.js";
 
@@ -11,28 +12,31 @@ CREATE MATERIALIZED VIEW totals AS SELECT name, sum(price) AS total FROM orders 
 INSERT INTO orders VALUES (1, 'ann', 10), (2, 'ann', 20);`;
 
 export function overview(main) {
-  const rows = tile("Rows in", { format: compact, unit: "/s", least: 5, meaning: "Rows appended to logs" });
-  const epochs = tile("Epoch time", { format: seconds, tone: "--good", least: 0.05, meaning: "Seconds that an epoch took, from its poll to its commit" });
-  const behind = tile("Freshness", { format: seconds, unit: "behind", tone: "--warn", least: 1, meaning: "How long the oldest change has waited that some view does not show" });
-  const pending = tile("Lag", { format: compact, unit: "changes", tone: "--warn", least: 10, meaning: "Changes that have arrived and that no epoch has read" });
-  const tiles = [rows, epochs, behind, pending];
+  const rows = tile("Rows in", { format: compact, unit: "rows/s", least: 5, meaning: "Rows that arrived in all streams and tables" });
+  const behind = tile("Freshness", { format: seconds, unit: "behind", tone: "--warn", least: 1, present: (value) => (value === 0 ? "up to date" : null), meaning: "How long the oldest change has waited that some view does not show" });
+  const pending = tile("Waiting", { format: compact, unit: "changes", tone: "--warn", least: 10, meaning: "Changes that have arrived and that views do not show yet" });
+  const epochs = tile("Epoch time", { format: seconds, tone: "--good", least: 0.05, bars: true, meaning: "How long it takes to bring all views up to date: an epoch applies the changes that have arrived, all at once" });
+  const tiles = [rows, behind, pending, epochs];
   const shape = graph();
   const summary = h("p", { class: "dim" });
   const table = viewTable();
-  const below = h("div", { class: "page" });
-  const graphPanel = h("section", { class: "panel" }, h("div", { class: "title" }, h("h2", {}, "Sources, views and sinks"), summary), shape.element);
+  const attention = h("section", { class: "panel attention", hidden: true, "aria-label": "Needs attention" });
+  const heading = h("div", { class: "title" }, h("h2", {}, "Sources, views and sinks"), summary);
+  const graphPanel = h("section", { class: "panel" }, heading, shape.element);
   const viewsPanel = h("section", { class: "panel" }, h("div", { class: "title" }, h("h2", {}, "Views")), table.element);
 
   fill(main,
-    h("div", { class: "head" }, h("h1", {}, "Overview")),
+    h("div", { class: "head" }, h("h1", {}, "Overview"), h("span", { class: "spacer" }), spanControl()),
+    attention,
     h("div", { class: "tiles" }, tiles.map((each) => each.element)),
     graphPanel, viewsPanel);
 
   let known = false;
+  let listed = null;
   const ends = [
     watchStatus((moment) => {
       rows.set(history.at, history.rows);
-      epochs.set(history.at, held(history.epoch_seconds));
+      epochs.set(history.at, history.epoch_seconds);
       behind.set(history.at, history.seconds);
       pending.set(history.at, history.pending);
       shape.tell(moment, now.rates);
@@ -43,10 +47,11 @@ export function overview(main) {
       if (relations.length === 0) {
         fill(graphPanel, empty());
         viewsPanel.hidden = true;
+        attention.hidden = true;
         known = false;
         return;
       }
-      if (!known) fill(graphPanel, h("div", { class: "title" }, h("h2", {}, "Sources, views and sinks"), summary), shape.element);
+      if (!known) fill(graphPanel, heading, shape.element);
       viewsPanel.hidden = false;
       known = true;
       shape.set(relations);
@@ -55,8 +60,14 @@ export function overview(main) {
         shape.tell(now.moment, now.rates);
         table.tell(now.moment);
       }
-      const kinds = relations.reduce((found, { kind }) => ({ ...found, [shortKind(kind)]: (found[shortKind(kind)] ?? 0) + 1 }), {});
-      fill(summary, Object.entries(kinds).map(([kind, n]) => `${count(n)} ${kind}${n === 1 ? "" : "s"}`).join(" · "));
+      const wrong = relations.flatMap((relation) => problemsOf(relation).map((problem) => ({ ...problem, relation })));
+      const found = JSON.stringify(wrong.map(({ relation, text }) => [relation.name, text]));
+      if (found !== listed) {
+        listed = found;
+        drawAttention(attention, wrong);
+      }
+      const kinds = relations.reduce((all, { kind }) => ({ ...all, [shortKind(kind)]: (all[shortKind(kind)] ?? 0) + 1 }), {});
+      fill(summary, Object.entries(kinds).map(([kind, n]) => counted(n, kind)).join(" · "));
     }),
   ];
   return () => {
@@ -66,10 +77,12 @@ export function overview(main) {
   };
 }
 
-/** Between two epochs the last one's time holds. */
-function held(values) {
-  let last = null;
-  return values.map((value) => (last = value ?? last));
+function drawAttention(panel, wrong) {
+  panel.hidden = wrong.length === 0;
+  const ordered = [...wrong].sort((a, b) => Number(b.tone === "bad") - Number(a.tone === "bad"));
+  fill(panel, h("div", { class: "title" }, h("h2", {}, "Needs attention")),
+    h("ul", {}, ordered.map(({ relation, tone, tab, text }) => h("li", {},
+      h("span", { class: `dot ${tone}`, "aria-hidden": "true" }), h("a", { href: linkTo(relation.name, tab) }, relation.name), h("span", { class: "kind" }, shortKind(relation.kind)), h("span", { class: "why" }, text)))));
 }
 
 function empty() {

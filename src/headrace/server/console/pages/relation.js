@@ -1,10 +1,13 @@
 // The page of one relation: its rows and changes as they happen, its circuit, how it is defined.
 import { get, listen, ServerError } from "../api.js";
-import { bytes, compact, count, errorBox, fill, h, linkTo, moment as timeOf, none, seconds, shortKind, stateOf, text } from "../dom.js";
-import { tile } from "../charts.js";
+import { bytes, compact, count, counted, errorBox, fill, h, linkTo, moment as timeOf, none, seconds, shortKind, text, toned } from "../dom.js";
+import { spanControl, tile } from "../charts.js";
+import { circuitGraph } from "../circuit.js";
+import { currency, notesOf, problemsOf, toneOf } from "../problems.js";
 import { cellsOf, headOf, LiveRows, rowTable } from "../rows.js";
 import { sqlBlock } from "../sql.js";
-import { watchStatus } from "../status.js";
+import { now, watchStatus } from "../status.js";
+import { problemsTab, rejectedTab } from "./problems.js";
 
 const MOST_FOLLOWED = 2000;
 const SAMPLE = 100;
@@ -12,9 +15,11 @@ const MOST_CHANGES = 500;
 const DRAW_MILLISECONDS = 250;
 const REFRESH_MILLISECONDS = 4000;
 const AGAIN_MILLISECONDS = 1000;
+const RECENT = 100;
+const MEANINGS = { "+I": "added", "-D": "removed", "-U": "before", "+U": "after" };
 
-/** Show the page of a relation; `choose` is told the path of the page that lists its kind. */
-export function relation(main, name, choose) {
+/** Show the page of a relation, and a tab of it; `choose` is told the path of the page that lists its kind. */
+export function relation(main, name, tab, choose) {
   const ends = [];
   let closed = false;
   const said = h("div");
@@ -23,8 +28,8 @@ export function relation(main, name, choose) {
   const read = () => get(`/v1/catalog/${encodeURIComponent(name)}`).then(
     (found) => {
       if (closed) return;
-      choose(found.kind === "stream" || found.kind === "table" ? "sources" : found.kind === "sink" ? "jobs" : "views");
-      show(main, found, ends);
+      choose(found.kind === "stream" || found.kind === "table" ? "sources" : found.kind === "sink" ? "sinks" : "views");
+      show(main, found, tab, ends);
     },
     ({ error }) => {
       if (closed) return;
@@ -40,37 +45,53 @@ export function relation(main, name, choose) {
   };
 }
 
-function show(main, first, ends) {
+function show(main, first, tab, ends) {
   const { name, kind } = first;
   let current = first;
-  const status = h("span", {}, stateOf(first.state));
+  const status = h("span", {});
   const facts = h("dl", { class: "facts" });
   const summary = h("section", { class: "panel" }, facts);
   const charts = chartsOf(first, ends);
-  const definition = { title: "Definition", show: definitionTab };
-  const rows = [{ title: "Rows", show: rowsTab }, { title: "Changes", show: changesTab }];
+  const definition = { key: "definition", title: "Definition", show: definitionTab };
+  const rows = [{ key: "rows", title: "Rows", show: rowsTab }, { key: "changes", title: "Changes", show: changesTab }];
+  const sample = { key: "sample", title: "Sample", show: sampleTab };
+  const problems = { key: "problems", title: "Problems", show: problemsTab, count: problemCount };
+  const rejected = { key: "rejected", title: "Rejected", show: rejectedTab, count: ({ source }) => source?.rejected ?? 0 };
   const tabs = {
-    "materialized view": [...rows, { title: "Circuit", show: circuitTab }, definition],
-    table: [...rows, definition],
-    stream: [definition, { title: "Sample", show: sampleTab }],
-    "plain view": [definition, { title: "Sample", show: sampleTab }],
-    sink: [definition],
+    "materialized view": [...rows, { key: "circuit", title: "Circuit", show: circuitTab }, problems, definition],
+    table: [...rows, rejected, definition],
+    stream: [sample, rejected, definition],
+    "plain view": [definition, sample],
+    sink: [problems, definition],
   }[kind];
+  const panel = tabPanel(name, tabs, tab, () => current, ends);
 
   fill(main,
     h("div", { class: "head" }, h("h1", {}, name), h("span", { class: "kind" }, shortKind(kind)), status, h("span", { class: "spacer" }),
+      charts.length ? spanControl() : null,
       kind === "sink" ? null : h("a", { class: "button", href: `#/workbench/${encodeURIComponent(name)}` }, "Query")),
     summary,
     charts.length ? h("div", { class: "tiles" }, charts) : null,
-    tabPanel(tabs, () => current, ends));
+    panel.element);
 
+  let said = null;
+  const state = () => {
+    const [pending, behind] = now.moment?.views[name] ?? [null, 0];
+    const tone = toneOf(current, behind);
+    const words = kind === "materialized view" && current.state === "running" ? currency(pending ?? 0, behind) : current.state;
+    if (said === `${tone} ${words}`) return;
+    said = `${tone} ${words}`;
+    fill(status, toned(tone, words));
+  };
   const draw = () => {
-    fill(status, stateOf(current.state));
+    state();
+    panel.count();
     const known = factsOf(current);
     summary.hidden = known.length === 0;
-    fill(facts, known.map(([label, value]) => h("div", {}, h("dt", {}, label), h("dd", {}, value))));
+    fill(facts, known.map(([label, value, tone, meaning]) => h("div", { class: tone ?? null, title: meaning ?? null }, h("dt", {}, label), h("dd", {}, value))));
   };
   draw();
+  ends.push(watchStatus(state));
   const timer = setInterval(async () => {
     if (document.hidden) return;
     try {
@@ -86,35 +107,51 @@ function show(main, first, ends) {
   ends.push(() => clearInterval(timer));
 }
 
+/** Return what is shown of a relation beside its rows: a label, a value, and maybe a tone and a meaning. */
 function factsOf(relation) {
-  const { stored, freshness, source, delivery } = relation;
+  const { name, stored, freshness, source, delivery } = relation;
   const found = [];
   if (relation.key.length) found.push(["Key", relation.key.join(", ")]);
-  if (stored) found.push(["Rows in state", count(stored.rows)], ["Bytes", bytes(stored.bytes)], ["Arrangements", count(stored.arrangements)]);
+  if (stored) {
+    found.push(stored.rows === null ? ["Entries", count(stored.entries), null, "Entries that sum to the rows; some cancel out"] : ["Rows", count(stored.rows)]);
+    found.push(["Stored", bytes(stored.bytes), null, `${counted(stored.arrangements, "sorted collection")}: the rows, and what operators keep`]);
+  }
+  const problem = (label, value, tab) => found.push([label, h("a", { href: linkTo(name, tab) }, value), "warn"]);
   if (freshness) {
-    if (freshness.watermark !== null) found.push(["Watermark", timeOf(freshness.watermark)]);
-    if (freshness.dirty_since !== null) found.push(["Dirty since", timeOf(freshness.dirty_since)]);
-    if (freshness.dirty_slices) found.push(["Dirty slices", count(freshness.dirty_slices)]);
-    for (const each of freshness.inputs) found.push([each.relation, `${count(each.position)} of ${count(each.end)} read`]);
+    if (freshness.quarantined) problem("In quarantine", count(freshness.quarantined), "problems");
+    if (freshness.dirty_slices) problem("Dirty slices", `${count(freshness.dirty_slices)} since ${timeOf(freshness.dirty_since)}`, "problems");
+    else if (freshness.dirty_since !== null) found.push(["Dirty below since", timeOf(freshness.dirty_since), "warn"]);
+    if (freshness.next_refresh !== null) found.push(["Next refresh", timeOf(freshness.next_refresh)]);
+    if (freshness.watermark !== null) found.push(["Watermark", timeOf(freshness.watermark), null, "Events before this time are not expected any more"]);
+    for (const each of freshness.inputs) {
+      const [done, end] = [each.position, each.end];
+      found.push([each.relation, h("a", { href: linkTo(each.relation) }, done === end ? `all ${counted(end, "change")} read` : `${count(end - done)} of ${counted(end, "change")} to read`)]);
+    }
   }
   if (source) {
-    found.push(["Changes in the log", count(source.end)]);
+    found.push(["Changes", count(source.end), null, "Insertions, updates and deletions that have arrived"]);
     if (source.connector) found.push(["Connector", source.connector]);
-    if (source.behind !== null) found.push(["Source lag", count(source.behind)]);
-    if (source.rejected) found.push(["Rejected", h("a", { href: `#/sources/${encodeURIComponent(relation.name)}` }, count(source.rejected))]);
-    if (source.duplicates !== null) found.push(["Duplicates", count(source.duplicates)]);
-    if (source.late !== null) found.push(["Late", count(source.late)]);
-    if (source.watermark !== null) found.push(["Watermark", timeOf(source.watermark)]);
-    if (source.error) found.push(["Error", source.error]);
+    if (source.behind !== null) found.push(["To read", count(source.behind), null, "Rows that the external system has and that have not been read yet"]);
+    if (source.rejected) problem("Rejected", counted(source.rejected, "row"), "rejected");
+    const notes = notesOf(source);
+    if (notes.length) found.push(["Late, duplicates", notes.join(", "), null, "Rows that came after their time had passed, and rows whose id was known"]);
+    if (source.watermark !== null) found.push(["Watermark", timeOf(source.watermark), null, "Events before this time are not expected any more"]);
+    if (source.error) found.push(["Error", source.error, "bad"]);
   }
   if (delivery) {
-    found.push(["Writes to", delivery.target], ["Guarantee", delivery.guarantee], ["Delivered epoch", delivery.epoch === null ? none : count(delivery.epoch)], ["Epochs behind", count(delivery.epochs_behind)]);
-    if (delivery.error) found.push(["Error", delivery.error]);
+    found.push(["Writes to", delivery.target], ["Guarantee", delivery.guarantee],
+      ["Waiting", delivery.rows_behind ? `${counted(delivery.rows_behind, "row")}, ${seconds(delivery.seconds_behind)}` : "nothing", null, `Delivered up to epoch ${delivery.epoch === null ? none : count(delivery.epoch)}`]);
+    if (delivery.refused) problem("Refused", counted(delivery.refused, "row"), "problems");
+    if (delivery.error) found.push(["Error", delivery.error, "bad"]);
   }
   const read = new Set((freshness?.inputs ?? []).map((each) => each.relation));
-  if (relation.inputs.some((name) => !read.has(name))) found.push(["Reads", relation.inputs.map((each, index) => [index ? ", " : "", h("a", { href: linkTo(each) }, each)]).flat()]);
+  const others = relation.inputs.filter((each) => !read.has(each));
+  if (others.length) found.push(["Reads", others.map((each, index) => [index ? ", " : "", h("a", { href: linkTo(each) }, each)]).flat()]);
   return found;
 }
+
+const problemCount = (relation) => (relation.freshness?.quarantined ?? 0) + (relation.freshness?.dirty_slices ?? 0) + (relation.delivery?.refused ?? 0)
+  || problemsOf(relation).length;
 
 /** Charts of a relation's own figures: freshness of a view, rows of a stream or table. */
 function chartsOf(relation, ends) {
@@ -128,10 +165,10 @@ function chartsOf(relation, ends) {
     if (at.length > 900) [at, ...Object.values(series)].forEach((each) => each.shift());
   };
   const tiles = relation.kind === "materialized view"
-    ? [["seconds", tile("Freshness", { format: seconds, unit: "behind", tone: "--warn", least: 1 })],
-      ["pending", tile("Lag", { format: compact, unit: "changes", tone: "--warn", least: 10 })]]
+    ? [["seconds", tile("Freshness", { format: seconds, unit: "behind", tone: "--warn", least: 1, present: (value) => (value === 0 ? "up to date" : null), meaning: "How long the oldest change has waited that this view does not show" })],
+      ["pending", tile("Waiting", { format: compact, unit: "changes", tone: "--warn", least: 10, meaning: "Changes of its inputs that this view does not show yet" })]]
     : relation.kind === "stream" || relation.kind === "table"
-      ? [["rows", tile("Changes in", { format: compact, unit: "/s", least: 5 })]] : [];
+      ? [["rows", tile("Changes in", { format: compact, unit: "changes/s", least: 5 })]] : [];
   if (tiles.length === 0) return [];
   const draw = () => {
     for (const [name, chart] of tiles) chart.set(at, series[name]);
@@ -160,13 +197,16 @@ function chartsOf(relation, ends) {
   return tiles.map(([, chart]) => chart.element);
 }
 
-/** Tabs by the pattern of ARIA: arrows move between them, one panel is shown at a time. */
-function tabPanel(tabs, current, ends) {
+/** Tabs by the pattern of ARIA: arrows move between them, one panel is shown at a time, and the address has its key. */
+function tabPanel(name, tabs, wanted, current, ends) {
   const panel = h("div", { role: "tabpanel", id: "tabpanel" });
   let leave = () => {};
   const buttons = tabs.map(({ title }, index) => h("button", {
     type: "button", role: "tab", id: `tab-${index}`, "aria-controls": "tabpanel",
-    onclick: () => choose(index),
+    onclick() {
+      choose(index);
+      history.replaceState(null, "", linkTo(name, tabs[index].key));
+    },
     onkeydown(event) {
       const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
       if (step === undefined) return;
@@ -185,9 +225,20 @@ function tabPanel(tabs, current, ends) {
     fill(panel);
     leave = tabs[chosen].show(panel, current()) ?? (() => {});
   }
-  choose(0);
+  choose(Math.max(0, tabs.findIndex(({ key }) => key === wanted)));
   ends.push(() => leave());
-  return h("section", { class: "panel" }, h("div", { class: "tabs", role: "tablist", "aria-label": "What is shown" }, buttons), panel);
+  return {
+    element: h("section", { class: "panel" }, h("div", { class: "tabs", role: "tablist", "aria-label": "What is shown" }, buttons), panel),
+    /** Write how many problems there are beside the titles of the tabs that show them. */
+    count() {
+      tabs.forEach((tab, index) => {
+        const found = tab.count?.(current()) ?? 0;
+        const words = found ? `${tab.title} ${count(found)}` : tab.title;
+        text(buttons[index], words);
+        buttons[index].classList.toggle("warns", found > 0);
+      });
+    },
+  };
 }
 
 // -- rows ------------------------------------------------------------------------------------
@@ -207,8 +258,9 @@ function rowsTab(place, relation) {
     clearTimeout(timer);
     timer = null;
     const { total, drawn } = table.draw(live, search.value.trim().toLowerCase());
-    const some = whole ? `${count(total)} row${total === 1 ? "" : "s"}` : `a sample of ${count(total)} rows`;
-    text(said, `${some}${drawn < total ? `, the first ${count(drawn)} shown` : ""} · epoch ${epoch ?? none}`);
+    const some = whole ? counted(total, "row") : `a sample of ${counted(total, "row")}`;
+    text(said, `${some}${drawn < total ? `, the first ${count(drawn)} shown` : ""}, kept up to date`);
+    said.title = `As of epoch ${epoch ?? none}`;
   }
   const soon = () => {
     timer ??= setTimeout(draw, DRAW_MILLISECONDS);
@@ -279,13 +331,15 @@ function readThenFollow(name, limit, on) {
 
 function changesTab(place, relation) {
   const body = h("tbody");
-  const columns = relation.columns;
-  const head = headOf(columns, relation.key);
-  head.rows[0].prepend(h("th", { scope: "col", class: "num" }, "Epoch"), h("th", { scope: "col" }, "Op"));
-  const said = h("span", {}, "waiting for changes");
+  const { columns, key } = relation;
+  const head = headOf(columns, key);
+  head.rows[0].prepend(h("th", { scope: "col" }, "Time"), h("th", { scope: "col", title: "+I added, -D removed, -U the row before an update, +U the row after it" }, "Change"));
+  head.rows[0].append(h("th", { scope: "col", class: "num", title: "Views change by epochs: all changes of one are shown at once" }, "Epoch"));
+  const said = h("span", {}, "reading");
   let paused = false;
   let waiting = [];
   let seen = 0;
+  let before = "";
   const pause = h("button", {
     type: "button", class: "action", "aria-pressed": "false",
     onclick() {
@@ -298,31 +352,54 @@ function changesTab(place, relation) {
   fill(place, h("div", { class: "bar" }, said, h("span", { class: "spacer" }), pause),
     h("div", { class: "scroll tall", tabindex: "0", role: "region", "aria-label": "Changes" }, h("table", { class: "data" }, head, body)));
 
-  function draw() {
-    if (paused || waiting.length === 0) return;
-    const rows = waiting.slice(-MOST_CHANGES).map(({ epoch, op, row }) => h("tr", { class: "fresh" },
-      h("td", { class: "num dim" }, String(epoch)),
-      h("td", { class: `op ${op.startsWith("+") ? "plus" : "minus"}` }, op),
-      cellsOf(columns, columns.map(({ name }) => row[name]))));
-    waiting = [];
+  const line = ({ epoch, op, weight, row }, at, fresh) => h("tr", { class: fresh ? "fresh" : null },
+    h("td", { class: "dim" }, timeOf(at)),
+    h("td", { class: `op ${op.startsWith("+") ? "plus" : "minus"}`, title: MEANINGS[op] }, op, h("span", { class: "dim" }, ` ${MEANINGS[op]}${Math.abs(weight ?? 1) > 1 ? ` ×${Math.abs(weight)}` : ""}`)),
+    cellsOf(columns, columns.map(({ name }) => row[name]), key),
+    h("td", { class: "num dim" }, count(epoch)));
+  const add = (rows) => {
     body.prepend(...rows.reverse());
     while (body.rows.length > MOST_CHANGES) body.lastChild.remove();
-    text(said, `${count(seen)} change${seen === 1 ? "" : "s"} since this page was opened`);
+  };
+  function draw() {
+    if (paused || waiting.length === 0) return;
+    add(waiting.map(({ change, at }) => line(change, at, true)));
+    waiting = [];
+    tell();
   }
+  const tell = () => text(said, seen === 0 ? before : `${before}, ${counted(seen, "change")} since`);
+
   const timer = setInterval(draw, DRAW_MILLISECONDS);
-  const following = readThenFollow(relation.name, 0, {
-    rows() {},
-    error: (error) => fill(place, errorBox(error)),
-    event(kind, data) {
-      if (kind !== "changes") return;
-      seen += data.changes.length;
-      waiting.push(...data.changes);
-      if (waiting.length > MOST_CHANGES) waiting = waiting.slice(-MOST_CHANGES);
-    },
-  });
+  let stream = null;
+  let stopped = false;
+  async function begin() {
+    try {
+      const found = await get(`/v1/views/${encodeURIComponent(relation.name)}/changes`, { limit: RECENT });
+      if (stopped) return;
+      const earlier = found.epochs.flatMap(({ committed_at: at, changes }) => changes.map((change) => line(change, at, false)));
+      fill(body);
+      add(earlier);
+      before = earlier.length === 0 ? "no change is kept from before" : found.complete ? `all ${counted(earlier.length, "change")} that are kept` : `the last ${counted(earlier.length, "change")}`;
+      tell();
+      stream = listen("/v1/subscribe", { view: relation.name, after: found.token }, {
+        error: (error) => (error.code === "conflict" && !stopped ? setTimeout(begin, AGAIN_MILLISECONDS) : place.prepend(errorBox({ ...error, span: null }))),
+        event(kind, data) {
+          if (kind !== "changes") return;
+          const at = now.moment?.epoch === data.epoch ? now.moment.committed_at : Date.now() / 1000;
+          seen += data.changes.length;
+          waiting.push(...data.changes.map((change) => ({ change, at })));
+          if (waiting.length > MOST_CHANGES) waiting = waiting.slice(-MOST_CHANGES);
+        },
+      });
+    } catch (error) {
+      if (!stopped) fill(place, errorBox({ ...error.error, span: null }));
+    }
+  }
+  begin();
   return () => {
+    stopped = true;
     clearInterval(timer);
-    following.stop();
+    stream?.stop();
   };
 }
 
@@ -340,7 +417,8 @@ function sampleTab(place, relation) {
     try {
       const { columns, rows, epoch } = await get(`/v1/views/${encodeURIComponent(relation.name)}`, { limit: SAMPLE }, { signal: abort.signal });
       fill(table, h("table", { class: "data" }, headOf(columns), h("tbody", {}, rows.map((values) => h("tr", {}, cellsOf(columns, values))))));
-      text(said, `${count(rows.length)} of its rows · epoch ${epoch}`);
+      text(said, `${counted(rows.length, "row")} of it`);
+      said.title = `As of epoch ${epoch}`;
     } catch (error) {
       if (!abort.signal.aborted) fill(table, errorBox({ ...error.error, span: null }));
       text(said, "");
@@ -355,24 +433,18 @@ function sampleTab(place, relation) {
 // -- circuit and definition -------------------------------------------------------------------
 
 function circuitTab(place, relation) {
-  const list = h("ul", { class: "circuit" });
+  const graph = circuitGraph();
   const draw = (found) => {
     if (found.circuit === null) return fill(place, h("p", { class: "note" }, "The query of this view cannot be planned now."));
-    return fill(list, found.circuit.map((node) => {
-      const item = h("li", { "data-depth": node.depth },
-        h("span", { class: "title" }, node.again ? `${node.title}: see above` : node.title),
-        node.arrangements.map((each) => h("span", { class: "state" },
-          h("span", {}, each.relation === null ? `stored by (${each.key})` : `rows of ${each.relation} by (${each.key})`),
-          h("span", {}, `${count(each.rows)} rows`), h("span", {}, bytes(each.bytes)))),
-        node.cost === null ? null : h("span", { class: "state" }, `per change: ${node.cost}`));
-      item.style.paddingLeft = `${node.depth * 18}px`;
-      return item;
-    }));
+    if (!graph.element.isConnected) fill(place, graph.element);
+    return graph.set(found.circuit);
   };
-  fill(place, list);
   draw(relation);
   const timer = setInterval(() => get(`/v1/catalog/${encodeURIComponent(relation.name)}`).then(draw, () => {}), REFRESH_MILLISECONDS);
-  return () => clearInterval(timer);
+  return () => {
+    clearInterval(timer);
+    graph.close();
+  };
 }
 
 function definitionTab(place, relation) {

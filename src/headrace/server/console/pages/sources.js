@@ -1,76 +1,92 @@
 // Streams and tables: what comes in, how far behind a source is, and what was left out.
-import { send } from "../api.js";
-import { compact, count, errorBox, fill, h, linkTo, moment as timeOf, none, stateOf, text } from "../dom.js";
+import { get } from "../api.js";
+import { compact, count, fill, h, linkTo, moment as timeOf, none, text, toned } from "../dom.js";
 import { watchCatalog } from "../catalog.js";
+import { notesOf, toneOf } from "../problems.js";
+import { sparkline } from "../sparkline.js";
 import { now, watchStatus } from "../status.js";
+import { problemLinks } from "./views.js";
 
-const MOST_REJECTS = 200;
+const SPARK_SECONDS = 120;
+const MOST_READ = 24;
 
-export function sources(main, chosen) {
+export function sources(main) {
   const body = h("tbody");
-  const rejects = h("section", { class: "panel", hidden: true });
   fill(main,
     h("div", { class: "head" }, h("h1", {}, "Sources")),
-    h("section", { class: "panel" }, h("div", { class: "scroll" }, h("table", {},
-      h("thead", {}, h("tr", {}, h("th", {}, "Name"), h("th", {}, "State"), h("th", { class: "optional" }, "Connector"),
-        h("th", { class: "num" }, "Rows/s"), h("th", { class: "num" }, "Changes"), h("th", { class: "num" }, "Lag"),
-        h("th", { class: "num" }, "Rejected"), h("th", { class: "num optional" }, "Duplicates"), h("th", { class: "num optional" }, "Late"), h("th", { class: "optional" }, "Watermark"))),
-      body))),
-    rejects);
+    h("section", { class: "panel" }, h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Sources" }, h("table", {},
+      h("thead", {}, h("tr", {}, h("th", {}, "Name"), h("th", {}, "State"), h("th", {}, "Problems"),
+        h("th", {}, "Last 2 minutes"), h("th", { class: "num" }, "Rows/s"), h("th", { class: "num" }, "Changes"),
+        h("th", { class: "num optional", title: "Rows that the external system has and that have not been read yet" }, "To read"),
+        h("th", { class: "optional" }, "Late, duplicates"), h("th", { class: "optional" }, "Connector"), h("th", { class: "optional", title: "Events before this time are not expected any more" }, "Watermark"))),
+      body))));
 
-  let rates = new Map();
+  let lines = new Map();
   let drawn = null;
+  const series = new Map();
   const draw = ({ relations, sources: shared }) => {
-    const found = [...relations.filter(({ kind }) => kind === "stream" || kind === "table").map(({ source, kind }) => ({ ...source, kind })),
-      ...shared.map((source) => ({ ...source, kind: "source" }))];
-    const shape = JSON.stringify(found);
-    if (shape === drawn) return;
-    drawn = shape;
-    rates = new Map();
-    fill(body, found.map((source) => {
-      const rate = h("td", { class: "num" }, none);
-      rates.set(source.name, rate);
-      const rejected = source.rejected ? h("a", { href: `#/sources/${encodeURIComponent(source.name)}`, "aria-label": `${source.rejected} rejected rows of ${source.name}` }, count(source.rejected)) : count(source.rejected);
-      return [h("tr", {},
-        h("td", {}, source.kind === "source" ? source.name : h("a", { href: linkTo(source.name) }, source.name)),
-        h("td", {}, stateOf(source.state)),
-        h("td", { class: "dim optional" }, source.connector ?? "log"),
-        rate, h("td", { class: "num" }, count(source.end)), h("td", { class: "num" }, count(source.behind)), h("td", { class: "num" }, rejected),
-        h("td", { class: "num optional" }, count(source.duplicates)), h("td", { class: "num optional" }, count(source.late)),
-        h("td", { class: "optional" }, timeOf(source.watermark))),
-      source.error ? h("tr", {}, h("td", { colspan: 10 }, h("div", { class: "error" }, source.error))) : null];
-    }).flat());
-    if (found.length === 0) fill(body, h("tr", {}, h("td", { colspan: 10, class: "dim" }, "No streams or tables yet.")));
+    const found = [...relations.filter(({ kind }) => kind === "stream" || kind === "table"),
+      ...shared.map((source) => ({ name: source.name, kind: "source", state: source.state, source, freshness: null, delivery: null }))];
+    const shape = JSON.stringify(found.map(({ name, state, source }) => [name, state, source.error, source.rejected, source.connector]));
+    if (shape !== drawn) {
+      drawn = shape;
+      lines = new Map();
+      fill(body, found.map((relation) => {
+        const { name, kind, source } = relation;
+        const line = { spark: sparkline(), rate: h("td", { class: "num" }, none), end: h("td", { class: "num" }), behind: h("td", { class: "num optional" }), notes: h("td", { class: "dim optional nowrap" }), mark: h("td", { class: "dim optional nowrap" }) };
+        lines.set(name, line);
+        return h("tr", {},
+          h("td", {}, kind === "source" ? name : h("a", { href: linkTo(name) }, name), h("div", { class: "sub" }, kind)),
+          h("td", {}, toned(toneOf(relation), relation.state)),
+          h("td", { class: "chips" }, kind === "source" ? source.error ?? "" : problemLinks(relation)),
+          h("td", {}, line.spark.element), line.rate, line.end, line.behind, line.notes,
+          h("td", { class: "dim optional" }, source.connector ?? "written by SQL"), line.mark);
+      }));
+      if (found.length === 0) fill(body, h("tr", {}, h("td", { colspan: 10, class: "dim" }, "No streams or tables yet.")));
+      readHistory(found.filter(({ kind }) => kind !== "source").map(({ name }) => name), series, tell);
+    }
+    for (const { name, source } of found) {
+      const line = lines.get(name);
+      text(line.end, count(source.end));
+      text(line.behind, count(source.behind));
+      text(line.notes, notesOf(source).join(", ") || none);
+      text(line.mark, timeOf(source.watermark));
+    }
     tell();
   };
   const tell = () => {
-    for (const [name, cell] of rates) {
+    for (const [name, line] of lines) {
       const rate = now.rates[name];
-      text(cell, rate === undefined ? none : compact(rate));
-      cell.classList.toggle("zero", !rate);
+      text(line.rate, rate === undefined ? none : compact(Math.round(rate * 10) / 10));
+      line.rate.classList.toggle("zero", !rate);
+      line.spark.set(series.get(name) ?? []);
     }
   };
-  if (chosen) showRejects(rejects, chosen);
-  const ends = [watchCatalog(draw), watchStatus(tell)];
+  const ends = [watchCatalog(draw), watchStatus(() => {
+    for (const name of lines.keys()) {
+      const values = series.get(name) ?? [];
+      values.push(now.rates[name] ?? 0);
+      series.set(name, values.slice(-SPARK_SECONDS));
+    }
+    tell();
+  })];
   return () => {
     for (const end of ends) end();
   };
 }
 
-/** Show the rows of one source that did not fit, with the reason and the place of each. */
-async function showRejects(place, name) {
-  const quoted = name.split(".").map((part) => `\`${part.replaceAll("`", "``")}\``).join(".");
-  place.hidden = false;
-  try {
-    const found = await send("POST", "/v1/sql", { sql: `SHOW REJECTS FOR ${quoted} LIMIT ${MOST_REJECTS}` });
-    const at = Object.fromEntries(found.columns.map((column, index) => [column.name, index]));
-    fill(place, h("div", { class: "title" }, h("h2", {}, `Rejected rows of ${name}`), h("span", { class: "dim" }, `the newest ${count(found.rows.length)}`)),
-      h("div", { class: "scroll tall", tabindex: "0", role: "region", "aria-label": "Rejected rows" }, h("table", { class: "data" },
-        h("thead", {}, h("tr", {}, ["At", "Place", "Column", "Reason", "Row as it came"].map((title) => h("th", { scope: "col" }, title)))),
-        h("tbody", {}, found.rows.map((row) => h("tr", {},
-          h("td", { class: "dim" }, row[at.at]), h("td", {}, `${row[at.file] ?? ""}:${row[at.line] ?? ""}`),
-          h("td", {}, row[at.column] ?? ""), h("td", {}, row[at.reason] ?? ""), h("td", { title: row[at.raw] }, row[at.raw] ?? "")))))));
-  } catch (error) {
-    fill(place, errorBox(error.error));
+/** Read the rates of the last minutes of each source that has none yet. */
+async function readHistory(names, series, tell) {
+  for (const name of names.slice(0, MOST_READ)) {
+    if (series.has(name)) continue;
+    series.set(name, []);
+    try {
+      const { at, relation } = await get("/v1/history", { relation: name, seconds: SPARK_SECONDS });
+      const rates = at.slice(1).map((time, index) => Math.max(0, (relation.end[index + 1] ?? 0) - (relation.end[index] ?? 0)) / Math.max(0.001, time - at[index]));
+      series.set(name, [...rates, ...series.get(name)].slice(-SPARK_SECONDS));
+      tell();
+    } catch {
+      // The next moments fill it.
+    }
   }
 }

@@ -1,50 +1,63 @@
-// All relations, and the table of views that the overview has, too.
-import { bytes, compact, fill, h, linkTo, seconds, stateOf, text } from "../dom.js";
+// All views, and the table of them that the overview has, too.
+import { bytes, compact, fill, h, linkTo, none, text, toned } from "../dom.js";
 import { watchCatalog } from "../catalog.js";
+import { currency, problemsOf, toneOf } from "../problems.js";
 import { now, watchStatus } from "../status.js";
+
+/** The links to what is wrong with a relation. */
+export function problemLinks(relation) {
+  return problemsOf(relation).map(({ tone, tab, text: words }) => h("a", { class: `chip ${tone}`, href: linkTo(relation.name, tab), title: words }, words.length > 60 ? `${words.slice(0, 59)}…` : words));
+}
 
 /** Make a table of views. `set(relations)` fills it; `tell(moment)` writes how current they are. */
 export function viewTable() {
   const body = h("tbody");
-  const element = h("div", { class: "scroll" }, h("table", {},
-    h("thead", {}, h("tr", {}, h("th", {}, "Name"), h("th", {}, "State"),
-      h("th", { class: "num" }, "Behind"), h("th", { class: "num" }, "Pending"),
-      h("th", { class: "num optional", title: "Rows of the view, and of what its operators keep" }, "Rows in state"), h("th", { class: "num optional" }, "Bytes"), h("th", { class: "optional" }, "Reads"))),
+  const element = h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Views" }, h("table", {},
+    h("thead", {}, h("tr", {}, h("th", {}, "Name"), h("th", {}, "Freshness"), h("th", {}, "Problems"),
+      h("th", { class: "num" }, "Rows"), h("th", { class: "num optional", title: "What the view and its operators keep on disk" }, "Stored"),
+      h("th", { class: "num optional", title: "Changes of its inputs that the view does not show yet" }, "Waiting"), h("th", { class: "optional" }, "Reads"))),
     body));
-  let cells = new Map();
+  let lines = new Map();
   let drawn = null;
   return {
     element,
     set(relations) {
-      const shape = JSON.stringify(relations.map((r) => [r.name, r.state, r.inputs]));
+      const shape = JSON.stringify(relations.map((r) => [r.name, r.state, r.inputs, problemsOf(r)]));
       if (shape !== drawn) {
         drawn = shape;
-        cells = new Map();
+        lines = new Map();
         fill(body, relations.map((relation) => {
-          const cell = {
-            behind: h("td", { class: "num" }), pending: h("td", { class: "num" }),
-            rows: h("td", { class: "num optional" }), bytes: h("td", { class: "num optional" }),
+          const line = {
+            relation, fresh: h("td", {}), rows: h("td", { class: "num" }), bytes: h("td", { class: "num optional" }), pending: h("td", { class: "num optional" }),
           };
-          cells.set(relation.name, cell);
+          lines.set(relation.name, line);
           return h("tr", {},
-            h("td", {}, h("a", { href: linkTo(relation.name) }, relation.name)),
-            h("td", {}, stateOf(relation.state)), cell.behind, cell.pending, cell.rows, cell.bytes,
+            h("td", {}, h("a", { href: linkTo(relation.name) }, relation.name)), line.fresh, h("td", { class: "chips" }, problemLinks(relation)),
+            line.rows, line.bytes, line.pending,
             h("td", { class: "dim optional" }, relation.inputs.join(", ")));
         }));
-        if (relations.length === 0) fill(body, h("tr", {}, h("td", { colspan: 7, class: "dim" }, "No views yet.")));
+        if (relations.length === 0) fill(body, h("tr", {}, h("td", { colspan: 7, class: "dim" }, "No views.")));
       }
-      for (const { name, stored } of relations) {
-        text(cells.get(name).rows, compact(stored?.rows));
-        text(cells.get(name).bytes, bytes(stored?.bytes));
+      for (const relation of relations) {
+        const line = lines.get(relation.name);
+        line.relation = relation;
+        const { stored } = relation;
+        text(line.rows, stored === null ? none : stored.rows === null ? `≤ ${compact(stored.entries)}` : compact(stored.rows));
+        text(line.bytes, bytes(stored?.bytes));
       }
     },
     tell(moment) {
-      for (const [name, cell] of cells) {
+      for (const [name, line] of lines) {
         const [pending, behind] = moment.views[name] ?? [null, null];
-        text(cell.behind, seconds(behind));
-        text(cell.pending, compact(pending));
-        cell.behind.classList.toggle("zero", behind === 0);
-        cell.pending.classList.toggle("zero", pending === 0);
+        const words = line.relation.state === "lagging" ? `refreshed ${line.relation.freshness.refresh}` : currency(pending, behind);
+        const tone = toneOf(line.relation, behind);
+        const shape = `${tone} ${words}`;
+        if (line.shape !== shape) {
+          line.shape = shape;
+          fill(line.fresh, toned(tone, words));
+        }
+        text(line.pending, compact(pending));
+        line.pending.classList.toggle("zero", pending === 0);
       }
     },
   };
@@ -54,12 +67,13 @@ export function views(main) {
   const table = viewTable();
   const others = h("tbody");
   const search = h("input", { type: "search", placeholder: "Filter by name", "aria-label": "Filter by name", oninput: draw });
+  const plain = h("section", { class: "panel", hidden: true }, h("div", { class: "title" }, h("h2", {}, "Plain views"), h("span", { class: "dim" }, "They store no rows: their query runs where they are read.")),
+    h("div", { class: "scroll" }, h("table", {},
+      h("thead", {}, h("tr", {}, h("th", {}, "Name"), h("th", {}, "Reads"))), others)));
   fill(main,
     h("div", { class: "head" }, h("h1", {}, "Views"), h("span", { class: "spacer" }), search),
     h("section", { class: "panel" }, h("div", { class: "title" }, h("h2", {}, "Materialized views")), table.element),
-    h("section", { class: "panel" }, h("div", { class: "title" }, h("h2", {}, "Plain views and sinks")),
-      h("div", { class: "scroll" }, h("table", {},
-        h("thead", {}, h("tr", {}, h("th", {}, "Name"), h("th", {}, "Kind"), h("th", {}, "State"), h("th", {}, "Reads"))), others))));
+    plain);
 
   let last = [];
   let drawn = null;
@@ -68,14 +82,13 @@ export function views(main) {
     const found = last.filter(({ name }) => name.includes(wanted));
     table.set(found.filter(({ kind }) => kind === "materialized view"));
     if (now.moment !== null) table.tell(now.moment);
-    const rest = found.filter(({ kind }) => kind === "plain view" || kind === "sink");
-    const shape = JSON.stringify(rest.map((r) => [r.name, r.state]));
+    const rest = found.filter(({ kind }) => kind === "plain view");
+    plain.hidden = rest.length === 0;
+    const shape = JSON.stringify(rest.map((r) => [r.name, r.inputs]));
     if (shape === drawn) return;
     drawn = shape;
     fill(others, rest.map((relation) => h("tr", {},
-      h("td", {}, h("a", { href: linkTo(relation.name) }, relation.name)), h("td", { class: "dim" }, relation.kind),
-      h("td", {}, stateOf(relation.state)), h("td", { class: "dim" }, relation.inputs.join(", ")))));
-    if (rest.length === 0) fill(others, h("tr", {}, h("td", { colspan: 4, class: "dim" }, "None.")));
+      h("td", {}, h("a", { href: linkTo(relation.name) }, relation.name)), h("td", { class: "dim" }, relation.inputs.join(", ")))));
   }
   const ends = [
     watchStatus((moment) => table.tell(moment)),
