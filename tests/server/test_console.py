@@ -95,9 +95,7 @@ def test_a_row_appears_and_changes_while_it_is_looked_at(page: Browser, client: 
     page.wait(
         lambda: " an epoch" in page.run("return document.querySelector('.viewport').textContent")
     )
-    page.run(
-        "document.querySelector('.viewport .node:last-of-type').dispatchEvent(new Event('click'))"
-    )
+    page.run("document.querySelector('.viewport .node').dispatchEvent(new Event('click'))")
     page.wait_for("For each change", ".operator")
     page.run("[...document.querySelectorAll('[role=tab]')][4].click()")
     page.wait_for("CREATE MATERIALIZED VIEW")
@@ -222,7 +220,7 @@ def test_what_is_left_out_is_counted_and_listed_with_its_error(page: Browser, cl
     """)
     page.open("")
     page.wait_for("1 row in quarantine", ".attention")
-    assert page.run("return document.querySelector('.graph circle.warn') !== null")
+    page.wait(lambda: page.run("return document.querySelector('.graph circle.warn') !== null"))
     page.run("document.querySelector('.attention a').click()")
     page.wait_for("warm", "[role=tabpanel]")
     page.wait_for("cannot be cast", "[role=tabpanel]")

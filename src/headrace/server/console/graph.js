@@ -46,7 +46,7 @@ export function graph() {
     const byName = new Map(relations.map((relation) => [relation.name, relation]));
     for (const { id, x, y, width } of plan.nodes) {
       const relation = byName.get(id);
-      const dot = svg("circle", { cx: 13, cy: 15, r: 3.5 });
+      const dot = svg("circle", { class: toneOf(relation), cx: 13, cy: 15, r: 3.5 });
       const under = svg("text", { class: "under", x: 23, y: 33 }, shortKind(relation.kind));
       const fits = Math.floor((width - 34) / 7.1);
       const name = id.length > fits ? `${id.slice(0, fits - 1)}…` : id;
