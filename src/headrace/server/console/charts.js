@@ -4,7 +4,9 @@ import { h, moment, none, seconds, text } from "./dom.js";
 
 const probe = h("span", { hidden: true });
 const FONT = "11px system-ui, sans-serif";
-const STEPS = [1, 5, 10, 15, 30, 60, 120, 180, 300, 600, 900, 1800, 3600];
+const STEPS = [60, 120, 180, 300, 600, 900, 1800];
+const SHORT_STEPS = [20, 30, 60];
+const SHORT_SECONDS = 120;
 const SYNC = uPlot.sync("headrace");
 
 /** The colour that a variable of the style has in the present theme. */
@@ -81,13 +83,13 @@ export function tile(label, { format, unit = "", tone = "--accent", least = 1, m
       height: plot.clientHeight,
       legend: { show: false },
       cursor: { y: false, points: { size: 6 }, drag: { x: false, y: false }, sync: { key: SYNC.key } },
-      padding: [6, 8, 0, 0],
+      padding: [6, 14, 0, 0],
       scales: {
         x: { time: true, range: () => [(last[0].at(-1) ?? 0) - shownSeconds, last[0].at(-1) ?? 1] },
         y: { range: (_chart, _low, high) => [0, Math.max(high ?? 0, least) * 1.08] },
       },
       axes: [
-        { stroke: dim, font: FONT, size: 22, gap: 3, space: 46, incrs: STEPS, grid: { show: false }, ticks: { stroke: grid, width: 1, size: 3 }, values: (_chart, splits) => splits.map((each) => clock(each, each % 60 === 0)) },
+        { stroke: dim, font: FONT, size: 22, gap: 3, space: 46, incrs: () => (shownSeconds > SHORT_SECONDS ? STEPS : SHORT_STEPS), grid: { show: false }, ticks: { stroke: grid, width: 1, size: 3 }, values: (_chart, splits) => splits.map((each) => clock(each, each % 60 === 0)) },
         { stroke: dim, font: FONT, size: (_chart, values) => 10 + Math.max(3, ...(values ?? []).map((each) => String(each).length)) * 6.2, gap: 3, space: 28, grid: { stroke: grid, width: 1 }, ticks: { show: false }, values: (_chart, splits) => splits.map((each) => format(each)) },
       ],
       series: [{}, {
