@@ -237,7 +237,7 @@ def _generated(project: plan.Project) -> dict[str, str]:
     found: dict[str, set[str]] = {}
     for attribute, expression in zip(project.attributes, project.expressions, strict=True):
         if _NAME.fullmatch(attribute.name) and expression.passes is None:
-            words = expression.text.replace(_QUALIFIER, "")
+            words = expression.text.replace(_QUALIFIER, "").removesuffix(f" AS {attribute.name}")
             found.setdefault(attribute.name, set()).add(words)
     if project.calls:
         made = project.attributes[-len(project.calls) :]
