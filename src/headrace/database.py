@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 from headrace.catalog import Stream, View
 from headrace.connectors import Captures, Connections, Secrets
 from headrace.engine.engine import Engine
+from headrace.engine.executors import choose_interpreter, require_executors
 from headrace.engine.queries import Queries
 from headrace.engine.session import start_spark, warn_of_running
 from headrace.errors import Code, HeadraceError
@@ -128,6 +129,7 @@ class Database(DefaultSession):
             self._own_spark = spark is None and SparkSession.getActiveSession() is None
             warn_of_running(spark, settings.spark, settings.chosen)
             self._spark = spark or start_spark(settings.spark)
+            self._require_workers()
             self._segments = SegmentWriter(directory.resolve() / "log")
             self.parts = self._wired(partitions, fault, clock)
             self.parts.pump.compaction.sweep_strays()
@@ -144,6 +146,20 @@ class Database(DefaultSession):
         self.parts.sinks.begin_all()
         self.parts.feeding.begin_all()
         self.parts.capturing.begin_all()
+
+    def _require_workers(self) -> None:
+        """Check that Spark's executors can work for this database; if not, end a Spark of its own.
+
+        Raises:
+            HeadraceError: ``unavailable``, with what is missing where.
+        """
+        try:
+            choose_interpreter(self._spark.sparkContext)
+            require_executors(self._spark, self.directory)
+        except BaseException:
+            if self._own_spark:
+                self._spark.stop()
+            raise
 
     def _wired(
         self, partitions: int, fault: Callable[[str], None], clock: Callable[[], int]

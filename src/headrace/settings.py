@@ -54,7 +54,15 @@ class Settings:
     partitions: int = 0
     """Partitions of the hash space, processed in parallel; by default, one per core, at most 8."""
     driver_memory: str = "2g"
-    """The JVM's heap."""
+    """The heap of the driver's JVM."""
+    executor_memory: str = ""
+    """The heap of each executor; by default Spark's, 1g. Without effect on a local master."""
+    executor_cores: int = 0
+    """How many tasks an executor runs at once; by default (0), as many as its worker has cores.
+    Without effect on a local master."""
+    cores: int = 0
+    """How many cores of a standalone cluster this database takes; by default (0), one more than
+    partitions. Without effect on a local master."""
     cache: str = ""
     """The directory of the JVM's class archive, which makes the next start faster; by default, in
     the user's cache directory. ``none``: no archive."""
@@ -125,7 +133,15 @@ class Settings:
         from headrace.engine.session import SparkSettings  # noqa: PLC0415  (clients need no Spark)
 
         cache = None if self.cache == NO_CACHE else Path(self.cache)
-        return SparkSettings(self.master, self.partitions, self.driver_memory, cache)
+        return SparkSettings(
+            self.master,
+            self.partitions,
+            self.driver_memory,
+            cache,
+            executor_memory=self.executor_memory,
+            executor_cores=self.executor_cores,
+            cores=self.cores or self.partitions + 1,
+        )
 
     @property
     def runtime(self) -> RuntimeSettings:
@@ -189,7 +205,7 @@ def _refuse_mistyped(environment: Mapping[str, str], names: list[str]) -> None:
 
 def _require_sense(what: str, name: str, value: Any) -> None:
     """Refuse a value that has the right type but is out of range."""
-    if name == "driver_memory":
+    if name == "driver_memory" or (name == "executor_memory" and value):
         require_heap(what, value)
     if value not in _WORDS.get(name, (value,)):
         allowed = " or ".join(f'"{word}"' for word in _WORDS[name])

@@ -110,6 +110,8 @@ class Program:
     """How often the share of a relation is read."""
     guards: frozenset[ArrangementId] = frozenset()
     """The quarantines among the arrangements."""
+    reporting: tuple[str, ...] = ()
+    """The tasks that leave a note in each partition."""
     interpreted: Interpreted | None = None
     """The same plans for few rows, which run without a job, if they can."""
 
@@ -149,6 +151,8 @@ class Assembly:
     """The contents of relations that operators read in place of a copy."""
     guards: set[ArrangementId] = field(default_factory=set)
     """The quarantines."""
+    slices: list[str] = field(default_factory=list)
+    """The names of leaves that read a slice."""
 
     def program(self) -> Program:
         """Return the program: one plan per job, which runs every terminal."""
@@ -167,6 +171,7 @@ class Assembly:
             dict(self.shared),
             dict(self.scans),
             frozenset(self.guards),
+            (*self.operators, *self.slices),
         )
 
     def _job(self, terminals: list[Any]) -> Any:
@@ -187,7 +192,7 @@ class Assembly:
         task = published.task
         (arrangement,) = task.arrangements
         (layout,) = task.operator.layouts
-        read = DeltaTask(task.name, arrangement, layout, task.output[1:-1], self.partitions)
+        read = DeltaTask(arrangement, layout, task.output[1:-1], self.partitions)
         return self.transplant.mapped(
             self.transplant.range(self.partitions), read, spark_schema(published.fields[1:])
         )
@@ -227,6 +232,8 @@ class Assembly:
         """
         schema = logged(relation)
         read = pa.schema([schema.arrow.field(name) for name in columns])
+        if slice_ is not None:
+            self.slices.append(slice_)
         task = LeafTask(relation.id, read, offsets, self.partitions, self.log, slice_)
         types = {c.name: c.type for c in schema.columns}
         fields = [(f"c{i}", types[name]) for i, name in enumerate(columns)]

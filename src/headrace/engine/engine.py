@@ -21,6 +21,7 @@ from headrace.catalyst.scala import scala_of
 from headrace.catalyst.transplant import Transplant
 from headrace.circuit import Circuit, Sliced, Stored, differentiate, sliced
 from headrace.engine.assembly import Assembly, Program
+from headrace.engine.executors import is_local
 from headrace.engine.expiring import left_by
 from headrace.engine.failures import step_failure
 from headrace.engine.interpreter import interpreted
@@ -29,16 +30,21 @@ from headrace.engine.lower_differences import difference_program, without_spark
 from headrace.engine.lower_nodes import leaf_names
 from headrace.engine.lowering import Lowering, table_layout
 from headrace.engine.optimizer import bare_session, for_few_rows
+from headrace.engine.reports import (
+    Note,
+    Reports,
+    reports_in,
+    require_seen,
+    seen_by_executor,
+)
 from headrace.engine.sieve import HASHES, PLACES, Sieve
 from headrace.engine.slice_conditions import slice_conditions, slice_query
 from headrace.engine.slice_tasks import replaced
 from headrace.engine.touched import Touched, touched
-from headrace.engine.worker import LogReader, reports_of
 from headrace.errors import Code, HeadraceError, Span
 from headrace.runtime.cancelling import check_cancelled
 from headrace.runtime.ports import LoopPlan, StepPlan
-from headrace.runtime.rounds import remove_runs
-from headrace.spine import sync_directory
+from headrace.spine import remove_runs_of, sync_directory
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -48,6 +54,7 @@ if TYPE_CHECKING:
     from headrace.catalyst.analysed import Analysed
     from headrace.catalyst.python import Registered
     from headrace.circuit import Node
+    from headrace.engine.worker import LogReader
     from headrace.functions import Function, FunctionRecord
     from headrace.runtime.step import Report, Step
     from headrace.types import ArrangementId, BuildId, RelationId
@@ -95,6 +102,7 @@ class Engine:
         self._filling: dict[BuildId, _Filled] = {}
         """The builds that are being filled and that no epoch steps yet, and the replays."""
         self._programs: OrderedDict[tuple[object, ...], Program] = OrderedDict()
+        self._reports = Reports(spark)
 
     @cached_property
     def _session(self) -> SparkSession:
@@ -395,10 +403,14 @@ class Engine:
         program = self._fill_program(build, step.partitions, looping=looping, ticks=ticks)
         if program.interpreted is None or not step.few:
             return self._run(step, program)
-        with without_job(self.spark):
-            program.interpreted.run(step)
+        try:
+            with without_job(self.spark):
+                reports = program.interpreted.run(step)
+        except BaseException:
+            remove_runs_of(step.runs_directory, step.attempt)
+            raise
         sync_directory(step.runs_directory)
-        return tuple(reports_of(step))
+        return reports
 
     def run_difference(self, step: Step, build: BuildId) -> tuple[Report, ...]:
         """Write by what a replayed slice differs from what is stored."""
@@ -536,13 +548,25 @@ class Engine:
         )
 
     def _run(self, step: Step, program: Program) -> tuple[Report, ...]:
+        notes: list[Note] = []
         try:
-            with jobs_of(self.spark, step):
-                for job in program.jobs:
-                    self._transplant(step.partitions).run(job)
+            for job in program.jobs:
+                if notes:
+                    step = step.after([note.report for note in notes if note.report is not None])
+                    step.write()
+                with self._reports.awaited(step) as left:
+                    with jobs_of(self.spark, step, self._reports.address):
+                        self._transplant(step.partitions).run(job)
+                    notes += left
+            reports = reports_in(notes, program.reporting, step.partitions)
+            require_seen(step.runs_directory, notes)
+        except HeadraceError as error:
+            remove_runs_of(step.runs_directory, step.attempt)
+            if is_local(self.spark.sparkContext):
+                raise
+            raise seen_by_executor(step, error) from error
         except BaseException:
-            for report in reports_of(step):
-                remove_runs(step.runs_directory, report.runs.values())
+            remove_runs_of(step.runs_directory, step.attempt)
             raise
         sync_directory(step.runs_directory)
-        return tuple(reports_of(step))
+        return reports

@@ -6,7 +6,8 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from headrace.engine.worker import BATCH_ROWS, arrived, leave_report
+from headrace.engine.reports import leave_nothing, leave_report
+from headrace.engine.worker import BATCH_ROWS, arrived
 from headrace.operators import held_back
 from headrace.runtime.quarantine import Guarded, candidates_of, refusals
 from headrace.runtime.step import Report
@@ -37,6 +38,7 @@ class GuardTask:
         """
         found = arrived(self.name, batches)
         if found is None:
+            leave_nothing(self.name)
             return
         begun = time.perf_counter()
         step, change, partition, (low, high) = found
@@ -50,15 +52,16 @@ class GuardTask:
         (update,) = taken.updates
         runs = {}
         if update.rows:
-            runs[self.arrangement] = write_run(step.runs_directory, update)
+            runs[self.arrangement] = write_run(step.runs_directory, update, step.attempt)
         output, inserted = held_back(taken.output, guarded.below)
         if guarded.listed and inserted.num_rows:
             rows = ZSet.of(self.operator.rows, inserted)
-            runs[candidates_of(self.arrangement)] = write_run(step.runs_directory, rows)
+            listed = write_run(step.runs_directory, rows, step.attempt)
+            runs[candidates_of(self.arrangement)] = listed
         read = kept.reads.rows + known.reads.rows
         seconds = time.perf_counter() - begun
         counts = change.num_rows, output.num_rows
-        leave_report(step, Report(self.name, partition, runs, *counts, read, seconds))
+        leave_report(Report(self.name, partition, runs, *counts, read, seconds))
         yield from output.select(self.operator.rows.schema.names).to_batches(
             max_chunksize=BATCH_ROWS
         )

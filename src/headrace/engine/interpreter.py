@@ -21,7 +21,7 @@ from headrace.catalyst.collect import collect_arrow
 from headrace.catalyst.evaluation import Evaluation, relation
 from headrace.catalyst.resolved import columns_of, passed_on, type_of
 from headrace.catalyst.scala import Numbers, items, part
-from headrace.engine.worker import in_this_process
+from headrace.engine.reports import in_this_process
 from headrace.runtime.cancelling import check_cancelled
 from headrace.runtime.ports import MoreRowsError
 from headrace.types import holds, to_arrow
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from headrace.catalyst.evaluation import Bound
     from headrace.catalyst.scala import Scala
     from headrace.catalyst.transplant import Mapped, Transplant
-    from headrace.runtime.step import Step
+    from headrace.runtime.step import Report, Step
 
 MOST_ROWS: Final = 50_000
 """The rows of a leaf up to which a program runs in this process."""
@@ -256,19 +256,23 @@ class Interpreted:
     _alone: threading.Lock = field(default_factory=threading.Lock)
     """Expressions have a state while they are evaluated."""
 
-    def run(self, step: Step) -> None:
-        """Run the plans for the effects of their tasks.
+    def run(self, step: Step) -> tuple[Report, ...]:
+        """Run the plans for the effects of their tasks; return what these report.
 
         Raises:
             MoreRowsError: the leaves have too many rows; no operator was run.
             Py4JError: an expression fails on a row.
         """
-        with self._alone, in_this_process(step), self.scala.active(self.session):
+        reports: tuple[Report, ...] = ()
+        with self._alone, self.scala.active(self.session):
             for plan in self.plans:
-                run: _Run = {}
-                for leaf in _leaves(plan):
-                    leaf.rows(run)
-                plan.rows(run)
+                with in_this_process(step.after(reports)) as found:
+                    run: _Run = {}
+                    for leaf in _leaves(plan):
+                        leaf.rows(run)
+                    plan.rows(run)
+                    reports = (*reports, *found)
+        return reports
 
 
 def interpreted(transplant: Transplant, jobs: tuple[Any, ...]) -> Interpreted:

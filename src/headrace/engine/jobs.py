@@ -9,8 +9,9 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 from headrace.engine.cancelling import tagged
+from headrace.engine.executors import with_executors
 from headrace.engine.failures import DEFECTS, step_failure
-from headrace.engine.worker import MANIFEST
+from headrace.engine.reports import MANIFEST, NOTES
 from headrace.errors import Code, HeadraceError
 
 if TYPE_CHECKING:
@@ -29,18 +30,22 @@ with a regular expression per frame: a quarter of the time in which small plans 
 
 
 @contextmanager
-def jobs_of(spark: SparkSession, step: Step) -> Iterator[None]:
+def jobs_of(spark: SparkSession, step: Step, notes: str | None = None) -> Iterator[None]:
     """Assign all jobs that this thread starts in the block to a step.
+
+    ``notes`` is the address of the driver's reports, for jobs whose tasks report.
 
     Raises:
         HeadraceError: if a job fails in Spark.
     """
     context = spark.sparkContext
     properties = {MANIFEST: str(step.manifest), **dict.fromkeys(_CALL_SITES, step.attempt)}
+    if notes is not None:
+        properties[NOTES] = notes
     for name, value in properties.items():
         context.setLocalProperty(name, value)
     try:
-        with tagged(spark):
+        with tagged(spark), with_executors(context):
             yield
     except (PySparkException, Py4JError) as error:
         raise step_failure(error) from error

@@ -34,10 +34,14 @@ def difference_program(
     It is that of the arrangements with the given ids.
     """
     kept = {id_: sliced.arrangements[id_] for id_ in ids}
-    terminals = [_replaced(transplant, partitions, id_, each) for id_, each in kept.items()]
+    tasks, terminals = [], []
+    for id_, each in kept.items():
+        task, terminal = _replaced(transplant, partitions, id_, each)
+        tasks.append(task.name)
+        terminals.append(terminal)
     job = transplant.finished(transplant.union(terminals))
     layouts = {id_: each.layout for id_, each in kept.items()}
-    return Program((job,), (), (), layouts, frozenset(), {})
+    return Program((job,), (), (), layouts, frozenset(), {}, reporting=tuple(tasks))
 
 
 def without_spark(sliced: Sliced, step: Step) -> frozenset[ArrangementId]:
@@ -54,14 +58,16 @@ def without_spark(sliced: Sliced, step: Step) -> frozenset[ArrangementId]:
     return frozenset(found)
 
 
-def _replaced(transplant: Transplant, partitions: int, id_: ArrangementId, kept: Kept) -> Any:
-    """Return a plan that replaces the slice of one arrangement; it has no rows."""
+def _replaced(
+    transplant: Transplant, partitions: int, id_: ArrangementId, kept: Kept
+) -> tuple[ReplaceTask, Any]:
+    """Return the task that replaces the slice of one arrangement, and its plan without rows."""
     numbers = transplant.range(partitions)
     none = spark_schema([("x", LongType())])
     met = None if kept.exact else Predicates(transplant.scala).met(kept.conditions)
     if met is None:
         task = ReplaceTask(id_, kept.restriction, whole=True)
-        return transplant.mapped(numbers, task, none)
+        return task, transplant.mapped(numbers, task, none)
     used = sorted(kept.columns)
     read = SliceTask(id_, tuple(kept.names[i] for i in used), kept.restriction, partitions)
     places: list[tuple[str, DataType]] = [(n, LongType()) for n in (PARTITION, VERSION, PLACE)]
@@ -75,4 +81,5 @@ def _replaced(transplant: Transplant, partitions: int, id_: ArrangementId, kept:
     ]
     found = transplant.filter(met, transplant.project(named, rows))
     taken = transplant.project([columns[name] for name, _ in places], found)
-    return transplant.mapped(taken, ReplaceTask(id_, kept.restriction, whole=False), none)
+    task = ReplaceTask(id_, kept.restriction, whole=False)
+    return task, transplant.mapped(taken, task, none)

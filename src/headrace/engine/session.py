@@ -39,7 +39,9 @@ class SparkSettings:
     """What a user may choose.
 
     ``partitions`` is the number of slices of every arrangement. In ``cache`` is kept what makes
-    the next start faster; ``flags`` are further options of the JVM.
+    the next start faster; ``flags`` are further options of the driver's JVM. ``executor_memory`` is
+    the heap of an executor, ``executor_cores`` how many tasks it runs at once, and ``cores`` how
+    many all executors run; "" and 0 leave these to Spark.
     """
 
     master: str
@@ -47,6 +49,20 @@ class SparkSettings:
     driver_memory: str
     cache: Path | None = None
     flags: tuple[str, ...] = ()
+    executor_memory: str = ""
+    executor_cores: int = 0
+    cores: int = 0
+
+    @property
+    def of_executors(self) -> dict[str, str]:
+        """Spark's properties of executors; a local master has none."""
+        found = {
+            "spark.executor.memory": self.executor_memory,
+            "spark.executor.cores": str(self.executor_cores or ""),
+            "spark.cores.max": str(self.cores or ""),
+            "spark.executor.extraJavaOptions": shlex.join(_FLAGS),
+        }
+        return {name: value for name, value in found.items() if value}
 
 
 def start_spark(settings: SparkSettings, scratch: Path | None = None) -> SparkSession:
@@ -126,6 +142,8 @@ def _started(settings: SparkSettings, scratch: Path | None, flags: tuple[str, ..
         .config("spark.driver.extraJavaOptions", shlex.join((*_FLAGS, *settings.flags, *flags)))
         .config("spark.sql.warehouse.dir", str(Path(tempfile.gettempdir()) / "headrace-warehouse"))
     )
+    for name, value in settings.of_executors.items():
+        builder = builder.config(name, value)
     if scratch is not None:
         builder = builder.config("spark.local.dir", str(scratch))
     with _quiet():

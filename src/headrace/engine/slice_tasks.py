@@ -17,7 +17,8 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.engine.candidates import candidates
-from headrace.engine.worker import BATCH_ROWS, current_step, leave_report
+from headrace.engine.reports import leave_nothing, leave_report
+from headrace.engine.worker import BATCH_ROWS, current_step
 from headrace.runtime.step import Report, Step
 from headrace.spine import RunWriter, Spine, merge, ranges, write_run
 from headrace.zset import ZSet
@@ -83,18 +84,24 @@ class ReplaceTask:
     restriction: Restriction
     whole: bool
 
+    @property
+    def name(self) -> str:
+        """The name under which each call leaves a note."""
+        return f"replacing {self.arrangement}"
+
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Write a run and a report for each partition; yield nothing."""
         step = current_step()
         if self.whole:
             for batch in batches:
                 for index in batch.column(0).to_pylist():
-                    leave_report(step, replaced(step, self.arrangement, self.restriction, index))
+                    leave_report(replaced(step, self.arrangement, self.restriction, index))
         else:
             places = _Places(batches)
             while (index := places.partition()) is not None:
                 report = replaced(step, self.arrangement, self.restriction, index, places)
-                leave_report(step, report)
+                leave_report(report)
+        leave_nothing(self.name)
         yield from ()
 
 
@@ -139,7 +146,7 @@ def _written(
             break
     else:
         change = ZSet.sum_of(layout, [part for _, part in few]).consolidated()
-        return write_run(directory, change) if change.rows else None
+        return write_run(directory, change, step.attempt) if change.rows else None
     written: list[RunFile] = []
     try:
         for _, found in groupby(chain(few, parts), key=lambda each: each[0]):

@@ -12,7 +12,8 @@ from pyspark import TaskContext
 from pyspark.sql.types import LongType
 
 from headrace.engine.assembly import Frame, spark_schema
-from headrace.engine.worker import current_step, leave_report
+from headrace.engine.reports import leave_nothing, leave_report
+from headrace.engine.worker import current_step
 from headrace.operators import ROW
 from headrace.runtime.step import Report
 from headrace.spine import write_run
@@ -52,13 +53,15 @@ class WatchTask:
             if partition is None:
                 partition = _partition()
         if partition is None:
+            leave_nothing(self.name)
             return
         step = current_step()
         runs = {}
         if kept.rows:
-            runs = {ArrangementId(self.name): write_run(step.runs_directory, kept)}
+            kept_in = write_run(step.runs_directory, kept, step.attempt)
+            runs = {ArrangementId(self.name): kept_in}
         seconds = time.perf_counter() - begun
-        leave_report(step, Report(self.name, partition, runs, rows, rows, 0, seconds))
+        leave_report(Report(self.name, partition, runs, rows, rows, 0, seconds))
 
 
 def _partition() -> int:

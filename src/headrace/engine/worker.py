@@ -7,21 +7,25 @@ manifest, whose path is a local property of the Spark job.
 from __future__ import annotations
 
 import gc
-import json
-import os
-import threading
 import time
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
+from socket import gethostname
 from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
 from pyspark import TaskContext
 
 from headrace.engine.candidates import candidates
-from headrace.errors import Code, HeadraceError, not_written
+from headrace.engine.reports import (
+    MANIFEST,
+    SHARED_DIRECTORY,
+    leave_nothing,
+    leave_report,
+    step_of_this_thread,
+)
+from headrace.errors import Code, HeadraceError
 from headrace.log import LogShare
 from headrace.runtime.step import Report, RowsShare, Step
 from headrace.spine import RunFile, Spine, partition_of, ranges, write_run
@@ -34,9 +38,6 @@ if TYPE_CHECKING:
     from headrace.operators import StatefulOperator
     from headrace.types import ArrangementId, RelationId
     from headrace.zset import Layout
-
-MANIFEST = "headrace.step"
-"""The local property with the path of the step's manifest."""
 
 BATCH_ROWS = 10_000
 SIDE = "__side"
@@ -63,22 +64,9 @@ class LogReader(Protocol):
         ...
 
 
-_this_thread = threading.local()
-
-
-@contextmanager
-def in_this_process(step: Step) -> Iterator[None]:
-    """Have tasks that this thread calls in the block belong to a step."""
-    _this_thread.step = step
-    try:
-        yield
-    finally:
-        _this_thread.step = None
-
-
 def current_step() -> Step:
     """Return the step that this task belongs to."""
-    here: Step | None = getattr(_this_thread, "step", None)
+    here = step_of_this_thread()
     if here is not None:
         return here
     _spare_what_stays()
@@ -103,7 +91,15 @@ def _spare_what_stays() -> None:
 
 @lru_cache(maxsize=4)
 def _read_step(manifest: str) -> Step:
-    return Step.read(Path(manifest))
+    try:
+        return Step.read(Path(manifest))
+    except OSError as error:
+        raise HeadraceError(
+            Code.UNAVAILABLE,
+            f'executor on host "{gethostname()}" cannot read the data directory of the driver',
+            f'"{manifest}": {error.strerror}.',
+            SHARED_DIRECTORY,
+        ) from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +156,7 @@ class LeafTask:
             yield batch.rename_columns(names)
         if self.slice is not None:
             seconds = time.perf_counter() - begun
-            leave_report(step, Report(self.slice, index, {}, among, rows, rows, seconds))
+            leave_report(Report(self.slice, index, {}, among, rows, rows, seconds))
 
 
 def _columns_of(
@@ -195,7 +191,6 @@ class DeltaTask:
     ``columns`` are those of ``layout``, and of the output.
     """
 
-    operator: str
     arrangement: ArrangementId
     layout: Layout
     columns: tuple[str, ...]
@@ -206,11 +201,7 @@ class DeltaTask:
         for batch in batches:
             for index in batch.column(0).to_pylist():
                 step = current_step()
-                path = _report_path(step, self.operator, index)
-                if not path.exists():
-                    continue
-                report = _report_in(path)
-                runs = [run for id_, run in report.runs.items() if id_ == self.arrangement]
+                runs = step.written.get(self.arrangement, ())
                 low, high = ranges(self.partitions)[index]
                 spine = Spine.open(step.runs_directory, self.layout, runs, low, high)
                 yield from _columns_of(spine, self.columns)
@@ -299,6 +290,7 @@ class OperatorTask:
         """Collect the partition's delta, step, write the runs and a report, yield the output."""
         found = arrived(self.name, batches)
         if found is None:
+            leave_nothing(self.name)
             return
         begun = time.perf_counter()
         step, change, partition, (low, high) = found
@@ -308,12 +300,12 @@ class OperatorTask:
             inputs = (*inputs, step.clock.table())
         taken = self.operator.step(inputs, before)
         runs = {
-            id_: write_run(step.runs_directory, update)
+            id_: write_run(step.runs_directory, update, step.attempt)
             for i, (id_, update) in enumerate(zip(self.arrangements, taken.updates, strict=True))
             if update.rows and i not in self.read
         }
         read = sum(spine.reads.rows for spine in before)
-        leave_report(step, self._report(partition, runs, change, taken.output, read, begun))
+        leave_report(self._report(partition, runs, change, taken.output, read, begun))
         yield from taken.output.select(list(self.output)).to_batches(max_chunksize=BATCH_ROWS)
 
     def _spine(self, step: Step, index: int, low: int, high: int) -> Spine:
@@ -394,36 +386,3 @@ class Chain:
             for batch in self.first(batches)
         )
         yield from self.second(between)
-
-
-def leave_report(step: Step, report: Report) -> None:
-    """Leave a report beside the manifest; a second one for the same work is a defect."""
-    path = _report_path(step, report.operator, report.partition)
-    try:
-        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
-    except FileExistsError as error:
-        raise HeadraceError(
-            Code.INTERNAL,
-            f"{report.operator} ran twice in partition {report.partition} of one attempt",
-        ) from error
-    except OSError as error:
-        raise not_written(f'report "{path}"', error) from error
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            json.dump(report.to_json(), file)
-    except OSError as error:
-        raise not_written(f'report "{path}"', error) from error
-
-
-def _report_path(step: Step, operator: str, partition: int) -> Path:
-    return step.folder / f"{operator.replace('/', '-')}-{partition}.json"
-
-
-def _report_in(path: Path) -> Report:
-    return Report.of_json(json.loads(path.read_text(encoding="utf-8")))
-
-
-def reports_of(step: Step) -> list[Report]:
-    """Return the reports that the tasks of a finished step wrote."""
-    paths = sorted(step.folder.glob("*.json"))
-    return [_report_in(path) for path in paths if path != step.manifest]

@@ -1,14 +1,14 @@
 """One step as data: the inputs of an attempt, and the reports of its tasks.
 
 A step is planned without side effects, written to a manifest in ``attempts/<attempt>`` in the data
-directory, and read there by every task. Tasks write reports as files beside it. An attempt has no
-effect until the ledger names its runs.
+directory, and read there by every task. Spark returns the tasks' reports. An attempt has no effect
+until the ledger names its runs.
 """
 
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
@@ -25,7 +25,7 @@ from headrace.types import ArrangementId, RelationId
 from headrace.zset import Layout, Restriction
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +93,8 @@ class Step:
     """What quarantines do; by default, they keep copies of the rows that they have."""
     restrictions: Mapping[str, Restriction] = field(default_factory=dict)
     few: bool = False
+    written: Mapping[ArrangementId, tuple[RunFile, ...]] = field(default_factory=dict)
+    """The runs that earlier jobs of the same attempt wrote."""
     _token: str = field(default_factory=lambda: uuid4().hex, init=False, compare=False)
 
     @property
@@ -120,6 +122,16 @@ class Step:
         """The number of changes that the step reads."""
         return sum(share.rows for share in self.shares.values())
 
+    def after(self, reports: Sequence[Report]) -> Step:
+        """Return the step of the attempt's next job, after jobs that have reported."""
+        if not reports:
+            return self
+        written: dict[ArrangementId, tuple[RunFile, ...]] = {}
+        for report in reports:
+            for id_, run in report.runs.items():
+                written[id_] = (*written.get(id_, ()), run)
+        return replace(self, written=written)
+
     def write(self) -> None:
         """Write the manifest. It need not survive a crash: the attempt does not.
 
@@ -127,7 +139,7 @@ class Step:
             HeadraceError: UNAVAILABLE if the disk is full or fails.
         """
         try:
-            self.folder.mkdir(parents=True)
+            self.folder.mkdir(parents=True, exist_ok=True)
             self.manifest.write_text(json.dumps(self.to_json()), encoding="utf-8")
         except OSError as error:
             raise not_written(f'manifest "{self.manifest}"', error) from error
@@ -160,6 +172,7 @@ class Step:
             "guards": {id_: each.to_json() for id_, each in self.guards.items()},
             "restrictions": {name: r.to_json() for name, r in self.restrictions.items()},
             "few": self.few,
+            "written": {id_: [r.to_json() for r in runs] for id_, runs in self.written.items()},
         }
 
     @classmethod
@@ -182,6 +195,7 @@ class Step:
             {ArrangementId(id_): Guarded.of_json(g) for id_, g in value["guards"].items()},
             {name: Restriction.of_json(r) for name, r in value["restrictions"].items()},
             value["few"],
+            {ArrangementId(id_): _runs(runs) for id_, runs in value["written"].items()},
         )
 
 

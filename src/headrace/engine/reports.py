@@ -1,0 +1,240 @@
+"""Reports of tasks: Spark returns them to the driver with the results of each task.
+
+Every call of a task that changes state leaves a note in an accumulator of Spark, also if it got no
+rows. The driver counts the notes of a job against the partitions of each task, so a lost report
+fails the attempt, and is not taken for a partition without rows. No directory is listed.
+"""
+
+from __future__ import annotations
+
+import base64
+import pickle
+import threading
+from collections import Counter
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from socket import gethostname
+from typing import TYPE_CHECKING, Any, TypeAlias, assert_never
+
+from pyspark import TaskContext
+
+from headrace.errors import Code, HeadraceError
+from headrace.log import LogShare, open_segment
+from headrace.runtime.step import Arranged, Report, RowsShare, Step
+from headrace.spine import check_run
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+MANIFEST = "headrace.step"
+"""The local property with the path of the step's manifest."""
+
+NOTES = "headrace.notes"
+"""The local property with the accumulator that tasks leave their notes in."""
+
+SHARED_DIRECTORY = (
+    "Put the data directory on storage that the driver and all executors see under the same path,"
+    " with the same contents."
+)
+
+_Sent: TypeAlias = "tuple[str, str, str, Any]"
+"""A note as it is sent: the manifest, the task, the host, and the report as JSON or None."""
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """One call of a task on a host; it has no report if the task got no rows."""
+
+    task: str
+    host: str
+    report: Report | None = None
+
+
+class _Joined:
+    """Adds up lists of notes, as an ``AccumulatorParam`` of Spark does."""
+
+    def zero(self, _value: Any) -> list[_Sent]:
+        return []
+
+    def addInPlace(self, value1: Any, value2: Any) -> Any:  # noqa: N802  (PySpark's name)
+        value1.extend(value2)
+        return value1
+
+
+@dataclass(slots=True)
+class _Inbox:
+    """The notes that have arrived in the driver, by manifest; others are discarded."""
+
+    awaited: dict[str, list[Note]] = field(default_factory=dict)
+
+    def extend(self, sent: Iterable[_Sent]) -> None:
+        for manifest, task, host, report in sent:
+            notes = self.awaited.get(manifest)
+            if notes is not None:
+                notes.append(Note(task, host, report and Report.of_json(report)))
+
+
+class Reports:
+    """The driver's end: receives the notes of the tasks of all steps. Thread-safe."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._inbox = _Inbox()
+        accumulator = spark.sparkContext.accumulator(self._inbox, _Joined())
+        self.address = base64.b64encode(pickle.dumps(accumulator)).decode("ascii")
+        """The value of the local property ``NOTES``."""
+
+    @contextmanager
+    def awaited(self, step: Step) -> Iterator[list[Note]]:
+        """Yield the list to which notes of a step are added until the block ends."""
+        key = str(step.manifest)
+        notes: list[Note] = []
+        self._inbox.awaited[key] = notes
+        try:
+            yield notes
+        finally:
+            del self._inbox.awaited[key]
+
+
+_this_thread = threading.local()
+
+
+@contextmanager
+def in_this_process(step: Step) -> Iterator[list[Report]]:
+    """Have tasks that this thread calls in the block belong to a step; yield their reports."""
+    _this_thread.step, _this_thread.reports = step, []
+    try:
+        yield _this_thread.reports
+    finally:
+        _this_thread.step = _this_thread.reports = None
+
+
+def step_of_this_thread() -> Step | None:
+    """Return the step of :func:`in_this_process`; None outside of its block, as in a worker."""
+    return getattr(_this_thread, "step", None)
+
+
+def leave_report(report: Report) -> None:
+    """Leave the report of a call of a task."""
+    _leave(report.operator, report)
+
+
+def leave_nothing(task: str) -> None:
+    """Leave a note that a task was called, and has nothing to report."""
+    _leave(task, None)
+
+
+def _leave(task: str, report: Report | None) -> None:
+    if step_of_this_thread() is not None:
+        if report is not None:
+            _this_thread.reports.append(report)
+        return
+    context = TaskContext.get()
+    address = context.getLocalProperty(NOTES) if context is not None else None
+    manifest = context.getLocalProperty(MANIFEST) if context is not None else None
+    if address is None or manifest is None:
+        raise HeadraceError(Code.INTERNAL, "a task runs outside of a step")
+    accumulator = pickle.loads(base64.b64decode(address))  # noqa: S301  (the driver made it)
+    accumulator.add([(manifest, task, gethostname(), report and report.to_json())])
+
+
+def reports_in(notes: Sequence[Note], tasks: Iterable[str], partitions: int) -> tuple[Report, ...]:
+    """Return the reports among the notes of a job, by operator and partition.
+
+    Each of the ``tasks`` must have left a note in every partition.
+
+    Raises:
+        HeadraceError: ``unavailable`` if notes of a task are missing, or it ran twice.
+    """
+    found = Counter(note.task for note in notes)
+    for task in tasks:
+        if found[task] > partitions:
+            raise HeadraceError(
+                Code.UNAVAILABLE,
+                f'operator "{task}" ran again in a partition, so the attempt is discarded',
+                "Spark repeats tasks whose results were lost with an executor.",
+            )
+        if found[task] < partitions:
+            raise HeadraceError(
+                Code.UNAVAILABLE,
+                f'{partitions - found[task]} of {partitions} reports of operator "{task}" were'
+                " lost, so the attempt is discarded",
+                "Spark did not return to the driver what all tasks sent.",
+            )
+    reports = [note.report for note in notes if note.report is not None]
+    places = Counter((report.operator, report.partition) for report in reports)
+    for (operator, partition), count in places.items():
+        if count > 1:
+            raise HeadraceError(
+                Code.INTERNAL, f"{operator} reported {count} times in partition {partition}"
+            )
+    return tuple(sorted(reports, key=lambda report: (report.operator, report.partition)))
+
+
+def require_seen(directory: Path, notes: Iterable[Note]) -> None:
+    """Check that this process sees every run that tasks have reported, with all its bytes.
+
+    Raises:
+        HeadraceError: ``unavailable`` if a run file is missing or has another size.
+    """
+    for note in notes:
+        for file in note.report.runs.values() if note.report is not None else ():
+            path = directory / file.name
+            try:
+                size = path.stat().st_size
+            except FileNotFoundError:
+                problem = "does not see it"
+            except OSError as error:
+                problem = f"cannot read it: {error.strerror}"
+            else:
+                if size == file.bytes:
+                    continue
+                problem = f"sees {size:,} of its {file.bytes:,} bytes"
+            raise HeadraceError(
+                Code.UNAVAILABLE,
+                f'run file "{file.name}" that a task wrote is not in the data directory',
+                f'Host "{note.host}" wrote "{path}", and the driver {problem}.',
+                SHARED_DIRECTORY,
+            )
+
+
+def seen_by_executor(step: Step, error: HeadraceError) -> HeadraceError:
+    """Return what an error of a task on another machine means.
+
+    Damage that the driver does not see either is none: the executor sees an older state of the
+    directory, or another directory.
+    """
+    if error.code is not Code.CORRUPT:
+        return error
+    try:
+        _check_inputs(step)
+    except HeadraceError as own:
+        return own
+    detail = f" {error.detail}" if error.detail else ""
+    return HeadraceError(
+        Code.UNAVAILABLE,
+        "an executor does not see the data directory as the driver does",
+        f"The executor: {error.primary}.{detail} For the driver, the file is whole.",
+        SHARED_DIRECTORY,
+    )
+
+
+def _check_inputs(step: Step) -> None:
+    """Read every byte of what a step reads.
+
+    Raises:
+        HeadraceError: ``corrupt`` if a file is missing or damaged.
+    """
+    for each in (*step.shares.values(), *step.arrangements.values()):
+        match each:
+            case LogShare():
+                corrected = each.corrected.segments if each.corrected is not None else ()
+                for segment in (*each.segments, *corrected):
+                    open_segment(step.log_directory, segment.file)
+            case RowsShare() | Arranged():
+                for run in each.runs:
+                    check_run(step.runs_directory, run, each.layout)
+            case _:
+                assert_never(each)
