@@ -1,0 +1,158 @@
+"""Executors that cannot work for a database are refused when it is opened, with what to do."""
+
+from __future__ import annotations
+
+import pickle
+import sys
+import threading
+from importlib.metadata import version
+
+import pytest
+from py4j.protocol import Py4JError
+from pyspark import cloudpickle
+
+from headrace.engine import executors
+from headrace.errors import Code, HeadraceError
+
+OWN = version("headrace")
+
+
+class Conf:
+    def get(self, _name, default=None):
+        return default
+
+
+class Context:
+    """What is asked of Spark's context: ``registered`` is the number of executors."""
+
+    applicationId = "app-1"  # noqa: N815
+
+    def __init__(self, master="spark://h:7077", registered=0):
+        self.master, self.registered = master, registered
+        self.pythonExec = "python3"
+        self.cancelled = threading.Event()
+
+    def getConf(self):  # noqa: N802  (Spark's name)
+        return Conf()
+
+    def addJobTag(self, tag):  # noqa: N802
+        self.tag = tag
+
+    def removeJobTag(self, tag):  # noqa: N802
+        assert tag == self.tag
+
+    def cancelJobsWithTag(self, tag):  # noqa: N802
+        assert tag == self.tag
+        self.cancelled.set()
+
+
+@pytest.fixture(autouse=True)
+def counted(monkeypatch):
+    monkeypatch.setattr(executors, "executors", lambda context: context.registered)
+    monkeypatch.setattr(executors, "_POLL_SECONDS", 0.001)
+
+
+def refusal(call):
+    with pytest.raises(HeadraceError) as refused:
+        call()
+    assert refused.value.code is Code.UNAVAILABLE
+    return refused.value
+
+
+@pytest.mark.parametrize(
+    ("master", "before", "after"),
+    [
+        ("local[2]", "python3", sys.executable),
+        ("local[2]", "/opt/python", "/opt/python"),
+        ("local-cluster[2,1,1024]", "python3", "python3"),
+        ("spark://h:7077", "python3", "python3"),
+    ],
+)
+def test_a_session_of_the_user_runs_tasks_in_this_interpreter_unless_one_is_chosen(
+    master, before, after
+):
+    context = Context(master)
+    context.pythonExec = before
+    executors.choose_interpreter(context)
+    assert context.pythonExec == after
+
+
+def test_an_application_without_executors_says_what_it_asks_for_after_a_while():
+    error = refusal(lambda: executors.await_executor(Context(), 0.0))
+    assert "has granted no executor" in error.primary
+    assert "1g of memory" in error.detail
+    assert "executor_memory" in error.hint
+    executors.await_executor(Context(registered=1), 0.0)
+
+
+def test_a_job_whose_executors_are_lost_is_cancelled_and_says_so():
+    context = Context()
+
+    def job():
+        with executors.with_executors(context, 0.01):
+            assert context.cancelled.wait(10)
+            raise Py4JError("cancelled")
+
+    assert "has granted no executor" in refusal(job).primary
+    fine = Context(registered=1)
+    with executors.with_executors(fine, 0.0):
+        pass
+    with pytest.raises(Py4JError), executors.with_executors(fine, 0.0):
+        raise Py4JError("its own failure")
+    assert not fine.cancelled.is_set()
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (
+            (
+                "Lost task 0.0 in stage 0.0 (TID 0) (10.0.0.7 executor 1): java.io.IOException: "
+                'Cannot run program "/v/bin/python": error=2, No such file or directory'
+            ),
+            'interpreter "/v/bin/python" does not exist for executor 1 on host "10.0.0.7"',
+        ),
+        (
+            (
+                "Lost task 0.0 in stage 0.0 (TID 0) (10.0.0.7 executor 0): org.apache.spark."
+                "SparkException: \nBad data in headrace.engine.daemon's standard output."
+            ),
+            'package headrace cannot be imported by "python3" for executor 0 on host "10.0.0.7"',
+        ),
+        (
+            (
+                "Lost task 0.0 in stage 0.0 (TID 0) (h executor 0): PySparkRuntimeError: "
+                "[PYTHON_VERSION_MISMATCH] Python in worker has different version: 3.13"
+            ),
+            'interpreter "python3" cannot run tasks for executor 0 on host "h"',
+        ),
+    ],
+)
+def test_what_an_executor_lacks_is_named_with_the_variable_to_set(text, said):
+    error = executors._not_run(Context(), text)
+    assert error.primary == said
+    assert "PYSPARK_PYTHON" in error.hint
+
+
+def test_an_executor_with_another_package_or_another_directory_is_refused(tmp_path):
+    folder = tmp_path / "data" / "attempts" / "probe"
+    folder.mkdir(parents=True)
+    (folder / "driver").write_text("word")
+    probe = pickle.loads(cloudpickle.dumps(executors._probe(str(folder), "word")))  # noqa: S301
+    (found,) = probe([3])
+    executors._require_fit(folder, found)
+    name, host, interpreter, there, problem = found
+    assert (there, problem) == (OWN, None)
+    (folder / name).unlink()
+    unseen = refusal(lambda: executors._require_fit(folder, found))
+    assert f'"{tmp_path / "data"}" of the driver is not that of' in unseen.primary
+    (other,) = executors._probe(str(folder), "another word")([3])
+    assert "reads another file" in refusal(lambda: executors._require_fit(folder, other)).detail
+    (none,) = executors._probe(str(tmp_path / "none"), "word")([3])
+    assert "No such file" in refusal(lambda: executors._require_fit(folder, none)).detail
+    older = (name, host, interpreter, "0.0.1", None)
+    assert "version 0.0.1 for" in refusal(lambda: executors._require_fit(folder, older)).primary
+    lacking = (name, host, interpreter, None, "ModuleNotFoundError: No module named 'headrace'")
+    error = refusal(lambda: executors._require_fit(folder, lacking))
+    assert "cannot be imported by" in error.primary
+    assert "PYSPARK_PYTHON" in error.hint

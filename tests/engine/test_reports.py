@@ -1,0 +1,139 @@
+"""Reports come back with the results of tasks, and one that is lost is no partition without rows."""
+
+from __future__ import annotations
+
+import base64
+import pickle
+
+import pytest
+
+from headrace.engine import reports
+from headrace.engine.reports import Note, Reports, in_this_process, leave_nothing, leave_report
+from headrace.errors import Code, HeadraceError
+from headrace.runtime.step import Report, Step
+from headrace.spine import RunFile
+from headrace.types import ArrangementId
+
+A = ArrangementId("a")
+RUN = RunFile("run-1.arrow", 1, 4, "c", 0, 0)
+
+
+def report(partition, operator="sum", runs=None):
+    return Report(operator, partition, runs or {}, 1, 1, 0, 0.1)
+
+
+def note(given):
+    return Note(given.operator, "there", given)
+
+
+def refusal(call):
+    with pytest.raises(HeadraceError) as refused:
+        call()
+    return refused.value
+
+
+def test_a_lost_report_fails_the_attempt():
+    notes = [note(report(1)), Note("sum", "there"), note(report(0, "join")), note(report(2))]
+    with_all = reports.reports_in(notes, ["sum"], 3)
+    assert [(r.operator, r.partition) for r in with_all] == [("join", 0), ("sum", 1), ("sum", 2)]
+    for lost in (notes[:3], notes[2:], []):
+        error = refusal(lambda lost=lost: reports.reports_in(lost, ["sum"], 3))
+        assert error.code is Code.UNAVAILABLE
+        assert 'of 3 reports of operator "sum" were lost' in error.primary
+
+
+def test_an_operator_that_ran_twice_in_a_partition_fails_the_attempt():
+    twice = [note(report(0)), note(report(1)), note(report(1))]
+    assert refusal(lambda: reports.reports_in(twice, ["sum"], 2)).code is Code.UNAVAILABLE
+    # A task that reports what it found by partition, as often as it found something.
+    assert refusal(lambda: reports.reports_in(twice, [], 2)).code is Code.INTERNAL
+
+
+def test_a_run_that_the_driver_does_not_see_fails_the_attempt(tmp_path):
+    notes = [Note("sum", "there"), note(report(0, runs={A: RUN}))]
+    missing = refusal(lambda: reports.require_seen(tmp_path, notes))
+    assert missing.code is Code.UNAVAILABLE
+    assert 'Host "there" wrote' in missing.detail
+    assert "same contents" in missing.hint
+    (tmp_path / RUN.name).write_bytes(b"123")
+    assert "3 of its 4 bytes" in refusal(lambda: reports.require_seen(tmp_path, notes)).detail
+    (tmp_path / RUN.name).write_bytes(b"1234")
+    reports.require_seen(tmp_path, notes)
+
+
+class Context:
+    """Both ends in one process: the driver's context, and that of a task."""
+
+    def __init__(self):
+        self.properties = {}
+        self.sparkContext = self
+
+    def accumulator(self, value, param):
+        return _Accumulator((value, param))
+
+    def getLocalProperty(self, name):  # noqa: N802  (Spark's name)
+        return self.properties.get(name)
+
+
+class _Accumulator:
+    """Adds to what it was made for, also after it was pickled."""
+
+    known = ()
+
+    def __init__(self, known):
+        type(self).known = known
+
+    def __reduce__(self):
+        return _Accumulator._again, ()
+
+    @staticmethod
+    def _again():
+        return object.__new__(_Accumulator)
+
+    def add(self, sent):
+        value, param = self.known
+        sent = pickle.dumps(param.addInPlace(param.zero(value), sent))
+        param.addInPlace(value, pickle.loads(sent))  # noqa: S301
+
+
+def test_notes_reach_the_step_that_awaits_them_and_late_ones_are_discarded(tmp_path, monkeypatch):
+    context = Context()
+    driver = Reports(context)
+    assert base64.b64decode(driver.address)
+    monkeypatch.setattr(reports.TaskContext, "get", lambda: context)
+    assert "outside of a step" in refusal(lambda: leave_nothing("sum")).primary
+    steps = [Step(f"attempt {i}", tmp_path, 1, {}, {}) for i in range(2)]
+    context.properties |= {reports.NOTES: driver.address}
+    with driver.awaited(steps[0]) as first, driver.awaited(steps[1]) as second:
+        context.properties[reports.MANIFEST] = str(steps[0].manifest)
+        leave_report(report(0, runs={A: RUN}))
+        context.properties[reports.MANIFEST] = str(steps[1].manifest)
+        leave_nothing("sum")
+    leave_report(report(1))
+    assert [each.report for each in first] == [report(0, runs={A: RUN})]
+    assert [(each.task, each.report) for each in second] == [("sum", None)]
+    with in_this_process(steps[0]) as found:
+        leave_report(report(0))
+        leave_nothing("join")
+    assert found == [report(0)]
+
+
+@pytest.mark.spark
+def test_an_epoch_whose_report_is_lost_is_made_again_and_loses_no_row(db, monkeypatch):
+    db.sql("CREATE TABLE t (k INT PRIMARY KEY, v INT)")
+    db.sql("CREATE MATERIALIZED VIEW m AS SELECT v, count(*) AS n FROM t GROUP BY v")
+    db.sql("INSERT INTO t VALUES (1, 1), (2, 1)")
+    whole, lost = reports._Inbox.extend, []
+
+    def losing(inbox, sent):
+        if not lost:
+            lost.extend(sent)
+        else:
+            whole(inbox, sent)
+
+    monkeypatch.setattr(reports._Inbox, "extend", losing)
+    db.flush()
+    assert lost
+    assert db.sql("SELECT * FROM m").fetchall() == [(1, 2)]
+    runs = {path.name for path in (db.directory / "runs").iterdir()}
+    assert runs == set(db.parts.ledger.known_files().runs)  # those of the failed attempt are gone

@@ -1,0 +1,110 @@
+"""A standalone cluster of Spark: a master and workers, each in a process of its own."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyspark
+
+from servers.machine import Unavailable, free_port, java
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_START_SECONDS = 60
+_OVERLAY = (
+    'mount -t tmpfs none "$1" && mkdir "$1/up" "$1/work" && mount -t overlay overlay '
+    '-o "lowerdir=$2,upperdir=$1/up,workdir=$1/work" "$2" && shift 2 && exec "$@"'
+)
+
+
+@dataclass
+class SparkCluster:
+    """A master, and the workers that were started; ``directory`` has their logs."""
+
+    directory: Path
+    port: int = field(default_factory=free_port)
+    _started: list[subprocess.Popen[Any]] = field(default_factory=list)
+
+    @property
+    def url(self) -> str:
+        """The master's URL."""
+        return f"spark://127.0.0.1:{self.port}"
+
+    def start(self) -> None:
+        """Start the master, and wait until it listens."""
+        ports = ["--port", str(self.port), "--webui-port", str(free_port())]
+        self._start([], "master.Master", "--host", "127.0.0.1", *ports)
+        until = time.monotonic() + _START_SECONDS
+        while True:
+            with socket.socket() as probe:
+                if probe.connect_ex(("127.0.0.1", self.port)) == 0:
+                    return
+            if time.monotonic() > until:
+                raise Unavailable("Spark's master does not start")
+            time.sleep(0.1)
+
+    def worker(self, cores: int = 1, *, apart: Path | None = None) -> subprocess.Popen[Any]:
+        """Start a worker; what it writes below the directory ``apart`` is seen by nobody else.
+
+        Raises:
+            Unavailable: if mount namespaces are not permitted here.
+        """
+        number, before = len(self._started), list[str]()
+        if apart is not None:
+            layer = self.directory / f"layer-{number}"
+            layer.mkdir()
+            before = ["unshare", "-m", "sh", "-c", _OVERLAY, "sh", str(layer), str(apart)]
+            tried = subprocess.run([*before, "true"], capture_output=True, text=True, check=False)
+            if tried.returncode:
+                raise Unavailable(f"no overlay of its own can be mounted: {tried.stderr.strip()}")
+        given = ["--cores", str(cores), "--memory", "1g", "--host", "127.0.0.1"]
+        work = ["--work-dir", str(self.directory / f"work-{number}")]
+        return self._start(before, "worker.Worker", *given, *work, self.url)
+
+    def _start(self, before: list[str], name: str, *given: str) -> subprocess.Popen[Any]:
+        home = Path(pyspark.__file__).parent
+        program = [java(), "-Xmx256m", "-cp", f"{home}/jars/*", f"org.apache.spark.deploy.{name}"]
+        environment = {
+            **os.environ,
+            "SPARK_HOME": str(home),
+            "SPARK_SCALA_VERSION": "2.13",
+            "SPARK_LOCAL_IP": "127.0.0.1",
+        }
+        log = (self.directory / f"{name}-{len(self._started)}.log").open("ab")
+        self._started.append(
+            subprocess.Popen(
+                [*before, *program, *given],
+                env=environment,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        )
+        return self._started[-1]
+
+    def stop(self) -> None:
+        """End all of it, with the executors."""
+        for process in reversed(self._started):
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGTERM)
+                process.wait(30)
+
+
+@contextmanager
+def spark_cluster(directory: Path) -> Iterator[SparkCluster]:
+    """Start a master for the duration of a block; workers are started by the block."""
+    cluster = SparkCluster(directory)
+    try:
+        cluster.start()
+        yield cluster
+    finally:
+        cluster.stop()
