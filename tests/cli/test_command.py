@@ -291,6 +291,16 @@ def test_a_reader_that_has_gone_ends_the_command_quietly(tmp_path: Path) -> None
     assert (ended.returncode, ended.stderr) == (141, b"")
 
 
+def test_files_and_statements_run_in_the_order_in_which_they_are_given(
+    command: Command, tmp_path: Path
+) -> None:
+    script = tmp_path / "script.sql"
+    script.write_text("SELECT 2; SELECT 3")
+    given = ["-c", "SELECT 1", f"--file={script}", "-cSELECT 4", "-f", "-", "-c", "SELECT 6"]
+    assert command("sql", *given, stdin=b"SELECT 5") == 0
+    assert command.database.ran == [f"SELECT {n}" for n in range(1, 7)]
+
+
 # -- usage ---------------------------------------------------------------------------------------
 
 
@@ -304,7 +314,6 @@ def test_a_reader_that_has_gone_ends_the_command_quietly(tmp_path: Path) -> None
         (["sql", "--data", "x", "--token-file", __file__], "are for --url"),
         (["sql", "--data", "x", "-f", "no-such.sql"], "does not exist"),
         (["sql", "--data", "x", "--format", "xml"], "is not one of"),
-        (["sql", "--data", "x", "-c", "a", "-c", "b", "-f", "-"], "Repeat either -f or -c"),
         (["sqll"], "No such command"),
     ],
 )

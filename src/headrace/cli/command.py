@@ -28,7 +28,7 @@ from headrace.cli.connection import (
 from headrace.cli.environment import Environment
 from headrace.cli.failures import keep_quiet, report
 from headrace.cli.functions import FunctionFiles, functions_options
-from headrace.cli.inputs import Input, read_input
+from headrace.cli.inputs import CommandOfInputs, Input, inputs_given, read_input
 from headrace.cli.progress import ProgressBar
 from headrace.cli.statement_thread import Abandoned, StatementThread
 from headrace.sql import quote
@@ -258,7 +258,7 @@ def headrace() -> None:
     """SQL views over streams and changing tables, kept correct, fresh and cheap to read."""
 
 
-@headrace.command(epilog=_SQL_EXAMPLES)
+@headrace.command(cls=CommandOfInputs, epilog=_SQL_EXAMPLES)
 @_common
 @click.option(
     "-f",
@@ -267,7 +267,6 @@ def headrace() -> None:
     metavar="SCRIPT",
     multiple=True,
     type=click.Path(exists=True, dir_okay=False, allow_dash=True),
-    callback=Input.collect_files,
     expose_value=False,
     help='Run a script; "-" is stdin. May be repeated.',
 )
@@ -277,7 +276,6 @@ def headrace() -> None:
     "commands",
     metavar="SQL",
     multiple=True,
-    callback=Input.collect_commands,
     expose_value=False,
     help="Run statements. May be repeated.",
 )
@@ -310,7 +308,7 @@ def sql(
     target = _target(context)
     invocation = context.ensure_object(Invocation)
     keep_quiet(debug=invocation.debug)
-    inputs = Input.given(context)
+    inputs = inputs_given(context)
     shell = not inputs and sys.stdin.isatty()
     scripts = [read_input(given) for given in inputs or ([] if shell else [Input("-")])]
     environment = Environment.of()

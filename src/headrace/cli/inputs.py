@@ -21,30 +21,26 @@ class Input:
     file: str | None = None
     text: str = ""
 
-    @staticmethod
-    def collect_files(context: click.Context, _: click.Parameter, values: tuple[str, ...]) -> None:
-        """Store the values of ``--file`` in the context."""
-        context.meta.setdefault(_KEY, []).append([Input(file=value) for value in values])
 
-    @staticmethod
-    def collect_commands(
-        context: click.Context, _: click.Parameter, values: tuple[str, ...]
-    ) -> None:
-        """Store the values of ``--command`` in the context."""
-        context.meta.setdefault(_KEY, []).append([Input(text=value) for value in values])
+class CommandOfInputs(click.Command):
+    """A command whose options ``files`` and ``commands`` are repeated in any order."""
 
-    @staticmethod
-    def given(context: click.Context) -> list[Input]:
-        """Return the inputs in the order of the command line.
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the arguments, and store the inputs in the order of the command line."""
+        values, _, order = self.make_parser(ctx).parse_args(args=list(args))
+        rest = super().parse_args(ctx, args)
+        made = {
+            "files": iter([Input(file=value) for value in values.get("files") or ()]),
+            "commands": iter([Input(text=value) for value in values.get("commands") or ()]),
+        }
+        ctx.meta[_KEY] = [next(made[each.name]) for each in order if each.name in made]
+        return rest
 
-        Raises:
-            click.UsageError: if that order is unknown, since both kinds are given, one repeatedly.
-        """
-        groups: list[list[Input]] = context.meta.get(_KEY, [])
-        used = [group for group in groups if group]
-        if len(used) > 1 and any(len(group) > 1 for group in used):
-            raise click.UsageError("Repeat either -f or -c; with both, give each once.", context)
-        return [each for group in used for each in group]
+
+def inputs_given(context: click.Context) -> list[Input]:
+    """Return the inputs in the order of the command line."""
+    given: list[Input] = context.meta[_KEY]
+    return given
 
 
 def read_input(given: Input) -> tuple[str, str | None]:
