@@ -264,8 +264,9 @@ def test_fills_replays_reconciliation_and_corrections_leave_the_same_rows_out(
     db.close()
     db = opened()
     check((4, 28), {"c"})
-    with pytest.raises(HeadraceError, match="cannot be cast"):
+    with pytest.raises(HeadraceError, match="cannot be cast") as caught:
         db.sql("ALTER MATERIALIZED VIEW v SET (on_error = 'stop')")
+    assert str(caught.value.hint).startswith("SHOW ERRORS FOR v lists the rows")
     db.sql("CORRECT STREAM e VOID WHERE x = 'c'")
     check((4, 28), set())
     db.sql("INVALIDATE VIEW v WHERE k = 4 BECAUSE 'a test'; REPAIR v")

@@ -10,6 +10,7 @@ from pyspark.sql.types import MapType, VariantType
 from headrace.catalog import Stream, Table, View, title
 from headrace.circuit.digest import digest
 from headrace.errors import Code, HeadraceError, masked, nearest
+from headrace.parts.quarantined import quarantined_rows
 from headrace.statements.results import Progress
 from headrace.types import holds
 
@@ -133,14 +134,29 @@ class ErrorPolicies:
         if chosen:
             require_quarantine(altered, circuit, self.reader.catalog, option.span)
         what = f"rebuilding {view.name}"
-        self.definer.replace_view(
-            view,
-            replace(altered, circuit=digest(circuit)),
-            lambda done, total: self.report(Progress(what, done, total, "rows")),
-            stays=view.refresh.lags,
-        )
+        try:
+            self.definer.replace_view(
+                view,
+                replace(altered, circuit=digest(circuit)),
+                lambda done, total: self.report(Progress(what, done, total, "rows")),
+                stays=view.refresh.lags,
+            )
+        except HeadraceError as error:
+            raise self._with_rows(view, error) from error
         note = f"; REPAIR {view.name} has it run again" if stopped else ""
         return f"altered view {view.name}: on an error it is to {option.value.lower()}{note}"
+
+    def _with_rows(self, view: View, error: HeadraceError) -> HeadraceError:
+        """Return the error of a rebuild, and where the rows that cause it are listed.
+
+        It quotes no row: more rights are needed to read them than to alter the view.
+        """
+        reader = self.reader
+        kept = quarantined_rows(reader.ledger, reader.directory, reader.published, view)
+        if error.code is not Code.INVALID or next(kept, None) is None:
+            return error
+        hint = f"SHOW ERRORS FOR {view.name} lists the rows on which it fails: correct them first."
+        return HeadraceError(error.code, error.primary, error.detail, hint, error.span)
 
     def _view(self, statement: AlterView) -> View:
         name = statement.name
