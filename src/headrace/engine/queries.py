@@ -25,13 +25,14 @@ from pyspark.sql.types import (
 )
 
 from headrace.catalog import PlainView, Relation, Sink, Stream, Table, View, logged
-from headrace.catalyst.asof import has_asof, without_ties
+from headrace.catalyst.asof import has_asof
 from headrace.catalyst.clock import with_clock_at
 from headrace.catalyst.collect import collect_arrow
 from headrace.catalyst.corrections import corrected
+from headrace.catalyst.one_order import with_one_order
 from headrace.catalyst.qualified import with_one_word_names
 from headrace.catalyst.scala import ASOF_JOINS, OPTIMIZER, scala_of
-from headrace.catalyst.ties import REORDERING, with_ties_marked, with_ties_settled
+from headrace.catalyst.ties import REORDERING
 from headrace.catalyst.transplant import Transplant
 from headrace.catalyst.void_keys import with_keys_typed
 from headrace.dialects import OFFSET, log_of, spark_text
@@ -436,7 +437,7 @@ class Queries:
         logical = transplant.logical(frame)
         if not has_asof(logical) or with_clock_at(transplant.scala, logical, 0) is not logical:
             return
-        chosen = _with_one_order(transplant, frame, logical)
+        chosen = with_one_order(transplant, frame, logical)
         chosen.createOrReplaceTempView(quote(computed_name(view)))
 
     def _transplant(self, session: SparkSession) -> Transplant:
@@ -563,7 +564,7 @@ class Queries:
         logical = corrected(scala, with_keys_typed(scala, transplant.logical(frame)))
         if now is not None:
             logical = with_clock_at(scala, logical, now)
-        frame = _with_one_order(transplant, frame, logical)
+        frame = with_one_order(transplant, frame, logical)
         require_kept(frame.schema)
         return frame
 
@@ -577,24 +578,6 @@ class Queries:
                 yield
         finally:
             shutil.rmtree(step.folder, ignore_errors=True)
-
-
-def _with_one_order(transplant: Transplant, frame: DataFrame, logical: Any) -> DataFrame:
-    """Return a query, analysed as ``logical``, that breaks ties as views do.
-
-    As-of joins and the groups of ordered functions are changed after Spark has optimised the query:
-    the first use the columns that are read, the second the marks in the plan.
-    """
-    marked = with_ties_marked(transplant.scala, logical)
-    if marked is not transplant.logical(frame):
-        frame = transplant.frame(marked)
-    if marked is logical and not has_asof(logical):
-        return frame
-    optimised = transplant.optimised(frame)
-    chosen = without_ties(transplant.scala, optimised) if has_asof(logical) else optimised
-    settled = with_ties_settled(transplant.scala, chosen)
-    # Spark's own optimiser creates plans that its analyser would refuse.
-    return frame if settled is optimised else transplant.frame(transplant.finished(settled))
 
 
 def _comparison(relation: Table | View, sample: Sample) -> Comparison:
