@@ -361,10 +361,23 @@ class Oracle:
         assert _types(actual_table) == _types(expected_table), name
         expected = bag_of(expected_table)
         self._agree(name, f"epoch {epoch}", bag_of(actual_table), expected)
+        self._check_key(name, expected_table.schema.names, expected)
         self._take_changes(name, epoch)
         self._agree(name, f"the changelog up to {epoch}", self._changelogs[name], expected)
         self._past = {k: b for k, b in self._past.items() if k[0] != name or self._recent(k)}
         self._past[name, epoch] = expected
+
+    def _check_key(self, name: str, columns: Sequence[str], expected: Bag) -> None:
+        """Check that no two rows of Spark's agree in the columns that are the view's key."""
+        view = self.db.parts.reader.catalog.resolve(name)
+        if view.single:
+            assert expected.total() <= 1, f"view {name} has several rows:\n{self.views[name]}"
+        places = [list(columns).index(column) for column in view.key]
+        found = Counter[tuple[Any, ...]]()
+        for row, count in expected.items():
+            found[tuple(row[place] for place in places)] += count
+        twice = [key for key, count in found.items() if places and count > 1]
+        assert not twice, f"view {name} has rows of one key {view.key}:\n{self.views[name]}"
 
     def _expected(self, names: Sequence[str]) -> dict[str, pa.Table]:
         """Return what views must equal, computed by Spark batch in one job."""

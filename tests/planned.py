@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from pyspark.sql.types import StructType
@@ -23,14 +23,16 @@ COLUMNS = {
     "t": "k INT, g INT, x BIGINT, s STRING, d DOUBLE, m DECIMAL(10,2), ts TIMESTAMP,"
     " arr ARRAY<INT>, mp MAP<STRING, INT>",
     "u": "k INT, v INT",
-    "w": "mp MAP<STRING, INT>, a INT, b INT",
+    "w": "mp MAP<STRING, INT>, a INT NOT NULL, b INT NOT NULL",
+    "p": "item INT NOT NULL, price INT, since TIMESTAMP NOT NULL",
 }
-KEYS = {"t": ("k",), "w": ("a", "b")}
+KEYS = {"t": ("k",), "w": ("a", "b"), "p": ("item", "since")}
+VERSIONED = {"p": "since"}
 
 
 @dataclass
 class Planned:
-    """An engine that knows the tables ``t`` and ``w``, by key, and the stream ``u``."""
+    """An engine that knows the tables ``t``, ``w`` and ``p``, by key, and the stream ``u``."""
 
     spark: SparkSession
     engine: Engine = field(init=False)
@@ -39,10 +41,11 @@ class Planned:
     def __post_init__(self) -> None:
         self.engine = Engine(self.spark, 2, EmbeddedLog())
         for name, columns in COLUMNS.items():
+            key = KEYS.get(name, ())
             schema = Schema.of_spark(StructType.fromDDL(columns))
             id_ = RelationId(len(self.names) + 1)
-            key = KEYS.get(name)
-            self.declare(Table(id_, name, schema, key) if key else Stream(id_, name, schema))
+            table = Table(id_, name, schema, key, VERSIONED.get(name))
+            self.declare(table if key else Stream(id_, name, schema))
 
     def declare(self, relation: Relation) -> None:
         self.names[relation.id] = relation.name
@@ -57,9 +60,8 @@ class Planned:
         id_ = RelationId(len(self.names) + 1)
         circuit = self.engine.circuit_of(id_, BuildId(id_), analysed, span, names)
         key = tuple(names[i] for i in circuit.output.key) if circuit.unique else ()
-        self.declare(
-            View(id_, name, analysed.schema, query, analysed.names, created_sql=query, key=key)
-        )
+        view = View(id_, name, analysed.schema, query, analysed.names, created_sql=query, key=key)
+        self.declare(replace(view, single=circuit.unique and not key))
         return circuit
 
     def circuit(self, query: str) -> Circuit:

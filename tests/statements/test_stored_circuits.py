@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 import headrace
+from headrace.catalog import View
 from headrace.circuit.digest import FORMAT
 from headrace.errors import Code, HeadraceError
 
@@ -31,3 +32,43 @@ def test_a_view_of_another_digest_is_not_opened(tmp_path, spark, monkeypatch, st
     assert refused.value.code is code
     assert said in refused.value.primary
     assert '"v"' in refused.value.primary
+
+
+def test_a_view_stored_before_its_key_was_inferred_or_recorded_is_opened_as_it_is(
+    tmp_path, spark, monkeypatch
+):
+    settings = {"spark": spark, "continuous": False, "partitions": 2}
+    to_json = View.to_json
+
+    def of_before(view):
+        return {name: value for name, value in to_json(view).items() if name != "single"}
+
+    def known_before(query, _key_of, _preferred):
+        return () if [a.name for a in query.attributes] == ["n"] else None
+
+    with monkeypatch.context() as patch:
+        patch.setattr(View, "to_json", of_before)
+        patch.setattr("headrace.engine.engine.unique_columns", known_before)
+        with headrace.connect(tmp_path, **settings) as db:
+            db.sql("CREATE TABLE t (k INT PRIMARY KEY, x INT)")
+            db.sql("CREATE MATERIALIZED VIEW cast_ AS SELECT CAST(k AS BIGINT) AS k, x FROM t")
+            db.sql("CREATE MATERIALIZED VIEW one AS SELECT count(*) AS n FROM t")
+            db.sql("CREATE MATERIALIZED VIEW over AS SELECT k, x FROM cast_ WHERE x > 0")
+            db.sql("INSERT INTO t VALUES (1, 10), (2, 20)")
+    with headrace.connect(tmp_path, **settings) as db:
+        db.sql("INSERT INTO t VALUES (3, 30)")
+        assert db.sql("SELECT count(*), sum(x) FROM over").fetchall() == [(3, 60)]
+        assert db.sql("SELECT n FROM one").fetchall() == [(3,)]
+        # What is over it needs it to be stored as it is.
+        db.sql(
+            "CREATE OR REPLACE MATERIALIZED VIEW cast_ AS"
+            " SELECT CAST(k AS BIGINT) AS k, x + 1 AS x FROM t"
+        )
+        assert db.sql("SELECT sum(x) FROM over").fetchall() == [(63,)]
+        db.sql("DROP MATERIALIZED VIEW over")
+        db.sql(
+            "CREATE OR REPLACE MATERIALIZED VIEW cast_ AS"
+            " SELECT CAST(k AS BIGINT) AS k, x + 2 AS x FROM t"
+        )
+        assert db.parts.reader.catalog.resolve("cast_").key == ("k",)
+        assert db.sql("SELECT x FROM cast_ WHERE k = 3").fetchall() == [(32,)]

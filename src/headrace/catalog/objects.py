@@ -283,6 +283,12 @@ class View(_NamedQuery):
     """When it reads what has changed below it."""
     quarantines: bool = False
     """Whether rows on which its query fails are kept apart; otherwise it stops at the first."""
+    single: bool | None = None
+    """Whether it has at most one row, as far as its query tells; None if that is not recorded."""
+    declares_key: bool = False
+    """Whether its key was declared, by ``PRIMARY KEY``."""
+    checks_key: bool = False
+    """Whether each epoch checks its key, which was declared and does not follow from its query."""
 
     @property
     def build(self) -> BuildId:
@@ -301,6 +307,9 @@ class View(_NamedQuery):
             **({"amendable": list(self.amendable)} if self.amendable else {}),
             **({} if self.refresh == CONTINUOUS else {"refresh": self.refresh.to_json()}),
             **({"quarantines": True} if self.quarantines else {}),
+            **({} if self.single is None else {"single": self.single}),
+            **({"declares_key": True} if self.declares_key else {}),
+            **({"checks_key": True} if self.checks_key else {}),
         }
 
     @classmethod
@@ -316,6 +325,9 @@ class View(_NamedQuery):
             amendable=tuple(RelationId(id_) for id_ in value.get("amendable", ())),
             refresh=RefreshPolicy.of_json(value["refresh"]) if "refresh" in value else CONTINUOUS,
             quarantines=value.get("quarantines", False),
+            single=value.get("single"),
+            declares_key=value.get("declares_key", False),
+            checks_key=value.get("checks_key", False),
         )
 
 

@@ -29,6 +29,7 @@ from headrace.circuit.circuit import (
     shared,
 )
 from headrace.circuit.differentiate import differentiate
+from headrace.circuit.keys import Given, Inferred
 from headrace.circuit.sharing import Stored
 from headrace.circuit.slices import Kept, Sliced, sliced, traced
 
@@ -42,7 +43,9 @@ __all__ = [
     "Feedback",
     "First",
     "Folded",
+    "Given",
     "Guard",
+    "Inferred",
     "Join",
     "Kept",
     "Kind",

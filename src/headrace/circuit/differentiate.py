@@ -38,12 +38,10 @@ from headrace.circuit.circuit import (
     rows_of,
 )
 from headrace.circuit.properties import (
-    KeyOf,
     is_append_only,
     partitioning,
     reads_loop,
     recompute_reason,
-    unique_key,
 )
 from headrace.circuit.sharing import StoredAs, aligned, shared_counts, shared_rows
 from headrace.operators import (
@@ -91,7 +89,7 @@ def differentiate(
     build: BuildId,
     query: plan.Plan,
     schema: Schema,
-    key_of: KeyOf,
+    unique: tuple[int, ...] | None,
     only_grows: Callable[[RelationId], bool],
     stored_as: StoredAs,
     *,
@@ -100,8 +98,9 @@ def differentiate(
 ) -> Circuit:
     """Return the circuit of ``query`` as a build of a view; ``schema`` has the view's columns.
 
-    Its contents are arranged ``by`` some columns, whether these are unique or not; by default, by
-    those of :func:`_positions`. A ``guarded`` view has quarantines: since it may read fewer rows of
+    ``unique`` are the positions of the columns of a unique key, None if none is known. Its contents
+    are arranged ``by`` some columns, whether these are unique or not; by default, by those of
+    :func:`_positions`. A ``guarded`` view has quarantines: since it may read fewer rows of
     a relation than there are, it shares no contents.
     """
     if guarded:
@@ -111,7 +110,7 @@ def differentiate(
     if guarded:
         builder.guards = _guards(build, query)
     root = builder.node(query)
-    unique = None if by else unique_key(query, key_of)
+    unique = None if by else unique
     key = tuple(map(schema.names.index, by)) or _positions(query, unique)
     layout = Layout(
         key=tuple(schema.names[i] for i in key),
@@ -149,9 +148,9 @@ def _positions(query: plan.Plan, unique: tuple[int, ...] | None) -> tuple[int, .
     These are its unique key, so that readers can look up rows. Without one, they are the columns by
     which its delta is partitioned, so that rows need not be moved, or else the whole row.
     """
-    ids = [attribute.id for attribute in query.attributes]
     if unique is not None:
-        return tuple(ids.index(id_) for id_ in unique)
+        return unique
+    ids = [attribute.id for attribute in query.attributes]
     found = partitioning(query)
     if not found or any(column.isdisjoint(ids) for column in found):
         return tuple(range(len(ids)))

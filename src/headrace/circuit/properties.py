@@ -2,40 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from headrace.catalyst import plan
-from headrace.types import RelationId
 
-KeyOf = Callable[[RelationId], tuple[int, ...] | None]
-"""Returns the positions of a relation's unique key, or None if it has none."""
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
-
-def unique_key(node: plan.Plan, key_of: KeyOf) -> tuple[int, ...] | None:
-    """Return the attribute ids of a unique key, or None if none is known.
-
-    An empty tuple means that there is at most one row.
-    """
-    match node:
-        case plan.Scan():
-            return _of_scan(node, key_of)
-        case plan.Filter() | plan.Temporal() | plan.Compared():
-            return unique_key(node.child, key_of)
-        case plan.Project():
-            return renamed(unique_key(node.child, key_of), node.expressions, node.attributes)
-        case plan.Join():
-            return _of_join(node, key_of)
-        case plan.Aggregate():
-            grouping = tuple(a.id for a in node.grouping_attributes)
-            return renamed(grouping, node.results, node.attributes)
-        case plan.Window() | plan.FirstRows():
-            return unique_key(node.child, key_of)
-        case plan.Fold():
-            return tuple(attribute.id for attribute in node.attributes[:-1])
-        case plan.UnionAll() | plan.Expand() | plan.Generate() | plan.Constant():
-            return None
-        case plan.Loop() | plan.LoopRef():
-            return None
+    from headrace.types import RelationId
 
 
 def partitioning(node: plan.Plan) -> tuple[frozenset[int], ...] | None:
@@ -126,42 +100,3 @@ def _renamed_sets(
         return None
     pairs = list(zip(expressions, attributes, strict=True))
     return tuple(frozenset(a.id for e, a in pairs if e.passes in column) for column in columns)
-
-
-def renamed(
-    key: tuple[int, ...] | None,
-    expressions: tuple[plan.Expression, ...],
-    attributes: tuple[plan.Attribute, ...],
-) -> tuple[int, ...] | None:
-    """Return the key with the ids of a projection's output, or None if it drops part of it."""
-    if key is None:
-        return None
-    names: dict[int, int] = {}
-    for expression, attribute in zip(expressions, attributes, strict=True):
-        if expression.passes is not None:
-            names.setdefault(expression.passes, attribute.id)
-    found = tuple(names[id_] for id_ in key if id_ in names)
-    return found if len(found) == len(key) else None
-
-
-def _of_scan(node: plan.Scan, key_of: KeyOf) -> tuple[int, ...] | None:
-    positions = key_of(node.relation)
-    if positions is None or not set(positions) <= set(node.columns):
-        return None
-    ids = dict(zip(node.columns, (a.id for a in node.attributes), strict=True))
-    return tuple(ids[position] for position in positions)
-
-
-def _of_join(node: plan.Join, key_of: KeyOf) -> tuple[int, ...] | None:
-    left, right = unique_key(node.left, key_of), unique_key(node.right, key_of)
-    if node.kind.of_one_side:
-        return left
-    if left is None or right is None or node.kind is plan.JoinKind.FULL:
-        return None
-    left_on = {e.passes for e in node.left_keys}
-    right_on = {e.passes for e in node.right_keys}
-    if set(right) <= right_on and not node.kind.keeps_right:
-        return left  # each row of the left has at most one partner
-    if set(left) <= left_on and not node.kind.keeps_left:
-        return right
-    return left + right

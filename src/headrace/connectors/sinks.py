@@ -11,6 +11,7 @@ from headrace.errors import Code, HeadraceError
 from headrace.runtime.deliveries import PART_ROWS, DeliverySettings
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from headrace.connectors.secrets import Secrets
@@ -129,6 +130,15 @@ def require_key(context: SinkContext, what: str) -> None:
         raise HeadraceError(
             Code.INVALID,
             f"{what} is written by key, and no unique key of the rows is known",
-            hint="GROUP BY the columns of the key, or read a TABLE with a PRIMARY KEY and keep its"
-            " key among the columns.",
+            hint=f"{declare_key()} A view with one row has a key if its query selects a constant,"
+            " as in SELECT 1 AS id, and the option key of the sink names it.",
         )
+
+
+def declare_key(columns: Sequence[str] = ("id",)) -> str:
+    """Return how to have a key: for hints."""
+    key = ", ".join(columns)
+    return (
+        f"Declare it, as in CREATE MATERIALIZED VIEW name (PRIMARY KEY ({key})) AS ..., which is"
+        " checked in each epoch; or keep the key of what the query reads among its columns."
+    )

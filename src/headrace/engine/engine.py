@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from graphlib import TopologicalSorter
@@ -13,13 +14,15 @@ from typing import TYPE_CHECKING
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
-from headrace.catalog import PlainView, Relation, Stream, Table, View
+from headrace.catalog import PlainView, Relation, Stream, Table, View, key_of
 from headrace.catalyst.collect import collect_arrow
 from headrace.catalyst.planner import Planner
 from headrace.catalyst.predicates import Predicates
 from headrace.catalyst.scala import scala_of
 from headrace.catalyst.transplant import Transplant
-from headrace.circuit import Circuit, Sliced, Stored, differentiate, sliced
+from headrace.circuit import Circuit, Given, Inferred, Sliced, Stored, differentiate, sliced
+from headrace.circuit.digest import digest
+from headrace.circuit.keys import is_unique, unique_columns
 from headrace.engine.assembly import Assembly, Program
 from headrace.engine.executors import is_local
 from headrace.engine.expiring import left_by
@@ -47,11 +50,12 @@ from headrace.runtime.ports import LoopPlan, StepPlan
 from headrace.spine import remove_runs_of, sync_directory
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from pyspark.sql import SparkSession
 
     from headrace.catalyst.analysed import Analysed
+    from headrace.catalyst.plan import Plan
     from headrace.catalyst.python import Registered
     from headrace.circuit import Node
     from headrace.engine.worker import LogReader
@@ -60,6 +64,7 @@ if TYPE_CHECKING:
     from headrace.types import ArrangementId, BuildId, RelationId
     from headrace.zset import Layout
 
+_INFERRED = Inferred()
 _KEPT_PROGRAMS = 64
 _SLICES = "slices"
 """In place of the id of a replay: the programs of slices that differ in what leaves read alone."""
@@ -144,6 +149,23 @@ class Engine:
         reads = {id_: c.reads & self._circuits.keys() for id_, c in self._circuits.items()}
         for id_ in TopologicalSorter(reads).static_order():
             self._circuits.move_to_end(id_)
+
+    @contextmanager
+    def beside(self, tables: Iterable[Table]) -> Iterator[None]:
+        """Let queries name some tables in a block, during which no other query is planned.
+
+        Plans that were made before stay.
+        """
+        with self.planning:
+            for table in tables:
+                self.planner.declare(table.id, table.name, table.schema)
+                self._by_name[table.name] = table
+            try:
+                yield
+            finally:
+                for table in tables:
+                    self.planner.forget(table.name)
+                    del self._by_name[table.name]
 
     def begin_fill(self, view: View) -> Circuit:
         """Have a view be filled that is not declared yet: epochs do not step it."""
@@ -252,16 +274,26 @@ class Engine:
                     f'view "{view.name}" has {len(names)} columns, and its query another number',
                 )
             by = () if view.index is None else view.index.columns
-            return self.circuit_of(
-                view.id,
-                view.build,
-                analysed,
-                span,
-                names,
-                by,
-                amendable=view.amendable,
-                guarded=view.quarantines,
-            )
+
+            def keyed(columns: tuple[str, ...] | None) -> Circuit:
+                return self.circuit_of(
+                    view.id,
+                    view.build,
+                    analysed,
+                    span,
+                    names,
+                    by,
+                    amendable=view.amendable,
+                    guarded=view.quarantines,
+                    key=Given(columns),
+                )
+
+            if view.key or view.single:
+                return keyed(view.key)
+            found = keyed(None)
+            if view.single is None and view.circuit not in ("", digest(found)):
+                return keyed(())
+            return found
 
     def circuit_of(
         self,
@@ -274,6 +306,7 @@ class Engine:
         amendable: tuple[RelationId, ...] = (),
         *,
         guarded: bool = False,
+        key: Inferred | Given = _INFERRED,
     ) -> Circuit:
         """Return the circuit of an analysed query whose columns are named ``names``.
 
@@ -290,12 +323,13 @@ class Engine:
             plan = self.planner.plan(analysed)
             try:
                 schema = analysed.schema.renamed(names)
+                unique = self._unique(plan, key, schema.names)
                 circuit = differentiate(
                     id_,
                     build,
                     plan,
                     schema,
-                    self._key_of,
+                    unique,
                     only_grows,
                     self._stored_as,
                     by=by,
@@ -310,17 +344,29 @@ class Engine:
         relation = self._relations[id_]
         return isinstance(relation, Stream) and not relation.corrected
 
+    def has_unique(self, circuit: Circuit, positions: Iterable[int]) -> bool:
+        """Whether no two rows of a view agree in some columns, whatever its inputs have."""
+        with self.planning:
+            return is_unique(circuit.output.child.plan, self._key_of, positions)
+
+    def _unique(
+        self, plan: Plan, key: Inferred | Given, names: Sequence[str]
+    ) -> tuple[int, ...] | None:
+        match key:
+            case Inferred():
+                return unique_columns(plan, self._key_of, tuple(map(names.index, key.preferred)))
+            case Given():
+                return None if key.columns is None else tuple(map(names.index, key.columns))
+
     def _key_of(self, id_: RelationId) -> tuple[int, ...] | None:
         relation = self._relations[id_]
-        key: tuple[str, ...] = ()
-        if isinstance(relation, Table):
-            key = relation.primary_key
-        elif isinstance(relation, View):
-            key = relation.key
-        return tuple(relation.schema.names.index(name) for name in key) if key else None
+        key = key_of(relation)
+        if not key and not (isinstance(relation, View) and relation.single):
+            return None
+        return tuple(relation.schema.names.index(name) for name in key)
 
     def _stored_as(self, id_: RelationId) -> Stored | None:
-        unique = self._key_of(id_) is not None
+        unique = bool(self._key_of(id_))
         match self._relations[id_]:
             case Table() as table:
                 return Stored(table_layout(table), unique)

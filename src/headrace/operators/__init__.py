@@ -19,6 +19,7 @@ from headrace.operators.row_kinds import ROW, RowKind
 from headrace.operators.semi_join import SemiJoin
 from headrace.operators.temporal import CLOCK, Temporal
 from headrace.operators.touched_groups import PRESENT, VERSION, TouchedGroups
+from headrace.operators.unique_key import Violation, violation
 from headrace.operators.upsert import OFFSET, Upsert
 
 __all__ = [
@@ -62,7 +63,9 @@ __all__ = [
     "Temporal",
     "TouchedGroups",
     "Upsert",
+    "Violation",
     "arrived_in",
     "counts_layout",
     "held_back",
+    "violation",
 ]

@@ -21,6 +21,7 @@ from headrace.errors import Code, HeadraceError
 from headrace.ledger import Dirty, EpochCommit, Ledger, OffsetRange, Read, RunKind
 from headrace.runtime.attempt import Attempt, new_runs
 from headrace.runtime.cancelling import StatementLock
+from headrace.runtime.declared_keys import require_keys
 from headrace.runtime.isolating import isolating, may_be_of_data
 from headrace.runtime.published import STOPPED, Publisher, maintained_logs, stopped_views
 from headrace.runtime.quarantine import NO_GUARDS, Guarded
@@ -317,6 +318,7 @@ class EpochLoop:
         rounds = Rounds(runs, stage.loops, self.settings.recursion_rows)
         written = Written(runs, {rows_of(id_): delta for id_, delta in stage.given.items()})
         layouts = {id_: a.layout for id_, a in first.arrangements.items()}
+        stood = dict(first.arrangements)
         written.add(rounds.take(self._job(first, stage, frozenset(), attempt)))
         while looping := rounds.looping():
             self.fault("round")
@@ -324,13 +326,17 @@ class EpochLoop:
             none: frozenset[RelationId] = frozenset()
             needs = self.runner.plan_live(none, stage.without, partitions, looping)
             layouts |= needs.arrangements
-            there = written.after(before(needs))
+            there = before(needs)
+            stood = {**there, **stood}
+            there = written.after(there)
             step = rounds.next_step(replace(first, partitions=partitions), there)
             again = replace(stage, changed=none, given={}, jobs=needs.jobs, scanned=0)
             written.add(rounds.take(self._job(step, again, looping, attempt)))
         rounds.finish()
         attempt.rounds += rounds.count
-        attempt.reports += written.merged(layouts) if rounds.count else written.reports
+        reports = written.merged(layouts) if rounds.count else written.reports
+        attempt.reports += reports
+        require_keys(self.catalog.views_in_order(), runs, stood, reports)
 
     def _job(
         self, step: Step, stage: RunStep, looping: frozenset[RelationId], attempt: Attempt

@@ -30,6 +30,7 @@ from headrace.ledger import (
 )
 from headrace.runtime.attempt import Attempt, new_run, new_runs, retried
 from headrace.runtime.compaction import compacted
+from headrace.runtime.declared_keys import require_key_of_all
 from headrace.runtime.dirty import removed_with, repairable
 from headrace.runtime.fill_parts import Narrowed, Parts
 from headrace.runtime.isolating import isolating, may_be_of_data
@@ -457,11 +458,13 @@ class Fill:
         runs = tuple(
             new_run(id_, file, RunKind.MERGED) for id_ in self._files for file in self._files[id_]
         )
-        sync_directory(self.loop.directory / "runs")
+        directory, rows = self.loop.directory / "runs", rows_of(self.view.id)
+        require_key_of_all(self.view, directory, self._layouts[rows], self._files[rows])
+        sync_directory(directory)
         reads, moved = self._unread(frontier), () if frontier in (None, LIVE) else (frontier,)
         last, guards = self.loop.ledger.last_epoch(), frozenset(self._guards)
         if self.keeps and guards:
-            require_same(self.loop.directory / "runs", self._at, self._layouts, guards, self._files)
+            require_same(directory, self._at, self._layouts, guards, self._files)
         return Filled(last, reads, runs, self._layouts, self._rows, moved, self._clock, guards)
 
     def _fixed_point(

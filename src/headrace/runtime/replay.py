@@ -15,6 +15,7 @@ from uuid import uuid4
 from headrace.circuit import rows_of
 from headrace.ledger import LIVE, EpochCommit, RunKind
 from headrace.runtime.attempt import Attempt, new_runs, retried
+from headrace.runtime.declared_keys import require_keys
 from headrace.runtime.rounds import remove_runs
 from headrace.runtime.step import Arranged, Clock, Step
 from headrace.spine import sync_directory
@@ -104,5 +105,6 @@ def _difference(fill: Fill, filled: Filled, build: BuildId) -> tuple[Report, ...
     )
     run = loop.runner.run_difference
     reports = retried(step, loop.settings.attempts, lambda attempt: run(attempt, build))
+    require_keys([fill.view], step.runs_directory, before, reports)
     sync_directory(step.runs_directory)
     return reports

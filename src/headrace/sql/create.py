@@ -40,6 +40,7 @@ from headrace.sql.statements import (
     SecretSource,
 )
 from headrace.sql.taken import EVERY_ROW, take_taken
+from headrace.sql.view_columns import ViewColumns, at_only_key
 
 if TYPE_CHECKING:
     from headrace.sql.alter_stream import AlterStream
@@ -71,6 +72,15 @@ _CLAUSES: dict[str, str] = {
     "TARGET_LAG": "Use it with a MATERIALIZED VIEW or a DYNAMIC TABLE.",
 }
 """Clauses of other systems that are refused, each with an alternative."""
+
+
+_CAST = ("altering", "CREATE VIEW ... AS SELECT CAST(column AS type) AS column, ... FROM {0}")
+_ALTERATIONS = {
+    "DROP": ("dropping", "CREATE VIEW ... AS SELECT the other columns FROM {0}"),
+    "RENAME": ("renaming", "CREATE VIEW ... AS SELECT former AS new, ... FROM {0}"),
+    **dict.fromkeys(("ALTER", "CHANGE", "MODIFY"), _CAST),
+}
+"""By its first word, what an ALTER TABLE does to a column, and a query that does as well."""
 
 
 def take_create(cursor: Cursor) -> Statement:
@@ -181,6 +191,8 @@ def _kind(cursor: Cursor) -> ObjectKind:
         return ObjectKind.MATERIALIZED_VIEW
     if cursor.accept("DYNAMIC", "TABLE"):  # of Snowflake
         return ObjectKind.MATERIALIZED_VIEW
+    if cursor.accept("LOCAL", "VIEW"):  # of Feldera
+        return ObjectKind.VIEW
     for kind in (ObjectKind.STREAM, ObjectKind.TABLE, ObjectKind.VIEW, ObjectKind.SINK):
         if cursor.accept(kind.value.upper()):
             return kind
@@ -207,19 +219,28 @@ def _kind(cursor: Cursor) -> ObjectKind:
 def _view(
     cursor: Cursor, kind: ObjectKind, name: Name, first: Token, modes: tuple[bool, bool]
 ) -> Statement:
-    columns: tuple[str, ...] = ()
+    declared = ViewColumns(cursor)
     if cursor.at_symbol("("):
-        columns = cursor.identifiers("a column's name")
+        declared.take()
+    columns, key = declared.names, declared.key
     if kind is ObjectKind.VIEW:
+        if key is not None:
+            raise HeadraceError(
+                Code.UNSUPPORTED,
+                "a PRIMARY KEY of a plain view is not supported",
+                detail="A plain view stores no rows, so nothing would check its key.",
+                hint="CREATE MATERIALIZED VIEW instead, or leave PRIMARY KEY out.",
+                span=key.span,
+            )
         query = _defining_query(cursor, () if columns else ('"("',))
         return CreateView(name, query, cursor.span(first), columns, *modes)
     if cursor.accept("IN", "CLUSTER"):
         cursor.name("a cluster's name")  # Materialize's IN CLUSTER, which has no effect
     clauses = take_clauses(cursor)
     options = merged_options(clauses, take_view_options(cursor))
-    choices = () if options else (("WITH",) if columns else ('"("', "WITH"))
+    choices = () if options else (("WITH",) if columns or key else ('"("', "WITH"))
     query = _defining_query(cursor, choices)
-    return CreateMaterializedView(name, query, cursor.span(first), columns, options, *modes)
+    return CreateMaterializedView(name, query, cursor.span(first), columns, options, *modes, key)
 
 
 def _relation(
@@ -228,11 +249,16 @@ def _relation(
     if kind is ObjectKind.TABLE and cursor.at("FROM", "SOURCE"):
         captured = take_from_source(cursor)
         return CreateTable(name, (), cursor.span(first), (), None, (), *modes, captured)
-    if not cursor.at_symbol("("):
+    keyed = cursor.at_symbol("(") and kind is ObjectKind.TABLE and at_only_key(cursor)
+    if keyed or not cursor.at_symbol("("):
+        declared = ViewColumns(cursor)
+        if keyed:
+            declared.take()
         _storage(cursor)
         options = take_options(cursor)
         query = _defining_query(cursor, () if options else ('"("', "WITH"))
-        return CreateTableAs(kind, name, query, cursor.span(first), options, *modes)
+        span = cursor.span(first)
+        return CreateTableAs(kind, name, query, span, options, *modes, declared.key)
     columns = Columns(cursor, kind)
     columns.take()
     at_append = cursor.token
@@ -339,7 +365,7 @@ def take_alter(
     if cursor.at("DROP", "PARTITION") or cursor.at("DROP", "IF"):
         return take_dropped_partition(cursor, name, first)
     if not cursor.accept("ADD"):
-        raise _no_alteration(cursor, first)
+        raise _other_alteration(cursor, kind, name, first)
     cursor.accept("COLUMNS") or cursor.accept("COLUMN")
     columns = Columns(cursor, kind)
     if cursor.at_symbol("("):
@@ -350,6 +376,24 @@ def take_alter(
         raise _no_alteration(cursor, first)
     cursor.expect_end()
     return AddColumns(name, tuple(columns.definitions.values()), cursor.span(first))
+
+
+def _other_alteration(cursor: Cursor, kind: ObjectKind, name: Name, first: Token) -> HeadraceError:
+    """Return the error of an ALTER of columns other than ADD, with what to do instead."""
+    word = cursor.token.word
+    if word not in _ALTERATIONS or cursor.peek(1).word == "TO":
+        return _no_alteration(cursor, first)
+    doing, instead = _ALTERATIONS[word]
+    cursor.advance()
+    return HeadraceError(
+        Code.UNSUPPORTED,
+        f"{doing} a column of a {kind} is not supported",
+        detail="Its history has the columns with which rows were written.",
+        hint=f"Read {name} through a view: {instead.format(name)}. Or CREATE a {kind} with the"
+        f" columns that you need, INSERT INTO it SELECT these FROM {name}, and"
+        f" DROP {kind.value.upper()} {name}.",
+        span=cursor.span(first),
+    )
 
 
 def _no_alteration(cursor: Cursor, first: Token) -> HeadraceError:

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from headrace.errors import Span
     from headrace.sql.as_of import AsOf
     from headrace.sql.parts import ColumnDefinition, Fragment, ObjectKind, Option, Role, Watermark
+    from headrace.sql.view_columns import DeclaredKey
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +122,7 @@ class CreateTableAs:
     options: tuple[Option, ...] = ()
     or_replace: bool = False
     if_not_exists: bool = False
+    key: DeclaredKey | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +136,7 @@ class CreateMaterializedView:
     options: tuple[Option, ...] = ()
     or_replace: bool = False
     if_not_exists: bool = False
+    key: DeclaredKey | None = None
 
 
 @dataclass(frozen=True, slots=True)

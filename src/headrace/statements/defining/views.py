@@ -6,12 +6,14 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from headrace.catalog import CONTINUOUS, PlainView, View, title
+from headrace.circuit import Given, Inferred
 from headrace.circuit.digest import digest
 from headrace.dialects import with_bounds
 from headrace.errors import Code, HeadraceError, Span, masked
 from headrace.parts.naming import HIDDEN
 from headrace.parts.system_relations import refuse_system
 from headrace.sql import CreateMaterializedView, CreateTableAs, CreateView, Query
+from headrace.statements.defining.declared_keys import declared_columns
 from headrace.statements.defining.on_error import on_error, quarantines, require_quarantine
 from headrace.statements.defining.options import (
     begins_earliest,
@@ -27,13 +29,14 @@ from headrace.statements.results import Progress
 from headrace.types import RelationId
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from headrace.catalog import Defined, Index
     from headrace.engine.engine import Engine
     from headrace.ledger import Ledger
     from headrace.parts.definer import Definer
     from headrace.parts.reader import Reader
+    from headrace.sql.view_columns import DeclaredKey
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +124,9 @@ class Views:
         columns = statement.columns if isinstance(statement, CreateMaterializedView) else ()
         text = masked(statement.span.source)
         kept = quarantines(on_error(statement.options))
-        return self._view(statement.name.dotted, query, columns, text, former, guarded=kept)
+        return self._view(
+            statement.name.dotted, query, columns, text, former, guarded=kept, key=statement.key
+        )
 
     def _view_in_place_of(
         self, former: View, statement: CreateMaterializedView | CreateTableAs, query: Query
@@ -232,10 +237,12 @@ class Views:
         index: Index | None = None,
         *,
         guarded: bool = False,
+        key: DeclaredKey | None = None,
     ) -> View:
         """Plan a view, or another build of a former one, without creating it.
 
-        It is to quarantine rows if it is ``guarded``.
+        It is to quarantine rows if it is ``guarded``. Without a declared ``key``, its key is what
+        follows from its query; that of the former build, if it is one of several.
 
         Raises:
             HeadraceError: ``invalid`` or ``unsupported``, at the place in the statement.
@@ -257,10 +264,22 @@ class Views:
             build = self.ledger.reserve_build()
             id_ = RelationId(build) if former is None else former.id
             by = () if index is None else index.columns
+            stated = None if key is None else declared_columns(key, schema)
             circuit = engine.circuit_of(
-                id_, build, analysed, span, tuple(names), by, guarded=guarded
+                id_,
+                build,
+                analysed,
+                span,
+                tuple(names),
+                by,
+                guarded=guarded,
+                key=self._inferred(former, names) if stated is None else Given(stated),
             )
-            key = tuple(names[i] for i in circuit.output.key) if circuit.unique else ()
+            unique = tuple(names[i] for i in circuit.output.key) if circuit.unique else ()
+            checked = stated is not None and not (
+                engine.has_unique(circuit, circuit.output.key)
+                and not any(c.nullable for c in schema.columns if c.name in stated)
+            )
         return View(
             id_,
             name or f"{HIDDEN}{id_}",
@@ -270,12 +289,26 @@ class Views:
             analysed.through,
             created_sql,
             tuple(sorted(analysed.calls)),
-            key,
+            unique,
             digest(circuit),
             None if former is None else build,
             index=index,
             quarantines=guarded,
+            single=circuit.unique and not unique,
+            declares_key=stated is not None,
+            checks_key=checked,
         )
+
+    def _inferred(self, former: View | None, names: Sequence[str]) -> Inferred | Given:
+        """Return which key a build has that none is declared for: that of the former, if it can.
+
+        A view without a key stays without one if anything depends on it.
+        """
+        if former is None or not set(former.key) <= set(names):
+            return Inferred()
+        if not former.key and not former.single and self.reader.catalog.dependants(former.id):
+            return Given(None)
+        return Inferred(former.key)
 
 
 def _dropped_first(former: View, above: Defined) -> str:

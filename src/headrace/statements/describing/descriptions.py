@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from headrace.catalog import PlainView, Relation, Stream, Table, View, key_of
 from headrace.circuit import rows_of
 from headrace.circuit.explain import state
+from headrace.statements.defining.declared_keys import key_text
 from headrace.statements.describing.explanations import sizes
 from headrace.statements.results import Result
 
@@ -66,6 +67,8 @@ class Descriptions:
         found = [("kind", relation.kind)]
         if isinstance(relation, View | PlainView):
             found += [("query", relation.query), ("created by", relation.created_sql)]
+            if isinstance(relation, View):
+                found.append(("key", key_text(relation)))
         elif isinstance(relation, Stream | Table):
             declaration = relation.declaration
             found.append(("created by", declaration.created_sql))

@@ -6,10 +6,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from headrace.catalog import PlainView, Relation, Stream, Table, View
+from headrace.circuit import Given, Inferred
 from headrace.circuit.explain import explain, state, summary
 from headrace.errors import HeadraceError, Span
 from headrace.parts.system_relations import is_system
 from headrace.sql import CreateMaterializedView, Explain, Explainable, Explained, Name, Query
+from headrace.statements.defining.declared_keys import declared_columns, key_text
 from headrace.statements.defining.views import check_names
 from headrace.statements.results import Result
 from headrace.types import BuildId, RelationId
@@ -111,7 +113,8 @@ class Explanations:
         lines = ["-- Circuit", *explain(circuit, lambda id_: catalog.by_id[id_].name, stored)]
         if shown is Explained.CIRCUIT:
             return lines
-        lines += ["", state(circuit, stored), summary(circuit)]
+        keyed = [] if existing is None else [f"Key: {key_text(existing)}."]
+        lines += ["", state(circuit, stored), summary(circuit), *keyed]
         return [*lines, *plan] if shown is Explained.EVERYTHING else lines
 
     def _circuit(
@@ -120,10 +123,14 @@ class Explanations:
         engine = self.engine
         if existing is not None:
             return engine.circuit(existing)
-        given = analysed.schema.names
-        names = (isinstance(target, CreateMaterializedView) and target.columns) or given
-        check_names(names, len(given), span)
-        return engine.circuit_of(RelationId(0), BuildId(0), analysed, span, names)
+        own = analysed.schema.names
+        names = (isinstance(target, CreateMaterializedView) and target.columns) or own
+        check_names(names, len(own), span)
+        stated = None if isinstance(target, Query | Name) else target.key
+        key: Inferred | Given = Inferred()
+        if stated is not None:
+            key = Given(declared_columns(stated, analysed.schema.renamed(tuple(names))))
+        return engine.circuit_of(RelationId(0), BuildId(0), analysed, span, names, key=key)
 
 
 def sizes(ledger: Ledger, circuit: Circuit) -> dict[ArrangementId, tuple[int, int]]:

@@ -9,6 +9,7 @@ from headrace.catalog import Catalog, Relation, Sink, Stream, Table, View, key_o
 from headrace.connectors import SinkOptions
 from headrace.connectors.connections import known_kind
 from headrace.connectors.options import read_options, stored_options
+from headrace.connectors.sinks import declare_key
 from headrace.errors import Code, HeadraceError, Span, masked, nearest
 from headrace.sql import CreateSink, CreateStream, CreateTable, Insert, Name, Query, quote
 from headrace.sql.lexer import tokens
@@ -244,6 +245,7 @@ def _key(followed: View | Table, delivery: SinkOptions, span: Span) -> tuple[str
         HeadraceError: ``invalid`` if the given columns do not exist, or are not known to be unique.
     """
     known, names = key_of(followed), {name.lower(): name for name in followed.schema.names}
+    single = isinstance(followed, View) and bool(followed.single)
     if not delivery.columns:
         return known
     for name in delivery.columns:
@@ -256,13 +258,13 @@ def _key(followed: View | Table, delivery: SinkOptions, span: Span) -> tuple[str
                 span=span,
             )
     given = tuple(names[name.lower()] for name in delivery.columns)
-    if known and set(known) <= set(given):
+    if (known or single) and set(known) <= set(given):
         return given
     raise HeadraceError(
         Code.INVALID,
         f"rows are not known to be unique by ({', '.join(given)})",
         detail=f"Their key is ({', '.join(known)})." if known else "No key of theirs is known.",
-        hint=f"GROUP BY {', '.join(given)}; or read a TABLE whose PRIMARY KEY is among them.",
+        hint=declare_key(given),
         span=span,
     )
 
@@ -277,7 +279,8 @@ def _require_unique(
         return
     places = {name: i for i, name in enumerate(followed.schema.names)}
     key = {filled.names[places[name]] for name in key_of(followed)}
-    if key and key <= set(target.primary_key):
+    single = isinstance(followed, View) and bool(followed.single)
+    if (key or single) and key <= set(target.primary_key):
         return
     listed = ", ".join(target.primary_key)
     known = f"({', '.join(sorted(key))})" if key else "not known"
@@ -285,7 +288,7 @@ def _require_unique(
         Code.INVALID,
         f'rows for table "{target.name}" are not known to be unique by its primary key',
         detail=f"Its primary key is ({listed}); that of the query is {known}.",
-        hint=f"Group the query by ({listed}), or declare the table without a key.",
+        hint=f"{declare_key(target.primary_key)} Or declare the table without a key.",
         span=span,
     )
 

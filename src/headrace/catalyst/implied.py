@@ -1,0 +1,299 @@
+"""What resolved expressions imply about columns: constants, equal columns, disjoint intervals.
+
+Nothing here changes a plan. A fact that is not recognised is left out, so the answers are always
+true, and may be incomplete.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.types import (
+    BinaryType,
+    BooleanType,
+    ByteType,
+    DataType,
+    DateType,
+    DecimalType,
+    IntegerType,
+    LongType,
+    ShortType,
+    StringType,
+    TimestampNTZType,
+    TimestampType,
+)
+
+from headrace.catalyst.clock import conjuncts
+from headrace.catalyst.resolved import columns_of, passed_on, type_of
+from headrace.catalyst.scala import items, kind_of
+from headrace.types import is_collated
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from headrace.catalyst import plan
+
+_INTEGERS = (ByteType, ShortType, IntegerType, LongType)
+_TIMES = (DateType, TimestampType, TimestampNTZType)
+_EXACT = (*_INTEGERS, *_TIMES, BinaryType, BooleanType, DecimalType, StringType)
+_WINDOW = "spark.timeWindow"
+_LONGEST = 200
+"""Characters of the constants that are compared."""
+
+_WITHIN = {
+    ("GreaterThanOrEqual", "LessThan"): True,
+    ("GreaterThan", "LessThanOrEqual"): True,
+    ("LessThanOrEqual", "GreaterThan"): False,
+    ("LessThan", "GreaterThanOrEqual"): False,
+}
+"""Comparisons of a time with an interval's bounds; True if the bounds ascend."""
+_TURNED = {
+    "GreaterThanOrEqual": "LessThanOrEqual",
+    "GreaterThan": "LessThan",
+    "LessThanOrEqual": "GreaterThanOrEqual",
+    "LessThan": "GreaterThan",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Columns with the bounds of an interval; ``ascending``: the first bound is the smaller."""
+
+    first: int
+    next: int
+    ascending: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Implied:
+    """What a condition that is true implies.
+
+    ``fixed`` are columns with one value each, with the text of that; ``equal`` are pairs of columns
+    with the same value. ``within`` are the intervals that contain a value which depends only on
+    the columns that are given with it.
+    """
+
+    fixed: Mapping[int, str]
+    equal: tuple[tuple[int, int], ...]
+    within: tuple[tuple[Span, frozenset[int]], ...]
+
+
+def implied(condition: Any) -> Implied:
+    """Return what a condition implies about the columns of the rows that meet it."""
+    fixed: dict[int, str] = {}
+    equal: list[tuple[int, int]] = []
+    lower: list[tuple[str, Any, int]] = []
+    upper: list[tuple[str, Any, int]] = []
+    for each in conjuncts(condition):
+        kind = kind_of(each)
+        if kind in ("EqualTo", "EqualNullSafe"):
+            first, second = items(each.children())
+            ids, texts = (passed_on(first), passed_on(second)), (constant(first), constant(second))
+            if ids[0] is not None and ids[1] is not None and comparable(first, second):
+                equal.append((ids[0], ids[1]))
+            elif ids[0] is not None and texts[1] is not None:
+                fixed[ids[0]] = texts[1]
+            elif ids[1] is not None and texts[0] is not None:
+                fixed[ids[1]] = texts[0]
+        elif kind in _TURNED:
+            lower += _compared(each)
+        elif kind == "Or":
+            upper += _until_next(each)
+    within = [
+        (Span(first, after, _WITHIN[kinds]), _references(value))
+        for kind, value, first in lower
+        for other, same, after in upper
+        if (kinds := (kind, other)) in _WITHIN and value.semanticEquals(same)
+    ]
+    return Implied(fixed, tuple(equal), tuple(within))
+
+
+def comparable(first: Any, second: Any) -> bool:
+    """Whether two expressions have one type, of which equal values cannot be told apart."""
+    mine = type_of(first)
+    return mine == type_of(second) and _is_exact(mine)
+
+
+def constant(expression: Any) -> str | None:
+    """Return the text of a constant, which differs for different values of its type, or None."""
+    while kind_of(expression) == "Alias":
+        expression = expression.child()
+    if kind_of(expression) != "Literal" or not _is_exact(type_of(expression)):
+        return None
+    text = str(expression.sql())
+    return text if len(text) <= _LONGEST else None
+
+
+def determines(expression: plan.Expression, windows: frozenset[int]) -> int | None:
+    """Return the column whose value an expression's value determines, or None.
+
+    These are columns that are passed on, casts that lose nothing, and either end of one of the
+    ``windows``.
+    """
+    if expression.passes is not None:
+        return expression.passes
+    handle = expression.handle
+    while kind_of(handle) == "Alias":
+        handle = handle.child()
+    match kind_of(handle):
+        case "Cast":
+            child = handle.child()
+            return passed_on(child) if _keeps_all(type_of(child), type_of(handle)) else None
+        case "GetStructField":
+            id_ = passed_on(handle.child())
+            return id_ if id_ in windows else None
+        case _:
+            return None
+
+
+def merged_session(expression: plan.Expression, node: plan.Aggregate) -> int | None:
+    """Return the session of ``if(count(*) > 0, session, NULL)`` in a result of a node, or None.
+
+    Conditions see sessions in this form. A group has at least one row.
+    """
+    handle = expression.handle
+    while kind_of(handle) == "Alias":
+        handle = handle.child()
+    if kind_of(handle) != "If" or kind_of(handle.predicate()) != "GreaterThan":
+        return None
+    counts = {
+        int(call.handle.resultAttribute().exprId().id())
+        for call in node.functions
+        if call.counts_rows and call.condition is None
+    }
+    count, least = items(handle.predicate().children())
+    above_none = passed_on(count) in counts and str(least.sql()) in ("0", "0L")
+    nothing = kind_of(handle.falseValue()) == "Literal" and handle.falseValue().value() is None
+    return passed_on(handle.trueValue()) if above_none and nothing else None
+
+
+def first_present(expression: plan.Expression) -> tuple[int, int] | None:
+    """Return the two columns of ``coalesce(a, b)``, or None for any other expression."""
+    handle = expression.handle
+    while kind_of(handle) == "Alias":
+        handle = handle.child()
+    if kind_of(handle) != "Coalesce":
+        return None
+    ids = [passed_on(each) for each in items(handle.children())]
+    if len(ids) != 2 or ids[0] is None or ids[1] is None:  # noqa: PLR2004
+        return None
+    return ids[0], ids[1]
+
+
+def is_window(column: plan.Attribute) -> bool:
+    """Whether a column has windows of time of one size, as far as Spark has marked it.
+
+    Columns that pass a window on are marked as well, and so are those of a union of windows.
+    """
+    return bool(column.handle.metadata().contains(_WINDOW))
+
+
+def numbers(node: plan.Window) -> tuple[int, ...]:
+    """Return the columns of a node that are ``row_number()``, each different in a partition."""
+    return tuple(id_ for id_, function in _functions(node) if kind_of(function) == "RowNumber")
+
+
+def following(node: plan.Window) -> tuple[Span, ...]:
+    """Return the columns with the value of another in the next row, in the order of that one."""
+    orders = items(node.handle.orderSpec())
+    if not orders:
+        return ()
+    by, ascending = passed_on(orders[0].child()), str(orders[0].direction().sql()) == "ASC"
+    found = []
+    for id_, function in _functions(node):
+        if kind_of(function) != "Lead" or function.ignoreNulls() or by is None:
+            continue
+        one = str(function.offset().sql()) == "1"
+        nothing = function.default().foldable() and function.default().eval(None) is None
+        if one and nothing and passed_on(function.input()) == by:
+            found.append(Span(by, id_, ascending))
+    return tuple(found)
+
+
+def has_one_row(node: plan.Constant) -> bool:
+    """Whether rows that are written in a query are one row, or none."""
+    if kind_of(node.handle) == "OneRowRelation":
+        return True
+    return kind_of(node.handle) == "LocalRelation" and node.handle.data().length() <= 1
+
+
+def position(node: plan.Generate) -> int | None:
+    """Return the column that numbers the rows that a generator returns for one row, or None."""
+    if kind_of(node.handle.generator()) != "PosExplode":
+        return None
+    return int(items(node.handle.generatorOutput())[0].exprId().id())
+
+
+def unchanged(node: plan.Expand) -> tuple[frozenset[int], frozenset[int]]:
+    """Return the columns that all copies of a row have, and those with the window of a copy."""
+    every = range(len(node.attributes))
+    ids = [attribute.id for attribute in node.attributes]
+    same = {ids[i] for i in every if all(passed_on(p[i]) == ids[i] for p in node.projections)}
+    made = {i for i in every if all(kind_of(p[i]) == "CreateNamedStruct" for p in node.projections)}
+    windows = {ids[i] for i in made if is_window(node.attributes[i])}
+    return frozenset(same), frozenset(windows)
+
+
+def _functions(node: plan.Window) -> list[tuple[int, Any]]:
+    """Return the window functions of a node, with the ids of their columns."""
+    return [
+        (int(each.exprId().id()), each.child().windowFunction())
+        for each in items(node.handle.windowExpressions())
+        if kind_of(each) == "Alias" and kind_of(each.child()) == "WindowExpression"
+    ]
+
+
+def _compared(condition: Any) -> list[tuple[str, Any, int]]:
+    """Return a comparison as its kind, the value on the left, and the column on the right."""
+    kind, (first, second) = kind_of(condition), items(condition.children())
+    found = []
+    for each, value, column in ((kind, first, second), (_TURNED[kind], second, first)):
+        id_ = _in_order(column)
+        if id_ is not None:
+            found.append((each, value, id_))
+    return found
+
+
+def _until_next(condition: Any) -> list[tuple[str, Any, int]]:
+    """Return the comparison in ``next IS NULL OR value < next``, as :func:`_compared` does."""
+    sides = items(condition.children())
+    for none, other in (sides, sides[::-1]):
+        if kind_of(none) == "IsNull" and kind_of(other) in _TURNED:
+            id_ = passed_on(none.child())
+            return [each for each in _compared(other) if each[2] == id_]
+    return []
+
+
+def _in_order(value: Any) -> int | None:
+    """Return the column that an expression passes on, or casts without changing its order."""
+    if kind_of(value) == "Cast":
+        child = value.child()
+        pair = (type_of(child), type_of(value))
+        widens = isinstance(pair[0], DateType) and isinstance(pair[1], _TIMES)
+        return passed_on(child) if widens or _widens(*pair) else None
+    return passed_on(value)
+
+
+def _keeps_all(given: DataType, wanted: DataType) -> bool:
+    """Whether a cast that succeeds gives different values for different values."""
+    if isinstance(wanted, StringType):
+        return not is_collated(wanted) and isinstance(given, (*_INTEGERS, DateType, BooleanType))
+    if isinstance(given, DateType):
+        return isinstance(wanted, (TimestampType, TimestampNTZType))
+    return _widens(given, wanted)
+
+
+def _widens(given: DataType, wanted: DataType) -> bool:
+    sizes = [type(type_) for type_ in (given, wanted)]
+    return all(size in _INTEGERS for size in sizes) and (
+        _INTEGERS.index(sizes[0]) <= _INTEGERS.index(sizes[1])
+    )
+
+
+def _is_exact(type_: DataType) -> bool:
+    return isinstance(type_, _EXACT) and not is_collated(type_)
+
+
+def _references(value: Any) -> frozenset[int]:
+    return frozenset(int(column.exprId().id()) for column in columns_of(value))

@@ -1,0 +1,456 @@
+"""Unique keys of a plan's rows: columns of which it is known that no two rows agree in all.
+
+A key follows from the keys of tables and from the form of the query: groups, first rows, partners
+of a join. Constants, columns that are equal, and intervals that do not overlap are followed from
+node to node, since a key can be carried by them. What is not recognised is not a key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import islice, product
+from typing import assert_never
+
+from headrace.catalyst import implied as facts
+from headrace.catalyst import plan
+from headrace.types import RelationId
+
+KeyOf = Callable[[RelationId], tuple[int, ...] | None]
+"""Returns the positions of a relation's unique key, or None if none is known.
+
+No position means that there is at most one row.
+"""
+
+_Part = int | tuple[int, int]
+"""A column of a key, or two of which the first that is not NULL is part of the key."""
+_Key = tuple[_Part, ...]
+
+_MOST = 8
+"""Keys that are followed per node."""
+
+
+@dataclass(frozen=True, slots=True)
+class Inferred:
+    """A view's key is what follows from its query, and ``preferred`` if that is one of several."""
+
+    preferred: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """A view's key is known: its columns, none if there is at most one row, None without a key."""
+
+    columns: tuple[str, ...] | None
+
+
+def unique_columns(
+    query: plan.Plan, key_of: KeyOf, preferred: tuple[int, ...] = ()
+) -> tuple[int, ...] | None:
+    """Return the positions of columns that are a unique key, or None if none is known.
+
+    It is the ``preferred`` one if that is one of several, else one with the fewest columns. No
+    column means that there is at most one row.
+    """
+    ids = [attribute.id for attribute in query.attributes]
+    found = [tuple(map(ids.index, key)) for key in _whole(known(query, key_of).keys)]
+    if any(set(key) == set(preferred) for key in found):
+        return preferred
+    return min((key for key in found if key), key=len, default=() if found else None)
+
+
+def is_unique(query: plan.Plan, key_of: KeyOf, columns: Iterable[int]) -> bool:
+    """Whether no two rows of a plan agree in the columns at some positions."""
+    ids = {query.attributes[position].id for position in columns}
+    return any(ids.issuperset(key) for key in _whole(known(query, key_of).keys))
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What is known of the rows of a plan; columns are ids of its attributes.
+
+    ``fixed`` are columns with one value, with its text, ``same`` columns that are equal in each
+    row. ``intervals`` are columns by which rows have intervals that do not overlap, with these.
+    ``windows`` are columns with a window that either of its ends determines.
+    """
+
+    keys: tuple[_Key, ...] = ()
+    fixed: Mapping[int, str] = field(default_factory=dict)
+    same: tuple[frozenset[int], ...] = ()
+    intervals: tuple[tuple[frozenset[int], facts.Span], ...] = ()
+    windows: frozenset[int] = frozenset()
+
+    def alike(self, id_: int) -> frozenset[int]:
+        """Return the columns that are equal to a column, with itself."""
+        return next((each for each in self.same if id_ in each), frozenset({id_}))
+
+    def is_fixed(self, id_: int) -> bool:
+        """Whether a column has one value in all rows."""
+        return not self.fixed.keys().isdisjoint(self.alike(id_))
+
+    def bounds(self, given: facts.Span, interval: facts.Span) -> bool:
+        """Whether the columns of a span are the bounds of an interval, or equal to them."""
+        return (
+            given.ascending == interval.ascending
+            and given.first in self.alike(interval.first)
+            and given.next in self.alike(interval.next)
+        )
+
+    def covers(self, columns: Iterable[int], key: _Key) -> bool:
+        """Whether the values of some columns determine those of a key."""
+        given = {each for id_ in columns for each in self.alike(id_)}
+        return all(isinstance(p, int) and (p in given or self.is_fixed(p)) for p in key)
+
+
+_NOTHING = Known()
+
+
+def known(node: plan.Plan, key_of: KeyOf) -> Known:
+    """Return what is known of the rows of a plan."""
+    match node:
+        case plan.Scan():
+            return _of_scan(node, key_of)
+        case plan.Constant():
+            return Known(keys=((),)) if facts.has_one_row(node) else _NOTHING
+        case plan.Loop() | plan.LoopRef():
+            return _NOTHING
+        case plan.Temporal() | plan.Compared():
+            return known(node.child, key_of)
+        case plan.Filter():
+            return _filtered(known(node.child, key_of), node.condition)
+        case plan.Project():
+            below = known(node.child, key_of)
+            return _projected(below, node.expressions, node.attributes)
+        case plan.Aggregate():
+            return _aggregated(node, known(node.child, key_of))
+        case plan.FirstRows():
+            return _first(node, known(node.child, key_of))
+        case plan.Window():
+            return _numbered(node, known(node.child, key_of))
+        case plan.Fold():
+            return Known(keys=(tuple(attribute.id for attribute in node.attributes[:-1]),))
+        case plan.Join():
+            return _joined(node, known(node.left, key_of), known(node.right, key_of))
+        case plan.UnionAll():
+            return _united(node, [known(child, key_of) for child in node.children])
+        case plan.Expand():
+            same, windows = facts.unchanged(node)
+            below = _kept(known(node.child, key_of), same)
+            keys = tuple((*key, window) for key in below.keys for window in sorted(windows))
+            return replace(below, keys=keys, intervals=(), windows=below.windows | windows)
+        case plan.Generate():
+            shown = frozenset(attribute.id for attribute in node.attributes)
+            below, number = _kept(known(node.child, key_of), shown), facts.position(node)
+            keys = () if number is None else tuple((*key, number) for key in below.keys)
+            return replace(below, keys=keys, intervals=())
+        case _:
+            assert_never(node)
+
+
+def _whole(keys: Iterable[_Key]) -> Iterator[tuple[int, ...]]:
+    """Yield the keys that are columns."""
+    for key in keys:
+        ids = tuple(part for part in key if isinstance(part, int))
+        if len(ids) == len(key):
+            yield ids
+
+
+def _of_scan(node: plan.Scan, key_of: KeyOf) -> Known:
+    positions = key_of(node.relation)
+    if positions is None or not set(positions) <= set(node.columns):
+        return _NOTHING
+    ids = dict(zip(node.columns, (a.id for a in node.attributes), strict=True))
+    return Known(keys=(tuple(ids[position] for position in positions),))
+
+
+def _kept(below: Known, shown: frozenset[int]) -> Known:
+    """Return what is known of rows of which only some columns are left."""
+    columns = {id_: id_ for id_ in shown}
+    return _with(below, columns, columns, {})
+
+
+def _filtered(below: Known, condition: plan.Expression) -> Known:
+    found = facts.implied(condition.handle)
+    keys = list(below.keys)
+    for span, depends_on in found.within:
+        if not depends_on:  # one value for all rows, which is in one interval of each
+            keys += [tuple(sorted(by)) for by, each in below.intervals if below.bounds(span, each)]
+    return replace(
+        below,
+        keys=_few(keys),
+        fixed={**below.fixed, **found.fixed},
+        same=_classes((*below.same, *map(frozenset, found.equal))),
+    )
+
+
+def _projected(
+    below: Known,
+    expressions: Sequence[plan.Expression],
+    attributes: Sequence[plan.Attribute],
+    determines: Callable[[plan.Expression], int | None] | None = None,
+) -> Known:
+    """Return what is known of the values of expressions over rows.
+
+    ``determines`` returns the column that an expression determines, where that is not the usual.
+    """
+    passed: dict[int, int] = {}
+    carried: dict[int, int] = {}
+    pairs: dict[frozenset[int], int] = {}
+    fixed: dict[int, str] = {}
+    equal: dict[int, list[int]] = {}
+    wanted = {frozenset(p) for key in below.keys for p in key if not isinstance(p, int)}
+    made = set()
+    for expression, attribute in zip(expressions, attributes, strict=True):
+        if expression.passes is not None:
+            passed.setdefault(expression.passes, attribute.id)
+            equal.setdefault(min(below.alike(expression.passes)), []).append(attribute.id)
+            continue
+        if facts.is_window(attribute):
+            made.add(attribute.id)
+        id_ = facts.determines(expression, below.windows)
+        if id_ is None and determines is not None:
+            id_ = determines(expression)
+        text = facts.constant(expression.handle)
+        if id_ is not None:
+            carried.setdefault(id_, attribute.id)
+        elif text is not None:
+            fixed[attribute.id] = text
+        elif wanted and (pair := facts.first_present(expression)) is not None:
+            pairs[frozenset(pair)] = attribute.id
+    found = _with(below, passed, {**carried, **passed}, pairs)
+    return replace(
+        found,
+        fixed={**found.fixed, **fixed},
+        same=_classes([*found.same, *(frozenset(ids) for ids in equal.values())]),
+        windows=found.windows | made,
+    )
+
+
+def _with(
+    below: Known,
+    passed: Mapping[int, int],
+    carried: Mapping[int, int],
+    pairs: Mapping[frozenset[int], int],
+) -> Known:
+    """Return what is known of rows with other columns.
+
+    ``passed`` are the columns with the value of a former one, ``carried`` also those that determine
+    it; ``pairs`` have the first of two that is not NULL.
+    """
+
+    def of(id_: int, names: Mapping[int, int]) -> int | None:
+        alike = (id_, *sorted(below.alike(id_)))
+        return next((names[each] for each in alike if each in names), None)
+
+    def place(part: _Part) -> _Part | None:
+        if isinstance(part, int):
+            return of(part, carried)
+        if frozenset(part) in pairs:
+            return pairs[frozenset(part)]
+        both = passed.get(part[0]), passed.get(part[1])
+        return None if both[0] is None or both[1] is None else (both[0], both[1])
+
+    keys = []
+    for key in below.keys:
+        parts = [
+            (part, place(part))
+            for part in key
+            if not (isinstance(part, int) and of(part, carried) is None and below.is_fixed(part))
+        ]
+        named = [new for _, new in parts if new is not None]
+        if len(named) == len(parts):
+            keys.append(tuple(dict.fromkeys(named)))
+    intervals = []
+    for by, span in below.intervals:
+        ids = [of(id_, carried) for id_ in sorted(by) if not below.is_fixed(id_)]
+        first, after = of(span.first, passed), of(span.next, passed)
+        if None not in ids and first is not None and after is not None:
+            own = frozenset(id_ for id_ in ids if id_ is not None)
+            intervals.append((own, facts.Span(first, after, span.ascending)))
+    fixed = {passed[id_]: text for id_, text in below.fixed.items() if id_ in passed}
+    same = [frozenset(passed[id_] for id_ in each if id_ in passed) for each in below.same]
+    windows = frozenset(passed[id_] for id_ in below.windows if id_ in passed)
+    return Known(_few(keys), fixed, _classes(same), tuple(intervals), windows)
+
+
+def _aggregated(node: plan.Aggregate, below: Known) -> Known:
+    by = [facts.determines(expression, below.windows) for expression in node.grouping]
+    own = [attribute.id for attribute in node.grouping_attributes]
+    pairs = [(id_, mine) for id_, mine in zip(by, own, strict=True) if id_ is not None]
+    columns: dict[int, int] = {}
+    for id_, mine in pairs:
+        columns.setdefault(id_, mine)
+    groups = _with(below, {}, columns, {})  # a group of a key's columns has one row
+    exact = [
+        (expression.passes, mine)
+        for expression, mine in zip(node.grouping, own, strict=True)
+        if expression.passes is not None
+    ]
+    grouped = Known(
+        _few((tuple(own), *groups.keys)),
+        {mine: below.fixed[id_] for id_, mine in exact if id_ in below.fixed},
+        windows=frozenset(mine for id_, mine in exact if id_ in below.windows),
+    )
+    if node.session is None:
+        return _projected(grouped, node.results, node.attributes)
+    # Sessions of one group do not overlap, so that either end tells them apart; those of several
+    # groups may, so this holds for the results of this node alone.
+    session = own[node.session]
+    ended = replace(grouped, windows=grouped.windows | {session})
+    found = _projected(
+        ended, node.results, node.attributes, lambda each: facts.merged_session(each, node)
+    )
+    shown = zip(node.results, node.attributes, strict=True)
+    passed = {attribute.id for result, attribute in shown if result.passes == session}
+    return replace(found, windows=found.windows - passed)
+
+
+def _first(node: plan.FirstRows, below: Known) -> Known:
+    ids = [facts.determines(key, below.windows) for key in node.keys]
+    by = tuple(id_ for id_ in ids if id_ is not None)
+    if node.rank != "row_number" or node.count != 1 or len(by) != len(ids):
+        return below
+    return replace(below, keys=_few((*below.keys, by)))
+
+
+def _numbered(node: plan.Window, below: Known) -> Known:
+    ids = [facts.determines(key, below.windows) for key in node.partition]
+    by = tuple(id_ for id_ in ids if id_ is not None)
+    if len(by) != len(ids):
+        return replace(below, intervals=())
+    numbers = [(*by, number) for number in facts.numbers(node)]
+    spans = tuple((frozenset(by), span) for span in facts.following(node))
+    return replace(below, keys=_few((*below.keys, *numbers)), intervals=(*below.intervals, *spans))
+
+
+def _joined(node: plan.Join, left: Known, right: Known) -> Known:
+    kind = node.kind
+    if kind.of_one_side:
+        return left
+    within: tuple[tuple[facts.Span, frozenset[int]], ...] = ()
+    equal: list[frozenset[int]] = []
+    fixed: dict[int, str] = {}
+    if node.residual is not None:
+        found = facts.implied(node.residual.handle)
+        within = found.within
+        if kind is plan.JoinKind.INNER:
+            equal, fixed = [frozenset(pair) for pair in found.equal], dict(found.fixed)
+    if kind is plan.JoinKind.INNER:
+        equal += [
+            frozenset({a.passes, b.passes})
+            for a, b in zip(node.left_keys, node.right_keys, strict=True)
+            if a.passes is not None
+            and b.passes is not None
+            and facts.comparable(a.handle, b.handle)
+        ]
+    left_once = _is_found_once(left, node.left_keys, node.right.attributes, within)
+    right_once = _is_found_once(right, node.right_keys, node.left.attributes, within)
+    keys: list[_Key] = []
+    if right_once and not kind.keeps_right:
+        keys += left.keys
+    if left_once and not kind.keeps_left:
+        keys += right.keys
+    if kind is plan.JoinKind.FULL:
+        keys += _of_full(node, left, right)
+    elif not keys:
+        keys += [a + b for a, b in product(left.keys, right.keys)]
+    # A side that is filled with NULLs has other values in these rows than in its own.
+    sides = [left] if kind in (plan.JoinKind.INNER, plan.JoinKind.LEFT) else []
+    sides += [right] if kind in (plan.JoinKind.INNER, plan.JoinKind.RIGHT) else []
+    every = {id_: text for side in sides for id_, text in side.fixed.items()}
+    return Known(
+        _few(keys),
+        {**every, **fixed},
+        _classes([*(each for side in sides for each in side.same), *equal]),
+        windows=left.windows | right.windows,
+    )
+
+
+def _is_found_once(
+    side: Known,
+    keys: Sequence[plan.Expression],
+    others: Sequence[plan.Attribute],
+    within: Iterable[tuple[facts.Span, frozenset[int]]],
+) -> bool:
+    """Whether a row of the other side of a join, with columns ``others``, has at most one match."""
+    found = (facts.determines(key, side.windows) for key in keys)
+    on = {id_ for id_ in found if id_ is not None}
+    if any(side.covers(on, key) for key in side.keys):
+        return True
+    own = {attribute.id for attribute in others}
+    return any(
+        side.bounds(span, each) and depends_on <= own and side.covers(on, tuple(by))
+        for span, depends_on in within
+        for by, each in side.intervals
+    )
+
+
+def _of_full(node: plan.Join, left: Known, right: Known) -> Iterator[_Key]:
+    """Yield the keys of a full join: of what it is joined on, or of both sides.
+
+    A row without a match has NULL in all columns of the other side. If a row itself may have NULL
+    in its key, one of either side would look alike.
+    """
+    present = {a.id for side in (node.left, node.right) for a in side.attributes if not a.nullable}
+    pairs = [
+        (a.passes, b.passes)
+        for a, b in zip(node.left_keys, node.right_keys, strict=True)
+        if a.passes is not None and b.passes is not None and facts.comparable(a.handle, b.handle)
+    ]
+    on = [{pair[side] for pair in pairs} for side in (0, 1)]
+    unique = all(
+        any(side.covers(ids, key) for key in side.keys)
+        for side, ids in zip((left, right), on, strict=True)
+    )
+    whole = node.residual is None and len(pairs) == len(node.left_keys)
+    if whole and unique and any(ids and ids <= present for ids in on):
+        yield tuple(pairs)
+    for a, b in product(_whole(left.keys), _whole(right.keys)):
+        if not present.isdisjoint((*a, *b)):
+            yield (*a, *b)
+
+
+def _united(node: plan.UnionAll, below: Sequence[Known]) -> Known:
+    """Return what is known of a union: columns that tell its inputs apart, and keys of these."""
+    ids = [[attribute.id for attribute in child.attributes] for child in node.children]
+    own = [attribute.id for attribute in node.attributes]
+    texts = {
+        place: [each.fixed[of[place]] for each, of in zip(below, ids, strict=True)]
+        for place in range(len(own))
+        if all(of[place] in each.fixed for each, of in zip(below, ids, strict=True))
+    }
+    fixed = {own[place]: found[0] for place, found in texts.items() if len(set(found)) == 1}
+    apart = _apart(texts, len(below))
+    first = [next(_whole(each.keys), None) for each in below]
+    if apart is None or None in first:
+        return Known(fixed=fixed)
+    within = {
+        of.index(id_) for key, of in zip(first, ids, strict=True) if key is not None for id_ in key
+    }
+    places = (*apart, *sorted(within - set(apart)))
+    return Known((tuple(own[place] for place in places),), fixed)
+
+
+def _apart(texts: Mapping[int, Sequence[str]], count: int) -> tuple[int, ...] | None:
+    """Return the places of constants by which inputs are told apart, as few as are found."""
+    for place, found in texts.items():
+        if len(set(found)) == count:
+            return (place,)
+    every = tuple(place for place, found in texts.items() if len(set(found)) > 1)
+    rows = set(zip(*(texts[place] for place in every), strict=True))
+    return every if every and len(rows) == count else None
+
+
+def _few(keys: Iterable[_Key]) -> tuple[_Key, ...]:
+    """Return different keys, at most as many as are followed."""
+    found = {frozenset(key): key for key in reversed(list(keys))}
+    return tuple(islice(reversed(found.values()), _MOST))
+
+
+def _classes(given: Iterable[frozenset[int]]) -> tuple[frozenset[int], ...]:
+    """Return sets of equal columns, those that overlap as one."""
+    found: list[frozenset[int]] = []
+    for each in given:
+        apart = [other for other in found if other.isdisjoint(each)]
+        found = [*apart, each.union(*(other for other in found if other not in apart))]
+    return tuple(each for each in found if len(each) > 1)

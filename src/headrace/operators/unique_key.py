@@ -1,0 +1,59 @@
+"""``PRIMARY KEY`` of a view: at most one row for each key, and no NULL in it.
+
+Algebra: a condition on the view's rows ``a``, which has no output of its own. If it holds before a
+step, a key without an inserted row cannot break it, so with ``K`` the keys of the rows that ``Δa``
+inserts::
+
+    holds(a + Δa)  if  holds(a)  and  holds((a + Δa) at K)
+
+State: none of its own; it reads the view's contents, arranged by the key.
+Cost per epoch: O(|Δ| log n).
+NULL: not allowed in a key.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from headrace.zset import ZSet, row_codes
+
+if TYPE_CHECKING:
+    from headrace.spine import Spine
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """Rows that break a key: two of one key, or one with NULL in it. A row is by column."""
+
+    key: tuple[Any, ...]
+    rows: tuple[dict[str, Any], ...]
+
+
+def violation(before: Spine, change: ZSet) -> Violation | None:
+    """Return the first rows by which the contents after a change break their key, or None.
+
+    ``before`` are the contents by key, which do not break it; ``change`` is consolidated.
+    """
+    inserted = change.filter(change.weights > 0)
+    for values in inserted.keys:
+        if values.null_count:
+            absent = values.is_null().to_numpy(zero_copy_only=False)
+            return _violation(inserted, np.flatnonzero(absent)[:1])
+    _, first = np.unique(row_codes(inserted.keys, inserted.rows), return_index=True)
+    touched = inserted.take(np.sort(first))
+    probes, rows = before.plus(change).lookup(touched.hashes, touched.keys)
+    copies = np.bincount(probes, weights=rows.weights.clip(0), minlength=touched.rows)
+    several = np.flatnonzero(copies > 1)
+    if not len(several):
+        return None
+    mine = np.flatnonzero((probes == several[0]) & (rows.weights > 0))
+    return _violation(rows, np.repeat(mine, rows.weights[mine].clip(0, 2))[:2])
+
+
+def _violation(rows: ZSet, places: np.ndarray[Any, np.dtype[np.int64]]) -> Violation:
+    names = rows.layout.columns.names
+    shown = tuple(rows.take(places).table.select(names).to_pylist())
+    return Violation(tuple(shown[0][name] for name in rows.layout.key), shown)
