@@ -67,7 +67,7 @@ from headrace.catalyst.scala import ASOF_JOINS, OPTIMIZER, TYPES, Scala, items, 
 from headrace.catalyst.sorting import with_arrays_sorted
 from headrace.catalyst.ties import REORDERING, with_ties_marked
 from headrace.catalyst.void_keys import with_keys_typed
-from headrace.dialects import OFFSET, log_of, spark_text
+from headrace.dialects import OFFSET, log_of, refuse_epochs, spark_text, with_epochs
 from headrace.errors import Code, HeadraceError, Span, nearest
 from headrace.functions import Folded
 from headrace.functions.fold import check_result
@@ -240,6 +240,7 @@ class Planner:
         With ``once`` the query is evaluated once, so that it may use the clock and random
         functions; it cannot be planned as a view then.
         """
+        refuse_epochs(query, self.relations)
         read = spark_text(query, self.relations, self._folds)
         plain = self._one_word(read)
         with self._mapping_errors(read), plain.mapping_errors(), shallow(plain.span):
@@ -256,6 +257,7 @@ class Planner:
         """
         known = self.relations
         seen = {name: relation for name, relation in known.items() if sees(name)}
+        query = with_epochs(query, seen).as_now
         into = [r.into for r in seen.values() if isinstance(r, View) and r.into is not None]
         seen |= {each: known[each] for each in map(with_rowtime, into) if each in known}
         read = spark_text(query, seen, self._folds)

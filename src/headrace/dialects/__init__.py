@@ -8,6 +8,7 @@ from headrace.dialects.ksqldb import MEANINGS, MEANT
 from headrace.dialects.refused import REFUSED_CALLS, RefusedCall
 from headrace.dialects.spark_text import spark_text
 from headrace.dialects.streams import OFFSET
+from headrace.dialects.table_epochs import AtEpoch, WithEpochs, refuse_epochs, with_epochs
 from headrace.dialects.translate import TRANSLATED, translated
 from headrace.dialects.windows import with_bounds
 
@@ -21,14 +22,18 @@ __all__ = [
     "OFFSET",
     "REFUSED_CALLS",
     "TRANSLATED",
+    "AtEpoch",
     "Call",
     "Difference",
     "RefusedCall",
+    "WithEpochs",
     "delay_of",
     "duration_of",
     "log_of",
+    "refuse_epochs",
     "spark_text",
     "timed",
     "translated",
     "with_bounds",
+    "with_epochs",
 ]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from headrace.catalog import Table
 from headrace.dialects.time_expression import is_constant, refuse_clock, take_time
-from headrace.errors import Code, HeadraceError, nearest
+from headrace.errors import Code, HeadraceError, unknown
 from headrace.sql.cursor import RESERVED_PREFIX, Cursor
 from headrace.sql.keywords import NOT_NAMES, quote
 from headrace.sql.lexer import Kind, Source, Token, identifier_value
@@ -79,7 +79,7 @@ class _Clause:
         self.cursor = cursor
         self.relations = relations
         self.before = cursor.tokens[: cursor.index]
-        self.name = self._name()
+        self.name = name_before(cursor, _CLAUSE)
 
     def rewrite(self, rewriting: Rewriting) -> None:
         """Take the clause, and write its rewriting."""
@@ -93,40 +93,16 @@ class _Clause:
             introduction.word == "JOIN" or introduction.text == ","
         )
         lateral = joined and not is_constant(time)
-        has_alias = self._has_alias()
+        named = has_alias(cursor)
         if lateral:
             self._refuse_join(before)
-            self._refuse_using(has_alias=has_alias)
+            self._refuse_using(has_alias=named)
         span = cursor.span(self.name[0], time[-1])
         rewriting.replace(
             span, _text(table, cursor.span(self.name[0], self.name[-1]), time, lateral=lateral)
         )
-        if not has_alias:
+        if not named:
             rewriting.add(f" AS {quote(identifier_value(self.name[-1]))}")
-
-    def _name(self) -> list[Token]:
-        """Return the tokens of the relation's name."""
-        tokens = self.before
-        if not tokens or tokens[-1].kind not in _IDENTIFIERS or tokens[-1].word in NOT_NAMES:
-            token = self.cursor.token
-            raise HeadraceError(
-                Code.INVALID,
-                f"{_CLAUSE} must follow the name of a table",
-                hint=f"Write FROM name {_CLAUSE} time AS alias.",
-                span=self.cursor.span(token, self.cursor.peek(3)),
-            )
-        first = len(tokens) - 1
-        while first >= 2 and tokens[first - 1].text == ".":  # noqa: PLR2004
-            first -= 2
-        before = tokens[first - 1] if first else None
-        if before is not None and (before.kind in _IDENTIFIERS and before.word not in _BEFORE_NAME):
-            raise HeadraceError(
-                Code.INVALID,
-                f"the alias {tokens[-1].text} is before {_CLAUSE}",
-                hint=f"Write it after the time: name {_CLAUSE} time AS {tokens[-1].text}.",
-                span=self.cursor.span(tokens[-1], tokens[-1]),
-            )
-        return tokens[first:]
 
     def _table(self) -> Table:
         """Return the versioned table of this name."""
@@ -139,15 +115,7 @@ class _Clause:
                 hint=f"Use {_CLAUSE} inside it, at the versioned table that it reads.",
                 span=span,
             )
-        relation = self.relations.get(name)
-        if relation is None:
-            close = nearest(name, tuple(self.relations))
-            raise HeadraceError(
-                Code.INVALID,
-                f'stream, table or view "{name}" does not exist',
-                hint=f'Did you mean "{close}"?' if close else "SHOW TABLES lists what exists.",
-                span=span,
-            )
+        relation = table_named(name, self.relations, span)
         if isinstance(relation, Table) and relation.effective_from is not None:
             return relation
         raise HeadraceError(
@@ -157,12 +125,6 @@ class _Clause:
             hint="Declare a table with PRIMARY KEY and WITH (effective_from = 'column').",
             span=span,
         )
-
-    def _has_alias(self) -> bool:
-        token = self.cursor.token
-        if token.word == "AS":
-            return True
-        return token.kind in _IDENTIFIERS and token.word not in _NOT_ALIASES
 
     def _refuse_join(self, before: Sequence[Token]) -> None:
         if before[-1].word != "JOIN":
@@ -197,6 +159,51 @@ class _Clause:
 
 
 _BEFORE_NAME = frozenset({"FROM", "JOIN"})
+
+
+def name_before(cursor: Cursor, clause: str) -> list[Token]:
+    """Return the tokens of the relation's name before a clause, where the cursor is.
+
+    Raises:
+        HeadraceError: ``invalid`` if something else is before it, such as an alias.
+    """
+    tokens = cursor.tokens[: cursor.index]
+    if not tokens or tokens[-1].kind not in _IDENTIFIERS or tokens[-1].word in NOT_NAMES:
+        raise HeadraceError(
+            Code.INVALID,
+            f"{clause} must follow the name of a table",
+            hint=f"Write FROM name {clause} time AS alias.",
+            span=cursor.span(cursor.token, cursor.peek(clause.count(" "))),
+        )
+    first = len(tokens) - 1
+    while first >= 2 and tokens[first - 1].text == ".":  # noqa: PLR2004
+        first -= 2
+    before = tokens[first - 1] if first else None
+    if before is not None and (before.kind in _IDENTIFIERS and before.word not in _BEFORE_NAME):
+        raise HeadraceError(
+            Code.INVALID,
+            f"the alias {tokens[-1].text} is before {clause}",
+            hint=f"Write it after the time: name {clause} time AS {tokens[-1].text}.",
+            span=cursor.span(tokens[-1], tokens[-1]),
+        )
+    return tokens[first:]
+
+
+def table_named(name: str, relations: Mapping[str, Relation], span: Span) -> Relation:
+    """Return the relation of a dotted name, in lower case; raise ``invalid`` if there is none."""
+    relation = relations.get(name)
+    if relation is None:
+        what, otherwise = "stream, table or view", "SHOW TABLES lists what exists."
+        raise unknown(what, name, relations, otherwise, span)
+    return relation
+
+
+def has_alias(cursor: Cursor) -> bool:
+    """Whether an alias follows."""
+    token = cursor.token
+    if token.word == "AS":
+        return True
+    return token.kind in _IDENTIFIERS and token.word not in _NOT_ALIASES
 
 
 def common_tables(tokens: Sequence[Token]) -> set[str]:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from headrace.catalog import Catalog, Relation, View
+    from headrace.catalog import Catalog, Relation, Table, View
     from headrace.catalyst.analysed import Analysed, Shape
     from headrace.engine.engine import Engine
     from headrace.engine.queries import Queries
@@ -25,17 +25,28 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
+class Beside:
+    """Tables that only one query knows, and a catalog of a database with these added."""
+
+    tables: tuple[Table, ...]
+    catalog: Catalog
+    added: Catalog
+
+
+@dataclass(frozen=True, slots=True)
 class Asked:
     """What a query reads: relations of one state.
 
     ``names`` are the relations in its text, ``ids`` those whose contents it reads. ``sees`` tells
-    which relations the information schema shows, by name.
+    which relations the information schema shows, by name. ``beside`` are tables that only this
+    query knows, which the state's catalog has as well.
     """
 
     state: Published
     names: tuple[RelationId, ...]
     ids: frozenset[RelationId]
     sees: Callable[[str], bool] = lambda _name: True
+    beside: Beside | None = None
 
     @property
     def relations(self) -> tuple[Relation, ...]:
@@ -57,6 +68,10 @@ class Evaluator(Protocol):
         Raises:
             HeadraceError: at the place in the query, if it cannot be run.
         """
+        ...
+
+    def shaped_beside(self, query: Span, beside: Beside) -> Shape:
+        """Return the shape of a query that also names tables which only it knows."""
         ...
 
     def try_planning(self, query: Span) -> None:
@@ -103,17 +118,36 @@ class OwnEvaluator:
         plans.keep_shape(query.source, catalog, shape, changes)
         return catalog, shape
 
+    def shaped_beside(self, query: Span, beside: Beside) -> Shape:
+        """Return the shape of a query that also names tables which only it knows."""
+        with self.engine.beside(beside.tables):
+            return self.engine.planner.analyse(query, once=True).shape
+
     def try_planning(self, query: Span) -> None:
         """Do nothing: this is the process that makes epochs."""
 
     def rows(self, text: str, asked: Asked) -> pa.Table | None:
         """Return a query's rows; no lock is held while it runs."""
+        if asked.beside is None:
+            return self._rows(text, asked)
+        tables = asked.beside.tables
+        for table in tables:
+            self.queries.declare(table)
+        try:
+            return self._rows(text, asked)
+        finally:
+            for table in tables:
+                self.queries.forget(table)
+
+    def _rows(self, text: str, asked: Asked) -> pa.Table | None:
+        beside = asked.beside
         state, by_id = asked.state, asked.state.catalog.by_id
         prepared = self.queries.plans.find(text)
         while True:
             if prepared is None:
                 with self.engine.planning:
-                    if self.reader.catalog is not state.catalog:
+                    known = state.catalog if beside is None else beside.catalog
+                    if self.reader.catalog is not known:
                         return None
                     for relation, given in self.information.named(state, asked.names, asked.sees):
                         self.queries.provide(relation, given)

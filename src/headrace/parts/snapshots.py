@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from headrace.catalyst.analysed import Shape
     from headrace.errors import Span
-    from headrace.parts.evaluating import Evaluator
+    from headrace.parts.evaluating import Beside, Evaluator
     from headrace.parts.reader import Reader
     from headrace.runtime.published import Published
     from headrace.types import RelationId
@@ -58,3 +58,16 @@ class Snapshots:
             rows = self.evaluator.rows(text(shape), Asked(found, shape.names, ids, self.sees))
             if rows is not None:
                 return rows, found
+
+    def rows_beside(
+        self, span: Span, beside: Beside, state: Callable[[Shape], Published]
+    ) -> tuple[pa.Table, Published] | None:
+        """Return the rows of a query that also names tables which only it knows.
+
+        The state has their contents. None if the catalog has changed meanwhile.
+        """
+        shape = self.evaluator.shaped_beside(span, beside)
+        found, ids = state(shape), frozenset(shape.reads)
+        asked = Asked(found, shape.names, ids, self.sees, beside)
+        rows = self.evaluator.rows(span.source, asked)
+        return None if rows is None else (rows, found)

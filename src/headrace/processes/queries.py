@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from headrace.catalyst.analysed import Shape
     from headrace.database import Database
     from headrace.errors import Span
-    from headrace.parts.evaluating import Asked
+    from headrace.parts.evaluating import Asked, Beside
     from headrace.processes.messages import Done
 
 _log = logging.getLogger(__name__)
@@ -146,6 +146,11 @@ class QueryProcesses:
         if not self.are_ready:
             require_known_names(query, catalog)
         return catalog, self._value(catalog, AskShape(query))
+
+    def shaped_beside(self, query: Span, beside: Beside) -> Shape:
+        """Return the shape of a query that also names tables which only it knows."""
+        found: Shape = self._value(beside.added, AskShape(query))
+        return found
 
     def try_planning(self, query: Span) -> None:
         """Plan a query in a process, and forget what comes of it."""

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from uuid import uuid4
 
 from headrace.catalog import Relation, Stream, Table, View, key_of
+from headrace.circuit import rows_of
+from headrace.dialects import with_epochs
 from headrace.errors import Code, HeadraceError
 from headrace.formats.literals import plain_value
 from headrace.ledger import NO_EPOCH
+from headrace.parts.evaluating import Beside
 from headrace.parts.system_relations import is_system
 from headrace.sql import AsOf, AsOfEpoch, AsOfTimestamp, Query
 from headrace.statements.reading.simple import Simple, simple_select
 from headrace.statements.results import Freshness, Result
+from headrace.types import RelationId
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -21,14 +26,18 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from headrace.catalog import Catalog
     from headrace.catalyst.analysed import Shape
+    from headrace.dialects import AtEpoch, WithEpochs
     from headrace.ledger import Ledger, Slice
     from headrace.parts.reader import Reader
     from headrace.parts.snapshots import Snapshots
     from headrace.runtime.published import Published
     from headrace.serving import Contents
-    from headrace.types import Epoch, RelationId
+    from headrace.types import Epoch
 
+_FIRST_ID: Final = 2**40
+"""Of the tables that one query knows: no relation of a catalog has so large an id."""
 
 _Found: TypeAlias = "tuple[pa.Table, Published, tuple[RelationId, ...], AbstractSet[RelationId]]"
 """Rows, the state that they are of, what was read, and the views with dirty slices among that."""
@@ -47,9 +56,11 @@ class Selects:
     seen: Callable[[Iterable[RelationId]], Published]
 
     def select(self, query: Query) -> Result:
-        """Run a query in the newest state, or at the epoch that it names."""
-        table, state, reads, dirty = self._direct(query) or self._by_spark(query)
-        reads = () if query.as_of is not None else reads  # where views stood then is not kept
+        """Run a query in the newest state, or at the epochs that it names."""
+        at_epochs = self._at_epochs(query)
+        table, state, reads, dirty = at_epochs or self._direct(query) or self._by_spark(query)
+        if query.as_of is not None or at_epochs is not None:
+            reads = ()  # where views stood then is not kept
         fresh = Freshness.of(state, self.ledger.log_ends(), reads, dirty)
         return Result(table, state.epoch, freshness=fresh)
 
@@ -59,24 +70,63 @@ class Selects:
         def state(shape: Shape) -> Published:
             nonlocal reads
             reads = shape.reads
-            last = self.seen(shape.reads)
-            relations = [last.catalog.by_id[id_] for id_ in shape.reads if not is_system(id_)]
-            state = self._as_of(query, last, relations)
-            for relation in relations:
-                if state.epoch != last.epoch and isinstance(relation, Stream):
-                    raise HeadraceError(
-                        Code.UNSUPPORTED,
-                        f'AS OF on stream "{relation.name}" is not supported',
-                        hint="Tables and views can be read as they were.",
-                        span=query.span,
-                    )
-            return state
+            return self._state(query, self.seen(shape.reads), shape.reads)
 
         try:
             rows, read = self.snapshots.rows(query.span, state, lambda _: query.text)
         except HeadraceError as error:
             raise error.at(query.span) from error
         return rows, read, reads, read.dirty.keys() & {*reads}
+
+    def _state(self, query: Query, last: Published, reads: Iterable[RelationId]) -> Published:
+        """Return the state in which a query reads some relations."""
+        relations = [last.catalog.by_id[id_] for id_ in reads if not is_system(id_)]
+        state = self._as_of(query.as_of, last, relations)
+        for relation in relations:
+            if state.epoch != last.epoch and isinstance(relation, Stream):
+                raise HeadraceError(
+                    Code.UNSUPPORTED,
+                    f'AS OF on stream "{relation.name}" is not supported',
+                    hint="Tables and views can be read as they were.",
+                    span=query.span,
+                )
+        return state
+
+    def _at_epochs(self, query: Query) -> _Found | None:
+        """Return the result of a query that reads tables at epochs of their own; else None."""
+        while True:
+            catalog = self.reader.catalog
+            at = with_epochs(query.span, catalog.by_name, f"__at_{uuid4().hex}_")
+            if not at.tables:
+                return None
+            found = self._read_at(query, at, _beside(catalog, at.tables))
+            if found is not None:
+                return found
+
+    def _read_at(self, query: Query, at: WithEpochs, beside: Beside) -> _Found | None:
+        """Return the result of such a query; None if the catalog has changed meanwhile."""
+        ids = {table.id for table in beside.tables}
+        dirty: set[RelationId] = set()
+        held: list[Published] = []
+
+        def state(shape: Shape) -> Published:
+            others = [id_ for id_ in shape.reads if id_ not in ids]
+            last = self.seen([*others, *(each.relation.id for each in at.tables)])
+            found = self._state(query, last, others)
+            dirty.update(found.dirty.keys() & {*others})
+            spines, layouts = dict(found.spines), dict(found.layouts)
+            for table, each in zip(beside.tables, at.tables, strict=True):
+                then = self._as_of(each.as_of, last, [each.relation])
+                self.reader.require_running(each.relation, then)
+                dirty.update(then.dirty.keys() & {each.relation.id})
+                spines[rows_of(table.id)] = then.runs(each.relation)
+                layouts[rows_of(table.id)] = then.layout(each.relation)
+                held.append(then)  # its epoch stays readable
+            return replace(found, catalog=beside.added, spines=spines, layouts=layouts, _opened={})
+
+        with at.query.mapping_errors():
+            rows = self.snapshots.rows_beside(at.query.span, beside, state)
+        return None if rows is None else (*rows, (), dirty)
 
     def _direct(self, query: Query) -> _Found | None:
         """Return the result without Spark if the query is simple enough; else None."""
@@ -93,7 +143,7 @@ class Selects:
             last = self.seen([relation.id])
             if last.catalog.by_id.get(relation.id) is relation:
                 break
-        state = self._as_of(query, last, [relation])
+        state = self._as_of(query.as_of, last, [relation])
         self.reader.require_running(relation, state)
         if simple.equal:
             found = self._by_key(relation, state, simple)
@@ -116,19 +166,21 @@ class Selects:
         rows = self.snapshots.evaluator.computed(found, [f"({covers}) AS __dirty"], "__rows")
         return any(rows["__dirty"].to_pylist())
 
-    def _as_of(self, query: Query, last: Published, relations: Sequence[Relation]) -> Published:
-        """Return the state that a query reads: the last one, or that of the epoch it names."""
-        if query.as_of is None:
+    def _as_of(
+        self, as_of: AsOf | None, last: Published, relations: Sequence[Relation]
+    ) -> Published:
+        """Return the state that is read: the last one, or that of the epoch that is named."""
+        if as_of is None:
             return last
-        epoch = self._epoch(query.as_of, last.epoch)
+        epoch = self._epoch(as_of, last.epoch)
         for relation in relations:
             self.reader.require_running(relation, last, epoch)
-            self._require_known(relation, query, epoch)
+            self._require_known(relation, as_of, epoch)
         return self.reader.as_of(epoch, last, relations)
 
-    def _require_known(self, relation: Relation, query: Query, epoch: Epoch) -> None:
+    def _require_known(self, relation: Relation, as_of: AsOf, epoch: Epoch) -> None:
         """Refuse a view at an epoch that did not include it, or ran with another function."""
-        if query.as_of is None or not isinstance(relation, View):
+        if not isinstance(relation, View):
             return
         gap = self.ledger.gap_at(relation.id, epoch)
         if gap is None:
@@ -139,14 +191,14 @@ class Selects:
                 f'epoch {epoch} of view "{relation.name}" is no longer kept',
                 detail=f"It was rebuilt in epoch {gap.until}, when a Python function changed.",
                 hint=f"Read it as of epoch {gap.until} or later.",
-                span=query.as_of.span,
+                span=as_of.span,
             )
         raise HeadraceError(
             Code.INVALID,
             f'view "{relation.name}" has no rows of epoch {epoch}',
             detail=f"It stopped after epoch {gap.after}, and was rebuilt in epoch {gap.until}.",
             hint="Read it as of an epoch in which it ran.",
-            span=query.as_of.span,
+            span=as_of.span,
         )
 
     def _by_key(self, relation: Table | View, state: Published, simple: Simple) -> pa.Table | None:
@@ -189,6 +241,18 @@ class Selects:
                 return as_of.epoch
             case AsOfTimestamp():
                 return self.ledger.epoch_at(_seconds(as_of))
+
+
+def _beside(catalog: Catalog, tables: Iterable[AtEpoch]) -> Beside:
+    """Return the tables that stand for others at epochs."""
+    made = tuple(
+        Table(RelationId(_FIRST_ID + i), each.name, each.relation.schema, key_of(each.relation))
+        for i, each in enumerate(tables)
+    )
+    added = catalog
+    for table in made:
+        added = added.with_(table)
+    return Beside(made, catalog, added)
 
 
 def _seconds(as_of: AsOfTimestamp) -> float:

@@ -1,0 +1,192 @@
+"""``FROM orders VERSION AS OF 17``: one table of a query as it was, at an epoch or a time.
+
+Spark, Delta and Flink write ``[FOR] VERSION AS OF n``, ``[FOR] TIMESTAMP AS OF time`` and
+``FOR SYSTEM_TIME AS OF time``; ``AS OF EPOCH n`` and ``AS OF TIMESTAMP '...'`` are Headrace's own.
+Each is replaced by a name of its own, which stands for the rows of that table at that epoch, so
+that one query can compare two epochs of a table. A version is an epoch.
+
+``FOR SYSTEM_TIME AS OF`` after a versioned table chooses versions by their dates instead: see
+:mod:`headrace.dialects.system_time`.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from headrace.catalog import PlainView, Sink, Stream, Table, View
+from headrace.dialects.system_time import common_tables, has_alias, name_before, table_named
+from headrace.dialects.time_expression import take_time
+from headrace.errors import Code, HeadraceError, Span
+from headrace.sql.as_of import AsOfEpoch, AsOfTimestamp
+from headrace.sql.cursor import Cursor
+from headrace.sql.keywords import quote
+from headrace.sql.lexer import Kind, Source, identifier_value, string_value
+from headrace.sql.rewritten import Rewriting, Rewritten, unchanged
+from headrace.types import Epoch
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from headrace.catalog import Relation
+    from headrace.sql.as_of import AsOf
+    from headrace.sql.lexer import Token
+
+_CLAUSE = re.compile(r"\bas\s+of\b", re.IGNORECASE)
+_VERSIONS = ("VERSION", "SYSTEM_VERSION")
+_TIMES = ("TIMESTAMP", "SYSTEM_TIME")
+_STRINGS = frozenset({Kind.STRING, Kind.DQUOTED})
+_TYPED = 2
+"""Tokens of ``TIMESTAMP '...'``."""
+
+
+@dataclass(frozen=True, slots=True)
+class AtEpoch:
+    """A table or view of a query, and when it is read; ``name`` stands for it in the new text."""
+
+    name: str
+    relation: Table | View
+    as_of: AsOf
+
+
+@dataclass(frozen=True, slots=True)
+class WithEpochs:
+    """A query in which names stand for tables at epochs."""
+
+    query: Rewritten
+    tables: tuple[AtEpoch, ...] = ()
+    as_now: Span = field(default=Span.whole(""))
+    """The query without the clauses."""
+
+
+def with_epochs(query: Span, relations: Mapping[str, Relation], prefix: str = "") -> WithEpochs:
+    """Return a query with a name, beginning with ``prefix``, for each table that is read as of.
+
+    ``relations`` are by their dotted names.
+
+    Raises:
+        HeadraceError: ``invalid`` or ``unsupported``, at the place in the query, if a clause is
+            malformed, or its relation has no epochs.
+    """
+    if _CLAUSE.search(query.source) is None:
+        return WithEpochs(unchanged(query), (), query)
+    cursor = Cursor(Source(query.text, query.start, query.end, query.file))
+    rewriting, without, found = Rewriting(query), Rewriting(query), list[AtEpoch]()
+    while not cursor.at_end():
+        words, is_own = _clause(cursor, relations)
+        if not is_own:
+            for _ in range(max(words, 1)):
+                cursor.advance()
+            continue
+        tokens = name_before(cursor, " ".join(cursor.peek(i).text for i in range(words)))
+        relation = _stored(cursor, tokens, relations)
+        table = AtEpoch(f"{prefix}{len(found)}", relation, _taken(cursor, words, cursor.token))
+        found.append(table)
+        alias = "" if has_alias(cursor) else f" AS {quote(identifier_value(tokens[-1]))}"
+        place = cursor.span(tokens[0], cursor.previous)
+        rewriting.replace(place, [quote(table.name), alias])
+        without.replace(place, [(tokens[0].start, tokens[-1].end)])
+    return WithEpochs(rewriting.done(), tuple(found), without.done().span)
+
+
+def refuse_epochs(query: Span, relations: Mapping[str, Relation]) -> None:
+    """Raise ``unsupported`` at the first table of a query that is read as of an epoch or a time."""
+    found = with_epochs(query, relations, "").tables
+    if found:
+        raise HeadraceError(
+            Code.UNSUPPORTED,
+            f'{found[0].relation.kind} "{found[0].relation.name}" AS OF an epoch or a time is not'
+            " supported here",
+            detail="Only a SELECT reads a table as it was; a view follows its inputs.",
+            hint="Use it in a SELECT; or leave it out, and read the result AS OF an epoch.",
+            span=found[0].as_of.span,
+        )
+
+
+def _clause(cursor: Cursor, relations: Mapping[str, Relation]) -> tuple[int, bool]:
+    """Return the number of words of the clause that begins here, up to OF; 0 if none does.
+
+    And whether it names an epoch or a time at which a table is read: not if it chooses versions.
+    """
+    first = 1 if cursor.at("FOR") else 0
+    kind, rest = cursor.peek(first), [cursor.peek(first + i).word for i in (1, 2)]
+    if kind.word in (*_VERSIONS, *_TIMES) and rest == ["AS", "OF"]:
+        time = [cursor.peek(first + i) for i in (3, 4)]
+        constant = time[0].kind in _STRINGS or time[1].kind in _STRINGS
+        plain = constant and _has_epochs(cursor, relations)
+        return first + 3, kind.word != "SYSTEM_TIME" or plain
+    of = cursor.at("AS", "OF") and cursor.peek(2).word in ("EPOCH", "TIMESTAMP")
+    return (2, True) if of and cursor.peek(3).kind in (Kind.NUMBER, *_STRINGS) else (0, False)
+
+
+def _has_epochs(cursor: Cursor, relations: Mapping[str, Relation]) -> bool:
+    """Whether a view, or a table that is not versioned, is before the clause."""
+    try:
+        tokens = name_before(cursor, "FOR SYSTEM_TIME AS OF")
+    except HeadraceError:
+        return False
+    relation = relations.get(".".join(identifier_value(t) for t in tokens if t.text != ".").lower())
+    return isinstance(relation, View) or (
+        isinstance(relation, Table) and relation.effective_from is None
+    )
+
+
+def _stored(cursor: Cursor, tokens: list[Token], relations: Mapping[str, Relation]) -> Table | View:
+    """Return the table or view of a name."""
+    span = cursor.span(tokens[0], tokens[-1])
+    name = ".".join(identifier_value(t) for t in tokens if t.text != ".").lower()
+    if name in common_tables(cursor.tokens):
+        raise HeadraceError(
+            Code.INVALID,
+            f'common table expression "{name}" has no epochs',
+            hint="Use AS OF inside it, at the tables and views that it reads.",
+            span=span,
+        )
+    relation = table_named(name, relations, span)
+    match relation:
+        case Table() | View():
+            return relation
+        case Stream():
+            hint = "Tables and views can be read as they were."
+        case PlainView() | Sink():
+            hint = "Use AS OF at the tables and views that it reads."
+    raise HeadraceError(
+        Code.UNSUPPORTED,
+        f'AS OF on {relation.kind} "{name}" is not supported',
+        hint=hint,
+        span=span,
+    )
+
+
+def _taken(cursor: Cursor, words: int, clause: Token) -> AsOf:
+    """Take the clause, and return its epoch or time."""
+    kind = cursor.peek(words - 3).word if words > 2 else cursor.peek(words).word  # noqa: PLR2004
+    for _ in range(words if words > 2 else words + 1):  # noqa: PLR2004
+        cursor.advance()
+    if kind in _TIMES:
+        return AsOfTimestamp(_time(cursor), cursor.span(clause, cursor.previous))
+    token = cursor.advance()
+    text = string_value(token) if token.kind in _STRINGS else token.text
+    if not text.isdecimal() or int(text) >= 2**63:
+        raise HeadraceError(
+            Code.INVALID,
+            f'"{token.text}" is not an epoch',
+            hint="An epoch is a whole number: SHOW EPOCHS lists those that can be read.",
+            span=cursor.span(token, token),
+        )
+    return AsOfEpoch(Epoch(int(text)), cursor.span(clause, cursor.previous))
+
+
+def _time(cursor: Cursor) -> str:
+    """Take a time that is a literal, and return its text."""
+    time = take_time(cursor)
+    typed = len(time) == _TYPED and time[0].word in ("TIMESTAMP", "DATE")
+    if time[-1].kind in _STRINGS and (len(time) == 1 or typed):
+        return string_value(time[-1])
+    raise HeadraceError(
+        Code.UNSUPPORTED,
+        "the time at which a table is read is not a literal",
+        hint="Write it as '2026-01-31 12:00:00', in UTC, or name an epoch: VERSION AS OF 17.",
+        span=cursor.span(time[0], time[-1]),
+    )
