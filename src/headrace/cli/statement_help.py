@@ -171,7 +171,7 @@ STATEMENTS: dict[str, Synopsis] = {
     ),
     "EXPLAIN ROW": Synopsis(
         "show which rows of its inputs a row of a view comes from, or why there is none",
-        "EXPLAIN ROW name WHERE condition",
+        "EXPLAIN ROW name WHERE condition [DEEP]",
         "EXPLAIN ROW totals WHERE customer = 'ann';",
     ),
     "VERIFY": Synopsis(

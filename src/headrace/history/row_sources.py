@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.catalog import Stream
+from headrace.catalog import Stream, key_of
 from headrace.catalyst import plan
 from headrace.circuit import (
     Aggregate,
@@ -37,6 +37,7 @@ from headrace.circuit import (
     inputs,
 )
 from headrace.circuit.explain import step_of, with_calls
+from headrace.engine.candidates import candidates
 from headrace.engine.watching import watched_layout
 from headrace.errors import Code, HeadraceError, Span
 from headrace.history.changed_since import is_among, is_literal
@@ -49,7 +50,7 @@ from headrace.serving.values import csv_text
 from headrace.spine import Spine
 from headrace.sql.parameters import literal_text
 from headrace.types import ArrangementId, BuildId, Offset
-from headrace.zset import WEIGHT, row_codes
+from headrace.zset import EVERY_ROW, WEIGHT, Restriction, row_codes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -90,17 +91,24 @@ class Passed:
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """The rows of an input that a slice comes from: how many, and the first ones, as text.
+    """The rows of an input that a slice comes from: how many, and the first ones.
 
-    Those of a stream have their offsets. If they are not ``whole``, there may be more. ``rows`` is
-    None if they are not known: joins find them by key, and pass none of their columns on.
+    These are the key of each, the columns that are read, and the offset of an event of a stream. If
+    they are not ``whole``, there may be more. ``rows`` is None if they are not known: joins find
+    them by key, and pass none of their columns on.
     """
 
-    name: str
-    kind: str
+    relation: Relation
     rows: int | None
-    listed: tuple[str, ...]
+    first: tuple[tuple[Mapping[str, Any], int | None], ...]
     whole: bool = True
+
+    @property
+    def listed(self) -> Iterator[str]:
+        """The first rows as text, with their offsets."""
+        for row, offset in self.first:
+            at = "" if offset is None else f"offset {offset}: "
+            yield at + ", ".join(f"{k} = {_in_sql(v)}" for k, v in row.items())
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,16 +299,33 @@ class RowSources:
         columns = {a.id: names[i] for a, i in pairs if i < len(names)}
         among, whole = _passed_on(sliced, leaf, columns, kept)
         if among is None:
-            return Sources(relation.name, relation.kind, None, ())
-        if isinstance(relation, Stream):
-            found = self._events(leaf, relation, state, sliced, among)
-        else:
-            found = [(row, "") for row in among.to_pylist()]
-        listed = tuple(
-            f"{at}{', '.join(f'{k} = {_in_sql(v)}' for k, v in row.items())}"
-            for row, at in found[:MOST_LISTED]
-        )
-        return Sources(relation.name, relation.kind, len(found), listed, whole)
+            return Sources(relation, None, ())
+        if not isinstance(relation, Stream):
+            rows = self._stored(relation, state, sliced.leaves.get(leaf, EVERY_ROW), among)
+            first = tuple((row, None) for row in rows.slice(0, MOST_LISTED).to_pylist())
+            return Sources(relation, rows.num_rows, first, whole)
+        events = self._events(leaf, relation, state, sliced, among)
+        return Sources(relation, len(events), tuple(events[:MOST_LISTED]), whole)
+
+    def _stored(
+        self, relation: Relation, state: Published, restriction: Restriction, among: pa.Table
+    ) -> pa.Table:
+        """Return the rows of a table or view that are among some, with the columns of its key.
+
+        Where that would take reading too many, return those without what is not read of them.
+        """
+        key = [name for name in key_of(relation) if name not in among.schema.names]
+        spine = state.spine(relation, self.loop.directory)
+        if spine.rows_upper_bound > MOST_READ:
+            return among
+        names = [*key, *among.schema.names]
+        found = [among.schema.empty_table()] if not key else []
+        for part in candidates(spine, restriction):
+            rows = part.table.select([*names, WEIGHT])
+            rows = rows.filter(pa.array(_is_among(rows, among)))
+            copies = np.repeat(np.arange(rows.num_rows), rows[WEIGHT].to_numpy().clip(0))
+            found.append(rows.take(pa.array(copies)).select(names))
+        return pa.concat_tables(found) if found else among.slice(0, 0)
 
     def _events(
         self,
@@ -309,7 +334,7 @@ class RowSources:
         state: Published,
         sliced: Sliced,
         among: pa.Table,
-    ) -> list[tuple[dict[str, Any], str]]:
+    ) -> list[tuple[dict[str, Any], int]]:
         """Return the events of a stream that are among some rows, each with its offset."""
         fields = [stream.schema.arrow.field(name) for name in among.schema.names]
         end = state.positions.get(stream.id, Offset(0))
@@ -330,7 +355,7 @@ class RowSources:
                     offset = row.pop("__offset")
                     weights[offset] += row.pop("__weight")
                     rows[offset] = row
-        return [(rows[o], f"offset {o}: ") for o in sorted(rows) if weights[o] > 0]
+        return [(rows[o], o) for o in sorted(rows) if weights[o] > 0]
 
 
 _BY_ROW = (Stateless, Join, Match, Temporal, Compared, Recompute, First)

@@ -70,12 +70,13 @@ def at_explain_row(cursor: Cursor) -> bool:
 
 
 def take_explain_row(cursor: Cursor) -> ExplainRow:
-    """Take ``EXPLAIN ROW name WHERE condition``."""
+    """Take ``EXPLAIN ROW name WHERE condition [DEEP]``."""
     first = cursor.token
     cursor.expect("EXPLAIN")
     cursor.expect("ROW")
     name = cursor.name("a view's name")
     cursor.expect("WHERE")
-    where = take_expression(cursor)
+    where = take_expression(cursor, "DEEP")
+    deep = cursor.accept("DEEP")
     cursor.expect_end()
-    return ExplainRow(name, where, cursor.span(first))
+    return ExplainRow(name, where, cursor.span(first), deep)

@@ -111,8 +111,12 @@ class ExplainChange:
 
 @dataclass(frozen=True, slots=True)
 class ExplainRow:
-    """``EXPLAIN ROW name WHERE condition``: where a row comes from, or why there is none."""
+    """``EXPLAIN ROW name WHERE condition``: where a row comes from, or why there is none.
+
+    ``deep``: through all views below, to tables and streams.
+    """
 
     name: Name
     where: Fragment
     span: Span
+    deep: bool = False

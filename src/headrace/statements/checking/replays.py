@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from headrace.catalog import View
 from headrace.errors import Code, HeadraceError
+from headrace.history.deep_sources import explained_deep
 from headrace.parts.naming import HIDDEN
 from headrace.sql import ExplainReplay, ExplainRow, SliceOf
 from headrace.statements.results import Progress, Result
@@ -14,6 +15,7 @@ from headrace.statements.results import Progress, Result
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from headrace.history.deep_sources import Step
     from headrace.history.repairing import Repairing
     from headrace.history.replaying import InputPlan, ReplayPlan, Replays
     from headrace.history.row_sources import Explained, RowSources
@@ -40,12 +42,17 @@ class ReplayStatements:
         last = self.reader.ledger.last_epoch()
         if isinstance(statement, ExplainReplay):
             view, slice_ = self._named(statement.replay.name, statement.replay.slice)
-            lines = _explained(view, self.replays.plan(view, slice_))
+            lines = [*_explained(view, self.replays.plan(view, slice_))]
             return Result.of(("plan",), [(line,) for line in lines], last)
         if isinstance(statement, ExplainRow):
             view, slice_ = self._named(statement.name, SliceOf(statement.where))
-            found = self.sources.explain(view, slice_.where, self._progress("tracing", view))
-            lines = _traced(view, found)
+            progress = self._progress("tracing", view)
+            if statement.deep:
+                steps = explained_deep(self.sources, view, slice_.where, progress)
+                lines = [line for step in steps for line in _traced_below(step, view)]
+                return Result.of(("explanation",), [(line,) for line in lines], last)
+            found = self.sources.explain(view, slice_.where, progress)
+            lines = [*_traced(view, found)]
             return Result.of(("explanation",), [(line,) for line in lines], found.epoch)
         view, slice_ = self._named(statement.name, statement.slice)
         progress = self._progress("replaying", view)
@@ -72,6 +79,17 @@ class ReplayStatements:
         return found, self.slices.read(found, slice_)
 
 
+def _traced_below(step: Step, view: View) -> Iterator[str]:
+    """Yield the explanation of rows of a view, or of one below it, after an empty line."""
+    if step.view is not view:
+        yield ""
+        yield f"== View {step.view.name} WHERE {step.where}"
+    if isinstance(step.found, HeadraceError):
+        yield f"Not explained: {step.found.primary}"
+    else:
+        yield from _traced(step.view, step.found)
+
+
 def _traced(view: View, found: Explained) -> Iterator[str]:
     rows = f"{found.rows:,} {'row' if found.rows == 1 else 'rows'}" if found.rows else "No row"
     yield f"-- {rows} of view {view.name} at epoch {found.epoch}"
@@ -92,14 +110,15 @@ def _traced(view: View, found: Explained) -> Iterator[str]:
         yield from found.wider
     for source in found.sources:
         yield ""
+        named = f"{source.relation.kind} {source.relation.name}"
         if source.rows is None:
-            yield f"-- Rows of {source.kind} {source.name} are looked up by key, and not listed"
+            yield f"-- Rows of {named} are looked up by key, and not listed"
             continue
         least = "" if source.whole else "at least "
-        yield f"-- {least}{source.rows:,} of {source.kind} {source.name}"
+        yield f"-- {least}{source.rows:,} of {named}"
         yield from source.listed
-        if source.rows > len(source.listed):
-            yield f"... and {source.rows - len(source.listed):,} more"
+        if source.rows > len(source.first):
+            yield f"... and {source.rows - len(source.first):,} more"
 
 
 def _explained(view: View, plan: ReplayPlan) -> Iterator[str]:

@@ -1,0 +1,83 @@
+"""Where a row comes from, through all views below: down to the rows of tables and streams.
+
+The rows of a view that another one comes from are explained in turn, by their keys, or by all of
+their columns if no key is known.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+
+from headrace.catalog import View
+from headrace.errors import HeadraceError
+from headrace.history.changed_since import is_among, is_literal
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from headrace.history.row_sources import Explained, RowSources
+    from headrace.runtime.fill import Progress
+
+MOST_STEPS: Final = 100
+"""How many slices of views are explained."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """The explanation of some rows of a view; or why there is none."""
+
+    view: View
+    where: str
+    found: Explained | HeadraceError
+
+
+def explained_deep(
+    sources: RowSources, view: View, where: str, progress: Progress
+) -> Iterator[Step]:
+    """Yield the explanation of rows of a view, then of the rows below that these come from.
+
+    Raises:
+        HeadraceError: as :meth:`RowSources.explain` does of the rows of the view itself.
+    """
+    first = Step(view, where, sources.explain(view, where, progress))
+    yield first
+    pending, seen = [first], {(view.id, where)}
+    while pending:
+        for below, condition in _below(pending.pop(0)):
+            if (below.id, condition) in seen or len(seen) == MOST_STEPS:
+                continue
+            seen.add((below.id, condition))
+            try:
+                step = Step(below, condition, sources.explain(below, condition, progress))
+                pending.append(step)
+            except HeadraceError as error:
+                step = Step(below, condition, error)
+            yield step
+
+
+def _below(step: Step) -> Iterator[tuple[View, str]]:
+    """Yield the views that rows come from, each with a condition for these rows."""
+    if isinstance(step.found, HeadraceError):
+        return
+    for source in step.found.sources:
+        rows = [row for row, _ in source.first]
+        if isinstance(source.relation, View) and rows:
+            yield source.relation, _condition(source.relation, rows)
+
+
+def _condition(view: View, rows: Sequence[Mapping[str, Any]]) -> str:
+    """Return a condition that some rows of a view meet, and few others do."""
+    key = view.key if view.key and set(view.key) <= rows[0].keys() else tuple(rows[0])
+    types = {name: view.schema.arrow.field(name).type for name in key}
+    names = [name for name in key if is_literal(types[name])]
+
+    def among(chosen: Sequence[Mapping[str, Any]]) -> str:
+        parts = [is_among(n, pa.array([row[n] for row in chosen], types[n])) for n in names]
+        return " AND ".join(parts) or "true"
+
+    if len(rows) == 1 or len(names) <= 1:
+        return among(rows)
+    return f"{among(rows)} AND ({' OR '.join(f'({among([row])})' for row in rows)})"
