@@ -12,6 +12,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+_PART = 3
+"""The letters from which a part of a name is similar to it."""
+
 
 class Code(StrEnum):
     """What the caller can do about an error."""
@@ -257,9 +260,36 @@ def not_written(what: str, error: OSError) -> HeadraceError:
 
 
 def nearest(word: str, known: Iterable[str]) -> str | None:
-    """Return the known word most similar to ``word``, or None if none is similar."""
+    """Return the known word most similar to ``word``, or None if none is similar.
+
+    A word is also similar to one that it is the beginning or the end of, from three letters on.
+    """
     from difflib import get_close_matches  # noqa: PLC0415  (only errors pay for it)
 
     folded = {name.lower(): name for name in known}
-    found = get_close_matches(word.lower(), list(folded), n=1, cutoff=0.6)
-    return folded[found[0]] if found else None
+    wanted = word.lower()
+    found = get_close_matches(wanted, list(folded), n=1, cutoff=0.6)
+    if not found and len(wanted) >= _PART:
+        found = [each for each in folded if each.startswith(wanted) or each.endswith(wanted)]
+    return folded[min(found, key=len)] if found else None
+
+
+def unknown(
+    kind: str, name: object, known: Iterable[str], otherwise: str, span: Span | None = None
+) -> HeadraceError:
+    """Return the error that a name does not exist, with the most similar one that does.
+
+    Args:
+        kind: the kind of object that was looked for, such as "table, stream or view".
+        name: the name as it is shown.
+        known: the names that exist, without those that must not be shown.
+        otherwise: the hint if none is similar: what lists the names, or creates one.
+        span: the place of the name.
+    """
+    near = nearest(str(name), known)
+    return HeadraceError(
+        Code.INVALID,
+        f'{kind} "{name}" does not exist',
+        hint=f'Did you mean "{near}"?' if near else otherwise,
+        span=span,
+    )

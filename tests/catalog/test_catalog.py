@@ -96,10 +96,10 @@ def test_an_unknown_name_is_refused_at_its_place_with_the_nearest_name() -> None
     assert error.span == span
 
 
-def test_an_unknown_name_near_no_other_has_no_hint() -> None:
+def test_an_unknown_name_near_no_other_has_the_statement_that_lists_names() -> None:
     with pytest.raises(HeadraceError) as caught:
         Catalog().resolve("orders")
-    assert caught.value.hint is None
+    assert caught.value.hint == "SHOW TABLES lists what exists."
 
 
 @pytest.mark.parametrize(

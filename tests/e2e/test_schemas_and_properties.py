@@ -132,8 +132,9 @@ def test_options_of_views_and_tables_are_known_by_name(db):
         " AS SELECT count(*) AS n FROM s"
     ).message
     assert "refreshed every 1 hour" in message
+    db.sql("CREATE TABLE inserted_into (v INT)")
     assert rows(db, "SHOW SOURCES") == [
-        ("s", "stream", "", "running", None, None, 0, None, None, None, None)
+        ("s", "stream", "", "embedded", None, None, 0, None, None, None, None)
     ]
     wrong = "CREATE TABLE t (v INT) WITH (conector = 'kafka')"
     assert refused(db, wrong).hint == 'Did you mean "connector"?'

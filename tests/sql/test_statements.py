@@ -453,6 +453,42 @@ STATEMENTS: list[tuple[str, dict[str, Any]]] = [
         "EXPLAIN ROW a.v WHERE k = 1",
         {"is": "ExplainRow", "name": "a.v", "where": "k = 1"},
     ),
+    (
+        "EXPLAIN ROW a.v WHERE k = 1 DEEP",
+        {"is": "ExplainRow", "name": "a.v", "where": "k = 1", "deep": True},
+    ),
+    *(
+        (
+            f"CREATE MATERIALIZED VIEW v ({columns}) AS SELECT 1",
+            {
+                "is": "CreateMaterializedView",
+                "name": "v",
+                "query": {"is": "Query", "text": "SELECT 1"},
+                **({"columns": names} if names else {}),
+                "key": {"is": "DeclaredKey", "columns": key},
+            },
+        )
+        for columns, names, key in [
+            ("PRIMARY KEY (a)", (), ("a",)),
+            ("a, b, PRIMARY KEY (a, b) NOT ENFORCED", ("a", "b"), ("a", "b")),
+            ("CONSTRAINT c PRIMARY KEY (a), b", ("b",), ("a",)),
+            ("a PRIMARY KEY NOT ENFORCED, b", ("a", "b"), ("a",)),
+        ]
+    ),
+    (
+        "CREATE TABLE v (PRIMARY KEY (a)) AS SELECT 1 AS a",
+        {
+            "is": "CreateTableAs",
+            "kind": "table",
+            "name": "v",
+            "query": {"is": "Query", "text": "SELECT 1 AS a"},
+            "key": {"is": "DeclaredKey", "columns": ("a",)},
+        },
+    ),
+    (
+        "CREATE LOCAL VIEW v AS SELECT 1",
+        {"is": "CreateView", "name": "v", "query": {"is": "Query", "text": "SELECT 1"}},
+    ),
     ("EXPLAIN row", {"is": "Explain", "target": "row"}),
     ("EXPLAIN replay", {"is": "Explain", "target": "replay"}),
     ("VERIFY", {"is": "Verify"}),

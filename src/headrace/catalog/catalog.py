@@ -19,7 +19,7 @@ from headrace.catalog.objects import (
     title,
 )
 from headrace.catalog.refreshing import RefreshKind
-from headrace.errors import Code, HeadraceError, nearest
+from headrace.errors import Code, HeadraceError, unknown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -91,13 +91,8 @@ class Catalog:
         relation = self.find(name)
         if relation is not None:
             return relation
-        near = nearest(name, tuple(self.by_name))
-        raise HeadraceError(
-            Code.INVALID,
-            f'table, stream or view "{name}" does not exist',
-            hint=f'Did you mean "{near}"?' if near else None,
-            span=span,
-        )
+        shown = [each for each in self.by_name if not each.startswith("__")]
+        raise unknown("table, stream or view", name, shown, "SHOW TABLES lists what exists.", span)
 
     def with_(self, relation: Relation, span: Span | None = None) -> Catalog:
         """Return the catalog with this relation added, or replaced if its id exists.

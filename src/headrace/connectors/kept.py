@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from headrace.errors import Code, HeadraceError, nearest
+from headrace.errors import unknown
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -44,10 +44,4 @@ def named(what: str, name: str, known: Mapping[str, T], created: str, span: Span
     """
     if name in known:
         return known[name]
-    near = nearest(name, tuple(known))
-    raise HeadraceError(
-        Code.INVALID,
-        f'{what} "{name}" does not exist',
-        hint=f'Did you mean "{near}"?' if near else created,
-        span=span,
-    )
+    raise unknown(what, name, known, created, span)

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 _FOLLOWS = "follows the difference of what it reads, in the same epoch"
 _ONCE = "keeps less, since no event of {} had changed: rebuilt once, then by deltas"
 _LATER = "reads the change when it, or a view that it reads, is refreshed"
+_MANY = 100_000
+"""The rows up to which an epoch takes a second or two, whatever a rebuild would take."""
 _STOPPED = "has stopped: REPAIR fills it anew"
 
 
@@ -78,8 +80,9 @@ class Changes:
                 carried.append(Carried(view.id, Repair.DELTAS, _FOLLOWS, None, whole))
             else:
                 touched = 0 if did is None else did.touched
-                rule = note + self._rule(view, touched, whole)
                 changed = 0 if did is None else did.changed
+                how = summary(self.engine.circuit(view))
+                rule = f"{note}{outcome(touched, changed, whole)} {how}"
                 carried.append(Carried(view.id, Repair.DELTAS, rule, touched, whole, changed))
         return carried
 
@@ -115,7 +118,7 @@ class Changes:
         note = in_effect(table, rows)
         return [
             self._left_out(view, [table.id], note)
-            or Carried(view.id, Repair.DELTAS, note + self._rule(view, 0, self._rows_below(view)))
+            or Carried(view.id, Repair.DELTAS, note + summary(self.engine.circuit(view)))
             for view in above
         ]
 
@@ -157,10 +160,6 @@ class Changes:
                 "The query of a view fails on this change: that view would stop, or quarantine rows"
                 " if it is to do that; others go on.",
             ) from error
-
-    def _rule(self, view: View, touched: int, whole: int) -> str:
-        rule = summary(self.engine.circuit(view))
-        return f"{rule} A rebuild reads fewer rows." if touched > whole else rule
 
     def _once(self, view: View, stream: Stream) -> Carried:
         """Say that a view is rebuilt before the first correction of a stream."""
@@ -208,6 +207,24 @@ class Changes:
             else:
                 rows += sum(run.rows for run in state.spines[rows_of(id_)])
         return rows
+
+
+def outcome(touched: int, changed: int, whole: int) -> str:
+    """Return what a change does to a view that deltas carry it to, and what is to be done.
+
+    A rebuild, which reads ``whole`` rows, costs less only if many are ``touched``.
+    """
+    if not changed:
+        said = "No row of the view changes."
+    else:
+        rows = "1 row" if changed == 1 else f"{changed:,} rows"
+        said = f"The next epoch changes {rows} of the view."
+    if touched <= max(whole, _MANY):
+        return f"{said} Nothing else needs to be done."
+    return (
+        f"{said} It touches {touched:,} rows, and a rebuild reads {whole:,}: to do less, DROP the"
+        " view before the change, and create it again afterwards."
+    )
 
 
 def in_effect(table: Table, rows: pa.Table) -> str:

@@ -46,6 +46,8 @@ class SourceState:
     duplicates: int | None = None
     late: int | None = None
     watermark: int | None = None
+    inserted: bool = False
+    """Whether its rows are inserted by statements, and come from no other system."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +80,7 @@ class SourceStates:
             duplicates,
             late,
             self.admission.watermark(relation),
+            not relation.declaration.source,
         )
 
     def _left_out(self, relation: Stream | Table) -> tuple[int | None, int | None]:

@@ -7,7 +7,7 @@ import time
 from typing import TYPE_CHECKING, Any, Final, Self
 from weakref import WeakSet
 
-from headrace.errors import Code, HeadraceError, nearest
+from headrace.errors import Code, HeadraceError, unknown
 from headrace.remote.connection import Connection, Request, read_json
 from headrace.remote.server import Server
 from headrace.remote.session import RemoteSession
@@ -98,12 +98,8 @@ class RemoteDatabase(DefaultSession):
         relations = {each["name"].lower(): each["columns"] for each in catalog["relations"]}
         found = relations.get(name.lower())
         if found is None:
-            near = nearest(name, relations)
-            raise HeadraceError(
-                Code.INVALID,
-                f'table, stream or view "{name}" does not exist',
-                hint=f'Did you mean "{near}"?' if near else None,
-            )
+            what, otherwise = "table, stream or view", "SHOW TABLES lists what exists."
+            raise unknown(what, name, relations, otherwise)
         return [(column["name"], column["type"]) for column in found]
 
     def functions(self) -> list[str]:

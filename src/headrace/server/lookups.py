@@ -26,7 +26,7 @@ from pyspark.sql.types import (
 from starlette.requests import Request
 
 from headrace.catalog import PlainView, Stream, Table, View, key_of
-from headrace.errors import Code, HeadraceError, nearest
+from headrace.errors import Code, HeadraceError, nearest, unknown
 from headrace.formats.values import Refused as NotOfType
 from headrace.formats.values import from_json, from_text
 from headrace.server.answers import accepted, answer
@@ -329,7 +329,6 @@ def named(service: Service, name: str, principal: Principal) -> Relation:
     found = catalog.find(name)
     if isinstance(found, View | PlainView | Table | Stream):
         return found
-    near = nearest(name, tuple(filter(principal.sees, catalog.by_name)))
-    hint = f'Did you mean "{near}"?' if near else "SHOW TABLES lists what there is."
-    wrong = HeadraceError(Code.INVALID, f'view or table "{name}" does not exist', hint=hint)
+    seen = filter(principal.sees, catalog.by_name)
+    wrong = unknown("view or table", name, seen, "SHOW TABLES lists what exists.")
     raise Refused(_NOT_FOUND, wrong)

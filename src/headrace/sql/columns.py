@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from headrace.errors import Code, HeadraceError, nearest
 from headrace.sql.column_types import take_type
 from headrace.sql.fragments import take_expression
+from headrace.sql.keywords import quote
 from headrace.sql.lexer import Kind, Token
 from headrace.sql.parts import ColumnDefinition, Fragment, ObjectKind, Watermark
 
@@ -51,8 +52,11 @@ _UNSUPPORTED: dict[str, str] = {
     "IDENTITY": "Give each row its own key.",
 }
 """Clauses of a column or table that are refused, each with an alternative."""
-_AFTER_DEFAULT = ("NOT", "PRIMARY", "KEY", "COMMENT", "GENERATED", "METADATA", *_UNSUPPORTED)
-"""The words that can follow the expression of a DEFAULT."""
+_AFTER_VALUE = (
+    *("NOT", "PRIMARY", "KEY", "COMMENT", "DEFAULT", "GENERATED", "LATENESS", "METADATA"),
+    *_UNSUPPORTED,
+)
+"""The words that can follow the expression of a DEFAULT, or of a LATENESS."""
 
 
 @dataclass(slots=True)
@@ -164,10 +168,24 @@ class Columns:
         column, token = cursor.identifier("a column's name")
         self.named.append((column, cursor.span(token)))
         cursor.expect("AS")
-        expression = take_expression(cursor, ",", ")")
+        self._set_watermark(column, take_expression(cursor, ",", ")"), first)
+
+    def _lateness(self, column: str, first: Token) -> None:
+        """Take the length of time after Feldera's ``LATENESS``: how late a row may be."""
+        length = take_expression(self.cursor, ",", ")", *_AFTER_VALUE)
+        behind = Fragment(f"{quote(column)} - {length.text}", length.span)
+        self._set_watermark(column, behind, first)
+
+    def _set_watermark(self, column: str, expression: Fragment, first: Token) -> None:
+        span = self.cursor.span(first)
         if self.watermark is not None:
-            raise HeadraceError(Code.INVALID, "WATERMARK is given twice", span=cursor.span(first))
-        self.watermark = Watermark(column, expression, cursor.span(first))
+            raise HeadraceError(
+                Code.INVALID,
+                "a second column has a WATERMARK or LATENESS",
+                hint="Keep that of the column with the event time.",
+                span=span,
+            )
+        self.watermark = Watermark(column, expression, span)
 
     def _column(self) -> None:
         cursor = self.cursor
@@ -194,7 +212,9 @@ class Columns:
             elif cursor.accept("COMMENT"):
                 comment = cursor.string("a comment between quotes")
             elif default is None and cursor.accept("DEFAULT"):
-                default = take_expression(cursor, ",", ")", *_AFTER_DEFAULT)
+                default = take_expression(cursor, ",", ")", *_AFTER_VALUE)
+            elif cursor.accept("LATENESS"):
+                self._lateness(name, word)
             elif computed is None and cursor.accept("METADATA"):
                 metadata = self._metadata(name, word)
             elif metadata is None and computed is None and cursor.at_any("GENERATED", "AS"):

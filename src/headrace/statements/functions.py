@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from headrace.catalog import View
-from headrace.errors import Code, HeadraceError, nearest
+from headrace.errors import Code, HeadraceError, unknown
 from headrace.parts.fold_checks import check_folds
 from headrace.parts.functions import above, listed, users
 from headrace.runtime.retirement import require_kept
@@ -83,11 +83,8 @@ class FunctionChanges:
         if key not in functions.records:
             if statement.if_exists:
                 return f'function "{name}" does not exist'
-            close = nearest(key, functions.records)
-            hint = f'Did you mean "{close}"?' if close else "SHOW FUNCTIONS lists what exists."
-            raise HeadraceError(
-                Code.INVALID, f'function "{name}" does not exist', hint=hint, span=span
-            )
+            otherwise = "SHOW FUNCTIONS lists what exists."
+            raise unknown("function", name, functions.records, otherwise, span)
         with self.loop.exclusive():
             calling = users(self.loop.catalog, key)
             gone = above(self.loop.catalog, calling)

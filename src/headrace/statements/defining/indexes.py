@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from headrace.catalog import Index, PlainView, Sink, Stream, Table, View, key_of
-from headrace.errors import Code, HeadraceError, Span, nearest
+from headrace.errors import Code, HeadraceError, Span, nearest, unknown
 from headrace.parts.naming import DEFAULT_SCHEMA, HIDDEN, schema_of
 from headrace.serving.keys import can_hash
 from headrace.sql import Query, quote, quote_dotted
@@ -71,13 +71,7 @@ class Indexes:
         if found is None:
             names = (view.index.name for view in catalog.views_in_order() if view.index)
             known = [each for each in names if schema_of(each) == schema_of(name.dotted)]
-            near = nearest(name.dotted, known)
-            raise HeadraceError(
-                Code.INVALID,
-                f'index "{name}" does not exist',
-                hint=f'Did you mean "{near}"?' if near else "SHOW INDEXES lists what there is.",
-                span=name.span,
-            )
+            raise unknown("index", name, known, "SHOW INDEXES lists what exists.", name.span)
         self.definer.drop([found.id])
         return f"dropped index {name}"
 

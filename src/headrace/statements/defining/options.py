@@ -100,6 +100,16 @@ _NEVER_EMBEDDED = frozenset({"faker"})
 _SINCE, _EARLIEST = "since", "earliest"
 """The option of a view that is over the events that streams still have, and its only value."""
 
+_OTHERS = {
+    "append_only": "CREATE STREAM instead: its rows are never changed.",
+    "connectors": "Give one connector and its options, as in WITH (connector = 'kafka', topic ="
+    " 'orders', brokers = '...'); what a view is written to is a sink: CREATE SINK name FROM view"
+    " WITH (...).",
+    "materialized": "Leave it out: the rows of tables and of materialized views are stored.",
+    "skip_unused_columns": "Leave it out: views read only the columns that their queries use.",
+}
+"""Options of other systems, each with what is to be done instead."""
+
 _OF_RELATIONS = (EFFECTIVE_FROM, RETENTION, "description", "friendly_name", *_EXTERNAL)
 _OF_VIEWS = (
     *REFRESH_OPTIONS,
@@ -296,10 +306,14 @@ def _check(options: tuple[Option, ...], known: tuple[str, ...]) -> None:
         key = option.key.lower()
         if key in known or key.startswith(_EXTERNAL_GROUPS):
             continue
+        other = _OTHERS.get(key)
+        if other is not None:
+            what = f'option "{option.key}" is not supported'
+            raise HeadraceError(Code.UNSUPPORTED, what, hint=other, span=option.span)
         close = nearest(key, known)
         raise HeadraceError(
             Code.INVALID,
             f'option "{option.key}" does not exist',
-            hint=f'Did you mean "{close}"?' if close else None,
+            hint=f'Did you mean "{close}"?' if close else f"There are: {', '.join(known)}.",
             span=option.span,
         )

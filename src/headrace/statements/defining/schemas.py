@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from headrace.errors import Code, HeadraceError
+from headrace.errors import Code, HeadraceError, unknown
 from headrace.parts.naming import SYSTEM_SCHEMA
 from headrace.statements.defining.drops import listed
 
@@ -48,11 +48,12 @@ class SchemaChanges:
             if statement.if_exists and name != SYSTEM_SCHEMA:
                 return f'"{name}" does not exist'
             known = sorted({*self.schemas.names(catalog)} - {SYSTEM_SCHEMA})
+            if name != SYSTEM_SCHEMA:
+                otherwise = "SHOW SCHEMAS lists what exists."
+                raise unknown("schema", name, known, otherwise, statement.name.span)
             raise HeadraceError(
                 Code.INVALID,
-                f'schema "{name}" cannot be dropped'
-                if name == SYSTEM_SCHEMA
-                else f'schema "{name}" does not exist',
+                f'schema "{name}" cannot be dropped',
                 hint=f"There are: {', '.join(known)}." if known else None,
                 span=statement.name.span,
             )

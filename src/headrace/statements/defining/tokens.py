@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from headrace.dialects import duration_of
-from headrace.errors import Code, HeadraceError, nearest
+from headrace.errors import Code, HeadraceError, unknown
 from headrace.parts.access import DATABASE
 from headrace.parts.naming import DEFAULT_SCHEMA, SYSTEM_SCHEMA
 
@@ -102,13 +102,7 @@ class TokenChanges:
                 span=schema.span,
             )
         if schema.dotted not in known:
-            near = nearest(schema.dotted, tuple(known))
-            raise HeadraceError(
-                Code.INVALID,
-                f'schema "{schema}" does not exist',
-                hint=f'Did you mean "{near}"?' if near else f"CREATE SCHEMA {schema} first.",
-                span=schema.span,
-            )
+            raise unknown("schema", schema, known, f"CREATE SCHEMA {schema} first.", schema.span)
         return schema.dotted
 
 

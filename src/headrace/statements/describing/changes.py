@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from headrace.catalog import Table, View
-from headrace.errors import Code, HeadraceError, nearest
+from headrace.errors import unknown
 from headrace.history.changes import in_effect
 from headrace.history.trial_log import TrialLog
 from headrace.parts.functions import users
@@ -91,13 +91,8 @@ class ChangeExplanations:
     def _of_function(self, name: Name) -> list[Carried]:
         key, known = name.dotted, self.functions.records
         if key not in known:
-            near = nearest(key, known)
-            raise HeadraceError(
-                Code.INVALID,
-                f'function "{name}" does not exist',
-                hint=f'Did you mean "{near}"?' if near else "SHOW FUNCTIONS lists what exists.",
-                span=name.span,
-            )
+            otherwise = "SHOW FUNCTIONS lists what exists."
+            raise unknown("function", name, known, otherwise, name.span)
         calling = users(self.reader.catalog, key)
         return self.changes.of_function([view for view in calling if isinstance(view, View)])
 

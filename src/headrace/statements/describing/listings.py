@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from headrace.catalog import PlainView, Relation, Sink, Stream, Table, View, key_of
-from headrace.errors import Code, HeadraceError, nearest
+from headrace.errors import Code, HeadraceError, unknown
 from headrace.history.dirty_slices import dirty_slices, origin_words, slice_words
 from headrace.parts.freshness import view_freshness
 from headrace.parts.functions import users
@@ -103,13 +103,7 @@ class Listings:
     def _require_schema(self, schema: Name) -> None:
         known = self._seen_schemas()
         if schema.dotted not in known:
-            near = nearest(schema.dotted, known)
-            raise HeadraceError(
-                Code.INVALID,
-                f'schema "{schema}" does not exist',
-                hint=f'Did you mean "{near}"?' if near else "SHOW SCHEMAS lists what exists.",
-                span=schema.span,
-            )
+            raise unknown("schema", schema, known, "SHOW SCHEMAS lists what exists.", schema.span)
 
     def _seen_schemas(self) -> tuple[str, ...]:
         known = self.schemas.names(self.reader.catalog)
@@ -218,13 +212,13 @@ class Listings:
         return self._listing(("name", "relation", "columns"), sorted(rows))
 
     def _sources(self) -> Result:
-        """Return the streams and tables, and how far those with a source have read it."""
+        """Return how far what comes from other systems is read, and what streams have taken."""
         rows = [
             (
                 source.name,
                 source.kind,
                 ", ".join(source.key),
-                source.fed.state,
+                "embedded" if source.inserted else source.fed.state,
                 source.connector,
                 source.fed.behind,
                 source.rejected,
@@ -235,6 +229,7 @@ class Listings:
             )
             for source in self.sources.of(filter(self._shows, self.reader.catalog))
             if source.kind != "source" or self.principal.may(Role.READER)
+            if not (source.inserted and source.kind == Table.kind)
         ]
         names = ("name", "kind", "key", "state", "connector", "behind", *_COUNTED, "error")
         return self._listing(names, rows)

@@ -17,7 +17,7 @@ from headrace.connectors.options import (
     restored_options,
     stored_options,
 )
-from headrace.errors import Code, HeadraceError, masked, nearest
+from headrace.errors import Code, HeadraceError, masked, nearest, unknown
 from headrace.ledger import DeliveryState
 from headrace.sql import SinkAction
 from headrace.statements.sinks.destination import delivery_options
@@ -140,13 +140,7 @@ class SinkChanges:
         relation = self.reader.catalog.find(name.dotted)
         if relation is None:
             known = [each.name for each in self.reader.catalog if isinstance(each, Sink)]
-            near = nearest(name.dotted, known)
-            raise HeadraceError(
-                Code.INVALID,
-                f'sink "{name}" does not exist',
-                hint=f'Did you mean "{near}"?' if near else "SHOW SINKS lists them.",
-                span=name.span,
-            )
+            raise unknown("sink", name, known, "SHOW SINKS lists what exists.", name.span)
         if not isinstance(relation, Sink):
             raise HeadraceError(
                 Code.INVALID,
