@@ -90,6 +90,7 @@ def in_groups(groups: list[int]) -> list[str]:
         ("SELECT s.x, named FROM s JOIN counted ON s.x < named", [[1, 2]]),
         pytest.param("SELECT name FROM shown WHERE id = 1", [["ANN"]], marks=pytest.mark.long),
         ("SELECT max(id) AS m FROM t AS OF EPOCH 2", [[3]]),
+        ("SELECT count(*) AS n FROM t VERSION AS OF 2 a JOIN t b ON a.id <= b.id", [[6]]),
         (
             "SELECT table_name FROM information_schema.tables WHERE table_type = 'VIEW'",
             [["shown"]],
