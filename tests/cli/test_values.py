@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, date, datetime, timedelta, timezone
+from datetime import UTC, date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from typing import Any
 
@@ -46,6 +46,8 @@ _VALUES = [
         "2024-02-03T04:05:00",
         "2024-02-03 04:05:00",
     ),
+    (time(4, 5, 6, 500_000), '"04:05:06.500000"', "04:05:06.500000", "04:05:06.5"),
+    (time(0), '"00:00:00"', "00:00:00", "00:00:00"),
     (timedelta(days=1, hours=2, seconds=0.5), '"P1DT2H0.5S"', "P1DT2H0.5S", "P1DT2H0.5S"),
     (-timedelta(minutes=90), '"-PT1H30M"', "-PT1H30M", "-PT1H30M"),
     (timedelta(), '"PT0S"', "PT0S", "PT0S"),

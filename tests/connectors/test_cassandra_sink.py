@@ -42,6 +42,7 @@ VALUES: list[tuple[t.DataType, list[Any]]] = [
     (t.StringType(), ["", "ß\n"]),
     (t.BinaryType(), [b"", b"\x00\xff"]),
     (t.DateType(), [dt.date(1, 1, 1), dt.date(2026, 1, 31)]),
+    (t.TimeType(), [dt.time(0), dt.time(23, 59, 59, 999_999)]),
     (t.TimestampType(), [MOMENT, EPOCH - dt.timedelta(milliseconds=1)]),
     (t.TimestampNTZType(), [MOMENT.replace(tzinfo=None), EPOCH.replace(year=1969, tzinfo=None)]),
     (t.ArrayType(t.IntegerType()), [[], [1, 2]]),
@@ -110,6 +111,8 @@ def test_values_are_written_and_read_back_as_each_type_that_they_may_have(
         written = [None if v is None else (EPOCH + dt.timedelta(milliseconds=v)).replace(tzinfo=None) for v in written]  # fmt: skip
     elif target == "date":
         written = [None if v is None else _Day(v - (1 << 31)) for v in written]
+    elif target == "time":
+        written = [None if v is None else _OfDay(v) for v in written]
     elif target.startswith("frozen<map"):
         written = [None if v is None else dict(v) for v in written]
     assert cells.read(written).equals(given)
@@ -118,6 +121,11 @@ def test_values_are_written_and_read_back_as_each_type_that_they_may_have(
 class _Day:
     def __init__(self, days: int) -> None:
         self.days_from_epoch = days
+
+
+class _OfDay:
+    def __init__(self, nanoseconds: int) -> None:
+        self.nanosecond_time = nanoseconds
 
 
 def test_a_value_that_cassandra_would_change_is_refused() -> None:

@@ -38,6 +38,7 @@ NESTED = t.StructType(
     [
         t.StructField("d", t.ArrayType(t.DecimalType(5, 2))),
         t.StructField("m", t.MapType(t.IntegerType(), t.TimestampType())),
+        t.StructField("o", t.MapType(t.TimeType(), t.TimeType())),
     ]
 )
 MOMENT = dt.datetime(2026, 1, 31, 10, 15, 0, 500001, tzinfo=dt.UTC)
@@ -50,10 +51,21 @@ VALUES: list[tuple[t.DataType, list[Any]]] = [
     (t.StringType(), ["", "ß\n"]),
     (t.BinaryType(), [b"", b"\x00\xff"]),
     (t.DateType(), [dt.date(1, 1, 1), dt.date(2026, 1, 31)]),
+    (t.TimeType(), [dt.time(0), dt.time(23, 59, 59, 999_999)]),
     (t.TimestampType(), [MOMENT]),
     (t.TimestampNTZType(), [MOMENT.replace(tzinfo=None)]),
     (t.ArrayType(t.BinaryType()), [[], [b"\x00", None]]),
-    (NESTED, [{"d": [Decimal("1.50"), None], "m": [(1, MOMENT)]}, {"d": None, "m": []}]),
+    (
+        NESTED,
+        [
+            {
+                "d": [Decimal("1.50"), None],
+                "m": [(1, MOMENT)],
+                "o": [(dt.time(1), dt.time(2, 0, 0, 5))],
+            },
+            {"d": None, "m": [], "o": None},
+        ],
+    ),
 ]
 
 

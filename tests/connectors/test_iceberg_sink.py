@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import threading
 from collections import Counter
-from datetime import UTC, datetime
+from datetime import UTC, datetime, time
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -126,6 +126,7 @@ def test_every_type_is_kept(tmp_path) -> None:
         "k": (t.StringType(), "k"),
         "x": (t.BinaryType(), b"\0"),
         "d": (t.DateType(), datetime(2026, 1, 1, tzinfo=UTC).date()),
+        "o": (t.TimeType(3), time(1, 2, 3, 4000)),
         "n": (t.TimestampNTZType(), datetime(2026, 1, 1)),  # noqa: DTZ001 - without a zone
         "f": (t.FloatType(), 1.5),
         "g": (t.DoubleType(), float("inf")),

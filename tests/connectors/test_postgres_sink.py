@@ -478,6 +478,8 @@ EVERY = {
     "text": (t.StringType(), ["", "NULL", "\\N", "\\.", 'q"q,\r\n\t', "ßé😀", " x "]),
     "bytes": (t.BinaryType(), [b"", b"\x00\xff\\", b"x"]),
     "day": (t.DateType(), [dt.date(1, 1, 1), dt.date(9999, 12, 31), dt.date(1969, 12, 31)]),
+    "of_day": (t.TimeType(6), [dt.time(0), dt.time(23, 59, 59, 999999)]),
+    "to_tenths": (t.TimeType(1), [dt.time(1, 2, 3, 900_000)]),
     "at": (
         t.TimestampType(),
         [
@@ -491,6 +493,7 @@ EVERY = {
     "flags": (t.ArrayType(t.BooleanType()), [[True, False, None]]),
     "blobs": (t.ArrayType(t.BinaryType()), [[b"\x00\\", b""]]),
     "times": (t.ArrayType(t.TimestampType()), [[dt.datetime(2026, 1, 1, 1, 2, 3, 4, dt.UTC)]]),
+    "times_of_day": (t.ArrayType(t.TimeType(3)), [[dt.time(1, 2, 3, 4000), None]]),
     "floats": (t.ArrayType(t.DoubleType()), [[0.1, math.inf, -0.0]]),
 }
 """Of each type, values at which something may go wrong."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 import math
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from typing import Any
 from uuid import UUID
@@ -192,6 +192,8 @@ def test_any_bytes_are_a_row_or_a_reject(values: list[bytes]) -> None:
             86_400_000,
         ),
         (logical("int", "time-millis"), 5, t.IntegerType(), 5),
+        (logical("int", "time-millis"), 3_723_004, t.TimeType(3), time(1, 2, 3, 4000)),
+        (logical("long", "time-micros"), 86_399_999_999, t.TimeType(4), time(23, 59, 59, 999900)),
         (
             logical("bytes", "decimal", precision=9, scale=2),
             Decimal("-1234.50"),

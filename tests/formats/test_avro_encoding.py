@@ -29,6 +29,7 @@ TYPES = {
     "string": (pa.string(), st.text()),
     "binary": (pa.binary(), st.binary(max_size=200)),
     "date": (pa.date32(), st.dates()),
+    "time": (pa.time64("ns"), st.times()),
     "timestamp": (pa.timestamp("us", "UTC"), st.datetimes()),
     "local timestamp": (pa.timestamp("us"), st.datetimes()),
     "list": (pa.list_(pa.int64()), st.lists(st.none() | st.integers(0, 99), max_size=3)),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from typing import Any
 
@@ -169,6 +169,11 @@ MOMENT = 1767225600123456  # 2026-01-01 00:00:00.123456 in microseconds
         (NAMED + "MicroTime", "int64", 86_399_999_999, t.StringType(), "23:59:59.999999"),
         (NAMED + "NanoTime", "int64", 1, t.StringType(), "00:00:00.000000001"),
         (NAMED + "MicroTime", "int64", 5, t.LongType(), 5),
+        (NAMED + "Time", "int32", 3_661_001, t.TimeType(3), time(1, 1, 1, 1000)),
+        (CONNECT + "Time", "int32", 0, t.TimeType(0), time(0)),
+        (NAMED + "MicroTime", "int64", 86_399_999_999, t.TimeType(1), time(23, 59, 59, 900000)),
+        (NAMED + "NanoTime", "int64", 1_999, t.TimeType(6), time(0, 0, 0, 1)),
+        (NAMED + "IsoTime", "string", "01:01:01Z", t.TimeType(6), time(1, 1, 1)),
         (NAMED + "Year", "int32", 2026, t.IntegerType(), 2026),
     ],
 )
@@ -213,6 +218,12 @@ def test_a_number_whose_unit_is_not_known_is_no_time(times) -> None:
     infinity = 9223372036825200000
     name = {"type": "int64", "name": NAMED + "MicroTimestamp"}
     assert value_of(t.TimestampType(), infinity, name) == f"{infinity} does not fit TIMESTAMP"
+    late = {"type": "int64", "name": NAMED + "MicroTime"}
+    assert value_of(t.TimeType(), 86_400_000_000, late) == "86400000000 does not fit TIME(6)"
+    zoned = {"type": "string", "name": NAMED + "ZonedTime"}
+    assert value_of(t.TimeType(), "10:00:00Z", zoned) == '"10:00:00Z" is not a TIME(6)'
+    unknown = "5 has no unit: it is known from messages with schemas"
+    assert value_of(t.TimeType(), 5) == unknown
     half = {"type": "int64", "name": NAMED + "Timestamp"}
     assert value_of(t.DateType(), 1767225600001, half) == "1767225600001 is not a DATE"
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable  # noqa: TC003  (read when the tables are made)
-from datetime import datetime
+from datetime import datetime, time
 from decimal import Decimal
 from typing import Any
 
@@ -42,7 +42,11 @@ def _nested(value: Any) -> str:
 
 
 def _timestamp(value: datetime) -> str:
-    text = utc(value).replace(tzinfo=None).isoformat(sep=" ")
+    return _short(utc(value).replace(tzinfo=None).isoformat(sep=" "), value)
+
+
+def _short(text: str, value: datetime | time) -> str:
+    """Return a time without the zeros at the end of its fraction."""
     return text.rstrip("0") if value.microsecond else text
 
 
@@ -52,6 +56,7 @@ _IN_CELLS: dict[type, Callable[[Any], str]] = {
     float: float_text,
     bytes: bytes.hex,
     datetime: _timestamp,
+    time: lambda value: _short(value.isoformat(), value),
     list: _nested,
     tuple: _nested,
     dict: _nested,

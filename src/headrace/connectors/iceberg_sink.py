@@ -52,6 +52,7 @@ MAPPING: Final = {
     "STRING": "string",
     "BINARY": "binary",
     "DATE": "date",
+    "TIME": "time",
     "TIMESTAMP": "timestamptz",
     "TIMESTAMP_NTZ": "timestamp",
     "ARRAY": "list",
@@ -396,9 +397,11 @@ class _Files:
 
 
 def _widened(kind: pa.DataType) -> pa.DataType:
-    """Return a type with 32-bit integers in place of smaller ones, which Iceberg lacks."""
+    """Return a type with 32-bit integers for smaller ones, and microseconds for times of day."""
     if pa.types.is_int8(kind) or pa.types.is_int16(kind):
         return pa.int32()
+    if pa.types.is_time64(kind):
+        return pa.time64("us")
     if pa.types.is_list(kind):
         return pa.list_(_widened(kind.value_type))
     if pa.types.is_map(kind):

@@ -41,6 +41,7 @@ _JSON_TYPES: Final = {
     "STRING": "text",
     "BINARY": "base64",
     "DATE": "`2026-01-31`",
+    "TIME": "`10:15:00.500000`",
     "TIMESTAMP": "`2026-01-31T10:15:00.500000Z`",
     "TIMESTAMP_NTZ": "`2026-01-31T10:15:00.500000`",
     "ARRAY, MAP, STRUCT": "array, object, object",

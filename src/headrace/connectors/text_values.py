@@ -9,7 +9,7 @@ import pyarrow as pa
 from pyspark.sql import types as t
 
 from headrace.errors import Code, HeadraceError
-from headrace.formats.values import Refused, from_json, from_text, parse_json
+from headrace.formats.values import Refused, cast_texts, from_json, from_text, parse_json
 from headrace.types import to_arrow
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def values_of(texts: pa.StringArray, column: Column) -> pa.Array:
     target = to_arrow(column.type)
     if not isinstance(column.type, (*_NESTED, t.BinaryType)):
         with suppress(pa.ArrowException):
-            return texts.cast(target)
+            return cast_texts(texts, column.type, target)
     return pa.array([_value(text, column) for text in texts.to_pylist()], target)
 
 

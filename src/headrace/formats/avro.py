@@ -3,7 +3,7 @@
 A column takes the field of its name, in any case; a field without a column is passed over, and a
 column without a field is NULL. Values follow the rule of :mod:`headrace.formats.fitting`: exactly
 or not at all. A logical type gives its value (a decimal, a date, a time), unless the column has the
-type under it: an integer, or BINARY. ``time-...`` and ``duration`` are what is under them.
+type under it: an integer, or BINARY. ``duration`` is what is under it.
 
 Many messages are decoded by one walk over the schema (:mod:`headrace.formats.cursors`), strictly: a
 message that ends early, or has bytes left, is refused whole.
@@ -49,7 +49,10 @@ _TIMES: Final = {
     "local-timestamp-millis": pa.timestamp("ms"),
     "local-timestamp-micros": pa.timestamp("us"),
     "local-timestamp-nanos": pa.timestamp("ns"),
+    "time-micros": pa.time64("us"),
+    "time-nanos": pa.time64("ns"),
 }
+_MILLISECONDS_OF_DAY: Final = 86_400_000
 _DECIMAL_BYTES: Final = 32
 _DECIMAL_DIGITS: Final = 76
 _UUID_BYTES: Final = 16
@@ -438,6 +441,9 @@ def _integers(logical: str | None) -> Reader:
         numbers = cursors.zigzags(rows)
         if logical == "date":
             return _dates(cursors, rows, numbers)
+        if logical == "time-millis":
+            clipped = np.clip(numbers, -1, _MILLISECONDS_OF_DAY).astype(np.int32)
+            return pa.array(clipped).view(pa.time32("ms"))
         found = pa.array(numbers)
         return found.view(_TIMES[logical]) if logical in _TIMES else found
 

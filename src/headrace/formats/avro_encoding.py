@@ -38,6 +38,7 @@ AVRO_TYPES: Final = {
     "STRING": "`string`",
     "BINARY": "`bytes`",
     "DATE": "`int` of logical type `date`",
+    "TIME": "`long` of logical type `time-micros`",
     "TIMESTAMP": "`long` of logical type `timestamp-micros`",
     "TIMESTAMP_NTZ": "`long` of logical type `local-timestamp-micros`",
     "ARRAY, MAP, STRUCT": "`array`, `map` of STRING keys, `record`",
@@ -132,11 +133,11 @@ def _of_type(kind: pa.DataType, path: Sequence[str]) -> tuple[Any, Encode]:
     if is_.is_date32(kind):
         logical = {"type": "int", "logicalType": "date"}
         return logical, lambda array: _varints(array.cast(pa.int32()).cast(pa.int64()))
+    if is_.is_time64(kind):
+        return _microseconds("time-micros", pa.time64("us"))
     if is_.is_timestamp(kind):
         name = "local-timestamp-micros" if kind.tz is None else "timestamp-micros"
-        micros = pa.timestamp("us", kind.tz)
-        logical = {"type": "long", "logicalType": name}
-        return logical, lambda array: _varints(array.cast(micros).cast(pa.int64()))
+        return _microseconds(name, pa.timestamp("us", kind.tz))
     if is_.is_struct(kind):
         return _struct(kind, path)
     if is_.is_list(kind):
@@ -148,6 +149,11 @@ def _of_type(kind: pa.DataType, path: Sequence[str]) -> tuple[Any, Encode]:
         f'column "{path[1]}" of type {kind} cannot be written as Avro',
         hint="Use format = 'json'; or CAST it to STRING in the view.",
     )
+
+
+def _microseconds(name: str, micros: pa.DataType) -> tuple[Any, Encode]:
+    logical = {"type": "long", "logicalType": name}
+    return logical, lambda array: _varints(array.cast(micros).cast(pa.int64()))
 
 
 def _struct(kind: pa.StructType, path: Sequence[str]) -> tuple[Any, Encode]:

@@ -138,7 +138,8 @@ _OF_DAY: Final = {
 _UNITS: Final = {Times.CONNECT: 1_000, Times.MICROSECONDS: 1, Times.NANOSECONDS: -1_000}
 _ADAPTIVE: Final = (Times.ADAPTIVE, Times.ADAPTIVE_TIME_MICROSECONDS)
 _ISO: Final = frozenset({"io.debezium.time.IsoDate", "io.debezium.time.IsoTimestamp"})
-_MILLISECONDS, _MICROSECONDS = 3, 6
+_ISO_TIME: Final = "io.debezium.time.IsoTime"
+_MILLISECONDS, _MICROSECONDS, _NANOSECONDS = 3, 6, 9
 """The digits up to which adaptive precision has these units."""
 _NANOSECONDS_OF_DAY: Final = 86_400_000_000_000
 _MICROSECONDS_OF_DAY: Final = 86_400_000_000
@@ -195,6 +196,8 @@ def _converter(column: Column, semantic: Semantic | None, encoding: Encoding) ->
             return _of_date(column.type, semantic, plain)
         case t.TimestampType() | t.TimestampNTZType():
             return _of_time(column, semantic, encoding, plain)
+        case t.TimeType():
+            return _of_day(column.type, semantic, plain)
         case t.BinaryType():
             return _of_binary(column.type, encoding.binaries)
         case t.BooleanType():
@@ -371,6 +374,28 @@ def _of_text(data_type: t.StringType, semantic: Semantic | None, plain: Converte
         if name == _DECIMAL and semantic is not None and isinstance(value, str):
             return str(_scaled(value, semantic.scale or 0))
         return plain(value)
+
+    return convert
+
+
+def _of_day(data_type: t.TimeType, semantic: Semantic | None, plain: Converter) -> Converter:
+    """Return the converter of a time of day: a number whose unit is known, or a text.
+
+    Without a schema a number has no unit; a text with a zone is none.
+    """
+    name = "" if semantic is None else semantic.name
+
+    def convert(value: Any) -> Any:
+        if type(value) is not int:
+            iso = name == _ISO_TIME and isinstance(value, str)
+            return plain(value.removesuffix("Z") if iso else value)
+        if name not in _OF_DAY:
+            raise Refused(f"{value} has no unit: it is known from messages with schemas")
+        nanoseconds = value * _OF_DAY[name]
+        if not 0 <= nanoseconds < _NANOSECONDS_OF_DAY:
+            raise out_of_range(value, data_type)
+        unit = 10 ** (_NANOSECONDS - data_type.precision)
+        return nanoseconds // unit * unit
 
     return convert
 

@@ -40,6 +40,7 @@ _PLAIN: Final[Mapping[type[t.DataType], tuple[str, ...]]] = {
 """The types that have the values of scalars as they are; the first is what a new table has."""
 _TIMES: Final[Mapping[type[t.DataType], tuple[str, ...]]] = {
     t.DateType: ("date",),
+    t.TimeType: ("time",),
     t.TimestampType: ("timestamp", "bigint"),
     t.TimestampNTZType: (),
 }
@@ -56,6 +57,7 @@ MAPPING: Final = {
     "STRING": "`text`",
     "BINARY": "`blob`",
     "DATE": "`date`",
+    "TIME": "`time`",
     "TIMESTAMP": "`timestamp`, whole milliseconds; `bigint`, microseconds since 1970",
     "TIMESTAMP_NTZ": "`text`",
     "ARRAY of these up to BINARY": "`frozen<list<...>>`",
@@ -99,6 +101,8 @@ class Cells:
             case t.DateType():
                 days = values.cast(pa.int32()).to_pylist()
                 return [None if day is None else day + _DAYS for day in days]
+            case t.TimeType():
+                return values.cast(pa.int64()).to_pylist()  # type: ignore[no-any-return]
         return values.to_pylist(maps_as_pydicts="strict")  # type: ignore[no-any-return]
 
     def refused(self, values: Any) -> tuple[str, list[int]] | None:
@@ -129,6 +133,8 @@ class Cells:
             case t.DateType():
                 days = [None if v is None else v.days_from_epoch for v in values]
                 return pa.array(days, pa.int32()).cast(target)
+            case t.TimeType():
+                return pa.array([None if v is None else v.nanosecond_time for v in values], target)
             case t.ArrayType():
                 return pa.array([None if v is None else list(v) for v in values], target)
             case t.MapType():

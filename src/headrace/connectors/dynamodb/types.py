@@ -9,6 +9,7 @@ import pyarrow.compute as pc
 from pyspark.sql import types as t
 
 from headrace.connectors.text_values import values_of
+from headrace.formats.values import cast_texts
 from headrace.serving.text_columns import text_column
 from headrace.serving.values import csv_text
 from headrace.types import to_arrow
@@ -25,6 +26,7 @@ MAPPING: Final = {
     "STRING": "`S`",
     "BINARY": "`B`",
     "DATE": "`S`, `2026-01-31`",
+    "TIME": "`S`, `10:15:00.500000`",
     "TIMESTAMP": "`S`, `2026-01-31T10:15:00.500000Z`",
     "TIMESTAMP_NTZ": "`S`, `2026-01-31T10:15:00.500000`",
     "ARRAY": "`L`",
@@ -116,7 +118,8 @@ def _read(attribute: Attribute, type_: t.DataType) -> Any:
         case t.ArrayType():
             return [_read(each, type_.elementType) for each in value]
         case t.MapType():
-            key = pa.array(list(value), pa.string()).cast(to_arrow(type_.keyType)).to_pylist()
+            keys = pa.array(list(value), pa.string())
+            key = cast_texts(keys, type_.keyType, to_arrow(type_.keyType)).to_pylist()
             items = [_read(each, type_.valueType) for each in value.values()]
             return list(zip(key, items, strict=True))
         case t.StructType():
@@ -125,4 +128,4 @@ def _read(attribute: Attribute, type_: t.DataType) -> Any:
             return value
         case t.BinaryType():
             return bytes(value)
-    return pa.array([value], pa.string()).cast(to_arrow(type_))[0].as_py()
+    return cast_texts(pa.array([value], pa.string()), type_, to_arrow(type_))[0].as_py()

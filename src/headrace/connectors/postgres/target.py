@@ -30,6 +30,7 @@ MAPPING: Final[dict[str, str]] = {
     "STRING": "text",
     "BINARY": "bytea",
     "DATE": "date",
+    "TIME(p)": "time(p) without time zone",
     "TIMESTAMP": "timestamp with time zone",
     "TIMESTAMP_NTZ": "timestamp without time zone",
     "ARRAY<type>": "type[]",
@@ -51,6 +52,7 @@ _TAKES: Final[dict[type[t.DataType], tuple[int, ...]]] = {
     t.StringType: (25, 1043, 2950, 114, 3802),
     t.BinaryType: (17,),
     t.DateType: (1082,),
+    t.TimeType: (1083,),
     t.TimestampType: (1184,),
     t.TimestampNTZType: (1114,),
 }
@@ -83,6 +85,8 @@ def type_of(column: Column) -> str:
 def _type_of(type_: DataType, name: str) -> str:
     if isinstance(type_, t.DecimalType):
         return f"numeric({type_.precision}, {type_.scale})"
+    if isinstance(type_, t.TimeType):
+        return f"time({type_.precision}) without time zone"
     if isinstance(type_, t.ArrayType) and not isinstance(type_.elementType, t.ArrayType):
         return f"{_type_of(type_.elementType, name)}[]"
     found = MAPPING.get(type_name(type_))
@@ -164,6 +168,8 @@ def keeps(found: PgType, type_: DataType) -> bool:
         return bool((found.modifier - 4) & 0x7FF >= type_.scale)
     if found.oid == _NUMERIC and found.modifier >= 0:
         return not (found.modifier - 4) & 0x400  # a scale below zero rounds
+    if isinstance(type_, t.TimeType):
+        return found.modifier == -1 or found.modifier >= type_.precision
     if found.oid in _TIMES:
         return found.modifier in (-1, _MICROSECONDS)
     return True

@@ -7,8 +7,9 @@
 | `numeric(p, s)` | DECIMAL(p, s); without digits, DECIMAL(38, 9) |
 | `boolean`, `bytea`, `date` | BOOLEAN, BINARY, DATE |
 | `timestamp`, `timestamptz` | TIMESTAMP_NTZ, TIMESTAMP |
+| `time` | STRING; a column declared as TIME(p) takes its values, too, `24:00` excepted |
 | `text`, `varchar`, `char`, `name` | STRING |
-| `uuid`, `json`, `jsonb`, `xml`, `time`, `timetz`, `interval` | STRING |
+| `uuid`, `json`, `jsonb`, `xml`, `timetz`, `interval` | STRING |
 | `inet`, `cidr`, `macaddr`, `macaddr8`, `bit`, `varbit` | STRING |
 | enums | STRING |
 | arrays of these | ARRAY |
@@ -29,9 +30,10 @@ from pyspark.sql import types as t
 
 from headrace.connectors.postgres.arrays import elements
 from headrace.errors import Code, HeadraceError
-from headrace.formats.values import Refused, from_text, refuse
+from headrace.formats.values import Refused, cast_texts, from_text, refuse
 from headrace.types import Column, to_arrow
 
+_TIME = 1083
 _BOOL, _BYTEA, _DATE, _TIMESTAMP, _TIMESTAMPTZ, _NUMERIC = 16, 17, 1082, 1114, 1184, 1700
 _INTEGERS: Final = {21: t.ShortType(), 23: t.IntegerType(), 20: t.LongType(), 26: t.LongType()}
 _FLOATS: Final = {700: t.FloatType(), 701: t.DoubleType()}
@@ -46,7 +48,7 @@ _TEXTS: Final = frozenset(
     {
         *(18, 19, 25, 1042, 1043),  # "char", name, text, char, varchar
         *(114, 3802, 142, 2950),  # json, jsonb, xml, uuid
-        *(1083, 1266, 1186),  # time, timetz, interval
+        *(_TIME, 1266, 1186),  # time, timetz, interval
         *(869, 650, 829, 774, 1560, 1562),  # inet, cidr, macaddr, macaddr8, bit, varbit
     }
 )
@@ -145,6 +147,8 @@ def can_read(found: PgType, declared: t.DataType) -> bool:
             return found.oid in _INTEGERS or found.oid == _NUMERIC
         case t.FloatType() | t.DoubleType():
             return found.oid in _FLOATS
+        case t.TimeType():
+            return found.oid == _TIME
     return bool(_PLAIN.get(found.oid) == declared)
 
 
@@ -175,7 +179,7 @@ def _whole(texts: pa.Array, type_: t.DataType, target: pa.DataType) -> pa.Array:
             return pc.equal(texts, "t")
         case t.BinaryType():
             return pa.array([_bytes(text) for text in texts.to_pylist()], target)
-    values = pc.cast(texts, target)
+    values = cast_texts(texts, type_, target)
     if isinstance(type_, t.FloatType) and pc.any(pc.is_inf(values)).as_py():
         raise pa.ArrowInvalid("some may be too large")
     return values

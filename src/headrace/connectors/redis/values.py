@@ -28,6 +28,7 @@ MAPPING: Final = {
     "STRING": "the text",
     "BINARY": "the bytes; in JSON, base64",
     "DATE": "`2026-01-31`",
+    "TIME": "`10:15:00.500000`",
     "TIMESTAMP": "`2026-01-31T10:15:00.500000Z`",
     "TIMESTAMP_NTZ": "`2026-01-31T10:15:00.500000`",
     "ARRAY, MAP, STRUCT": "JSON",

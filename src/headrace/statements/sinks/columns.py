@@ -63,6 +63,8 @@ def is_exact_cast(found: DataType, wanted: DataType) -> bool:
             return isinstance(found, t.NumericType)
         case t.TimestampType() | t.TimestampNTZType():
             return isinstance(found, (*_TIMES, t.DateType))
+        case t.TimeType():
+            return isinstance(found, t.TimeType) and found.precision <= wanted.precision
         case t.ArrayType() if isinstance(found, t.ArrayType):
             return is_exact_cast(found.elementType, wanted.elementType)
         case t.StringType():
