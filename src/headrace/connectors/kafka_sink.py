@@ -18,6 +18,7 @@ from headrace.connectors.kafka_sink_options import Options, SinkKeyFormat, Value
 from headrace.connectors.kafka_transactions import Mark, Topic, Transactions
 from headrace.connectors.lines import json_lines
 from headrace.connectors.marks import require_own
+from headrace.connectors.sinks import declare_key
 from headrace.errors import Code, HeadraceError
 from headrace.formats.avro_encoding import AVRO_TYPES, AvroEncoder, record_name
 from headrace.runtime.ports import Refused
@@ -67,7 +68,7 @@ def check(options: Options, context: SinkContext) -> None:
             Code.INVALID,
             "envelope = 'upsert' needs rows with a unique key",
             "A message replaces the one of its key before it.",
-            "GROUP BY the key, read a TABLE with a PRIMARY KEY; or use envelope = 'changelog'.",
+            f"{declare_key()} Or use envelope = 'changelog'.",
         )
     if options.key_format is SinkKeyFormat.STRING and len(context.key) > 1:
         raise HeadraceError(
