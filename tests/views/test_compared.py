@@ -164,6 +164,7 @@ def test_a_value_that_moves_a_little_reads_few_rows(oracle):
     run.finish()
 
 
+@pytest.mark.long
 def test_an_interval_before_the_last_time_reads_the_rows_that_it_passes(oracle):
     run = oracle(rows_per_change=200)
     run.table("t", "id INT, ts TIMESTAMP", key="id")
