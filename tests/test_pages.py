@@ -67,7 +67,8 @@ def test_the_tests_of_the_page_about_tests_pass(spark, place):
 
 
 @pytest.mark.long
-def test_orders_from_kafka_reach_the_page(db, place, broker):
+def test_orders_from_kafka_reach_the_page(opened, place, broker):
+    db = opened()  # it makes epochs as messages arrive
     page = HOW_TO / "kafka-to-a-page.md"
     for block in blocks_of(page):
         if block.kind in ("html", "js"):
