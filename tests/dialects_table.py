@@ -6,12 +6,20 @@ the example beside it.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from pyspark.sql.types import StructType
 
 from headrace.catalog import Declaration, Stream
-from headrace.dialects import CALLS, DIFFERENCES, MEANINGS, REFUSED_CALLS, spark_text
+from headrace.dialects import (
+    CALLS,
+    DIFFERENCES,
+    FURTHER,
+    MEANINGS,
+    REFUSED_CALLS,
+    spark_text,
+)
 from headrace.errors import Span
 from headrace.types import RelationId, Schema
 
@@ -30,6 +38,12 @@ RELATIONS = {
     for id_, name in enumerate("sr", 1)
 }
 """Streams that declare their event time."""
+
+DECLARED = {
+    name: replace(stream, declaration=Declaration(ksqldb=True))
+    for name, stream in RELATIONS.items()
+}
+"""Streams that were declared as in ksqlDB."""
 
 FORMS = (
     (
@@ -81,6 +95,14 @@ FORMS = (
     ("PostgreSQL", "SELECT DISTINCT ON (k) k, v FROM t ORDER BY k, v DESC"),
     ("PostgreSQL", "SELECT n FROM generate_series(1, 9) AS g(n)"),
     ("PostgreSQL, Flink", "SELECT k, x FROM t CROSS JOIN UNNEST(a) AS u(x)"),
+    ("PostgreSQL, Calcite", "SELECT k, x, n FROM t, UNNEST(a) WITH ORDINALITY AS u(x, n)"),
+    ("Spark", "SELECT id FROM range(5)"),
+    ("any", "SELECT k FROM s WHERE EXISTS (SELECT v FROM r WHERE r.k = s.k LIMIT 1)"),
+    ("BigQuery, Snowflake", "ts + INTERVAL v DAY"),
+    ("Calcite", "ts + INTERVAL '1' QUARTER"),
+    ("Calcite", "INTERVAL '5' DAY(3)"),
+    ("Calcite", "(a - b) DAY > INTERVAL '1' DAY"),
+    ("Calcite", "CAST(x AS INT ARRAY)"),
     ("PostgreSQL, Flink", "ARRAY[1, 2]"),
     ("Flink", "MAP['a', 1]"),
     ("PostgreSQL, ksqlDB", "TRUNC(x)"),
@@ -143,6 +165,15 @@ FORMS = (
 )
 """Forms that are more than a call, each with the dialect that has it."""
 
+FURTHER_FORMS = (
+    ("AVG(a)", "0 if all are NULL"),
+    ("SUM(a)", "0 if all are NULL"),
+    ("REDUCE(a, 0, (s, x) => s + x)", "the start where a is NULL"),
+    ("ROUND(a, 2)", "halves go up"),
+    ("SPLIT(a, TO_BYTES(b, 'utf8'))", "bytes"),
+)
+"""Functions that mean something else in a query over relations of ksqlDB, likewise."""
+
 MEANT_FORMS = (
     ("ARRAY_SORT(a, 'DESC')", "NULLs last"),
     ("DATEADD(DAY, 1, a)", "a date stays a date"),
@@ -170,7 +201,8 @@ _MEANINGS_HEAD = """
 
 A query is read as ksqlDB as a whole if it has one of the forms that only ksqlDB has: `struct->field`; `x => ...` in a function such as
 `TRANSFORM`; `STRUCT(a := 1)` and `MAP('k' := 1)`; `WINDOW TUMBLING (...)`, `HOPPING` and `SESSION`; `JOIN ... WITHIN 1 HOUR`; a function
-that only ksqlDB has in the table above; `LATEST_BY_OFFSET` or `EARLIEST_BY_OFFSET`. In such a query,
+that only ksqlDB has in the table above; `LATEST_BY_OFFSET` or `EARLIEST_BY_OFFSET`. Or if it reads a stream or table that was declared with
+`kafka_topic` or `value_format`, or one that `CREATE STREAM ... AS` or `CREATE TABLE ... AS` made by a query of ksqlDB. In such a query,
 
 - array indexes begin at 1: `l[1]` is the first element, `l[-1]` the last, an index out of range gives NULL, and `l[0]` is refused;
 - a backslash in a string is a plain character, as in `'\\d+'`;
@@ -181,6 +213,23 @@ that only ksqlDB has in the table above; `LATEST_BY_OFFSET` or `EARLIEST_BY_OFFS
 
 | written | read as | |
 |---|---|---|
+"""
+
+_FURTHER_HEAD = """
+A query over relations that were declared as in ksqlDB (by this version or a later one) has these meanings, too:
+
+| written | read as | |
+|---|---|---|
+"""
+
+_FURTHER_END = """
+`CREATE STREAM ... AS` is a statement of ksqlDB alone, as is `CREATE TABLE ... AS` with `kafka_topic` or `value_format`. Where nothing that its
+query reads or has says that it is ksqlDB's, the functions of these two tables are refused, since ksqlDB and Spark give them different meanings.
+
+A NULL within an array does not make `TRANSFORM` or `REDUCE` fail, as it may in ksqlDB: `TRANSFORM(ARRAY[5, NULL], x => x * 2)` is `[10, NULL]`
+here, and NULL there. `SPLIT` takes bytes if its delimiter is written as `TO_BYTES(...)`.
+
+Where an array is indexed by a constant and no `[0]` shows where indexes begin, `EXPLAIN` and the message of `CREATE` say it.
 """
 
 _FORMS_HEAD = """
@@ -233,6 +282,10 @@ def page() -> str:
         f"| {_code(written)} | {_code(_meaning(written))} | {note} |"
         for written, note in (*((_written(call), call.note) for call in MEANINGS), *MEANT_FORMS)
     ]
+    further = [
+        f"| {_code(written)} | {_code(_declared(written))} | {note} |"
+        for written, note in (*((_written(call), call.note) for call in FURTHER), *FURTHER_FORMS)
+    ]
     forms = [f"| {dialect} | {_code(text)} | {_code(_reading(text))} |" for dialect, text in FORMS]
     refused = [
         f"| {_code(name)} | {why.dialects} | {why.reason} | {why.hint} |"
@@ -244,6 +297,9 @@ def page() -> str:
         *calls,
         _MEANINGS_HEAD,
         *meanings,
+        _FURTHER_HEAD,
+        *further,
+        _FURTHER_END,
         _FORMS_HEAD,
         *forms,
         _REFUSED_HEAD,
@@ -271,6 +327,13 @@ def _reading(text: str) -> str:
 def _meaning(text: str) -> str:
     """Return how a call is read in a query of ksqlDB."""
     return _reading(f"SELECT s->f, {text}").removeprefix("SELECT s.f, ")
+
+
+def _declared(text: str) -> str:
+    """Return how a call is read in a query over a relation of ksqlDB."""
+    whole = f"SELECT {text} FROM s"
+    read = spark_text(Span(whole, 0, len(whole)), DECLARED).text
+    return " ".join(read.split()).removeprefix("SELECT ").removesuffix(" FROM s")
 
 
 def _code(text: str) -> str:

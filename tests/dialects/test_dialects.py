@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,8 +12,20 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import dialects_table
+from headrace.catalog import Declaration, Stream, View
 from headrace.catalyst.allowed import FUNCTIONS
-from headrace.dialects import CALLS, MEANINGS, MEANT, REFUSED_CALLS, spark_text
+from headrace.dialects import (
+    CALLS,
+    FURTHER,
+    FURTHER_FORMS,
+    MEANINGS,
+    MEANT,
+    REFUSED_CALLS,
+    index_base,
+    is_of_ksqldb,
+    refuse_undecided,
+    spark_text,
+)
 from headrace.dialects.aliases import WORDS
 from headrace.dialects.translate import FORMS
 from headrace.errors import Code, HeadraceError, Span
@@ -300,7 +313,7 @@ REFUSED = [
     ("SELECT x::intt FROM t", "intt", "invalid"),
     ("SELECT generate_series(1, 3)", "generate_series(1, 3)", "unsupported"),
     ("SELECT i FROM t LEFT JOIN UNNEST(a) AS u(i) ON i > 1", "LEFT JOIN UNNEST(a)", "unsupported"),
-    ("SELECT i FROM t, UNNEST(a) WITH ORDINALITY AS u(i, n)", "WITH", "unsupported"),
+    ("SELECT i FROM t, UNNEST(a) WITH ORDINALITY AS u(i, j, n)", "(i, j, n)", "unsupported"),
     ("SELECT i FROM t, UNNEST(a, b) AS u(i, j)", "UNNEST(a, b)", "unsupported"),
     ("SELECT SUM0(x) OVER (PARTITION BY k) FROM t", "SUM0(x)", "unsupported"),
     ("SELECT j -> 'a\"b' FROM t", "'a\"b'", "unsupported"),
@@ -466,7 +479,7 @@ CHANCE = ("GEN_RANDOM_UUID", "GENERATE_UUID", "UUID_STRING")
 
 
 def test_every_translation_is_held_against_spark():
-    tested = VIEWS.read_text("utf-8")
+    tested = VIEWS.read_text("utf-8") + VIEWS.with_name("test_dialect_values.py").read_text("utf-8")
     for name in {call.name for call in CALLS} - {"MZ_NOW", *CHANCE}:
         assert f"{name}(" in tested, name
 
@@ -476,6 +489,9 @@ def test_every_meaning_in_ksqldb_is_held_against_spark():
     tested = VIEWS.read_text("utf-8").partition(start)[2].partition('""",')[0]
     for name in {call.name for call in MEANINGS} | MEANT.keys() - {"STDDEV_SAMP"}:
         assert f"{name}(" in tested, name
+    declared = VIEWS.with_name("test_dialect_values.py").read_text("utf-8")
+    for name in {call.name for call in FURTHER} | FURTHER_FORMS.keys():
+        assert f"{name}(" in declared, name
 
 
 KSQLDB = [
@@ -499,6 +515,116 @@ def test_a_query_is_ksqldbs_as_a_whole_by_what_ksqldb_alone_has(sign, written):
         return
     code = "decode(unhex(lpad(hex(a), 8, '0')), 'UTF-32')"
     assert found == f"SELECT try_element_at(l, 1), '\\\\d' FROM (SELECT {code}, {written} FROM t)"
+
+
+DECLARED = dialects_table.DECLARED
+"""Relations that were declared as in ksqlDB."""
+
+
+def read_declared(text: str) -> str:
+    return " ".join(spark_text(Span(text, 0, len(text)), DECLARED).text.split())
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("SELECT from_unixtime(v) FROM s", "SELECT timestamp_millis(v) FROM s"),
+        (
+            "SELECT l[1] FROM (SELECT * FROM `s`) x",
+            "SELECT try_element_at(l, 1) FROM (SELECT * FROM `s`) x",
+        ),
+        (
+            "WITH s AS (SELECT l[1] FROM s) TABLE s",
+            "WITH s AS (SELECT try_element_at(l, 1) FROM s) TABLE s",
+        ),
+        ("SELECT from_unixtime(v) FROM other", "SELECT from_unixtime(v) FROM other"),
+        (
+            "SELECT s.k, s.v, r.v FROM s JOIN r ON s.k = r.k",
+            "SELECT s.k, s.v AS `s_v` , r.v AS `r_v` FROM s JOIN r ON s.k = r.k",
+        ),
+        ("SELECT reduce(l, 2, (a, x) => a + x), k FROM s", None),
+        ("SELECT sum(v) OVER (ORDER BY k) FROM s", "SELECT sum(v) OVER (ORDER BY k) FROM s"),
+        ("SELECT split(b, to_bytes('.', 'utf8')) FROM s", None),
+    ],
+)
+def test_a_query_of_a_relation_declared_as_in_ksqldb_is_ksqldbs(text, expected):
+    found = read_declared(text)
+    if expected is None:
+        assert "CASE WHEN (l) IS NULL OR (2) IS NULL" in found or "unhex" in found
+    else:
+        assert found == expected
+
+
+def test_a_view_by_a_query_of_ksqldb_has_others_read_as_ksqldbs():
+    view = View(*(getattr(DECLARED["s"], each) for each in ("id", "name", "schema")), "", ())
+    text = "SELECT from_unixtime(v) FROM s"
+    for made, relation in ((False, view), (True, replace(view, ksqldb=True))):
+        assert View.of_json(relation.to_json()) == relation
+        assert is_of_ksqldb(Span.whole(text), {"s": relation}) is made
+    stream = DECLARED["s"]
+    assert Stream.of_json(stream.to_json()) == stream
+    assert not Declaration.of_json({"options": [["kafka_topic", "s"]]}).ksqldb
+
+
+@pytest.mark.parametrize("call", ["from_unixtime(v)", "round(v, 1)", "log(2, v)", "trim(k)"])
+def test_a_function_with_two_meanings_is_refused_where_nothing_says_which_is_meant(call):
+    undecided = Span.whole(f"SELECT k, {call} FROM other")
+    with pytest.raises(HeadraceError, match="ksqlDB and Spark give different meanings") as caught:
+        refuse_undecided(undecided, DECLARED)
+    assert caught.value.span is not None
+    assert caught.value.span.source == call
+    refuse_undecided(Span.whole(f"SELECT k, {call} FROM s"), DECLARED)
+    refuse_undecided(Span.whole(f"SELECT k->x, {call} FROM other"), DECLARED)
+    refuse_undecided(Span.whole("SELECT k, sum(v), upper(k) FROM other"), DECLARED)
+
+
+@pytest.mark.parametrize(
+    ("query", "said"),
+    [
+        ("SELECT c[1]['p'] FROM other", "array indexes begin at 0: [1] is element 2"),
+        ("SELECT c[1]['p'] FROM s", "array indexes begin at 1, as in ksqlDB: [1] is element 1"),
+        ("SELECT (SELECT c[2] FROM t)", "array indexes begin at 0: [2] is element 3"),
+        ("SELECT c[0], c[1] FROM other", ""),
+        ("SELECT ARRAY[1], MAP['a', 1]['a'], c[i] FROM other", ""),
+    ],
+)
+def test_where_array_indexes_begin_is_said_if_a_constant_leaves_it_open(query, said):
+    assert index_base(Span.whole(query), DECLARED) == said
+
+
+INTERVALS = [
+    ("INTERVAL v DAY", "((v) * INTERVAL '1' DAY)"),
+    ("INTERVAL t.v HOURS", "((t.v) * INTERVAL '1' HOUR)"),
+    (
+        "INTERVAL (v + 1) QUARTER",
+        "((v + 1) * 3 * INTERVAL '1' MONTH)".replace("(v + 1)", "((v + 1))"),
+    ),
+    ("INTERVAL '5' QUARTER", "(INTERVAL '5' MONTH * 3)"),
+    ("INTERVAL '5' DAY(3)", "INTERVAL '5' DAY"),
+    ("INTERVAL -'5 1' DAY(3) TO HOUR", "INTERVAL -'5 1' DAY TO HOUR"),
+    ("INTERVAL '1.5' SECOND(5, 2)", "INTERVAL '1.5' SECOND"),
+    ("(a - b) DAY > c", "CAST((a - b) AS INTERVAL DAY) > c"),
+    ("f((a - b) SECOND)", "f(CAST((a - b) AS INTERVAL SECOND))"),
+    ("(a - b) HOUR AS day", "CAST((a - b) AS INTERVAL HOUR) AS day"),
+    ("(a - b) MONTH = x", "make_ym_interval(0, CAST(months_between(a, b) AS INT)) = x"),
+    *(
+        (text, text)
+        for text in (
+            "(a - b) day",
+            "interval day",
+            "INTERVAL '5' DAY",
+            "INTERVAL 5 DAY",
+            "interval",
+            "f(a - b) day",
+            "CAST(x AS INTERVAL DAY)",
+        )
+    ),
+]
+
+
+@pytest.mark.parametrize(("text", "expected"), INTERVALS)
+def test_intervals_of_other_dialects_are_written_as_sparks(text, expected):
+    assert read(f"SELECT {text}, 1 FROM t").text == f"SELECT {expected}, 1 FROM t"
 
 
 def test_a_query_is_ksqldbs_by_its_windows_and_joins():

@@ -5,15 +5,23 @@ from __future__ import annotations
 import pytest
 
 from headrace.catalyst.allowed import FUNCTIONS, REFUSED
-from headrace.dialects import CALLS, DIFFERENCES, MEANINGS, MEANT, REFUSED_CALLS
+from headrace.dialects import (
+    CALLS,
+    DIFFERENCES,
+    FURTHER,
+    FURTHER_FORMS,
+    MEANINGS,
+    MEANT,
+    REFUSED_CALLS,
+)
 from headrace.dialects.translate import FORMS
 from sql.function_names import NAMES
 
 OF_THE_GRAMMAR = {"timediff", "timestampadd", "timestampdiff", "try_cast"}
 SPARKS = FUNCTIONS | REFUSED.keys() | OF_THE_GRAMMAR
 TREATED = {
-    *(call.name.lower() for call in (*CALLS, *MEANINGS)),
-    *(name.lower() for name in (*FORMS, *MEANT, *REFUSED_CALLS)),
+    *(call.name.lower() for call in (*CALLS, *MEANINGS, *FURTHER)),
+    *(name.lower() for name in (*FORMS, *MEANT, *FURTHER_FORMS, *REFUSED_CALLS)),
     *(name for difference in DIFFERENCES for name in difference.functions.split()),
 }
 UNKNOWN = {"parse_url", "get", "date_sub"}

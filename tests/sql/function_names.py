@@ -12,8 +12,8 @@ NAMES = {
     radians random round* sign* sin sinh sqrt tan tanh trunc*
     array_concat array_contains* array_distinct array_except array_intersect array_join* array_length array_max array_min array_remove*
     array_sort* array_union as_map as_value elt* field json_array_contains map_keys map_union map_values slice* entries
-    filter reduce transform
-    chr* concat* concat_ws encode* extractjsonfield from_bytes to_bytes initcap instr is_json_string json_array_length json_concat json_items
+    filter reduce* transform*
+    chr* concat* concat_ws encode* extractjsonfield from_bytes to_bytes initcap* instr is_json_string json_array_length json_concat json_items
     json_keys json_records lcase left* right* len lpad* rpad* mask* mask_keep_left mask_keep_right mask_left mask_right replace
     regexp_extract* regexp_extract_all* regexp_replace* regexp_split_to_array split* split_to_map substring* to_json_string trim* ucase uuid
     coalesce ifnull nullif
@@ -22,7 +22,7 @@ NAMES = {
     url_decode_param url_encode_param url_extract_fragment url_extract_host url_extract_parameter url_extract_path url_extract_port
     url_extract_protocol url_extract_query
     attr avg* collect_list* collect_set* correlation count* count_distinct earliest_by_offset histogram latest_by_offset max min stddev_samp*
-    stddev_sample sum sum_list topk topkdistinct explode cube_explode cast*
+    stddev_sample sum* sum_list topk topkdistinct explode cube_explode cast*
     """,
     "Flink": """
     power abs sqrt* ln* log10* log2* log* exp ceil* ceiling* floor* sin sinh cos tan tanh cot asin acos atan atan2 cosh degrees radians sign*

@@ -240,13 +240,11 @@ def test_windows_are_by_the_event_time_that_the_stream_declares(oracle):
 @pytest.mark.parametrize(
     "query",
     [
-        "SELECT COLLECT_LIST(w) AS l FROM t",
-        "SELECT COLLECT_LIST(w) AS l FROM t JOIN s ON t.k = s.k JOIN s AS r ON r.k = t.k",
-        "SELECT COLLECT_LIST(w) AS l FROM t SEMI JOIN s ON t.k = s.k",
-        "SELECT COLLECT_LIST(a) AS l FROM s PIVOT (max(v) FOR k IN ('a' AS a))",
-        "SELECT * FROM s PIVOT (COLLECT_LIST(v) FOR k IN ('a' AS a))",
-        "SELECT COLLECT_LIST(v) AS l FROM (SELECT v FROM s)",
-        "SELECT LISTAGG(k) AS l FROM t",
+        "SELECT COLLECT_SET(w) AS l FROM t",
+        "SELECT COLLECT_LIST(DISTINCT w) AS l FROM t",
+        "SELECT COLLECT_LIST(w) AS l, count(DISTINCT k) AS n FROM t",
+        "SELECT LISTAGG(DISTINCT k) AS l FROM t",
+        "SELECT LISTAGG(k) AS l, count(DISTINCT w) AS n FROM t",
     ],
 )
 def test_lists_of_what_has_no_order_stay_refused(db, query):

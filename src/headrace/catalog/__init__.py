@@ -2,6 +2,7 @@
 
 from headrace.catalog.catalog import Catalog
 from headrace.catalog.objects import (
+    FUNCTION_VIEW,
     ROWTIME,
     SHARED_SOURCE,
     Declaration,
@@ -14,6 +15,7 @@ from headrace.catalog.objects import (
     Table,
     View,
     inserted_into,
+    is_ksqldb,
     key_of,
     logged,
     relation_of_json,
@@ -24,6 +26,7 @@ from headrace.catalog.refreshing import CONTINUOUS, RefreshKind, RefreshPolicy
 
 __all__ = [
     "CONTINUOUS",
+    "FUNCTION_VIEW",
     "ROWTIME",
     "SHARED_SOURCE",
     "Catalog",
@@ -39,6 +42,7 @@ __all__ = [
     "Table",
     "View",
     "inserted_into",
+    "is_ksqldb",
     "key_of",
     "logged",
     "relation_of_json",

@@ -55,6 +55,8 @@ class Declaration:
     """How long ids are remembered, in microseconds; None is for ever."""
     retention: int | None = None
     """How long the log of a stream has its events, in microseconds; None is for ever."""
+    ksqldb: bool = False
+    """Whether it was declared as in ksqlDB, so that queries of it are read as ksqlDB's."""
 
     @property
     def generated(self) -> frozenset[str]:
@@ -100,6 +102,7 @@ class Declaration:
             "unique": list(self.unique),
             "within": self.within,
             "retention": self.retention,
+            **({"ksqldb": True} if self.ksqldb else {}),
         }
 
     @classmethod
@@ -124,6 +127,7 @@ class Declaration:
             unique=tuple(value.get("unique", ())),
             within=value.get("within"),
             retention=value.get("retention"),
+            ksqldb=value.get("ksqldb", False),
         )
 
 
@@ -289,6 +293,8 @@ class View(_NamedQuery):
     """Whether its key was declared, by ``PRIMARY KEY``."""
     checks_key: bool = False
     """Whether each epoch checks its key, which was declared and does not follow from its query."""
+    ksqldb: bool = False
+    """Whether CREATE STREAM | TABLE AS made it by a query of ksqlDB; see :class:`Declaration`."""
 
     @property
     def build(self) -> BuildId:
@@ -310,6 +316,7 @@ class View(_NamedQuery):
             **({} if self.single is None else {"single": self.single}),
             **({"declares_key": True} if self.declares_key else {}),
             **({"checks_key": True} if self.checks_key else {}),
+            **({"ksqldb": True} if self.ksqldb else {}),
         }
 
     @classmethod
@@ -328,6 +335,7 @@ class View(_NamedQuery):
             single=value.get("single"),
             declares_key=value.get("declares_key", False),
             checks_key=value.get("checks_key", False),
+            ksqldb=value.get("ksqldb", False),
         )
 
 
@@ -435,9 +443,28 @@ def key_of(relation: Relation) -> tuple[str, ...]:
             return relation.key
 
 
+def is_ksqldb(relation: Relation) -> bool:
+    """Return whether queries of a relation are read as ksqlDB's, by how it was declared."""
+    match relation:
+        case Stream() | Table():
+            return relation.declaration.ksqldb
+        case View():
+            return relation.ksqldb
+        case PlainView() | Sink():
+            return False
+
+
 def inserted_into(into: RelationId) -> str:
     """Return the name of the hidden stream of a view into which rows are inserted."""
     return f"__into_{into}"
+
+
+FUNCTION_VIEW: Final = "__function_"
+"""What the name of the hidden plain view of a function by CREATE FUNCTION begins with.
+
+Its one row is the value for arguments that are NULL, so that what calls the function depends on it
+as on any other plain view; ``created_sql`` is the statement.
+"""
 
 
 def with_rowtime(into: RelationId) -> str:

@@ -18,7 +18,7 @@ from pyspark.sql.types import (
 from headrace.catalyst.distinct import unmarked
 from headrace.catalyst.plan import AggregateFunction, Expand, Plan
 from headrace.catalyst.scala import items, kind_of, maybe
-from headrace.catalyst.sorting import LISTS
+from headrace.catalyst.sorting import LISTS, ORDER_FORGOTTEN
 from headrace.types import holds, is_collated
 
 if TYPE_CHECKING:
@@ -38,8 +38,6 @@ _UNORDERED = frozenset(
     """.split()  # noqa: SIM905
 )
 """The functions whose result does not depend on the order of the rows."""
-
-_ORDER_FORGOTTEN = frozenset({"SortArray", "Size", "ArrayMax", "ArrayMin", "ArrayContains"})
 
 
 def function_of(call: Any) -> str:
@@ -88,7 +86,7 @@ def has_no_order(call: Any, results: list[Any]) -> bool:
 def _shown(expression: Any, id_: int, above: str) -> bool:
     kind = kind_of(expression)
     if kind == "AttributeReference" and expression.exprId().id() == id_:
-        return above not in _ORDER_FORGOTTEN
+        return above not in ORDER_FORGOTTEN
     return any(_shown(child, id_, kind) for child in items(expression.children()))
 
 
@@ -130,16 +128,26 @@ def condition_of(call: Any) -> Any | None:
     return maybe(call.filter())
 
 
-def called(pieces: Pieces, call: Any, results: list[Any]) -> AggregateFunction:
+def called(
+    pieces: Pieces, call: Any, results: list[Any], calls: Sequence[Any], *, tied: bool
+) -> AggregateFunction:
     """Return a call of an aggregate function; ``results`` are the expressions that contain it.
 
+    ``calls`` are all calls of the aggregate. With ``tied``, its rows have an order if none is
+    stated, that of ties: not among rows that Spark groups by distinct values first.
+
     Raises:
-        HeadraceError: ``unsupported`` if its value depends on an order that is not stated.
+        HeadraceError: ``unsupported`` if its value depends on an order that rows do not have.
     """
     call = unmarked(pieces.scala, call)
     function = call.aggregateFunction()
     text = str(call.sql())
-    if has_no_order(call, results):
+    ordered = (
+        tied
+        and kind_of(function) != "CollectSet"
+        and not any(unmarked(pieces.scala, each).isDistinct() for each in calls)
+    )
+    if not ordered and has_no_order(call, results):
         raise pieces.unsupported(
             f"the order of {text} is not stated",
             "Sort it: sort_array(collect_list(x)), or listagg(x) WITHIN GROUP (ORDER BY x).",

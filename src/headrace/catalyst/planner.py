@@ -17,7 +17,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql.types import DataType, LongType, StructType, _parse_datatype_json_string
 
-from headrace.catalog import PlainView, View, with_rowtime
+from headrace.catalog import FUNCTION_VIEW, PlainView, View, with_rowtime
 from headrace.catalyst.allowed import ALWAYS_CLOCK, ONCE, OUTSIDE
 from headrace.catalyst.analysed import Analysed
 from headrace.catalyst.clock import CALLS, CONDITIONS, with_clock_marked
@@ -67,7 +67,14 @@ from headrace.catalyst.scala import ASOF_JOINS, OPTIMIZER, TYPES, Scala, items, 
 from headrace.catalyst.sorting import with_arrays_sorted
 from headrace.catalyst.ties import REORDERING, with_ties_marked
 from headrace.catalyst.void_keys import with_keys_typed
-from headrace.dialects import OFFSET, log_of, refuse_epochs, spark_text, with_epochs
+from headrace.dialects import (
+    OFFSET,
+    log_of,
+    macros_of,
+    refuse_epochs,
+    spark_text,
+    with_epochs,
+)
 from headrace.errors import Code, HeadraceError, Span, nearest
 from headrace.functions import Folded
 from headrace.functions.fold import check_result
@@ -165,7 +172,7 @@ class Planner:
             HeadraceError: ``invalid`` if Spark has a function of that name, or a type is not valid.
         """
         if function.key not in self.functions:
-            require_own_name(self.spark, self.scala, function)
+            self.require_own_name(function.name)
         returns, *arguments = (
             self.parse_type(Span(text, 0, len(text)))
             for text in (function.returns, *(function.arguments or ()))
@@ -175,6 +182,16 @@ class Planner:
         if isinstance(returns, StructType):
             check_result(function, returns)
         return Registered.of(function, returns, declared)
+
+    def require_own_name(self, name: str) -> None:
+        """Raise if the name of a function already has a meaning in queries."""
+        require_own_name(self.spark, self.scala, name)
+        if f"{FUNCTION_VIEW}{name.lower()}" in self.relations:
+            raise HeadraceError(
+                Code.CONFLICT,
+                f'function "{name}" is there by CREATE FUNCTION',
+                hint=f"Choose another name, or DROP FUNCTION {name} first.",
+            )
 
     def register(self, registered: Registered) -> None:
         """Register a Python function for queries, replacing one of the same name."""
@@ -331,6 +348,7 @@ class Planner:
                 span=query,
             ) from error
         schema = StructType.fromJson(json.loads(analysed.schema().json()))
+        macros = macros_of(read.query, self.relations)
         return Analysed(
             Schema.of_spark(schema),
             self._leaves(analysed),
@@ -339,7 +357,7 @@ class Planner:
             read,
             plain,
             clocked,
-            tuple(sorted(self._names[name] for name in views & self._queries.keys())),
+            tuple(sorted({*macros, *(self._names[name] for name in views & self._queries.keys())})),
             calls,
         )
 

@@ -183,17 +183,15 @@ def waits(view: str, why: str | None, span: Span | None = None) -> HeadraceError
     )
 
 
-def require_own_name(session: SparkSession, scala: Any, function: Function) -> None:
+def require_own_name(session: SparkSession, scala: Any, name: str) -> None:
     """Raise if the name of a function already has a meaning in queries."""
-    if is_built_in(session, scala, function.key):
+    if is_built_in(session, scala, name.lower()):
         what = "is built into Spark"
-    elif function.key.upper() in TRANSLATED:
+    elif name.upper() in TRANSLATED:
         what = "is one of another dialect, which queries call by its name"
     else:
         return
-    raise HeadraceError(
-        Code.INVALID, f'function "{function.name}" {what}', hint="Choose another name."
-    )
+    raise HeadraceError(Code.INVALID, f'function "{name}" {what}', hint="Choose another name.")
 
 
 def is_built_in(session: SparkSession, scala: Any, name: str) -> bool:

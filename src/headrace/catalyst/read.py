@@ -447,7 +447,8 @@ class Reader:
                 session = len(keys)
             keys.append(key)
         own = tuple(attribute_of(named.toAttribute()) for named in grouping)
-        functions = tuple(called(self.pieces, call, results) for call in items(part(extracted, 1)))
+        calls, tied = items(part(extracted, 1)), ties_below(node) is not None
+        functions = tuple(called(self.pieces, c, results, calls, tied=tied) for c in calls)
         check_together(self.pieces, functions)
         child, ties = self._in_order(node)
         if session is not None and leaves_out(child, own[session].id):

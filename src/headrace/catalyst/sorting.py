@@ -20,6 +20,9 @@ from headrace.types import holds, is_collated
 LISTS = frozenset({"CollectList", "CollectSet"})
 """The aggregate functions whose value is a list of a group, in no order."""
 
+ORDER_FORGOTTEN = frozenset({"SortArray", "Size", "ArrayMax", "ArrayMin", "ArrayContains"})
+"""The expressions whose value does not depend on the order of a list."""
+
 
 def with_arrays_sorted(scala: Scala, plan: Any) -> Any:
     """Return an analysed plan with ``sort_array`` for ``array_sort``; itself if nothing is."""

@@ -7,7 +7,8 @@ it is optimised, so that they are the same wherever the query is planned:
 
 - for window functions and ``LIMIT``, the columns of their SELECT list, from left to right, then
   those that only its ORDER BY and PARTITION BY use;
-- for aggregate functions, the columns that the SELECT uses, in the order of its input.
+- for aggregate functions, the columns that the SELECT uses, in the order of its input. Lists and
+  strings of a group without an order of their own, such as ``array_agg(c)``, have this one.
 
 Rows that are equal in all of these are interchangeable. Columns with maps inside other values, and
 variants, have no order and are omitted; a map is ordered by its sorted entries, and a string with a
@@ -30,6 +31,7 @@ from headrace.catalyst.python import PYTHON_NODES
 from headrace.catalyst.resolved import columns_of, type_of
 from headrace.catalyst.scala import EXPRESSIONS, Scala, items, kind_of
 from headrace.catalyst.session_windows import is_session
+from headrace.catalyst.sorting import ORDER_FORGOTTEN
 from headrace.catalyst.walk import SUBQUERIES, with_replaced
 from headrace.types import holds, is_collated
 
@@ -292,8 +294,20 @@ def _sees_ties(node: Any) -> bool:
     if node.nodeName() == "Window":
         calls = _calls(items(node.windowExpressions()), "WindowExpression")
         return any(map(_function_sees_ties, calls))
-    calls = _calls(items(node.aggregateExpressions()), "AggregateExpression")
-    return any(kind_of(call.aggregateFunction()) in _OF_SEVERAL for call in calls)
+    shown = items(node.aggregateExpressions())
+    calls = _calls(shown, "AggregateExpression")
+    if any(kind_of(call.aggregateFunction()) in _OF_SEVERAL for call in calls):
+        return True
+    return any(_shows_list(each, "") for each in shown)
+
+
+def _shows_list(expression: Any, above: str) -> bool:
+    """Return whether the order of a ``collect_list`` is visible in an expression."""
+    kind = kind_of(expression)
+    if kind == "AggregateExpression":
+        is_list = kind_of(expression.aggregateFunction()) == "CollectList"
+        return is_list and above not in ORDER_FORGOTTEN
+    return any(_shows_list(child, kind) for child in items(expression.children()))
 
 
 def _calls(expressions: Iterable[Any], kind: str) -> Iterator[Any]:

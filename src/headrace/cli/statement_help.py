@@ -47,6 +47,13 @@ STATEMENTS: dict[str, Synopsis] = {
         "CREATE [OR REPLACE] VIEW [IF NOT EXISTS] name AS SELECT ...",
         "CREATE VIEW big AS SELECT * FROM orders WHERE amount > 20;",
     ),
+    "CREATE FUNCTION": Synopsis(
+        "name an expression, for calls in queries",
+        "CREATE [OR REPLACE] FUNCTION [IF NOT EXISTS] name (parameter TYPE, ...) RETURNS TYPE\n"
+        "  RETURN expression\n"
+        "DROP FUNCTION [IF EXISTS] name [CASCADE]\nSHOW CREATE FUNCTION name",
+        "CREATE FUNCTION vat(amount DECIMAL(10,2)) RETURNS DECIMAL(10,2) RETURN amount * 0.25;",
+    ),
     "CREATE SECRET": Synopsis(
         "refer to a password or key, whose value is read when it is needed",
         "CREATE [OR REPLACE] SECRET [IF NOT EXISTS] name FROM ENV 'VARIABLE' | FILE 'path'",

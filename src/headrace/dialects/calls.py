@@ -15,6 +15,8 @@ BIGQUERY = "BigQuery"
 SNOWFLAKE = "Snowflake"
 MYSQL = "MySQL"
 TRINO = "Trino"
+CALCITE = "Calcite"
+DUCKDB = "DuckDB"
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +93,15 @@ _UNION = (
 )
 _KEYED = "transform(map_entries({0}), __e -> named_struct('K', __e.key, 'V', __e.value))"
 _ENTRIES = f"if({{1}}, sort_array({_KEYED}), {_KEYED})"
+_CONTAINED = (
+    "coalesce(exists(try_cast(try_parse_json({0}) AS ARRAY<VARIANT>),"
+    " __v -> coalesce(to_json(__v), 'null') = " + _JSON.replace("{0}", "{1}") + "), false)"
+)
+_CUBED = (
+    "explode(aggregate({0}, array(slice({0}, 1, 0)), (__r, __x) -> flatten(transform(__r,"
+    " __c -> if(__x IS NULL, array(concat(__c, array(__x))),"
+    " array(concat(__c, array(nullif(__x, __x))), concat(__c, array(__x))))))))"
+)
 _MASK = "mask({}, 'X', 'x', 'n', '-')"
 _REST = "substring({0}, ({1}) + 1)"
 _BEGINNING = "left({0}, greatest(length({0}) - ({1}), 0))"
@@ -139,17 +150,23 @@ CALLS: tuple[Call, ...] = (
     call_of("INT_FROM_BYTES", KSQL, _SIGNED.format(4, "FFFFFFFF", "INT"), "NULL unless 4 bytes"),
     call_of("BIGINT_FROM_BYTES", KSQL, _SIGNED.format(8, "", "BIGINT"), "NULL unless 8 bytes"),
     call_of("HISTOGRAM", KSQL, _HISTOGRAM, "rows by value, as text"),
-    call_of("COUNT", f"{KSQL} DuckDB", "count(*)", arity=0),
+    call_of("COUNT", f"{KSQL} {DUCKDB}", "count(*)", arity=0),
     call_of("REGEXP_SPLIT_TO_ARRAY", f"{KSQL} {POSTGRES}", "split({0}, {1})"),
     call_of("AS_MAP", KSQL, "map_from_arrays({0}, {1})"),
     call_of("MAP_UNION", f"{KSQL} {FLINK}", _UNION, "the second one's values stay"),
     call_of("ENTRIES", KSQL, _ENTRIES),
+    call_of("JSON_ARRAY_CONTAINS", KSQL, _CONTAINED, "numbers by their values"),
+    call_of("CUBE_EXPLODE", KSQL, _CUBED, "all combinations with NULL"),
     call_of("MASK_LEFT", KSQL, f"concat({_MASK.format('left({0}, {1})')}, {_REST})"),
     call_of("MASK_RIGHT", KSQL, f"concat({_BEGINNING}, {_MASK.format('right({0}, {1})')})"),
     call_of("MASK_KEEP_LEFT", KSQL, f"concat(left({{0}}, {{1}}), {_MASK.format(_REST)})"),
     call_of("MASK_KEEP_RIGHT", KSQL, f"concat({_MASK.format(_BEGINNING)}, right({{0}}, {{1}}))"),
     call_of("STDDEV_SAMPLE", KSQL, "stddev_samp({0})"),
     call_of("ATTR", KSQL, _ATTRIBUTE, "NULL where rows differ"),
+    # -- Calcite, Spark
+    call_of("ARG_MAX", f"{CALCITE} {DUCKDB}", "max_by({0}, {1})"),
+    call_of("ARG_MIN", f"{CALCITE} {DUCKDB}", "min_by({0}, {1})"),
+    call_of("UNIX_TIMESTAMP", "Spark", "unix_seconds(now())", "the clock", 0),
     # -- Flink
     call_of("SPLIT_INDEX", FLINK, r"get(split({0}, concat('\\Q', {1}, '\\E'), -1), {2})", "from 0"),
     call_of("SUM0", FLINK, "zeroifnull(sum({0}){filter})"),

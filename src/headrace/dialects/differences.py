@@ -35,6 +35,17 @@ DIFFERENCES: tuple[Difference, ...] = (
         "NULL if one is, in BigQuery, Snowflake and Flink",
         "greatest least",
     ),
+    Difference(
+        "arg_max(x, y), arg_min(x, y)",
+        "NULL if x is NULL there, as max_by and min_by",
+        "rows in which x is NULL are skipped in DuckDB",
+    ),
+    Difference(
+        "transform(a, x -> x * 2)",
+        "a NULL element gives a NULL",
+        "the whole array is NULL in ksqlDB, where the expression fails on it",
+        "transform",
+    ),
     Difference("log(x)", "the natural logarithm", "to base 10 in PostgreSQL", "log"),
     Difference(
         "a[1]",

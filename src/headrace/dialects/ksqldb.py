@@ -7,17 +7,24 @@ as ksqlDB as a whole if it has one of the forms that no other dialect has:
 - ``struct->field``, and ``x => ...`` in the brackets of a function such as ``TRANSFORM``,
 - ``STRUCT(a := 1)``, ``MAP('k' := 1)``,
 - ``WINDOW TUMBLING (...)``, ``HOPPING``, ``SESSION``, and ``JOIN ... WITHIN 1 HOUR``,
-- a function that only ksqlDB has, such as ``LATEST_BY_OFFSET`` or ``EXTRACTJSONFIELD``.
+- a function that only ksqlDB has, such as ``LATEST_BY_OFFSET`` or ``EXTRACTJSONFIELD``,
 
-Otherwise, forms have Spark's meaning.
+or if it reads a relation that was declared as in ksqlDB: with ``kafka_topic`` or ``value_format``,
+or by ``CREATE STREAM | TABLE ... AS`` and a query of ksqlDB.
+
+Otherwise, forms have Spark's meaning. ``CREATE STREAM ... AS`` is a statement of ksqlDB alone: in
+its query, functions with another meaning there are refused if nothing else decides
+(:func:`refuse_ambiguous`).
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.dialects.blocks import KSQL_WINDOWS, NAMES, opens_within
+from headrace.catalog import is_ksqldb
+from headrace.dialects.blocks import KSQL_WINDOWS, NAMES, blocks_of, opens_within, relations_of
 from headrace.dialects.calls import CALLS, KSQL, Call, call_of
+from headrace.dialects.ksqldb_further import AGGREGATES, FURTHER, further
 from headrace.dialects.lambdas import makes_function
 from headrace.dialects.streams import BY_OFFSET
 from headrace.dialects.times import KEEPS_DATES
@@ -25,10 +32,12 @@ from headrace.dialects.tree import Found, Group, Node, Part, is_group
 from headrace.sql.lexer import Kind, Token
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
+    from headrace.catalog import Relation
     from headrace.dialects.sites import Form, Site
     from headrace.dialects.writer import Scope, Writer
+    from headrace.errors import HeadraceError
 
 _OWN = frozenset({*BY_OFFSET, *(call.name for call in CALLS if call.dialects == (KSQL,))})
 """The functions that only ksqlDB has."""
@@ -43,6 +52,15 @@ def speaks_ksqldb(nodes: Sequence[Node], function: str = "") -> bool:
         elif _is_sign(nodes, at, function):
             return True
     return False
+
+
+def reads_ksqldb(nodes: Sequence[Node], relations: Mapping[str, Relation]) -> bool:
+    """Return whether a query names a relation that was declared as in ksqlDB in a FROM."""
+    names = (named.name for block in blocks_of(nodes) for named in relations_of(block))
+    found = (relations.get(name) for name in names)
+    return any(each is not None and is_ksqldb(each) for each in found) or any(
+        reads_ksqldb(node.inside, relations) for node in nodes if isinstance(node, Group)
+    )
 
 
 def _is_sign(nodes: Sequence[Node], at: int, function: str) -> bool:
@@ -156,9 +174,21 @@ _MEANINGS = {
 
 
 def meant(site: Site) -> Found | None:
-    """Return the translation of a call that has another meaning in Spark than in ksqlDB."""
-    if not site.writer.ksqldb:
-        return None
+    """Return the translation of a call that has another meaning in Spark than in ksqlDB.
+
+    Raises:
+        HeadraceError: ``unsupported`` if the query does not say which of the two is meant.
+    """
+    writer = site.writer
+    found = further(site) if writer.declared or writer.undecided else None
+    if found is None and (writer.ksqldb or writer.undecided):
+        found = _translated(site)
+    if found is not None and writer.undecided and site.name not in AGGREGATES:
+        raise _undecided(site)
+    return None if writer.undecided else found
+
+
+def _translated(site: Site) -> Found | None:
     form = MEANT.get(site.name)
     found = form(site) if form is not None else None
     if found is not None:
@@ -166,6 +196,18 @@ def meant(site: Site) -> Found | None:
     given = len(site.arguments)
     call = _MEANINGS.get((site.name, given)) or _MEANINGS.get((site.name, None))
     return site.written(call.template) if call is not None else None
+
+
+def _undecided(site: Site) -> HeadraceError:
+    notes = (call.note for call in (*MEANINGS, *FURTHER) if call.name == site.name and call.note)
+    note = next(notes, "")
+    differs = f" In ksqlDB: {note}." if note else ""
+    return site.refused(
+        f"{site.name}, which ksqlDB and Spark give different meanings, is not supported",
+        "Declare a relation that it reads with kafka_topic or value_format, for the meaning in"
+        " ksqlDB; use CREATE MATERIALIZED VIEW, for the meaning in Spark.",
+        f"The statement is one of ksqlDB, and no relation of its query is.{differs}",
+    )
 
 
 def backslashes(writer: Writer, nodes: Sequence[Node], at: int, scope: Scope) -> Found | None:

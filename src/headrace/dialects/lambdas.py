@@ -72,6 +72,19 @@ def _over_map(site: Site) -> Found | None:
             return None
 
 
+def reduced(site: Site) -> Found | None:
+    """``REDUCE(x, start, ...)`` of ksqlDB: the start where ``x`` is NULL, NULL where that is."""
+    counts = tuple(len(_parameters(argument)) for argument in site.arguments)
+    given = "CASE WHEN ({0}) IS NULL OR ({1}) IS NULL THEN {1} ELSE "
+    if counts == (0, 0, 3):
+        over, start, function = site.arguments
+        parts = [over, start, *_parameters(function), function[2:]]
+        return site.written(f"{given}{_REDUCED} END", parts)
+    if counts == (0, 0, 2):
+        return site.written(f"{given}aggregate({{0}}, {{1}}, {{2}}) END")
+    return None
+
+
 def _parameters(argument: Sequence[Node]) -> list[tuple[Node, ...]]:
     """Return the parameters of ``(k, v) => ...``; none where an argument is anything else."""
     if len(argument) < 3 or argument[1].text != "=>" or not isinstance(argument[0], Group):  # noqa: PLR2004

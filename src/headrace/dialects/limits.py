@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from headrace.dialects.blocks import blocks_of
-from headrace.dialects.tree import Found, Node, is_group
+from headrace.dialects.tree import Found, Group, Node, Part, is_group, is_query
 from headrace.dialects.writer import Edits
 from headrace.sql.lexer import Kind, Token
 
@@ -46,6 +47,33 @@ def limited(writer: Writer, nodes: Sequence[Node], at: int, scope: Scope) -> Fou
         counts = [taken.nodes, skipped.nodes]
     place = nodes[at], nodes[taken.end - 1]
     return Found(taken.end, writer.filled(template, counts, place, scope))
+
+
+def existing(writer: Writer, nodes: Sequence[Node], at: int, scope: Scope) -> Found | None:
+    """``EXISTS (SELECT ... LIMIT n)``: without the LIMIT, which has no effect there."""
+    group = nodes[at + 1] if at + 1 < len(nodes) else None
+    if nodes[at].word != "EXISTS" or not isinstance(group, Group) or not is_query(group.inside):
+        return None
+    *query, limit, count = group.inside[-3:]
+    clauses = {"OFFSET", "LIMIT", "FETCH"}
+    if limit.word != "LIMIT" or not _is_some(count) or not query:
+        return None
+    if len(blocks_of(group.inside)) > 1 or any(n.word in clauses for n in group.inside[:-2]):
+        return None
+    inside = group.inside[:-2]
+    return Found(
+        at + 2,
+        [
+            Part(None, nodes[at].start, inside[0].start),
+            *writer.level(inside, replace(scope, function="")),
+            Part(None, group.closing.start, group.end),
+        ],
+    )
+
+
+def _is_some(node: Node) -> bool:
+    """Return whether a node is the number of at least one row."""
+    return isinstance(node, Token) and node.text.isdecimal() and int(node.text[:9]) > 0
 
 
 def top(writer: Writer, block: Block, scope: Scope) -> Edits | None:

@@ -52,6 +52,12 @@ class Site:
         at = self.at + 2 + ahead
         return self.nodes[at] if at < len(self.nodes) else None
 
+    @property
+    def over(self) -> bool:
+        """Whether OVER follows the call, so that it is evaluated over a window."""
+        end, _, _ = self._filter()
+        return self._over(end)
+
     def literal(self, which: int) -> str | None:
         """Return the value of an argument that is a string literal; None for other arguments."""
         if which >= len(self.arguments) or len(self.arguments[which]) != 1:

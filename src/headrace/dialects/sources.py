@@ -14,12 +14,25 @@ if TYPE_CHECKING:
 
     from headrace.dialects.blocks import Block
 
-_FUNCTIONS = frozenset({"UNNEST", "GENERATE_SERIES"})
+_FUNCTIONS = frozenset({"UNNEST", "GENERATE_SERIES", "RANGE"})
 _ASCENDING = "CASE WHEN ({0}) <= ({1}) THEN sequence({0}, {1}) END"
 _STEPPED = (
     "CASE WHEN (({2}) > 0 AND ({0}) <= ({1})) OR (({2}) < 0 AND ({0}) >= ({1})) "
     "THEN sequence({0}, {1}, {2}) END"
 )
+_RANGES = {
+    1: "CASE WHEN ({0}) > 0 THEN sequence(0L, CAST({0} AS BIGINT) - 1) END",
+    2: ("CASE WHEN ({0}) < ({1}) THEN sequence(CAST({0} AS BIGINT), CAST({1} AS BIGINT) - 1) END"),
+    3: (
+        "CASE WHEN ({2}) > 0 AND ({0}) < ({1}) THEN"
+        " sequence(CAST({0} AS BIGINT), CAST({1} AS BIGINT) - 1, CAST({2} AS BIGINT))"
+        " WHEN ({2}) < 0 AND ({0}) > ({1}) THEN"
+        " sequence(CAST({0} AS BIGINT), CAST({1} AS BIGINT) + 1, CAST({2} AS BIGINT)) END"
+    ),
+}
+"""Spark's ``range`` by the number of its arguments."""
+
+_NUMBERED = "transform({0}, (__x, __i) -> struct(__x, __i + 1))"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +50,8 @@ class _Item:
     outer: bool
     alias: str
     columns: tuple[str, ...]
+    numbered: bool
+    """Whether the last column is the position of an element, from 1."""
 
 
 def array_sources(writer: Writer, block: Block, scope: Scope) -> Edits | None:
@@ -86,7 +101,9 @@ def _joins(node: Node) -> bool:
 def _array(writer: Writer, item: _Item) -> tuple[str, list[tuple[Node, ...]]]:
     arguments = split_at(item.group.inside)
     if item.name.word == "UNNEST" and len(arguments) == 1:
-        return "{0}", arguments
+        return _NUMBERED if item.numbered else "{0}", arguments
+    if item.name.word == "RANGE" and len(arguments) in _RANGES:
+        return _RANGES[len(arguments)], arguments
     if item.name.word == "GENERATE_SERIES" and len(arguments) in {2, 3}:
         return (_ASCENDING if len(arguments) == 2 else _STEPPED), arguments  # noqa: PLR2004
     raise writer.refused(
@@ -103,26 +120,36 @@ def _item(writer: Writer, block: Block, at: int, last: int) -> _Item:
     assert isinstance(group, Group)  # noqa: S101 - is_group
     start, outer = _joined(nodes, at)
     end = at + 2
+    numbered = [node.word for node in nodes[end : end + 2]] == ["WITH", "ORDINALITY"]
     if end < last and nodes[end].word == "WITH":
-        raise writer.refused(
-            f"{nodes[at].text} WITH {nodes[min(end + 1, last - 1)].text} is not supported",
-            "Use LATERAL VIEW posexplode(array) t AS position, element.",
-            nodes[end],
-        )
+        if not numbered or nodes[at].word != "UNNEST":
+            raise writer.refused(
+                f"{nodes[at].text} WITH {nodes[min(end + 1, last - 1)].text} is not supported",
+                "Use LATERAL VIEW posexplode(array) t AS position, element.",
+                nodes[end],
+            )
+        end += 2
     if end < last and nodes[end].word == "AS":
         end += 1
     alias = nodes[at].text.lower()
     if end < last and _is_alias(nodes[end]):
         alias = nodes[end].text
         end += 1
-    columns: tuple[str, ...] = (alias,)
+    named = "id" if nodes[at].word == "RANGE" else alias
+    columns: tuple[str, ...] = (named, "ordinality") if numbered else (named,)
     if end < last and is_group(nodes[end]):
         listed = nodes[end]
         assert isinstance(listed, Group)  # noqa: S101 - is_group
-        columns = tuple(each[0].text for each in split_at(listed.inside) if each)
+        columns = tuple(each[0].text for each in split_at(listed.inside) if each) or columns
+        if numbered and len(columns) != 2:  # noqa: PLR2004 - an element and its position
+            raise writer.refused(
+                f"UNNEST WITH ORDINALITY AS {alias} with {len(columns)} columns is not supported",
+                "Name two, the element and its position; take the fields of a struct in SELECT.",
+                listed,
+            )
         end += 1
     if _is_constant(group.inside):
-        return _Item(at, at, end, nodes[at], group, False, alias, columns or (alias,))  # noqa: FBT003
+        return _Item(at, at, end, nodes[at], group, False, alias, columns, numbered)  # noqa: FBT003
     on_true = [n.word for n in nodes[end : end + 2]] == ["ON", "TRUE"]
     if outer is None or (outer and not on_true) or (end < last and nodes[end].word in _CONDITIONS):
         if not (outer is not None and on_true):
@@ -133,7 +160,7 @@ def _item(writer: Writer, block: Block, at: int, last: int) -> _Item:
                 group,
             )
         end += 2
-    return _Item(start, at, end, nodes[at], group, bool(outer), alias, columns or (alias,))
+    return _Item(start, at, end, nodes[at], group, bool(outer), alias, columns, numbered)
 
 
 def _is_constant(nodes: Sequence[Node]) -> bool:

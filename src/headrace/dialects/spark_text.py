@@ -1,4 +1,4 @@
-"""Rewrites a query to plain Spark SQL: forms of other dialects, versions of tables, and folds."""
+"""Rewrites a query to plain Spark SQL: SQL functions, folds, dialects, versions of tables."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from headrace.dialects.double_quotes import with_names_unquoted
 from headrace.dialects.folds import with_folds
+from headrace.dialects.macros import with_macros
 from headrace.dialects.system_time import with_versions
 from headrace.dialects.translate import translated
 
@@ -32,7 +33,9 @@ def spark_text(
     """
     named = with_names_unquoted(query)
     with named.mapping_errors():
-        called = with_folds(named.span, folds).after(named)
+        expanded = with_macros(named.span, relations).after(named)
+    with expanded.mapping_errors():
+        called = with_folds(expanded.span, folds).after(expanded)
     with called.mapping_errors():
         first = translated(called.span, relations).after(called)
     with first.mapping_errors():

@@ -7,11 +7,12 @@ Rows of tables and views have no position: they are replaced and retracted.
 
 Lists without an order, ``COLLECT_LIST(x)``, ``COLLECT_SET(x)``, ``ARRAY_AGG(x)``, ``LISTAGG(x)``,
 are gathered in the order of arrival if the SELECT reads one stream, as in ksqlDB and Flink.
-Otherwise they are left to Spark, which defines no order for them.
+Otherwise they have the order of rows that tie: see :mod:`headrace.catalyst.ties`.
 """
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -41,6 +42,9 @@ if TYPE_CHECKING:
 OFFSET = f"{RESERVED_PREFIX}offset"
 """The column with a row's position in its stream's log, counted from 0."""
 
+_NOT_COMPARED = re.compile(r"\bmap<|\bvariant\b")
+"""Matches the types whose values have no order."""
+
 BY_OFFSET = frozenset({"LATEST_BY_OFFSET", "EARLIEST_BY_OFFSET"})
 _WITH_NULLS = frozenset({"COLLECT_LIST", "COLLECT_SET"})
 """The lists that include NULLs in ksqlDB."""
@@ -66,7 +70,13 @@ def stream_columns(writer: Writer, block: Block, scope: Scope) -> Edits | None:
     if ordered is not None:
         logs = [*(each for each in logs if each != ordered), ordered]
         place = f"{ordered.qualifier}.{OFFSET}"
-        scope = replace(scope, offset=place, names={**scope.names, "ROWOFFSET": place})
+        maps = frozenset(
+            column.name.lower()
+            for column in writer.relations[ordered.name].schema.columns
+            if _NOT_COMPARED.search(column.type.simpleString())
+        )
+        names = {**scope.names, "ROWOFFSET": place}
+        scope = replace(scope, offset=place, names=names, maps=maps)
     if all(each in logs or _has_time_column(writer, each) for each in timed):
         scope = with_times(writer, timed, scope, columns)
     replaced = {}
@@ -234,6 +244,8 @@ def _by_order(site: Site) -> Found | None:
     where = f" FILTER (WHERE {' AND '.join(conditions)}{{filter}})" if conditions else "{filter}"
     row = f"struct({given} AS o, {{0}} AS v)"
     latest = site.name.startswith("LATEST")
+    if count is None and bare_name(arguments[0][-1].text) in site.scope.maps:
+        return site.written(f"{'max' if latest else 'min'}_by({{0}}, {given}){where}", arguments)
     if count is None:
         return site.written(f"({'max' if latest else 'min'}({row}){where}).v", arguments)
     rows = f"sort_array(collect_list({row}){where}, {'false' if latest else 'true'})"

@@ -9,15 +9,25 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from headrace.catalog import is_ksqldb
 from headrace.dialects.aliases import CLAUSES, UNFINISHED, WORDS, aliases
 from headrace.dialects.asof_joins import asof_joins
 from headrace.dialects.calls import CALLS, Call
 from headrace.dialects.final import final_windows
 from headrace.dialects.formats import FORMATS
+from headrace.dialects.interval_forms import between, interval
 from headrace.dialects.joins import within
-from headrace.dialects.ksqldb import MEANINGS, MEANT, backslashes, meant, speaks_ksqldb
+from headrace.dialects.ksqldb import (
+    MEANINGS,
+    MEANT,
+    backslashes,
+    meant,
+    reads_ksqldb,
+    speaks_ksqldb,
+)
+from headrace.dialects.ksqldb_further import FURTHER, FURTHER_FORMS
 from headrace.dialects.lambdas import OVER_MAPS, parameter
-from headrace.dialects.limits import limited, top
+from headrace.dialects.limits import existing, limited, top
 from headrace.dialects.lists import LISTS, ignoring_nulls
 from headrace.dialects.operators import (
     array_literal,
@@ -70,7 +80,7 @@ for _each in CALLS:
     _TEMPLATES[_each.name, None if "{*}" in _each.template else _each.arguments] = _each
 _NAMED = frozenset(name for name, _ in _TEMPLATES)
 
-_MEANT = frozenset({*MEANT, *(each.name for each in MEANINGS)})
+_MEANT = frozenset({*MEANT, *FURTHER_FORMS, *(each.name for each in (*MEANINGS, *FURTHER))})
 
 TRANSLATED = frozenset({*FORMS, *_NAMED, *REFUSED_CALLS, *KINDS, "UNNEST"})
 """Function names that always have another dialect's meaning, in upper case."""
@@ -85,6 +95,9 @@ _WORDS = sorted(
         "MAP",
         "STRUCT",
         "UNNEST",
+        "RANGE",
+        "INTERVAL",
+        "EXISTS",
         "EXCLUDE",
         "DISTINCT",
         "SOME",
@@ -106,6 +119,7 @@ _TRIGGER = re.compile(
     rf"\b(?:{'|'.join(_WORDS)}|(?:TUMBLE|HOP|SESSION|CUMULATE)_\w+|WINDOW\w*|(?:__)?ROW\w+)\b"
     rf"|\b(?:{'|'.join([*ALIASES, 'JSON', 'JSONB'])})\s*'"
     rf"|{UNFINISHED}"
+    r"|\)\s*(?:YEAR|MONTH|DAY|HOUR|MINUTE|SECOND)S?\b"
     r"|::|[-=]>|~|\[|[\u2018\u2019\u201c\u201d]",
     re.IGNORECASE,
 )
@@ -119,15 +133,37 @@ def translated(query: Span, relations: Mapping[str, Relation]) -> Rewritten:
         HeadraceError: ``invalid`` or ``unsupported``, at the place in the query, if a form of
             another dialect is malformed or has no equivalent in Spark.
     """
-    if not _TRIGGER.search(query.text, query.start, query.end):
+    any_ksqldb = any(map(is_ksqldb, relations.values()))
+    if not any_ksqldb and not _TRIGGER.search(query.text, query.start, query.end):
         return unchanged(query)
     cursor = Cursor(Source(query.text, query.start, query.end, query.file))
     nodes = tree_of(cursor.tokens[:-1], query)
     if nodes is None:
         return unchanged(query)
     named = common_tables(cursor.tokens)
-    ksqldb = speaks_ksqldb(nodes)
-    return Writer(query, relations, RULES, BLOCK_RULES, named, ksqldb).whole(nodes)
+    declared = any_ksqldb and reads_ksqldb(nodes, relations)
+    ksqldb = declared or speaks_ksqldb(nodes)
+    return Writer(query, relations, RULES, BLOCK_RULES, named, ksqldb, declared).whole(nodes)
+
+
+def is_of_ksqldb(query: Span, relations: Mapping[str, Relation]) -> bool:
+    """Return whether a query is read as ksqlDB's as a whole."""
+    nodes = tree_of(Cursor(Source(query.text, query.start, query.end)).tokens[:-1], query)
+    return nodes is not None and (speaks_ksqldb(nodes) or reads_ksqldb(nodes, relations))
+
+
+def refuse_undecided(query: Span, relations: Mapping[str, Relation]) -> None:
+    """Refuse functions with another meaning in ksqlDB in a query that may be meant as ksqlDB's.
+
+    Raises:
+        HeadraceError: ``unsupported``, at the call, unless the query is read as ksqlDB's.
+    """
+    cursor = Cursor(Source(query.text, query.start, query.end, query.file))
+    nodes = tree_of(cursor.tokens[:-1], query)
+    if nodes is None or speaks_ksqldb(nodes) or reads_ksqldb(nodes, relations):
+        return
+    named = common_tables(cursor.tokens)
+    Writer(query, relations, RULES, BLOCK_RULES, named, undecided=True).whole(nodes)
 
 
 def _called(writer: Writer, nodes: Sequence[Node], at: int, scope: Scope) -> Found | None:
@@ -158,6 +194,8 @@ RULES = (
     window_name,
     _called,
     ignoring_nulls,
+    interval,
+    between,
     literal,
     typed,
     parameter,
@@ -167,6 +205,7 @@ RULES = (
     assigned,
     array_literal,
     excluded,
+    existing,
     limited,
     at_time_zone,
     quantified,

@@ -56,6 +56,8 @@ class Scope:
     times: Mapping[str, str] = field(default_factory=dict)
     hidden: tuple[tuple[str, str], ...] = ()
     source: str | None = None
+    maps: frozenset[str] = frozenset()
+    """The columns of its stream whose values Spark cannot compare, in lower case."""
     function: str = ""
     """The function whose parentheses enclose the expression, in upper case."""
 
@@ -111,7 +113,11 @@ class Writer:
     common_tables: Collection[str] = ()
     """The names that WITH defines in the query, in lower case."""
     ksqldb: bool = False
-    """Whether the query has forms that only ksqlDB has, so that it is read as ksqlDB as a whole."""
+    """Whether the query is read as ksqlDB as a whole."""
+    declared: bool = False
+    """Whether it is since it reads a relation that was declared as in ksqlDB."""
+    undecided: bool = False
+    """Whether functions with another meaning in ksqlDB are refused."""
 
     def whole(self, nodes: Sequence[Node]) -> Rewritten:
         """Return the rewritten query."""

@@ -10,6 +10,7 @@ from headrace.sql import (
     AlterStream,
     AlterView,
     CreateConnection,
+    CreateFunction,
     CreateIndex,
     CreateMaterializedView,
     CreateSchema,
@@ -42,6 +43,7 @@ from headrace.statements.defining.relations import Relations
 from headrace.statements.defining.retention import Retentions
 from headrace.statements.defining.schemas import SchemaChanges
 from headrace.statements.defining.secrets import SecretChanges
+from headrace.statements.defining.sql_functions import SqlFunctions
 from headrace.statements.defining.tokens import TokenChanges
 from headrace.statements.defining.views import Views
 from headrace.statements.functions import FunctionChanges
@@ -73,6 +75,7 @@ Definition: TypeAlias = (
     | AlterView
     | CreateSource
     | Drop
+    | CreateFunction
     | DropFunction
     | DropSchema
     | DropSecret
@@ -101,6 +104,7 @@ class Definitions:
     connections: ConnectionChanges
     captures: CaptureChanges
     functions: FunctionChanges
+    sql_functions: SqlFunctions
     sinks: SinkCreations
 
     @classmethod
@@ -126,6 +130,7 @@ class Definitions:
             captures=CaptureChanges(
                 reader, ledger, definer, relations, parts.captures, parts.capturing
             ),
+            sql_functions=SqlFunctions(reader, ledger, engine, definer),
             functions=FunctionChanges(
                 parts.functions, parts.waiting, definer, parts.loop, parts.changes
             ),
@@ -155,8 +160,8 @@ class Definitions:
                 return self.derived.create(statement)
             case CreateMaterializedView() | CreateTableAs():
                 return self.views.create_materialized(statement)
-            case CreateView():
-                return self.views.create_plain(statement)
+            case CreateView() | CreateFunction():
+                return self._named(statement)
             case CreateSink():
                 return self.sinks.create(statement)
             case CreateSchema():
@@ -171,6 +176,12 @@ class Definitions:
                 return self._grant(statement)
             case _:
                 return self._drop(statement)
+
+    def _named(self, statement: CreateView | CreateFunction) -> str:
+        """Create what stands for its text in queries."""
+        if isinstance(statement, CreateView):
+            return self.views.create_plain(statement)
+        return self.sql_functions.create(statement)
 
     def _alter(self, statement: AddColumns | AlterStream | AlterView) -> str:
         match statement:
@@ -203,6 +214,8 @@ class Definitions:
                 return self.captures.drop(statement)
             case Drop():
                 return self.drops.drop(statement)
+            case DropFunction() if self.sql_functions.owns(statement):
+                return self.sql_functions.drop(statement)
             case DropFunction():
                 return self.functions.drop(statement)
             case DropIndex():

@@ -10,6 +10,7 @@ from headrace.sql.columns import EMBEDDED_METADATA
 from headrace.sql.connections import CONNECTION
 from headrace.sql.keywords import KEYWORDS, quote, quote_dotted
 from headrace.sql.lexer import Source, split
+from headrace.sql.macros import CreateFunction
 from headrace.sql.parser import parse, parse_statement
 from headrace.sql.parts import (
     ColumnDefinition,
@@ -107,6 +108,7 @@ __all__ = [
     "Copy",
     "Correct",
     "CreateConnection",
+    "CreateFunction",
     "CreateIndex",
     "CreateMaterializedView",
     "CreateSchema",

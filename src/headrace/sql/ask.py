@@ -121,6 +121,11 @@ def take_show(cursor: Cursor) -> Show | ShowOption | ShowCreate:
     """Take ``SHOW listing | property | CREATE name``, or ksqlDB's ``LIST listing``."""
     first = cursor.advance()
     if cursor.accept("CREATE"):
+        if cursor.at("FUNCTION") and cursor.peek(1).kind is not Kind.END:
+            cursor.advance()
+            name = cursor.name("the function's name")
+            cursor.expect_end()
+            return ShowCreate(name, cursor.span(first), of_function=True)
         if cursor.peek(1).kind is not Kind.END and cursor.peek(1).text != ".":
             accept_kind(cursor)
         name = cursor.name("the name of a relation or sink")

@@ -97,9 +97,12 @@ class _Types:
                 spark = self._interval()
             case _:
                 spark = self._simple(word)
-        while cursor.at_symbol("[") and cursor.peek(1).text == "]":
-            cursor.advance()
-            cursor.advance()
+        while True:
+            if cursor.at_symbol("[") and cursor.peek(1).text == "]":
+                cursor.advance()
+                cursor.advance()
+            elif not cursor.accept("ARRAY"):
+                break
             spark = f"ARRAY<{spark}>"
         self.depth -= 1
         return spark

@@ -17,6 +17,7 @@ from headrace.sql.connections import (
 )
 from headrace.sql.fragments import take_query
 from headrace.sql.lexer import Kind
+from headrace.sql.macros import take_function
 from headrace.sql.options import take_options
 from headrace.sql.parts import Name, ObjectKind, Query
 from headrace.sql.refreshing import (
@@ -101,6 +102,8 @@ def take_create(cursor: Cursor) -> Statement:
         return take_token(cursor, first)
     if not or_replace and cursor.accept("INDEX"):
         return _index(cursor, first)
+    if cursor.accept("FUNCTION"):
+        return take_function(cursor, first, or_replace=or_replace)
     apart = next((word for word in ("SECRET", "CONNECTION") if cursor.accept(word)), None)
     kind = None if apart else _kind(cursor)
     at_if = cursor.token
@@ -213,6 +216,7 @@ def _kind(cursor: Cursor) -> ObjectKind:
         "SECRET",
         "CONNECTION",
         "SINK",
+        "FUNCTION",
     )
 
 

@@ -35,6 +35,7 @@ class Refusal:
         return HeadraceError(self.code, f"{self.thing} is not supported", hint=self.hint, span=span)
 
 
+_SQL_FUNCTIONS = "Leave TEMPORARY out: CREATE FUNCTION f(x INT) RETURNS INT RETURN x + 1."
 _FUNCTIONS = "Register a Python function instead: db.register, or headrace.connect(functions=...)."
 _SOURCES = "Use CREATE STREAM or CREATE TABLE; COPY loads files into it."
 _SCHEMAS = "Use CREATE SCHEMA name, or qualify names, such as gold.orders."
@@ -84,13 +85,12 @@ REFUSALS: tuple[Refusal, ...] = (
     _refused("COMMENT", "Use COMMENT '...' after a column when it is declared."),
     _refused("COMMIT", _ATOMIC),
     _refused("COPY INTO", "Use COPY name FROM 'path' WITH (format = ...)."),
-    _refused("CREATE AGGREGATE", _FUNCTIONS, "CREATE FUNCTION"),
+    _refused("CREATE AGGREGATE", _FUNCTIONS, "CREATE AGGREGATE FUNCTION"),
     _refused("CREATE CATALOG", _SCHEMAS),
     _refused("CREATE CLUSTER", "Leave it out: one process maintains all views."),
     _refused("CREATE CONNECTOR", _SOURCES),
     _refused("CREATE DEFAULT INDEX", _INDEXES),
     _refused("CREATE EXTERNAL", _SOURCES, "CREATE EXTERNAL TABLE"),
-    _refused("CREATE FUNCTION", _FUNCTIONS),
     _refused("CREATE PROCEDURE", _SCRIPTS),
     _refused("CREATE ROLE", _ACCOUNTS),
     _refused("CREATE STREAMING", "Use CREATE STREAM or CREATE TABLE.", "CREATE STREAMING TABLE"),
@@ -222,7 +222,7 @@ def refuse_in_query(cursor: Cursor, body: Sequence[Token]) -> None:
 def _refuse_temporary(cursor: Cursor, words: list[str], taken: list[Token]) -> None:
     rest = [word for word in words[1:] if word not in _TEMPORARIES]
     if "FUNCTION" in rest[:1]:
-        thing, hint = "CREATE FUNCTION", _FUNCTIONS
+        thing, hint = "CREATE TEMPORARY FUNCTION", _SQL_FUNCTIONS
     else:
         thing, hint = f"CREATE TEMPORARY {rest[0] if rest else 'VIEW'}", _TEMPORARY
     last = next((i for i, word in enumerate(words) if i and word not in _TEMPORARIES), 1)

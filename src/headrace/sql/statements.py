@@ -12,6 +12,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, TypeAlias
 
 from headrace.sql.alter_stream import AlterStream
+from headrace.sql.macros import CreateFunction
 from headrace.sql.parts import Name, Query
 from headrace.sql.reconcile import Reconcile
 from headrace.sql.refreshing import AlterView, Refresh
@@ -439,10 +440,11 @@ class Show:
 
 @dataclass(frozen=True, slots=True)
 class ShowCreate:
-    """``SHOW CREATE``: the statement that created a relation or sink."""
+    """``SHOW CREATE``: the statement that created a relation, a sink or a function."""
 
     name: Name
     span: Span
+    of_function: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -561,6 +563,7 @@ Statement: TypeAlias = (
     | DropIndex
     | DropConnection
     | DropToken
+    | CreateFunction
     | DropFunction
     | Insert
     | Update

@@ -39,10 +39,11 @@ def require_default(engine: Engine, column: Column, span: Span) -> None:
             analysed = engine.planner.analyse(Span.whole(text), once=True)
     except HeadraceError as error:
         raise HeadraceError(error.code, error.primary, error.detail, error.hint, span) from error
-    if analysed.names:
+    if analysed.names or analysed.through:
         raise HeadraceError(
             Code.UNSUPPORTED,
-            "a default that reads relations is not supported",
+            "a default that reads relations, or calls a function by CREATE FUNCTION, is not"
+            " supported",
             hint="Give the value in each INSERT.",
             span=span,
         )
@@ -73,10 +74,11 @@ def computed_column(engine: Engine, definition: ColumnDefinition, arriving: Sche
     rewritten = rewriting.done()
     with rewritten.mapping_errors(), engine.planning:
         analysed = engine.planner.analyse(rewritten.span)
-        if analysed.names or analysed.clocked:
+        if analysed.names or analysed.clocked or analysed.through:
             raise HeadraceError(
                 Code.UNSUPPORTED,
-                "a computed column that reads relations or the clock is not supported",
+                "a computed column that reads relations or the clock, or calls a function by CREATE"
+                " FUNCTION, is not supported",
                 hint="Compute it in a view.",
                 span=span,
             )

@@ -22,7 +22,7 @@ from headrace.catalog import (
     inserted_into,
     with_rowtime,
 )
-from headrace.dialects import INSTANT, timed
+from headrace.dialects import INSTANT, refuse_undecided, timed
 from headrace.errors import Code, HeadraceError, Span
 from headrace.parts.naming import HIDDEN
 from headrace.sql import CreateTableAs, quote
@@ -58,6 +58,7 @@ class DerivedStreams:
         replaced = place_of(self.reader.catalog, statement.name, statement)
         if replaced is None:
             return f'"{statement.name}" exists already'
+        refuse_undecided(statement.query.span, self.engine.planner.relations)
         text, schema = self._with_times(statement)
         former = self.reader.catalog.by_id.get(replaced[0]) if replaced else None
         kept = former.into if isinstance(former, View) else None

@@ -24,6 +24,7 @@ from headrace.statements.defining.options import (
     needs_broker,
     source_of,
     stored_options,
+    value_of,
     writes_outside,
 )
 from headrace.statements.defining.placing import place_of
@@ -210,4 +211,5 @@ def _declaration(
             for c in statement.columns
             if (digits := _precision(c.type.span.source)) is not None
         ),
+        ksqldb=value_of(statement.options, "kafka_topic", "value_format") is not None,
     )

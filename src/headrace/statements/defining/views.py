@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from headrace.catalog import CONTINUOUS, PlainView, View, title
 from headrace.circuit import Given, Inferred
 from headrace.circuit.digest import digest
-from headrace.dialects import with_bounds
+from headrace.dialects import index_base, is_of_ksqldb, refuse_undecided, with_bounds
 from headrace.errors import Code, HeadraceError, Span, masked
 from headrace.parts.naming import HIDDEN
 from headrace.parts.system_relations import refuse_system
@@ -91,7 +91,8 @@ class Views:
         if view is None:
             self.reader.catalog.without(replaced, statement.name.span)
             view, former = self._view_of(statement, query), None
-        view = replace(view, into=into, refresh=policy)
+        ksqldb = isinstance(statement, CreateTableAs) and self._of_ksqldb(statement)
+        view = replace(view, into=into, refresh=policy, ksqldb=ksqldb)
         if asked is not None and view.quarantines:
             catalog = self.reader.catalog
             require_quarantine(view, self.engine.circuit(view), catalog, asked.span)
@@ -99,10 +100,22 @@ class Views:
         total = self._fill(view, former, replaced, earliest=earliest)
         changes = "change" if total == 1 else "changes"
         note = storage_note(statement.options) + refresh_note(statement.options, policy)
+        note += self._index_note(statement.query)
         if isinstance(statement, CreateTableAs) and into is None and not policy.lags:
             note += "; it is maintained as its inputs change, and cannot be written to"
         done = "created" if former is None else "replaced"
         return f"{done} materialized view {view.name} from {total:,} {changes}{note}"
+
+    def _index_note(self, query: Query) -> str:
+        base = index_base(query.span, self.engine.planner.relations)
+        return f"; {base}" if base else ""
+
+    def _of_ksqldb(self, statement: CreateTableAs) -> bool:
+        """Return whether the query is read as ksqlDB's; refuse it where that is undecided."""
+        relations, span = self.engine.planner.relations, statement.query.span
+        if value_of(statement.options, "kafka_topic", "value_format") is not None:
+            refuse_undecided(span, relations)
+        return is_of_ksqldb(span, relations)
 
     def _with_ttl(self, query: Query, statement: CreateMaterializedView | CreateTableAs) -> Query:
         """Return a view's query, as far as its rows are not older than the option ``ttl`` says."""
@@ -192,7 +205,7 @@ class Views:
             tuple(sorted(analysed.calls)),
         )
         self.definer.create(view, replaced)
-        return f"created {view.kind} {view.name}"
+        return f"created {view.kind} {view.name}{self._index_note(statement.query)}"
 
     def create_hidden(self, query: Query, columns: tuple[str, ...] = ()) -> View:
         """Create a view that is dropped together with its reader or sink."""
@@ -254,13 +267,6 @@ class Views:
             names = columns or analysed.schema.names
             check_names(names, len(analysed.schema.names), span)
             schema = analysed.schema.renamed(tuple(names))
-            if not analysed.reads:
-                raise HeadraceError(
-                    Code.UNSUPPORTED,
-                    "a view that reads no stream, table or view is not supported",
-                    hint="Read from a relation; INSERT constant rows into a table.",
-                    span=span,
-                )
             build = self.ledger.reserve_build()
             id_ = RelationId(build) if former is None else former.id
             by = () if index is None else index.columns

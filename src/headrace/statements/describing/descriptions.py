@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from headrace.catalog import PlainView, Relation, Stream, Table, View, key_of
+from headrace.catalog import FUNCTION_VIEW, PlainView, Relation, Stream, Table, View, key_of
 from headrace.circuit import rows_of
 from headrace.circuit.explain import state
+from headrace.errors import Code, HeadraceError
 from headrace.statements.defining.declared_keys import key_text
 from headrace.statements.describing.explanations import sizes
 from headrace.statements.results import Result
@@ -29,14 +30,26 @@ class Descriptions:
 
     def show_create(self, statement: ShowCreate) -> Result:
         """Show the statement that created a relation or sink, with secrets masked."""
-        relation = self.reader.catalog.resolve(statement.name.dotted, statement.name.span)
+        name, span = statement.name.dotted, statement.name.span
+        if statement.of_function:
+            name = f"{FUNCTION_VIEW}{name}"
+            if self.reader.catalog.find(name) is None:
+                raise HeadraceError(
+                    Code.INVALID,
+                    f'function "{statement.name}" by CREATE FUNCTION does not exist',
+                    hint="SHOW FUNCTIONS lists what exists; code in Python is not kept.",
+                    span=span,
+                )
+        relation = self.reader.catalog.resolve(name, span)
         made = (
             relation.declaration.created_sql
             if isinstance(relation, Stream | Table)
             else relation.created_sql
         )
         return Result.of(
-            ("name", "statement"), [(relation.name, made or None)], self.ledger.last_epoch()
+            ("name", "statement"),
+            [(relation.name.removeprefix(FUNCTION_VIEW), made or None)],
+            self.ledger.last_epoch(),
         )
 
     def describe(self, statement: Describe) -> Result:

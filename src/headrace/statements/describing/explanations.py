@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from headrace.catalog import PlainView, Relation, Stream, Table, View
+from headrace.catalog import FUNCTION_VIEW, PlainView, Relation, Stream, Table, View
 from headrace.circuit import Given, Inferred
 from headrace.circuit.explain import explain, state, summary
+from headrace.dialects import index_base
 from headrace.errors import HeadraceError, Span
 from headrace.parts.system_relations import is_system
 from headrace.sql import CreateMaterializedView, Explain, Explainable, Explained, Name, Query
@@ -65,6 +66,8 @@ class Explanations:
             done, end = offsets.get(relation.id, 0), ledger.log_end(relation.id)
             read = f"changes [0, {done:,}) of {end:,} are read"
             return [f"{indent}{relation.kind} {relation.name}: {read}"]
+        if relation.name.startswith(FUNCTION_VIEW):
+            return [f"{indent}function {relation.name.removeprefix(FUNCTION_VIEW)}"]
         epoch = state.epoch if stands is None else stands.epoch
         at = "" if isinstance(relation, PlainView) else f": epoch {epoch}"
         below = [
@@ -110,7 +113,9 @@ class Explanations:
                     raise
                 return ["-- cannot be maintained as a view", *str(error).split("\n"), *plan]
         stored = {} if existing is None else sizes(self.ledger, circuit)
-        lines = ["-- Circuit", *explain(circuit, lambda id_: catalog.by_id[id_].name, stored)]
+        base = index_base(span, engine.planner.relations)
+        lines = [f"-- Array indexes: {base}"] if base else []
+        lines += ["-- Circuit", *explain(circuit, lambda id_: catalog.by_id[id_].name, stored)]
         if shown is Explained.CIRCUIT:
             return lines
         keyed = [] if existing is None else [f"Key: {key_text(existing)}."]

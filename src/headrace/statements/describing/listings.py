@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from headrace.catalog import PlainView, Relation, Sink, Stream, Table, View, key_of
+from headrace.catalog import FUNCTION_VIEW, PlainView, Relation, Sink, Stream, Table, View, key_of
 from headrace.errors import Code, HeadraceError, unknown
 from headrace.history.dirty_slices import dirty_slices, origin_words, slice_words
 from headrace.parts.freshness import view_freshness
@@ -18,6 +18,7 @@ from headrace.parts.naming import HIDDEN, shown_name
 from headrace.parts.quarantined import quarantined_count
 from headrace.parts.stopped import view_state
 from headrace.sql import Listing, Name, Role, Show
+from headrace.sql.macros import function_of
 from headrace.statements.defining.retention import RETENTION
 from headrace.statements.describing.changes import CARRIED
 from headrace.statements.results import Result, shown_time
@@ -366,6 +367,21 @@ class Listings:
                 ", ".join(sorted(v.name for v in users(catalog, name) if self._shows(v))),
             )
             for name, record in sorted(functions.records.items())
+        ]
+        rows += [
+            (
+                relation.name.removeprefix(FUNCTION_VIEW),
+                function_of(relation.created_sql).signature,
+                "sql",
+                True,
+                "",
+                "registered",
+                ", ".join(
+                    sorted(v.name for v in catalog.dependants(relation.id) if self._shows(v))
+                ),
+            )
+            for relation in catalog
+            if isinstance(relation, PlainView) and relation.name.startswith(FUNCTION_VIEW)
         ]
         names = ("name", "signature", "kind", "deterministic", "digest", "state", "views")
         return self._listing(names, rows)
