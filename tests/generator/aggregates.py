@@ -19,7 +19,7 @@ ROWS = 100_000
 """More rows than a query of a case has: what bounds a sum."""
 
 _SUMMED = (INT, LONG, DECIMAL)
-_SORTED = (INT, LONG, TEXT, DECIMAL, DATE, TIME)
+_SORTED = (INT, LONG, TEXT, DECIMAL, DATE, TIME, Kind.OF_DAY)
 _EXACT = 2**53
 
 # The kinds that a function takes, the kind that it returns (None: the one it takes), a template.

@@ -35,6 +35,7 @@ _PLAIN = {
     Kind.DECIMAL: "1.25",
     Kind.DATE: "DATE '2024-02-28'",
     Kind.TIME: "TIMESTAMP '2024-02-28 23:05:00'",
+    Kind.OF_DAY: "TIME '03:12:00'",
     Kind.BOOL: "TRUE",
 }
 

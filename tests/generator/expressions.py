@@ -14,8 +14,9 @@ if TYPE_CHECKING:
 
 INT, LONG, TEXT, DECIMAL = Kind.INT, Kind.LONG, Kind.TEXT, Kind.DECIMAL
 DATE, TIME, BOOL, DOUBLE, LIST = Kind.DATE, Kind.TIME, Kind.BOOL, Kind.DOUBLE, Kind.LIST
+OF_DAY = Kind.OF_DAY
 
-COMPARED = (INT, INT, INT, LONG, TEXT, TEXT, DECIMAL, DATE, TIME, BOOL)
+COMPARED = (INT, INT, INT, LONG, TEXT, TEXT, DECIMAL, DATE, TIME, OF_DAY, BOOL)
 LIMITS = {INT: 2**31 - 1, LONG: 2**62, DECIMAL: 10**10}
 
 Bound = "Callable[[Sequence[int]], int]"
@@ -67,6 +68,8 @@ _WHOLE = [
     *_forms(lambda _: 1, BOOL, CAST="CAST({0} AS INT)"),
     *_forms(lambda _: 9999, DATE, year="year({0})", day="day({0})", dayofweek="dayofweek({0})"),
     *_forms(lambda _: 59, TIME, hour="hour({0})", extract="extract(MINUTE FROM {0})"),
+    *_forms(lambda _: 59, OF_DAY, hour="hour({0})", extract="extract(MINUTE FROM {0})"),
+    *_forms(lambda _: 1440, OF_DAY, OF_DAY, time_diff="CAST(time_diff('MINUTE', {0}, {1}) AS INT)"),
     *_forms(lambda _: 20000, DATE, DATE, datediff="datediff({0}, {1})"),
 ]
 _LONGER = [
@@ -86,6 +89,7 @@ _TEXTS = [
     Form("||", "({0} || {1})", (TEXT, TEXT)),
     *_forms(max, INT, CAST="CAST({0} AS STRING)"),
     *_forms(max, DECIMAL, CAST="CAST({0} AS STRING)"),
+    *_forms(max, OF_DAY, CAST="CAST({0} AS STRING)"),
     *_forms(max, DATE, CAST="CAST({0} AS STRING)", date_format="date_format({0}, 'yyyy-MM')"),
 ]
 _DECIMALS = [
@@ -113,6 +117,14 @@ _TIMES = [
     Form("interval", "({0} + INTERVAL '20' MINUTE)", (TIME,)),
     Form("interval", "({0} - INTERVAL '1 02' DAY TO HOUR)", (TIME,)),
     *_forms(max, DATE, CAST="CAST({0} AS TIMESTAMP)"),
+]
+_OF_DAY = [
+    *_forms(
+        max, OF_DAY, time_trunc="time_trunc('HOUR', {0})", try_add="try_add({0}, INTERVAL '2' HOUR)"
+    ),
+    *_forms(max, OF_DAY, OF_DAY, greatest="greatest({0}, {1})", least="least({0}, {1})"),
+    *_forms(max, TIME, CAST="CAST({0} AS TIME(6))"),
+    *_forms(max, INT, make_time="make_time(pmod({0}, 24), 30, 0)"),
 ]
 _TRUTHS = [
     Form("AND", "({0} AND {1})", (BOOL, BOOL)),
@@ -152,7 +164,12 @@ FORMS: dict[Kind, list[Form]] = {
     DECIMAL: [*_arithmetic(DECIMAL), *_DECIMALS],
     TEXT: [*_any(TEXT), *_TEXTS],
     DATE: [*_any(DATE), *_DATES],
-    TIME: [*_any(TIME), *_TIMES],
+    TIME: [
+        *_any(TIME),
+        *_TIMES,
+        *_forms(max, DATE, OF_DAY, make_timestamp="make_timestamp({0}, {1})"),
+    ],
+    OF_DAY: [*_any(OF_DAY), *_OF_DAY],
     BOOL: [*_any(BOOL), *_TRUTHS, *_TRUTHS],
     DOUBLE: [*_any(DOUBLE), *_DOUBLES],
     LIST: [Form("array", "array({0}, {1})", (INT, INT))],
@@ -185,6 +202,8 @@ class Expressions:
                 text = f"DATE '2024-0{('2-27', '2-28', '2-29', '3-01')[drawn % 4]}'"
             case Kind.TIME:
                 text = f"TIMESTAMP '2024-02-2{8 + drawn // 6} {('23', '00')[drawn // 6]}:{drawn % 6}5:00'"
+            case Kind.OF_DAY:
+                text = f"TIME '{drawn * 3:02}:{drawn % 5 * 12:02}:00'"
             case Kind.BOOL:
                 text = random.choice(("TRUE", "FALSE"))
             case Kind.DOUBLE:

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import json
 import re
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
@@ -141,6 +141,8 @@ def _value(cell: str, kind: Kind) -> Any:
             return cell == "true"
         case Kind.DATE:
             return date.fromisoformat(cell)
+        case Kind.OF_DAY:
+            return time.fromisoformat(cell)
         case Kind.TIME:
             return datetime.fromisoformat(cell).replace(tzinfo=UTC)
         case _:

@@ -32,7 +32,16 @@ FUEL = (0, 1, 1, 2, 2, 3, 4, 6)
 
 _GROUPS = 300
 _SETS = ("UNION", "UNION ALL", "UNION ALL", "INTERSECT", "INTERSECT ALL", "EXCEPT", "EXCEPT ALL")
-_GROUPED = (Kind.INT, Kind.TEXT, Kind.DATE, Kind.BOOL, Kind.LONG, Kind.DECIMAL, Kind.TIME)
+_GROUPED = (
+    Kind.INT,
+    Kind.TEXT,
+    Kind.DATE,
+    Kind.BOOL,
+    Kind.LONG,
+    Kind.DECIMAL,
+    Kind.TIME,
+    Kind.OF_DAY,
+)
 _CHAINED = (Kind.INT, Kind.INT, Kind.LONG, Kind.TEXT, Kind.DATE)
 _PIVOTED = (Kind.INT, Kind.TEXT, Kind.DATE, Kind.BOOL)
 _STAR = "CAST(pmod(xxhash64(*), 97) AS INT)"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
@@ -51,6 +51,8 @@ class Column:
                 return date(2024, 2, 27) + timedelta(days=drawn % 5)
             case Kind.TIME:
                 return _EPOCH + timedelta(minutes=random.randrange(90))
+            case Kind.OF_DAY:
+                return time(drawn * 3, drawn % 5 * 12, 0, drawn % 2 * 500_000)
             case Kind.BOOL:
                 return drawn % 2 == 0
             case Kind.DOUBLE:
@@ -100,6 +102,8 @@ def relations(random: Random, size: int) -> tuple[Relation, ...]:
         Column("at", Kind.TIME, 90),
         Column("b", Kind.BOOL, 2),
     ]
+    if random.random() < 0.25:
+        pool.append(Column("c", Kind.OF_DAY, 8))
     if random.random() < 0.15:
         pool.append(Column("x", Kind.DOUBLE))
     made = []
@@ -121,6 +125,6 @@ def _relation(random: Random, i: int, size: int, columns: list[Column]) -> Relat
         return Relation(f"t{i}", False, (id_, *columns), ("id",))  # noqa: FBT003
     if draw < 0.92:
         return Relation(f"t{i}", False, tuple(columns), ("k",))  # noqa: FBT003
-    with_key = [c for c in columns if c.kind in (Kind.INT, Kind.TEXT, Kind.DATE)]
+    with_key = [c for c in columns if c.kind in (Kind.INT, Kind.TEXT, Kind.DATE, Kind.OF_DAY)]
     key = tuple(c.name for c in with_key[:2])
     return Relation(f"t{i}", False, tuple(columns), key)  # noqa: FBT003

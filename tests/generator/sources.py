@@ -21,7 +21,17 @@ _CROSSED = 900
 _OUTER = ("LEFT JOIN", "RIGHT JOIN", "FULL JOIN")
 _ONE_SIDED = ("LEFT SEMI JOIN", "LEFT ANTI JOIN")
 _CONSTANT = (("k", Kind.INT), ("g", Kind.INT), ("s", Kind.TEXT), ("d", Kind.DATE))
-_KEYS = (Kind.INT, Kind.INT, Kind.INT, Kind.LONG, Kind.TEXT, Kind.DATE, Kind.DECIMAL, Kind.TIME)
+_KEYS = (
+    Kind.INT,
+    Kind.INT,
+    Kind.INT,
+    Kind.LONG,
+    Kind.TEXT,
+    Kind.DATE,
+    Kind.DECIMAL,
+    Kind.TIME,
+    Kind.OF_DAY,
+)
 
 
 @dataclass(frozen=True, slots=True)

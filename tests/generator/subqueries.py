@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from generator.aggregates import Calls
 
-_CORRELATED = (Kind.INT, Kind.TEXT, Kind.LONG, Kind.DATE, Kind.DECIMAL)
+_CORRELATED = (Kind.INT, Kind.TEXT, Kind.LONG, Kind.DATE, Kind.DECIMAL, Kind.OF_DAY)
 
 
 class Subqueries:

@@ -26,6 +26,7 @@ class Kind(StrEnum):
     DECIMAL = "DECIMAL(12,2)"
     DATE = "DATE"
     TIME = "TIMESTAMP"
+    OF_DAY = "TIME(6)"
     BOOL = "BOOLEAN"
     DOUBLE = "DOUBLE"
     LIST = "ARRAY"
