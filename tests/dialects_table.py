@@ -124,6 +124,7 @@ FORMS = (
     ("BigQuery", "STRUCT<a INT64, b STRING>(1, 'x')"),
     ("BigQuery", "DATE_TRUNC(day, MONTH)"),
     ("BigQuery", "TIMESTAMP_TRUNC(ts, WEEK)"),
+    ("BigQuery", "TIME_TRUNC(t, HOUR)"),
     ("BigQuery", "DATE_DIFF(b, a, DAY)"),
     ("BigQuery", "TIMESTAMP_DIFF(b, a, HOUR)"),
     ("BigQuery", "DATE_ADD(day, INTERVAL 1 DAY)"),

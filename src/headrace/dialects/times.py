@@ -16,6 +16,7 @@ _UNITS = (
     *("MILLISECOND", "MICROSECOND"),
 )
 _TRUNCATED = frozenset({*_UNITS, "YYYY", "YY", "MON", "MM", "DD"})
+_OF_DAY = ("HOUR", "MINUTE", "SECOND", "MILLISECOND", "MICROSECOND")
 _MONDAYS = "Use ISOWEEK, or WEEK(MONDAY), whose weeks begin on Mondays."
 _ELAPSED = "Use TIMESTAMPDIFF(unit, start, end), the whole units that have passed."
 _SPARKS = (
@@ -118,6 +119,18 @@ def _part(site: Site, which: int) -> str:
 def _timestamp_trunc(site: Site) -> Found | None:
     part = _part(site, 1)
     return _trunc_by(site, "timestamp", part) if len(site.arguments) == 2 and part else None  # noqa: PLR2004
+
+
+def _time_trunc(site: Site) -> Found | None:
+    """``TIME_TRUNC(t, HOUR)``, which Spark has with the unit first."""
+    part = _part(site, 1)
+    if len(site.arguments) != 2 or not part:  # noqa: PLR2004
+        return None
+    if part not in _OF_DAY:
+        raise site.refused(
+            f"TIME_TRUNC to {part} is not supported", f"There are {', '.join(_OF_DAY)}."
+        )
+    return site.written(f"time_trunc('{part}', {{0}})", site.arguments[:1])
 
 
 def _trunc_by(site: Site, type_: str, part: str) -> Found:
@@ -306,6 +319,7 @@ TIMES: dict[str, Form] = {
     "DATE_TRUNC": _date_trunc,
     "TIMESTAMP_TRUNC": _timestamp_trunc,
     "DATETIME_TRUNC": _timestamp_trunc,
+    "TIME_TRUNC": _time_trunc,
     "DATE_DIFF": _date_diff,
     "DATETIME_DIFF": _date_diff,
     "TIMESTAMP_DIFF": _timestamp_diff,
