@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from headrace.ledger import Ledger
     from headrace.types import Epoch, RelationId
 
+_OF_KEY = "PRIMARY KEY ("
+"""What the error of a view has whose rows break its declared key."""
+
 
 def stopped_after(ledger: Ledger, catalog: Catalog, view: Relation) -> Epoch:
     """Return the last epoch at which a stopped view's contents are its query's result; or -1.
@@ -75,22 +78,27 @@ def refuse_stopped(
     entry = marked[failed.id]
     if "evidence" in entry.origin:
         raise _quarantined(relation, failed, entry)
-    why = "its query failed on its data"
+    by_key = isinstance(failed, View) and failed.checks_key and _OF_KEY in entry.detail
+    failing = "rows break its PRIMARY KEY" if by_key else "query failed on its data"
+    why = f"its {failing}"
     if failed is not relation:
-        why = f'it reads view "{failed.name}", whose query failed on its data'
+        why = f'it reads view "{failed.name}", whose {failing}'
     again = (
         f'DROP VIEW "{failed.name}" CASCADE, and create it and the views that read it again'
         if over[failed.id]
         else "CREATE OR REPLACE the view"
+    )
+    quarantine = (
+        f", or have the view quarantine such rows, ALTER MATERIALIZED VIEW {failed.name}"
+        " SET (on_error = 'quarantine')"
     )
     before = f" It can be read AS OF EPOCH {last_right}." if last_right >= 0 else ""
     raise HeadraceError(
         Code.UNAVAILABLE,
         f'view "{relation.name}" stopped, since {why}',
         detail=in_sentences(entry.detail),
-        hint=f"Correct the data, or have the view quarantine such rows, ALTER MATERIALIZED VIEW"
-        f" {failed.name} SET (on_error = 'quarantine'), then REPAIR {failed.name}; or correct the"
-        f" query: {again}.{before}",
+        hint=f"Correct the data{'' if by_key else quarantine}, then REPAIR {failed.name}; or"
+        f" correct the query: {again}.{before}",
     )
 
 

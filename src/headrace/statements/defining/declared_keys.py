@@ -46,5 +46,5 @@ def key_text(view: View) -> str:
     if not view.declares_key:
         return f"{columns}: follows from the query"
     if view.checks_key:
-        return f"PRIMARY KEY {columns}: checked in each epoch"
+        return f"PRIMARY KEY {columns}: checked in each epoch, by a lookup for each inserted row"
     return f"PRIMARY KEY {columns}: follows from the query, so it is not checked"
