@@ -33,6 +33,7 @@ from headrace.formats.debezium import Debezium
 from headrace.formats.debezium_values import Encoding
 from headrace.formats.envelopes import read_changes
 from headrace.formats.json_lines import JsonDecoder
+from headrace.formats.messages import JsonMessages
 from headrace.types import Column, Schema
 from length import choose
 
@@ -111,6 +112,40 @@ def test_json_fields_are_matched_by_name_and_others_ignored(tmp_path: Path) -> N
         {"auction": None, "dateTime": None},
     ]
     assert [(r.line, r.reason) for r in rejects] == [(4, "none of the columns is in it")]
+
+
+@pytest.mark.parametrize(
+    "kind",
+    ["tinyint", "smallint", "int", "bigint", "float", "double", "dec", "bool", "date", "ts", "ntz"],
+)
+def test_a_json_text_is_read_like_a_field_of_csv_in_a_column_of_any_type_but_text(tmp_path: Path, kind: str) -> None:  # fmt: skip
+    texts = ["10", "-3", "1.0", "1.50", "1e1", "300", "true", "TRUE", "False", "yes", "1", "", " 7 ", "NaN", "-Infinity",
+             " true", "2026-02-01", " 2026-02-01", "2026-02-01T03:04:05", "2026-02-01 03:04:05+01:00", "x", "0x10"]  # fmt: skip
+    for text in texts:
+        csv_ = written(tmp_path, "a.csv", f'a,b\n"{text}",\n')
+        json_ = written(tmp_path, "a.json", json.dumps({"a": text}) + "\n")
+        of = schema(a=kind, b="int")
+        (rows, rejects), (as_json, json_rejects) = load(csv_, of), load(json_, of)
+        assert repr(as_json) == repr(rows), (kind, text)
+        assert [r.reason for r in json_rejects] == [r.reason for r in rejects], (kind, text)
+    for other in ("10", "true"):
+        bare = written(tmp_path, "a.json", f'{{"a": {other}}}\n')
+        _, rejects = load(bare, schema(a="string"))
+        assert [r.reason for r in rejects] == [f"{other} is not a STRING"]
+
+
+def test_json_says_where_a_text_ends_too_early(tmp_path: Path) -> None:
+    lines = ['{"name":"cut', '{"name":"a"', '{"name":', '{"name":"a","b":tru', '{"name" "a"}']
+    _, rejects = load(written(tmp_path, "a.json", "\n".join(lines) + "\n"), schema(name="string"))
+    assert [each.reason for each in rejects] == [
+        "not JSON: it ends within the string that begins at character 9",
+        "not JSON: it ends too early: Expecting ',' delimiter at its end",
+        "not JSON: it ends too early: Expecting value at its end",
+        "not JSON: Expecting value at character 17",
+        "not JSON: Expecting ':' delimiter at character 9",
+    ]
+    decoded = JsonMessages(schema(name="string")).decode([lines[0].encode()])
+    assert [each.reason for each in decoded.rejects] == [rejects[0].reason]
 
 
 def test_a_number_with_a_fraction_of_zero_is_an_integer_in_every_format(tmp_path: Path) -> None:

@@ -105,8 +105,10 @@ def _json_keys(columns: Sequence[Column]) -> Callable[[bytes], list[Any]]:
     def read(key: bytes) -> list[Any]:
         try:
             found = parse_json(key.decode())
-        except (ValueError, RecursionError) as error:
-            raise Refused(f"the key of the message is not JSON: {error}") from error
+        except UnicodeDecodeError as error:
+            raise Refused("the key of the message is not UTF-8") from error
+        except Refused as refused:
+            raise Refused(f"the key of the message is {refused}") from refused
         if isinstance(found, dict) and found.keys() == {"schema", "payload"}:
             found = found["payload"]
         if not isinstance(found, dict):

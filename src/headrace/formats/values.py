@@ -4,7 +4,8 @@ This defines the meaning of values. The vectorised paths must agree with it on v
 and leave the others to it. Nothing is rounded and nothing wraps around: a value that its type
 cannot hold exactly is refused, and ``1.0`` is exactly an integer. There are two exceptions: FLOAT
 and DOUBLE take the nearest number that they have, and digits below a microsecond are cut, as Spark
-cuts them. :mod:`headrace.formats.fitting` has the same rule for values that have a type of their
+cuts them. A JSON text in a column of a number, BOOLEAN, date or time is read like a field of CSV,
+and only STRING and BINARY have texts of their own. :mod:`headrace.formats.fitting` has the same rule for values that have a type of their
 own.
 """
 
@@ -106,8 +107,24 @@ def is_number_text(text: str) -> bool:
 
 
 def parse_json(text: str) -> Any:
-    """Parse one JSON value; numbers with a fraction stay exact."""
-    return _DECODER.decode(text)
+    """Parse one JSON value; numbers with a fraction stay exact.
+
+    Raises:
+        Refused: if it is not JSON, with the place of the error, counted from 1.
+    """
+    whole = text.rstrip(" \t\r\n")
+    try:
+        return _DECODER.decode(whole)
+    except json.JSONDecodeError as error:
+        if error.msg.startswith("Unterminated string"):
+            why = f"it ends within the string that begins at character {error.pos + 1}"
+        elif error.pos >= len(whole):
+            why = f"it ends too early: {error.msg} at its end"
+        else:
+            why = f"{error.msg} at character {error.pos + 1}"
+        raise Refused(f"not JSON: {why}") from error
+    except (ValueError, RecursionError) as error:
+        raise Refused(f"not JSON: {error}") from error
 
 
 def _whole(text: str) -> int | float:
@@ -261,19 +278,19 @@ _DECODER: Final = json.JSONDecoder(parse_int=_whole, parse_float=Decimal, object
 def _json(data_type: t.DataType) -> Converter:
     match data_type:
         case t.ByteType() | t.ShortType() | t.IntegerType() | t.LongType():
-            return lambda value: _integer_json(value, data_type)
+            return _text_or(data_type, lambda value: _integer_json(value, data_type))
         case t.FloatType() | t.DoubleType():
-            return lambda value: _floating(value, data_type)
+            return _text_or(data_type, lambda value: _floating(value, data_type))
         case t.DecimalType():
-            return lambda value: _decimal(value, data_type)
+            return _text_or(data_type, lambda value: _decimal(value, data_type))
         case t.BooleanType():
-            return _typed(bool, data_type, lambda value: value)
+            return _text_or(data_type, _typed(bool, data_type, lambda value: value))
+        case t.DateType() | t.TimestampType() | t.TimestampNTZType():
+            return _typed(str, data_type, _text(data_type))
         case t.StringType():
             return _typed(str, data_type, lambda value: _string(value, data_type))
         case t.BinaryType():
             return _typed(str, data_type, _binary)
-        case t.DateType() | t.TimestampType() | t.TimestampNTZType():
-            return _typed(str, data_type, lambda value: _moment(value, data_type))
         case t.TimeType():
             return _typed(str, data_type, lambda value: time_nanos(value, data_type))
         case t.ArrayType():
@@ -308,6 +325,12 @@ def _text(data_type: t.DataType) -> Converter:
     raise LookupError
 
 
+def _text_or(data_type: t.DataType, convert: Converter) -> Converter:
+    """Return the converter that reads text like a field of CSV, and converts other values."""
+    text = _text(data_type)
+    return lambda value: text(value) if type(value) is str else convert(value)
+
+
 def _typed(kind: type, data_type: t.DataType, convert: Converter) -> Converter:
     def checked(value: Any) -> Any:
         if type(value) is not kind:
@@ -318,8 +341,6 @@ def _typed(kind: type, data_type: t.DataType, convert: Converter) -> Converter:
 
 
 def _integer_json(value: Any, data_type: t.DataType) -> int:
-    if type(value) is str:  # as JavaScript writes integers of more than 53 bits
-        return _integer_text(value, data_type)
     number = 0 if value is _MINUS_ZERO else value
     if type(number) is not int:
         number = _whole_number(number, data_type)
@@ -345,8 +366,6 @@ def _integer(value: int, data_type: t.DataType, shown: object) -> int:
 
 
 def _floating(value: Any, data_type: t.DataType) -> float:
-    if type(value) is str:  # JSON has no other form for NaN and the infinities
-        return _floating_text(value, data_type)
     if not _is_number(value):
         raise refuse(value, data_type)
     try:
