@@ -200,7 +200,9 @@ class Database(DefaultSession):
         declarations = Declarations(engine, queries, ledger)
         filling = Filling(reader, engine, loop, pump)
         functions = Functions(ledger, engine, queries)
-        destinations = Destinations(directory, secrets, reader, log, queries)
+        destinations = Destinations(
+            directory, secrets, reader, log, queries, self.settings.sink_directories
+        )
         definer = Definer(ledger, loop, declarations, filling, deliveries, feeds)
         replays = Replays(reader, ledger, engine, loop, filling)
         comparing = Comparing(reader, engine, queries)

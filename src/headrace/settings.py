@@ -89,6 +89,9 @@ class Settings:
     on_difference: str = "repair"
     """What is done about rows that reconciliation finds to differ: ``repair``, ``quarantine`` (the
     view stops until it is repaired) or ``report``."""
+    sink_roots: str = ""
+    """Directories, with ``:`` between them, outside of the data directory, below which sinks of
+    files, Delta, Iceberg and warehouses may write; their ``path`` is absolute then."""
     chosen: frozenset[str] = field(default=frozenset(), kw_only=True)
     """The names of the settings that were given explicitly. Not a setting itself."""
 
@@ -126,6 +129,11 @@ class Settings:
         master = self.master or f"local[{partitions + 1}]"
         cache = self.cache or str(_caches(environment) / "headrace")
         return replace(self, partitions=partitions, master=master, cache=cache)
+
+    @property
+    def sink_directories(self) -> tuple[Path, ...]:
+        """The directories of ``sink_roots``."""
+        return tuple(Path(each) for each in self.sink_roots.split(os.pathsep) if each)
 
     @property
     def spark(self) -> SparkSettings:
@@ -207,6 +215,11 @@ def _require_sense(what: str, name: str, value: Any) -> None:
     """Refuse a value that has the right type but is out of range."""
     if name == "driver_memory" or (name == "executor_memory" and value):
         require_heap(what, value)
+    if name == "sink_roots":
+        relative = [each for each in value.split(os.pathsep) if each and not each.startswith("/")]
+        if relative:
+            hint = f"Give absolute paths, with {os.pathsep} between them."
+            raise HeadraceError(Code.INVALID, f'{what} cannot be "{relative[0]}"', hint=hint)
     if value not in _WORDS.get(name, (value,)):
         allowed = " or ".join(f'"{word}"' for word in _WORDS[name])
         raise HeadraceError(Code.INVALID, f'{what} cannot be "{value}"', hint=f"Give {allowed}.")

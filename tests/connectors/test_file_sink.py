@@ -15,7 +15,15 @@ from pyspark.sql import types as t
 
 from connectors.sink_histories import Row, context, prove, table
 from headrace.connectors import snapshot_sink, warehouse_sink
-from headrace.connectors.file_sink import Content, FileFormat, Options, check, opened, place
+from headrace.connectors.file_sink import (
+    Content,
+    FileFormat,
+    Options,
+    check,
+    opened,
+    place,
+    sink_path,
+)
 from headrace.connectors.warehouse_sink import Warehouse
 from headrace.errors import Code, HeadraceError
 from headrace.runtime.deliveries import DeliverySettings
@@ -37,11 +45,30 @@ def test_a_link_that_leads_out_is_refused(tmp_path: Path) -> None:
     (tmp_path / "sinks" / "away").symlink_to(tmp_path / "outside")
     for path in ("away", "away/deeper"):
         with pytest.raises(HeadraceError, match="outside of the directory for sinks") as caught:
-            place(path, tmp_path)
+            place(path, context(tmp_path))
         assert caught.value.code is Code.INVALID
     (tmp_path / "sinks" / "x").mkdir()
     (tmp_path / "sinks" / "other").symlink_to(tmp_path / "sinks" / "x")
-    assert place("other", tmp_path) == place("x", tmp_path)
+    assert place("other", context(tmp_path)) == place("x", context(tmp_path))
+
+
+def test_an_absolute_path_is_below_a_root_for_sinks(tmp_path: Path) -> None:
+    data, root = tmp_path / "data", tmp_path / "root"
+    for each in (data / "sinks", root / "in", tmp_path / "rootless"):
+        each.mkdir(parents=True)
+    (root / "away").symlink_to(tmp_path / "rootless")
+    given = dataclasses.replace(context(data), roots=(root, tmp_path / "data"))
+    assert place(f"{root}/in/x", given) == root / "in" / "x"
+    for path in (root, tmp_path / "rootless" / "x", root / "away" / "x", data / "ledger", "/"):
+        with pytest.raises(HeadraceError, match="outside of the directories for sinks"):
+            place(str(path), given)
+    with pytest.raises(HeadraceError, match="outside of the directories for sinks"):
+        place(f"{root}/in/x", context(data))
+    for path in (f"{root}/../x", f"{root}/./x", "//x"):
+        with pytest.raises(HeadraceError, match="outside of the directory for sinks"):
+            sink_path(path)
+    opened(Options(f"{root}/in/x", FileFormat.JSON), given).write(Epoch(1), [CHANGES])
+    assert [each.name for each in (root / "in/x").iterdir()] == [f"{1:020d}.jsonl"]
 
 
 def test_a_sink_does_not_follow_links_that_come_later(tmp_path: Path) -> None:

@@ -46,3 +46,41 @@ def test_a_pattern_copies_each_file_once_and_goes_on_after_a_failure(db, tmp_pat
     (tmp_path / "b" / "link.csv").symlink_to("/etc/hostname")
     with pytest.raises(HeadraceError, match="is a link out of the directory"):
         db.sql(copy)
+
+
+VALUES = """
+  (1, true, 1.50, 0.1D, 'it''s "q", \\n', X'ff00', DATE '2026-01-01', TIMESTAMP '2026-01-01 01:02:03.5', TIMESTAMP_NTZ '2026-01-01 00:00:00'),
+  (2, NULL, NULL, DOUBLE('NaN'), '', X'', DATE '+10000-01-01', TIMESTAMP '+10000-01-01 00:00:00', TIMESTAMP_NTZ '-0044-03-15 12:00:00'),
+  (3, false, -0.01, DOUBLE('-Infinity'), NULL, NULL, NULL, NULL, NULL)
+"""
+
+
+def test_rows_are_copied_to_files_and_back(db, tmp_path: Path) -> None:
+    columns = (
+        "id INT PRIMARY KEY, ok BOOLEAN, price DECIMAL(9,2), x DOUBLE, name STRING, raw BINARY,"
+        " d DATE, at TIMESTAMP, ntz TIMESTAMP_NTZ"
+    )
+    db.sql(f"CREATE TABLE t ({columns}); CREATE TABLE u ({columns}); INSERT INTO t VALUES {VALUES}")
+    db.sql("CREATE MATERIALIZED VIEW v AS SELECT * FROM t")
+    wanted = repr(sorted(db.sql("SELECT * FROM t").fetchall()))
+    assert "'+10000-01-01', '+10000-01-01T00:00:00Z', '-0044-03-15T12:00:00'" in wanted
+    for name in ("a.csv", "a.tsv.gz", "a.jsonl", "a.parquet"):
+        path = tmp_path / name
+        for source in ("v", "(SELECT * FROM t WHERE id > 0 ORDER BY id)", "`t` (id, ok, price, x, `name`, raw, d, at, ntz)"):  # fmt: skip
+            done = db.sql(f"COPY {source} TO '{path}'")
+            assert str(done) == f'3 rows as of epoch {done.epoch} written to "{path}"'
+            db.sql(f"TRUNCATE u; COPY u FROM '{path}'")
+            assert repr(sorted(db.sql("SELECT * FROM u").fetchall())) == wanted, (name, source)
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["a.csv", "a.jsonl", "a.parquet", "a.tsv.gz", "db"]  # fmt: skip
+    assert db.sql("SELECT id FROM t WHERE d = DATE '+10000-01-01'").fetchall() == [(2,)]
+    db.sql("UPDATE t SET ok = true WHERE d = DATE '+10000-01-01'")
+    assert "+10000-01-01" in str(db.sql("SELECT * FROM t"))
+    assert db.sql("SUBSCRIBE TO v").poll(10)
+    for text, why in [
+        (f"COPY v TO '{tmp_path}/db/ledger.db' WITH (format = csv)", "is in the data directory"),
+        (f"COPY nothing TO '{tmp_path}/a.csv'", '"nothing" does not exist'),
+        (f"COPY v TO '{tmp_path}/a.csv' WITH (headers = false)", 'option "headers"'),
+        (f"COPY (SELECT array(1) AS a) TO '{tmp_path}/a.csv'", "cannot be written as CSV"),
+    ]:
+        with pytest.raises(HeadraceError, match=why):
+            db.sql(text)

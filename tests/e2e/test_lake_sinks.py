@@ -7,11 +7,16 @@ from uuid import uuid4
 
 import pytest
 
+import headrace
 from asked import refused
-from headrace import Code
+from headrace import Code, HeadraceError
 from servers.seaweed import ACCESS_KEY, BUCKET, REGION, SECRET_KEY, WAREHOUSE
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
     from headrace.database import Database
     from servers.seaweed import Seaweed
 
@@ -119,3 +124,26 @@ def _delta(lake: Seaweed, path: str) -> list[dict[str, Any]]:
     }
     found = DeltaTable(path, storage_options=storage).to_pyarrow_table().to_pylist()
     return [{k: str(v) for k, v in row.items()} for row in found]
+
+
+def test_sinks_write_below_configured_roots_outside_of_the_data_directory(
+    tmp_path: Path, spark: SparkSession
+) -> None:
+    root = tmp_path / "shared"
+    root.mkdir()
+    with headrace.connect(
+        tmp_path / "db", spark=spark, continuous=False, sink_roots=f"/nowhere:{root}"
+    ) as db:
+        db.sql("CREATE TABLE t (id INT PRIMARY KEY, n INT); INSERT INTO t VALUES (1, 2)")
+        db.sql(f"CREATE SINK f FROM t WITH (connector = 'file', path = '{root}/f')")
+        db.sql(f"CREATE SINK d FROM t WITH (connector = 'delta', path = '{root}/d')")
+        db.sql(f"CREATE SINK i FROM t WITH (connector = 'iceberg', table = 'a.t', path = '{root}/i')")  # fmt: skip
+        db.sql("FLUSH")
+        assert {row[0]: row[4] for row in db.sql("SHOW SINKS")} == dict.fromkeys("fdi", "running")
+        assert list((root / "d").glob("*.parquet"))
+        assert len(list((root / "f").glob("*.jsonl"))) == 1
+        assert list((root / "i").rglob("*.parquet"))
+        with pytest.raises(HeadraceError, match="outside of the directories for sinks"):
+            db.sql(f"CREATE SINK o FROM t WITH (connector = 'file', path = '{tmp_path}/o')")
+        with pytest.raises(HeadraceError, match="changelog of sink"):
+            db.sql(f"CREATE SINK o FROM t WITH (connector = 'file', path = '{root}/f/g')")

@@ -319,3 +319,32 @@ def test_a_client_that_leaves_a_stream_of_events_ends_its_statement(server: Serv
         connection.sock.shutdown(socket.SHUT_RDWR)
         connection.close()
         assert small.client.rows("SELECT id FROM t WHERE id = 1", timeout=60) == [[1]]
+
+
+def test_a_date_that_python_lacks_hides_no_other_in_any_format(client: Client) -> None:
+    client.sql("CREATE TABLE far (id INT PRIMARY KEY, d DATE, at TIMESTAMP, l ARRAY<DATE>)")
+    client.sql(
+        "INSERT INTO far VALUES (1, DATE '2026-01-01', TIMESTAMP '2026-01-01 00:00:00', NULL),"
+        " (2, DATE '+10000-01-01', TIMESTAMP '+10000-01-01 00:00:00', array(DATE '-0001-01-01'))"
+    )
+    rows = [
+        [1, "2026-01-01", "2026-01-01T00:00:00Z", None],
+        [2, "+10000-01-01", "+10000-01-01T00:00:00Z", ["-0001-01-01"]],
+    ]
+    query = "SELECT * FROM far ORDER BY id"
+    assert client.rows(query) == rows
+    assert client.rows("SELECT * FROM far WHERE id = 2") == rows[1:]
+    lines = client.sql(query, accept="application/x-ndjson").body.decode().splitlines()
+    assert [list(json.loads(line).values()) for line in lines] == rows
+    found = list(csv.reader(io.StringIO(client.sql(query, accept="text/csv").body.decode())))
+    assert [row[1:3] for row in found[1:]] == [row[1:3] for row in rows]
+    arrow = pa.ipc.open_stream(
+        client.sql(query, accept="application/vnd.apache.arrow.stream").body
+    ).read_all()
+    assert arrow["d"].cast(pa.int32()).to_pylist() == [20454, 2932897]
+
+
+def test_a_server_writes_no_file_where_a_client_says(client: Client, tmp_path) -> None:
+    for text in (f"COPY t TO '{tmp_path}/a.csv'", f"COPY (SELECT 1 AS a) TO '{tmp_path}/a.csv'"):
+        assert "writing a file over HTTP is not supported" in str(client.sql(text).error)
+    assert list(tmp_path.iterdir()) == []

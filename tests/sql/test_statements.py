@@ -237,6 +237,28 @@ STATEMENTS: list[tuple[str, dict[str, Any]]] = [
             "options": (("format", "csv"), ("header", "true")),
         },
     ),
+    (
+        "COPY v TO 'x.csv'",
+        {"is": "CopyTo", "source": "v", "path": "x.csv"},
+    ),
+    (
+        "COPY a.`v w` (b, `c d`) TO 'x' WITH (format = json)",
+        {
+            "is": "CopyTo",
+            "source": "a.v w",
+            "columns": ("b", "c d"),
+            "path": "x",
+            "options": (("format", "json"),),
+        },
+    ),
+    (
+        "COPY (SELECT count(*) AS n FROM t WHERE (a)) TO 'x.parquet'",
+        {
+            "is": "CopyTo",
+            "source": {"is": "Query", "text": "SELECT count(*) AS n FROM t WHERE (a)"},
+            "path": "x.parquet",
+        },
+    ),
     # -- the rest
     ("FLUSH", {"is": "Flush"}),
     ("DROP STREAM s", {"is": "Drop", "kind": "stream", "name": "s"}),

@@ -122,8 +122,9 @@ STATEMENTS: dict[str, Synopsis] = {
         "remove all rows of a table", "TRUNCATE TABLE name", "TRUNCATE TABLE orders;"
     ),
     "COPY": Synopsis(
-        "load a file of CSV, JSON lines or Parquet; rows that do not fit are kept aside",
+        "load a file, with rows that do not fit kept aside; or write rows to one",
         "COPY name [(column, ...)] FROM 'file' [WITH (option = 'value', ...)]\n"
+        "COPY name [(column, ...)] | (query) TO 'file' [WITH (format, header, delimiter)]\n"
         "  format = csv | json | parquet, header = true | false, delimiter, quote, null;\n"
         "  restart = true: read from the beginning a file whose COPY stopped partway\n"
         "  once = true: skip a file that was copied before; of a pattern, the default",

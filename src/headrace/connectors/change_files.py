@@ -9,6 +9,7 @@ from urllib.parse import quote
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
@@ -16,6 +17,7 @@ from headrace.connectors.lines import json_lines
 from headrace.errors import Code, HeadraceError
 from headrace.runtime.ports import Refused
 from headrace.serving import with_operations
+from headrace.serving.python_values import beyond_python
 from headrace.serving.text_columns import text_column
 from headrace.spine import sync_directory
 from headrace.zset import row_codes
@@ -90,6 +92,16 @@ class _Lines:
         pass
 
 
+def csv_columns(rows: pa.Table) -> pa.Table:
+    """Return rows as Arrow's writer of CSV takes them: dates that it has no text for are text."""
+    for at, field in enumerate(rows.schema):
+        if pa.types.is_date(field.type) or pa.types.is_timestamp(field.type):
+            given = rows.column(at)
+            if any(pc.any(beyond_python(chunk)).as_py() for chunk in given.chunks):
+                rows = rows.set_column(at, field.name, text_column(given))
+    return rows
+
+
 class _Csv:
     """Writes CSV, with a header even without rows; ``schema`` is that of changes."""
 
@@ -98,7 +110,7 @@ class _Csv:
 
     def write(self, rows: pa.Table) -> None:
         options = pa_csv.WriteOptions(include_header=not self._begun)
-        pa_csv.write_csv(with_operations(rows, self._key), self._file, options)
+        pa_csv.write_csv(csv_columns(with_operations(rows, self._key)), self._file, options)
         self._begun = True
 
     def close(self) -> None:

@@ -12,6 +12,7 @@ import re
 import shutil
 from dataclasses import dataclass
 from enum import StrEnum
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
@@ -26,24 +27,25 @@ from headrace.zset import WEIGHT
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
-    from pathlib import Path, PurePath
+    from pathlib import PurePath
 
     from headrace.connectors.sinks import SinkContext
     from headrace.runtime.ports import Refused
 
 
 def sink_path(text: str) -> str:
-    """Return a path of a directory under that for sinks.
+    """Return a path of a directory under that for sinks, or an absolute one.
 
     Raises:
-        HeadraceError: ``invalid`` if it leads out of it.
+        HeadraceError: ``invalid`` if it has dots that could lead out of it.
     """
-    parts = text.split("/")
+    parts = text.removeprefix("/").split("/")
     if not all(part.strip(". ") for part in parts) or "\\" in text or "\0" in text:
         raise HeadraceError(
             Code.INVALID,
             f"'{text}' is outside of the directory for sinks",
-            hint="Use a relative path without dots, such as 'orders/daily'.",
+            hint="Use a relative path without dots, such as 'orders/daily', or an absolute one"
+            " below a directory of the setting sink_roots.",
         )
     return text
 
@@ -76,7 +78,10 @@ class Content(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Placed(s3.Access):
-    """``path`` is a directory under ``sinks/`` in the data directory, or a prefix in S3."""
+    """``path`` is a directory under ``sinks/``, an absolute one, or a prefix in S3.
+
+    ``sinks/`` is in the data directory; an absolute path is below one of the roots for sinks.
+    """
 
     path: str = option(convert=path_or_location, alters=Alters.NEVER)
 
@@ -109,13 +114,16 @@ class Options(Placed):
         return tuple(name.strip() for name in (self.partition_by or "").split(",") if name)
 
 
-def place(path: str, directory: Path) -> Path:
-    """Return the directory into which a sink writes; ``directory`` is the data directory.
+def place(path: str, context: SinkContext) -> Path:
+    """Return the directory into which a sink writes: below that for sinks, or one of the roots.
 
     Raises:
-        HeadraceError: ``invalid`` if a symbolic link leads out of the directory for sinks.
+        HeadraceError: ``invalid`` if an absolute path is below no root, or if a symbolic link
+            leads out of the directory for sinks.
     """
-    root = (directory / "sinks").resolve()
+    if path.startswith("/"):
+        return _below_roots(Path(path).resolve(), context)
+    root = (context.directory / "sinks").resolve()
     found = (root / path).resolve()
     if not found.is_relative_to(root):
         raise HeadraceError(
@@ -127,11 +135,26 @@ def place(path: str, directory: Path) -> Path:
     return found
 
 
+def _below_roots(found: Path, context: SinkContext) -> Path:
+    roots = [root.resolve() for root in context.roots]
+    own = found.is_relative_to(context.directory.resolve())
+    if not own and any(found != root and found.is_relative_to(root) for root in roots):
+        return found
+    listed = ", ".join(map(str, roots))
+    raise HeadraceError(
+        Code.INVALID,
+        f"'{found}' is outside of the directories for sinks",
+        f"Outside of the data directory, sinks write below: {listed}." if roots else None,
+        "Use a relative path, which is below sinks/ in the data directory; or open the database"
+        " with the setting sink_roots, a directory above this one.",
+    )
+
+
 def path_of(options: Options, context: SinkContext) -> PurePath:
     """Return where a sink writes among all places of sinks."""
     if s3.is_location(options.path):
         return s3.Prefix(options.path, options, context.secrets.value).path
-    return place(options.path, context.directory)
+    return place(options.path, context)
 
 
 def check(options: Options, context: SinkContext) -> None:
@@ -155,7 +178,7 @@ def check(options: Options, context: SinkContext) -> None:
 def opened(options: Options, context: SinkContext) -> FileSink:
     """Return the writer of a sink."""
     return FileSink(
-        place(options.path, context.directory),
+        place(options.path, context),
         options.format,
         context.schema.arrow.append(pa.field(WEIGHT, pa.int64())),
         context.key,

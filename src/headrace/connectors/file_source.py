@@ -67,7 +67,7 @@ class FileFormat(StrEnum):
     ORC = "orc"
 
 
-_ENDINGS: Final = {
+ENDINGS: Final = {
     ".csv": FileFormat.CSV,
     ".tsv": FileFormat.CSV,
     ".json": FileFormat.JSON,
@@ -311,11 +311,11 @@ def _beginning(path: Path, size: int) -> bytes:
 
 
 def _format(path: Path, ending: str) -> FileFormat:
-    if ending not in _ENDINGS:
+    if ending not in ENDINGS:
         known = ", ".join(FileFormat)
         raise HeadraceError(
             Code.INVALID,
             f'format of file "{path}" does not show in its name',
             hint=f'Set the option "format" to one of: {known}.',
         )
-    return _ENDINGS[ending]
+    return ENDINGS[ending]

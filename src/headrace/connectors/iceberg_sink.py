@@ -117,13 +117,13 @@ class IcebergTable(RestAccess):
     def catalogue(self, context: SinkContext) -> SqlCatalogue | RestCatalogue:
         """Return the catalogue."""
         if self.path is not None:
-            return SqlCatalogue(place(self.path, context.directory))
+            return SqlCatalogue(place(self.path, context))
         return RestCatalogue(self, context.secrets.value)
 
 
 def path_of(options: IcebergTable, context: SinkContext) -> PurePath | None:
     """Return the directory of a catalogue; None of one of REST."""
-    return None if options.path is None else place(options.path, context.directory)
+    return None if options.path is None else place(options.path, context)
 
 
 def check(options: IcebergTable, context: SinkContext) -> None:

@@ -44,7 +44,7 @@ class LakeTable(Placed):
         """Return where the table is."""
         if s3.is_location(self.path):
             return s3.Prefix(self.path, self, context.secrets.value)
-        return Directory(place(self.path, context.directory))
+        return Directory(place(self.path, context))
 
 
 @dataclass(frozen=True, slots=True)

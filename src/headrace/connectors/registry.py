@@ -288,7 +288,7 @@ _ALL: tuple[Connector[Any], ...] = (
         open_sink=warehouse_sink.opened,
         check_sink=warehouse_sink.check,
         target=("warehouse", "table"),
-        place=lambda options, context: file_sink.place(options.path, context.directory),
+        place=lambda options, context: file_sink.place(options.path, context),
     ),
     Connector(("webhook", "http"), webhook_sink.Options, open_sink=webhook_sink.opened),
     Connector(

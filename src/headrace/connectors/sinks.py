@@ -29,7 +29,8 @@ class SinkContext:
     those of other databases: the target records its epochs under it. With ``stops``, a refused row
     stops the sink; see :class:`headrace.runtime.ports.SinkWriter`. If the sink ``exists``, nothing
     is created for it. If its address changes, it is to find what it has written there: ``moved`` is
-    the last epoch of that.
+    the last epoch of that. ``roots`` are directories outside of that of the data, below which
+    sinks may write.
     """
 
     directory: Path
@@ -40,6 +41,7 @@ class SinkContext:
     stops: bool = False
     exists: bool = False
     moved: Epoch | None = None
+    roots: tuple[Path, ...] = ()
 
 
 def at_once(text: str) -> int:

@@ -77,7 +77,7 @@ def opened(options: Options, context: SinkContext) -> FileSink | SnapshotSink | 
     if options.content is Content.CHANGELOG:
         return file_sink.opened(options, context)
     return SnapshotSink(
-        place(options.path, context.directory),
+        place(options.path, context),
         table_schema(context.schema, Mode.UPSERT),
         context.key,
         options.partitions,

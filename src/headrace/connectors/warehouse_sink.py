@@ -144,7 +144,7 @@ def check(options: Options, context: SinkContext) -> None:
 def opened(options: Options, context: SinkContext) -> WarehouseSink:
     """Return the writer of a sink."""
     return WarehouseSink(
-        place(options.path, context.directory),
+        place(options.path, context),
         Statements(options, context.schema, context.key, context.identity),
         table_schema(context.schema, Mode.UPSERT),
         context.key,

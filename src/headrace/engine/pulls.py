@@ -35,6 +35,7 @@ from headrace.catalyst.evaluation import Evaluation
 from headrace.catalyst.resolved import passed_on, type_of
 from headrace.catalyst.scala import Scala, items, kind_of
 from headrace.serving.contents import can_look_up
+from headrace.serving.python_values import python_values
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -73,7 +74,7 @@ class Test:
     @property
     def values_of_key(self) -> list[object] | None:
         """The values that the column must have; None if the test does not give them."""
-        return self.values.to_pylist() if self.comparison == "equal" else None
+        return python_values(self.values) if self.comparison == "equal" else None
 
     def passed(self, rows: pa.RecordBatch) -> pa.Array:
         """Return whether each row passes; NULL, which does not, where the column is NULL."""

@@ -5,8 +5,8 @@ and leave the others to it. Nothing is rounded and nothing wraps around: a value
 cannot hold exactly is refused, and ``1.0`` is exactly an integer. There are two exceptions: FLOAT
 and DOUBLE take the nearest number that they have, and digits below a microsecond are cut, as Spark
 cuts them. A JSON text in a column of a number, BOOLEAN, date or time is read like a field of CSV,
-and only STRING and BINARY have texts of their own. :mod:`headrace.formats.fitting` has the same rule for values that have a type of their
-own.
+and only STRING and BINARY have texts of their own. :mod:`headrace.formats.fitting` has the same
+rule for values that have a type of their own.
 """
 
 from __future__ import annotations
@@ -41,6 +41,11 @@ _TIME_OF_DAY: Final = re.compile(r"([01]\d|2[0-3]):([0-5]\d)(?::([0-5]\d)(?:\.(\
 _PLAIN_TIME: Final = r"^\d\d:\d\d(:\d\d(\.\d{1,9})?)?$"
 _SOME_DAY: Final = "1970-01-01T"
 _NANOSECOND: Final = 9
+_SIGNED_YEAR: Final = re.compile(r"([+-]\d{4,6})(?=-)", re.ASCII)
+_CYCLE_DAYS: Final = 146_097
+"""The days of 400 years."""
+_DAY: Final = 86_400_000_000
+_MOST_MICROS: Final = 1 << 63
 _EXACT: Final = Context(prec=200)
 _INFINITE: Final = frozenset({"inf", "infinity"})
 _SHOWN: Final = 60
@@ -415,12 +420,29 @@ def _binary(value: str) -> bytes:
 
 
 def _moment(value: str, data_type: t.DataType) -> int:
+    text, later = _within_four_digits(value)
     try:
         if isinstance(data_type, t.DateType):
-            return int(pa.scalar(value).cast(pa.date32()).value)
-        return timestamp_micros(value, with_zone=isinstance(data_type, t.TimestampType))
+            return later + int(pa.scalar(text).cast(pa.date32()).value)
+        with_zone = isinstance(data_type, t.TimestampType)
+        found = later * _DAY + timestamp_micros(text, with_zone=with_zone)
     except pa.ArrowInvalid as error:
         raise refuse(value, data_type) from error
+    if not -_MOST_MICROS <= found < _MOST_MICROS:
+        raise out_of_range(value, data_type)
+    return found
+
+
+def _within_four_digits(text: str) -> tuple[str, int]:
+    """Return a time whose year has a sign in a year of four digits, and how many days it is later.
+
+    The calendar repeats after 400 years.
+    """
+    found = _SIGNED_YEAR.match(text)
+    if found is None:
+        return text, 0
+    cycles, year = divmod(int(found[1]) - 2000, 400)
+    return f"{year + 2000}{text[found.end() :]}", cycles * _CYCLE_DAYS
 
 
 def _integer_text(text: str, data_type: t.DataType) -> int:

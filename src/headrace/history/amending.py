@@ -18,6 +18,7 @@ from headrace.circuit.digest import digest
 from headrace.errors import Code, HeadraceError
 from headrace.log import AMENDED, open_segment
 from headrace.parts.written_rows import weighted
+from headrace.serving.python_values import python_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -128,8 +129,8 @@ def amended_events(
             rows = open_segment(directory, segment.file)
             names = [name for name in stream.schema.names if name in rows.schema.names]
             before = rows.slice(0, shown)
-            after: list[Any] = rows.select(names).slice(events, shown).to_pylist()
-            given = zip(before[AMENDED].to_pylist(), before.select(names).to_pylist(), strict=True)
+            after = python_rows(rows.select(names).slice(events, shown))
+            given = zip(before[AMENDED].to_pylist(), python_rows(before.select(names)), strict=True)
             for place, (offset, row) in enumerate(given):
                 yield record, offset, _json(row), _json(after[place]) if after else None
 

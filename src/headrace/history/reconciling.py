@@ -25,6 +25,7 @@ from headrace.runtime.fill import Fill
 from headrace.runtime.published import STOPPED
 from headrace.runtime.rebuild import TableRebuild
 from headrace.runtime.settings import OnDifference
+from headrace.serving.python_values import python_rows
 from headrace.serving.values import json_value
 from headrace.zset import WEIGHT
 
@@ -240,7 +241,7 @@ class Reconciling:
         self, relation: Stored, state: Published, sample: Sample, count: Count, found: pa.Table
     ) -> Evidence:
         sides: dict[bool, list[dict[str, Any]]] = {True: [], False: []}
-        for row in found.to_pylist():
+        for row in python_rows(found):
             weight = row.pop(WEIGHT)
             copies = {COPIES: abs(weight)} if abs(weight) > 1 else {}
             sides[weight > 0].append({**json_value(row), **copies})

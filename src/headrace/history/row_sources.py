@@ -46,6 +46,7 @@ from headrace.history.pruning import Pruned
 from headrace.log import EmbeddedLog
 from headrace.runtime.fill import Fill
 from headrace.runtime.shares import whole_log
+from headrace.serving.python_values import python_rows
 from headrace.serving.values import csv_text
 from headrace.spine import Spine
 from headrace.sql.parameters import literal_text
@@ -302,7 +303,7 @@ class RowSources:
             return Sources(relation, None, ())
         if not isinstance(relation, Stream):
             rows = self._stored(relation, state, sliced.leaves.get(leaf, EVERY_ROW), among)
-            first = tuple((row, None) for row in rows.slice(0, MOST_LISTED).to_pylist())
+            first = tuple((row, None) for row in python_rows(rows.slice(0, MOST_LISTED)))
             return Sources(relation, rows.num_rows, first, whole)
         events = self._events(leaf, relation, state, sliced, among)
         return Sources(relation, len(events), tuple(events[:MOST_LISTED]), whole)
@@ -351,7 +352,7 @@ class RowSources:
                 restriction=sliced.leaves[leaf],
             ):
                 table = pa.Table.from_batches([batch])
-                for row in table.filter(pa.array(_is_among(table, among))).to_pylist():
+                for row in python_rows(table.filter(pa.array(_is_among(table, among)))):
                     offset = row.pop("__offset")
                     weights[offset] += row.pop("__weight")
                     rows[offset] = row

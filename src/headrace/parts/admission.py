@@ -23,6 +23,7 @@ from headrace.ledger import Reject
 from headrace.log import Admitted, Seen, Watermark, ids_of, open_segment
 from headrace.log.seen import DRAFT
 from headrace.log.watermark import NEVER
+from headrace.serving.python_values import python_rows
 from headrace.types import Offset
 
 if TYPE_CHECKING:
@@ -202,7 +203,7 @@ class _Gate:
     def _rejects(self, rows: pa.Table) -> Iterator[Reject]:
         names = [name for name in rows.schema.names if name not in {*_ON_THE_WAY, ROWTIME}]
         lines = rows[LINE].to_pylist() if LINE in rows.schema.names else [0] * rows.num_rows
-        found = zip(_places(rows), lines, rows.select(names).to_pylist(), strict=True)
+        found = zip(_places(rows), lines, python_rows(rows.select(names)), strict=True)
         for place, line, row in found:
             raw = json.dumps(row, default=str)
             yield Reject(place, line, self.stream.event_time, _TOO_LATE, raw)

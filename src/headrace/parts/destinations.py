@@ -39,6 +39,8 @@ class Destinations:
     reader: Reader
     log: Log
     queries: Queries
+    roots: tuple[Path, ...] = ()
+    """Directories outside of that of the data, below which sinks may write."""
 
     def opened(self, sink: Sink) -> tuple[SinkWriter, DeliverySettings]:
         """Return the writer for a sink's destination, and how it is given changes."""
@@ -59,7 +61,9 @@ class Destinations:
         """Return what a connector needs to know of this database, and of the rows of a sink."""
         identity = f"{self.log.ledger.identity}/{sink}"
         stops = options.on_error is OnError.STOP
-        return SinkContext(self.directory, schema, key, self.secrets, identity, stops)
+        return SinkContext(
+            self.directory, schema, key, self.secrets, identity, stops, roots=self.roots
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from headrace.circuit import quarantine_of
 from headrace.errors import Code, HeadraceError
 from headrace.operators import ERROR, SINCE
+from headrace.serving.python_values import python_rows
 from headrace.spine import Spine
 from headrace.zset import Layout
 
@@ -47,7 +48,7 @@ def quarantined_rows(
     for relation, layout, files in _stored(ledger, state, view):
         spine = Spine.open(directory / "runs", Layout.of_json(json.loads(layout)), files)
         for part in spine.scan(_SCAN_ROWS):
-            values = part.table.select(part.layout.columns.names).to_pylist()
+            values = python_rows(part.table.select(part.layout.columns.names))
             for row, copies in zip(values, part.weights.tolist(), strict=True):
                 error, since = row.pop(ERROR), row.pop(SINCE)
                 yield QuarantinedRow(relation, row, copies, error, since)

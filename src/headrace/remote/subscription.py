@@ -15,6 +15,7 @@ from headrace.remote.connection import Connection, Request
 from headrace.remote.events import MEDIA_TYPE, WITH_ARROW, events
 from headrace.remote.rows import read
 from headrace.serving import OPERATION, Change
+from headrace.serving.python_values import python_rows
 from headrace.statements.results import Subscription
 from headrace.types import Epoch
 from headrace.zset import WEIGHT
@@ -246,12 +247,12 @@ class Feed:
 
 
 def _inserted(epoch: Epoch, rows: pa.Table) -> list[Change]:
-    return [Change(epoch, "+I", 1, row) for row in rows.to_pylist()]
+    return [Change(epoch, "+I", 1, row) for row in python_rows(rows)]
 
 
 def _changed(epoch: Epoch, changes: pa.Table) -> list[Change]:
     operations, weights = changes[OPERATION].to_pylist(), changes[WEIGHT].to_pylist()
-    rows = changes.drop_columns([OPERATION, WEIGHT]).to_pylist()
+    rows = python_rows(changes.drop_columns([OPERATION, WEIGHT]))
     return [
         Change(epoch, operation, weight, row)
         for operation, weight, row in zip(operations, weights, rows, strict=True)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from headrace.errors import Code, HeadraceError
 from headrace.sql import (
     Copy,
+    CopyTo,
     CreateSecret,
     CreateStream,
     CreateTable,
@@ -57,6 +58,16 @@ def _require(statement: Statement, roots: Sequence[Path], principal: Principal) 
             raise no_push()
         case Copy():
             _require_below(statement.path, roots, statement.path_span)
+        case CopyTo():
+            raise HeadraceError(
+                Code.UNSUPPORTED,
+                "writing a file over HTTP is not supported",
+                detail="A server writes no file where a client says.",
+                hint="Read the rows with SELECT, as text/csv for instance, and write them on the"
+                " client's machine; or run the statement with headrace sql, while the database is"
+                " not served.",
+                span=statement.path_span,
+            )
         case CreateSecret():
             raise HeadraceError(
                 Code.UNSUPPORTED,

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.serving.keys import can_hash, spark_hash
+from headrace.serving.python_values import python_values
 from headrace.spine import PART_BYTES, Spine, SpineParts
 from headrace.zset import HASH, WEIGHT, Layout, ZSet, row_codes
 
@@ -207,9 +208,9 @@ def can_look_up(layout: Layout) -> bool:
 def key_values(rows: pa.Table, key: Sequence[str]) -> list[tuple[object, ...]]:
     """Return the keys of rows, as values that are equal where the keys are."""
     columns = [
-        [repr(value) for value in rows[name].to_pylist()]
+        [repr(value) for value in python_values(rows[name])]
         if pa.types.is_nested(rows[name].type)
-        else rows[name].to_pylist()
+        else python_values(rows[name])
         for name in key
     ]
     return list(zip(*columns, strict=True))

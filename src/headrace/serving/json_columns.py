@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headrace.serving.python_values import beyond_python
 from headrace.serving.values import column_values, json_text
 
 if TYPE_CHECKING:
@@ -66,12 +67,12 @@ def _texts(array: pa.Array) -> pa.Array:
         return _strings(array)
     if pa.types.is_timestamp(kind) and kind.tz in (None, "UTC"):
         texts = pc.replace_substring(array.cast(pa.string()), " ", "T", max_replacements=1)
-        return _quoted(pc.replace_substring(texts, ".000000", ""))
+        return _times(pc.replace_substring(texts, ".000000", ""), array)
     if pa.types.is_time64(kind):
         texts = array.cast(pa.time64("us"), safe=False).cast(pa.string())
         return _quoted(pc.replace_substring(texts, ".000000", ""))
     if pa.types.is_date(kind):
-        return _quoted(array.cast(pa.string()))
+        return _times(array.cast(pa.string()), array)
     if pa.types.is_struct(kind):
         return _structs(array)
     return _one_by_one(array)
@@ -79,6 +80,12 @@ def _texts(array: pa.Array) -> pa.Array:
 
 def _quoted(texts: pa.Array) -> pa.Array:
     return pc.binary_join_element_wise('"', texts, '"', "")
+
+
+def _times(texts: pa.Array, array: pa.Array) -> pa.Array:
+    """Return texts of dates or times between quotes, with a sign where the year has one."""
+    beyond, quoted = beyond_python(array), _quoted(texts)
+    return _replaced(quoted, beyond, array) if pc.any(beyond).as_py() else quoted
 
 
 def _floats(array: pa.Array) -> pa.Array:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from headrace.serving.operations import OPERATION, OPERATIONS, with_operations
+from headrace.serving.python_values import python_rows
 from headrace.zset import WEIGHT
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ class Follower:
         last = self.last_epoch()
         if self.at is None:
             self.at = last
-            return [Change(last, "+I", 1, row) for row in self.history.whole(last).to_pylist()]
+            return [Change(last, "+I", 1, row) for row in python_rows(self.history.whole(last))]
         if last <= self.at:
             return None
         changes = [
@@ -68,6 +69,6 @@ class Follower:
     def _operations(self, epoch: Epoch, rows: ZSet) -> Iterator[Change]:
         changes = with_operations(rows.table, self.key)
         operations, weights = changes[OPERATION].to_pylist(), changes[WEIGHT].to_pylist()
-        plain = changes.select(self.history.layout.columns.names).to_pylist()
+        plain = python_rows(changes.select(self.history.layout.columns.names))
         for operation, weight, row in zip(operations, weights, plain, strict=True):
             yield Change(epoch, operation, weight, row)

@@ -17,14 +17,10 @@ _BATCH_ROWS = 10_000
 
 
 def rows(table: pa.Table) -> Iterator[tuple[Any, ...]]:
-    """Yield the table's rows as Python values; maps are dictionaries.
-
-    Raises:
-        HeadraceError: ``unsupported`` for a date or time that Python cannot represent.
-    """
+    """Yield the table's rows as :func:`column_values` has them; maps are dictionaries."""
     for batch in table.to_batches(max_chunksize=_BATCH_ROWS):
         if batch.num_columns:
-            yield from zip(*map(_values, batch.columns), strict=True)
+            yield from zip(*map(column_values, batch.columns), strict=True)
 
 
 def json_rows(names: Sequence[str], rows: Iterable[Sequence[Any]]) -> Iterator[str]:
@@ -49,18 +45,6 @@ def json_rows(names: Sequence[str], rows: Iterable[Sequence[Any]]) -> Iterator[s
 def csv_line(values: Iterable[Any]) -> str:
     """Return one record of RFC 4180; NULL is an empty field, empty text is ``""``."""
     return ",".join(map(_csv_field, values)) + "\r\n"
-
-
-def _values(column: pa.Array) -> list[Any]:
-    try:
-        return column_values(column)
-    except (OverflowError, ValueError) as error:
-        raise HeadraceError(
-            Code.UNSUPPORTED,
-            "a date or time is outside of the years 1 to 9999, the range of Python",
-            detail=f"{error}.",
-            hint="Use CAST(... AS STRING) in the query.",
-        ) from error
 
 
 def _csv_field(value: Any) -> str:

@@ -13,15 +13,19 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from headrace.serving.python_values import python_values
+
 _ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 
 
 def column_values(column: Any) -> list[Any]:
-    """Return the values of an Arrow array; a 32-bit float as its shortest decimal."""
+    """Return the values of an Arrow array; a 32-bit float as its shortest decimal.
+
+    A date or time that Python lacks is its text.
+    """
     if pa.types.is_float32(column.type):
         return [None if v is None else float(str(np.float32(v))) for v in column.to_pylist()]
-    values: list[Any] = column.to_pylist(maps_as_pydicts="strict")
-    return values
+    return python_values(column, "strict")
 
 
 def json_value(value: Any) -> Any:

@@ -17,6 +17,7 @@ from headrace.session.upkeep import Upkeep
 from headrace.sql import (
     AlterSink,
     Copy,
+    CopyTo,
     Correct,
     CreateMaterializedView,
     CreateSink,
@@ -69,6 +70,7 @@ from headrace.statements.describing.descriptions import Descriptions
 from headrace.statements.describing.errors import Errors
 from headrace.statements.describing.explanations import Explanations
 from headrace.statements.describing.listings import Listings, filtered
+from headrace.statements.reading.exports import Exports
 from headrace.statements.reading.following import Begin, Following, Pushed
 from headrace.statements.reading.selects import Selects
 from headrace.statements.results import Result
@@ -122,6 +124,7 @@ class Statements:
             client.report,
         )
         self._selects = Selects(parts.reader, parts.ledger, snapshots, client.seen)
+        self._exports = Exports(self._selects, parts.reader.directory, client.report)
         self._following = Following(
             parts.reader,
             parts.definer,
@@ -214,7 +217,7 @@ class Statements:
         match statement:
             case Insert() | Update() | Delete() | Truncate() | Correct():
                 return self._change(statement)
-            case Copy():
+            case Copy() | CopyTo():
                 return self._copy(statement)
             case Query():
                 pushed = self._pushed(statement)
@@ -359,7 +362,9 @@ class Statements:
         note = f"; the first {retired:,} are no longer kept, and stay in views" if retired else ""
         return self._done(f"{events:,} {'event' if events == 1 else 'events'} {done}{note}")
 
-    def _copy(self, statement: Copy) -> Result:
+    def _copy(self, statement: Copy | CopyTo) -> Result:
+        if isinstance(statement, CopyTo):
+            return self._exports.export(statement)
         try:
             copied = self._copies.copy(statement)
         finally:  # the rows copied before a failure or cancellation stay

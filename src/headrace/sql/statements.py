@@ -373,6 +373,21 @@ class Copy:
 
 
 @dataclass(frozen=True, slots=True)
+class CopyTo:
+    """``COPY ... TO``: write the rows of a relation or query to a file.
+
+    ``columns`` are those of the relation; empty for all, and for a query.
+    """
+
+    source: Query | Name
+    path: str
+    path_span: Span
+    span: Span
+    columns: tuple[str, ...] = ()
+    options: tuple[Option, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Flush:
     """``FLUSH``: commit an epoch with all changes that have arrived, and wait for it."""
 
@@ -571,6 +586,7 @@ Statement: TypeAlias = (
     | Truncate
     | Correct
     | Copy
+    | CopyTo
     | Flush
     | Refresh
     | ResumeSource

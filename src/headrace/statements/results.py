@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 import pyarrow as pa
 
 from headrace.errors import Code, HeadraceError, Span
+from headrace.serving.python_values import python_values
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -134,8 +135,8 @@ class Result:
     def fetchall(self) -> list[tuple[Any, ...]]:
         """Return the rows as tuples of Python values.
 
-        Raises:
-            HeadraceError: ``unsupported`` for a date or time that Python cannot represent.
+        A date or time outside of the years 1 to 9999, which Python lacks, is its text in ISO 8601,
+        such as ``+10000-01-01``.
         """
         return list(zip(*_values(self.to_arrow()), strict=True))
 
@@ -276,15 +277,7 @@ def last_of(
 
 
 def _values(table: pa.Table) -> list[list[Any]]:
-    try:
-        return [column.to_pylist() for column in table.columns]
-    except (OverflowError, ValueError) as error:
-        raise HeadraceError(
-            Code.UNSUPPORTED,
-            "a date or time is outside of the years 1 to 9999, the range of Python",
-            detail=f"{error}.",
-            hint="Use to_arrow(), or CAST(... AS STRING) in the query.",
-        ) from error
+    return [python_values(column) for column in table.columns]
 
 
 def shown(value: Any) -> str:

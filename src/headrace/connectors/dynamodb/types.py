@@ -10,6 +10,7 @@ from pyspark.sql import types as t
 
 from headrace.connectors.text_values import values_of
 from headrace.formats.values import cast_texts
+from headrace.serving.python_values import python_values
 from headrace.serving.text_columns import text_column
 from headrace.serving.values import csv_text
 from headrace.types import to_arrow
@@ -59,7 +60,7 @@ def attributes(values: Any, type_: t.DataType) -> list[Attribute | None]:
     """Return the values of a column as attributes, None for NULL."""
     kind = kind_of(type_)
     if isinstance(type_, _NESTED):
-        nested = values.to_pylist(maps_as_pydicts="strict")
+        nested = python_values(values, "strict")
         return [None if v is None else _nested(v, type_) for v in nested]
     plain = kind in ("BOOL", "B")
     listed = values.to_pylist() if plain else text_column(values).to_pylist()

@@ -12,6 +12,7 @@ from headrace.engine.comparisons import TOLERANCE
 from headrace.errors import Code, HeadraceError
 from headrace.parts.naming import HIDDEN, shown_name
 from headrace.runtime.published import WAITING
+from headrace.serving.python_values import python_rows
 from headrace.statements.results import Progress
 
 if TYPE_CHECKING:
@@ -181,7 +182,7 @@ class Verifications:
         if not found.num_rows:
             types = {type(column.type) for column in view.schema.columns}
             return stored, 0, f"{EQUAL} ({_within(types)})"
-        return stored, found.num_rows, f"differs: {found.to_pylist()[0]}"
+        return stored, found.num_rows, f"differs: {python_rows(found)[0]}"
 
 
 def _within(types: set[type]) -> str:

@@ -7,6 +7,8 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from uuid import uuid4
 
+import pyarrow as pa
+
 from headrace.catalog import Relation, Stream, Table, View, key_of
 from headrace.circuit import rows_of
 from headrace.dialects import with_epochs
@@ -21,10 +23,8 @@ from headrace.statements.results import Freshness, Result
 from headrace.types import RelationId
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from collections.abc import Set as AbstractSet
-
-    import pyarrow as pa
 
     from headrace.catalog import Catalog
     from headrace.catalyst.analysed import Shape
@@ -130,6 +130,39 @@ class Selects:
 
     def _direct(self, query: Query) -> _Found | None:
         """Return the result without Spark if the query is simple enough; else None."""
+        asked = self._simple(query)
+        if asked is None:
+            return None
+        relation, state, simple = asked
+        if simple.equal:
+            found = self._by_key(relation, state, simple)
+            if found is None:
+                return None
+        else:
+            found = self.reader.contents(state, relation).whole()
+        dirty = {relation.id} if relation.id in state.dirty else set()
+        if dirty and simple.equal and not self._are_dirty(found, state.dirty[relation.id]):
+            dirty = set()
+        return found.select(_chosen(relation, simple)), state, (relation.id,), dirty
+
+    def in_parts(self, query: Query) -> tuple[pa.Schema, Iterator[pa.Table], Epoch, bool]:
+        """Return the rows of a query in parts, their epoch, and whether some may be dirty.
+
+        Those of a whole table or view are read as they are asked for, others at once.
+        """
+        asked = self._simple(query)
+        if asked is None or asked[2].equal:
+            result = self.select(query)
+            table, fresh = result.to_arrow(), result.freshness
+            return table.schema, iter([table]), result.epoch, bool(fresh and fresh.dirty)
+        relation, state, simple = asked
+        chosen = _chosen(relation, simple)
+        contents = self.reader.contents(state, relation)
+        schema = pa.schema([contents.layout.columns.field(name) for name in chosen])
+        return schema, contents.parts(chosen), state.epoch, relation.id in state.dirty
+
+    def _simple(self, query: Query) -> tuple[Table | View, Published, Simple] | None:
+        """Return what a simple query reads, and in which state; None for any other query."""
         simple = simple_select(query.text)
         if simple is None:
             return None
@@ -145,17 +178,7 @@ class Selects:
                 break
         state = self._as_of(query.as_of, last, [relation])
         self.reader.require_running(relation, state)
-        if simple.equal:
-            found = self._by_key(relation, state, simple)
-            if found is None:
-                return None
-        else:
-            found = self.reader.contents(state, relation).whole()
-        dirty = {relation.id} if relation.id in state.dirty else set()
-        if dirty and simple.equal and not self._are_dirty(found, state.dirty[relation.id]):
-            dirty = set()
-        chosen = [names[column] for column in simple.columns] or list(relation.schema.names)
-        return found.select(chosen), state, (relation.id,), dirty
+        return relation, state, simple
 
     def _are_dirty(self, found: pa.Table, slices: tuple[Slice, ...]) -> bool:
         """Whether one of the rows of a key is in a slice; also if none is there: one may lack."""
@@ -253,6 +276,12 @@ def _beside(catalog: Catalog, tables: Iterable[AtEpoch]) -> Beside:
     for table in made:
         added = added.with_(table)
     return Beside(made, catalog, added)
+
+
+def _chosen(relation: Table | View, simple: Simple) -> list[str]:
+    """Return the columns that a query selects, all if it names none."""
+    names = {name.lower(): name for name in relation.schema.names}
+    return [names[column] for column in simple.columns] or list(relation.schema.names)
 
 
 def _seconds(as_of: AsOfTimestamp) -> float:

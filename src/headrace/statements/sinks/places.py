@@ -62,8 +62,12 @@ def require_own_place(
             raise _taken(what, span if written is None else written.span)
     if shared or not isinstance(place, Path):  # a store is looked at when the sink is checked
         return
-    root = (context.directory / "sinks").resolve()
-    above = [each for each in place.parents if each != root and each.is_relative_to(root)]
+    roots = [each.resolve() for each in (context.directory / "sinks", *context.roots)]
+    above = [
+        each
+        for each in place.parents
+        if any(each != root and each.is_relative_to(root) for root in roots)
+    ]
     if any(map(_has_changes, above)) or (_has_any(place) and not into.connector.shares):
         what = f"directory '{path}' has the changelog of a sink that was dropped"
         raise _taken(what, span if written is None else written.span)
