@@ -289,6 +289,47 @@ def test_rows_that_others_refer_to_are_moved_without_deleting_these(
     delivery.close()
 
 
+def test_dates_of_any_year_are_written_and_read_back(
+    tmp_path: Path, postgres_server: Postgres, database: str
+) -> None:
+    days, far = [0, 2_932_897, -719_529, -735_000, None], 2_932_897 * 86_400_000_000
+    times = [0, far, 9_000_000_000_000_000_000, -735_000 * 86_400_000_000, None]
+    of = Schema(
+        (
+            Column("id", t.LongType(), nullable=False),
+            Column("d", t.DateType()),
+            Column("z", t.TimestampType()),
+            Column("n", t.TimestampNTZType()),
+            Column("l", t.ArrayType(t.DateType())),
+        )
+    )
+    listed = pa.array([[day] for day in days], pa.list_(pa.int32()))
+    columns: list[Any] = [
+        pa.array(range(5), pa.int64()),
+        pa.array(days, pa.int32()).cast(pa.date32()),
+        pa.array(times, pa.timestamp("us", "UTC")),
+        pa.array(times, pa.timestamp("us")),
+        listed.cast(pa.list_(pa.date32())),
+    ]
+    changes = pa.table([*columns, pa.array([1] * 5)], schema=of.arrow.append(pa.field(WEIGHT, pa.int64())))  # fmt: skip
+    writer = opened(
+        options(postgres_server, database), replace(context(tmp_path), schema=of, key=("id",))
+    )
+    assert writer.durable() is None
+    assert list(writer.write(Epoch(1), [changes])) == []
+    with postgres_server.connect(database) as session:
+        texts = session.execute("SELECT d::text, n::text, l::text FROM rows ORDER BY id").fetchall()
+    assert texts[1] == ("10000-01-01", "10000-01-01 00:00:00", "{10000-01-01}")
+    assert texts[2][0] == "0002-12-31 BC"
+    assert texts[2][1].startswith("287166-")
+    stored = writer.stored()
+    assert stored is not None
+    found = pa.concat_tables(stored).sort_by("id")
+    for name in ("d", "z", "n"):
+        assert found[name].equals(changes[name]), name
+    writer.close()
+
+
 @pytest.mark.parametrize("stops", [False, True])
 def test_a_row_that_the_server_refuses_is_kept_or_stops_the_sink(
     tmp_path: Path, postgres_server: Postgres, database: str, *, stops: bool

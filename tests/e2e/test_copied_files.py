@@ -64,13 +64,15 @@ def test_rows_are_copied_to_files_and_back(db, tmp_path: Path) -> None:
     db.sql("CREATE MATERIALIZED VIEW v AS SELECT * FROM t")
     wanted = repr(sorted(db.sql("SELECT * FROM t").fetchall()))
     assert "'+10000-01-01', '+10000-01-01T00:00:00Z', '-0044-03-15T12:00:00'" in wanted
-    for name in ("a.csv", "a.tsv.gz", "a.jsonl", "a.parquet"):
+    whole, chosen = "v", "`t` (id, ok, price, x, `name`, raw, d, at, ntz)"
+    query = "(SELECT * FROM t WHERE id > 0 ORDER BY id)"
+    files = {"a.csv": whole, "a.tsv.gz": chosen, "a.jsonl": query, "a.parquet": whole}
+    for name, source in files.items():
         path = tmp_path / name
-        for source in ("v", "(SELECT * FROM t WHERE id > 0 ORDER BY id)", "`t` (id, ok, price, x, `name`, raw, d, at, ntz)"):  # fmt: skip
-            done = db.sql(f"COPY {source} TO '{path}'")
-            assert str(done) == f'3 rows as of epoch {done.epoch} written to "{path}"'
-            db.sql(f"TRUNCATE u; COPY u FROM '{path}'")
-            assert repr(sorted(db.sql("SELECT * FROM u").fetchall())) == wanted, (name, source)
+        done = db.sql(f"COPY {source} TO '{path}'")
+        assert str(done) == f'3 rows as of epoch {done.epoch} written to "{path}"'
+        db.sql(f"TRUNCATE u; COPY u FROM '{path}'")
+        assert repr(sorted(db.sql("SELECT * FROM u").fetchall())) == wanted, (name, source)
     assert sorted(each.name for each in tmp_path.iterdir()) == ["a.csv", "a.jsonl", "a.parquet", "a.tsv.gz", "db"]  # fmt: skip
     assert db.sql("SELECT id FROM t WHERE d = DATE '+10000-01-01'").fetchall() == [(2,)]
     db.sql("UPDATE t SET ok = true WHERE d = DATE '+10000-01-01'")

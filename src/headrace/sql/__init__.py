@@ -8,6 +8,7 @@ from headrace.sql.alter_stream import AlterStream
 from headrace.sql.as_of import AsOf, AsOfEpoch, AsOfTimestamp
 from headrace.sql.columns import EMBEDDED_METADATA
 from headrace.sql.connections import CONNECTION
+from headrace.sql.copying import Copy, CopyTo
 from headrace.sql.keywords import KEYWORDS, quote, quote_dotted
 from headrace.sql.lexer import Source, split
 from headrace.sql.macros import CreateFunction
@@ -36,8 +37,6 @@ from headrace.sql.sinks import (
 from headrace.sql.statements import (
     AddColumns,
     Assignment,
-    Copy,
-    CopyTo,
     CreateConnection,
     CreateIndex,
     CreateMaterializedView,

@@ -20,7 +20,8 @@ from headrace.sql.ask import (
     take_terminate,
     take_verify,
 )
-from headrace.sql.change import take_copy, take_delete, take_insert, take_truncate, take_update
+from headrace.sql.change import take_delete, take_insert, take_truncate, take_update
+from headrace.sql.copying import take_copy
 from headrace.sql.corrections import take_correct
 from headrace.sql.create import take_alter, take_create
 from headrace.sql.cursor import Cursor

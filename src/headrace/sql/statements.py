@@ -12,6 +12,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, TypeAlias
 
 from headrace.sql.alter_stream import AlterStream
+from headrace.sql.copying import Copy, CopyTo
 from headrace.sql.macros import CreateFunction
 from headrace.sql.parts import Name, Query
 from headrace.sql.reconcile import Reconcile
@@ -358,33 +359,6 @@ class Truncate:
 
     target: Name
     span: Span
-
-
-@dataclass(frozen=True, slots=True)
-class Copy:
-    """``COPY ... FROM``: insert the rows of a file; ``columns`` is empty for all columns."""
-
-    target: Name
-    path: str
-    path_span: Span
-    span: Span
-    columns: tuple[str, ...] = ()
-    options: tuple[Option, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class CopyTo:
-    """``COPY ... TO``: write the rows of a relation or query to a file.
-
-    ``columns`` are those of the relation; empty for all, and for a query.
-    """
-
-    source: Query | Name
-    path: str
-    path_span: Span
-    span: Span
-    columns: tuple[str, ...] = ()
-    options: tuple[Option, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

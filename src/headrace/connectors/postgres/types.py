@@ -20,6 +20,7 @@ Other types have no exact form here. A column declared as STRING takes the text 
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -189,13 +190,28 @@ def _bytes(text: str | None) -> bytes | None:
     return None if text is None else bytes.fromhex(text.removeprefix("\\x"))
 
 
+_YEAR: Final = re.compile(r"(\d{4,})(?=-)", re.ASCII)
+
+
+def signed(text: str) -> str:
+    """Return a date or time with a sign where its year has one in ISO 8601, and no BC."""
+    found = _YEAR.match(text)
+    if found is None:
+        return text
+    year, rest = int(found[1]), text[found.end() :]
+    if rest.endswith(" BC"):
+        return f"{'-' if year > 1 else '+'}{year - 1:04}{rest.removesuffix(' BC')}"
+    return f"+{text}" if len(found[1]) > 4 else text  # noqa: PLR2004
+
+
 def _one_by_one(texts: pa.Array, column: Column, target: pa.DataType) -> Read:
     convert = from_text(column)
+    is_moment = isinstance(column.type, t.DateType | t.TimestampType | t.TimestampNTZType)
     values: list[Any] = []
     refused: dict[int, str] = {}
     for row, text in enumerate(texts.to_pylist()):
         try:
-            values.append(None if text is None else convert(text))
+            values.append(None if text is None else convert(signed(text) if is_moment else text))
         except Refused as why:
             values.append(None)
             refused[row] = str(why)
