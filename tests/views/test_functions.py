@@ -389,12 +389,16 @@ def test_what_cannot_be_called_is_refused_with_the_reason(db):
         ("Extract", "INT", "is built into Spark"),
         ("no name", "INT", "is no name for a function"),
         ("of_variant", "VARIANT", "cannot return VARIANT"),
+        ("of_nanoseconds", "TIME(9)", "TIME(9) is not supported"),
         ("of_nothing", "INTT", 'type "INTT" does not exist'),
         ("undeclared", "", "without the type that it returns"),
     ]:
         with pytest.raises(HeadraceError) as refused:
             db.register(name, lambda x: x, returns=returns)
         assert said in str(refused.value), name
+    for kind in ("pandas", "arrow"):
+        with pytest.raises(HeadraceError, match="for many rows at once"):
+            db.register("of_times", lambda x: x, returns="ARRAY<TIME>", kind=kind)
     assert db.sql("DROP FUNCTION IF EXISTS nothing").message == 'function "nothing" does not exist'
     db.sql("DROP FUNCTION added CASCADE")
     assert [row[0] for row in db.sql("SHOW FUNCTIONS").fetchall()] == ["rolled", "wrong"]

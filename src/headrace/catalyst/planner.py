@@ -76,9 +76,9 @@ from headrace.dialects import (
     with_epochs,
 )
 from headrace.errors import Code, HeadraceError, Span, nearest
-from headrace.functions import Folded
+from headrace.functions import Folded, Kind
 from headrace.functions.fold import check_result
-from headrace.functions.results import require_returnable
+from headrace.functions.results import require_returnable, require_returnable_together
 from headrace.sql import Rewritten, quote
 from headrace.types import Column, RelationId, Schema
 
@@ -179,6 +179,8 @@ class Planner:
         )
         declared = None if function.arguments is None else tuple(arguments)
         require_returnable(function.name, returns)
+        if function.kind in (Kind.PANDAS, Kind.ARROW):
+            require_returnable_together(function.name, returns)
         if isinstance(returns, StructType):
             check_result(function, returns)
         return Registered.of(function, returns, declared)

@@ -37,6 +37,7 @@ from pyspark.sql.types import (
 )
 
 from headrace.errors import Code, HeadraceError
+from headrace.types import holds, require_kept
 
 _BITS = {ByteType: 8, ShortType: 16, IntegerType: 32, LongType: 64}
 _MICROSECONDS = 6
@@ -67,6 +68,8 @@ def require_returnable(name: str, type_: DataType) -> None:
         case StructType():
             for field in type_.fields:
                 require_returnable(name, field.dataType)
+        case TimeType():
+            require_kept(type_)
         case _ if type(type_) not in {
             *_BITS,
             *_SCALARS,
@@ -81,6 +84,19 @@ def require_returnable(name: str, type_: DataType) -> None:
                 f'function "{name}" cannot return {type_.simpleString().upper()}',
                 hint="Return STRING, and cast the result in the query.",
             )
+
+
+def require_returnable_together(name: str, type_: DataType) -> None:
+    """Raise ``unsupported`` for a type that pandas and Arrow functions cannot return.
+
+    Spark takes every array of times of day for one of TIME(6), also with digits beyond those.
+    """
+    if holds(type_, (TimeType,)):
+        raise HeadraceError(
+            Code.UNSUPPORTED,
+            f'function "{name}" cannot return {type_.simpleString().upper()} for many rows at once',
+            hint="Declare it with kind = 'python', or return STRING and cast it in the query.",
+        )
 
 
 def fitted(value: Any, type_: DataType) -> Any:
