@@ -16,7 +16,7 @@ VIEWS = {
     "groups": "SELECT a, count(*) AS n, min(b) AS lo, max(b) AS hi, count(DISTINCT b) AS d FROM t GROUP BY a",
     "pairs": "SELECT t.k, o.n, o.a FROM t JOIN o ON t.a = o.a",
     "outer_pairs": "SELECT t.k, o.a FROM t LEFT JOIN o ON t.b = o.a",
-    "distinct": "SELECT DISTINCT b FROM t",
+    "present": "SELECT DISTINCT b FROM t",
     "first": "SELECT k, a FROM t ORDER BY a DESC, k LIMIT 3",
     "ranked": "SELECT k, row_number() OVER (PARTITION BY a ORDER BY b, k) AS r, lag(b) OVER (ORDER BY b, k) AS l FROM t",
     "latest": "SELECT k FROM t WHERE a >= (SELECT max(a) FROM o)",
