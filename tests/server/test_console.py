@@ -23,6 +23,7 @@ PAGES = (
 )  # fmt: skip
 EDITOR = "document.querySelector('.editor')?.shadowRoot"
 ROWS = "return [...document.querySelectorAll('tbody tr')].map((r) => [...r.cells].map((c) => c.innerText))"
+CUT = "return [...document.querySelectorAll('.scroll:has(.cards)')].filter((e) => e.scrollWidth > e.clientWidth).map((e) => e.ariaLabel)"
 OVERFLOW = "return document.documentElement.scrollWidth - document.documentElement.clientWidth"
 
 
@@ -58,6 +59,7 @@ def test_each_page_loads_without_a_complaint_and_fits_a_phone(page: Browser):
         page.wait(lambda: page.text("#live").startswith(("up to date", "views are")), "a live view")
         page.size(390, 844)
         page.wait(lambda: page.run(OVERFLOW) <= 0, f"{path} without scrolling")
+        assert page.run(CUT) == [], path  # a row of a listing is a card there
         page.size(1280, 800)
     page.open("")
     page.wait_for("seen.totals", ".graph")
@@ -106,6 +108,9 @@ def test_a_plain_view_has_no_empty_summary_and_its_tabs_do_not_scroll(page: Brow
     page.open("#/relation/seen.one")
     page.wait_for("not stored")
     page.wait_for("CREATE VIEW")
+    page.wait(
+        lambda: page.run("return document.querySelectorAll('.sql .k').length") >= 3, "colours"
+    )
     empty = "return [...document.querySelectorAll('main .panel')].filter((e) => e.checkVisibility() && !e.innerText.trim()).length"
     assert page.run(empty) == 0
     assert (
@@ -169,6 +174,8 @@ def test_a_relation_belongs_to_the_page_that_lists_its_kind(page: Browser):
     for name, listed in (("seen.orders", "Sources"), ("seen.totals", "Views")):
         page.open(f"#/relation/{name}")
         page.wait(lambda: page.run(current) == listed, listed)  # noqa: B023
+    page.open("#/relation/seen.orders")
+    page.wait_for("Read by\nseen.totals", ".facts")
 
 
 def test_a_page_that_was_opened_without_its_server_appears_when_it_is_back(page: Browser):

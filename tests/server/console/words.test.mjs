@@ -2,8 +2,8 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { parsed } from "../console/api.js";
 import { csvOf } from "../console/csv.js";
-import { counted, grouped, seconds } from "../console/dom.js";
-import { currency, problemsOf, toneOf } from "../console/problems.js";
+import { counted, grouped, roundTime, seconds } from "../console/dom.js";
+import { currency, errorParts, problemsOf, toneOf } from "../console/problems.js";
 
 const view = (state, freshness = {}) => ({ name: "v", kind: "materialized view", state, source: null, delivery: null, freshness: { quarantined: 0, dirty_slices: 0, next_refresh: null, ...freshness } });
 
@@ -23,6 +23,18 @@ test("a dot is green only if nothing is wrong and nothing has waited for long", 
 test("problems are counted in words, with the tab that shows them", () => {
   assert.deepEqual(problemsOf(view("running", { quarantined: 1 })), [{ tone: "warn", tab: "problems", text: "1 row in quarantine" }]);
   assert.equal(problemsOf(view("running", { quarantined: 2 }))[0].text, "2 rows in quarantine");
+});
+
+test("a problem says what is wrong, without the error's code, detail and hint", () => {
+  const error = "error[unavailable]: http://a does not take changes\ndetail: Connection refused.\nhint: Start it.";
+  assert.deepEqual(errorParts(error), { primary: "http://a does not take changes", detail: "Connection refused.", hint: "Start it." });
+  assert.deepEqual(errorParts("made up"), { primary: "made up", detail: null, hint: null });
+  const sink = { kind: "sink", state: "failing", freshness: null, source: null, delivery: { refused: 0, error } };
+  assert.deepEqual(problemsOf(sink), [{ tone: "bad", tab: "problems", text: "failing: http://a does not take changes" }]);
+});
+
+test("a scale of time has whole minutes and hours", () => {
+  assert.deepEqual([0, 0.5, 5, 60, 90, 120, 5400, 7200, 86400, 172800].map(roundTime), ["0 s", "500 ms", "5 s", "1 min", "90 s", "2 min", "90 min", "2 h", "1 day", "2 days"]);
 });
 
 test("words of counts, times and digits", () => {

@@ -1,12 +1,14 @@
 // Charts of the last minutes: a title, the present value, axes, and what was at the time that is pointed at.
 import uPlot from "./vendor/uplot.js";
-import { h, moment, none, seconds, text } from "./dom.js";
+import { h, moment, none, roundTime, seconds, text } from "./dom.js";
 
 const probe = h("span", { hidden: true });
 const FONT = "11px system-ui, sans-serif";
 const STEPS = [60, 120, 180, 300, 600, 900, 1800];
 const SHORT_STEPS = [20, 30, 60];
 const SHORT_SECONDS = 120;
+const TIME_STEPS = [0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400, 172800, 432000, 864000];
+const COUNT_STEPS = Array.from({ length: 36 }, (_, index) => [1, 2, 5][index % 3] * 10 ** Math.floor(index / 3));
 const SYNC = uPlot.sync("headrace");
 
 /** The colour that a variable of the style has in the present theme. */
@@ -30,11 +32,11 @@ export function showLast(value) {
 
 /**
  * Make a tile with a chart. `format` writes a value; `least` is the least height of the scale; with `bars`, each
- * value is one, and nothing is drawn where there is none.
+ * value is one, and nothing is drawn where there is none; with `time`, values are seconds, and the scale has round times.
  *
  * `set(at, values)` draws values over moments in Unix seconds; null leaves a gap.
  */
-export function tile(label, { format, unit = "", tone = "--accent", least = 1, meaning = null, bars = false, present = null }) {
+export function tile(label, { format, unit = "", tone = "--accent", least = 1, meaning = null, bars = false, time = false, present = null }) {
   const value = h("span", {}, none);
   const small = h("small", {}, unit);
   const extent = h("p", { class: "extent" });
@@ -57,6 +59,7 @@ export function tile(label, { format, unit = "", tone = "--accent", least = 1, m
     const from = (last[0].at(-1) ?? 0) - shownSeconds;
     const known = values.filter((each, index) => each !== null && each !== undefined && last[0][index] >= from);
     text(extent, known.length ? `max ${format(known.reduce((most, each) => Math.max(most, each)))} in ${seconds(Math.min(shownSeconds, last[0].at(-1) - last[0][0]))}` : "");
+    element.classList.toggle("flat", known.every((each) => each === 0));
     plot.setAttribute("aria-label", `${label}: ${value.textContent} ${small.textContent}`.trim());
   };
 
@@ -90,7 +93,7 @@ export function tile(label, { format, unit = "", tone = "--accent", least = 1, m
       },
       axes: [
         { stroke: dim, font: FONT, size: 22, gap: 3, space: 46, incrs: () => (shownSeconds > SHORT_SECONDS ? STEPS : SHORT_STEPS), grid: { show: false }, ticks: { stroke: grid, width: 1, size: 3 }, values: (_chart, splits) => splits.map((each) => clock(each, each % 60 === 0)) },
-        { stroke: dim, font: FONT, size: (_chart, values) => 10 + Math.max(3, ...(values ?? []).map((each) => String(each).length)) * 6.2, gap: 3, space: 28, grid: { stroke: grid, width: 1 }, ticks: { show: false }, values: (_chart, splits) => splits.map((each) => format(each)) },
+        { stroke: dim, font: FONT, size: (_chart, values) => 10 + Math.max(3, ...(values ?? []).map((each) => String(each).length)) * 6.2, gap: 3, space: 22, grid: { stroke: grid, width: 1 }, ticks: { show: false }, incrs: time ? TIME_STEPS : COUNT_STEPS, values: (_chart, splits) => splits.map((each) => (time ? roundTime(each) : format(each))) },
       ],
       series: [{}, {
         stroke: line, width: bars ? 0 : 1.5, fill: bars ? faded(line, 0.75) : faded(line, 0.12), points: { show: false },

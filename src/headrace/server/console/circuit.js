@@ -21,6 +21,7 @@ export function circuitGraph() {
   let selected = null;
   let drawn = null;
   let lines = new Map();
+  let elements = new Map();
   let last = new Map();
 
   function set(found) {
@@ -48,7 +49,7 @@ export function circuitGraph() {
       return { edge, path };
     });
     lines = new Map();
-    const elements = new Map();
+    elements = new Map();
     for (const { id, x, y, height } of plan.nodes) {
       const node = last.get(id);
       const { word, rest } = wordsOf(node.title);
@@ -71,6 +72,10 @@ export function circuitGraph() {
   function show(number) {
     selected = number;
     const node = last.get(number);
+    for (const [id, element] of elements) {
+      element.classList.toggle("selected", id === number);
+      element.setAttribute("aria-pressed", String(id === number));
+    }
     if (node === undefined) return fill(detail, h("p", { class: "dim" }, "Select an operator to see all of it. Rows and time are those since the server was started."));
     return fill(detail,
       h("p", { class: "mono" }, plain(node.title)),

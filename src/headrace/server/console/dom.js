@@ -71,6 +71,12 @@ export function seconds(value) {
   return `${Math.round(value / 86400)} days`;
 }
 
+/** A round span of time, as a scale has it, in the largest unit of which it is a multiple. */
+export function roundTime(value) {
+  const [unit, size] = [["days", 86400], ["h", 3600], ["min", 60], ["s", 1]].find(([, of]) => value > 0 && value % of === 0) ?? [null, 1];
+  return unit === null ? seconds(value) : value === 86400 ? "1 day" : `${value / size} ${unit}`;
+}
+
 /** A moment in Unix seconds: the time of day, with the date unless it is today. */
 export function moment(value) {
   if (value === null || value === undefined) return NONE;

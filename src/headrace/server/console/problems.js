@@ -10,8 +10,9 @@ export function problemsOf(relation) {
   const found = [];
   const add = (tone, tab, text) => found.push({ tone, tab, text });
   const { freshness, source, delivery, state, kind } = relation;
-  const why = delivery?.error ?? source?.error ?? null;
-  if (STOPPED.has(state)) add("bad", kind === "sink" ? "problems" : kind === "stream" || kind === "table" ? "rejected" : "problems", why ?? state);
+  const error = delivery?.error ?? source?.error ?? null;
+  const why = error === null ? null : errorParts(error).primary;
+  if (STOPPED.has(state)) add("bad", kind === "stream" || kind === "table" ? "rejected" : "problems", why === null ? state : `${state}: ${why}`);
   else if (!WELL.has(state)) add("warn", "problems", why ? `${state}: ${why}` : state);
   else if (why) add("warn", "problems", why);
   if (freshness?.quarantined) add("warn", "problems", `${counted(freshness.quarantined, "row")} in quarantine`);
@@ -20,6 +21,13 @@ export function problemsOf(relation) {
   if (source?.rejected) add("warn", "rejected", `${counted(source.rejected, "row")} rejected`);
   if (delivery?.refused) add("warn", "problems", `${counted(delivery.refused, "row")} refused by the target`);
   return found;
+}
+
+/** Return the parts of an error that the server has as one text: what, in detail, and what to do; null for a part it does not have. */
+export function errorParts(text) {
+  const [primary, ...rest] = String(text).replace(/^error\[\w+\]: /, "").split(/\n(?=(?:detail|hint): )/);
+  const part = (name) => rest.find((each) => each.startsWith(`${name}: `))?.slice(name.length + 2) ?? null;
+  return { primary, detail: part("detail"), hint: part("hint") };
 }
 
 /** Return the colour of a relation's dot, "" for green; `behind` is for how many seconds a view's oldest change has waited. */

@@ -10,7 +10,7 @@ const collator = new Intl.Collator("en", { numeric: true });
 /** The head of a table of rows; a click on a column calls `sort` with its number. */
 export function headOf(columns, key = [], sort = null) {
   return h("thead", {}, h("tr", {}, columns.map(({ name, type }, index) => {
-    const label = [name, h("span", { class: "type" }, key.includes(name) ? `${type} key` : type)];
+    const label = [name, " ", h("span", { class: "type" }, key.includes(name) ? `${type} key` : type)];
     const numeric = NUMERIC.test(type) ? "num" : null;
     if (sort === null) return h("th", { class: numeric, scope: "col" }, label);
     const button = h("button", { type: "button", class: "sort", onclick: () => sort(index) }, label);

@@ -13,9 +13,9 @@ INSERT INTO orders VALUES (1, 'ann', 10), (2, 'ann', 20);`;
 
 export function overview(main) {
   const rows = tile("Rows in", { format: compact, unit: "rows/s", least: 5, meaning: "Rows that arrived in all streams and tables" });
-  const behind = tile("Freshness", { format: seconds, unit: "behind", tone: "--warn", least: 1, present: (value) => (value === 0 ? "up to date" : null), meaning: "How long the oldest change has waited that some view does not show" });
+  const behind = tile("Freshness", { format: seconds, time: true, unit: "behind", tone: "--warn", least: 1, present: (value) => (value === 0 ? "up to date" : null), meaning: "How long the oldest change has waited that some view does not show" });
   const pending = tile("Waiting", { format: compact, unit: "changes", tone: "--warn", least: 10, meaning: "Changes that have arrived and that views do not show yet" });
-  const epochs = tile("Epoch time", { format: seconds, tone: "--good", least: 0.05, bars: true, meaning: "How long it takes to bring all views up to date: an epoch applies the changes that have arrived, all at once" });
+  const epochs = tile("Epoch time", { format: seconds, time: true, tone: "--good", least: 0.05, bars: true, meaning: "How long it takes to bring all views up to date: an epoch applies the changes that have arrived, all at once" });
   const tiles = [rows, behind, pending, epochs];
   const shape = graph();
   const summary = h("p", { class: "dim" });
@@ -26,7 +26,7 @@ export function overview(main) {
   const viewsPanel = h("section", { class: "panel" }, h("div", { class: "title" }, h("h2", {}, "Views")), table.element);
 
   fill(main,
-    h("div", { class: "head" }, h("h1", {}, "Overview"), h("span", { class: "spacer" }), spanControl()),
+    h("div", { class: "head" }, h("h1", {}, "Overview"), h("div", { class: "tools" }, spanControl())),
     attention,
     h("div", { class: "tiles" }, tiles.map((each) => each.element)),
     graphPanel, viewsPanel);

@@ -1,13 +1,14 @@
 // The page of one relation: its rows and changes as they happen, its circuit, how it is defined.
 import { get, listen, ServerError } from "../api.js";
 import { bytes, compact, count, counted, errorBox, fill, h, linkTo, moment as timeOf, none, seconds, shortKind, text, toned } from "../dom.js";
+import { catalog, watchCatalog } from "../catalog.js";
 import { spanControl, tile } from "../charts.js";
 import { circuitGraph } from "../circuit.js";
 import { currency, notesOf, problemsOf, toneOf } from "../problems.js";
 import { cellsOf, headOf, LiveRows, rowTable } from "../rows.js";
 import { sqlBlock } from "../sql.js";
 import { now, watchStatus } from "../status.js";
-import { problemsTab, rejectedTab } from "./problems.js";
+import { errorText, problemsTab, rejectedTab } from "./problems.js";
 
 const MOST_FOLLOWED = 2000;
 const SAMPLE = 100;
@@ -48,6 +49,7 @@ export function relation(main, name, tab, choose) {
 function show(main, first, tab, ends) {
   const { name, kind } = first;
   let current = first;
+  let others = [];
   const status = h("span", {});
   const facts = h("dl", { class: "facts" });
   const summary = h("section", { class: "panel" }, facts);
@@ -67,9 +69,8 @@ function show(main, first, tab, ends) {
   const panel = tabPanel(name, tabs, tab, () => current, ends);
 
   fill(main,
-    h("div", { class: "head" }, h("h1", {}, name), h("span", { class: "kind" }, shortKind(kind)), status, h("span", { class: "spacer" }),
-      charts.length ? spanControl() : null,
-      kind === "sink" ? null : h("a", { class: "button", href: `#/workbench/${encodeURIComponent(name)}` }, "Query")),
+    h("div", { class: "head" }, h("h1", {}, name), h("span", { class: "kind" }, shortKind(kind)), status,
+      kind === "sink" ? null : h("div", { class: "tools" }, charts.length ? spanControl() : null, h("a", { class: "button", href: `#/workbench/${encodeURIComponent(name)}` }, "Query"))),
     summary,
     charts.length ? h("div", { class: "tiles" }, charts) : null,
     panel.element);
@@ -86,12 +87,16 @@ function show(main, first, tab, ends) {
   const draw = () => {
     state();
     panel.count();
-    const known = factsOf(current);
+    const known = factsOf(current, others);
     summary.hidden = known.length === 0;
     fill(facts, known.map(([label, value, tone, meaning]) => h("div", { class: tone ?? null, title: meaning ?? null }, h("dt", {}, label), h("dd", {}, value))));
   };
   draw();
   ends.push(watchStatus(state));
+  ends.push(watchCatalog(({ relations }) => {
+    others = relations;
+    draw();
+  }));
   const timer = setInterval(async () => {
     if (document.hidden) return;
     try {
@@ -107,8 +112,8 @@ function show(main, first, tab, ends) {
   ends.push(() => clearInterval(timer));
 }
 
-/** Return what is shown of a relation beside its rows: a label, a value, and maybe a tone and a meaning. */
-function factsOf(relation) {
+/** Return what is shown of a relation beside its rows, `relations` being those of the catalog: a label, a value, and maybe a tone and a meaning. */
+function factsOf(relation, relations) {
   const { name, stored, freshness, source, delivery } = relation;
   const found = [];
   if (relation.key.length) found.push(["Key", relation.key.join(", ")]);
@@ -125,7 +130,7 @@ function factsOf(relation) {
     if (freshness.watermark !== null) found.push(["Watermark", timeOf(freshness.watermark), null, "Events before this time are not expected any more"]);
     for (const each of freshness.inputs) {
       const [done, end] = [each.position, each.end];
-      found.push([each.relation, h("a", { href: linkTo(each.relation) }, done === end ? `all ${counted(end, "change")} read` : `${count(end - done)} of ${counted(end, "change")} to read`)]);
+      found.push([`Source ${each.relation}`, h("a", { href: linkTo(each.relation) }, done === end ? `all ${counted(end, "change")} read` : `${count(end - done)} of ${counted(end, "change")} to read`)]);
     }
   }
   if (source) {
@@ -136,17 +141,21 @@ function factsOf(relation) {
     const notes = notesOf(source);
     if (notes.length) found.push(["Late, duplicates", notes.join(", "), null, "Rows that came after their time had passed, and rows whose id was known"]);
     if (source.watermark !== null) found.push(["Watermark", timeOf(source.watermark), null, "Events before this time are not expected any more"]);
-    if (source.error) found.push(["Error", source.error, "bad"]);
+    if (source.error) found.push(["Error", errorText(source.error), "bad"]);
   }
   if (delivery) {
     found.push(["Writes to", delivery.target], ["Guarantee", delivery.guarantee],
       ["Waiting", delivery.rows_behind ? `${counted(delivery.rows_behind, "row")}, ${seconds(delivery.seconds_behind)}` : "nothing", null, `Delivered up to epoch ${delivery.epoch === null ? none : count(delivery.epoch)}`]);
     if (delivery.refused) problem("Refused", counted(delivery.refused, "row"), "problems");
-    if (delivery.error) found.push(["Error", delivery.error, "bad"]);
+    if (delivery.error) found.push(["Error", errorText(delivery.error), "bad"]);
   }
   const read = new Set((freshness?.inputs ?? []).map((each) => each.relation));
-  const others = relation.inputs.filter((each) => !read.has(each));
-  if (others.length) found.push(["Reads", others.map((each, index) => [index ? ", " : "", h("a", { href: linkTo(each) }, each)]).flat()]);
+  const links = (label, names) => {
+    if (names.length) found.push([label, names.map((each, index) => [index ? ", " : "", h("a", { href: linkTo(each) }, each)]).flat()]);
+  };
+  links("Reads", relation.inputs.filter((each) => !read.has(each)));
+  links("Read by", relations.filter(({ inputs }) => inputs.includes(name)).map((each) => each.name));
+  links("Written by", relations.filter(({ kind, target }) => kind === "sink" && target === name).map((each) => each.name));
   return found;
 }
 
@@ -165,7 +174,7 @@ function chartsOf(relation, ends) {
     if (at.length > 900) [at, ...Object.values(series)].forEach((each) => each.shift());
   };
   const tiles = relation.kind === "materialized view"
-    ? [["seconds", tile("Freshness", { format: seconds, unit: "behind", tone: "--warn", least: 1, present: (value) => (value === 0 ? "up to date" : null), meaning: "How long the oldest change has waited that this view does not show" })],
+    ? [["seconds", tile("Freshness", { format: seconds, time: true, unit: "behind", tone: "--warn", least: 1, present: (value) => (value === 0 ? "up to date" : null), meaning: "How long the oldest change has waited that this view does not show" })],
       ["pending", tile("Waiting", { format: compact, unit: "changes", tone: "--warn", least: 10, meaning: "Changes of its inputs that this view does not show yet" })]]
     : relation.kind === "stream" || relation.kind === "table"
       ? [["rows", tile("Changes in", { format: compact, unit: "changes/s", least: 5 })]] : [];
@@ -203,15 +212,12 @@ function tabPanel(name, tabs, wanted, current, ends) {
   let leave = () => {};
   const buttons = tabs.map(({ title }, index) => h("button", {
     type: "button", role: "tab", id: `tab-${index}`, "aria-controls": "tabpanel",
-    onclick() {
-      choose(index);
-      history.replaceState(null, "", linkTo(name, tabs[index].key));
-    },
+    onclick: () => pick(index),
     onkeydown(event) {
       const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
       if (step === undefined) return;
       const next = (index + step + tabs.length) % tabs.length;
-      choose(next);
+      pick(next);
       buttons[next].focus();
     },
   }, title));
@@ -224,6 +230,10 @@ function tabPanel(name, tabs, wanted, current, ends) {
     panel.setAttribute("aria-labelledby", `tab-${chosen}`);
     fill(panel);
     leave = tabs[chosen].show(panel, current()) ?? (() => {});
+  }
+  function pick(chosen) {
+    choose(chosen);
+    history.replaceState(null, "", linkTo(name, tabs[chosen].key));
   }
   choose(Math.max(0, tabs.findIndex(({ key }) => key === wanted)));
   ends.push(() => leave());
@@ -448,11 +458,19 @@ function circuitTab(place, relation) {
 }
 
 function definitionTab(place, relation) {
-  fill(place,
-    relation.sql ? sqlBlock(relation.sql) : null,
+  const code = h("div");
+  const draw = () => relation.sql && fill(code, sqlBlock(relation.sql));
+  draw();
+  fill(place, code,
     h("div", { class: "scroll" }, h("table", {},
-      h("thead", {}, h("tr", {}, h("th", {}, "Column"), h("th", {}, "Type"), h("th", {}, "Null"), h("th", {}, "Key"))),
+      h("thead", {}, h("tr", {}, h("th", {}, "Column"), h("th", {}, "Type"), h("th", {}, "Nullable"), h("th", {}, "Key"))),
       h("tbody", {}, relation.columns.map((column) => h("tr", {},
         h("td", {}, column.name), h("td", { class: "mono" }, column.type), h("td", { class: "dim" }, column.nullable ? "yes" : "no"),
         h("td", { class: "dim" }, relation.key.includes(column.name) ? "key" : "")))))));
+  // The catalog has the keywords, which get a colour: a page that was opened directly waits for it.
+  let coloured = catalog() !== null;
+  return watchCatalog(() => {
+    if (!coloured) draw();
+    coloured = true;
+  });
 }

@@ -2,6 +2,7 @@
 import { get } from "../api.js";
 import { compact, count, fill, h, linkTo, moment as timeOf, none, text, toned } from "../dom.js";
 import { watchCatalog } from "../catalog.js";
+import { listing } from "../listing.js";
 import { notesOf, toneOf } from "../problems.js";
 import { sparkline } from "../sparkline.js";
 import { now, watchStatus } from "../status.js";
@@ -11,15 +12,12 @@ const SPARK_SECONDS = 120;
 const MOST_READ = 24;
 
 export function sources(main) {
-  const body = h("tbody");
+  const table = listing("Sources", ["Name", "State", "Problems", "Last 2 minutes", ["Rows/s", { class: "num" }], ["Changes", { class: "num" }],
+    ["To read", { class: "num", title: "Rows that the external system has and that have not been read yet" }], "Late, duplicates", "Connector",
+    ["Watermark", { title: "Events before this time are not expected any more" }]]);
   fill(main,
     h("div", { class: "head" }, h("h1", {}, "Sources")),
-    h("section", { class: "panel" }, h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Sources" }, h("table", {},
-      h("thead", {}, h("tr", {}, h("th", {}, "Name"), h("th", {}, "State"), h("th", {}, "Problems"),
-        h("th", {}, "Last 2 minutes"), h("th", { class: "num" }, "Rows/s"), h("th", { class: "num" }, "Changes"),
-        h("th", { class: "num optional", title: "Rows that the external system has and that have not been read yet" }, "To read"),
-        h("th", { class: "optional" }, "Late, duplicates"), h("th", { class: "optional" }, "Connector"), h("th", { class: "optional", title: "Events before this time are not expected any more" }, "Watermark"))),
-      body))));
+    h("section", { class: "panel" }, table.element));
 
   let lines = new Map();
   let drawn = null;
@@ -31,26 +29,25 @@ export function sources(main) {
     if (shape !== drawn) {
       drawn = shape;
       lines = new Map();
-      fill(body, found.map((relation) => {
+      table.set(found.map((relation) => {
         const { name, kind, source } = relation;
-        const line = { spark: sparkline(), rate: h("td", { class: "num" }, none), end: h("td", { class: "num" }), behind: h("td", { class: "num optional" }), notes: h("td", { class: "dim optional nowrap" }), mark: h("td", { class: "dim optional nowrap" }) };
+        const line = { spark: sparkline(), rate: h("td", { class: "num" }, none), end: h("td", { class: "num" }), behind: h("td", { class: "num" }), notes: h("td", { class: "dim nowrap" }), mark: h("td", { class: "dim nowrap" }) };
         lines.set(name, line);
         return h("tr", {},
           h("td", {}, kind === "source" ? name : h("a", { href: linkTo(name) }, name), h("div", { class: "sub" }, kind)),
           h("td", {}, toned(toneOf(relation), relation.state)),
           h("td", { class: "chips" }, kind === "source" ? source.error ?? "" : problemLinks(relation)),
           h("td", {}, line.spark.element), line.rate, line.end, line.behind, line.notes,
-          h("td", { class: "dim optional" }, source.connector ?? "written by SQL"), line.mark);
-      }));
-      if (found.length === 0) fill(body, h("tr", {}, h("td", { colspan: 10, class: "dim" }, "No streams or tables yet.")));
+          h("td", { class: "dim" }, source.connector ?? "written by SQL"), line.mark);
+      }), "No streams or tables yet.");
       readHistory(found.filter(({ kind }) => kind !== "source").map(({ name }) => name), series, tell);
     }
     for (const { name, source } of found) {
       const line = lines.get(name);
       text(line.end, count(source.end));
-      text(line.behind, count(source.behind));
-      text(line.notes, notesOf(source).join(", ") || none);
-      text(line.mark, timeOf(source.watermark));
+      text(line.behind, source.behind === null ? "" : count(source.behind));
+      text(line.notes, notesOf(source).join(", "));
+      text(line.mark, source.watermark === null ? "" : timeOf(source.watermark));
     }
     tell();
   };

@@ -1,6 +1,7 @@
 // Statements: those that run, with their progress, and those that ended; the slow and the failed ones among them.
 import { get, send } from "../api.js";
 import { count, errorBox, fill, h, moment, none, seconds, toned } from "../dom.js";
+import { listing } from "../listing.js";
 
 const MILLISECONDS = 1000;
 const SLOW_SECONDS = 1;
@@ -8,8 +9,8 @@ const SHOWN = 400;
 const KINDS = [["all", "All", () => true], ["slow", "Slow", (each) => each.seconds >= SLOW_SECONDS], ["failed", "Failed", (each) => each.outcome !== "finished"]];
 
 export function statements(main) {
-  const running = h("tbody");
-  const ended = h("tbody");
+  const running = listing("Running now", ["Statement", "Progress", ["For", { class: "num" }], [h("span", { class: "visually-hidden" }, "Cancel"), {}]]);
+  const ended = listing("Ended", ["Began", "Statement", ["Took", { class: "num" }], "Outcome", "By"], { tall: true });
   const failed = h("div");
   let kind = "all";
   let last = null;
@@ -24,14 +25,8 @@ export function statements(main) {
   fill(main,
     h("div", { class: "head" }, h("h1", {}, "Statements")),
     failed,
-    h("section", { class: "panel" }, h("div", { class: "title" }, h("h2", {}, "Running now")),
-      h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Running now" }, h("table", {},
-        h("thead", {}, h("tr", {}, h("th", {}, "Statement"), h("th", {}, "Progress"), h("th", { class: "num" }, "For"), h("th", {}, h("span", { class: "visually-hidden" }, "Cancel")))),
-        running))),
-    h("section", { class: "panel" }, h("div", { class: "title" }, h("h2", {}, "Ended"), h("span", { class: "spacer" }), segments),
-      h("div", { class: "scroll tall", tabindex: "0", role: "region", "aria-label": "Ended" }, h("table", {},
-        h("thead", {}, h("tr", {}, h("th", {}, "Began"), h("th", {}, "Statement"), h("th", { class: "num" }, "Took"), h("th", {}, "Outcome"), h("th", { class: "optional" }, "By"))),
-        ended))));
+    h("section", { class: "panel" }, h("div", { class: "title" }, h("h2", {}, "Running now")), running.element),
+    h("section", { class: "panel" }, h("div", { class: "title" }, h("h2", {}, "Ended"), segments), ended.element));
 
   let closed = false;
   let timer = null;
@@ -58,9 +53,9 @@ export function statements(main) {
 
 const shortened = (sql) => (sql.length > SHOWN ? `${sql.slice(0, SHOWN)}…` : sql);
 
-function drawRunning(body, found, again) {
+function drawRunning(table, found, again) {
   const focused = document.activeElement?.dataset?.statement;
-  fill(body, found.map((statement) => h("tr", {},
+  table.set(found.map((statement) => h("tr", {},
     h("td", { class: "statement" }, shortened(statement.sql)),
     h("td", {}, progressOf(statement.progress)),
     h("td", { class: "num" }, seconds(Math.max(0, Date.now() / 1000 - statement.began_at))),
@@ -71,25 +66,23 @@ function drawRunning(body, found, again) {
         await send("POST", `/v1/statements/${statement.id}/cancel`).catch(() => {});
         again();
       },
-    }, "Cancel")))));
-  if (found.length === 0) fill(body, h("tr", {}, h("td", { colspan: 4, class: "dim" }, "Nothing runs now.")));
-  if (focused !== undefined) body.querySelector(`[data-statement="${CSS.escape(focused)}"]`)?.focus();
+    }, "Cancel")))), "Nothing runs now.");
+  if (focused !== undefined) table.body.querySelector(`[data-statement="${CSS.escape(focused)}"]`)?.focus();
 }
 
-function drawEnded(body, found, kind) {
+function drawEnded(table, found, kind) {
   const [, , wanted] = KINDS.find(([key]) => key === kind);
   const chosen = found.filter(wanted);
   const shape = JSON.stringify([kind, chosen.map(({ id }) => id)]);
-  if (body.dataset.shape === shape) return;
-  body.dataset.shape = shape;
-  fill(body, chosen.map((statement) => h("tr", {},
+  if (table.body.dataset.shape === shape) return;
+  table.body.dataset.shape = shape;
+  const nothing = { all: "No statement has ended since the server was started.", slow: "No statement took a second or more.", failed: "No statement has failed." }[kind];
+  table.set(chosen.map((statement) => h("tr", {},
     h("td", { class: "dim nowrap" }, moment(statement.began_at)),
     h("td", { class: "statement" }, h("a", { href: `#/workbench/sql/${encodeURIComponent(statement.sql)}`, title: "Open in the workbench" }, shortened(statement.sql))),
     h("td", { class: statement.seconds >= SLOW_SECONDS ? "num slow" : "num" }, seconds(statement.seconds)),
-    h("td", { class: "outcome" }, toned(statement.outcome === "finished" ? "" : statement.outcome === "cancelled" ? "idle" : "bad", statement.outcome === "finished" ? "finished" : `${statement.outcome}: ${statement.error ?? ""}`)),
-    h("td", { class: "dim optional" }, statement.by ?? none))));
-  const nothing = { all: "No statement has ended since the server was started.", slow: "No statement took a second or more.", failed: "No statement has failed." }[kind];
-  if (chosen.length === 0) fill(body, h("tr", {}, h("td", { colspan: 5, class: "dim" }, nothing)));
+    h("td", { class: "outcome" }, toned(statement.outcome === "finished" ? "" : statement.outcome === "cancelled" ? "idle" : "bad", statement.outcome === "finished" || statement.outcome === "cancelled" ? statement.outcome : `${statement.outcome}: ${statement.error ?? ""}`)),
+    h("td", { class: "dim" }, statement.by ?? ""))), nothing);
 }
 
 /** What a statement or a sink has done, as a bar and in words. */

@@ -1,6 +1,7 @@
 // All views, and the table of them that the overview has, too.
 import { bytes, compact, fill, h, linkTo, none, text, toned } from "../dom.js";
 import { watchCatalog } from "../catalog.js";
+import { listing } from "../listing.js";
 import { currency, problemsOf, toneOf } from "../problems.js";
 import { now, watchStatus } from "../status.js";
 
@@ -11,32 +12,28 @@ export function problemLinks(relation) {
 
 /** Make a table of views. `set(relations)` fills it; `tell(moment)` writes how current they are. */
 export function viewTable() {
-  const body = h("tbody");
-  const element = h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Views" }, h("table", {},
-    h("thead", {}, h("tr", {}, h("th", {}, "Name"), h("th", {}, "Freshness"), h("th", {}, "Problems"),
-      h("th", { class: "num" }, "Rows"), h("th", { class: "num optional", title: "What the view and its operators keep on disk" }, "Stored"),
-      h("th", { class: "num optional", title: "Changes of its inputs that the view does not show yet" }, "Waiting"), h("th", { class: "optional" }, "Reads"))),
-    body));
+  const table = listing("Views", ["Name", "Freshness", "Problems", ["Rows", { class: "num" }],
+    ["Stored", { class: "num", title: "What the view and its operators keep on disk" }],
+    ["Waiting", { class: "num", title: "Changes of its inputs that the view does not show yet" }], "Reads"]);
   let lines = new Map();
   let drawn = null;
   return {
-    element,
+    element: table.element,
     set(relations) {
       const shape = JSON.stringify(relations.map((r) => [r.name, r.state, r.inputs, problemsOf(r)]));
       if (shape !== drawn) {
         drawn = shape;
         lines = new Map();
-        fill(body, relations.map((relation) => {
+        table.set(relations.map((relation) => {
           const line = {
-            relation, fresh: h("td", {}), rows: h("td", { class: "num" }), bytes: h("td", { class: "num optional" }), pending: h("td", { class: "num optional" }),
+            relation, fresh: h("td", {}), rows: h("td", { class: "num" }), bytes: h("td", { class: "num" }), pending: h("td", { class: "num" }),
           };
           lines.set(relation.name, line);
           return h("tr", {},
             h("td", {}, h("a", { href: linkTo(relation.name) }, relation.name)), line.fresh, h("td", { class: "chips" }, problemLinks(relation)),
             line.rows, line.bytes, line.pending,
-            h("td", { class: "dim optional" }, relation.inputs.join(", ")));
-        }));
-        if (relations.length === 0) fill(body, h("tr", {}, h("td", { colspan: 7, class: "dim" }, "No views.")));
+            h("td", { class: "dim" }, relation.inputs.join(", ")));
+        }), "No views.");
       }
       for (const relation of relations) {
         const line = lines.get(relation.name);
@@ -65,11 +62,9 @@ export function viewTable() {
 
 export function views(main) {
   const table = viewTable();
-  const others = h("tbody");
+  const others = listing("Plain views", ["Name", "Reads"]);
   const search = h("input", { type: "search", placeholder: "Filter by name", "aria-label": "Filter by name", oninput: draw });
-  const plain = h("section", { class: "panel", hidden: true }, h("div", { class: "title" }, h("h2", {}, "Plain views"), h("span", { class: "dim" }, "They store no rows: their query runs where they are read.")),
-    h("div", { class: "scroll" }, h("table", {},
-      h("thead", {}, h("tr", {}, h("th", {}, "Name"), h("th", {}, "Reads"))), others)));
+  const plain = h("section", { class: "panel", hidden: true }, h("div", { class: "title" }, h("h2", {}, "Plain views"), h("span", { class: "dim" }, "They store no rows: their query runs where they are read.")), others.element);
   fill(main,
     h("div", { class: "head" }, h("h1", {}, "Views"), h("span", { class: "spacer" }), search),
     h("section", { class: "panel" }, h("div", { class: "title" }, h("h2", {}, "Materialized views")), table.element),
@@ -87,7 +82,7 @@ export function views(main) {
     const shape = JSON.stringify(rest.map((r) => [r.name, r.inputs]));
     if (shape === drawn) return;
     drawn = shape;
-    fill(others, rest.map((relation) => h("tr", {},
+    others.set(rest.map((relation) => h("tr", {},
       h("td", {}, h("a", { href: linkTo(relation.name) }, relation.name)), h("td", { class: "dim" }, relation.inputs.join(", ")))));
   }
   const ends = [
