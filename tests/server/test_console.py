@@ -223,16 +223,20 @@ def test_what_is_left_out_is_counted_and_listed_with_its_error(page: Browser, cl
         CREATE TABLE seen.probes (id INT PRIMARY KEY, celsius STRING);
         INSERT INTO seen.probes VALUES (1, '20'), (2, 'warm');
         CREATE MATERIALIZED VIEW seen.warmest WITH (on_error = 'quarantine') AS
-        SELECT max(CAST(celsius AS INT)) AS celsius FROM seen.probes
+        SELECT max(CAST(celsius AS INT)) AS celsius FROM seen.probes;
+        CREATE TABLE seen.ratios (id INT PRIMARY KEY, a INT);
+        CREATE MATERIALIZED VIEW seen.shares AS SELECT id, 1 / a AS share FROM seen.ratios;
+        INSERT INTO seen.ratios VALUES (1, 0)
     """)
     page.open("")
+    page.wait_for("stopped: division by zero", ".attention")
     page.wait_for("1 row in quarantine", ".attention")
     page.wait(lambda: page.run("return document.querySelector('.graph circle.warn') !== null"))
-    page.run("document.querySelector('.attention a').click()")
+    page.run("document.querySelector('.attention li:last-child a').click()")
     page.wait_for("warm", "[role=tabpanel]")
     page.wait_for("cannot be cast", "[role=tabpanel]")
     assert "Problems 1" in page.text(".tabs")
-    client.sql("DROP TABLE seen.probes CASCADE")
+    client.sql("DROP TABLE seen.probes CASCADE; DROP TABLE seen.ratios CASCADE")
     assert page.complaints() == []
 
 

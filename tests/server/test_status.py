@@ -173,6 +173,9 @@ def test_a_stopped_view_is_behind_since_it_stopped(client: Client):
             assert fresh["dirty_since"] <= time.time()
             assert fresh["seconds"] > 0
         assert by_name["shown.totals"]["freshness"]["dirty_since"] is None
+        assert "division by zero" in by_name["shown.halves"]["freshness"]["error"]
+        assert "shown.halves" in by_name["shown.over"]["freshness"]["error"]
+        assert by_name["shown.totals"]["freshness"]["error"] is None
         metrics = client.get("/metrics").body.decode()
         assert 'headrace_view_stopped{view="shown.halves"} 1.0' in metrics
         assert 'headrace_view_pending_changes{view="shown.halves"}' not in metrics

@@ -12,11 +12,13 @@ from headrace.catalog import PlainView, Sink, Stream, Table, View, key_of
 from headrace.circuit import rows_of
 from headrace.circuit.explain import described
 from headrace.errors import Code, HeadraceError, Span
+from headrace.history.dirty_slices import dirty_slices
 from headrace.parts.freshness import view_freshness
 from headrace.parts.jobs import JOB_COLUMNS, jobs
 from headrace.parts.naming import HIDDEN
 from headrace.parts.stopped import view_state
 from headrace.parts.written_rows import given_time
+from headrace.runtime.published import STOPPED, WAITING
 from headrace.server.answers import done
 from headrace.server.entrance import asking
 from headrace.server.failures import Refused
@@ -133,6 +135,11 @@ def _relations(
         for row in jobs(parts.deliveries, state, sees)
     }
     stored = _stored(parts, state, wanted)
+    why = {
+        found.relation.id: found.detail
+        for found in dirty_slices(parts.ledger, parts.versions, state, sees)
+        if found.entry.cause in (STOPPED, WAITING)
+    }
     relations = [
         {
             "name": relation.name,
@@ -146,7 +153,7 @@ def _relations(
             "inputs": [name for name in _inputs(state, relation) if sees(name)],
             "target": _target(relation, delivered),
             "stored": stored.get(relation.id),
-            "freshness": _freshness(fresh.get(relation.id), sees),
+            "freshness": _freshness(fresh.get(relation.id), sees, why.get(relation.id)),
             "source": _source(sources.get(relation.name), parts, relation),
             "delivery": delivered.get(relation.name) if isinstance(relation, Sink) else None,
         }
@@ -231,7 +238,9 @@ def _count(parts: Parts, state: Published, relation: Relation) -> int | None:
         return None
 
 
-def _freshness(found: ViewFreshness | None, sees: Callable[[str], bool]) -> dict[str, Any] | None:
+def _freshness(
+    found: ViewFreshness | None, sees: Callable[[str], bool], error: str | None
+) -> dict[str, Any] | None:
     if found is None:
         return None
     return {
@@ -245,6 +254,7 @@ def _freshness(found: ViewFreshness | None, sees: Callable[[str], bool]) -> dict
         "shown_at": found.shown_at,
         "next_refresh": found.next_refresh,
         "quarantined": found.quarantined,
+        "error": error,
         "inputs": [
             {
                 "relation": each.relation,

@@ -30,7 +30,7 @@ export function graph() {
     const plan = layered(relations.map((relation) => ({
       id: relation.name, column: columns.get(relation.name), height: HEIGHT,
       width: Math.max(138, 40 + Math.min(relation.name.length, LONGEST) * 7.3),
-    })), links, { gap: 60, between: 12, margin: 6, top: HEADING });
+    })), links, { gap: 46, between: 12, margin: 6, top: HEADING });
     const root = svg("svg", { viewBox: `0 0 ${plan.width} ${plan.height}`, role: "group", "aria-label": `${relations.length} relations, and what reads what` });
     titles.forEach((title, column) => {
       if (title) root.append(svg("text", { class: "heading", x: plan.columns[column].x + 1, y: 14 }, title));

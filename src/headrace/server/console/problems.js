@@ -10,7 +10,7 @@ export function problemsOf(relation) {
   const found = [];
   const add = (tone, tab, text) => found.push({ tone, tab, text });
   const { freshness, source, delivery, state, kind } = relation;
-  const error = delivery?.error ?? source?.error ?? null;
+  const error = delivery?.error ?? source?.error ?? freshness?.error ?? null;
   const why = error === null ? null : errorParts(error).primary;
   if (STOPPED.has(state)) add("bad", kind === "stream" || kind === "table" ? "rejected" : "problems", why === null ? state : `${state}: ${why}`);
   else if (!WELL.has(state)) add("warn", "problems", why ? `${state}: ${why}` : state);
