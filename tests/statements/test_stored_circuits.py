@@ -72,3 +72,26 @@ def test_a_view_stored_before_its_key_was_inferred_or_recorded_is_opened_as_it_i
         )
         assert db.parts.reader.catalog.resolve("cast_").key == ("k",)
         assert db.sql("SELECT x FROM cast_ WHERE k = 3").fetchall() == [(32,)]
+
+
+def test_a_view_stored_by_an_earlier_edition_keeps_its_operators_until_it_is_replaced(
+    tmp_path, spark, monkeypatch
+):
+    settings = {"spark": spark, "continuous": False, "partitions": 2}
+    query = "SELECT id FROM s WHERE at > (SELECT max(at) FROM s) - INTERVAL '1' DAY"
+
+    with monkeypatch.context() as patch:
+        patch.setattr("headrace.catalyst.subqueries.is_total", lambda *_: False)
+        with headrace.connect(tmp_path, **settings) as db:
+            db.sql("CREATE STREAM s (id INT, at TIMESTAMP)")
+            db.sql(f"CREATE MATERIALIZED VIEW late AS {query}")
+            db.sql("INSERT INTO s VALUES (1, TIMESTAMP '2024-01-01 00:00:00')")
+            before = db.parts.reader.catalog.resolve("late").circuit
+    with headrace.connect(tmp_path, **settings) as db:
+        db.sql("INSERT INTO s VALUES (2, TIMESTAMP '2024-01-03 00:00:00')")
+        assert db.sql("SELECT id FROM late").fetchall() == [(2,)]
+        assert db.parts.reader.catalog.resolve("late").circuit == before
+        db.sql(f"CREATE OR REPLACE MATERIALIZED VIEW late AS {query}")
+        assert db.parts.reader.catalog.resolve("late").circuit != before
+        db.sql("INSERT INTO s VALUES (3, TIMESTAMP '2024-01-03 12:00:00')")
+        assert sorted(db.sql("SELECT id FROM late").fetchall()) == [(2,), (3,)]

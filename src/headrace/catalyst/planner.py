@@ -29,6 +29,7 @@ from headrace.catalyst.constants import (
 )
 from headrace.catalyst.corrections import corrected
 from headrace.catalyst.distinct import marked
+from headrace.catalyst.editions import LATEST, Edition
 from headrace.catalyst.failures import translate
 from headrace.catalyst.fence import (
     LEAVES,
@@ -368,7 +369,7 @@ class Planner:
         read = (leaf.rdd().id() for leaf in leaves(plan) if str(leaf.nodeName()) == "LogicalRDD")
         return tuple(sorted({self._relations[rdd] for rdd in read}))
 
-    def plan(self, analysed: Analysed) -> Plan:
+    def plan(self, analysed: Analysed, edition: Edition = LATEST) -> Plan:
         """Convert the optimised plan, or refuse a form that cannot be maintained."""
         with self._mapping_errors(analysed.read), analysed.plain.mapping_errors():
             for name, place in analysed.calls.items():
@@ -382,6 +383,7 @@ class Planner:
                 clocked=analysed.clocked,
                 recursion_limit=int(self.spark.conf.get(_RECURSION_LIMIT)),
                 functions=self.functions,
+                edition=edition,
             )
             return reader.plan(analysed.optimised)
 

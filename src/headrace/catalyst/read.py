@@ -10,6 +10,7 @@ from headrace.catalyst.aggregates import called, check_together, leaves_out
 from headrace.catalyst.asof import AsOf
 from headrace.catalyst.clock import all_of, conjuncts, has_mark
 from headrace.catalyst.columns import distinct_columns, exact_columns, only_columns
+from headrace.catalyst.editions import LATEST, Edition
 from headrace.catalyst.folds import fold_of
 from headrace.catalyst.generators import generate_alone
 from headrace.catalyst.pieces import Pieces
@@ -112,6 +113,7 @@ class Reader:
     clocked: bool = False
     recursion_limit: int = -1
     functions: Mapping[str, Registered] = field(default_factory=dict)
+    edition: Edition = LATEST
     pieces: Pieces = field(init=False)
     recursion: Recursion = field(init=False)
 
@@ -207,7 +209,7 @@ class Reader:
         if condition is None or not has_scalar(self.scala, [condition]):
             return [], condition
         parts = conjuncts(condition)
-        found = [comparison_of(self.scala, part_) for part_ in parts]
+        found = [comparison_of(self.scala, part_, self.edition) for part_ in parts]
         rest = [each for each, read in zip(parts, found, strict=True) if read is None]
         return [read for read in found if read is not None], all_of(self.scala, rest)
 
@@ -381,7 +383,7 @@ class Reader:
     def _join(self, node: Any) -> Plan:
         if node.nodeName() == "AsOfJoin":
             return self._read(AsOf(self.scala, node, self.pieces.unsupported).rewritten())
-        valued = with_values(self.scala, node)
+        valued = with_values(self.scala, node, self.edition)
         if valued is not None:
             return only_columns(self.pieces, self._read(valued), attributes_of(node))
         flag = None

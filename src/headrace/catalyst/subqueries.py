@@ -20,6 +20,7 @@ from pyspark.sql.types import (
 )
 
 from headrace.catalyst.clock import all_of, conjuncts
+from headrace.catalyst.editions import Edition
 from headrace.catalyst.resolved import columns_of, type_of
 from headrace.catalyst.rewrite import count, join
 from headrace.catalyst.scala import EXPRESSIONS, Scala, items, kind_of, maybe, within
@@ -156,7 +157,7 @@ _ARITHMETIC = ("Add", "Subtract", "Multiply", "Divide", "UnaryMinus", "Cast", "C
 _EQUALITIES = ("EqualTo", "EqualNullSafe")
 
 
-def comparison_of(scala: Scala, condition: Any) -> Comparison | None:
+def comparison_of(scala: Scala, condition: Any, edition: Edition) -> Comparison | None:
     """Return a comparison of an expression over a row with subqueries; None for other conditions.
 
     Spark compares values of one type. Its order must be that of numbers, times or bytes.
@@ -172,7 +173,7 @@ def comparison_of(scala: Scala, condition: Any) -> Comparison | None:
     type_ = type_of(bound)
     if type_of(side) != type_ or not _is_orderly(type_, equal=below is None):
         return None
-    if not _cannot_fail(side):
+    if not _cannot_fail(side, edition):
         return None  # evaluated only if there are rows to compare, after its guards
     scalars = Scalars(scala)
     replaced = scalars.replaced(side)
@@ -189,7 +190,7 @@ def comparison_of(scala: Scala, condition: Any) -> Comparison | None:
     return Comparison(bound, below, value, condition.withNewChildren(scala.seq(sides)))
 
 
-def with_values(scala: Scala, node: Any) -> Any | None:
+def with_values(scala: Scala, node: Any, edition: Edition) -> Any | None:
     """Return a join without scalar subqueries in its condition; None if it has none.
 
     Comparisons with their values become filters after an inner join; other values become columns of
@@ -200,7 +201,7 @@ def with_values(scala: Scala, node: Any) -> Any | None:
     if not any(has_scalar(scala, [part]) and kind_of(part) not in _EQUALITIES for part in parts):
         return None
     if kind_of(node.joinType()).removesuffix("$") in ("Inner", "Cross"):
-        after = [part for part in parts if comparison_of(scala, part) is not None]
+        after = [part for part in parts if comparison_of(scala, part, edition)]
         if after:
             rest = all_of(scala, [part for part in parts if part not in after])
             joined = _over(scala, node, node.right(), rest)
@@ -258,7 +259,7 @@ def _over(scala: Scala, node: Any, right: Any, condition: Any | None) -> Any:
     return scala.logical("Join", node.left(), right, node.joinType(), on, node.hint())
 
 
-def _cannot_fail(value: Any) -> bool:
+def _cannot_fail(value: Any, edition: Edition) -> bool:
     """Return whether a value exists for any results of the subqueries, apart from overflow."""
     kind, parts = kind_of(value), items(value.children())
     match kind:
@@ -269,8 +270,10 @@ def _cannot_fail(value: Any) -> bool:
         case "Cast" if isinstance(type_of(parts[0]), StringType):
             return False
         case _:
-            known = kind in _ARITHMETIC or is_total(value, kind, parts)
-            return known and all(_cannot_fail(part) for part in parts)
+            known = kind in _ARITHMETIC or (
+                edition >= Edition.TIMES_COMPARED and is_total(value, kind, parts)
+            )
+            return known and all(_cannot_fail(part, edition) for part in parts)
 
 
 def _is_orderly(type_: DataType, *, equal: bool) -> bool:

@@ -24,6 +24,7 @@ from headrace.engine.worker import (
     SeedTask,
 )
 from headrace.operators import OFFSET, StatefulOperator
+from headrace.runtime.ports import LoopPlan, StepPlan
 from headrace.types import holds
 from headrace.zset import HASH, WEIGHT, Layout
 
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from headrace.catalog import Relation
     from headrace.catalyst import plan
     from headrace.catalyst.transplant import Transplant
-    from headrace.circuit import Shared
+    from headrace.circuit import Circuit, Shared
     from headrace.engine.guard_tasks import GuardTask
     from headrace.engine.interpreter import Interpreted
     from headrace.types import ArrangementId, DataType, RelationId
@@ -114,6 +115,30 @@ class Program:
     """The tasks that leave a note in each partition."""
     interpreted: Interpreted | None = None
     """The same plans for few rows, which run without a job, if they can."""
+
+    def needs(self, circuits: Iterable[Circuit]) -> StepPlan:
+        """Return what a step of these circuits has to be given to run the program."""
+        initial: set[str] = set()
+        loops = []
+        for circuit in circuits:
+            initial |= circuit.initial()
+            loops += [
+                LoopPlan(circuit.view, *node.arrangements, node.operator.layout, node.plan.limit)
+                for node in circuit.loops()
+                if node.name in self.operators
+            ]
+        temporary = {id_ for loop in loops for id_ in (loop.feedback, loop.over_limit)}
+        return StepPlan(
+            self.shares,
+            {id_: layout for id_, layout in self.arrangements.items() if id_ not in temporary},
+            frozenset(initial & {*self.operators, *self.constants}),
+            self.shared,
+            tuple(loops),
+            len(self.jobs),
+            self.scans,
+            self.guards,
+            self.interpreted is not None,
+        )
 
 
 @dataclass(frozen=True, slots=True)

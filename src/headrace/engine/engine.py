@@ -16,13 +16,14 @@ from pyspark.errors import PySparkException
 
 from headrace.catalog import PlainView, Relation, Stream, Table, View, key_of
 from headrace.catalyst.collect import collect_arrow
+from headrace.catalyst.editions import LATEST, Edition
 from headrace.catalyst.planner import Planner
 from headrace.catalyst.predicates import Predicates
 from headrace.catalyst.scala import scala_of
 from headrace.catalyst.transplant import Transplant
 from headrace.circuit import Circuit, Given, Inferred, Sliced, Stored, differentiate, sliced
-from headrace.circuit.digest import digest
 from headrace.circuit.keys import is_unique, unique_columns
+from headrace.engine.as_stored import as_stored
 from headrace.engine.assembly import Assembly, Program
 from headrace.engine.executors import is_local
 from headrace.engine.expiring import left_by
@@ -46,7 +47,6 @@ from headrace.engine.slice_tasks import replaced
 from headrace.engine.touched import Touched, touched
 from headrace.errors import Code, HeadraceError, Span
 from headrace.runtime.cancelling import check_cancelled
-from headrace.runtime.ports import LoopPlan, StepPlan
 from headrace.spine import remove_runs_of, sync_directory
 
 if TYPE_CHECKING:
@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from headrace.circuit import Node
     from headrace.engine.worker import LogReader
     from headrace.functions import Function, FunctionRecord
+    from headrace.runtime.ports import StepPlan
     from headrace.runtime.step import Report, Step
     from headrace.types import ArrangementId, BuildId, RelationId
     from headrace.zset import Layout
@@ -275,7 +276,7 @@ class Engine:
                 )
             by = () if view.index is None else view.index.columns
 
-            def keyed(columns: tuple[str, ...] | None) -> Circuit:
+            def made(key: Given, edition: Edition) -> Circuit:
                 return self.circuit_of(
                     view.id,
                     view.build,
@@ -285,14 +286,11 @@ class Engine:
                     by,
                     amendable=view.amendable,
                     guarded=view.quarantines,
-                    key=Given(columns),
+                    key=key,
+                    edition=edition,
                 )
 
-            if view.key or view.single:
-                return keyed(view.key)
-            found = keyed(None)
-            if view.single is None and view.circuit not in ("", digest(found)):
-                return keyed(())
+            self._latest = found = as_stored(view, made)
             return found
 
     def circuit_of(
@@ -307,6 +305,7 @@ class Engine:
         *,
         guarded: bool = False,
         key: Inferred | Given = _INFERRED,
+        edition: Edition = LATEST,
     ) -> Circuit:
         """Return the circuit of an analysed query whose columns are named ``names``.
 
@@ -320,7 +319,7 @@ class Engine:
             return self._only_grows(relation) and relation not in amendable
 
         with self.planning:
-            plan = self.planner.plan(analysed)
+            plan = self.planner.plan(analysed, edition)
             try:
                 schema = analysed.schema.renamed(names)
                 unique = self._unique(plan, key, schema.names)
@@ -405,7 +404,7 @@ class Engine:
     ) -> StepPlan:
         """Return the plan of an epoch's step over the changed relations."""
         program = self._live(changed, without, partitions, looping, given)
-        return self._needs(program, self._circuits.values())
+        return program.needs(self._circuits.values())
 
     def run_live(
         self,
@@ -435,7 +434,7 @@ class Engine:
         """Return the plan of the steps that fill a build of a view."""
         circuit = self._filled(build)
         program = self._fill_program(build, partitions, looping=looping, ticks=ticks)
-        needs, filled = self._needs(program, [circuit]), self._filling.get(build)
+        needs, filled = program.needs([circuit]), self._filling.get(build)
         if filled is None or filled.sliced is None:
             return needs
         names = leaf_names(circuit)
@@ -567,31 +566,6 @@ class Engine:
     def _transplant(self, partitions: int) -> Transplant:
         few = partitions == 1 < self.partitions
         return Transplant(self._session_for_few if few else self._session, self._scala)
-
-    def _needs(self, program: Program, circuits: Iterable[Circuit]) -> StepPlan:
-        initial: set[str] = set()
-        loops = []
-        for circuit in circuits:
-            initial |= circuit.initial()
-            loops += [
-                LoopPlan(circuit.view, *node.arrangements, node.operator.layout, node.plan.limit)
-                for node in circuit.loops()
-                if node.name in program.operators
-            ]
-        temporary = {id_ for loop in loops for id_ in (loop.feedback, loop.over_limit)}
-        kept = {id_: a for id_, a in program.arrangements.items() if id_ not in temporary}
-        included = {*program.operators, *program.constants}
-        return StepPlan(
-            program.shares,
-            kept,
-            frozenset(initial & included),
-            program.shared,
-            tuple(loops),
-            len(program.jobs),
-            program.scans,
-            program.guards,
-            program.interpreted is not None,
-        )
 
     def _run(self, step: Step, program: Program) -> tuple[Report, ...]:
         notes: list[Note] = []

@@ -1,0 +1,21 @@
+"""Editions of the planner: which operators it chooses for a query.
+
+A later edition may choose cheaper operators, whose state has another form. A stored view keeps the
+edition that planned it, which the digest of its circuit shows; a new build has the latest.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Final
+
+
+class Edition(IntEnum):
+    """What an edition changed is said beside it."""
+
+    FIRST = 1
+    TIMES_COMPARED = 2
+    """Comparisons with a time computed from a subquery's value read the rows it passes."""
+
+
+LATEST: Final = max(Edition)
