@@ -53,6 +53,8 @@ from headrace.runtime.pump import Pump
 from headrace.runtime.retirement import Retirement, latest_times
 from headrace.runtime.settings import OnDifference
 from headrace.runtime.timetable import machine_clock
+from headrace.serving.python_values import python_rows
+from headrace.serving.values import json_text
 from headrace.session import Session
 from headrace.session.information_schema import InformationSchema
 from headrace.session.opening import restore
@@ -178,6 +180,7 @@ class Database(DefaultSession):
             publisher,
             fault,
             clock,
+            row_text=lambda row: json_text(python_rows(row)[0]),
         )
         appender, admission = Appender(self._segments, ledger), Admission(directory / "log", ledger)
 

@@ -228,6 +228,68 @@ class HeadraceError(Exception):
         return "\n".join(parts)
 
 
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where an expression begins in a query, with its text; line and column are counted from 1."""
+
+    line: int
+    column: int
+    fragment: str
+
+    def within(self, query: Span) -> Span | None:
+        """Return the expression's place in a query that may have been rewritten since.
+
+        None if it does not stand there, and not exactly once elsewhere.
+        """
+        lines = query.source.split("\n")
+        at = sum(len(line) + 1 for line in lines[: self.line - 1]) + self.column - 1
+        if not query.source.startswith(self.fragment, at):
+            if query.source.count(self.fragment) != 1:
+                return None
+            at = query.source.index(self.fragment)
+        start = query.start + at
+        return replace(query, start=start, end=start + len(self.fragment))
+
+
+class EvaluationError(HeadraceError):
+    """The data are the cause of the failure of a step, or a defect is.
+
+    ``place`` is that of the expression in the text that Spark was given, if that is known.
+    """
+
+    place: Place | None = None
+
+    def with_detail(self, sentence: str) -> EvaluationError:
+        """Return the error with another sentence in its detail."""
+        detail = f"{self.detail.removesuffix('.')}. {sentence}" if self.detail else sentence
+        found = EvaluationError(self.code, self.primary, detail, self.hint, self.span)
+        found.place = self.place
+        return found
+
+    def at(self, span: Span) -> HeadraceError:
+        """Return the error at the expression in this query, or at the query if that is unknown."""
+        return super().at(self._within(span) or span)
+
+    def within(self, query: Span) -> HeadraceError:
+        """Return the error at the expression in this query; without a place if that is unknown."""
+        return self if self._within(query) is None else self.at(query)
+
+    def in_words(self, query: Span) -> HeadraceError:
+        """Return the error with its place in the query in words, for where no text is shown."""
+        found = self._within(query)
+        if found is None:
+            return self
+        line, column = found.position
+        text = " ".join(found.source.split())
+        text = text if len(text) <= _LONGEST_LINE else f"{text[:_LONGEST_LINE]}{_CUT.rstrip()}"
+        return self.with_detail(
+            f"The expression is {text} (line {line}, column {column} of the query)."
+        )
+
+    def _within(self, query: Span) -> Span | None:
+        return None if self.place is None else self.place.within(query)
+
+
 def unexpected(error: Exception) -> HeadraceError:
     """Return the error of a statement that raised something else than a ``HeadraceError``."""
     if isinstance(error, HeadraceError):

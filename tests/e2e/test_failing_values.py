@@ -48,3 +48,34 @@ def test_verify_says_of_each_view_whether_it_could_be_checked(db, monkeypatch):
     ]
     assert asked == [["good", "bad"], ["good"], ["bad"]]
     assert ("materialized view", "bad") in db.relations()
+
+
+def test_a_failing_query_names_a_row_its_values_and_the_place(db):
+    db.sql("""
+        CREATE TABLE t (id INT PRIMARY KEY, a INT, b INT, x STRING);
+        CREATE TABLE u (id INT PRIMARY KEY, d INT);
+        INSERT INTO t VALUES (1, 10, 2, '1'), (2, 5, 1, '2'), (3, 7, 0, 'three'), (4, 1, 1, '4');
+        INSERT INTO u VALUES (1, 1), (4, 0), (9, 9)""")
+    three = 'the row {"id":3,"a":7,"b":0,"x":"three"} of table "t".'
+    expected = {
+        "id,\n  a / b AS q FROM t": ("a / b", three),
+        "t.id, 1 / d AS q FROM t JOIN u ON t.id = u.id": ("1 / d", 'the row {"id":4,"d":0} of'),
+    }
+    for query, (place, row) in expected.items():
+        with pytest.raises(HeadraceError) as failed:
+            db.sql(f"CREATE MATERIALIZED VIEW v AS SELECT {query}")
+        span = failed.value.span
+        assert span.text[span.start : span.end] == place
+        assert f"It fails with {row}" in failed.value.detail
+    db.sql("""
+        DELETE FROM t WHERE id = 3;
+        CREATE MATERIALIZED VIEW q AS SELECT id, a / b AS q FROM t;
+        SELECT * FROM q;
+        INSERT INTO t VALUES (5, 5, 5, '5'), (6, 6, 0, '6'), (1, 7, 7, '7'), (7, 7, 7, '7')""")
+    with pytest.raises(HeadraceError) as failed:
+        db.sql("SELECT * FROM q")
+    six = '{"id":6,"a":6,"b":0,"x":"6"}'
+    assert f'with the row {six} of table "t". The expression is a / b (line 1,' in str(failed.value)
+    ((relation, row, copies, error, _),) = db.sql("SHOW ERRORS FOR q").fetchall()
+    assert (relation, row, copies) == ("t", six, None)
+    assert six in error

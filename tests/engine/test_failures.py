@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import pickle
+
 import pytest
 from py4j.protocol import Py4JError
 
 from headrace.engine.failures import step_failure
-from headrace.errors import Code
+from headrace.errors import Code, EvaluationError, HeadraceError, Span
 from headrace.parts.stopped import in_sentences
 from headrace.zset.sums import overflowed
 
@@ -185,6 +187,38 @@ def test_advice_of_spark_is_said_once_as_the_hint():
     assert told.hint == divided.partition(". ")[2]
     text = f"{CALL}E: [NUMERIC_VALUE_OUT_OF_RANGE.X]  12 cannot be DECIMAL(1, 0). SQLSTATE: 22003"
     assert step_failure(Py4JError(text)).primary == "12 cannot be DECIMAL(1, 0)"
+
+    for advised in (
+        "Use 'try_add' to tolerate overflow and return NULL instead.",
+        "Use the SQL function `get()` to tolerate accessing element at invalid index.",
+    ):
+        overflow = f"{CALL}E: [ARITHMETIC_OVERFLOW] overflow. {advised} SQLSTATE: 22003"
+        told = step_failure(Py4JError(overflow))
+        assert (told.primary, told.hint) == ("overflow", advised)
+
+
+def test_the_expression_that_failed_is_found_in_the_query_as_it_was_written():
+    text = (
+        f"{CALL}E: [DIVIDE_BY_ZERO] Division by zero. SQLSTATE: 22012\n"
+        "== SQL (line 2, position 3) ==\n  a /\n  ^^^\n  b AS q\n^^^\n\tat C.d(C.scala:1)"
+    )
+    failed = pickle.loads(pickle.dumps(step_failure(Py4JError(text))))  # noqa: S301
+    assert isinstance(failed, EvaluationError)
+
+    def found(query: str, before: str = "") -> str | None:
+        span = Span(before + query, len(before), len(before + query))
+        error: HeadraceError = failed.within(span)
+        if error.span is None:
+            return None
+        return error.span.text[error.span.start : error.span.end]
+
+    assert found("SELECT\n  a /\n  b AS q", "CREATE VIEW v AS ") == "a /\n  b"
+    assert found("SELECT   a /\n  b AS q") == "a /\n  b", "elsewhere, but only there"
+    assert found("SELECT   a /\n  b, a /\n  b") is None, "it may be either"
+    assert found("SELECT a / b") is None
+    whole = failed.at(Span.whole("SELECT a / b")).span
+    assert whole is not None
+    assert whole.source == "SELECT a / b"
 
 
 def test_a_stopped_view_says_its_error_in_sentences():

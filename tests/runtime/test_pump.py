@@ -25,6 +25,7 @@ class Loop:
     settings: RuntimeSettings = field(
         default_factory=lambda: RuntimeSettings(small_rows=10, epoch_rows=1000)
     )
+    closing: threading.Event = field(default_factory=threading.Event)
 
     @property
     def ledger(self):

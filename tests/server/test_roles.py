@@ -434,6 +434,10 @@ def test_why_a_view_stopped_is_told_to_those_who_may_read_its_inputs(who: dict[s
         owner.sql("INSERT INTO hr.codes VALUES (1, 'confidential'); FLUSH")
         shown = owner.rows("SHOW DIRTY FOR gold.codes")
         assert "confidential" in shown[0][-1]
+        row = '{"k":1,"code":"confidential"}'
+        assert f'It fails with the row {row} of table "hr.codes".' in shown[0][-1]
+        assert owner.rows("SHOW ERRORS FOR gold.codes")[0][:2] == ["hr.codes", row]
+        assert golden.sql("SHOW ERRORS FOR gold.codes").status == 403
         ((view, cause, *_, state, detail),) = golden.rows("SHOW DIRTY FOR gold.codes")
         assert (view, cause, state, detail) == ("gold.codes", "stopped", "open", None)
         for sql in ("SELECT * FROM gold.codes", "SELECT * FROM information_schema.dirty"):

@@ -15,7 +15,7 @@ import pyarrow as pa
 from pyspark import errors
 
 from headrace.catalyst.failures import without_settings
-from headrace.errors import Code, HeadraceError
+from headrace.errors import Code, EvaluationError, HeadraceError, Place
 
 if TYPE_CHECKING:
     from py4j.protocol import Py4JError
@@ -117,11 +117,42 @@ _HINTS = {
 }
 """By the beginning of a condition."""
 _TRY = "Use the try_ form of the function to get NULL instead."
+_ADVICE = re.compile(r" (?P<advice>Use (?:the SQL function )?[`'](?:try_|get\().*)")
+"""Ends the message of a condition with the function that avoids it."""
+_PLACE = re.compile(
+    r"== SQL \(line (?P<line>\d+), position (?P<column>\d+)\) ==\n(?P<shown>(?:[^\n]*\n *\^+ *\n)+)"
+)
+"""Lines of the query, each with carets under what is of the expression that failed."""
 
 
 def step_failure(error: PySparkException | Py4JError) -> HeadraceError:
-    """Return the cause of a job's failure: ``invalid`` if the data are the cause."""
+    """Return the cause of a job's failure: ``invalid`` if the data are the cause.
+
+    If they are, or a defect is, it is an :class:`EvaluationError`.
+    """
     text = str(error)
+    failure = _failure(error, text)
+    if failure.code not in (Code.INVALID, Code.INTERNAL):
+        return failure
+    raised = EvaluationError(*failure.args)
+    raised.place = _place(text)
+    return raised
+
+
+def _place(text: str) -> Place | None:
+    """Return where the expression that failed is in the query that Spark was given."""
+    found = _PLACE.search(text)
+    if found is None:
+        return None
+    lines = found["shown"].split("\n")
+    parts = [
+        line[carets.index("^") : carets.rindex("^") + 1]
+        for line, carets in zip(lines[::2], lines[1::2], strict=False)
+    ]
+    return Place(int(found["line"]), int(found["column"]), "\n".join(parts))
+
+
+def _failure(error: PySparkException | Py4JError, text: str) -> HeadraceError:
     ours = _OURS.search(text)
     if ours is not None:
         lines = ours["text"].split("\n")
@@ -133,10 +164,10 @@ def step_failure(error: PySparkException | Py4JError) -> HeadraceError:
     message = found["message"].replace("\n", " ") if found is not None else ""
     if found is not None and _is_of_data(found["condition"], text[found.start() :]):
         said = without_settings(message.split(" SQLSTATE")[0]).strip()
-        primary, use, form = said.partition(" Use `try_")
-        primary = primary.rstrip(".")
+        form = _ADVICE.search(said)
+        primary = (said if form is None else said[: form.start()]).rstrip(".")
         has_form = found["condition"].startswith(_EVALUATION) or "try_" in primary
-        advice = f"{use.strip()}{form}" if form else _TRY if has_form else None
+        advice = form["advice"] if form is not None else _TRY if has_form else None
         own = (hint for name, hint in _HINTS.items() if found["condition"].startswith(name))
         return HeadraceError(
             Code.INVALID, primary[:1].lower() + primary[1:], hint=next(own, advice)

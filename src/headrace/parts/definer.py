@@ -112,7 +112,7 @@ class Definer:
             self._publish(catalog, {rows_of(view.id): circuit.output.operator.layout})
             return epoch
 
-        return self.filling.fill(view, progress, join, earliest=earliest)
+        return self.filling.fill(view, progress, join, earliest=earliest, names_row=True)
 
     def replace_view(
         self,
@@ -122,12 +122,14 @@ class Definer:
         *,
         stays: bool = False,
         earliest: bool = False,
+        names_row: bool = False,
     ) -> Epoch:
         """Replace the build of a view: what reads it follows the difference, in the same epoch.
 
         The dirty slices that it has when this begins are repaired by that. If the view ``stays``
         and lags behind, it goes on from where it stands; otherwise the build reads all up to now.
-        For ``earliest`` see :meth:`create_view`.
+        For ``earliest`` see :meth:`create_view`, for ``names_row``
+        :meth:`Filling.fill`.
         """
         dirty = repairable(self.ledger.dirty(), former.id)
 
@@ -140,7 +142,9 @@ class Definer:
             self._publish(catalog, {})
             return epoch
 
-        return self.filling.fill(view, progress, join, stays=stays, earliest=earliest)
+        return self.filling.fill(
+            view, progress, join, stays=stays, earliest=earliest, names_row=names_row
+        )
 
     def replace_stopped(self, former: View, view: View) -> Epoch:
         """Replace the build of a view that has stopped by one that is filled once it is repaired.

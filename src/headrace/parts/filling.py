@@ -47,13 +47,15 @@ class Filling:
         *,
         stays: bool = False,
         earliest: bool = False,
+        names_row: bool = False,
     ) -> Epoch:
         """Fill a build of a view, and have it join the epochs; return the epoch in which it does.
 
         Epochs and other fills go on meanwhile: the lock is held for the last changes only, and for
         ``join``. A view that has recursions is filled with the lock. If it ``stays`` and lags
         behind, it is filled as of where it stands. With ``earliest``, it is filled from what
-        streams still have.
+        streams still have. With ``names_row``, the error of a query that fails names a row with
+        which it does: for those who may read what the view reads.
 
         Raises:
             HeadraceError: ``conflict`` if a stream no longer has all its events.
@@ -62,7 +64,15 @@ class Filling:
         clocked = bool(circuit.temporal())
         standing = stays and view.id in self.reader.published.lagging
         without = {} if earliest or standing else self._without(view, circuit)
-        fill = Fill(self.loop, view, progress, clocked=clocked, earliest=earliest, without=without)
+        fill = Fill(
+            self.loop,
+            view,
+            progress,
+            clocked=clocked,
+            earliest=earliest,
+            without=without,
+            names_row=names_row,
+        )
 
         def planned() -> Epoch:
             with self.engine.planning:

@@ -61,6 +61,7 @@ def retried(step: Step, attempts: int, run: Callable[[Step], T]) -> T:
     """
     left = attempts
     while True:
+        check_cancelled()
         left -= 1
         attempt = replace(step, attempt=uuid4().hex)
         attempt.write()

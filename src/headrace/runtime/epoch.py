@@ -12,16 +12,18 @@ import time
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import TYPE_CHECKING, assert_never
+from threading import Event
+from typing import TYPE_CHECKING, Any, assert_never
 from uuid import uuid4
 
 from headrace.catalog import Catalog, Table, View
 from headrace.circuit import rows_of
-from headrace.errors import Code, HeadraceError
+from headrace.errors import Code, EvaluationError, HeadraceError, Span
 from headrace.ledger import Dirty, EpochCommit, Ledger, OffsetRange, Read, RunKind
 from headrace.runtime.attempt import Attempt, new_runs
 from headrace.runtime.cancelling import StatementLock
 from headrace.runtime.declared_keys import require_keys
+from headrace.runtime.faults import Fault, found_fault
 from headrace.runtime.isolating import isolating, may_be_of_data
 from headrace.runtime.published import STOPPED, Publisher, maintained_logs, stopped_views
 from headrace.runtime.quarantine import NO_GUARDS, Guarded
@@ -37,10 +39,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
+    import pyarrow as pa
+
     from headrace.runtime.ports import LoopPlan, StepPlan, StepRunner
     from headrace.runtime.settings import RuntimeSettings
     from headrace.runtime.step import Report
     from headrace.spine import RunFile
+
+_EXPLAINED_ROWS, _EXPLAINED_SECONDS = 200_000, 5.0
+"""Of which epochs, and how long, a row is looked for with which a view fails: other views wait."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +126,10 @@ class EpochLoop:
     held: dict[RelationId, Epoch] = field(default_factory=dict)
     """The position of each sink: the changes after it are not delivered, and stay readable."""
     work: Work = field(default_factory=Work)
+    closing: Event = field(default_factory=Event)
+    """Set when the database is closed: what only explains a failure ends then."""
+    row_text: Callable[[pa.Table], str] = field(default=str)
+    """Returns a table of one row as errors show it."""
     _timetable: Timetable = field(init=False)
 
     def __post_init__(self) -> None:
@@ -424,7 +435,8 @@ class EpochLoop:
             except HeadraceError as why:
                 if not may_be_of_data(why):
                     raise
-                stopped = Dirty(view.id, STOPPED, time.time(), str(why), poll.previous)
+                detail, origin = self._explained(view, poll, guards, why)
+                stopped = Dirty(view.id, STOPPED, time.time(), detail, poll.previous, origin=origin)
                 self.ledger.mark_dirty(stopped)
         if not found:
             raise failure
@@ -465,6 +477,34 @@ class EpochLoop:
         return isolating(
             self.runner, build, stage.step, stage.guards, trial, self.settings.quarantine_rows
         ).run(failure)
+
+    def _explained(
+        self,
+        view: View,
+        poll: Poll,
+        guards: Mapping[ArrangementId, Guarded],
+        failure: HeadraceError,
+    ) -> tuple[str, Mapping[str, Any]]:
+        """Return why a view stops, and as the origin of that the row with which it fails.
+
+        The row is one of the polled changes, if one is found; the place is that in the query.
+        """
+        stage = self._alone(view, poll, guards)
+        fault: Fault | None = None
+        if stage is not None and stage.step.rows <= _EXPLAINED_ROWS:
+
+            def trial(part: Step) -> Sequence[Report]:
+                return self._tried(replace(stage, step=part))
+
+            ended = self.closing.is_set
+            fault = found_fault(
+                stage.step, trial, failure, self.row_text, _EXPLAINED_SECONDS, ended
+            )
+        if fault is not None:
+            failure = fault.named(self.catalog)
+        if isinstance(failure, EvaluationError):
+            failure = failure.in_words(Span.whole(view.query))
+        return str(failure), {} if fault is None else fault.origin(self.catalog)
 
     def _alone(
         self, view: View, poll: Poll, guards: Mapping[ArrangementId, Guarded]

@@ -32,7 +32,9 @@ from headrace.runtime.attempt import Attempt, new_run, new_runs, retried
 from headrace.runtime.compaction import compacted
 from headrace.runtime.declared_keys import require_key_of_all
 from headrace.runtime.dirty import removed_with, repairable
+from headrace.runtime.faults import found_fault
 from headrace.runtime.fill_parts import Narrowed, Parts
+from headrace.runtime.filled import Filled
 from headrace.runtime.isolating import isolating, may_be_of_data
 from headrace.runtime.ports import LEAF, MoreRowsError
 from headrace.runtime.quarantine import Guarded, require_same
@@ -74,22 +76,8 @@ if TYPE_CHECKING:
 Progress = Callable[[int, int], None]
 """Called with the rows read so far and the total; raising an error stops and undoes the fill."""
 
-
-@dataclass(frozen=True, slots=True)
-class Filled:
-    """The runs of a filled view, not yet in the ledger, and the point where they join epochs."""
-
-    previous: Epoch
-    reads: tuple[Read, ...]
-    runs: tuple[NewRun, ...]
-    layouts: Mapping[ArrangementId, Layout]
-    """The layouts of the view's own arrangements."""
-    rows: int
-    caught_up: tuple[FrontierId, ...] = ()
-    """The frontier that moves to this epoch, if it is not that of the epochs."""
-    clock: int = 0
-    quarantines: frozenset[ArrangementId] = frozenset()
-    """The quarantines among the view's own arrangements."""
+_EXPLAINED_SECONDS = 10.0
+"""How long a row is looked for with which a query fails."""
 
 
 @dataclass(slots=True)
@@ -121,6 +109,8 @@ class Fill:
     keeps: bool = False
     """Whether rows that are stored in quarantine stay there, and no others come; otherwise those
     on which the query fails now are found."""
+    names_row: bool = False
+    """Whether the error of a query that fails is to name a row with which it does."""
     _clock: int = 0
     _partitions: int = 1
     _files: dict[ArrangementId, list[RunFile]] = field(default_factory=lambda: defaultdict(list))
@@ -519,11 +509,22 @@ class Fill:
         try:
             self._run(step, needs, rounds, ticks=ticks)
         except HeadraceError as failure:
+            if self.names_row and self._at is None and not needs.guards:
+                raise self._with_row(step, failure, ticks=ticks) from failure
             if self.keeps or not needs.guards or not may_be_of_data(failure):
                 raise
             found = self._isolated(step, failure, ticks=ticks)
             again = replace(step, attempt=uuid4().hex, guards=found)
             self._run(again, needs, rounds, ticks=ticks)
+
+    def _with_row(self, step: Step, failure: HeadraceError, *, ticks: bool) -> HeadraceError:
+        """Return the error of a step, and a row with which it fails if one is found."""
+
+        def trial(part: Step) -> tuple[Report, ...]:
+            return self._reports(part, ticks=ticks)
+
+        fault = found_fault(step, trial, failure, self.loop.row_text, _EXPLAINED_SECONDS)
+        return failure if fault is None else fault.named(self.loop.catalog)
 
     def _begun(self, needs: StepPlan, state: Published) -> dict[ArrangementId, Guarded]:
         """Return what quarantines do while a state is read: they have what is known, or nothing."""

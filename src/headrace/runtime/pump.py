@@ -78,6 +78,7 @@ class Pump:
     def close(self) -> None:
         """Stop after the current epoch."""
         self._closed.set()
+        self.loop.closing.set()
         self._arrived.set()
         self._due.set()
         if self._threads:

@@ -21,7 +21,8 @@ from headrace.runtime.step import Arranged, Clock, Step
 from headrace.spine import sync_directory
 
 if TYPE_CHECKING:
-    from headrace.runtime.fill import Fill, Filled
+    from headrace.runtime.fill import Fill
+    from headrace.runtime.filled import Filled
     from headrace.runtime.step import Report
     from headrace.types import BuildId, DirtyId, Epoch
 

@@ -9,7 +9,7 @@ from headrace.catalog import CONTINUOUS, PlainView, View, title
 from headrace.circuit import Given, Inferred
 from headrace.circuit.digest import digest
 from headrace.dialects import index_base, is_of_ksqldb, refuse_undecided, with_bounds
-from headrace.errors import Code, HeadraceError, Span, masked
+from headrace.errors import Code, EvaluationError, HeadraceError, Span, masked
 from headrace.parts.naming import HIDDEN
 from headrace.parts.system_relations import refuse_system
 from headrace.sql import CreateMaterializedView, CreateTableAs, CreateView, Query
@@ -97,7 +97,10 @@ class Views:
             catalog = self.reader.catalog
             require_quarantine(view, self.engine.circuit(view), catalog, asked.span)
         earliest = begins_earliest(statement.options)
-        total = self._fill(view, former, replaced, earliest=earliest)
+        try:
+            total = self._fill(view, former, replaced, earliest=earliest)
+        except EvaluationError as error:
+            raise error.within(statement.query.span) from error
         changes = "change" if total == 1 else "changes"
         note = storage_note(statement.options) + refresh_note(statement.options, policy)
         note += self._index_note(statement.query)
@@ -237,7 +240,7 @@ class Views:
         if former is None:
             self.definer.create_view(view, report, replaced, earliest=earliest)
         else:
-            self.definer.replace_view(former, view, report, earliest=earliest)
+            self.definer.replace_view(former, view, report, earliest=earliest, names_row=True)
         return seen
 
     def _view(

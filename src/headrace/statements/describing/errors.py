@@ -34,8 +34,8 @@ class Errors:
     def show(self, statement: Show) -> Result:
         """Return the newest rows that failed: relation, row, copies, error and time of each.
 
-        Those of a view are of everything that was written so far. The error with which a view or
-        sink has stopped has neither a relation nor a row.
+        Those of a view are of everything that was written so far. The error with which a view has
+        stopped has a row with which its query fails, if one was found; that of a sink has none.
 
         Raises:
             HeadraceError: ``invalid`` for what keeps no errors.
@@ -75,7 +75,13 @@ class Errors:
     def _of_view(self, view: View) -> Result:
         reader, state = self.reader, self.reader.published
         rows: list[Any] = [
-            (None, None, None, entry.detail, shown_time(entry.since))
+            (
+                entry.origin.get("relation"),
+                entry.origin.get("row"),
+                None,
+                entry.detail,
+                shown_time(entry.since),
+            )
             for entry in reader.ledger.dirty()
             if (entry.view, entry.cause) == (view.id, STOPPED)
         ]

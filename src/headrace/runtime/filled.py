@@ -1,0 +1,30 @@
+"""What a fill has written, as the commit that publishes it needs it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from headrace.ledger import NewRun, Read
+    from headrace.types import ArrangementId, Epoch, FrontierId
+    from headrace.zset import Layout
+
+
+@dataclass(frozen=True, slots=True)
+class Filled:
+    """The runs of a filled view, not yet in the ledger, and the point where they join epochs."""
+
+    previous: Epoch
+    reads: tuple[Read, ...]
+    runs: tuple[NewRun, ...]
+    layouts: Mapping[ArrangementId, Layout]
+    """The layouts of the view's own arrangements."""
+    rows: int
+    caught_up: tuple[FrontierId, ...] = ()
+    """The frontier that moves to this epoch, if it is not that of the epochs."""
+    clock: int = 0
+    quarantines: frozenset[ArrangementId] = frozenset()
+    """The quarantines among the view's own arrangements."""
