@@ -4,6 +4,7 @@ import { parsed } from "../console/api.js";
 import { csvOf } from "../console/csv.js";
 import { counted, grouped, roundTime, seconds } from "../console/dom.js";
 import { currency, errorParts, problemsOf, toneOf } from "../console/problems.js";
+import { withGaps } from "../console/series.js";
 
 const view = (state, freshness = {}) => ({ name: "v", kind: "materialized view", state, source: null, delivery: null, freshness: { quarantined: 0, dirty_slices: 0, next_refresh: null, ...freshness } });
 
@@ -31,6 +32,11 @@ test("a problem says what is wrong, without the error's code, detail and hint", 
   assert.deepEqual(errorParts("made up"), { primary: "made up", detail: null, hint: null });
   const sink = { kind: "sink", state: "failing", freshness: null, source: null, delivery: { refused: 0, error } };
   assert.deepEqual(problemsOf(sink), [{ tone: "bad", tab: "problems", text: "failing: http://a does not take changes" }]);
+});
+
+test("a chart has a gap where no moment is known for a while", () => {
+  assert.deepEqual(withGaps([1, 2, 40, 41], [5, 6, 7, 8]), [[1, 2, 3, 40, 41], [5, 6, null, 7, 8]]);
+  assert.deepEqual(withGaps([], []), [[], []]);
 });
 
 test("a scale of time has whole minutes and hours", () => {

@@ -1,6 +1,7 @@
 // Charts of the last minutes: a title, the present value, axes, and what was at the time that is pointed at.
 import uPlot from "./vendor/uplot.js";
 import { h, moment, none, roundTime, seconds, text } from "./dom.js";
+import { withGaps } from "./series.js";
 
 const probe = h("span", { hidden: true });
 const FONT = "11px system-ui, sans-serif";
@@ -70,7 +71,7 @@ export function tile(label, { format, unit = "", tone = "--accent", least = 1, m
     hover.hidden = !there;
     if (!there) return;
     const found = self.data[1][idx];
-    text(hover, `${moment(self.data[0][idx])}   ${found === null || found === undefined ? "no epoch" : `${format(found)} ${unit}`.trim()}`);
+    text(hover, `${moment(self.data[0][idx])}   ${found === null || found === undefined ? (bars ? "no epoch" : "not known") : `${format(found)} ${unit}`.trim()}`);
     const x = self.bbox.left / devicePixelRatio + left;
     const beyond = x + 12 + hover.offsetWidth > plot.clientWidth;
     hover.style.left = `${Math.max(0, beyond ? x - 12 - hover.offsetWidth : x + 12)}px`;
@@ -122,7 +123,7 @@ export function tile(label, { format, unit = "", tone = "--accent", least = 1, m
   return {
     element,
     set(at, values) {
-      last = [at, values];
+      last = withGaps(at, values);
       redraw();
     },
     close() {

@@ -89,7 +89,7 @@ function show(main, first, tab, ends) {
     panel.count();
     const known = factsOf(current, others);
     summary.hidden = known.length === 0;
-    fill(facts, known.map(([label, value, tone, meaning]) => h("div", { class: tone ?? null, title: meaning ?? null }, h("dt", {}, label), h("dd", {}, value))));
+    update(facts, known.map(([label, value, tone, meaning]) => h("div", { class: tone ?? null, title: meaning ?? null }, h("dt", {}, label), h("dd", {}, value))));
   };
   draw();
   ends.push(watchStatus(state));
@@ -110,6 +110,19 @@ function show(main, first, tab, ends) {
     }
   }, REFRESH_MILLISECONDS);
   ends.push(() => clearInterval(timer));
+}
+
+/** Show facts; a link whose text alone has changed stays the element that it is, with the focus. */
+function update(facts, found) {
+  while (facts.children.length > found.length) facts.lastChild.remove();
+  found.forEach((fresh, index) => {
+    const old = facts.children[index];
+    if (old === undefined) return facts.append(fresh);
+    if (old.isEqualNode(fresh)) return undefined;
+    const [before, after] = [old, fresh].map((each) => each.querySelector("dd > a:only-child"));
+    if (old.className === fresh.className && before !== null && before.href === after?.href) return text(before, after.textContent);
+    return old.replaceWith(fresh);
+  });
 }
 
 /** Return what is shown of a relation beside its rows, `relations` being those of the catalog: a label, a value, and maybe a tone and a meaning. */

@@ -12,6 +12,7 @@ const DRAFT = "headrace.draft";
 const MOST_DRAWN = 1000;
 const DRAW_MILLISECONDS = 250;
 const LONGEST = 90;
+const RECENT_MILLISECONDS = 5000;
 const PUSH = /^\s*(?:subscribe\s+(?:to\s+)?)?([\s\S]*?)(?:\s+emit\s+changes)?\s*;?\s*$/i;
 const IS_PUSH = /^\s*subscribe\b|\bemit\s+changes\s*;?\s*$/i;
 const IS_EXPLAIN = /^\s*explain\b/i;
@@ -29,6 +30,7 @@ export function workbench(main, relation, sql) {
   let stop = null;
   let made = null;
   let running = false;
+  let tellRecent = () => {};
 
   const run = h("button", { type: "button", class: "action primary", onclick: () => start(ran) }, "Run ", h("kbd", {}, "Ctrl ↵"));
   const follow = h("button", { type: "button", class: "action", title: "Show the rows of a query, then every change", onclick: () => start(followed) }, "Follow");
@@ -49,13 +51,16 @@ export function workbench(main, relation, sql) {
 
   function drawRecent() {
     const found = recent();
-    fill(before, found.map((each) => h("li", {}, h("button", {
+    const whens = found.map(() => h("span", { class: "dim" }));
+    tellRecent = () => found.forEach(({ ok, at }, index) => text(whens[index], ok ? ago(at) : `failed ${ago(at)}`));
+    tellRecent();
+    fill(before, found.map((each, index) => h("li", {}, h("button", {
       type: "button", class: "plain", title: each.sql,
       onclick() {
         made.text = each.sql;
         made.focus();
       },
-    }, h("span", { class: `dot ${each.ok ? "" : "bad"}`, "aria-hidden": "true" }), h("span", { class: "mono" }, firstLine(each.sql)), h("span", { class: "dim" }, ago(each.at))))));
+    }, h("span", { class: `dot ${each.ok ? "" : "bad"}`, "aria-hidden": "true" }), h("span", { class: "mono" }, firstLine(each.sql)), whens[index]))));
     if (found.length === 0) fill(before, h("li", { class: "dim" }, "Nothing has been run yet."));
   }
 
@@ -208,7 +213,9 @@ export function workbench(main, relation, sql) {
     }
     drawTree(tree, relations, (name) => made.insert(name));
   })];
+  const aging = setInterval(() => tellRecent(), RECENT_MILLISECONDS);
   return () => {
+    clearInterval(aging);
     stop?.();
     made?.close();
     for (const end of ends) end();
