@@ -42,8 +42,8 @@ export function problemsTab(place, relation) {
   const again = h("button", { type: "button", class: "action", onclick: () => read() }, "Read again");
   const list = h("div", {}, h("p", { class: "note" }, "Reading."));
   const hint = kind === "sink" ? `RESUME SINK ${name}` : `REPAIR ${name}`;
-  fill(place, h("div", { class: "bar" }, problemsOf(relation).map(({ tone, text: words }) => toned(tone, words)), h("span", { class: "spacer" }),
-    state === "stopped" ? h("a", { class: "button", href: `#/workbench/sql/${encodeURIComponent(hint)}` }, kind === "sink" ? "Resume…" : "Repair…") : null, again), list);
+  fill(place, h("div", { class: "bar" }, problemsOf(relation).map(({ tone, text: words }) => toned(tone, words)),
+    h("div", { class: "tools" }, state === "stopped" ? h("a", { class: "button", href: `#/workbench/sql/${encodeURIComponent(hint)}` }, kind === "sink" ? "Resume…" : "Repair…") : null, again)), list);
   async function read() {
     again.disabled = true;
     try {
