@@ -282,9 +282,7 @@ class EvaluationError(HeadraceError):
         line, column = found.position
         text = " ".join(found.source.split())
         text = text if len(text) <= _LONGEST_LINE else f"{text[:_LONGEST_LINE]}{_CUT.rstrip()}"
-        return self.with_detail(
-            f"The expression is {text} (line {line}, column {column} of the query)."
-        )
+        return self.with_detail(f"The place is {text} (line {line}, column {column} of the query).")
 
     def _within(self, query: Span) -> Span | None:
         return None if self.place is None else self.place.within(query)

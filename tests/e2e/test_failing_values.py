@@ -75,7 +75,7 @@ def test_a_failing_query_names_a_row_its_values_and_the_place(db):
     with pytest.raises(HeadraceError) as failed:
         db.sql("SELECT * FROM q")
     six = '{"id":6,"a":6,"b":0,"x":"6"}'
-    assert f'with the row {six} of table "t". The expression is a / b (line 1,' in str(failed.value)
+    assert f'with the row {six} of table "t". The place is a / b (line 1,' in str(failed.value)
     ((relation, row, copies, error, _),) = db.sql("SHOW ERRORS FOR q").fetchall()
     assert (relation, row, copies) == ("t", six, None)
     assert six in error
