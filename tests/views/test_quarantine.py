@@ -44,28 +44,29 @@ def errors(run: Oracle, view: str) -> Counter[tuple[str, ...]]:
 
 
 def test_a_cast_in_a_projection_and_the_row_that_is_corrected(run: Oracle) -> None:
-    run.table("t", "k INT, x STRING", key="k")
-    run.insert("t", [(1, "1"), (2, "two"), (3, None)])
+    run.table("t", "k INT, x STRING, f DOUBLE", key="k")
+    run.insert("t", [(1, "1", 0.5), (2, "two", -0.0), (3, None, 0.0)])
     run.view(
         "v",
-        "SELECT k, CAST(x AS INT) AS n FROM t WHERE k > 0",
-        "SELECT k, CAST(x AS INT) AS n FROM t WHERE k > 0 AND (x IS NULL OR x RLIKE '^[0-9]+$')",
+        "SELECT k, CAST(x AS INT) AS n, f FROM t WHERE k > 0",
+        "SELECT k, CAST(x AS INT) AS n, f FROM t WHERE k > 0 AND (x IS NULL OR x RLIKE '^[0-9]+$')",
         options=QUARANTINE,
     )
     run.check_new_views()
-    assert errors(run, "v") == {("t", "2", "two"): 1}
-    run.insert("t", [(4, "four"), (5, "5"), (6, "six"), (7, "7")])
+    assert errors(run, "v") == {("t", "2", "two", "-0.0"): 1}
+    run.insert("t", [(4, "four", 1.5), (5, "5", None), (6, "six", 1.5), (7, "7", 1.5)])
     run.epoch()
     assert errors(run, "v") == {
-        ("t", str(k), x): 1 for k, x in ((2, "two"), (4, "four"), (6, "six"))
+        ("t", str(k), x, f): 1
+        for k, x, f in ((2, "two", "-0.0"), (4, "four", "1.5"), (6, "six", "1.5"))
     }
     run.update("t", {"x": "'44'"}, "k = 4")
     run.delete("t", "k = 6")
     run.epoch()
-    assert errors(run, "v") == {("t", "2", "two"): 1}
+    assert errors(run, "v") == {("t", "2", "two", "-0.0"): 1}
     run.verify("v")
     run.finish()
-    assert errors(run, "v") == {("t", "2", "two"): 1}
+    assert errors(run, "v") == {("t", "2", "two", "-0.0"): 1}
 
 
 @pytest.mark.long

@@ -26,12 +26,12 @@ def _identity(column: str, type_: DataType) -> tuple[str, ...]:
     """Return the expressions to group by so that different values are different groups.
 
     Grouping itself treats -0.0 as 0.0 and sorts the entries of maps, so it would return values that
-    nobody wrote.
+    nobody wrote. The text of equal values is equal, whatever their columns are called.
     """
     if holds(type_, (MapType,)):
-        return (f"to_json(struct({column}))",)
+        return (f"to_json(struct({column} AS v))",)
     if holds(type_, (FloatType, DoubleType)):
-        return (column, f"to_json(struct({column}))")
+        return (column, f"to_json(struct({column} AS v))")
     return (column,)
 
 
