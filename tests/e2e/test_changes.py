@@ -41,6 +41,8 @@ def ledgers(db: headrace.Database) -> headrace.Database:
           FROM events e JOIN rates FOR SYSTEM_TIME AS OF e.at r ON e.segment = r.segment;
         CREATE MATERIALIZED VIEW totals AS
           SELECT percent, sum(amount) AS amount FROM rated GROUP BY percent;
+        CREATE OR REPLACE MATERIALIZED VIEW totals AS
+          SELECT percent, sum(amount) AS amount FROM rated WHERE amount >= 0 GROUP BY percent;
         CREATE MATERIALIZED VIEW largest AS
           SELECT segment, max(amount) AS amount FROM events GROUP BY segment;
         """

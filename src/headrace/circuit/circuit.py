@@ -327,6 +327,11 @@ def rows_of(relation: RelationId) -> ArrangementId:
     return ArrangementId(f"{relation}/rows")
 
 
+def output_of(build: BuildId) -> str:
+    """Return the name of the operator that keeps the contents that a build computes."""
+    return f"{build}/rows"
+
+
 def quarantine_of(build: BuildId, relation: RelationId) -> ArrangementId:
     """Return the name of the arrangement with the rows that a build has in quarantine."""
     return ArrangementId(f"{build}/quarantine.{relation}")

@@ -34,6 +34,7 @@ from headrace.circuit.circuit import (
     Stateless,
     Sum,
     Temporal,
+    output_of,
     quarantine_of,
     rows_of,
 )
@@ -117,7 +118,7 @@ def differentiate(
         columns=schema.arrow,
         summed=pa.schema([_WEIGHT_FIELD]),
     )
-    output = Output(f"{build}/rows", Integrate(layout), (rows_of(view),), key, root)
+    output = Output(output_of(build), Integrate(layout), (rows_of(view),), key, root)
     return Circuit(view, build, output, unique is not None)
 
 

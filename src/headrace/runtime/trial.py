@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
-from headrace.circuit import rows_of
+from headrace.circuit import output_of
 from headrace.ledger import OffsetRange, Segment
 from headrace.log import LogShare, write_segment
 from headrace.runtime.attempt import Attempt
@@ -87,7 +87,7 @@ def _by_view(loop: EpochLoop, reports: list[Report]) -> dict[RelationId, Tried]:
             r for r in reports if r.operator.partition("/")[0] in {str(view.id), str(view.build)}
         ]
         if mine:
-            own = [r for r in mine if r.operator == rows_of(view.id)]
+            own = [r for r in mine if r.operator == output_of(view.build)]
             found[view.id] = Tried(
                 sum(r.rows_in + r.rows_read for r in mine), sum(r.rows_out for r in own)
             )
