@@ -80,4 +80,5 @@ def _condition(view: View, rows: Sequence[Mapping[str, Any]]) -> str:
 
     if len(rows) == 1 or len(names) <= 1:
         return among(rows)
-    return f"{among(rows)} AND ({' OR '.join(f'({among([row])})' for row in rows)})"
+    each = dict.fromkeys(f"({among([row])})" for row in rows)
+    return f"{among(rows)} AND ({' OR '.join(each)})" if len(each) > 1 else among(rows)

@@ -20,8 +20,14 @@ def data_directory(target: str | Path) -> Path:
 
     Raises:
         HeadraceError: ``unsupported`` for any other URL; ``invalid`` for a ``file://`` URL of
-            another host.
+            another host, and for an empty text, which would be the current directory.
     """
+    if target == "":
+        raise HeadraceError(
+            Code.INVALID,
+            "data directory has an empty path",
+            hint='Give a path, such as "data"; the current directory is ".".',
+        )
     url = _URL.match(str(target))
     if url is None:
         return Path(target)
