@@ -82,6 +82,8 @@ def test_what_chooses_versions_or_only_looks_alike_stays(query):
         ("WITH o AS (SELECT 1) SELECT * FROM o VERSION AS OF 7", "o", "Use AS OF inside it"),
         ("SELECT * FROM orders TIMESTAMP AS OF now()", "now()", "or name an epoch"),
         ("SELECT * FROM orders VERSION AS OF latest", "latest", "SHOW EPOCHS lists"),
+        ("SELECT * FROM orders VERSION AS OF -1", "-1", "SHOW EPOCHS lists"),
+        ("SELECT * FROM orders AS OF EPOCH -1", "-1", "SHOW EPOCHS lists"),
     ],
 )
 def test_what_cannot_be_read_so_is_refused_at_its_place(query, place, hint):

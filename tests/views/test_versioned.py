@@ -282,7 +282,7 @@ hint: Compute the value before inserting it, or derive it from columns, for inst
 CREATE MATERIALIZED VIEW x AS SELECT id FROM orders o JOIN policy FOR SYSTEM_TIME AS OF o.ts p ON true LIMIT 3
                                                                                                        ^^^^^^^
 unsupported: LIMIT without ORDER BY is not supported in a view
-hint: Which rows there are must not be left to chance: ORDER BY columns that compare.
+hint: Without an order, any of the rows could be chosen. Add ORDER BY with columns whose values can be compared.
 
 SELECT * FROM orders FOR SYSTEM_TIME AS OF TIMESTAMP '2024-01-01'
               ^^^^^^

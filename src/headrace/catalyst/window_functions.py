@@ -50,7 +50,8 @@ def without_order(pieces: Pieces, node: Any) -> HeadraceError:
     """Return the refusal of a ``LIMIT`` without an order."""
     return pieces.unsupported(
         "LIMIT without ORDER BY is not supported in a view",
-        "Which rows there are must not be left to chance: ORDER BY columns that compare.",
+        "Without an order, any of the rows could be chosen. Add ORDER BY with columns whose values"
+        " can be compared.",
         node,
     )
 

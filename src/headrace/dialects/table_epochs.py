@@ -117,7 +117,8 @@ def _clause(cursor: Cursor, relations: Mapping[str, Relation]) -> tuple[int, boo
         plain = constant and _has_epochs(cursor, relations)
         return first + 3, kind.word != "SYSTEM_TIME" or plain
     of = cursor.at("AS", "OF") and cursor.peek(2).word in ("EPOCH", "TIMESTAMP")
-    return (2, True) if of and cursor.peek(3).kind in (Kind.NUMBER, *_STRINGS) else (0, False)
+    value = cursor.peek(4 if cursor.peek(3).text == "-" else 3)
+    return (2, True) if of and value.kind in (Kind.NUMBER, *_STRINGS) else (0, False)
 
 
 def _has_epochs(cursor: Cursor, relations: Mapping[str, Relation]) -> bool:
@@ -166,14 +167,17 @@ def _taken(cursor: Cursor, words: int, clause: Token) -> AsOf:
         cursor.advance()
     if kind in _TIMES:
         return AsOfTimestamp(_time(cursor), cursor.span(clause, cursor.previous))
-    token = cursor.advance()
-    text = string_value(token) if token.kind in _STRINGS else token.text
+    first = token = cursor.advance()
+    sign = "-" if first.text == "-" else ""
+    if sign:
+        token = cursor.advance()
+    text = sign + (string_value(token) if token.kind in _STRINGS else token.text)
     if not text.isdecimal() or int(text) >= 2**63:
         raise HeadraceError(
             Code.INVALID,
-            f'"{token.text}" is not an epoch',
+            f'"{sign}{token.text}" is not an epoch',
             hint="An epoch is a whole number: SHOW EPOCHS lists those that can be read.",
-            span=cursor.span(token, token),
+            span=cursor.span(first, token),
         )
     return AsOfEpoch(Epoch(int(text)), cursor.span(clause, cursor.previous))
 
