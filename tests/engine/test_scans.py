@@ -138,7 +138,7 @@ def test_a_query_has_the_rows_of_spark(db: headrace.Database, query: str):
         ("SELECT b / 2 FROM t", "function divide"),
         ("SELECT rank() OVER (ORDER BY b) FROM t", "Window"),
         ("SELECT rand() FROM t", "random"),
-        ("SELECT collect_list(a) FROM t", "function collect_list"),
+        ("SELECT collect_list(a) FROM t", "a sort of partitions"),
         ("SELECT id FROM t WHERE b > (SELECT avg(b) FROM t)", "subquery"),
         ("SELECT CAST(s AS INT) FROM t", "CAST of string to int"),
         ("SELECT s COLLATE UTF8_LCASE FROM t", "function collate"),
