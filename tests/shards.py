@@ -22,12 +22,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
 SECONDS = Path(__file__).with_name("seconds.json")
 
-QUICK = 0.05
-"""Seconds of a test that the file does not list."""
+QUICK, LONG = 0.05, 20.0
+"""Seconds of tests that the file does not list, without and with the mark of long ones."""
 
 WORKERS = 2
 """Processes that run a shard side by side: `make suites` has ``-n 2``."""
@@ -54,13 +54,18 @@ def function_of(nodeid: str) -> str:
     return nodeid.partition("[")[0]
 
 
-def pieces_of(nodeids: Iterable[str], seconds: Mapping[str, float], pieces: int) -> list[int]:
+def pieces_of(seconds: Sequence[float], pieces: int) -> list[int]:
     """Return the piece of each test, from 1: the one that the middle of its time falls into."""
-    each = [seconds.get(function_of(nodeid), QUICK) for nodeid in nodeids]
-    ends = list(accumulate(each))
+    ends = list(accumulate(seconds))
     return [
-        1 + int(pieces * (end - own / 2) / ends[-1]) for own, end in zip(each, ends, strict=True)
+        1 + int(pieces * (end - own / 2) / ends[-1]) for own, end in zip(seconds, ends, strict=True)
     ]
+
+
+def estimated(item: pytest.Item, seconds: Mapping[str, float]) -> float:
+    """Return how long a test takes: the mean of its function, if that is recorded."""
+    guess = LONG if item.get_closest_marker("long") else QUICK
+    return seconds.get(function_of(item.nodeid), guess)
 
 
 def recorded() -> dict[str, float]:
@@ -81,7 +86,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     shard: Shard | None = config.getoption("shard")
     if shard is None or not items:
         return
-    pieces = pieces_of((item.nodeid for item in items), recorded(), shard.pieces)
+    seconds = recorded()
+    pieces = pieces_of([estimated(item, seconds) for item in items], shard.pieces)
     placed = list(zip(items, pieces, strict=True))
     config.hook.pytest_deselected(items=[item for item, piece in placed if piece != shard.number])
     items[:] = [item for item, piece in placed if piece == shard.number]
@@ -106,25 +112,28 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 
 class _Collected:
-    """A plugin that remembers which tests pytest would run."""
+    """A plugin that remembers which tests pytest would run, and how long they take."""
 
     def __init__(self) -> None:
-        self.nodeids: list[str] = []
+        self.files: list[str] = []
+        self.seconds: list[float] = []
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
-        self.nodeids = [item.nodeid for item in session.items]
+        known = recorded()
+        self.files = [item.nodeid.partition("::")[0] for item in session.items]
+        self.seconds = [estimated(item, known) for item in session.items]
 
 
-def listing(nodeids: Sequence[str], seconds: Mapping[str, float], pieces: int) -> list[str]:
+def listing(files: Sequence[str], seconds: Sequence[float], pieces: int) -> list[str]:
     """Return a line for each shard: its estimated minutes, and its first and last file."""
-    shards: defaultdict[int, list[str]] = defaultdict(list)
-    for nodeid, piece in zip(nodeids, pieces_of(nodeids, seconds, pieces), strict=True):
-        shards[piece].append(nodeid)
+    shards: defaultdict[int, list[int]] = defaultdict(list)
+    for place, piece in enumerate(pieces_of(seconds, pieces)):
+        shards[piece].append(place)
     lines = []
-    for piece, inside in sorted(shards.items()):
-        total = sum(seconds.get(function_of(nodeid), QUICK) for nodeid in inside)
-        first, last = (nodeid.partition("::")[0] for nodeid in (inside[0], inside[-1]))
-        lines.append(f"{piece}/{pieces}  {total / WORKERS / 60:4.1f} min  {first} to {last}")
+    for piece, places in sorted(shards.items()):
+        minutes = sum(seconds[place] for place in places) / WORKERS / 60
+        between = f"{files[places[0]]} to {files[places[-1]]}"
+        lines.append(f"{piece}/{pieces}  {minutes:4.1f} min  {between}")
     return lines
 
 
@@ -136,7 +145,7 @@ def main() -> int:
     with redirect_stdout(output):
         status = pytest.main(options, plugins=[collected])
     if status == pytest.ExitCode.OK:
-        print("\n".join(listing(collected.nodeids, recorded(), int(sys.argv[1]))))
+        print("\n".join(listing(collected.files, collected.seconds, int(sys.argv[1]))))
     else:
         print(output.getvalue())
     return int(status)
