@@ -283,6 +283,7 @@ def test_a_view_that_can_no_longer_be_read_where_it_stands_is_named(db) -> None:
     assert "CREATE OR REPLACE late" in caught.value.hint
 
 
+@pytest.mark.long
 def test_a_view_that_stopped_runs_again_once_its_event_is_corrected(db) -> None:
     db.sql(
         """

@@ -191,6 +191,7 @@ class History:
         return rows
 
 
+@pytest.mark.long
 def test_every_read_of_many_sessions_is_what_its_epoch_shows(
     tmp_path: Path, spark: SparkSession
 ) -> None:

@@ -107,11 +107,11 @@ def test_following_a_plain_view_keeps_it_for_as_long_as_somebody_reads(shop):
 
 
 def test_an_error_in_a_plain_view_points_into_its_text(shop):
-    shop.sql("CREATE VIEW lists AS SELECT user, collect_list(id) AS ids FROM orders GROUP BY user")
+    shop.sql("CREATE VIEW lists AS SELECT user, collect_set(id) AS ids FROM orders GROUP BY user")
     shop.sql("CREATE VIEW above AS SELECT * FROM lists")
     error = refused(shop, "CREATE MATERIALIZED VIEW m AS SELECT user, ids[0] AS id FROM above")
     assert error.code is Code.UNSUPPORTED
-    assert error.span.source == "collect_list(id)"
+    assert error.span.source == "collect_set(id)"
     assert '--> view "lists":1:14' in str(error)
 
 

@@ -208,6 +208,7 @@ def test_the_largest_decimals_add_up_exactly(oracle):
     run.finish()
 
 
+@pytest.mark.long
 def test_sums_of_bigint_pass_64_bits_and_come_back(db):
     most, least = 2**63 - 1, -(2**63)
     db.sql("CREATE TABLE t (id INT PRIMARY KEY, g INT, x BIGINT)")

@@ -276,6 +276,7 @@ def test_a_view_that_waited_while_nothing_happened_goes_on_where_it_was(oracle):
     run.finish()
 
 
+@pytest.mark.long
 def test_a_function_that_fails_on_a_row_stops_the_views_that_call_it(db):
     def inverse(x):
         return 1 / x

@@ -216,6 +216,7 @@ def test_having_is_crossed_both_ways(run):
     run.finish()
 
 
+@pytest.mark.long
 def test_ties_in_first_rows_are_settled_by_the_rows_alone(run):
     run.view("f", "SELECT id, v FROM t ORDER BY v, id LIMIT 2")
     run.view(

@@ -26,6 +26,7 @@ def freshness(db):
     return {each["view"]: each for each in found}
 
 
+@pytest.mark.long
 def test_a_view_shows_its_inputs_as_of_its_last_refresh(db):
     db.sql("""
         CREATE STREAM s (k INT, v INT);
