@@ -28,6 +28,6 @@ def as_stored(view: View, made: Callable[[Given, Edition], Circuit]) -> Circuit:
     for edition in sorted(Edition, reverse=True):
         for key in keys:
             found = made(key, edition)
-            if view.circuit in ("", digest(found)):
+            if not view.circuit or view.circuit == digest(found):
                 return found
     return made(keys[0], LATEST)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from headrace.errors import Code, HeadraceError, Span, nearest
+from headrace.errors import Span, unknown
 from headrace.sql.lexer import Kind, Token, identifier_value, tokens
 
 if TYPE_CHECKING:
@@ -45,13 +45,9 @@ def require_known_names(query: Span, catalog: Catalog) -> None:
     for name, start, end in named:
         known = catalog.find(name) is not None or name.lower().startswith(_SYSTEM)
         if not known:
-            near = nearest(name.lower(), tuple(catalog.by_name))
-            raise HeadraceError(
-                Code.INVALID,
-                f'stream, table or view "{name}" does not exist',
-                hint=f'Did you mean "{near}"?' if near else "SHOW TABLES lists what exists.",
-                span=_span(query, start, end),
-            )
+            place = _span(query, start, end)
+            otherwise = "SHOW TABLES lists what exists."
+            raise unknown("stream, table or view", name, catalog.by_name, otherwise, place)
     if len(named) == 1 and words.count("SELECT") == 1 and words.count("FROM") == 1:
         relation = catalog.find(named[0][0])
         rest = [each for each in found if each.start >= named[0][2]]
@@ -113,13 +109,8 @@ def _require_columns(query: Span, found: Sequence[Token], relation: Relation) ->
         if not named or item[0].word in _SPECIAL or name.startswith("__"):
             continue
         if name.lower() not in known:
-            near = nearest(name.lower(), tuple(names))
-            raise HeadraceError(
-                Code.INVALID,
-                f'column "{name}" does not exist',
-                hint=f'Did you mean "{near}"?' if near else f"There are: {', '.join(names)}.",
-                span=_span(query, item[0].start, item[0].end),
-            )
+            place = _span(query, item[0].start, item[0].end)
+            raise unknown("column", name, names, f"There are: {', '.join(names)}.", place)
 
 
 def _items(found: Sequence[Token]) -> Iterator[list[Token]]:

@@ -44,9 +44,11 @@ def require_keys(
     """
     try:
         for view in views:
+            if not view.checks_key:
+                continue
             id_ = rows_of(view.id)
             delta = [report.runs[id_] for report in reports if id_ in report.runs]
-            if view.checks_key and delta:
+            if delta:
                 stood = before[id_]
                 _require_key(view, directory, stood.layout, stood.runs, delta)
     except HeadraceError:
