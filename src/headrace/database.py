@@ -11,9 +11,9 @@ from pyspark.sql import SparkSession
 from headrace.catalog import Stream, View
 from headrace.connectors import Captures, Connections, Secrets
 from headrace.engine.engine import Engine
-from headrace.engine.executors import choose_interpreter, require_executors
-from headrace.engine.queries import Queries
-from headrace.engine.session import start_spark, warn_of_running
+from headrace.engine.jobs.executors import choose_interpreter, require_executors
+from headrace.engine.jobs.session import start_spark, warn_of_running
+from headrace.engine.reading.queries import Queries
 from headrace.errors import Code, HeadraceError
 from headrace.functions import Function, Kind, function
 from headrace.history.amending import Amending

@@ -14,14 +14,14 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_type_hints
 
-from headrace.engine.heap import LEAST_HEAP, heap_bytes
+from headrace.engine.jobs.heap import LEAST_HEAP, heap_bytes
 from headrace.errors import Code, HeadraceError, nearest
 from headrace.runtime.settings import OnDifference, RuntimeSettings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from headrace.engine.session import SparkSettings
+    from headrace.engine.jobs.session import SparkSettings
 
 _PREFIX = "HEADRACE_"
 NO_CACHE = "none"
@@ -138,7 +138,7 @@ class Settings:
     @property
     def spark(self) -> SparkSettings:
         """The settings of the Spark session."""
-        from headrace.engine.session import SparkSettings  # noqa: PLC0415  (clients need no Spark)
+        from headrace.engine.jobs.session import SparkSettings  # noqa: PLC0415  (clients need no Spark)
 
         cache = None if self.cache == NO_CACHE else Path(self.cache)
         return SparkSettings(

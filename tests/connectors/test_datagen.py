@@ -14,7 +14,7 @@ import pytest
 from pyspark.sql import types as t
 
 from headrace.connectors import Given
-from headrace.connectors.datagen import DatagenSource, Options
+from headrace.connectors.datagen.source import DatagenSource, Options
 from headrace.connectors.options import read_options, restored_options, stored_options
 from headrace.errors import Code, HeadraceError
 from headrace.types import Column, Schema

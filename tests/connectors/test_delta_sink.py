@@ -14,8 +14,8 @@ import pytest
 from pyspark.sql import types as t
 
 from connectors.sink_histories import Histories, Row, begun, context, prove, table
-from headrace.connectors.delta_sink import DeltaSink, check, opened
-from headrace.connectors.lake import LakeTable
+from headrace.connectors.lake.delta import DeltaSink, check, opened
+from headrace.connectors.lake.tables import LakeTable
 from headrace.connectors.sinks import CHANGE_COLUMNS, Mode
 from headrace.errors import Code, HeadraceError
 from headrace.runtime.deliveries import DeliverySettings

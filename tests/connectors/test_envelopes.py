@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from connectors.sink_histories import KEY, SCHEMA, Histories, row, table
-from headrace.connectors.envelopes import Envelope, Enveloped, changes_of
+from headrace.connectors.kafka.envelopes import Envelope, Enveloped, changes_of
 from headrace.formats.avro_encoding import AvroEncoder
 from headrace.serving.json_columns import json_objects
 from headrace.types import Epoch

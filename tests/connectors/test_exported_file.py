@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from pyspark.sql import types as t
 
 from connectors.test_files import schema, tables
-from headrace.connectors.exported_file import ExportOptions, write_file
-from headrace.connectors.file_source import FileOptions, read_file
+from headrace.connectors.files.exported import ExportOptions, write_file
+from headrace.connectors.files.source import FileOptions, read_file
 from headrace.connectors.options import Given
 from headrace.errors import Code, HeadraceError
 from headrace.types import Column, Schema

@@ -14,8 +14,7 @@ import pytest
 from pyspark.sql import types as t
 
 from connectors.sink_histories import Row, context, prove, table
-from headrace.connectors import snapshot_sink, warehouse_sink
-from headrace.connectors.file_sink import (
+from headrace.connectors.files.sink import (
     Content,
     FileFormat,
     Options,
@@ -24,7 +23,9 @@ from headrace.connectors.file_sink import (
     place,
     sink_path,
 )
-from headrace.connectors.warehouse_sink import Warehouse
+from headrace.connectors.lake import snapshots as snapshot_sink
+from headrace.connectors.lake import warehouse as warehouse_sink
+from headrace.connectors.lake.warehouse import Warehouse
 from headrace.errors import Code, HeadraceError
 from headrace.runtime.deliveries import DeliverySettings
 from headrace.types import Column, Epoch, Schema
@@ -111,7 +112,7 @@ def _directory(value: object) -> str:
 def test_files_have_each_change_once_however_often_the_process_ends(
     tmp_path, monkeypatch, partitions, joins
 ) -> None:
-    monkeypatch.setattr("headrace.connectors.change_files._OPEN", 3)
+    monkeypatch.setattr("headrace.connectors.files.change_files._OPEN", 3)
     options = Options("x", FileFormat.PARQUET, partitions)
     check(options, context(tmp_path))
     prove(

@@ -22,8 +22,8 @@ from hypothesis import strategies as st
 from pyspark.sql import types as t
 
 from headrace.connectors import Given
-from headrace.connectors import file_source as files
-from headrace.connectors.file_source import Chunk, FileFormat, FileOptions, read_file
+from headrace.connectors.files import source as files
+from headrace.connectors.files.source import Chunk, FileFormat, FileOptions, read_file
 from headrace.errors import Code, HeadraceError
 from headrace.formats import blocks
 from headrace.formats.blocks import Block, Progress

@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql import types as t
 
 from connectors.sink_histories import Row, context, prove, table
-from headrace.connectors.iceberg_sink import IcebergSink, IcebergTable, check, opened
+from headrace.connectors.lake.iceberg import IcebergSink, IcebergTable, check, opened
 from headrace.connectors.sinks import CHANGE_COLUMNS, Mode
 from headrace.errors import Code, HeadraceError
 from headrace.runtime.deliveries import DeliverySettings

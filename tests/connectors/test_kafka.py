@@ -14,8 +14,8 @@ import pytest
 from pyspark.sql import types as t
 
 from headrace.connectors import Given
-from headrace.connectors.kafka import Columns, KafkaSource
-from headrace.connectors.kafka_options import Bounded, Options, Startup
+from headrace.connectors.kafka.options import Bounded, Options, Startup
+from headrace.connectors.kafka.source import Columns, KafkaSource
 from headrace.connectors.options import read_options
 from headrace.errors import Code, HeadraceError
 from headrace.formats.captured import CapturedMessages
@@ -193,7 +193,7 @@ def test_a_source_begins_where_its_group_has_read_to(broker, topic, source) -> N
 
 @pytest.mark.long
 def test_topics_are_found_by_a_pattern(broker, source, monkeypatch) -> None:
-    monkeypatch.setattr("headrace.connectors.kafka._DISCOVER_SECONDS", 0.2)
+    monkeypatch.setattr("headrace.connectors.kafka.source._DISCOVER_SECONDS", 0.2)
     prefix = f"p{uuid4().hex}"
     for name in ("-a", "-b", "x"):
         broker.create(f"{prefix}{name}")
@@ -301,7 +301,7 @@ def test_aborted_and_open_transactions_are_not_read(broker, topic, source) -> No
 def test_partitions_that_are_added_are_read_from_their_beginning(
     broker, topic, source, monkeypatch
 ) -> None:
-    monkeypatch.setattr("headrace.connectors.kafka._DISCOVER_SECONDS", 0.2)
+    monkeypatch.setattr("headrace.connectors.kafka.source._DISCOVER_SECONDS", 0.2)
     broker.produce(topic, [message(1, partition=0)])
     begun, found = source(startup=Startup.EARLIEST), []
     for part in begun.parts(None):
@@ -318,7 +318,7 @@ def test_partitions_that_are_added_are_read_from_their_beginning(
 
 
 def test_a_transaction_of_a_source_is_in_one_part(broker, topic, monkeypatch) -> None:
-    monkeypatch.setattr("headrace.connectors.kafka_batch._QUIET_SECONDS", 60)
+    monkeypatch.setattr("headrace.connectors.kafka.batch._QUIET_SECONDS", 60)
 
     def event(number: int, transaction: int) -> dict[str, Any]:
         of = {"id": f"{transaction}:1", "total_order": number, "data_collection_order": number}

@@ -9,10 +9,10 @@ import pytest
 from pyspark.sql import types as t
 
 from connectors.sink_histories import context
-from headrace.connectors import kafka_sink
-from headrace.connectors.kafka import Columns, KafkaSource
-from headrace.connectors.kafka_options import Options
-from headrace.connectors.kafka_sink_options import Options as SinkOptions
+from headrace.connectors.kafka import sink as kafka_sink
+from headrace.connectors.kafka.options import Options
+from headrace.connectors.kafka.sink_options import Options as SinkOptions
+from headrace.connectors.kafka.source import Columns, KafkaSource
 from headrace.connectors.options import SecretName
 from headrace.errors import Code, HeadraceError
 from headrace.formats.changes import Appended

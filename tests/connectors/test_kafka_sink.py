@@ -29,14 +29,14 @@ from connectors.sink_histories import (
     table,
 )
 from headrace.catalog import Declaration, Table
-from headrace.connectors import kafka_transactions
 from headrace.connectors.change_format import change_decoder
-from headrace.connectors.envelopes import Envelope
-from headrace.connectors.kafka import Columns, KafkaSource
-from headrace.connectors.kafka_options import Options as SourceOptions
-from headrace.connectors.kafka_sink import KafkaSink, check, opened
-from headrace.connectors.kafka_sink_options import Options, SinkKeyFormat, ValueFormat
-from headrace.connectors.kafka_transactions import Mark
+from headrace.connectors.kafka import transactions as kafka_transactions
+from headrace.connectors.kafka.envelopes import Envelope
+from headrace.connectors.kafka.options import Options as SourceOptions
+from headrace.connectors.kafka.sink import KafkaSink, check, opened
+from headrace.connectors.kafka.sink_options import Options, SinkKeyFormat, ValueFormat
+from headrace.connectors.kafka.source import Columns, KafkaSource
+from headrace.connectors.kafka.transactions import Mark
 from headrace.connectors.schema_registry import Registry
 from headrace.errors import Code, HeadraceError
 from headrace.formats.avro import AvroRecords

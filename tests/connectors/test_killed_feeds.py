@@ -66,7 +66,7 @@ LANDING = """
     feed.close()
 """
 KAFKA = """
-    from headrace.connectors import kafka
+    from headrace.connectors.kafka import source as kafka
     from headrace.formats.changes import Appended
     from headrace.formats.messages import JsonMessages
     kafka._MOST_MESSAGES = 100  # many small parts
@@ -77,7 +77,8 @@ KAFKA = """
         )
 """
 DIRECTORY = """
-    from headrace.connectors import file_source, filesystem
+    from headrace.connectors.files import source as file_source
+    from headrace.connectors.files import watched as filesystem
     from headrace.formats import blocks
     blocks.BLOCK_BYTES = 1000  # many small parts, also of one file
     file_source.CHUNK_ROWS = filesystem.CHUNK_ROWS = 1

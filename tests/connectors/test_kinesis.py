@@ -13,12 +13,13 @@ import pytest
 from botocore.exceptions import ClientError
 from pyspark.sql import types as t
 
-from headrace.connectors import Given, kinesis
-from headrace.connectors import kinesis_access as access
-from headrace.connectors.kinesis import Columns, KinesisSource
-from headrace.connectors.kinesis_access import Options
+from headrace.connectors import Given
+from headrace.connectors.kinesis import access
+from headrace.connectors.kinesis import source as kinesis
+from headrace.connectors.kinesis.access import Options
+from headrace.connectors.kinesis.shards import Place, Shard
+from headrace.connectors.kinesis.source import Columns, KinesisSource
 from headrace.connectors.options import read_options
-from headrace.connectors.shards import Place, Shard
 from headrace.errors import Code, HeadraceError
 from headrace.formats.changes import Appended
 from headrace.formats.messages import JsonMessages

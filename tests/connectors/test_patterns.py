@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.connectors.patterns import Pattern
+from headrace.connectors.redis.patterns import Pattern
 from headrace.errors import Code, HeadraceError
 
 PATTERNS = ["{a}", "user:{a}", "{a}:{b}", "x/{b}|%{a}/", "{a}::{b}é{c}", "{{{a}}}-{b}"]

@@ -14,9 +14,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from connectors.sink_histories import Histories, Row, begun, context, deliver, prove, table
-from headrace.connectors import snapshot_sink
-from headrace.connectors.change_files import FileFormat
-from headrace.connectors.file_sink import Content, Options
+from headrace.connectors.files.change_files import FileFormat
+from headrace.connectors.files.sink import Content, Options
+from headrace.connectors.lake import snapshots as snapshot_sink
 from headrace.connectors.options import SecretName
 from headrace.errors import Code, HeadraceError
 from headrace.runtime.deliveries import DeliverySettings

@@ -14,9 +14,11 @@ from uuid import uuid4
 import pytest
 
 from connectors.sink_histories import Histories, Row, begun, context, deliver, prove, table
-from headrace.connectors import aws, delta_sink, iceberg_sink, options, s3
-from headrace.connectors.iceberg_catalogues import Catalog
-from headrace.connectors.lake import LakeTable
+from headrace.connectors import aws, options, s3
+from headrace.connectors.lake import delta as delta_sink
+from headrace.connectors.lake import iceberg as iceberg_sink
+from headrace.connectors.lake.iceberg_catalogues import Catalog
+from headrace.connectors.lake.tables import LakeTable
 from headrace.connectors.options import SecretName
 from headrace.connectors.sinks import CHANGE_COLUMNS, Mode
 from headrace.errors import Code, HeadraceError

@@ -7,9 +7,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from headrace.connectors import delta_sink, iceberg_sink, kafka_sink, warehouse_sink
 from headrace.connectors.cassandra import types as cassandra
 from headrace.connectors.dynamodb import types as dynamodb
+from headrace.connectors.kafka import sink as kafka_sink
+from headrace.connectors.lake import delta as delta_sink
+from headrace.connectors.lake import iceberg as iceberg_sink
+from headrace.connectors.lake import warehouse as warehouse_sink
 from headrace.connectors.postgres import target as postgres
 from headrace.connectors.redis import values as redis
 

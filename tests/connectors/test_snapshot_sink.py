@@ -12,9 +12,9 @@ import pytest
 from pyspark.sql import types as t
 
 from connectors.sink_histories import Row, context, prove, table
-from headrace.connectors.change_files import FileFormat
-from headrace.connectors.file_sink import Content, Options
-from headrace.connectors.snapshot_sink import SnapshotSink, check, opened
+from headrace.connectors.files.change_files import FileFormat
+from headrace.connectors.files.sink import Content, Options
+from headrace.connectors.lake.snapshots import SnapshotSink, check, opened
 from headrace.errors import Code, HeadraceError
 from headrace.runtime.deliveries import DeliverySettings
 from headrace.types import Column, Epoch, Schema
@@ -48,7 +48,7 @@ def rows(directory: Path) -> Counter[Row]:
 def test_the_newest_directory_is_the_view_however_often_the_process_ends(
     tmp_path, monkeypatch, partitions, joins
 ) -> None:
-    monkeypatch.setattr("headrace.connectors.change_files._OPEN", 3)
+    monkeypatch.setattr("headrace.connectors.files.change_files._OPEN", 3)
     prove(
         lambda: sink(tmp_path, partitions),
         lambda: rows(tmp_path),

@@ -15,8 +15,8 @@ import pytest
 from pyspark.sql import types as t
 
 from connectors.sink_histories import Histories, Row, context, prove, row, table
+from headrace.connectors.lake.warehouse import Options, Warehouse, check, opened
 from headrace.connectors.options import Given, read_options
-from headrace.connectors.warehouse_sink import Options, Warehouse, check, opened
 from headrace.errors import Code, HeadraceError
 from headrace.runtime.deliveries import DeliverySettings
 from headrace.types import Column, Epoch, Schema
@@ -24,7 +24,7 @@ from headrace.types import Column, Epoch, Schema
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from headrace.connectors.warehouse_sink import WarehouseSink
+    from headrace.connectors.lake.warehouse import WarehouseSink
 
 NEW: Row = (1, "a", None, datetime(2026, 1, 1, tzinfo=UTC), True)
 DUCKDB = {

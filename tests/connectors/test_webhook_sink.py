@@ -20,7 +20,7 @@ import pytest
 
 from connectors.sink_histories import POISON, Histories, Row, begun, context, prove, row, table
 from headrace.connectors.options import Given, read_options
-from headrace.connectors.webhook_sink import BodyFormat, Method, Options, WebhookSink, opened
+from headrace.connectors.webhook import BodyFormat, Method, Options, WebhookSink, opened
 from headrace.errors import Code, HeadraceError, masked
 from headrace.runtime.deliveries import DeliverySettings
 from headrace.types import Epoch

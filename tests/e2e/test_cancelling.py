@@ -13,7 +13,7 @@ import pytest
 import headrace
 from asked import rows
 from headrace import Code, HeadraceError
-from headrace.connectors import file_source as files
+from headrace.connectors.files import source as files
 
 pytestmark = pytest.mark.spark
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import headrace
-from headrace.connectors import file_source as files
+from headrace.connectors.files import source as files
 from headrace.errors import Code, HeadraceError
 from sessions import PARTITIONS
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.engine.queries import Queries
+from headrace.engine.reading.queries import Queries
 from headrace.errors import Code, HeadraceError
 
 

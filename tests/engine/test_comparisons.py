@@ -9,8 +9,8 @@ import pytest
 from pyspark.sql.types import StructType
 
 import headrace
-from headrace.engine.comparisons import Comparison, counted
-from headrace.engine.queries import Queries
+from headrace.engine.reading.queries import Queries
+from headrace.engine.verifying.comparisons import Comparison, counted
 from headrace.errors import Code, HeadraceError
 from headrace.types import Schema
 

@@ -11,7 +11,7 @@ import pytest
 from py4j.protocol import Py4JError
 from pyspark import cloudpickle
 
-from headrace.engine import executors
+from headrace.engine.jobs import executors
 from headrace.errors import Code, HeadraceError
 
 OWN = version("headrace")
@@ -115,7 +115,7 @@ def test_a_job_whose_executors_are_lost_is_cancelled_and_says_so():
         (
             (
                 "Lost task 0.0 in stage 0.0 (TID 0) (10.0.0.7 executor 0): org.apache.spark."
-                "SparkException: \nBad data in headrace.engine.daemon's standard output."
+                "SparkException: \nBad data in headrace.engine.jobs.daemon's standard output."
             ),
             'package headrace cannot be imported by "python3" for executor 0 on host "10.0.0.7"',
         ),

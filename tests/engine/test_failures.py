@@ -7,7 +7,7 @@ import pickle
 import pytest
 from py4j.protocol import Py4JError
 
-from headrace.engine.failures import step_failure
+from headrace.engine.jobs.failures import step_failure
 from headrace.errors import Code, EvaluationError, HeadraceError, Span
 from headrace.parts.stopped import in_sentences
 from headrace.zset.sums import overflowed

@@ -10,9 +10,9 @@ from pathlib import Path
 import pyspark
 import pytest
 
-from headrace.engine import session
-from headrace.engine.java import ClassArchive, Java, find_java
-from headrace.engine.session import SparkSettings, start_spark
+from headrace.engine.jobs import session
+from headrace.engine.jobs.java import ClassArchive, Java, find_java
+from headrace.engine.jobs.session import SparkSettings, start_spark
 from headrace.errors import Code, HeadraceError
 from headrace.settings import Settings
 

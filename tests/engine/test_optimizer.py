@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headrace.catalyst.scala import scala_of
-from headrace.engine.optimizer import bare_session, for_few_rows
+from headrace.engine.jobs.optimizer import bare_session, for_few_rows
 
 EXCLUDED = "spark.sql.optimizer.excludedRules"
 RULE = "org.apache.spark.sql.catalyst.optimizer.PruneFilters"

@@ -11,9 +11,9 @@ import pytest
 import headrace
 from headrace.catalyst.evaluation import Evaluation
 from headrace.catalyst.scala import items, scala_of
-from headrace.engine.plans import Plans
-from headrace.engine.queries import Queries
-from headrace.engine.scans import Scans
+from headrace.engine.reading.plans import Plans
+from headrace.engine.reading.queries import Queries
+from headrace.engine.reading.scans import Scans
 from headrace.errors import HeadraceError
 
 if TYPE_CHECKING:
@@ -177,7 +177,7 @@ def test_a_plan_is_kept_until_names_mean_something_else(db: headrace.Database) -
 def test_many_rows_are_read_by_a_job(
     db: headrace.Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("headrace.engine.pulls._MOST_EVALUATED", 2)
+    monkeypatch.setattr("headrace.engine.reading.pulls._MOST_EVALUATED", 2)
     before = jobs(db)
     found = answer(db, "SELECT upper(s) FROM t WHERE a < 4")
     assert jobs(db) > before

@@ -7,8 +7,8 @@ import pickle
 
 import pytest
 
-from headrace.engine import reports
-from headrace.engine.reports import Note, Reports, in_this_process, leave_nothing, leave_report
+from headrace.engine.jobs import reports
+from headrace.engine.jobs.reports import Note, Reports, in_this_process, leave_nothing, leave_report
 from headrace.errors import Code, HeadraceError
 from headrace.runtime.step import Report, Step
 from headrace.spine import RunFile

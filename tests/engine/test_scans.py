@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import headrace
-from headrace.engine.scans import Refused, Scans
+from headrace.engine.reading.scans import Refused, Scans
 from length import choose
 from sessions import PARTITIONS
 

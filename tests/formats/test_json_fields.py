@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql import types as t
 
-from headrace.connectors.file_source import FileFormat, FileOptions, read_file
+from headrace.connectors.files.source import FileFormat, FileOptions, read_file
 from headrace.errors import HeadraceError
 from headrace.formats.blocks import Block, Progress
 from headrace.formats.json_lines import JsonDecoder, require_lines

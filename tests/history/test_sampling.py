@@ -18,7 +18,7 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from headrace.engine.comparisons import Count, sampled_by
+from headrace.engine.verifying.comparisons import Count, sampled_by
 from headrace.history.confidence import upper_bound
 from headrace.history.sampling import SLICE_ROWS, Rounds
 from headrace.types import Column, DataType, Schema

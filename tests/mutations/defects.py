@@ -8,7 +8,7 @@ _PAIRS, _PRESENCE = "headrace.operators.pairs", "headrace.operators.presence"
 _MATCHES, _GROUPS = "headrace.operators.matches", "headrace.operators.group_aggregate"
 _PARTS, _FIRST = "headrace.operators.aggregate_parts", "headrace.operators.first_rows"
 _TOUCHED, _TIMES = "headrace.operators.touched_groups", "headrace.operators.temporal"
-_WORKER = "headrace.engine.worker"
+_WORKER = "headrace.engine.jobs.worker"
 
 DEFECTS: dict[str, tuple[Defect, ...]] = {
     "inner_": (
@@ -267,7 +267,7 @@ DEFECTS: dict[str, tuple[Defect, ...]] = {
         ),
         Defect(
             "union: only one side is read",
-            "headrace.engine.lower_nodes",
+            "headrace.engine.lowering.nodes",
             "Nodes._sum",
             "self.transplant.union(branches)",
             "self.transplant.union(branches[:1])",

@@ -281,7 +281,7 @@ def test_an_encrypted_connection_is_made_to_a_server_that_is_trusted(tmp_path: P
 def test_connecting_imports_nothing_of_an_open_database(server: FakeServer):
     code = (
         "import sys, headrace; headrace.connect(sys.argv[1]).close();"
-        "print([m for m in sys.modules if m.startswith(('headrace.engine.s', 'headrace.database',"
+        "print([m for m in sys.modules if m.startswith(('headrace.engine.jobs.session', 'headrace.database',"
         " 'headrace.session', 'headrace.server', 'starlette', 'pandas'))])"
     )
     found = subprocess.run(

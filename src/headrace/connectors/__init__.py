@@ -1,9 +1,9 @@
 """External systems: one module each, with typed options and what it opens; and secrets."""
 
-from headrace.connectors.captures import Capture, Captures
 from headrace.connectors.change_format import ChangeFormat, format_of, is_captured
 from headrace.connectors.connections import Connection, Connections
 from headrace.connectors.options import Given
+from headrace.connectors.postgres.captures import Capture, Captures
 from headrace.connectors.postgres.source import PostgresSource, stopped_with
 from headrace.connectors.postgres.tables import (
     CapturedTable,

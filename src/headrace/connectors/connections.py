@@ -5,13 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from headrace.connectors import iceberg_catalogues as iceberg
-from headrace.connectors import kafka_access as kafka
-from headrace.connectors import s3
-from headrace.connectors import webhook_sink as webhook
+from headrace.connectors import s3, webhook
 from headrace.connectors.cassandra import access as cassandra
 from headrace.connectors.dynamodb import access as dynamodb
+from headrace.connectors.kafka import access as kafka
 from headrace.connectors.kept import Kept, named
+from headrace.connectors.lake import iceberg_catalogues as iceberg
 from headrace.connectors.options import (
     Given,
     given_again,

@@ -5,28 +5,25 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from headrace.connectors import (
-    captures,
-    datagen,
-    delta_sink,
-    file_sink,
-    filesystem,
-    iceberg_sink,
-    kafka,
-    kafka_sink,
-    kafka_sink_options,
-    kinesis,
-    kinesis_access,
-    lake,
-    plain,
-    snapshot_sink,
-    warehouse_sink,
-    webhook_sink,
-)
+from headrace.connectors import plain
+from headrace.connectors import webhook as webhook_sink
 from headrace.connectors.cassandra import sink as cassandra
 from headrace.connectors.change_format import OF_VALUES, change_decoder
+from headrace.connectors.datagen import source as datagen
 from headrace.connectors.dynamodb import sink as dynamodb
-from headrace.connectors.kafka_options import Options as KafkaOptions
+from headrace.connectors.files import sink as file_sink
+from headrace.connectors.files import watched as filesystem
+from headrace.connectors.kafka import sink as kafka_sink
+from headrace.connectors.kafka import sink_options as kafka_sink_options
+from headrace.connectors.kafka import source as kafka
+from headrace.connectors.kafka.options import Options as KafkaOptions
+from headrace.connectors.kinesis import access as kinesis_access
+from headrace.connectors.kinesis import source as kinesis
+from headrace.connectors.lake import delta as delta_sink
+from headrace.connectors.lake import iceberg as iceberg_sink
+from headrace.connectors.lake import snapshots as snapshot_sink
+from headrace.connectors.lake import tables as lake
+from headrace.connectors.lake import warehouse as warehouse_sink
 from headrace.connectors.options import (
     Alters,
     Given,
@@ -38,6 +35,7 @@ from headrace.connectors.options import (
     stored_options,
     used_secrets,
 )
+from headrace.connectors.postgres import captures
 from headrace.connectors.postgres import sink as postgres_sink
 from headrace.connectors.redis import sink as redis
 from headrace.connectors.sinks import Mode, SinkOptions

@@ -24,26 +24,26 @@ from headrace.catalyst.transplant import Transplant
 from headrace.circuit import Circuit, Given, Inferred, Sliced, Stored, differentiate, sliced
 from headrace.circuit.keys import is_unique, unique_columns
 from headrace.engine.as_stored import as_stored
-from headrace.engine.assembly import Assembly, Program
-from headrace.engine.executors import is_local
 from headrace.engine.expiring import left_by
-from headrace.engine.failures import step_failure
-from headrace.engine.interpreter import interpreted
-from headrace.engine.jobs import jobs_of, without_job
-from headrace.engine.lower_differences import difference_program, without_spark
-from headrace.engine.lower_nodes import leaf_names
-from headrace.engine.lowering import Lowering, table_layout
-from headrace.engine.optimizer import bare_session, for_few_rows
-from headrace.engine.reports import (
+from headrace.engine.jobs.executors import is_local
+from headrace.engine.jobs.failures import step_failure
+from headrace.engine.jobs.optimizer import bare_session, for_few_rows
+from headrace.engine.jobs.reports import (
     Note,
     Reports,
     reports_in,
     require_seen,
     seen_by_executor,
 )
+from headrace.engine.jobs.scope import jobs_of, without_job
+from headrace.engine.jobs.slice_tasks import replaced
+from headrace.engine.lowering.assembly import Assembly, Program
+from headrace.engine.lowering.differences import difference_program, without_spark
+from headrace.engine.lowering.nodes import leaf_names
+from headrace.engine.lowering.programs import Lowering, table_layout
+from headrace.engine.narrow.interpreter import interpreted
 from headrace.engine.sieve import HASHES, PLACES, Sieve
 from headrace.engine.slice_conditions import slice_conditions, slice_query
-from headrace.engine.slice_tasks import replaced
 from headrace.engine.touched import Touched, touched
 from headrace.errors import Code, HeadraceError, Span
 from headrace.runtime.cancelling import check_cancelled
@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from headrace.catalyst.plan import Plan
     from headrace.catalyst.python import Registered
     from headrace.circuit import Node
-    from headrace.engine.worker import LogReader
+    from headrace.engine.jobs.worker import LogReader
     from headrace.functions import Function, FunctionRecord
     from headrace.runtime.ports import StepPlan
     from headrace.runtime.step import Report, Step

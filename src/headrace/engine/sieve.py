@@ -15,8 +15,8 @@ from pyspark.sql.types import LongType
 from headrace.catalyst import plan
 from headrace.catalyst.scala import EXPRESSIONS, kind_of
 from headrace.circuit import Aggregate, Join, Source, Stateless, Temporal, inputs
-from headrace.engine.assembly import spark_schema
-from headrace.engine.worker import HandedTask
+from headrace.engine.jobs.worker import HandedTask
+from headrace.engine.lowering.assembly import spark_schema
 from headrace.zset import HASH, WEIGHT
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from headrace.catalog import Stream, Table, View
 from headrace.circuit import Aggregate, Recompute
-from headrace.engine.canonical import as_stored, quarantine_share
-from headrace.engine.comparisons import (
+from headrace.engine.verifying.canonical import as_stored, quarantine_share
+from headrace.engine.verifying.comparisons import (
     EVERY_ROW,
     FROM_LOGS,
     TOLERANCE,
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from headrace.engine.comparisons import Count, Sample
     from headrace.engine.engine import Engine
-    from headrace.engine.queries import Queries
+    from headrace.engine.reading.queries import Queries
+    from headrace.engine.verifying.comparisons import Count, Sample
     from headrace.parts.reader import Reader
     from headrace.runtime.published import Published
     from headrace.runtime.step import Share

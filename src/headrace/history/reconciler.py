@@ -9,7 +9,7 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from headrace.engine.cancelling import StatementJobs
+from headrace.engine.jobs.cancelling import StatementJobs
 from headrace.errors import Code, HeadraceError
 from headrace.history.sampling import SLICE_ROWS
 from headrace.runtime.cancelling import Cancellation, check_cancelled

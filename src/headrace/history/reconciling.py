@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from headrace.catalog import Sink, Table, View, key_of
 from headrace.circuit.digest import digest
-from headrace.engine.comparisons import sampled_by
+from headrace.engine.verifying.comparisons import sampled_by
 from headrace.errors import Code, HeadraceError
 from headrace.history.sampling import Rounds, rounds_of
 from headrace.ledger import Dirty, DirtyState, Evidence, Repair, Repaired, Slice
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from headrace.catalog import Relation
-    from headrace.engine.comparisons import Count, Sample
     from headrace.engine.engine import Engine
+    from headrace.engine.verifying.comparisons import Count, Sample
     from headrace.history.comparing import Comparing, Stored
     from headrace.history.repairing import Repairing
     from headrace.ledger import Ledger

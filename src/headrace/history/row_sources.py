@@ -37,7 +37,7 @@ from headrace.circuit import (
     inputs,
 )
 from headrace.circuit.explain import step_of, with_calls
-from headrace.engine.candidates import candidates
+from headrace.engine.reading.candidates import candidates
 from headrace.engine.watching import watched_layout
 from headrace.errors import Code, HeadraceError, Span
 from headrace.history.changed_since import is_among, is_literal

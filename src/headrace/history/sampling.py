@@ -20,7 +20,7 @@ import random
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from headrace.engine.comparisons import Count, Sample
+from headrace.engine.verifying.comparisons import Count, Sample
 from headrace.history.confidence import upper_bound
 
 if TYPE_CHECKING:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class EmbeddedLog:
-    """Reads changes of a relation's log; see ``LogReader`` in :mod:`headrace.engine.worker`."""
+    """Reads changes of a relation's log; see :class:`headrace.engine.jobs.worker.LogReader`."""
 
     def read(
         self,

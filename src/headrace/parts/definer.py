@@ -9,7 +9,7 @@ from uuid import uuid4
 
 from headrace.catalog import PlainView, Sink, Stream, Table, View, title
 from headrace.circuit import rows_of
-from headrace.engine.lowering import table_layout
+from headrace.engine.lowering.programs import table_layout
 from headrace.errors import Code, HeadraceError
 from headrace.ledger import LIVE, EpochCommit, NewArrangement, NewBuild, NewObject, Read
 from headrace.parts.filling import live

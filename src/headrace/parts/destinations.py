@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from headrace.connectors import Secrets
-    from headrace.engine.queries import Queries
+    from headrace.engine.reading.queries import Queries
     from headrace.parts.log import Log
     from headrace.parts.reader import Reader
     from headrace.runtime.deliveries import DeliverySettings

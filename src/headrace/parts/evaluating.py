@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from headrace.catalog import Catalog, Relation, Table, View
     from headrace.catalyst.analysed import Analysed, Shape
     from headrace.engine.engine import Engine
-    from headrace.engine.queries import Queries
+    from headrace.engine.reading.queries import Queries
     from headrace.errors import Span
     from headrace.parts.reader import Reader
     from headrace.parts.system_relations import SystemRows

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from headrace.connectors import Secrets
-    from headrace.engine.queries import Queries
+    from headrace.engine.reading.queries import Queries
     from headrace.ledger import Ledger
     from headrace.parts.log import Log
     from headrace.parts.reader import Reader

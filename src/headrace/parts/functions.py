@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from headrace.catalog import Catalog, PlainView, View
     from headrace.catalyst.python import Registered
     from headrace.engine.engine import Engine
-    from headrace.engine.queries import Queries
+    from headrace.engine.reading.queries import Queries
     from headrace.ledger import Ledger
 
 _RECORDS = "functions"

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from headrace.catalog import Stream, Table
-    from headrace.engine.queries import Queries
+    from headrace.engine.reading.queries import Queries
     from headrace.types import Offset
 
 _OFFSET = "offset"

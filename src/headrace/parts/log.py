@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from headrace.catalog import Stream, Table
-    from headrace.engine.queries import Queries
+    from headrace.engine.reading.queries import Queries
     from headrace.ledger import (
         AppendRecord,
         Correction,

@@ -24,7 +24,7 @@ from headrace.zset import WEIGHT
 
 if TYPE_CHECKING:
     from headrace.catalog import Stream, Table
-    from headrace.engine.queries import Queries
+    from headrace.engine.reading.queries import Queries
     from headrace.errors import Span
 
 _GIVEN: Final = "ROWTIME"

@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from headrace.engine.heap import heap_bytes
+from headrace.engine.jobs.heap import heap_bytes
 from headrace.errors import Code, HeadraceError
 from headrace.processes.child import Child, EndedError
 from headrace.processes.messages import (

@@ -22,10 +22,10 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, Final, Never
 
 from headrace.catalog import Catalog, PlainView, Relation, Stream, Table
-from headrace.engine.cancelling import StatementJobs, tasks_left
 from headrace.engine.engine import Engine
-from headrace.engine.queries import Queries
-from headrace.engine.session import jvm_of, start_spark
+from headrace.engine.jobs.cancelling import StatementJobs, tasks_left
+from headrace.engine.jobs.session import jvm_of, start_spark
+from headrace.engine.reading.queries import Queries
 from headrace.errors import Code, HeadraceError, unexpected
 from headrace.log import EmbeddedLog
 from headrace.parts.system_relations import system_relations

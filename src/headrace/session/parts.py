@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from headrace.connectors import Captures, Connections, Secrets
     from headrace.engine.engine import Engine
-    from headrace.engine.queries import Queries
+    from headrace.engine.reading.queries import Queries
     from headrace.history.changes import Changes
     from headrace.history.comparing import Comparing
     from headrace.history.pending_versions import PendingVersions

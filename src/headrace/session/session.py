@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Self
 
-from headrace.engine.cancelling import StatementJobs
+from headrace.engine.jobs.cancelling import StatementJobs
 from headrace.errors import Code, HeadraceError, unexpected
 from headrace.ledger import ProducerPosition
 from headrace.parts.access import OWNER

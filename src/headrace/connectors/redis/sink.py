@@ -25,9 +25,9 @@ from headrace.connectors.marks import (
     require_own,
 )
 from headrace.connectors.options import Alters, option, seconds
-from headrace.connectors.patterns import Pattern
 from headrace.connectors.redis import scripts
 from headrace.connectors.redis.access import Access, connected, failure, library
+from headrace.connectors.redis.patterns import Pattern
 from headrace.connectors.redis.requests import Arguments, Calls
 from headrace.connectors.redis.stored import EPOCH, EXACT, Items
 from headrace.connectors.redis.values import cells

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from headrace.connectors.patterns import Pattern
+    from headrace.connectors.redis.patterns import Pattern
     from headrace.types import Schema
 
 EPOCH: Final = "__epoch"

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from headrace.catalog import Stream, Table
 from headrace.connectors import ChangeFormat, Given, format_of, is_captured
-from headrace.connectors.directories import Place, is_pattern
-from headrace.connectors.file_source import FileOptions, FileSource
+from headrace.connectors.files.directories import Place, is_pattern
+from headrace.connectors.files.source import FileOptions, FileSource
 from headrace.errors import Code, HeadraceError
 from headrace.formats.envelopes import read_changes
 from headrace.parts.admission import takes_some
@@ -25,7 +25,7 @@ from headrace.zset import WEIGHT
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from headrace.engine.queries import Queries
+    from headrace.engine.reading.queries import Queries
     from headrace.ledger import Ledger
     from headrace.parts.log import Log
     from headrace.parts.reader import Reader

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from headrace.catalog import Catalog, Relation
     from headrace.catalyst.analysed import Shape
-    from headrace.engine.queries import Queries
+    from headrace.engine.reading.queries import Queries
     from headrace.parts.access import Principal
     from headrace.parts.log import Log
     from headrace.parts.reader import Reader

@@ -24,7 +24,7 @@ from headrace.statements.changing.targets import (
 )
 
 if TYPE_CHECKING:
-    from headrace.engine.queries import Queries
+    from headrace.engine.reading.queries import Queries
     from headrace.ledger import ProducerPosition
     from headrace.parts.log import Log
     from headrace.parts.reader import Reader

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from headrace.catalog import Table
-from headrace.connectors.file_source import identity, place
+from headrace.connectors.files.source import identity, place
 from headrace.errors import Code, HeadraceError
 from headrace.formats.blocks import Progress
 from headrace.runtime.ingest import Ingest

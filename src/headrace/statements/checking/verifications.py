@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql.types import DoubleType, FloatType
 
 from headrace.catalog import PlainView, Sink, View
-from headrace.engine.comparisons import TOLERANCE
+from headrace.engine.verifying.comparisons import TOLERANCE
 from headrace.errors import Code, HeadraceError
 from headrace.parts.naming import HIDDEN, shown_name
 from headrace.runtime.published import WAITING

@@ -23,7 +23,7 @@ from headrace.statements.results import Result
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from headrace.engine.queries import Queries
+    from headrace.engine.reading.queries import Queries
     from headrace.history.changes import Changes
     from headrace.history.slices import Slices
     from headrace.ledger import Carried, Ledger

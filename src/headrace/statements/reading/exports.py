@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headrace.connectors import Given
-from headrace.connectors.exported_file import ExportOptions, write_file
+from headrace.connectors.files.exported import ExportOptions, write_file
 from headrace.errors import Code, HeadraceError, Span
 from headrace.parts.naming import SYSTEM_SCHEMA
 from headrace.sql import Name, Query

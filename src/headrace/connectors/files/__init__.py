@@ -1,0 +1,1 @@
+"""Files: sources of rows and directories, sinks of changes, and exports."""

@@ -1,0 +1,318 @@
+"""Kafka's client, as sources use it: questions to the brokers, and messages as they arrive."""
+
+from __future__ import annotations
+
+import re
+import time
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from headrace.connectors.kafka.failures import failure, unreachable
+from headrace.connectors.kafka.options import Bounded, Startup, offsets_of
+from headrace.connectors.kafka.topics import create_topics
+from headrace.errors import Code, HeadraceError
+from headrace.formats.libraries import library as optional
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from typing import TypeAlias
+
+    from headrace.connectors.kafka.options import Options
+
+    Place: TypeAlias = tuple[str, int]
+    """A topic, and the number of one of its partitions."""
+
+_POLL_SECONDS: Final = 0.1
+_GATHER_SECONDS: Final = 0.01
+_BUSY: Final = 500
+"""More messages than this within that time are a backlog, or nearly so."""
+_PATIENCE_SECONDS: Final = 1.0
+"""How long the client waits for an answer before it is asked what hinders it."""
+_ANSWER_SECONDS: Final = 10.0
+
+T = TypeVar("T")
+
+
+def place_of(place: Place) -> str:
+    """Return a partition as positions name it."""
+    return f"{place[0]}/{place[1]}"
+
+
+class Client:
+    """A consumer of one source; every method raises its failures as errors of ours.
+
+    Partitions are assigned to it: what has been read is decided by positions, not by a group.
+    """
+
+    def __init__(self, options: Options, secret: Callable[[str], str]) -> None:
+        self._kafka = library()
+        self._options = options
+        self._access = {**options.client(secret), "logger": Silent()}
+        self._trouble: Any = None
+        self._closing = False
+        settings = {
+            **self._access,
+            "group.id": options.group or "headrace",
+            "enable.auto.commit": False,
+            "enable.auto.offset.store": False,
+            "auto.offset.reset": "error",
+            "isolation.level": options.isolation,
+            "enable.partition.eof": True,
+            "error_cb": self._note,
+        }
+        try:
+            self._consumer = self._kafka.Consumer(settings)
+        except self._kafka.KafkaException as error:
+            raise HeadraceError(
+                Code.INVALID,
+                f'the client for topic "{options.named}" cannot be made',
+                f"It says: {error.args[0].str()}.",
+                "Correct the option.",
+            ) from error
+
+    def close(self) -> None:
+        """End its connections."""
+        self._closing = True
+        self._consumer.close()
+
+    def _note(self, error: Any) -> None:
+        """Keep what the client says of its connections; end the call if they cannot be mended.
+
+        It goes on trying without a failure, and would wait anew after each of its reports.
+        """
+        if error.code() in unreachable(self._kafka) and not self._closing:
+            raise self._kafka.KafkaException(error)
+        self._trouble = error
+
+    def failure(self, error: Any) -> HeadraceError:
+        """Return an error of the client as one of ours."""
+        return failure(self._kafka, self._options.named, error, self._trouble)
+
+    def _asked(self, question: Callable[[float], T]) -> T:
+        """Return the answer to a question, which is given the seconds to wait for it."""
+        ends = time.monotonic() + _ANSWER_SECONDS
+        while True:
+            try:
+                return question(_PATIENCE_SECONDS)
+            except self._kafka.KafkaException as error:
+                self._hear()
+                passing = error.args[0].code() in (
+                    self._kafka.KafkaError._TIMED_OUT,  # noqa: SLF001
+                    self._kafka.KafkaError._TRANSPORT,  # noqa: SLF001
+                )
+                if not passing or time.monotonic() > ends:
+                    raise self.failure(error.args[0]) from error
+
+    def _hear(self) -> None:
+        """Raise what the client has to say of its connections, if they cannot be mended."""
+        if self.reads:  # a message could be returned, and be lost
+            return
+        try:
+            self._consumer.poll(0)
+        except self._kafka.KafkaException as error:
+            raise self.failure(error.args[0]) from error
+
+    # -- topics ----------------------------------------------------------------------------
+
+    def topics(self) -> tuple[str, ...]:
+        """Return the names of the topics: those given, or those that match the pattern now."""
+        if self._options.pattern is None:
+            return self._options.topics
+        return tuple(sorted(filter(re.compile(self._options.pattern).fullmatch, self._existing())))
+
+    def _existing(self) -> list[str]:
+        """Return the topics that exist, except the brokers' own."""
+        found = self._asked(lambda wait: self._consumer.list_topics(timeout=wait)).topics
+        return [name for name in found if not name.startswith("__")]
+
+    def create_missing(self) -> None:
+        """Create the topics that do not exist, if the options give a number of partitions."""
+        partitions, replicas = self._options.partitions, self._options.replicas or -1
+        if partitions is None:
+            return
+        existing = self._existing()
+        missing = [name for name in self._options.topics if name not in existing]
+        if not missing:
+            return
+        create_topics(self._kafka, self._admin(), missing, (partitions, replicas), {})
+        while not set(missing) <= set(self._existing()):
+            time.sleep(_POLL_SECONDS)
+
+    def ids(self, topics: Iterable[str]) -> dict[str, str]:
+        """Return the ids of topics, which differ if one is deleted and created again."""
+        admin = self._admin()  # which has to live until it has answered
+        asked = admin.describe_topics(
+            self._kafka.TopicCollection(list(topics)), request_timeout=_ANSWER_SECONDS
+        )
+        found = {}
+        for name, described in asked.items():
+            try:
+                found[name] = str(described.result(_ANSWER_SECONDS).topic_id)
+            except self._kafka.KafkaException:
+                continue  # whether it can be read is said when it is
+            except TimeoutError as error:
+                raise HeadraceError(
+                    Code.UNAVAILABLE,
+                    f'topic "{name}" cannot be read',
+                    "No broker says which topic of this name it is.",
+                    "It is tried again; look into the brokers' logs if it stays.",
+                ) from error
+        return found
+
+    def _admin(self) -> Any:
+        from confluent_kafka.admin import AdminClient  # noqa: PLC0415
+
+        return AdminClient(self._access)
+
+    def places(self, topics: Iterable[str]) -> list[Place]:
+        """Return the partitions of topics.
+
+        Raises:
+            HeadraceError: ``unavailable`` if one does not exist.
+        """
+        return [(topic, number) for topic in topics for number in self._numbers(topic)]
+
+    def _numbers(self, topic: str) -> list[int]:
+        listed = self._asked(lambda wait: self._consumer.list_topics(topic, timeout=wait))
+        described = listed.topics[topic]
+        if described.error is not None:
+            raise failure(self._kafka, topic, described.error)
+        return sorted(described.partitions)
+
+    # -- offsets ---------------------------------------------------------------------------
+
+    def starts(self, places: Sequence[Place], startup: Startup) -> dict[str, int]:
+        """Return the first offset to read of partitions."""
+        match startup:
+            case Startup.EARLIEST:
+                return {place_of(place): self._edges(place)[0] for place in places}
+            case Startup.LATEST:
+                return {place_of(place): self._edges(place)[1] for place in places}
+            case Startup.GROUP:
+                return self._committed(places)
+            case Startup.TIMESTAMP:
+                return self._at_time(places, self._options.startup_timestamp or 0)
+            case Startup.OFFSETS:
+                given = offsets_of(self._options.startup_offsets)
+                return {
+                    place_of(place): given.get(place[1], self._edges(place)[0]) for place in places
+                }
+
+    def bounds(self, places: Sequence[Place]) -> dict[str, int]:
+        """Return the offset before which reading a partition ends; none if it never does."""
+        match self._options.bounded:
+            case Bounded.NEVER:
+                return {}
+            case Bounded.LATEST:
+                return {place_of(place): self._edges(place)[1] for place in places}
+            case Bounded.TIMESTAMP:
+                return self._at_time(places, self._options.bounded_timestamp or 0)
+            case Bounded.OFFSETS:
+                given = offsets_of(self._options.bounded_offsets)
+                return {place_of(place): given.get(place[1], 0) for place in places}
+
+    def _edges(self, place: Place) -> tuple[int, int]:
+        """Return the first offset of a partition, and the one after its last."""
+        asked = self._kafka.TopicPartition(*place)
+        low, high = self._asked(
+            lambda wait: self._consumer.get_watermark_offsets(asked, timeout=wait)
+        )
+        return low, high
+
+    def _at_time(self, places: Sequence[Place], milliseconds: int) -> dict[str, int]:
+        """Return the first offset from a time on; of a partition without one, its end."""
+        asked = [self._kafka.TopicPartition(*place, milliseconds) for place in places]
+        found = self._asked(lambda wait: self._consumer.offsets_for_times(asked, timeout=wait))
+        return {
+            place_of((each.topic, each.partition)): each.offset
+            if each.offset >= 0
+            else self._edges((each.topic, each.partition))[1]
+            for each in found
+        }
+
+    def _committed(self, places: Sequence[Place]) -> dict[str, int]:
+        """Return the offsets of the group; of a partition without one, its beginning."""
+        asked = [self._kafka.TopicPartition(*place) for place in places]
+        found = self._asked(lambda wait: self._consumer.committed(asked, timeout=wait))
+        return {
+            place_of((each.topic, each.partition)): each.offset
+            if each.offset >= 0
+            else self._edges((each.topic, each.partition))[0]
+            for each in found
+        }
+
+    # -- messages --------------------------------------------------------------------------
+
+    @property
+    def reads(self) -> bool:
+        """Whether it reads any partition."""
+        return bool(self._consumer.assignment())
+
+    def read_from(self, places: Iterable[Place], at: Mapping[str, int]) -> None:
+        """Read partitions from offsets on, and no others."""
+        assigned = [self._kafka.TopicPartition(*place, at[place_of(place)]) for place in places]
+        self._consumer.assign(assigned)
+
+    def consume(self, most: int) -> tuple[list[Any], dict[str, int], Any]:
+        """Return messages that have arrived, ends that were reached, and what failed, if anything.
+
+        There are none after a while without any, or if no broker answers any more. The end of a
+        partition is an offset; it is also past the marks that transactions leave there.
+        """
+        messages: list[Any] = []
+        ends: dict[str, int] = {}
+        failed = None
+        try:
+            # A call waits until it has as many as it asks for: first for one, then for a moment,
+            # and where many came in that, for more, since each part costs a transaction.
+            arrived = self._consumer.consume(1, _POLL_SECONDS)
+            if arrived:
+                arrived += self._consumer.consume(most - 1, _GATHER_SECONDS)
+            if len(arrived) > _BUSY:
+                arrived += self._consumer.consume(most - len(arrived), _POLL_SECONDS)
+        except self._kafka.KafkaException as raised:
+            return messages, ends, raised.args[0]
+        for each in arrived:
+            error = each.error()
+            if error is None:
+                messages.append(each)
+            elif error.code() == self._kafka.KafkaError._PARTITION_EOF:  # noqa: SLF001
+                ends[place_of((each.topic(), each.partition()))] = each.offset()
+            else:
+                failed = error
+        if messages or ends:
+            self._trouble = None
+        return messages, ends, failed
+
+    def behind(self, at: Mapping[str, int]) -> int | None:
+        """Return how much is left to read, as far as the brokers last said; None at first."""
+        left = 0
+        for each in self._consumer.assignment():
+            _, high = self._consumer.get_watermark_offsets(each, cached=True)
+            if high < 0:
+                return None
+            left += max(0, high - at[place_of((each.topic, each.partition))])
+        return left
+
+    def acknowledge(self, ends: Mapping[str, int]) -> None:
+        """Tell the broker how far the group has read, for tools that show its lag."""
+        offsets = []
+        for place, end in ends.items():
+            topic, _, number = place.rpartition("/")
+            offsets.append(self._kafka.TopicPartition(topic, int(number), end))
+        self._consumer.commit(offsets=offsets, asynchronous=True)
+
+
+class Silent:
+    """Takes the client's log: what matters of it comes as an error."""
+
+    def log(self, *_: object) -> None:
+        """Ignore a line."""
+
+
+def library() -> Any:
+    """Return the client library.
+
+    Raises:
+        HeadraceError: ``invalid`` if it is not installed.
+    """
+    return optional("confluent_kafka", "client for Kafka", "kafka")

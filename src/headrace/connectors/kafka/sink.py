@@ -1,0 +1,247 @@
+"""A sink that writes a view's changes to a topic of Kafka, one transaction per epoch.
+
+Readers at read_committed see the messages of an epoch once it is whole, and never those of an
+attempt that failed. What they say is one of the envelopes of
+:mod:`headrace.connectors.kafka.envelopes`.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+
+from headrace.connectors.kafka.envelopes import Envelope, Enveloped, changes_of
+from headrace.connectors.kafka.sink_options import Options, SinkKeyFormat, ValueFormat
+from headrace.connectors.kafka.transactions import Mark, Topic, Transactions
+from headrace.connectors.lines import json_lines
+from headrace.connectors.marks import require_own
+from headrace.connectors.sinks import declare_key
+from headrace.errors import Code, HeadraceError
+from headrace.formats.avro_encoding import AVRO_TYPES, AvroEncoder, record_name
+from headrace.runtime.ports import Refused
+from headrace.serving.json_columns import json_objects
+from headrace.serving.text_columns import text_column
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from headrace.connectors.kafka.envelopes import Encode
+    from headrace.connectors.sinks import SinkContext
+    from headrace.types import Epoch
+
+_JSON_TYPES: Final = {
+    "BOOLEAN": "`true`, `false`",
+    "TINYINT, SMALLINT, INT": "number",
+    "BIGINT": "number",
+    "FLOAT": "number; `NaN`, `Infinity`, `-Infinity` as text",
+    "DOUBLE": "number; `NaN`, `Infinity`, `-Infinity` as text",
+    "DECIMAL": "text of its digits",
+    "STRING": "text",
+    "BINARY": "base64",
+    "DATE": "`2026-01-31`",
+    "TIME": "`10:15:00.500000`",
+    "TIMESTAMP": "`2026-01-31T10:15:00.500000Z`",
+    "TIMESTAMP_NTZ": "`2026-01-31T10:15:00.500000`",
+    "ARRAY, MAP, STRUCT": "array, object, object",
+}
+MAPPING: Final = {kind: f"{json_}. Avro: {AVRO_TYPES[kind]}" for kind, json_ in _JSON_TYPES.items()}
+"""What each type becomes in messages."""
+_NOTE: Final = 3_500
+"""How many characters are noted beside an epoch: brokers take 4,096 bytes."""
+_SHOWN: Final = 200
+"""How much of a refused row is noted beside the epoch."""
+_UNSAID: Final = "the row was deleted or changed, and envelope = 'append' has no message for that"
+
+
+def check(options: Options, context: SinkContext) -> None:
+    """Refuse rows that cannot be written, and a topic that is not there.
+
+    Raises:
+        HeadraceError: ``invalid``, ``unsupported`` or ``unavailable``.
+    """
+    envelope = options.envelope_of(context.key)
+    if envelope is Envelope.UPSERT and not context.key:
+        raise HeadraceError(
+            Code.INVALID,
+            "envelope = 'upsert' needs rows with a unique key",
+            "A message replaces the one of its key before it.",
+            f"{declare_key()} Or use envelope = 'changelog'.",
+        )
+    if options.key_format is SinkKeyFormat.STRING and len(context.key) > 1:
+        raise HeadraceError(
+            Code.INVALID,
+            f"a key of format 'string' is one column, not {', '.join(context.key)}",
+            hint="Use key.format = 'json' for several.",
+        )
+    if options.format is ValueFormat.AVRO:
+        AvroEncoder("row", changes_of(context.schema.arrow, envelope))
+    if options.key_format is SinkKeyFormat.AVRO:
+        AvroEncoder("key", _of_key(context))
+    transactions = _transactions(options, context)
+    mark = transactions.check(creates=not context.exists, reads=context.moved is not None)
+    there = None if mark is None else mark.epoch
+    require_own(None, context, f'topic "{options.topic}"', transactions.group, there)
+
+
+def opened(options: Options, context: SinkContext) -> KafkaSink:
+    """Return the writer of a sink; it connects when it is used."""
+    envelope = options.envelope_of(context.key)
+
+    def enveloped() -> Enveloped:
+        encode = _encoder(
+            options,
+            context,
+            options.format.value,
+            changes_of(context.schema.arrow, envelope),
+            "value",
+        )
+        key = _encoder(options, context, options.key_format.value, _of_key(context), "key")
+        return Enveloped(envelope, context.key, context.identity, encode, key)
+
+    return KafkaSink(_transactions(options, context), enveloped, context.stops)
+
+
+def _transactions(options: Options, context: SinkContext) -> Transactions:
+    size = None if options.partitions is None else (options.partitions, options.replicas or -1)
+    settings = {key.removeprefix("topic."): value for key, value in options.settings}
+    if options.envelope_of(context.key) is Envelope.UPSERT:
+        settings.setdefault("cleanup.policy", "compact,delete")
+        settings.setdefault("retention.ms", "-1")
+    return Transactions(
+        Topic(options.topic, size, settings),
+        context.identity,
+        options.client(context.secrets.value),
+        {
+            "compression.type": options.compression.value,
+            "transaction.timeout.ms": int(options.transaction_timeout * 1000),
+        },
+    )
+
+
+def _of_key(context: SinkContext) -> pa.Schema:
+    return pa.schema([context.schema.arrow.field(name) for name in context.key])
+
+
+def _encoder(
+    options: Options, context: SinkContext, form: str, schema: pa.Schema, part: str
+) -> Encode:
+    """Return what encodes rows of a schema: the values of messages, or their keys."""
+    if form == ValueFormat.AVRO and schema.names:
+        encoder = AvroEncoder(f"{record_name(options.topic)}_{part}", schema)
+        registry = options.registry_client(context.secrets.value)
+        id_ = registry.register(f"{options.topic}-{part}", encoder.text)
+        before = b"\x00" + id_.to_bytes(4, "big")
+        return lambda rows: encoder.encode(rows, before)
+    if form == SinkKeyFormat.STRING:
+        return lambda rows: text_column(rows.column(0))
+    return lambda rows: json_objects(
+        dict(zip(rows.column_names, rows.columns, strict=True)), rows.num_rows
+    )
+
+
+@dataclass(slots=True)
+class KafkaSink:
+    """Writes the messages of an epoch and its number in one transaction.
+
+    ``enveloped`` makes what turns parts into messages: it is called when the topic is opened.
+    ``stops``: whether an epoch with a refused row is not written.
+    """
+
+    transactions: Transactions
+    enveloped: Callable[[], Enveloped]
+    stops: bool
+    guarantee: str = "exactly once: one transaction per epoch, with its number"
+    _making: Enveloped | None = None
+    _mark: Mark | None = None
+
+    def durable(self) -> Epoch | None:
+        """Return the last epoch that is whole in the topic."""
+        self._mark = self.transactions.open()
+        return None if self._mark is None else self._mark.epoch
+
+    def last_refused(self) -> Sequence[Refused]:
+        """Return the rows that were refused in that epoch, as far as they were noted with it."""
+        noted = json.loads(self._mark.note) if self._mark is not None and self._mark.note else []
+        return [Refused(row, why) for row, why in noted]
+
+    def write(self, epoch: Epoch, parts: Iterable[pa.Table]) -> Sequence[Refused]:
+        """Write the messages of an epoch in one transaction, and return the rows refused.
+
+        Raises:
+            HeadraceError: ``unavailable`` or ``invalid`` if the topic cannot be written.
+        """
+        if not self.transactions.is_open:
+            before = self._mark
+            self.durable()
+            if self._mark is not None and self._mark != before:
+                raise HeadraceError(
+                    Code.UNAVAILABLE,
+                    f"epoch {self._mark.epoch} was written while its end was in doubt",
+                    hint="The delivery goes on after it by itself.",
+                )
+        if self._making is None:
+            self._making = self.enveloped()
+        self.transactions.begin()
+        try:
+            refused = list(self._sent(self._making, epoch, parts))
+        except BaseException:
+            self.transactions.abort()
+            raise
+        if refused and self.stops:
+            self.transactions.abort()
+            return refused
+        mark = Mark(epoch, _note(refused))
+        self.transactions.commit(mark)
+        self._mark = mark
+        return refused
+
+    def _sent(
+        self, making: Enveloped, epoch: Epoch, parts: Iterable[pa.Table]
+    ) -> Iterator[Refused]:
+        """Send the messages of parts; yield the rows refused."""
+        for part in parts:
+            messages = making.messages(epoch, part)
+            too_large = self.transactions.send(epoch, messages)
+            why = {int(row): _UNSAID for row in messages.unsaid}
+            why |= {int(messages.rows[at]): each for at, each in too_large.items()}
+            for row, reason in why.items():
+                (line,) = json_lines(epoch, part.slice(row, 1), ())
+                yield Refused(line, reason)
+
+    def idle(self) -> None:
+        """Commit the epoch again before the brokers forget it.
+
+        Raises:
+            HeadraceError: ``unavailable`` or ``invalid`` if the topic cannot be written.
+        """
+        if self._mark is not None and self.transactions.is_due:
+            self.transactions.renew(self._mark)
+
+    def stored(self) -> None:
+        """Return None: a topic holds changes, and not rows."""
+        return
+
+    def clear(self) -> None:
+        """Delete the records of the topic, and the epoch of the last one."""
+        self.transactions.forget()
+        self._mark = None
+
+    def close(self) -> None:
+        """Close the connections to the brokers."""
+        self.transactions.close()
+        self._making = None
+
+
+def _note(refused: Sequence[Refused]) -> str:
+    """Return the rows refused as JSON, cut to what fits beside an epoch."""
+    noted: list[tuple[str, str]] = []
+    for each in refused:
+        row = each.row if len(each.row) <= _SHOWN else f"{each.row[:_SHOWN]}..."
+        noted.append((row, each.why))
+        if len(json.dumps(noted)) > _NOTE:
+            noted[-1] = ("", f"{len(refused) - len(noted) + 1} more rows were refused")
+            break
+    return json.dumps(noted) if noted else ""

@@ -1,0 +1,403 @@
+"""Kafka topics as sources: every partition is read from its own offset, in order.
+
+The position of a source is the next offset of each partition. It is stored with the rows that it
+led to, so each message counts once; what is committed to the broker is for people's tools only.
+Messages of a transaction that was aborted, or is still open, are not read.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import types as t
+
+from headrace.connectors.kafka.batch import Batch, HeldBack
+from headrace.connectors.kafka.client import Client, place_of
+from headrace.connectors.kafka.options import Options, Startup, offsets_of
+from headrace.errors import Code, HeadraceError
+from headrace.formats.blocks import is_utf8
+from headrace.formats.changes import payload
+from headrace.ledger import Reject
+from headrace.runtime.ports import Part
+from headrace.zset import WEIGHT
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from headrace.connectors.kafka.client import Place
+    from headrace.formats.changes import ChangeDecoder
+    from headrace.types import Column, Schema
+
+_MOST_MESSAGES: Final = 50_000
+_TOPICS: Final = "topics"
+"""The key in a position with the ids of the topics."""
+_BOUNDS: Final = "bounds"
+"""The key in a position with the offsets at which the source ends; others are of partitions."""
+_TYPES: Final[dict[str, tuple[type[t.DataType], ...]]] = {
+    "topic": (t.StringType,),
+    "partition": (t.IntegerType, t.LongType),
+    "offset": (t.LongType,),
+    "timestamp": (t.TimestampType, t.TimestampNTZType),
+    "key": (t.StringType, t.BinaryType),
+    "headers": (t.MapType,),
+}
+_DECLARED: Final = {
+    "topic": "STRING",
+    "partition": "INT",
+    "offset": "BIGINT",
+    "timestamp": "TIMESTAMP",
+    "key": "STRING or BINARY",
+    "headers": "MAP<STRING, BINARY> or MAP<STRING, STRING>",
+}
+_DISCOVER_SECONDS: Final = 30.0
+"""How often new partitions are looked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """What the columns of a relation are taken from.
+
+    ``value`` are those of a message's value. ``metadata`` are pairs of a column and what it has:
+    ``topic``, ``partition``, ``offset``, ``timestamp``, ``key`` or ``headers``.
+    """
+
+    all: Schema
+    value: Schema
+    metadata: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(slots=True)
+class _Reading:
+    """How far the topics of a source have been read.
+
+    ``read`` is the next offset of each partition to be read, and ``at`` the one after all that was
+    yielded: what is between is held back. ``bounds`` are the offsets before which a bounded source
+    ends, which are fixed when it begins. ``ids`` are those of the topics.
+    """
+
+    options: Options
+    held: HeldBack
+    at: dict[str, int]
+    ids: dict[str, str]
+    bounds: dict[str, int]
+    read: dict[str, int] = field(default_factory=dict)
+
+    @classmethod
+    def begun(
+        cls,
+        client: Client,
+        options: Options,
+        held: HeldBack,
+        position: Mapping[str, Any] | None,
+    ) -> _Reading:
+        """Begin to read from a position on; None is where the options say."""
+        at = dict(position or {})
+        ids, bounds = at.pop(_TOPICS, {}), at.pop(_BOUNDS, {})
+        reading = cls(options, held, at, ids, bounds, dict(at))
+        if position is None:
+            places = reading._discovered(client, options.startup)
+            reading.bounds = client.bounds(places)
+        else:
+            reading.discover(client)
+        return reading
+
+    def discover(self, client: Client) -> None:
+        """Read the partitions that exist now; those that are new, from their beginning.
+
+        A bounded source reads those that there were when it began.
+
+        Raises:
+            HeadraceError: ``conflict`` if a topic was deleted and created again.
+        """
+        self._discovered(client, Startup.EARLIEST)
+
+    def _discovered(self, client: Client, startup: Startup) -> list[Place]:
+        topics = client.topics()
+        places = client.places(topics)
+        self._require_same(client.ids(topics))
+        if self.bounds:
+            places = [place for place in places if place_of(place) in self.bounds]
+        new = [place for place in places if place_of(place) not in self.at]
+        starts = client.starts(new, startup)
+        self.at |= starts
+        self.read |= starts
+        if new or not client.reads:
+            client.read_from(places, self.read)
+        return places
+
+    def _require_same(self, found: Mapping[str, str]) -> None:
+        other = [name for name in found if self.ids.get(name, found[name]) != found[name]]
+        if other:
+            raise HeadraceError(
+                Code.CONFLICT,
+                f'topic "{other[0]}" was deleted and created again',
+                "Its messages have other offsets than those that were read.",
+                "CREATE OR REPLACE the stream or table to read the new topic.",
+            )
+        self.ids = {**self.ids, **found}
+
+    def take(self, messages: Sequence[Any], ends: Mapping[str, int]) -> Batch:
+        """Return the messages to yield now that these have been read, without those past a bound.
+
+        ``ends`` are offsets before which all of a partition has been read.
+        """
+        if self.bounds:
+            messages, ends = self._within(messages, ends)
+        arrived = Batch.of(messages)
+        for place, end in (*arrived.ends().items(), *ends.items()):
+            self.read[place] = max(self.read[place], end)
+        batch = self.held.released(arrived)
+        holding = self.held.places
+        self.at |= batch.ends()
+        self.at |= {place: end for place, end in self.read.items() if place not in holding}
+        return batch
+
+    def _within(
+        self, messages: Sequence[Any], ends: Mapping[str, int]
+    ) -> tuple[list[Any], dict[str, int]]:
+        """Return the messages before their bounds, and the ends with bounds that are reached."""
+        kept, reached = [], dict(ends)
+        for each in messages:
+            place = place_of((each.topic(), each.partition()))
+            if each.offset() < self.bounds[place]:
+                kept.append(each)
+            else:
+                reached[place] = self.bounds[place]
+        return kept, reached
+
+    @property
+    def finished(self) -> bool:
+        """Whether every partition of a bounded source has been read up to its bound."""
+        return _is_finished(self.position)
+
+    @property
+    def position(self) -> dict[str, Any]:
+        """The position after all that was taken."""
+        bounds = {_BOUNDS: self.bounds} if self.bounds else {}
+        return {**self.at, _TOPICS: self.ids, **bounds}
+
+    def progress(self, client: Client) -> tuple[int, int | None]:
+        """Return how many messages have been read, and of how many; None if that is not known."""
+        read = sum(self.at.values())
+        if self.bounds:
+            return read, read + sum(max(0, b - self.at[p]) for p, b in self.bounds.items())
+        behind = client.behind(self.at)
+        return read, None if behind is None else read + behind
+
+
+def _is_finished(position: Mapping[str, Any] | None) -> bool:
+    """Return whether a position is where a bounded source ends."""
+    if position is None or not position.get(_BOUNDS):
+        return False
+    return all(position[place] >= bound for place, bound in position[_BOUNDS].items())
+
+
+@dataclass(slots=True)
+class KafkaSource:
+    """The topics of one relation, read until it is closed.
+
+    ``secret`` returns the value of a secret.
+    """
+
+    options: Options
+    columns: Columns
+    decoder: ChangeDecoder
+    secret: Callable[[str], str]
+    _closed: threading.Event = field(default_factory=threading.Event)
+
+    @property
+    def identity(self) -> str:
+        """The topics: what is read there continues where it ended, whatever the brokers' names."""
+        return f"kafka|{self.options.named}"
+
+    def close(self) -> None:
+        """End :meth:`parts` soon."""
+        self._closed.set()
+
+    def check(self) -> None:
+        """Create the topics that do not exist, if the options give a number of partitions.
+
+        Raises:
+            HeadraceError: as :meth:`parts`, if they cannot be read.
+        """
+        for name, key in self.columns.metadata:
+            _require_type(self.columns.all, name, key)
+        client = Client(self.options, self.secret)
+        try:
+            client.create_missing()
+            topics = client.topics()
+            if not topics:
+                raise HeadraceError(
+                    Code.INVALID,
+                    f"no topic matches '{self.options.pattern}'",
+                    hint="Create one, or correct the pattern: it matches whole names.",
+                )
+            numbers = {number for _, number in client.places(topics)}
+        finally:
+            client.close()
+        for given in (self.options.startup_offsets, self.options.bounded_offsets):
+            unknown = sorted(offsets_of(given).keys() - numbers)
+            if unknown:
+                raise HeadraceError(
+                    Code.INVALID,
+                    f'partition {unknown[0]} of topic "{self.options.named}" does not exist',
+                    hint=f"There are {len(numbers)}, counted from 0.",
+                )
+
+    def parts(self, position: Mapping[str, Any] | None) -> Iterator[Part]:
+        """Yield messages as they arrive, and a part without rows where none does for a while.
+
+        A bounded source ends when every partition has reached its bound.
+
+        Raises:
+            HeadraceError: ``unavailable`` if no broker answers; ``conflict`` if messages that were
+                not read yet are no longer there; ``invalid`` if access is refused.
+        """
+        if _is_finished(position):
+            return
+        client = Client(self.options, self.secret)
+        try:
+            reading = _Reading.begun(
+                client, self.options, HeldBack(self.decoder.transaction), position
+            )
+            discovered = time.monotonic()
+            while not self._closed.is_set():
+                messages, ends, failed = client.consume(_MOST_MESSAGES)
+                batch = reading.take(messages, ends)
+                done, total = reading.progress(client)
+                part = self._part(batch, reading.position)
+                yield replace(part, done=done, total=total)
+                if self.options.group is not None and batch.offsets:
+                    client.acknowledge(batch.ends())
+                if failed is not None:
+                    raise client.failure(failed)
+                if reading.finished:
+                    return
+                if time.monotonic() - discovered > _DISCOVER_SECONDS:
+                    reading.discover(client)
+                    discovered = time.monotonic()
+        finally:
+            client.close()
+
+    # -- rows ------------------------------------------------------------------------------
+
+    def _part(self, batch: Batch, at: Mapping[str, Any]) -> Part:
+        """Return the changes that messages make, and the position after them."""
+        batch, refused = self._readable(batch)
+        found = self.decoder.changes(batch.keys, batch.values)
+        messages = found.messages
+        rows = self._with_metadata(found.rows, batch, messages)
+        rows = rows.append_column(WEIGHT, pa.array(found.weights))
+
+        def origin(row: int) -> tuple[str, int]:
+            return batch.place(messages[row]), batch.offsets[messages[row]]
+
+        instant = pa.timestamp("us", "UTC")
+        times = pa.array(_metadata(batch, "timestamp", instant), instant)
+        return Part(
+            rows,
+            (*refused, *(_placed(reject, batch) for reject in found.rejects)),
+            dict(at),
+            origin=origin,
+            times=times.take(pa.array(messages)),
+            unchanged=found.unchanged,
+            emptied=found.emptied,
+            payload=lambda row: payload(batch.values[messages[row]]),
+        )
+
+    def _readable(self, batch: Batch) -> tuple[Batch, list[Reject]]:
+        """Return the messages whose keys a column can have, and the others as rejects."""
+        column = next((name for name, key in self.columns.metadata if key == "key"), None)
+        if column is None or not isinstance(_column(self.columns.all, column).type, t.StringType):
+            return batch, []
+        refused = [at for at, key in enumerate(batch.keys) if key and not is_utf8(key)]
+        if not refused:
+            return batch, []
+        kept = np.setdiff1d(np.arange(len(batch.keys)), refused)
+        rejects = [
+            Reject(
+                batch.place(at), batch.offsets[at], column, "not UTF-8", payload(batch.values[at])
+            )
+            for at in refused
+        ]
+        return batch.take(kept), rejects
+
+    def _with_metadata(self, rows: pa.Table, batch: Batch, kept: Any) -> pa.Table:
+        """Return rows with all columns, in the order of the relation."""
+        metadata = dict(self.columns.metadata)
+        columns = []
+        for column, arrow in zip(self.columns.all.columns, self.columns.all.arrow, strict=True):
+            if column.name in metadata:
+                values = _metadata(batch, metadata[column.name], arrow.type)
+                columns.append(_array([values[i] for i in kept], arrow.type))
+            else:
+                columns.append(rows[column.name])
+        return pa.table(columns, schema=self.columns.all.arrow)
+
+
+def _column(schema: Schema, name: str) -> Column:
+    return next(each for each in schema.columns if each.name == name)
+
+
+def _require_type(schema: Schema, name: str, key: str) -> None:
+    """Refuse a column whose type does not hold what it is to have.
+
+    Raises:
+        HeadraceError: ``invalid``.
+    """
+    column = _column(schema, name)
+    if not isinstance(column.type, _TYPES[key]):
+        raise HeadraceError(
+            Code.INVALID,
+            f'column "{name}" of type {column.sql} cannot have the {key} of a message',
+            hint=f"Declare it as {_DECLARED[key]}.",
+        )
+
+
+def _array(values: list[Any], type_: pa.DataType) -> pa.Array:
+    """Return metadata as a column; times are given in microseconds."""
+    if pa.types.is_timestamp(type_) or pa.types.is_integer(type_):
+        return pa.array(values, pa.int64()).cast(type_)
+    return pa.array(values, type_)
+
+
+def _metadata(batch: Batch, key: str, type_: pa.DataType) -> list[Any]:
+    """Return what the messages have of one kind of metadata."""
+    match key:
+        case "topic":
+            return list(batch.topics)
+        case "partition":
+            return list(batch.partitions)
+        case "offset":
+            return list(batch.offsets)
+        case "timestamp":
+            return [None if at is None else at * 1000 for at in batch.timestamps]
+        case "key":
+            if pa.types.is_binary(type_):
+                return list(batch.keys)
+            return [None if key is None else key.decode() for key in batch.keys]
+        case "headers":
+            text = pa.types.is_string(type_.item_type)
+            return [_headers(headers or (), text=text) for headers in batch.headers]
+    raise HeadraceError(Code.INTERNAL, f'messages have no metadata "{key}"')
+
+
+def _headers(headers: Sequence[tuple[str, bytes | None]], *, text: bool) -> list[tuple[str, Any]]:
+    """Return headers as the entries of a map; of equal names the last, as in a dict."""
+    found = dict(headers)
+    if not text:
+        return list(found.items())
+    return [
+        (name, None if value is None else value.decode("utf-8", "replace"))
+        for name, value in found.items()
+    ]
+
+
+def _placed(reject: Reject, batch: Batch) -> Reject:
+    """Return the reject of a message with its partition and offset."""
+    return replace(reject, file=batch.place(reject.line), line=batch.offsets[reject.line])

@@ -1,0 +1,1 @@
+"""Kinesis: streams as sources, shard by shard."""

@@ -1,0 +1,266 @@
+"""A sink into a table of Delta Lake: one commit per epoch, which records the epoch.
+
+The record is the version of an application's transaction, as Delta calls it: of two commits that
+set it from the same version of the table, the later one fails.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import chain, islice
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+
+from headrace.connectors import s3
+from headrace.connectors.lake.tables import (
+    DELETED,
+    Directory,
+    Guarded,
+    LakeTable,
+    change_rows,
+    failed,
+    merge_rows,
+    require_columns,
+    require_types,
+    table_schema,
+)
+from headrace.connectors.marks import moved_on, require_own
+from headrace.connectors.sinks import Mode, require_key
+from headrace.formats.libraries import library
+from headrace.types import Epoch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from headrace.connectors.sinks import SinkContext
+    from headrace.errors import HeadraceError
+    from headrace.runtime.ports import Refused
+
+MAPPING: Final = {
+    "BOOLEAN": "boolean",
+    "TINYINT": "byte",
+    "SMALLINT": "short",
+    "INT": "integer",
+    "BIGINT": "long",
+    "FLOAT": "float",
+    "DOUBLE": "double",
+    "DECIMAL": "decimal",
+    "STRING": "string",
+    "BINARY": "binary",
+    "DATE": "date",
+    "TIMESTAMP": "timestamp",
+    "TIMESTAMP_NTZ": "timestamp_ntz",
+    "ARRAY": "array",
+    "MAP": "map",
+    "STRUCT": "struct",
+}
+"""The type of Delta of each type of column."""
+_NONE: Final = -1
+"""The version of the transaction of a sink that was reset."""
+_STREAMED: Final = 2
+"""From how many parts on they are streamed; fewer are merged at once, which prunes files."""
+
+
+def check(options: LakeTable, context: SinkContext) -> None:
+    """Raise if rows cannot be written to the table.
+
+    Raises:
+        HeadraceError: ``invalid`` or ``unsupported`` if a column or the key is missing, or has
+            another type; what the store of the table says; ``conflict`` if there is something at a
+            new table's prefix, or if a sink that moves finds no record of its epochs.
+    """
+    require_types(context.schema, MAPPING, "Delta")
+    if options.mode is Mode.UPSERT:
+        require_key(context, "a table of Delta")
+    where, writer = options.where(context), opened(options, context)
+    _library()
+    if isinstance(where, s3.Prefix) and not context.exists:
+        where.require_empty(f"{writer.target} cannot be written to")
+    writer.check()
+    if context.moved is not None:
+        require_own(None, context, writer.target, "", writer.durable())
+
+
+def opened(options: LakeTable, context: SinkContext) -> DeltaSink:
+    """Return the writer of a sink."""
+    return DeltaSink(
+        options.where(context),
+        options.mode,
+        table_schema(context.schema, options.mode),
+        context.key,
+        f"headrace/{context.identity}",
+    )
+
+
+@dataclass(slots=True)
+class DeltaSink:
+    """Writes the changes of each epoch in one commit, under the name ``application``."""
+
+    where: Directory | s3.Prefix
+    mode: Mode
+    schema: pa.Schema
+    key: tuple[str, ...]
+    application: str
+    guarantee: str = "exactly once: one commit per epoch, which records it"
+    _reached: Epoch | None = None
+    """The last epoch that this writer knows the table to have."""
+
+    @property
+    def target(self) -> str:
+        """What messages call the table."""
+        return f'the Delta table at "{self.where.name}"'
+
+    def check(self) -> None:
+        """Make sure that a table that there is has the columns.
+
+        Raises:
+            HeadraceError: ``invalid`` if it has others.
+        """
+        if self._is_there():
+            found = pa.schema(self._table().schema().to_arrow())
+            require_columns(found, self.schema, self.target)
+
+    def durable(self) -> Epoch | None:
+        """Return the last epoch that the table has."""
+        self._reached = self._recorded(self._table()) if self._is_there() else None
+        return self._reached
+
+    def write(self, epoch: Epoch, parts: Iterable[pa.Table]) -> Sequence[Refused]:
+        """Commit the changes of an epoch.
+
+        Raises:
+            HeadraceError: ``unavailable`` if the commit fails.
+        """
+        guarded = Guarded(parts)
+        table = self._table()
+        there = self._recorded(table)
+        if there != self._reached:
+            raise moved_on(self.target, there, self._reached)
+        try:
+            if self.mode is Mode.APPEND:
+                self._append(table, epoch, guarded)
+            else:
+                self._merge(table, epoch, guarded)
+            self._require_record(table, epoch)
+        except Exception as error:
+            if guarded.raised is not None:
+                raise guarded.raised from None
+            raise self._failed(error) from error
+        self._reached = epoch
+        return ()
+
+    def stored(self) -> Iterator[pa.Table] | None:
+        """Yield the rows of the table; None if it has changes."""
+        return self._rows() if self.mode is Mode.UPSERT else None
+
+    def clear(self) -> None:
+        """Delete all rows of the table, and the record of the epoch.
+
+        Raises:
+            HeadraceError: ``unavailable`` if the commit fails.
+        """
+        try:
+            table = self._table()
+            table.delete(commit_properties=self._recording(_NONE))
+            self._require_record(table, _NONE)
+        except Exception as error:
+            raise self._failed(error) from error
+        self._reached = None
+
+    def close(self) -> None:
+        """Do nothing: the table is opened for each write."""
+
+    # -- pieces ----------------------------------------------------------------------------
+
+    def _is_there(self) -> bool:
+        """Whether there is a table."""
+        delta, storage = _library(), self.where.storage
+        try:
+            return bool(delta.DeltaTable.is_deltatable(self.where.uri, storage))
+        except Exception as error:
+            raise self._failed(error) from error
+
+    def _table(self) -> Any:
+        """Return the table as it is now; one that is missing is made."""
+        delta, storage = _library(), self.where.storage
+        try:
+            return delta.DeltaTable.create(
+                self.where.uri, self.schema, mode="ignore", storage_options=storage
+            )
+        except Exception as error:
+            raise self._failed(error) from error
+
+    def _recorded(self, table: Any) -> Epoch | None:
+        try:
+            found = table.transaction_version(self.application)
+        except Exception as error:
+            raise self._failed(error) from error
+        return None if found is None or found == _NONE else Epoch(found)
+
+    def _append(self, table: Any, epoch: Epoch, parts: Iterable[pa.Table]) -> None:
+        rows = (change_rows(epoch, part, self.key, self.schema) for part in parts)
+        _library().write_deltalake(
+            table,
+            _reader(self.schema, rows),
+            mode="append",
+            commit_properties=self._recording(epoch),
+        )
+
+    def _merge(self, table: Any, epoch: Epoch, parts: Iterable[pa.Table]) -> None:
+        rows = (merge_rows(part, self.key, self.schema) for part in parts)
+        first = list(islice(rows, _STREAMED))
+        streamed = len(first) == _STREAMED
+        schema = self.schema.append(pa.field(DELETED, pa.bool_()))
+        names = map(_quoted, self.key)
+        keys = " AND ".join(f"(t.{name} IS NOT DISTINCT FROM s.{name})" for name in names)
+        new = {_quoted(name): f"s.{_quoted(name)}" for name in self.schema.names}
+        merge = table.merge(
+            _reader(schema, chain(first, rows)),
+            keys,
+            source_alias="s",
+            target_alias="t",
+            streamed_exec=streamed,
+            commit_properties=self._recording(epoch),
+        )
+        merge = merge.when_matched_delete(f"s.{DELETED}")
+        merge = merge.when_matched_update(new)
+        merge.when_not_matched_insert(new, predicate=f"NOT s.{DELETED}").execute()
+
+    def _require_record(self, table: Any, epoch: int) -> None:
+        """Record an epoch whose changes had no effect: Delta has made no commit then."""
+        if table.transaction_version(self.application) != epoch:
+            table.create_write_transaction(
+                [], "append", table.schema(), commit_properties=self._recording(epoch)
+            )
+
+    def _recording(self, epoch: int) -> Any:
+        """Return what records an epoch in a commit, which fails if another one came before."""
+        delta = _library()
+        record = delta.Transaction(self.application, epoch)
+        return delta.CommitProperties(app_transactions=[record], max_commit_retries=0)
+
+    def _rows(self) -> Iterator[pa.Table]:
+        table = self._table()
+        try:
+            for batch in table.to_pyarrow_dataset().to_batches(columns=self.schema.names):
+                yield pa.Table.from_batches([batch]).cast(self.schema)
+        except OSError as error:
+            raise self._failed(error) from error
+
+    def _failed(self, error: Exception) -> HeadraceError:
+        lake = isinstance(self.where, s3.Prefix)
+        return failed(self.target, "Delta", self.where.said(error), lake=lake)
+
+
+def _reader(schema: pa.Schema, tables: Iterable[pa.Table]) -> pa.RecordBatchReader:
+    batches = (batch for table in tables for batch in table.to_batches())
+    return pa.RecordBatchReader.from_batches(schema, batches)
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _library() -> Any:
+    return library("deltalake", "library for Delta", "delta")

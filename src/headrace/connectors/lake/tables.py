@@ -1,0 +1,194 @@
+"""What sinks into tables of files share: where they are, and what a table is given."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import types as t
+
+from headrace.connectors import s3
+from headrace.connectors.files.sink import Placed, place
+from headrace.connectors.options import Alters, option
+from headrace.connectors.sinks import CHANGE_COLUMNS, Mode
+from headrace.errors import Code, HeadraceError
+from headrace.formats.values import type_name
+from headrace.serving import OPERATION, with_operations
+from headrace.serving.pairs import paired
+from headrace.types import to_arrow
+from headrace.zset import WEIGHT, row_codes
+from headrace.zset.zset import column, take
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from pathlib import Path, PurePath
+
+    from numpy.typing import NDArray
+
+    from headrace.connectors.sinks import SinkContext
+    from headrace.types import DataType, Epoch, Schema
+
+DELETED: Final = "headrace_deleted"
+"""The column of a merge's rows that says that the row of the key is deleted."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LakeTable(Placed):
+    """The options of a table."""
+
+    mode: Mode = option(default=Mode.UPSERT, alters=Alters.NEVER)
+
+    def where(self, context: SinkContext) -> Directory | s3.Prefix:
+        """Return where the table is."""
+        if s3.is_location(self.path):
+            return s3.Prefix(self.path, self, context.secrets.value)
+        return Directory(place(self.path, context))
+
+
+@dataclass(frozen=True, slots=True)
+class Directory:
+    """A directory of this machine with a table."""
+
+    path: Path
+
+    @property
+    def name(self) -> str:
+        """What messages call it."""
+        return self.path.name
+
+    @property
+    def uri(self) -> str:
+        """Where it is, for a library."""
+        return str(self.path)
+
+    @property
+    def storage(self) -> None:
+        """Return None: a library needs no options for it."""
+        return
+
+    def said(self, error: Exception) -> str:
+        """Return what a library says of a failure, without the place of the directory."""
+        return words_of(error, self.path)
+
+
+def path_of(options: LakeTable, context: SinkContext) -> PurePath:
+    """Return where a table is among all places of sinks."""
+    return options.where(context).path
+
+
+def failed(target: str, system: str, said: str, *, lake: bool) -> HeadraceError:
+    """Return the error that a table cannot be written to; ``lake``: it is not on this machine."""
+    primary, detail = f"{target} cannot be written to", f"{system} says: {said}."
+    if lake and s3.is_denied(said):
+        return HeadraceError(Code.INVALID, primary, detail, s3.CREDENTIALS)
+    if lake and s3.is_missing(said):
+        return HeadraceError(Code.INVALID, primary, detail, s3.MISSING)
+    hint = "It is tried again. Let no other program write to the table at the same time."
+    return HeadraceError(Code.UNAVAILABLE, primary, detail, hint)
+
+
+def table_schema(schema: Schema, mode: Mode) -> pa.Schema:
+    """Return the columns of a table for rows of a schema."""
+    fields = [pa.field(each.name, to_arrow(each.type)) for each in schema.columns]
+    if mode is Mode.APPEND:
+        kinds = (pa.string(), pa.int64(), pa.int64())
+        fields += [pa.field(*pair) for pair in zip(CHANGE_COLUMNS, kinds, strict=True)]
+    return pa.schema(fields)
+
+
+def require_types(schema: Schema, mapping: Mapping[str, str], system: str) -> None:
+    """Refuse columns of types that a system does not have; ``mapping`` is by names of types.
+
+    Raises:
+        HeadraceError: ``unsupported``, with the first such column.
+    """
+    for each in schema.columns:
+        if not set(_names(each.type)) <= mapping.keys():
+            raise HeadraceError(
+                Code.UNSUPPORTED,
+                f'column "{each.name}" of type {each.sql} cannot be written to {system}',
+                hint="CAST it to STRING in the view.",
+            )
+
+
+def _names(kind: DataType) -> Iterator[str]:
+    """Yield the name of a type, and of those of its parts."""
+    yield type_name(kind).partition("<")[0].partition("(")[0]
+    match kind:
+        case t.ArrayType():
+            yield from _names(kind.elementType)
+        case t.MapType():
+            yield from _names(kind.keyType)
+            yield from _names(kind.valueType)
+        case t.StructType():
+            for field in kind.fields:
+                yield from _names(field.dataType)
+
+
+def require_columns(found: pa.Schema, wanted: pa.Schema, what: str) -> None:
+    """Refuse a table that there is, and that has other columns.
+
+    Raises:
+        HeadraceError: ``invalid``, with the first column that differs.
+    """
+    for field in wanted:
+        at = found.get_field_index(field.name)
+        kind = None if at < 0 else found.field(at).type
+        if kind != field.type:
+            is_ = "does not have" if kind is None else f"has as {kind}"
+            raise HeadraceError(
+                Code.INVALID,
+                f'{what} {is_} column "{field.name}" of type {field.type}',
+                hint="Write into another path, or select the columns that the table has.",
+            )
+
+
+def change_rows(epoch: Epoch, part: pa.Table, key: Sequence[str], schema: pa.Schema) -> pa.Table:
+    """Return the rows of a table of changes for a part of an epoch."""
+    ordered = with_operations(part, key)
+    epochs = pa.array(np.full(ordered.num_rows, epoch, np.int64))
+    rows = ordered.append_column("epoch", epochs)
+    names = schema.names[: -len(CHANGE_COLUMNS)]
+    named = rows.select([*names, OPERATION, WEIGHT, "epoch"]).rename_columns(schema.names)
+    return named.cast(schema)
+
+
+def merge_rows(part: pa.Table, key: Sequence[str], schema: pa.Schema) -> pa.Table:
+    """Return a row for each key that a part changes: the new one, or the former, as deleted."""
+    before, after = paired(part, key)
+    rows = take(part, np.where(after < 0, before, after)).select(schema.names).cast(schema)
+    return rows.append_column(DELETED, pa.array(after < 0))
+
+
+def words_of(error: Exception, directory: Path) -> str:
+    """Return the first line of what a library says, without the place of a table's directory."""
+    first = str(error).partition("\n")[0].rstrip(".")
+    return first.replace(directory.as_uri(), directory.name).replace(str(directory), directory.name)
+
+
+def among(rows: pa.Table, others: pa.Table, key: Sequence[str]) -> NDArray[np.bool_]:
+    """Return which rows have a key that others have; NULL is a value."""
+    found = rows.select(list(key)).cast(others.select(list(key)).schema)
+    both = pa.concat_tables([found, others.select(list(key))])
+    codes = row_codes([column(both, name) for name in key], both.num_rows)
+    return np.isin(codes[: rows.num_rows], codes[rows.num_rows :])
+
+
+class Guarded:
+    """Parts that another library reads: what is raised while it does is kept."""
+
+    def __init__(self, parts: Iterable[pa.Table]) -> None:
+        self._parts = parts
+        self.raised: BaseException | None = None
+
+    def __iter__(self) -> Iterator[pa.Table]:
+        """Yield the parts."""
+        try:
+            yield from self._parts
+        except GeneratorExit:  # the library has ended early
+            raise
+        except BaseException as error:
+            self.raised = error
+            raise RuntimeError("the parts ended early") from error

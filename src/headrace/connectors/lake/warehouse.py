@@ -1,0 +1,339 @@
+"""Changes staged for a warehouse: files of Parquet, and the statements that merge them.
+
+The changes of an epoch are a directory with the rows to merge, a statement that loads them into a
+staging table, and a script that merges that into the table by the view's key. The script records
+the epoch in the same transaction, and has no effect unless the epoch before it is the one recorded:
+running it again does nothing, and running it too early does nothing either.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import types as t
+
+from headrace.connectors.files.sink import new_draft, place, remove_drafts, sink_path
+from headrace.connectors.lake.tables import DELETED, merge_rows, require_types, table_schema
+from headrace.connectors.marks import moved_on
+from headrace.connectors.options import Alters, option
+from headrace.connectors.sinks import Mode, require_key
+from headrace.errors import Code, HeadraceError
+from headrace.formats.values import type_name
+from headrace.spine import sync_directory
+from headrace.types import Epoch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from headrace.connectors.sinks import SinkContext
+    from headrace.runtime.ports import Refused
+    from headrace.types import DataType, Schema
+
+
+class Warehouse(StrEnum):
+    """Whose SQL the statements are."""
+
+    BIGQUERY = "bigquery"
+    SNOWFLAKE = "snowflake"
+
+
+TYPES: Final[Mapping[Warehouse, Mapping[str, str]]] = {
+    Warehouse.BIGQUERY: {
+        "BOOLEAN": "BOOL",
+        "TINYINT": "INT64",
+        "SMALLINT": "INT64",
+        "INT": "INT64",
+        "BIGINT": "INT64",
+        "FLOAT": "FLOAT64",
+        "DOUBLE": "FLOAT64",
+        "DECIMAL": "BIGNUMERIC",
+        "STRING": "STRING",
+        "BINARY": "BYTES",
+        "DATE": "DATE",
+        "TIMESTAMP": "TIMESTAMP",
+        "TIMESTAMP_NTZ": "DATETIME",
+    },
+    Warehouse.SNOWFLAKE: {
+        "BOOLEAN": "BOOLEAN",
+        "TINYINT": "NUMBER(38,0)",
+        "SMALLINT": "NUMBER(38,0)",
+        "INT": "NUMBER(38,0)",
+        "BIGINT": "NUMBER(38,0)",
+        "FLOAT": "FLOAT",
+        "DOUBLE": "FLOAT",
+        "DECIMAL": "NUMBER",
+        "STRING": "VARCHAR",
+        "BINARY": "BINARY",
+        "DATE": "DATE",
+        "TIMESTAMP": "TIMESTAMP_TZ",
+        "TIMESTAMP_NTZ": "TIMESTAMP_NTZ",
+    },
+}
+"""The type of each type of column."""
+MAPPING: Final = {
+    kind: f"BigQuery: {name}. Snowflake: {TYPES[Warehouse.SNOWFLAKE][kind]}"
+    for kind, name in TYPES[Warehouse.BIGQUERY].items()
+}
+_RECORDS: Final = "headrace_sinks"
+_STAGED: Final = "__headrace"
+_LARGEST: Final = {Warehouse.BIGQUERY: (38, 38), Warehouse.SNOWFLAKE: (38, 37)}
+"""The most digits of a decimal, and the most of them after the point."""
+
+
+def _name(text: str) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_]+)*", text):
+        raise HeadraceError(
+            Code.INVALID,
+            f"'{text}' is not the name of a table",
+            hint="Write it in letters, digits and underscores, with its schema: shop.spent.",
+        )
+    return text
+
+
+def _location(text: str) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9@:/._~%-]+", text):
+        raise HeadraceError(
+            Code.INVALID,
+            f"'{text}' is not a location of files",
+            hint="Write a URL as in gs://bucket/spent, or a stage as in @files/spent.",
+        )
+    return text.rstrip("/")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """``path`` is a directory under ``sinks/`` in the data directory, ``table`` the name there.
+
+    ``location`` is where the warehouse finds the directory's contents, once they are copied.
+    """
+
+    path: str = option(convert=sink_path, alters=Alters.NEVER)
+    warehouse: Warehouse = option(alters=Alters.NEVER)
+    table: str = option(convert=_name, alters=Alters.NEVER)
+    location: str = option(convert=_location, alters=Alters.NEVER)
+
+
+def check(options: Options, context: SinkContext) -> None:
+    """Raise if rows cannot be merged into the table.
+
+    Raises:
+        HeadraceError: ``invalid`` without a key, ``unsupported`` for a type it does not have.
+    """
+    named = options.warehouse.value
+    require_types(context.schema, TYPES[options.warehouse], named)
+    require_key(context, "a table of a warehouse")
+    digits, scale = _LARGEST[options.warehouse]
+    for each in context.schema.columns:
+        kind = each.type
+        if isinstance(kind, t.DecimalType) and (kind.precision > digits or kind.scale > scale):
+            raise HeadraceError(
+                Code.UNSUPPORTED,
+                f'column "{each.name}" of type {each.sql} has too many digits for {named}',
+                hint="CAST it to a smaller DECIMAL, or to STRING, in the view.",
+            )
+
+
+def opened(options: Options, context: SinkContext) -> WarehouseSink:
+    """Return the writer of a sink."""
+    return WarehouseSink(
+        place(options.path, context),
+        Statements(options, context.schema, context.key, context.identity),
+        table_schema(context.schema, Mode.UPSERT),
+        context.key,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Statements:
+    """The statements for the rows of one sink."""
+
+    options: Options
+    columns: Schema
+    key: tuple[str, ...]
+    identity: str
+
+    @property
+    def tables(self) -> str:
+        """What makes the table, and that of the records, if they are missing."""
+        keys = f"sink {self._type(t.StringType())}, epoch {self._type(t.LongType())}"
+        listed = ", ".join(self._described())
+        return (
+            f"CREATE TABLE IF NOT EXISTS {self._target} ({listed});\n"
+            f"CREATE TABLE IF NOT EXISTS {self._records} ({keys});\n"
+        )
+
+    def load(self, directory: str) -> str:
+        """Return what loads the files of a directory into the staging table, in place of others."""
+        listed = ", ".join([*self._described(), f"{self._deleted} {self._type(t.BooleanType())}"])
+        found = f"{self.options.location}/{directory}/"
+        if self.options.warehouse is Warehouse.BIGQUERY:
+            return (
+                f"LOAD DATA OVERWRITE {self._stage} ({listed})\n"
+                f"FROM FILES (format = 'PARQUET', uris = ['{found}*.parquet']);\n"
+            )
+        return (
+            f"CREATE OR REPLACE TABLE {self._stage} ({listed});\n"
+            f"COPY INTO {self._stage} FROM '{found}' PATTERN = '.*[.]parquet'\n"
+            "  FILE_FORMAT = (TYPE = PARQUET USE_LOGICAL_TYPE = TRUE)"
+            " MATCH_BY_COLUMN_NAME = CASE_SENSITIVE;\n"
+        )
+
+    def merge(self, epoch: Epoch, before: Epoch | None) -> str:
+        """Return the script that merges what was loaded, if the epoch before it is recorded.
+
+        The first one, which has none before it, replaces all rows.
+        """
+        names = [self._quoted(each.name) for each in self.columns.columns]
+        same = [f"t.{name} IS NOT DISTINCT FROM s.{name}" for name in map(self._quoted, self.key)]
+        recorded = f"SELECT 1 FROM {self._records} WHERE sink = '{self.identity}' AND epoch"
+        due = (
+            f"NOT EXISTS ({recorded} >= {epoch})"
+            if before is None
+            else f"EXISTS ({recorded} = {before})"
+        )
+        replaced = f"DELETE FROM {self._target} WHERE {due};\n" if before is None else ""
+        return (
+            "BEGIN TRANSACTION;\n"
+            f"{replaced}"
+            f"MERGE INTO {self._target} AS t\n"
+            f"USING (SELECT * FROM {self._stage} WHERE {due}) AS s\n"
+            f"ON {' AND '.join(f'({each})' for each in same)}\n"
+            f"WHEN MATCHED AND s.{self._deleted} THEN DELETE\n"
+            f"WHEN MATCHED THEN UPDATE SET {', '.join(f'{n} = s.{n}' for n in names)}\n"
+            f"WHEN NOT MATCHED AND NOT s.{self._deleted} THEN INSERT ({', '.join(names)})"
+            f" VALUES ({', '.join(f's.{n}' for n in names)});\n"
+            f"MERGE INTO {self._records} AS r\n"
+            f"USING (SELECT * FROM (SELECT '{self.identity}' AS sink, {epoch} AS epoch) AS this"
+            f" WHERE {due}) AS s\n"
+            "ON r.sink = s.sink\n"
+            "WHEN MATCHED THEN UPDATE SET epoch = s.epoch\n"
+            "WHEN NOT MATCHED THEN INSERT (sink, epoch) VALUES (s.sink, s.epoch);\n"
+            "COMMIT;\n"
+        )
+
+    def _described(self) -> list[str]:
+        return [f"{self._quoted(c.name)} {self._type(c.type)}" for c in self.columns.columns]
+
+    def _type(self, kind: DataType) -> str:
+        found = TYPES[self.options.warehouse][type_name(kind).partition("(")[0]]
+        return (
+            f"{found}({kind.precision}, {kind.scale})" if isinstance(kind, t.DecimalType) else found
+        )
+
+    @property
+    def _deleted(self) -> str:
+        return self._quoted(DELETED)
+
+    @property
+    def _target(self) -> str:
+        return self._path(self.options.table)
+
+    @property
+    def _stage(self) -> str:
+        return self._path(self.options.table + _STAGED)
+
+    @property
+    def _records(self) -> str:
+        schema, dot, _ = self.options.table.rpartition(".")
+        return self._path(schema + dot + _RECORDS)
+
+    def _path(self, name: str) -> str:
+        return ".".join(map(self._quoted, name.split(".")))
+
+    def _quoted(self, name: str) -> str:
+        if self.options.warehouse is Warehouse.BIGQUERY:
+            escaped = name.replace("\\", "\\\\").replace("`", "\\`")
+            return f"`{escaped}`"
+        escaped = name.replace('"', '""')
+        return f'"{escaped}"'
+
+
+@dataclass(slots=True)
+class WarehouseSink:
+    """Writes ``epoch=<epoch>`` with ``<number>.parquet``, ``load.sql`` and ``merge.sql``."""
+
+    directory: Path
+    statements: Statements
+    schema: pa.Schema
+    key: tuple[str, ...]
+    guarantee: str = "exactly once: a merge has an effect only after the one before it"
+    _reached: Epoch | None = None
+    """The last epoch that this writer knows the directory to have."""
+
+    @property
+    def target(self) -> str:
+        """What messages call the directory."""
+        return f'the directory "{self.directory.name}"'
+
+    def durable(self) -> Epoch | None:
+        """Return the epoch of the newest directory; remove drafts that were left."""
+        remove_drafts(self.directory)
+        self._reached = max(self._written(), default=None)
+        return self._reached
+
+    def write(self, epoch: Epoch, parts: Iterable[pa.Table]) -> Sequence[Refused]:
+        """Write the directory of an epoch.
+
+        Raises:
+            HeadraceError: ``conflict`` if directories were removed; ``unavailable`` if another
+                process has written one.
+        """
+        before = max(self._written(), default=None)
+        if before != self._reached:
+            raise moved_on(self.target, before, self._reached)
+        self.directory.mkdir(parents=True, exist_ok=True)
+        draft = new_draft(self.directory, epoch)
+        draft.write_text(self.statements.tables, "utf-8")
+        draft.replace(self.directory / "create.sql")
+        draft.mkdir()
+        rows = (merge_rows(part, self.key, self.schema) for part in parts)
+        nothing = self.schema.append(pa.field(DELETED, pa.bool_())).empty_table()
+        for number, each in enumerate(_or(rows, nothing)):
+            pq.write_table(each, draft / f"{number}.parquet", compression="zstd")
+        name = f"epoch={epoch:020d}"
+        (draft / "load.sql").write_text(self.statements.load(name), "utf-8")
+        (draft / "merge.sql").write_text(self.statements.merge(epoch, before), "utf-8")
+        for file in draft.iterdir():
+            with file.open("rb") as written:
+                os.fsync(written.fileno())
+        sync_directory(draft)
+        draft.replace(self.directory / name)
+        sync_directory(self.directory)
+        self._reached = epoch
+        return ()
+
+    def stored(self) -> Iterator[pa.Table] | None:
+        """Return None: what the warehouse has is not known here."""
+        return None
+
+    def clear(self) -> None:
+        """Remove all directories: the next one replaces all rows."""
+        remove_drafts(self.directory)
+        for written in self._written().values():
+            shutil.rmtree(written)
+        self._reached = None
+
+    def close(self) -> None:
+        """Do nothing: no file is held open."""
+
+    def _written(self) -> dict[Epoch, Path]:
+        found = {p.name.removeprefix("epoch="): p for p in self.directory.glob("epoch=*")}
+        return {Epoch(int(name)): p for name, p in found.items() if name.isdigit()}
+
+
+def _or(tables: Iterable[pa.Table], empty: pa.Table) -> Iterator[pa.Table]:
+    """Yield tables; one that is empty if there are none."""
+    first = True
+    for each in tables:
+        first = False
+        yield each
+    if first:
+        yield empty

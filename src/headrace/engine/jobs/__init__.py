@@ -1,0 +1,1 @@
+"""Spark: its session, the tasks in its Python workers, their reports and failures."""

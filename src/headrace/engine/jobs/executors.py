@@ -1,0 +1,272 @@
+"""The executors of a Spark application: whether there are any, and can work for a database.
+
+Every executor imports this package, in this version, with the interpreter that Spark starts there,
+and the data directory is the same one for the driver and for it: a file that one of them writes,
+the other reads. On a local master only a foreign session's interpreter is checked.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import sys
+import threading
+import time
+from contextlib import contextmanager, suppress
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from uuid import uuid4
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+
+from headrace.engine.jobs.reports import SHARED_DIRECTORY
+from headrace.errors import Code, HeadraceError, not_written
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+    from pathlib import Path
+
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+EXECUTOR_SECONDS: Final = 30.0
+"""How long Spark has to grant the first executor, or another after the last one was lost."""
+
+_POLL_SECONDS: Final = 1.0
+
+_INTERPRETER = "PYSPARK_PYTHON"
+_DEFAULT = "python3"
+_DRIVER_FILE = "driver"
+_TASK: Final = re.compile(
+    r"\bLost task \S+ (?:in stage .*?)?\((?P<host>\S+) executor (?P<id>\w+)\)"
+)
+_NO_PROGRAM: Final = re.compile(r'Cannot run program "(?P<program>[^"]+)"')
+_CAUSE: Final = re.compile(r"(?:ModuleNotFound|Import)Error: [^\n]+|PYTHON_VERSION_MISMATCH[^\n]*")
+
+_Found: TypeAlias = "tuple[str, str, str, str | None, str | None]"
+"""What a task found: the executor, the host, the interpreter, the version and a problem."""
+
+
+def choose_interpreter(context: SparkContext) -> None:
+    """Have tasks of a local master run in this interpreter, unless the user has chosen another.
+
+    Spark notes the interpreter when its context starts. A context that somebody else has started
+    without a choice would take the first ``python3`` of the path.
+    """
+    if is_local(context) and context.pythonExec == _DEFAULT:
+        context.pythonExec = sys.executable
+
+
+def is_local(context: SparkContext) -> bool:
+    """Whether tasks run in the driver's own JVM."""
+    return str(context.master).startswith("local") and "cluster" not in str(context.master)
+
+
+def require_executors(spark: SparkSession, directory: Path) -> None:
+    """Check the executors of an application; see the module.
+
+    Raises:
+        HeadraceError: ``unavailable``: no executor was granted, or one cannot import the package,
+            has another version of it, or has another data directory.
+    """
+    context = spark.sparkContext
+    if is_local(context) and context.pythonExec == sys.executable:
+        return
+    if not is_local(context):
+        await_executor(context)
+    folder = directory.resolve() / "attempts" / f"probe-{uuid4().hex}"
+    written = uuid4().hex
+    try:
+        folder.mkdir(parents=True)
+        (folder / _DRIVER_FILE).write_text(written, encoding="ascii")
+        found = _probed(context, _probe(str(folder), written))
+        for each in found:
+            _require_fit(folder, each)
+    except OSError as error:
+        raise not_written(f'directory "{folder}"', error) from error
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def await_executor(context: SparkContext, seconds: float = EXECUTOR_SECONDS) -> None:
+    """Wait until an executor is registered.
+
+    Raises:
+        HeadraceError: ``unavailable`` if there is none in time.
+    """
+    deadline = time.monotonic() + seconds
+    while not executors(context):
+        if time.monotonic() > deadline:
+            raise no_executor(context, seconds)
+        time.sleep(0.1)
+
+
+@contextmanager
+def with_executors(context: SparkContext, seconds: float = EXECUTOR_SECONDS) -> Iterator[None]:
+    """Cancel the jobs that this thread starts in the block while Spark has no executor for them.
+
+    Raises:
+        HeadraceError: ``unavailable`` if there was none for so long.
+    """
+    if is_local(context):
+        yield
+        return
+    tag, ended, lost = f"headrace-{uuid4().hex}", threading.Event(), threading.Event()
+
+    def watch() -> None:
+        since = time.monotonic()
+        while not ended.wait(_POLL_SECONDS):
+            # A master that is gone ends the jobs itself.
+            with suppress(HeadraceError, PySparkException, Py4JError, OSError, AttributeError):
+                if executors(context):
+                    since = time.monotonic()
+                elif time.monotonic() - since > seconds:
+                    lost.set()
+                    context.cancelJobsWithTag(tag)
+
+    context.addJobTag(tag)
+    threading.Thread(target=watch, name="headrace-executors", daemon=True).start()
+    try:
+        yield
+    except (PySparkException, Py4JError) as error:
+        if lost.is_set():
+            raise no_executor(context, seconds) from error
+        raise
+    finally:
+        ended.set()
+        with suppress(PySparkException, Py4JError, OSError, AttributeError):
+            context.removeJobTag(tag)
+
+
+def executors(context: SparkContext) -> int:
+    """Return the number of registered executors."""
+    try:
+        backend: Any = context._jsc.sc().schedulerBackend()  # noqa: SLF001
+        return int(backend.getExecutorIds().size())
+    except (Py4JError, AttributeError) as error:
+        raise HeadraceError(
+            Code.UNAVAILABLE,
+            "Spark has stopped",
+            f'The application lost master "{context.master}".',
+            "Open the database again once the master answers.",
+        ) from error
+
+
+def no_executor(context: SparkContext, seconds: float) -> HeadraceError:
+    """Return the error of an application that has no executor."""
+    conf = context.getConf()
+    memory = conf.get("spark.executor.memory", "1g")
+    cores = conf.get("spark.executor.cores", "") or "any number of"
+    return HeadraceError(
+        Code.UNAVAILABLE,
+        f'Spark master "{context.master}" has granted no executor for {seconds:.0f} seconds',
+        f"Application {context.applicationId} asks for executors with {memory} of memory and"
+        f" {cores} cores.",
+        "Check in Spark's console that workers are registered with the master and have that much"
+        " free. Other applications may hold all cores: limit them, or this database, by the setting"
+        " cores; lower executor_memory or executor_cores to fit a worker.",
+    )
+
+
+def _probed(context: SparkContext, probe: Callable[[Iterable[int]], Iterator[_Found]]) -> list[Any]:
+    tasks = max(context.defaultParallelism, 1)
+    try:
+        return list(context.parallelize(range(tasks), tasks).mapPartitions(probe).collect())
+    except (PySparkException, Py4JError) as error:
+        raise _not_run(context, str(error)) from error
+
+
+def _not_run(context: SparkContext, text: str) -> HeadraceError:
+    """Return the error of executors that cannot run a Python task."""
+    task, program, cause = (each.search(text) for each in (_TASK, _NO_PROGRAM, _CAUSE))
+    where = f'executor {task["id"]} on host "{task["host"]}"' if task else "an executor"
+    interpreter = str(context.pythonExec)
+    if program is not None:
+        what = f'interpreter "{program["program"]}" does not exist for {where}'
+    elif "headrace.engine.jobs.daemon" in text or (cause is not None and "headrace" in cause[0]):
+        what = f'package headrace cannot be imported by "{interpreter}" for {where}'
+    else:
+        what = f'interpreter "{interpreter}" cannot run tasks for {where}'
+    return HeadraceError(
+        Code.UNAVAILABLE,
+        what,
+        None if cause is None else f"{cause[0].rstrip('.')}.",
+        _install(version("headrace")),
+    )
+
+
+def _require_fit(folder: Path, found: _Found) -> None:
+    """Check what a task found on its executor.
+
+    Raises:
+        HeadraceError: ``unavailable`` if the executor cannot work for the database.
+    """
+    name, host, interpreter, there, problem = found
+    own = version("headrace")
+    where = f'executor {name.rpartition("-")[0]} on host "{host}"'
+    if there is None:
+        raise HeadraceError(
+            Code.UNAVAILABLE,
+            f'package headrace cannot be imported by "{interpreter}" for {where}',
+            f"{problem}.",
+            _install(own),
+        )
+    if there != own:
+        raise HeadraceError(
+            Code.UNAVAILABLE,
+            f"package headrace has version {there} for {where}, and {own} for the driver",
+            hint=_install(own),
+        )
+    if problem is None:
+        try:
+            seen = (folder / name).read_text(encoding="ascii")
+        except OSError:
+            problem = "the driver does not see a file that it has written"
+        else:
+            problem = None if seen == (folder / _DRIVER_FILE).read_text("ascii") else "differs"
+    if problem is not None:
+        raise HeadraceError(
+            Code.UNAVAILABLE,
+            f'data directory "{folder.parent.parent}" of the driver is not that of {where}',
+            f"A file that one writes is not seen by the other: {problem}.",
+            SHARED_DIRECTORY,
+        )
+
+
+def _install(own: str) -> str:
+    return (
+        f"Install headrace {own} for one interpreter at the same path on the driver and on every"
+        f" worker, and set {_INTERPRETER} to that path before Spark starts."
+    )
+
+
+def _probe(folder: str, written: str) -> Callable[[Iterable[int]], Iterator[_Found]]:
+    """Return a task that is sent as it is: it imports nothing of this package when it arrives."""
+
+    def probe(numbers: Iterable[int]) -> Iterator[_Found]:
+        import os  # noqa: PLC0415
+        import socket  # noqa: PLC0415
+        import sys  # noqa: PLC0415
+        from importlib.metadata import version  # noqa: PLC0415
+
+        (number,) = numbers
+        executor = os.environ.get("SPARK_EXECUTOR_ID", "")
+        name = f"{executor or 'executor'}-{number}"
+        found, problem = None, None
+        try:
+            found = version("headrace")
+        except Exception as error:  # noqa: BLE001  (it is reported)
+            problem = f"{type(error).__name__}: {error}"
+        if problem is None:
+            try:
+                with open(f"{folder}/driver", encoding="ascii") as file:  # noqa: PTH123
+                    if file.read() != written:
+                        problem = "reads another file"
+                with open(f"{folder}/{name}", "w", encoding="ascii") as file:  # noqa: PTH123
+                    file.write(written)
+            except OSError as error:
+                problem = f"{error.strerror}: {error.filename}"
+        yield name, socket.gethostname(), sys.executable, found, problem
+
+    return probe

@@ -1,0 +1,71 @@
+"""What surrounds a step: the local properties of its Spark jobs, and the errors it ends with."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+
+from headrace.engine.jobs.cancelling import tagged
+from headrace.engine.jobs.executors import with_executors
+from headrace.engine.jobs.failures import DEFECTS, step_failure
+from headrace.engine.jobs.reports import MANIFEST, NOTES
+from headrace.errors import Code, HeadraceError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql import SparkSession
+
+    from headrace.runtime.step import Step
+
+_CALL_SITES = ("callSite.short", "callSite.long")
+"""The properties with the name of the place in a program that creates RDDs.
+
+If they are not set, Spark searches the stack of the JVM's thread for every RDD that it creates,
+with a regular expression per frame: a quarter of the time in which small plans become jobs.
+"""
+
+
+@contextmanager
+def jobs_of(spark: SparkSession, step: Step, notes: str | None = None) -> Iterator[None]:
+    """Assign all jobs that this thread starts in the block to a step.
+
+    ``notes`` is the address of the driver's reports, for jobs whose tasks report.
+
+    Raises:
+        HeadraceError: if a job fails in Spark.
+    """
+    context = spark.sparkContext
+    properties = {MANIFEST: str(step.manifest), **dict.fromkeys(_CALL_SITES, step.attempt)}
+    if notes is not None:
+        properties[NOTES] = notes
+    for name, value in properties.items():
+        context.setLocalProperty(name, value)
+    try:
+        with tagged(spark), with_executors(context):
+            yield
+    except (PySparkException, Py4JError) as error:
+        raise step_failure(error) from error
+    finally:
+        for name in properties:
+            context.setLocalProperty(name, None)
+
+
+@contextmanager
+def without_job(spark: SparkSession) -> Iterator[None]:
+    """Have what fails in the block, which runs in this process, fail as it does in a job.
+
+    Raises:
+        HeadraceError: if an expression or an operator fails.
+    """
+    try:
+        with tagged(spark):
+            yield
+    except (PySparkException, Py4JError) as error:
+        raise step_failure(error) from error
+    except DEFECTS as error:
+        kind = type(error).__name__
+        raise HeadraceError(Code.INTERNAL, f"an operator failed: {kind}: {error}") from error

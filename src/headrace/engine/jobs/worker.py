@@ -1,0 +1,388 @@
+"""The tasks that run in Spark's Python workers: reading a share, and stepping an operator.
+
+Tasks are built once per circuit and serialised with it. The inputs of an epoch are in its step's
+manifest, whose path is a local property of the Spark job.
+"""
+
+from __future__ import annotations
+
+import gc
+import time
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from pathlib import Path
+from socket import gethostname
+from typing import TYPE_CHECKING, Protocol
+
+import pyarrow as pa
+from pyspark import TaskContext
+
+from headrace.engine.jobs.reports import (
+    MANIFEST,
+    SHARED_DIRECTORY,
+    leave_nothing,
+    leave_report,
+    step_of_this_thread,
+)
+from headrace.engine.reading.candidates import candidates
+from headrace.errors import Code, HeadraceError
+from headrace.log import LogShare
+from headrace.runtime.step import Report, RowsShare, Step
+from headrace.spine import RunFile, Spine, partition_of, ranges, write_run
+from headrace.types import Offset
+from headrace.zset import EVERY_ROW, HASH, WEIGHT, Restriction
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from headrace.operators import StatefulOperator
+    from headrace.types import ArrangementId, RelationId
+    from headrace.zset import Layout
+
+BATCH_ROWS = 10_000
+SIDE = "__side"
+"""The column with the side of a row in the input of a join: 0 is the left one."""
+
+
+class LogReader(Protocol):
+    """Reads changes of a relation's log; picklable, since it is sent to the workers."""
+
+    def read(
+        self,
+        directory: Path,
+        share: LogShare,
+        columns: pa.Schema,
+        *,
+        offsets: bool,
+        restriction: Restriction = EVERY_ROW,
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the columns, then ``__weight``, then, with ``offsets``, ``__offset``.
+
+        A column that was added after a change was appended is NULL in it. Rows that do not meet
+        the restriction are left out: only the columns that it tests are read of them.
+        """
+        ...
+
+
+def current_step() -> Step:
+    """Return the step that this task belongs to."""
+    here = step_of_this_thread()
+    if here is not None:
+        return here
+    _spare_what_stays()
+    context = TaskContext.get()
+    manifest = context.getLocalProperty(MANIFEST) if context is not None else None
+    if manifest is None:
+        raise HeadraceError(Code.INTERNAL, "a task runs outside of a step")
+    return _read_step(manifest)
+
+
+@lru_cache(maxsize=1)
+def _spare_what_stays() -> None:
+    """Exclude the imported modules of this process from garbage collections.
+
+    Spark's worker runs a full garbage collection after every task. Traversing all modules was most
+    of the processor time of small epochs in workers. Runs once per process, so later garbage is
+    still collected.
+    """
+    gc.collect()
+    gc.freeze()
+
+
+@lru_cache(maxsize=4)
+def _read_step(manifest: str) -> Step:
+    try:
+        return Step.read(Path(manifest))
+    except OSError as error:
+        raise HeadraceError(
+            Code.UNAVAILABLE,
+            f'executor on host "{gethostname()}" cannot read the data directory of the driver',
+            f'"{manifest}": {error.strerror}.',
+            SHARED_DIRECTORY,
+        ) from error
+
+
+@dataclass(frozen=True, slots=True)
+class LeafTask:
+    """Yield this partition's part of a relation's share of the step.
+
+    With a ``slice``, only rows that meet the step's restriction of that name are read, if there is
+    one, and reported under it.
+    """
+
+    relation: RelationId
+    columns: pa.Schema
+    offsets: bool
+    partitions: int
+    log: LogReader
+    slice: str | None = None
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield the rows; the input has one row, the number of the partition."""
+        for batch in batches:
+            for index in batch.column(0).to_pylist():
+                yield from self._part(current_step(), index)
+
+    def _part(self, step: Step, index: int) -> Iterator[pa.RecordBatch]:
+        share = step.shares[self.relation]
+        restriction = (
+            EVERY_ROW if self.slice is None else step.restrictions.get(self.slice, EVERY_ROW)
+        )
+        match share:
+            case LogShare():
+                rows = share.rows
+                first = share.first + rows * index // self.partitions
+                end = share.first + rows * (index + 1) // self.partitions
+                part = replace(share, first=Offset(first), end=Offset(end))
+                found = self.log.read(
+                    step.log_directory,
+                    part,
+                    self.columns,
+                    offsets=self.offsets,
+                    restriction=restriction,
+                )
+                among = part.rows
+            case RowsShare():
+                low, high = ranges(self.partitions)[index]
+                low, high = max(low, share.low), min(high, share.high)
+                spine = Spine.open(step.runs_directory, share.layout, share.runs, low, high)
+                among = spine.rows_upper_bound
+                found = _columns_of(spine, tuple(self.columns.names), restriction)
+        names = [f"c{i}" for i in range(len(self.columns))]
+        names += [WEIGHT, "__offset"] if self.offsets else [WEIGHT]
+        begun, rows = time.perf_counter(), 0
+        for batch in found:
+            rows += batch.num_rows
+            yield batch.rename_columns(names)
+        if self.slice is not None:
+            seconds = time.perf_counter() - begun
+            leave_report(Report(self.slice, index, {}, among, rows, rows, seconds))
+
+
+def _columns_of(
+    spine: Spine, columns: tuple[str, ...], restriction: Restriction = EVERY_ROW
+) -> Iterator[pa.RecordBatch]:
+    for part in candidates(spine, restriction):
+        yield from part.table.select([*columns, WEIGHT]).to_batches(max_chunksize=BATCH_ROWS)
+
+
+@dataclass(frozen=True, slots=True)
+class HandedTask:
+    """Yield this partition's part of a recursion's feedback from the round before."""
+
+    arrangement: ArrangementId
+    partitions: int
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield the rows; the input has one row, the number of the partition."""
+        for batch in batches:
+            for index in batch.column(0).to_pylist():
+                step = current_step()
+                given = step.arrangements[self.arrangement]
+                low, high = ranges(self.partitions)[index]
+                spine = Spine.open(step.runs_directory, given.layout, given.runs, low, high)
+                yield from _columns_of(spine, tuple(given.layout.columns.names))
+
+
+@dataclass(frozen=True, slots=True)
+class DeltaTask:
+    """Yield this partition's part of a delta that an operator wrote in an earlier job of the step.
+
+    ``columns`` are those of ``layout``, and of the output.
+    """
+
+    arrangement: ArrangementId
+    layout: Layout
+    columns: tuple[str, ...]
+    partitions: int
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield the rows; the input has one row, the number of the partition."""
+        for batch in batches:
+            for index in batch.column(0).to_pylist():
+                step = current_step()
+                runs = step.written.get(self.arrangement, ())
+                low, high = ranges(self.partitions)[index]
+                spine = Spine.open(step.runs_directory, self.layout, runs, low, high)
+                yield from _columns_of(spine, self.columns)
+
+
+@dataclass(frozen=True, slots=True)
+class SeedTask:
+    """Yield one row of weight 0 for a global aggregate that must be initialised."""
+
+    operator: str
+    layout: Layout
+    names: tuple[str, ...]
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Ignore the input."""
+        for _ in batches:
+            pass
+        if self.operator in current_step().initialise:
+            absent = set(self.layout.columns.names)
+            row = {
+                field.name: pa.array([None if field.name in absent else 0], field.type)
+                for field in self.layout.schema
+            }
+            batch = pa.RecordBatch.from_pydict(row, schema=self.layout.schema)
+            yield batch.select(list(self.names))
+
+
+@dataclass(frozen=True, slots=True)
+class ConstantTask:
+    """Yield the constant rows of a query, each once, in the first step of its view."""
+
+    name: str
+    rows: pa.Table
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Ignore the input."""
+        for _ in batches:
+            pass
+        if self.name in current_step().initialise:
+            ones = pa.array([1] * self.rows.num_rows, pa.int64())
+            yield from self.rows.append_column(WEIGHT, ones).to_batches()
+
+
+@dataclass(frozen=True, slots=True)
+class TickTask:
+    """Yield a row of weight 0 that belongs to this partition, with NULL in all other columns."""
+
+    schema: pa.Schema
+    partitions: int
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield the rows; the input has one row, the number of the partition."""
+        for batch in batches:
+            for index in batch.column(0).to_pylist():
+                low, _ = ranges(self.partitions)[index]
+                yield pa.RecordBatch.from_pylist([{HASH: low, WEIGHT: 0}], schema=self.schema)
+
+
+@dataclass(frozen=True, slots=True)
+class Excerpt:
+    """The columns of shared contents that an operator reads, without rows NULL in ``present``."""
+
+    columns: tuple[str, ...]
+    present: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorTask:
+    """Step one operator in the partition that owns the hashes of the incoming rows.
+
+    ``inputs`` are the columns of each input in the incoming rows, in the physical order of the
+    operator's layouts; ``output`` are the columns to yield, in order. With ``clocked``, the
+    operator has the step's clock as a further input. ``read`` has the columns to read of shared
+    arrangements, by position; other operators write these.
+    """
+
+    name: str
+    operator: StatefulOperator
+    arrangements: tuple[ArrangementId, ...]
+    inputs: tuple[tuple[str, ...], ...]
+    output: tuple[str, ...]
+    clocked: bool = False
+    read: Mapping[int, Excerpt] = field(default_factory=dict)
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Collect the partition's delta, step, write the runs and a report, yield the output."""
+        found = arrived(self.name, batches)
+        if found is None:
+            leave_nothing(self.name)
+            return
+        begun = time.perf_counter()
+        step, change, partition, (low, high) = found
+        before = tuple(self._spine(step, i, low, high) for i in range(len(self.arrangements)))
+        inputs = self._split(change)
+        if self.clocked:
+            inputs = (*inputs, step.clock.table())
+        taken = self.operator.step(inputs, before)
+        runs = {
+            id_: write_run(step.runs_directory, update, step.attempt)
+            for i, (id_, update) in enumerate(zip(self.arrangements, taken.updates, strict=True))
+            if update.rows and i not in self.read
+        }
+        read = sum(spine.reads.rows for spine in before)
+        leave_report(self._report(partition, runs, change, taken.output, read, begun))
+        yield from taken.output.select(list(self.output)).to_batches(max_chunksize=BATCH_ROWS)
+
+    def _spine(self, step: Step, index: int, low: int, high: int) -> Spine:
+        arranged = step.arrangements[self.arrangements[index]]
+        spine = Spine.open(step.runs_directory, arranged.layout, arranged.runs, low, high)
+        if index not in self.read:
+            return spine
+        if arranged.below is not None:
+            spine = spine.below(arranged.below)
+        seen = self.read[index]
+        return spine.excerpt(self.operator.layouts[index], seen.columns, seen.present)
+
+    def _split(self, change: pa.Table) -> tuple[pa.Table, ...]:
+        if len(self.inputs) == 1:
+            return (change.select(list(self.inputs[0])),)
+        sides = change[SIDE].to_numpy()
+        return tuple(
+            change.select(list(names)).filter(pa.array(sides == side))
+            for side, names in enumerate(self.inputs)
+        )
+
+    def _report(
+        self,
+        partition: int,
+        runs: dict[ArrangementId, RunFile],
+        change: pa.Table,
+        output: pa.Table,
+        read: int,
+        begun: float,
+    ) -> Report:
+        return Report(
+            self.name,
+            partition,
+            runs,
+            change.num_rows,
+            output.num_rows,
+            read,
+            time.perf_counter() - begun,
+        )
+
+
+def arrived(
+    name: str, batches: Iterator[pa.RecordBatch]
+) -> tuple[Step, pa.Table, int, tuple[int, int]] | None:
+    """Return the step, the rows that a partition gets, its number, and its range of hashes.
+
+    None if there are no rows.
+    """
+    collected = [batch for batch in batches if batch.num_rows]
+    if not collected:
+        return None
+    step = current_step()
+    change = pa.Table.from_batches(collected)
+    hashes = change[HASH].to_numpy()
+    partition = int(partition_of(hashes[:1], step.partitions)[0])
+    low, high = ranges(step.partitions)[partition]
+    if hashes.min() < low or hashes.max() > high:
+        raise HeadraceError(Code.INTERNAL, f"{name} got rows of another partition")
+    return step, change, partition, (low, high)
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """Two operators in one worker: rows pass between them without going through the JVM.
+
+    ``columns`` are the columns of the first one's output that are the second one's input, in order.
+    """
+
+    first: OperatorTask
+    columns: tuple[str, ...]
+    second: OperatorTask
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Step the first operator, and the second one over its output."""
+        (names,) = self.second.inputs
+        between = (
+            batch.select(list(self.columns)).rename_columns(list(names))
+            for batch in self.first(batches)
+        )
+        yield from self.second(between)

@@ -1,0 +1,192 @@
+"""Lowering operators over the rows of groups: first rows, and groups that Spark recomputes.
+
+For aggregates of all kinds and for windows, the operator yields the rows of each touched group as
+they were and as they are. Spark evaluates the query's own node on them, with the version as one
+more key, and the weight of a result follows from its version. Rows are sorted in full before, so
+that equal groups give equal results, whatever order Spark or history would have put them in.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.types import BooleanType, LongType
+
+from headrace.catalyst import plan
+from headrace.catalyst.scala import items
+from headrace.engine.lowering.assembly import Assembly, Frame
+from headrace.operators import FOLDED, PRESENT, VERSION
+from headrace.zset import HASH, WEIGHT
+
+if TYPE_CHECKING:
+    from headrace.catalyst.transplant import Transplant
+    from headrace.circuit import First, Folded, Recompute
+    from headrace.types import DataType
+
+
+@dataclass(frozen=True, slots=True)
+class _Touched:
+    """The rows of the touched groups, under the ids of their attributes."""
+
+    plan: Any
+    version: Any
+    present: Any
+
+
+def recomputed(assembly: Assembly, node: Recompute, below: Frame) -> Frame:
+    """Lower a recomputation over the delta of its input."""
+    match node.plan:
+        case plan.Aggregate():
+            return _aggregate(assembly, node, node.plan, below)
+        case plan.Window():
+            return _window(assembly, node, node.plan, below)
+
+
+def first_rows(assembly: Assembly, node: First, below: Frame) -> Frame:
+    """Lower the first rows of each group over the delta of the input."""
+    transplant = assembly.transplant
+    values = [(key.handle, key.type) for key in node.plan.keys]
+    order = [(key.expression.handle, key.expression.type) for key in node.plan.order]
+    keyed, types = _arranged(assembly, node, values, order, below)
+    names = node.operator.layout.columns.names
+    types.append((WEIGHT, LongType()))
+    inputs = ((HASH, *names, WEIGHT),)
+    task = assembly.task(node.name, node.operator, node.arrangements, inputs, types)
+    rows = assembly.stepped(task, keyed, types)
+    output = transplant.output(rows)
+    weight, hash_ = output[WEIGHT], output[HASH]
+    named = _renamed(transplant, node.plan.attributes, output)
+    return Frame(transplant.project([*named, weight, hash_], rows), weight, hash_)
+
+
+def folded(assembly: Assembly, node: Folded, below: Frame) -> Frame:
+    """Lower a fold over the delta of its events."""
+    transplant, query = assembly.transplant, node.plan
+    values = [(key.handle, key.type) for key in query.keys]
+    order = [(key.expression.handle, key.expression.type) for key in query.order]
+    keyed, _ = _arranged(assembly, node, values, order, below)
+    layout = node.operator.layout
+    types: list[tuple[str, DataType]] = [(HASH, LongType())]
+    types += [(name, type_) for name, (_, type_) in zip(layout.key, values, strict=True)]
+    types += [(FOLDED, query.returns), (WEIGHT, LongType())]
+    inputs = ((HASH, *layout.columns.names, WEIGHT),)
+    task = assembly.task(node.name, node.operator, node.arrangements, inputs, types)
+    rows = assembly.stepped(task, keyed, types)
+    output = transplant.output(rows)
+    columns = [output[name] for name in (*layout.key, FOLDED)]
+    named = [
+        transplant.alias(column, attribute.name, attribute.handle)
+        for column, attribute in zip(columns, query.attributes, strict=True)
+    ]
+    weight, hash_ = output[WEIGHT], output[HASH]
+    return Frame(transplant.project([*named, weight, hash_], rows), weight, hash_)
+
+
+def _arranged(
+    assembly: Assembly,
+    node: First | Folded | Recompute,
+    keys: list[tuple[Any, DataType]],
+    order: list[tuple[Any, DataType]],
+    below: Frame,
+) -> tuple[Any, list[tuple[str, DataType]]]:
+    """Name the columns that the operator keeps, and send rows to where their group is kept.
+
+    Returns the plan with ``__hash``, those columns and the weight, and the types of all but that.
+    """
+    layout = node.operator.layout
+    found = {f"x{i}": (a.handle, a.type) for i, a in enumerate(node.plan.child.attributes)}
+    for name, value in zip(layout.key, keys, strict=True):
+        found.setdefault(name, value)
+    for by, value in zip(layout.order, order, strict=True):
+        found.setdefault(by.name, value)
+    names = layout.columns.names
+    columns = [(name, found[name][0]) for name in names]
+    keyed = assembly.keyed(below, [value for value, _ in keys], columns, [], there=False)
+    types: list[tuple[str, DataType]] = [(HASH, LongType())]
+    return keyed, types + [(name, found[name][1]) for name in names]
+
+
+def _renamed(
+    transplant: Transplant, attributes: tuple[plan.Attribute, ...], output: dict[str, Any]
+) -> list[Any]:
+    return [transplant.alias(output[f"x{i}"], a.name, a.handle) for i, a in enumerate(attributes)]
+
+
+def _touched(
+    assembly: Assembly, node: Recompute, keys: tuple[plan.Expression, ...], below: Frame
+) -> _Touched:
+    transplant, layout = assembly.transplant, node.operator.layout
+    values = [(key.handle, key.type) for key in keys]
+    keyed, types = _arranged(assembly, node, values, [], below)
+    if node.operator.is_global:
+        keyed = assembly.seeded(node.name, layout, keyed, [*types, (WEIGHT, LongType())])
+    types += [(VERSION, LongType()), (PRESENT, BooleanType())]
+    inputs = ((HASH, *layout.columns.names, WEIGHT),)
+    task = assembly.task(node.name, node.operator, node.arrangements, inputs, types)
+    rows = assembly.stepped(task, keyed, types)
+    output = transplant.output(rows)
+    named = _renamed(transplant, node.plan.child.attributes, output)
+    version, present = output[VERSION], output[PRESENT]
+    return _Touched(transplant.project([*named, version, present], rows), version, present)
+
+
+def _together(
+    assembly: Assembly, rows: Any, keys: list[Any], order: list[Any], *, ordered: bool
+) -> Any:
+    """Have Spark know that a group is in one place and, if need be, sort its rows in full.
+
+    ``keys`` end with the version, which two rows of one group may differ in.
+    """
+    transplant = assembly.transplant
+    if len(keys) == 1:
+        rows = transplant.gather(rows)
+    elif assembly.partitions > 1:
+        rows = transplant.hashed(rows, keys[:-1], assembly.partitions)
+    return transplant.sorted(rows, keys, order) if ordered else rows
+
+
+def _aggregate(assembly: Assembly, node: Recompute, query: plan.Aggregate, below: Frame) -> Frame:
+    transplant = assembly.transplant
+    touched = _touched(assembly, node, query.group_keys, below)
+    there = {a.id for a in query.child.attributes}
+    computed = [
+        transplant.alias(key.handle, a.name, a.handle)
+        for key, a in zip(query.grouping, query.grouping_attributes, strict=True)
+        if a.id not in there
+    ]
+    own = [a.handle for a in query.child.attributes]
+    rows = transplant.project([*own, *computed, touched.version, touched.present], touched.plan)
+    grouping = [a.handle for a in query.grouping_attributes]
+    keys = [g for i, g in enumerate(grouping) if i != query.session]
+    ordered = any(call.ordered for call in query.functions)
+    order = [] if query.session is None else [transplant.scala.ascending(grouping[query.session])]
+    order += [transplant.scala.ascending(tie.handle) for tie in query.ties]
+    rows = _together(assembly, rows, [*keys, touched.version], order, ordered=ordered)
+    condition = touched.present if node.operator.is_global else None
+    calls = [transplant.call(f, condition) for f in query.functions]
+    whole = transplant.aggregate([*grouping, touched.version], calls, rows)
+    named = [e.handle for e in query.results]
+    return _weighted(transplant, named, touched.version, whole)
+
+
+def _window(assembly: Assembly, node: Recompute, query: plan.Window, below: Frame) -> Frame:
+    transplant = assembly.transplant
+    touched = _touched(assembly, node, query.partition, below)
+    partition = [key.handle for key in query.partition]
+    order = items(query.handle.orderSpec())
+    order += [transplant.scala.ascending(tie.handle) for tie in query.ties]
+    keys = [*partition, touched.version]
+    rows = _together(assembly, touched.plan, keys, order, ordered=True)
+    windowed = transplant.window(query.handle, keys, rows)
+    named = [a.handle for a in query.attributes]
+    return _weighted(transplant, named, touched.version, windowed)
+
+
+def _weighted(transplant: Transplant, named: list[Any], version: Any, below: Any) -> Frame:
+    """Give rows as they are the weight 1, and rows as they were -1."""
+    long = LongType()
+    is_new = transplant.scala.expression("EqualTo", version, transplant.literal(1, long))
+    one, minus = transplant.literal(1, long), transplant.literal(-1, long)
+    weight = transplant.alias(transplant.scala.expression("If", is_new, one, minus), WEIGHT)
+    return Frame(transplant.project([*named, weight], below), weight.toAttribute())

@@ -1,0 +1,367 @@
+"""Lowering the nodes of one circuit: stateless ones as Catalyst nodes, operators as tasks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.types import LongType
+
+from headrace.catalog import ROWTIME
+from headrace.catalyst import plan
+from headrace.catalyst.collect import collect_arrow
+from headrace.catalyst.halves import halves
+from headrace.catalyst.predicates import Predicates
+from headrace.catalyst.scala import items
+from headrace.circuit import (
+    Aggregate,
+    Circuit,
+    Compared,
+    Constant,
+    Feedback,
+    First,
+    Folded,
+    Join,
+    Kind,
+    Loop,
+    Match,
+    Node,
+    Recompute,
+    Source,
+    Stateless,
+    Sum,
+    Temporal,
+)
+from headrace.circuit.accumulators import ROWS
+from headrace.engine.lowering.assembly import Assembly, Frame, Scan, Tail
+from headrace.engine.lowering.compared import compared
+from headrace.engine.lowering.groups import first_rows, folded, recomputed
+from headrace.engine.lowering.guards import guarded
+from headrace.engine.lowering.joins import joined, matched
+from headrace.engine.lowering.loops import fed_back, looped
+from headrace.engine.lowering.temporal import temporal
+from headrace.engine.watching import watched
+from headrace.operators import OFFSET
+from headrace.runtime.ports import LEAF
+from headrace.zset import HASH, WEIGHT
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from headrace.catalog import Relation
+    from headrace.catalyst.transplant import Transplant
+    from headrace.circuit import Guard, Sliced
+    from headrace.circuit.accumulators import Accumulator, Argument
+    from headrace.types import DataType, RelationId
+
+
+@dataclass(frozen=True, slots=True)
+class Nodes:
+    """Lowers nodes whose inputs are the deltas of the relations in ``known``.
+
+    Constants have rows only where a view is being filled. With ``ticks``, time passes; with
+    ``loops``, recursions take what the round before has handed to them. ``users`` says how many
+    inputs each node of the circuit is. With ``sliced``, only the slice of each leaf is read; of the
+    pairs of a join, those in its slice are kept, since contents of relations are read in full.
+    ``watch`` names nodes of which the rows in their slice are counted.
+    """
+
+    assembly: Assembly
+    users: Mapping[Node, int]
+    known: frozenset[RelationId]
+    filling: bool
+    ticks: bool = False
+    loops: bool = False
+    sliced: Sliced | None = None
+    watch: Mapping[Node, str] = field(default_factory=dict)
+    _reused: dict[Node, tuple[Any, bool] | None] = field(default_factory=dict)
+    _guarded: dict[Guard, Any] = field(default_factory=dict)
+
+    @property
+    def transplant(self) -> Transplant:
+        """Builds the logical plans."""
+        return self.assembly.transplant
+
+    def node(self, node: Node) -> Frame | None:
+        """Lower one node, once; None where none of its inputs can change."""
+        if self.users[node] <= 1:
+            return self._lowered(node)
+        attributes = node.plan.attributes
+        if node not in self._reused:
+            frame = self._lowered(node)
+            self._reused[node] = None
+            if frame is not None:
+                reused = self.assembly.reusable(frame, attributes)
+                self._reused[node] = reused, frame.hash is not None
+        found = self._reused[node]
+        return None if found is None else self.assembly.used(found[0], attributes, there=found[1])
+
+    def _in_slice(self, node: Node, frame: Frame | None) -> Frame | None:
+        """Return the rows that are in the slice of a node."""
+        if self.sliced is None or frame is None or (self.sliced.exact and not self.watch):
+            return frame
+        met = Predicates(self.transplant.scala).met(self.sliced.nodes[node])
+        if met is None:
+            return frame
+        return replace(frame, plan=self.transplant.filter(met, frame.plan), tail=None)
+
+    def _lowered(self, node: Node) -> Frame | None:
+        frame, name = self._lowered_alone(node), self.watch.get(node)
+        if frame is None or name is None:
+            return frame
+        if not isinstance(node, Source | Join):
+            frame = self._in_slice(node, frame) or frame
+        return watched(self.assembly, name, node.plan.attributes, frame)
+
+    def _lowered_alone(self, node: Node) -> Frame | None:
+        match node:
+            case Source():
+                known = node.plan.relation in self.known
+                return self._in_slice(node, self._source(node)) if known else None
+            case Constant():
+                return self._constant(node) if self.filling else None
+            case Stateless():
+                below = self.node(node.child)
+                return None if below is None else self._stateless(node, below)
+            case Sum():
+                return self._sum(node)
+            case Join():
+                sides = self.node(node.left), self.node(node.right)
+                return self._in_slice(node, joined(self.assembly, node, sides))
+            case Match():
+                below = self.node(node.child)
+                return None if below is None else matched(self.assembly, node, below)
+            case First():
+                below = self.node(node.child)
+                return None if below is None else first_rows(self.assembly, node, below)
+            case Folded():
+                below = self.node(node.child)
+                return None if below is None else folded(self.assembly, node, below)
+            case Temporal():
+                return temporal(self.assembly, node, self.node(node.child), ticks=self.ticks)
+            case Compared():
+                return compared(self.assembly, node, self.node(node.child), self.node(node.value))
+            case Recompute():
+                below = self.node(node.child)
+                return None if below is None else recomputed(self.assembly, node, below)
+            case Aggregate():
+                return self._aggregate(node)
+            case Loop():
+                below = self.node(node.child)
+                return None if below is None else looped(self.assembly, node, below)
+            case Feedback():
+                return fed_back(self.assembly, node) if self.loops else None
+
+    def _stateless(self, node: Stateless, below: Frame) -> Frame:
+        transplant = self.transplant
+        match node.plan:
+            case plan.Project():
+                return self._projected(node.plan, below)
+            case plan.Filter():
+                filtered = transplant.filter(node.plan.condition.handle, below.plan)
+                return Frame(filtered, below.weight, below.hash)
+            case plan.Expand():
+                return Frame(*transplant.expand(node.plan, below.weight, below.plan))
+            case plan.Generate():
+                # The hash would shift the columns that Generate refers to by position.
+                bare = below.plan
+                if below.hash is not None:
+                    named = [a.handle for a in node.child.plan.attributes]
+                    bare = transplant.project([*named, below.weight], bare)
+                generated = transplant.generate(node.plan, bare)
+                named = [a.handle for a in node.plan.attributes]
+                return Frame(transplant.project([*named, below.weight], generated), below.weight)
+
+    def _projected(self, node: plan.Project, below: Frame) -> Frame:
+        named = [e.handle for e in node.expressions]
+        carried = [below.weight] if below.hash is None else [below.weight, below.hash]
+        projected = self.transplant.project([*named, *carried], below.plan)
+        return Frame(projected, below.weight, below.hash, _renamed(below.tail, node))
+
+    def _sum(self, node: Sum) -> Frame | None:
+        branches = []
+        for child in node.children:
+            frame = self.node(child)
+            if frame is not None:
+                # Each branch under the ids that the union gives its columns.
+                own = [a.handle for a in child.plan.attributes]
+                named = [
+                    self.transplant.alias(value, a.name, a.handle) if a.id != b.id else value
+                    for value, a, b in zip(
+                        own, node.plan.attributes, child.plan.attributes, strict=True
+                    )
+                ]
+                weight = self.transplant.alias(frame.weight, WEIGHT)
+                branches.append(self.transplant.project([*named, weight], frame.plan))
+        if not branches:
+            return None
+        union = self.transplant.union(branches)
+        return Frame(union, items(union.output())[-1])
+
+    def _aggregate(self, node: Aggregate) -> Frame | None:
+        below = self.node(node.child)
+        if below is None:
+            return None
+        transplant, query, kept = self.transplant, node.plan, node.accumulators
+        keys = [key.handle for key in query.grouping]
+        added = [
+            (
+                a.column,
+                transplant.increment(
+                    a.arguments, a.condition, a.type, below.weight, self._summand(a)
+                ),
+            )
+            for a in kept.increments
+        ]
+        columns = [(f"g{i}", key) for i, key in enumerate(keys)]
+        columns += [(a.column, self._value(a)) for a in kept.arguments]
+        identity = [(f"g{i}", key.type) for i, key in enumerate(query.grouping)]
+        identity += [(a.column, a.value.type) for a in kept.arguments]
+        long = LongType()
+        summed = [(WEIGHT, long), *((a.column, a.type) for a in kept.increments)]
+        keyed = self.assembly.keyed(below, keys, columns, added, there=False, totals=summed)
+        layout = node.operator.increments
+        if node.operator.is_global:
+            fields = [(HASH, long), *identity, *summed]
+            keyed = self.assembly.seeded(node.name, layout, keyed, fields)
+        types: list[tuple[str, DataType]] = [(HASH, long)]
+        types += [(f"g{i}", key.type) for i, key in enumerate(query.grouping)]
+        types += [(WEIGHT, long), (ROWS, long)]
+        types += [(a.column, a.type) for a in kept.columns]
+        types += [(name, value.type) for name, value in kept.extrema]
+        inputs = (tuple(layout.schema.names),)
+        task = self.assembly.task(node.name, node.operator, node.arrangements, inputs, types)
+        grouped = self.assembly.stepped(task, keyed, types)
+        return self._results(node, grouped)
+
+    def _summand(self, accumulator: Accumulator) -> Any | None:
+        """Return what an accumulator adds up, or None if it counts."""
+        match accumulator.kind:
+            case Kind.COUNT:
+                return None
+            case Kind.SUM:
+                return accumulator.arguments[0].handle
+            case Kind.UPPER:
+                return halves(self.transplant.scala, accumulator.arguments[0].handle)[0]
+            case Kind.LOWER:
+                return halves(self.transplant.scala, accumulator.arguments[0].handle)[1]
+
+    def _value(self, argument: Argument) -> Any:
+        value = argument.value.handle
+        if argument.condition is None:
+            return value
+        return self.transplant.where(argument.condition.handle, value)
+
+    def _results(self, node: Aggregate, grouped: Any) -> Frame:
+        """Have Spark compute the results from the accumulators."""
+        transplant, query = self.transplant, node.plan
+        columns = transplant.output(grouped)
+        keys = [
+            transplant.alias(columns[f"g{i}"], a.name, a.handle)
+            for i, a in enumerate(query.grouping_attributes)
+        ]
+        fed, evaluated = [], []
+        for call in node.accumulators.calls:
+            value = columns[call.value] if call.value is not None else None
+            upper = columns[call.upper] if call.upper is not None else None
+            buffers, result = transplant.buffers(call.function, value, columns[call.count], upper)
+            fed += buffers
+            evaluated.append(result)
+        weight, hash_ = columns[WEIGHT], columns[HASH]
+        plan_ = transplant.project([*keys, *fed, weight, hash_], grouped)
+        own = [a.handle for a in query.grouping_attributes]
+        plan_ = transplant.project([*own, *evaluated, weight, hash_], plan_)
+        named = [e.handle for e in query.results]
+        plan_ = transplant.project([*named, weight, hash_], plan_)
+        return Frame(plan_, weight, hash_)
+
+    def _constant(self, node: Constant) -> Frame:
+        """Have the rows of a constant, and name them."""
+        transplant, attributes = self.transplant, node.plan.attributes
+        one = transplant.alias(transplant.literal(1, LongType()), "__one")
+        marked = transplant.project([*items(node.plan.handle.output()), one], node.plan.handle)
+        rows = collect_arrow(transplant.frame(marked))
+        fields: list[tuple[str, DataType]] = [(f"c{i}", a.type) for i, a in enumerate(attributes)]
+        fields += [("__one", LongType()), (WEIGHT, LongType())]
+        below = self.assembly.constant(node.name, rows, fields)
+        columns = transplant.output(below)
+        named = [
+            transplant.alias(columns[f"c{i}"], a.name, a.handle) for i, a in enumerate(attributes)
+        ]
+        return self.assembly.weighted(named, columns[WEIGHT], below)
+
+    def _source(self, node: Source) -> Frame:
+        """Give a relation's delta the ids that the view's expressions refer to."""
+        scan, guard = node.plan, node.guard
+        if guard is None:
+            slice_ = None if self.sliced is None else leaf_names(self.sliced.circuit)[node]
+            values, weight, below = self._read(scan.relation, scan.columns, slice_)
+        else:
+            below = self._passed(guard)
+            columns = self.transplant.output(below)
+            names = dict(zip(guard.columns, guard.operator.columns.names, strict=True))
+            values, weight = [columns[names[i]] for i in scan.columns], columns[WEIGHT]
+        aliased = [
+            self.transplant.alias(value, a.name, a.handle)
+            for value, a in zip(values, scan.attributes, strict=True)
+        ]
+        return self.assembly.weighted(aliased, weight, below)
+
+    def _passed(self, guard: Guard) -> Any:
+        """Return a plan of the rows that pass a guard, which all leaves of its relation read."""
+        if guard not in self._guarded:
+            leaves = [n for n in self.users if isinstance(n, Source) and n.guard is guard]
+            slice_ = None
+            if self.sliced is not None:
+                only, names = len(leaves) == 1, leaf_names(self.sliced.circuit)
+                slice_ = names[leaves[0]] if only else f"{LEAF}of {guard.relation}"
+            read = self._read(guard.relation, guard.columns, slice_)
+            self._guarded[guard] = guarded(self.assembly, guard, *read, uses=len(leaves))
+        return self._guarded[guard]
+
+    def _read(
+        self, id_: RelationId, positions: tuple[int, ...], slice_: str | None
+    ) -> tuple[list[Any], Any, Any]:
+        """Return columns of a relation's delta, its weight, and the plan that has them.
+
+        Of a slice, only rows of the share are read that meet the restriction of that name, if there
+        is one.
+        """
+        relation = self.assembly.relations[id_]
+        names = columns_read(positions, relation)
+        if id_ in self.assembly.frames:
+            below = self.assembly.delta(id_)
+            columns = self.transplant.output(below)
+            return [columns[name] for name in names], columns[WEIGHT], below
+        there = Scan(names, plan.PLACE in positions)
+        if slice_ is None:
+            below, there = self.assembly.scan(relation, there)
+        else:
+            below = self.assembly.leaf(relation, names, offsets=there.offsets, slice_=slice_)
+        columns, named = self.transplant.output(below), iter(names)
+        values = [
+            columns[OFFSET] if i == plan.PLACE else columns[f"c{there.columns.index(next(named))}"]
+            for i in positions
+        ]
+        return values, columns[WEIGHT], below
+
+
+def leaf_names(circuit: Circuit) -> dict[Source, str]:
+    """Return the names of the leaves of a circuit, by which a step says what they read."""
+    return {leaf: f"{LEAF}{i}" for i, leaf in enumerate(circuit.sources())}
+
+
+def columns_read(positions: Iterable[int], relation: Relation) -> tuple[str, ...]:
+    """Return the columns of its log at some positions of a relation, in their order."""
+    known = relation.schema.names
+    read = (i for i in positions if i != plan.PLACE)
+    return tuple(ROWTIME if i == plan.TIME else known[i] for i in read)
+
+
+def _renamed(tail: Tail | None, node: plan.Project) -> Tail | None:
+    """Return the tail by the ids of a projection, if that does no more than pass columns on."""
+    if tail is None or any(e.passes not in tail.columns for e in node.expressions):
+        return None
+    pairs = zip(node.attributes, node.expressions, strict=True)
+    columns = {a.id: tail.columns[e.passes] for a, e in pairs if e.passes is not None}
+    return Tail(tail.task, tail.below, columns)

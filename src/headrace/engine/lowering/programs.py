@@ -1,0 +1,235 @@
+"""From circuits to Spark jobs: what an epoch, or a fill, runs.
+
+A *program* is the part of a connected set of views that a given set of changed relations can
+reach; nodes whose inputs cannot change are left out. It is built once and run at every epoch that
+has the same changed relations.
+
+A program is one job, whose plan is a tree: the delta of a relation that is read twice is in it
+twice, and Spark runs it once. Along a chain of views, of which each is read twice by the next one,
+the tree would double with each view. So a delta that is read several times, and has a large plan
+already, ends the job: further views are in a next one, and read that delta from its run.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyspark.sql.types import LongType
+
+from headrace.catalog import Stream, Table
+from headrace.catalyst import plan
+from headrace.circuit import Circuit, Source, inputs, rows_of
+from headrace.circuit.properties import partitioning
+from headrace.engine.lowering.assembly import Published, Scan
+from headrace.engine.lowering.nodes import Nodes, columns_read
+from headrace.operators import OFFSET, Integrate, Upsert
+from headrace.zset import HASH, WEIGHT, Layout
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from headrace.catalyst.transplant import Transplant
+    from headrace.circuit import Node, Sliced
+    from headrace.engine.jobs.worker import OperatorTask
+    from headrace.engine.lowering.assembly import Assembly, Program
+    from headrace.types import DataType, RelationId
+
+READ_ONCE_FROM = 4
+"""The number of leaves that read one share from which on it is read once, and exchanged."""
+
+MOST_REPEATED = 300
+"""The number of nodes of circuits in a plan from which on it is not repeated within a job."""
+
+
+@dataclass(slots=True)
+class Lowering:
+    """Lowers the circuits of a connected set of views for one set of changed relations."""
+
+    assembly: Assembly
+    _uses: Counter[RelationId] = field(default_factory=Counter)
+
+    @property
+    def transplant(self) -> Transplant:
+        """Builds the logical plans."""
+        return self.assembly.transplant
+
+    def live(
+        self,
+        circuits: tuple[Circuit, ...],
+        changed: frozenset[RelationId],
+        looping: frozenset[RelationId],
+        given: frozenset[RelationId],
+    ) -> Program:
+        """Return the program of an epoch: tables and views take their changes from each other.
+
+        ``circuits`` come in topological order; ``changed`` are streams and tables with changes,
+        and views in which time passes. ``looping`` are views whose recursions go on. The delta of
+        the views ``given`` is a share of the step: their circuits are not among these.
+        """
+        known, reached = {*changed, *given}, []
+        for circuit in circuits:
+            if circuit.reads & known or circuit.view in changed or circuit.view in looping:
+                known.add(circuit.view)
+                reached.append(circuit)
+        self._uses.update(
+            s.plan.relation for c in reached for s in c.sources() if s.plan.relation in known
+        )
+        self._read_once(reached, changed, given)
+        for id_ in sorted(changed):
+            relation = self.assembly.relations[id_]
+            if isinstance(relation, Table):
+                self._table(relation)
+        for circuit in reached:
+            ticks = circuit.view in changed
+            users, reading, loops = circuit.users(), frozenset(known), circuit.view in looping
+            nodes = Nodes(self.assembly, users, reading, filling=False, ticks=ticks, loops=loops)
+            self._view(circuit, nodes)
+        return self.assembly.program()
+
+    def _read_once(
+        self,
+        circuits: list[Circuit],
+        changed: frozenset[RelationId],
+        given: frozenset[RelationId],
+    ) -> None:
+        """Have shares be read once that many leaves read: Spark runs an exchange once."""
+        read: dict[RelationId, dict[str, None]] = {}
+        places: set[RelationId] = set()
+        for source in (s for circuit in circuits for s in circuit.sources()):
+            id_ = source.plan.relation
+            relation = self.assembly.relations[id_]
+            shared = id_ in given or (id_ in changed and isinstance(relation, Stream))
+            if shared and self._uses[id_] >= READ_ONCE_FROM:
+                columns = columns_read(source.plan.columns, relation)
+                read.setdefault(id_, {}).update(dict.fromkeys(columns))
+                if plan.PLACE in source.plan.columns:
+                    places.add(id_)
+        for id_, every in read.items():
+            self.assembly.read_once[id_] = Scan(tuple(every), id_ in places)
+
+    def stored(
+        self,
+        circuit: Circuit,
+        *,
+        ticks: bool = False,
+        sliced: Sliced | None = None,
+        watch: Mapping[Node, str] = MappingProxyType({}),
+    ) -> Program:
+        """Return the program that fills one view, or a slice of it, from what its inputs have.
+
+        With ``ticks``, time passes in the step. The rows of the nodes in ``watch`` are counted.
+        """
+        nodes = Nodes(
+            self.assembly,
+            circuit.users(),
+            circuit.reads,
+            filling=True,
+            ticks=ticks,
+            sliced=sliced,
+            watch=watch,
+        )
+        self._view(circuit, nodes)
+        return self.assembly.program()
+
+    def _table(self, table: Table) -> None:
+        """Keep a table's rows; by primary key, the last change of a key wins."""
+        schema = table.schema
+        layout = table_layout(table)
+        upserts = bool(table.primary_key)
+        leaf = self.assembly.leaf(table, schema.names, offsets=upserts)
+        columns = self.transplant.output(leaf)
+        values = [columns[f"c{i}"] for i in range(len(schema.names))]
+        keys = [values[schema.names.index(name)] for name in layout.key]
+        extra = [columns[OFFSET]] if upserts else []
+        named = [self.transplant.alias(self.transplant.hash(keys), HASH)]
+        named += [self.transplant.alias(v, n) for v, n in zip(values, schema.names, strict=True)]
+        named += [columns[WEIGHT], *extra]
+        exchanged = self.assembly.exchange(self.transplant.project(named, leaf))
+        arrived = (HASH, *schema.names, WEIGHT, *([OFFSET] if upserts else []))
+        operator = Upsert(layout) if upserts else Integrate(layout)
+        types = [(HASH, LongType()), *((c.name, c.type) for c in schema.columns)]
+        types.append((WEIGHT, LongType()))
+        name, kept_as = f"{table.id}/rows", (rows_of(table.id),)
+        task = self.assembly.task(name, operator, kept_as, (arrived,), types)
+        kept = self.assembly.stepped(task, exchanged, types)
+        self._publish(table.id, kept, task, types, size=1)
+
+    def _publish(
+        self,
+        relation: RelationId,
+        kept: Any,
+        task: OperatorTask,
+        fields: list[tuple[str, DataType]],
+        *,
+        size: int,
+    ) -> None:
+        """Have a relation's consolidated delta ready for those who read it."""
+        stored = self._uses[relation] > 1 and size > MOST_REPEATED
+        if self._uses[relation] > 1 and not stored:
+            # Spark runs an exchange once however often it is used, and a stage once per use.
+            kept = self.transplant.exchange(kept, HASH, self.assembly.partitions)
+        self.assembly.frames[relation] = Published(
+            kept, task, fields, self.assembly.job, size, stored
+        )
+
+    def _size(self, circuit: Circuit) -> int:
+        """Return the number of nodes in the plan of a circuit, each counted once per use."""
+        sizes: dict[Node, int] = {}
+        frames = self.assembly.frames
+
+        def size(node: Node) -> int:
+            if node not in sizes:
+                below = sum(size(child) for child in inputs(node))
+                if isinstance(node, Source) and node.plan.relation in frames:
+                    read = frames[node.plan.relation]
+                    below = read.size if read.job == self.assembly.job else 0
+                sizes[node] = 1 + below
+            return sizes[node]
+
+        return size(circuit.output.child)
+
+    def _view(self, circuit: Circuit, nodes: Nodes) -> None:
+        output, frames = circuit.output, self.assembly.frames
+        read = [frames[id_] for id_ in circuit.reads if id_ in frames]
+        self.assembly.job = max((each.job + each.stored for each in read), default=0)
+        frame = nodes.node(output.child)
+        if frame is None:
+            return
+        attributes = output.child.plan.attributes
+        names = output.operator.layout.columns.names
+        ids = tuple(attributes[i].id for i in output.key)
+        handles = [attributes[i].handle for i in output.key]
+        by_name = [(names[i], a.handle) for i, a in enumerate(attributes)]
+        found = partitioning(output.child.plan)
+        there = (
+            frame.hash is not None
+            and found is not None
+            and len(found) == len(ids)
+            and all(id_ in column for id_, column in zip(ids, found, strict=True))
+        )
+        types = [(HASH, LongType())]
+        types += [(name, a.type) for name, a in zip(names, attributes, strict=True)]
+        types.append((WEIGHT, LongType()))
+        task = self.assembly.task(
+            output.name, output.operator, output.arrangements, ((HASH, *names, WEIGHT),), types
+        )
+        if there and frame.tail is not None:
+            chain = frame.tail.then(task, [a.id for a in attributes])
+            kept = self.assembly.stepped(chain, frame.tail.below, types)
+        else:
+            keyed = self.assembly.keyed(frame, handles, by_name, [], there=there)
+            kept = self.assembly.stepped(task, keyed, types)
+        self._publish(circuit.view, kept, task, types, size=self._size(circuit))
+
+
+def table_layout(table: Table) -> Layout:
+    """Return how a table's rows are arranged: by primary key, or else by the whole row."""
+    return Layout(
+        key=table.primary_key or table.schema.names,
+        columns=table.schema.arrow,
+        summed=pa.schema([pa.field(WEIGHT, pa.int64())]),
+    )

@@ -1,0 +1,1 @@
+"""Answering a SELECT: by key, by DuckDB or by a job."""

@@ -1,0 +1,124 @@
+"""DuckDB in this process, over the rows of a published state."""
+
+from __future__ import annotations
+
+import os
+import threading
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+import duckdb
+import pyarrow as pa
+
+from headrace.runtime.cancelling import cancelled, check_cancelled, running_statement
+from headrace.serving.streamed import row_batches
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from headrace.engine.reading.scans.translation import Leaf, Scan
+    from headrace.serving import Contents
+    from headrace.types import RelationId
+
+_MEMORY: Final = "1GB"
+_LISTEN_SECONDS: Final = 0.05
+_SETTINGS: Final[Mapping[str, Any]] = {
+    "allow_community_extensions": "false",
+    "autoinstall_known_extensions": "false",
+    "autoload_known_extensions": "false",
+    "enable_external_access": "false",
+    "memory_limit": _MEMORY,
+    "preserve_insertion_order": "false",
+    "temp_directory": "",
+    "threads": str(max(1, (os.cpu_count() or 1) // 2)),
+}
+_OPTIMISERS: Final = frozenset(
+    {
+        "build_side_probe_side",
+        "column_lifetime",
+        "filter_pushdown",
+        "join_order",
+        "limit_pushdown",
+        "top_n",
+        "unused_columns",
+    }
+)
+"""Those that compute the same expressions. Others rewrite arithmetic, and lose its overflow."""
+
+
+@dataclass(slots=True)
+class Scans:
+    """Runs queries, each on a connection of its own to one database in memory without tables."""
+
+    _root: duckdb.DuckDBPyConnection | None = None
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def rows(self, scan: Scan, contents: Callable[[RelationId], Contents]) -> pa.Table | None:
+        """Return the result of a query; None if it fails here, and Spark may answer it.
+
+        It fails where Spark would fail as well, and where it needs more memory than is allowed.
+
+        Raises:
+            HeadraceError: ``cancelled``.
+        """
+        connection = self._connected()
+        try:
+            for leaf in scan.leaves:
+                connection.register(leaf.name, _reader(leaf, contents(leaf.relation)))
+            with _interrupted(connection):
+                found: pa.Table = connection.sql(scan.text).to_arrow_table()
+        except duckdb.Error as error:
+            check_cancelled()
+            if isinstance(error, duckdb.InterruptException):
+                raise cancelled() from error
+            return None
+        finally:
+            connection.close()
+        arrays = [
+            column.cast(wanted.type)
+            for column, wanted in zip(found.columns, scan.schema, strict=True)
+        ]
+        return pa.Table.from_arrays(arrays, schema=scan.schema)
+
+    def _connected(self) -> duckdb.DuckDBPyConnection:
+        with self._lock:
+            if self._root is None:
+                self._root = duckdb.connect(":memory:", config=dict(_SETTINGS))
+                every = self._root.sql("FROM duckdb_optimizers()").fetchall()
+                others = ",".join(name for (name,) in every if name not in _OPTIMISERS)
+                self._root.execute(f"SET TimeZone = 'UTC'; SET disabled_optimizers = '{others}'")
+                self._root.execute("SET lock_configuration = true")
+            return self._root.cursor()
+
+
+def _reader(leaf: Leaf, contents: Contents) -> pa.RecordBatchReader:
+    """Return the rows of a leaf as a stream, of which nothing is kept."""
+    names = list(leaf.columns)
+    if not names:  # to count rows, any column will do
+        names = contents.layout.columns.names[:1]
+    schema = pa.schema([contents.layout.columns.field(name) for name in names])
+    return pa.RecordBatchReader.from_batches(schema, row_batches(contents, names))
+
+
+@contextmanager
+def _interrupted(connection: duckdb.DuckDBPyConnection) -> Iterator[None]:
+    """Interrupt the query of a block when its statement is cancelled."""
+    statement = running_statement()
+    if statement is None:
+        yield
+        return
+    ended = threading.Event()
+
+    def listen() -> None:
+        while not ended.wait(_LISTEN_SECONDS):
+            if statement.asked:
+                connection.interrupt()
+
+    listener = threading.Thread(target=listen, daemon=True)
+    listener.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        listener.join()

@@ -1,0 +1,1 @@
+"""Spark batch over canonical history, which views are compared with; it shares no operator."""
