@@ -108,6 +108,9 @@ _LENGTHS = re.compile(r'"(?:var)?char\(\d+\)"')
 MOST_READ = 500
 """How many times a query may read relations: Spark plans each on its own, and cannot be stopped."""
 
+# Names that are written in one way, but for the case of letters.
+_PLAIN_NAME = re.compile(r"[A-Za-z0-9_.]+")
+
 _TOO_DEEP = "StackOverflowError"
 _RECURSION_LIMIT = "spark.sql.cteRecursionLevelLimit"
 
@@ -140,6 +143,10 @@ class Planner:
     """How many times each plain view reads a relation, by name."""
     _logs: set[str] = field(default_factory=set, init=False)
     _relations: dict[int, RelationId] = field(default_factory=dict, init=False)
+    _pending: dict[str, tuple[RelationId, Schema]] = field(default_factory=dict, init=False)
+    """Placeholders to be registered once a query names them: each costs several round trips."""
+    _registered: set[str] = field(default_factory=set, init=False)
+    """The names that had a placeholder at any time: plain views may refer to them."""
 
     def __post_init__(self) -> None:
         """Open a session of its own, so that placeholders are not visible elsewhere."""
@@ -221,6 +228,19 @@ class Planner:
         self._logs.add(log_of(relation))
 
     def _stand_in(self, relation: RelationId, name: str, schema: Schema) -> None:
+        if name in self._registered or not _PLAIN_NAME.fullmatch(name):
+            self._register(name, relation, schema)
+        else:
+            self._pending[name] = (relation, schema)
+
+    def _register_named(self, text: str) -> None:
+        """Register the pending placeholders that a query may name."""
+        folded = text.lower()
+        for name in list(self._pending):
+            if name.rpartition(".")[2].lower() in folded:
+                self._register(name, *self._pending.pop(name))
+
+    def _register(self, name: str, relation: RelationId, schema: Schema) -> None:
         text = json.dumps(schema.to_json())
         java_schema = self.scala.call(f"{TYPES}.DataType", "fromJson", text)
         empty = self.spark.sparkContext._jsc.emptyRDD()  # noqa: SLF001
@@ -228,6 +248,7 @@ class Planner:
         leaf = frame.queryExecution().analyzed()
         self._relations[leaf.rdd().id()] = relation
         frame.createOrReplaceTempView(f"`{name}`")
+        self._registered.add(name)
 
     def define(self, relation: RelationId, name: str, query: str, columns: Sequence[str]) -> None:
         """Declare a plain view: a query that was analysed before, with these columns."""
@@ -235,6 +256,7 @@ class Planner:
         plain = self._one_word(read)
         parsed = self.scala.parser(self._session).parsePlan(plain.text)
         self._reads[name] = relations_read(parsed, self._reads)
+        self._register_named(plain.text)
         listed = ", ".join(quote(column) for column in columns)
         text = f"CREATE OR REPLACE TEMPORARY VIEW {quote(name)} ({listed}) AS {plain.text}"
         try:
@@ -249,9 +271,11 @@ class Planner:
         log = log_of(self._names.pop(name, RelationId(-1)))
         if log in self._logs:
             self._logs.remove(log)
+            self._pending.pop(log, None)
             self.spark.catalog.dropTempView(log)
         self._queries.pop(name, None)
         self._reads.pop(name, None)
+        self._pending.pop(name, None)
         self.spark.catalog.dropTempView(name)
 
     def analyse(self, query: Span, *, once: bool = False) -> Analysed:
@@ -314,6 +338,7 @@ class Planner:
             parsed = self.scala.parser(self._session).parsePlan(plain.text)
             self._check_parsed(parsed, query, ONCE if once else frozenset())
             check_parsed_constants(parsed, query)
+            self._register_named(plain.text)
             dataset = self.scala.named("org.apache.spark.sql.classic.Dataset")
             execution = dataset.ofRows(self._session, parsed).queryExecution()
             resolved = execution.analyzed()

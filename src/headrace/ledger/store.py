@@ -255,7 +255,7 @@ def _create_file(file: Path, mode: Mode, now: float) -> None:
 
 
 def _create_tables(connection: sa.Connection, now: float) -> None:
-    schema.metadata.create_all(connection)
+    schema.metadata.create_all(connection, checkfirst=False)
     connection.execute(
         schema.meta.insert(),
         [
