@@ -109,7 +109,7 @@ MOST_READ = 500
 """How many times a query may read relations: Spark plans each on its own, and cannot be stopped."""
 
 # Names that are written in one way, but for the case of letters.
-_PLAIN_NAME = re.compile(r"[A-Za-z0-9_.]+")
+_PLAIN_NAME = re.compile(r"[A-Za-z0-9_.-]+")
 
 _TOO_DEEP = "StackOverflowError"
 _RECURSION_LIMIT = "spark.sql.cteRecursionLevelLimit"
