@@ -10,7 +10,7 @@ import os
 from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 T = TypeVar("T")
 
@@ -31,3 +31,8 @@ def some(queries: Mapping[str, T], names: str) -> dict[str, T]:
     """Return the queries of these names, one of each kind; a long run has all queries."""
     short = {name: queries[name] for name in names.split()}
     return choose(short, dict(queries))
+
+
+def each(step: int, cases: Sequence[T]) -> Sequence[T]:
+    """Return every ``step``-th of some cases; a long run has all of them."""
+    return choose(cases[::step], cases)

@@ -200,6 +200,7 @@ def test_a_wide_table_is_cut_to_the_terminal_and_expanded_is_whole(terminal: Ter
     terminal.see("column3 | " + "x" * 60)
 
 
+@pytest.mark.long
 def test_results_can_go_to_a_file(terminal: Terminal, tmp_path: Path) -> None:
     file = tmp_path / "out.txt"
     terminal.enter(rf"\o {file}")

@@ -438,6 +438,7 @@ def history(*ids: int) -> Histories:
     return made
 
 
+@pytest.mark.long
 def test_an_epoch_that_the_broker_has_forgotten_is_known_from_the_messages(broker, sink) -> None:
     topic, writer = sink(envelope=Envelope.CHANGELOG)
     first = writer()
@@ -518,6 +519,7 @@ def test_a_killed_sink_that_was_forgotten_writes_no_epoch_again(broker, sink) ->
     again.close()
 
 
+@pytest.mark.long
 def test_a_record_is_renewed_by_the_producer_that_is_not_replaced(broker, sink) -> None:
     topic, writer = sink(envelope=Envelope.CHANGELOG)
     first, made = writer(), history(1)

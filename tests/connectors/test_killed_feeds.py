@@ -110,6 +110,7 @@ def test_a_feed_that_is_killed_lands_every_message_once(broker, tmp_path: Path, 
     assert landed(tmp_path) == list(range(MESSAGES))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("stage", choose(["after commit"], ["before commit", "after commit"]))
 def test_files_of_a_directory_are_landed_once(tmp_path: Path, stage: str) -> None:
     place = tmp_path / "in"

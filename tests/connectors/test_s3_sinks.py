@@ -288,6 +288,7 @@ def _require_hidden(*texts: str) -> None:
         assert not any(secret.rpartition(":")[2] in text for secret in SECRETS.values()), text
 
 
+@pytest.mark.long
 def test_a_server_that_stops_and_comes_back_loses_nothing(tmp_path) -> None:
     with seaweed(tmp_path / "s3") as server:
         found = [in_lake(kind, server, tmp_path) for kind in ("delta", "iceberg")]

@@ -115,6 +115,7 @@ def test_a_statement_is_cancelled_while_its_query_is_planned(loaded, monkeypatch
     assert len(loaded.sql("SELECT * FROM m")) == 40
 
 
+@pytest.mark.long
 def test_a_view_is_as_it_was_where_its_replacement_is_cancelled(loaded):
     loaded.sql("CREATE MATERIALIZED VIEW m AS SELECT v, count(*) AS n FROM t GROUP BY v")
     text = f"CREATE OR REPLACE MATERIALIZED VIEW m AS {JOINED}"

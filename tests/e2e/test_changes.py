@@ -86,6 +86,7 @@ def test_what_is_explained_is_what_happens(ledgers: headrace.Database) -> None:
     assert {row[3] for row in db.sql("VERIFY").fetchall()} == {"equal to batch"}
 
 
+@pytest.mark.long
 def test_what_carries_a_change_is_decided_by_rule(ledgers: headrace.Database) -> None:
     db = ledgers
     version = explained(db, STATEMENTS[0])["rated"]
@@ -155,6 +156,7 @@ def test_what_is_defined_otherwise_is_explained_before(db: headrace.Database) ->
         db.sql("EXPLAIN CHANGE CREATE STREAM t (k INT)")
 
 
+@pytest.mark.long
 def test_views_that_lag_read_a_change_when_they_are_refreshed(ledgers: headrace.Database) -> None:
     db = ledgers
     db.sql("""

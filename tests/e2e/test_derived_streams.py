@@ -71,6 +71,7 @@ def test_insert_select_into_a_derived_stream_goes_on(chain):
     assert [relation.name for relation in db.parts.reader.catalog] == ["s"]
 
 
+@pytest.mark.long
 def test_replacing_keeps_what_was_inserted_and_refuses_under_event_times(chain):
     db = chain
     db.sql("INSERT INTO f (w, k) VALUES (7, 'z')")

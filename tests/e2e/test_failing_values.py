@@ -50,6 +50,7 @@ def test_verify_says_of_each_view_whether_it_could_be_checked(db, monkeypatch):
     assert ("materialized view", "bad") in db.relations()
 
 
+@pytest.mark.long
 def test_a_failing_query_names_a_row_its_values_and_the_place(db):
     db.sql("""
         CREATE TABLE t (id INT PRIMARY KEY, a INT, b INT, x STRING);

@@ -130,6 +130,7 @@ def test_views_filled_beside_writers_and_each_other_are_right(db: headrace.Datab
     assert set(verdicts.values()) == {"equal to batch"}
 
 
+@pytest.mark.long
 def test_a_fill_is_cancelled_and_leaves_nothing(db: headrace.Database) -> None:
     files = {path.name for path in (db.directory / "runs").iterdir()}
     with db.session() as session:

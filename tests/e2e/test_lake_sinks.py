@@ -25,6 +25,7 @@ for _library in ("deltalake", "pyiceberg"):
     pytest.importorskip(_library)
 
 
+@pytest.mark.long
 def test_tables_in_s3_have_the_rows_of_a_view(
     db: Database, lake: Seaweed, monkeypatch: pytest.MonkeyPatch
 ) -> None:

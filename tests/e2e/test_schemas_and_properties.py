@@ -9,6 +9,7 @@ import pytest
 import headrace
 from asked import refused, rows
 from headrace import Code
+from length import each
 
 pytestmark = pytest.mark.spark
 
@@ -28,27 +29,30 @@ def gold(db):
 
 @pytest.mark.parametrize(
     ("query", "found"),
-    [
-        ("SELECT id FROM gold.orders", [(1,), (2,)]),
-        ("SELECT gold.orders.id FROM gold.orders WHERE orders.id = 2", [(2,)]),
-        ("SELECT o.id FROM `gold`.`orders` AS o WHERE o.amount > 10", [(2,)]),
-        ("SELECT gold.orders.* FROM Gold.Orders", [(1, 1, Decimal(10)), (2, 2, Decimal(20))]),
-        ("TABLE silver.orders", [(1, 7), (2, 8)]),
-        (
-            """SELECT gold.orders.id, silver.orders.amount FROM gold.orders
+    each(
+        2,
+        [
+            ("SELECT id FROM gold.orders", [(1,), (2,)]),
+            ("SELECT gold.orders.id FROM gold.orders WHERE orders.id = 2", [(2,)]),
+            ("SELECT o.id FROM `gold`.`orders` AS o WHERE o.amount > 10", [(2,)]),
+            ("SELECT gold.orders.* FROM Gold.Orders", [(1, 1, Decimal(10)), (2, 2, Decimal(20))]),
+            ("TABLE silver.orders", [(1, 7), (2, 8)]),
+            (
+                """SELECT gold.orders.id, silver.orders.amount FROM gold.orders
                JOIN silver.orders ON gold.orders.id = silver.orders.id""",
-            [(1, 7), (2, 8)],
-        ),
-        (
-            """WITH orders AS (SELECT 5 AS id)
+                [(1, 7), (2, 8)],
+            ),
+            (
+                """WITH orders AS (SELECT 5 AS id)
                SELECT id FROM orders UNION ALL SELECT max(id) FROM gold.orders""",
-            [(2,), (5,)],
-        ),
-        (
-            "SELECT name FROM users WHERE id IN (SELECT user FROM gold.orders o)",
-            [("ann",), ("bob",)],
-        ),
-    ],
+                [(2,), (5,)],
+            ),
+            (
+                "SELECT name FROM users WHERE id IN (SELECT user FROM gold.orders o)",
+                [("ann",), ("bob",)],
+            ),
+        ],
+    ),
 )
 def test_a_qualified_name_is_read_wherever_spark_reads_one(gold, query, found):
     assert rows(gold, query) == found
@@ -146,20 +150,23 @@ def test_options_of_views_and_tables_are_known_by_name(db):
 
 @pytest.mark.parametrize(
     ("first", "second", "taken"),
-    [
-        ("STREAM r (v INT)", "STREAM r (v INT, w INT)", True),
-        ("STREAM r (v INT)", "SOURCE r (v STRING)", True),
-        ("TABLE r (v INT)", "TABLE r (v STRING)", True),
-        ("TABLE r (v INT)", "TABLE r AS SELECT v FROM t", True),
-        ("TABLE r AS SELECT v FROM t", "MATERIALIZED VIEW r AS SELECT v + 1 AS v FROM t", True),
-        ("MATERIALIZED VIEW r AS SELECT v FROM t", "VIEW r AS SELECT v FROM t", True),
-        ("VIEW r AS SELECT v FROM t", "MATERIALIZED VIEW r AS SELECT v FROM t", True),
-        ("TABLE r (v INT)", "VIEW r AS SELECT v FROM t", False),
-        ("TABLE r (v INT)", "MATERIALIZED VIEW r AS SELECT v FROM t", False),
-        ("TABLE r (v INT)", "STREAM r (v INT)", False),
-        ("STREAM r (v INT)", "SINK r FROM t WITH (connector = 'blackhole')", False),
-        ("VIEW r AS SELECT v FROM t", "STREAM r (v INT)", False),
-    ],
+    each(
+        3,
+        [
+            ("STREAM r (v INT)", "STREAM r (v INT, w INT)", True),
+            ("STREAM r (v INT)", "SOURCE r (v STRING)", True),
+            ("TABLE r (v INT)", "TABLE r (v STRING)", True),
+            ("TABLE r (v INT)", "TABLE r AS SELECT v FROM t", True),
+            ("TABLE r AS SELECT v FROM t", "MATERIALIZED VIEW r AS SELECT v + 1 AS v FROM t", True),
+            ("MATERIALIZED VIEW r AS SELECT v FROM t", "VIEW r AS SELECT v FROM t", True),
+            ("VIEW r AS SELECT v FROM t", "MATERIALIZED VIEW r AS SELECT v FROM t", True),
+            ("TABLE r (v INT)", "VIEW r AS SELECT v FROM t", False),
+            ("TABLE r (v INT)", "MATERIALIZED VIEW r AS SELECT v FROM t", False),
+            ("TABLE r (v INT)", "STREAM r (v INT)", False),
+            ("STREAM r (v INT)", "SINK r FROM t WITH (connector = 'blackhole')", False),
+            ("VIEW r AS SELECT v FROM t", "STREAM r (v INT)", False),
+        ],
+    ),
 )
 def test_or_replace_takes_the_place_of_its_own_kind_only(db, first, second, taken):
     db.sql(f"CREATE TABLE t (v INT); CREATE OR REPLACE {first}; INSERT INTO t VALUES (1)")

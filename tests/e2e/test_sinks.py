@@ -36,6 +36,7 @@ def files(db, name):
     ]
 
 
+@pytest.mark.long
 def test_an_insert_of_a_query_into_a_table_with_a_connector_goes_on(shop):
     message = shop.sql("INSERT INTO out SELECT * FROM spent").message
     assert message == "started job insert_into_out: exactly once: one transaction per epoch"

@@ -97,6 +97,7 @@ def test_a_sink_is_made_changed_and_mended_by_statements(
     assert there() == [("ann", 1, Decimal("5.50")), ("cid", 1, Decimal("7.00"))]
 
 
+@pytest.mark.long
 def test_a_row_that_is_refused_is_counted_or_stops_the_sink(
     db: Database, postgres_server: Postgres, target: Any
 ) -> None:
@@ -158,6 +159,7 @@ def test_a_row_that_is_refused_is_counted_or_stops_the_sink(
     assert refused(db, "PAUSE SINK spent").code is Code.INVALID
 
 
+@pytest.mark.long
 def test_a_sink_goes_on_after_a_restart(
     tmp_path: Path, spark: Any, postgres_server: Postgres, target: Any
 ) -> None:

@@ -72,6 +72,7 @@ def test_files_of_parquet_add_up_to_the_view(shop):
     assert found == rows(shop, "SELECT * FROM spent ORDER BY buyer")
 
 
+@pytest.mark.long
 def test_a_table_of_delta_is_the_view(shop):
     deltalake = pytest.importorskip("deltalake")
     made = shop.sql("CREATE SINK d FROM spent WITH (connector = 'delta', path = 'd')")
@@ -106,6 +107,7 @@ def test_a_table_of_iceberg_is_the_view(shop):
     catalogue.close()
 
 
+@pytest.mark.long
 def test_merges_are_staged_for_a_warehouse(shop):
     made = shop.sql(
         "CREATE SINK w FROM spent WITH (connector = 'warehouse', warehouse = 'snowflake',"

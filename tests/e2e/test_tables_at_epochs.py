@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from itertools import product
 
 import pytest
 
 from asked import refused, rows
 from headrace.errors import Code
+from length import each
 
 pytestmark = pytest.mark.spark
 
@@ -30,7 +32,7 @@ def test_one_query_reads_tables_and_views_at_epochs_of_their_own(db):
     committed = dict(db.sql("SELECT epoch, committed_at FROM information_schema.epochs").fetchall())
     between = committed[old] + timedelta(milliseconds=1)
 
-    for clause in (
+    clauses = (
         f"VERSION AS OF {old}",
         f"VERSION AS OF '{old}'",
         f"FOR VERSION AS OF {old}",
@@ -39,11 +41,11 @@ def test_one_query_reads_tables_and_views_at_epochs_of_their_own(db):
         f"TIMESTAMP AS OF '{between}'",
         f"FOR SYSTEM_TIME AS OF TIMESTAMP '{between}'",
         f"AS OF TIMESTAMP '{between}'",
-    ):
-        for alias in ("", " o", " AS o"):
-            name = "o" if alias else "orders"
-            found = rows(db, f"SELECT {name}.* FROM orders {clause}{alias} WHERE {name}.x > 0")
-            assert found == [(1, 10), (2, 20)], clause + alias
+    )
+    for clause, alias in each(4, list(product(clauses, ("", " o", " AS o")))):
+        name = "o" if alias else "orders"
+        found = rows(db, f"SELECT {name}.* FROM orders {clause}{alias} WHERE {name}.x > 0")
+        assert found == [(1, 10), (2, 20)], clause + alias
 
     assert rows(
         db,

@@ -17,6 +17,7 @@ def source(db, name):
     return next(row for row in rows if row["name"] == name)
 
 
+@pytest.mark.long
 def test_an_event_that_is_sent_again_counts_once_also_after_reopening(tmp_path, spark):
     with headrace.connect(tmp_path / "db", spark=spark, continuous=False) as db:
         db.sql(

@@ -17,6 +17,7 @@ from headrace.errors import Code, HeadraceError
 from headrace.ledger import DirectoryLock, EpochCommit, Ledger, Mode, NewObject, schema
 from headrace.types import Epoch
 from ledger.building import segment, step
+from length import each
 
 ROOT = Path(__file__).parents[2]
 
@@ -81,7 +82,7 @@ def path(tmp_path: Path, ledger: Ledger, orders: NewObject) -> Path:
     return tmp_path / "ledger.db"
 
 
-@pytest.mark.parametrize("stage", [*STAGES, "after commit"])
+@pytest.mark.parametrize("stage", each(2, [*STAGES, "after commit"]))
 def test_a_writer_killed_within_a_commit_leaves_all_or_nothing(path: Path, stage: str) -> None:
     died = python(CRASH, f"sqlite:///{path}", stage)
     assert died.returncode == -signal.SIGKILL, died.stderr
@@ -130,19 +131,22 @@ KEPT = ("compare", "after commit")
 
 @pytest.mark.parametrize(
     ("doing", "stage", "left"),
-    [
-        ("mark", "marked", ["a = 1 open"]),
-        ("mark", "before commit", ["a = 1 open"]),
-        ("mark", "after commit", ["a = 1 open", "a = 2 open"]),
-        ("begin", "before commit", ["a = 1 open"]),
-        ("begin", "after commit", ["a = 1 repairing"]),
-        ("compare", "evidence", ["a = 1 open"]),
-        ("compare", "before commit", ["a = 1 open"]),
-        ("compare", "after commit", ["a = 1 open", "a = 2 open"]),
-        ("repair", "repaired", ["a = 1 open"]),
-        ("repair", "before commit", ["a = 1 open"]),
-        ("repair", "after commit", ["a = 2 open"]),
-    ],
+    each(
+        2,
+        [
+            ("mark", "marked", ["a = 1 open"]),
+            ("mark", "before commit", ["a = 1 open"]),
+            ("mark", "after commit", ["a = 1 open", "a = 2 open"]),
+            ("begin", "before commit", ["a = 1 open"]),
+            ("begin", "after commit", ["a = 1 repairing"]),
+            ("compare", "evidence", ["a = 1 open"]),
+            ("compare", "before commit", ["a = 1 open"]),
+            ("compare", "after commit", ["a = 1 open", "a = 2 open"]),
+            ("repair", "repaired", ["a = 1 open"]),
+            ("repair", "before commit", ["a = 1 open"]),
+            ("repair", "after commit", ["a = 2 open"]),
+        ],
+    ),
 )
 def test_no_dirty_entry_is_lost_by_a_crash(
     path: Path, doing: str, stage: str, left: list[str]

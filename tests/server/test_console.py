@@ -218,6 +218,7 @@ def test_an_error_over_several_lines_leaves_the_workbench_usable(page: Browser):
     page.complaints()
 
 
+@pytest.mark.long
 def test_what_is_left_out_is_counted_and_listed_with_its_error(page: Browser, client: Client):
     client.sql("""
         CREATE TABLE seen.probes (id INT PRIMARY KEY, celsius STRING);
@@ -246,6 +247,7 @@ def test_a_chart_says_its_greatest_value_and_how_long_it_is(page: Browser):
     assert " in " in page.text(".tile .extent")
 
 
+@pytest.mark.long
 def test_the_workbench_follows_a_query_until_it_is_stopped(page: Browser, client: Client):
     typed(page, "SELECT user, total FROM seen.totals WHERE total > 1000 EMIT CHANGES")
     page.press(ESCAPE)
@@ -259,6 +261,7 @@ def test_the_workbench_follows_a_query_until_it_is_stopped(page: Browser, client
     page.wait_for("stopped")
 
 
+@pytest.mark.long
 def test_the_keyboard_reaches_whatever_can_be_used(page: Browser):
     wanted = """
         const roots = [document, ...[...document.querySelectorAll('*')].flatMap((e) => e.shadowRoot ?? [])];

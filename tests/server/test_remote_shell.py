@@ -29,6 +29,7 @@ def shell(server: Served, tmp_path: Path) -> Iterator[Terminal]:
     opened.close()
 
 
+@pytest.mark.long
 def test_a_session_of_a_shell_on_a_server(shell: Terminal, server: Served, tmp_path: Path) -> None:
     shell.see(f'server "{server.server.url}"', r"\q or Ctrl-D leaves.")
     shell.enter("CREATE TABLE wages (id INT PRIMARY KEY, payer STRING, cents_paid DECIMAL(10,2));")

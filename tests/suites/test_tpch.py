@@ -24,10 +24,8 @@ def tables(tmp_path_factory):
     return generated(tmp_path_factory.mktemp("tpch"), 0.001)
 
 
-SHORT = {"some of each": ("q02", "q21")}
-
-
-@pytest.mark.parametrize("names", choose(SHORT, GROUPS).values(), ids=choose(SHORT, GROUPS))
+@pytest.mark.long
+@pytest.mark.parametrize("names", GROUPS.values(), ids=GROUPS)
 def test_a_query_follows_its_tables(oracle, tables, names):
     run = Run(TPCH, oracle(rows_per_change=ROWS_PER_CHANGE))
     run.view(names)

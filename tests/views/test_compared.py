@@ -143,6 +143,7 @@ def test_rows_of_a_recursion_are_compared_with_a_value(oracle):
     run.finish()
 
 
+@pytest.mark.long
 def test_a_value_that_moves_a_little_reads_few_rows(oracle):
     run = oracle(rows_per_change=200)
     run.table("t", "id INT, x INT", key="id")

@@ -8,7 +8,7 @@ import pytest
 
 import headrace
 from bags import Model
-from length import some, thorough
+from length import each, some, thorough
 
 pytestmark = pytest.mark.spark
 
@@ -146,25 +146,31 @@ def test_a_place_is_no_column_of_its_row(oracle):
 
 @pytest.mark.parametrize(
     ("query", "place"),
-    [
-        ("SELECT LATEST_BY_OFFSET(w) AS w FROM t", "LATEST_BY_OFFSET"),
-        ("SELECT LATEST_BY_OFFSET(w) AS w FROM t ANTI JOIN s ON s.k = t.k", "LATEST_BY_OFFSET"),
-        (
-            "SELECT LATEST_BY_OFFSET(a) AS w FROM s PIVOT (max(v) FOR k IN ('a' AS a))",
-            "LATEST_BY_OFFSET",
-        ),
-        ("SELECT LATEST_BY_OFFSET(v) AS v FROM u", "LATEST_BY_OFFSET"),
-        ("SELECT LATEST_BY_OFFSET(v) AS v FROM (SELECT * FROM s)", "LATEST_BY_OFFSET"),
-        (
-            "WITH s AS (SELECT 1 AS v) SELECT EARLIEST_BY_OFFSET(v) AS v FROM s",
-            "EARLIEST_BY_OFFSET",
-        ),
-        ("SELECT LATEST_BY_OFFSET(a.v) AS v FROM s a JOIN s b ON a.k = b.k", "LATEST_BY_OFFSET"),
-        ("SELECT LATEST_BY_OFFSET(v) OVER (PARTITION BY k) AS v FROM s", "LATEST_BY_OFFSET(v)"),
-        ("SELECT LATEST_BY_EVENT_TIME(v) AS v FROM u", "LATEST_BY_EVENT_TIME(v)"),
-        ("SELECT EARLIEST_BY_OFFSET(v, -1) AS v FROM s", "EARLIEST_BY_OFFSET(v, -1)"),
-        ("SELECT LATEST_BY_OFFSET(v, n, false) AS v FROM s", "LATEST_BY_OFFSET(v, n, false)"),
-    ],
+    each(
+        3,
+        [
+            ("SELECT LATEST_BY_OFFSET(w) AS w FROM t", "LATEST_BY_OFFSET"),
+            ("SELECT LATEST_BY_OFFSET(w) AS w FROM t ANTI JOIN s ON s.k = t.k", "LATEST_BY_OFFSET"),
+            (
+                "SELECT LATEST_BY_OFFSET(a) AS w FROM s PIVOT (max(v) FOR k IN ('a' AS a))",
+                "LATEST_BY_OFFSET",
+            ),
+            ("SELECT LATEST_BY_OFFSET(v) AS v FROM u", "LATEST_BY_OFFSET"),
+            ("SELECT LATEST_BY_OFFSET(v) AS v FROM (SELECT * FROM s)", "LATEST_BY_OFFSET"),
+            (
+                "WITH s AS (SELECT 1 AS v) SELECT EARLIEST_BY_OFFSET(v) AS v FROM s",
+                "EARLIEST_BY_OFFSET",
+            ),
+            (
+                "SELECT LATEST_BY_OFFSET(a.v) AS v FROM s a JOIN s b ON a.k = b.k",
+                "LATEST_BY_OFFSET",
+            ),
+            ("SELECT LATEST_BY_OFFSET(v) OVER (PARTITION BY k) AS v FROM s", "LATEST_BY_OFFSET(v)"),
+            ("SELECT LATEST_BY_EVENT_TIME(v) AS v FROM u", "LATEST_BY_EVENT_TIME(v)"),
+            ("SELECT EARLIEST_BY_OFFSET(v, -1) AS v FROM s", "EARLIEST_BY_OFFSET(v, -1)"),
+            ("SELECT LATEST_BY_OFFSET(v, n, false) AS v FROM s", "LATEST_BY_OFFSET(v, n, false)"),
+        ],
+    ),
 )
 def test_only_the_rows_of_one_stream_have_an_order(db, query, place):
     db.sql("CREATE STREAM s (k STRING, v INT)")

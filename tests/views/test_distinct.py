@@ -34,6 +34,7 @@ VIEWS = {
 SHORT_VIEWS = "whole constant constant_beside float nested of_distinct counted_by"
 
 
+@pytest.mark.long
 def test_present_rows_once(oracle):
     run = oracle(rows_per_change=20)
     run.table("t", "g INT, h STRING, f DOUBLE, st STRUCT<a: INT, b: ARRAY<STRING>>")

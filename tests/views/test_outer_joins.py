@@ -102,7 +102,9 @@ CHOSEN = {
 @pytest.mark.parametrize(
     "views",
     [
-        pytest.param(views, id=kind, marks=[pytest.mark.long] if kind == "single" else [])
+        pytest.param(
+            views, id=kind, marks=[pytest.mark.long] if kind in {"single", "other"} else []
+        )
         for kind, views in CHOSEN.items()
     ],
 )

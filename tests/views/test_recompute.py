@@ -267,9 +267,7 @@ CHOSEN = {
 @pytest.mark.parametrize(
     "views",
     [
-        pytest.param(
-            views, id=kind, marks=[] if kind in {"groups", "windows"} else [pytest.mark.long]
-        )
+        pytest.param(views, id=kind, marks=[] if kind == "groups" else [pytest.mark.long])
         for kind, views in CHOSEN.items()
     ],
 )

@@ -12,7 +12,7 @@ import headrace
 from headrace.errors import Code, HeadraceError
 from headrace.runtime.fill import Fill
 from histories import History
-from length import choose
+from length import choose, each
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -94,15 +94,21 @@ def test_sinks_and_subscribers_of_a_view_get_the_difference(db):
 
 @pytest.mark.parametrize(
     ("query", "why"),
-    [
-        (
-            "SELECT g, count(*) AS n, 1 AS one FROM t GROUP BY g",
-            "would have 3 columns instead of 2",
-        ),
-        ("SELECT g, count(*) AS m FROM t GROUP BY g", "would have m bigint instead of n bigint"),
-        ("SELECT g, sum(k) AS n FROM t GROUP BY g", 'its column "n" may be NULL'),
-        ("SELECT g, 1L AS n FROM t", "its key would be unknown instead of (g)"),
-    ],
+    each(
+        2,
+        [
+            (
+                "SELECT g, count(*) AS n, 1 AS one FROM t GROUP BY g",
+                "would have 3 columns instead of 2",
+            ),
+            (
+                "SELECT g, count(*) AS m FROM t GROUP BY g",
+                "would have m bigint instead of n bigint",
+            ),
+            ("SELECT g, sum(k) AS n FROM t GROUP BY g", 'its column "n" may be NULL'),
+            ("SELECT g, 1L AS n FROM t", "its key would be unknown instead of (g)"),
+        ],
+    ),
 )
 def test_a_view_that_others_read_keeps_its_columns_and_key(db, query, why):
     db.sql("CREATE TABLE t (k INT PRIMARY KEY, g INT)")

@@ -71,6 +71,7 @@ def test_a_slice_that_cannot_be_recomputed_is_not_marked_dirty(cut: Database) ->
     assert "is compared with" in (refused(cut, "RECONCILE VIEW sums").hint or "")
 
 
+@pytest.mark.long
 def test_views_keep_what_events_made_that_are_gone(cut: Database, spark) -> None:
     assert rows(cut, "SELECT k, v FROM s") == [(1, 2), (3, 3)]
     assert rows(cut, "SELECT * FROM sums") == [(1, 3), (2, 5), (3, 3)]

@@ -52,6 +52,7 @@ def test_windows_joins_and_latest_values_are_by_the_given_time(readings):
     assert {row[3] for row in db.sql("VERIFY").fetchall()} == {"equal to batch"}
 
 
+@pytest.mark.long
 def test_rowtime_is_read_in_milliseconds_and_compared_with_texts(readings):
     db = readings
     assert rows(db, "SELECT k, v FROM s") == [("a", 1), ("a", 2), ("a", 4), ("b", 3)]

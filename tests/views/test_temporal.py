@@ -16,7 +16,7 @@ import pytest
 import headrace
 from bags import Model, bag_of, canonical
 from headrace.errors import Code, HeadraceError
-from length import choose, thorough
+from length import choose, each, thorough
 from sessions import batch_session
 
 if TYPE_CHECKING:
@@ -227,6 +227,7 @@ def test_a_sliding_window_is_counted_as_it_slides(run: Clocked) -> None:
     run.finish()
 
 
+@pytest.mark.long
 def test_deletes_before_and_after_a_row_has_left(run: Clocked) -> None:
     run.table("t", "k INT, ts TIMESTAMP")
     run.view("recent", "SELECT k FROM t WHERE ts >= now() - INTERVAL 5 MINUTES AND ts < now()")
@@ -403,7 +404,7 @@ REFUSALS = [
 ]
 
 
-@pytest.mark.parametrize(("query", "place"), REFUSALS, ids=[query for query, _ in REFUSALS])
+@pytest.mark.parametrize(("query", "place"), each(3, REFUSALS))
 def test_what_cannot_be_kept_is_refused_at_its_place(refused, query, place) -> None:
     error = refused(query)
     assert error.hint

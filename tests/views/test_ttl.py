@@ -42,6 +42,7 @@ def days(tmp_path: Path, spark) -> Iterator[Days]:
     made.db.close()
 
 
+@pytest.mark.long
 def test_rows_leave_a_view_once_they_are_older_than_its_ttl(days: Days) -> None:
     db = days.db
     db.sql("CREATE MATERIALIZED VIEW recent WITH (ttl = '30 days') AS SELECT k, at FROM seen")
