@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import operator
 from datetime import UTC, date, datetime, timedelta
 
 import pyarrow as pa
@@ -27,6 +28,8 @@ COLUMNS = {
     ),
 }
 
+PASSES = {"low": operator.ge, "high": operator.le, "above": operator.gt, "below": operator.lt}
+
 
 @st.composite
 def rows_and_tests(draw: st.DrawFn) -> tuple[pa.Table, Restriction]:
@@ -38,15 +41,11 @@ def rows_and_tests(draw: st.DrawFn) -> tuple[pa.Table, Restriction]:
         columns[name] = pa.array(given, type_)
         if draw(st.booleans()):
             chosen = draw(st.lists(values, max_size=2))
-            low, high = (pa.scalar(draw(st.none() | values), type_) for _ in range(2))
+            ends = draw(st.dictionaries(st.sampled_from([*PASSES]), values, max_size=2))
+            bounds = {end: pa.scalar(value, type_) for end, value in ends.items()}
+            given_values = draw(st.booleans())
             tests.append(
-                Test(name, pa.array(chosen, type_))
-                if draw(st.booleans())
-                else Test(
-                    name,
-                    low=low if low.is_valid else None,
-                    high=high if high.is_valid else None,
-                )
+                Test(name, pa.array(chosen, type_)) if given_values else Test(name, **bounds)
             )
     return pa.table(columns), Restriction(tuple(tests))
 
@@ -83,8 +82,7 @@ def _passes(row: dict[str, object], test: Test) -> bool:
         return False
     if test.values is not None:
         return value in test.values.to_pylist()
-    low = test.low is None or value >= test.low.as_py()
-    return low and (test.high is None or value <= test.high.as_py())
+    return all(PASSES[end](value, bound.as_py()) for end, bound in test.bounds.items())
 
 
 def test_long_text_and_other_types_have_no_bounds() -> None:

@@ -8,6 +8,7 @@ for which it fails counts as one that meets it, and is left to the query.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -20,6 +21,7 @@ from headrace.catalyst.walk import replaced
 from headrace.errors import HeadraceError
 from headrace.sql.lexer import Kind, tokens
 from headrace.types import is_collated, to_arrow
+from headrace.zset import Restriction, Test
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -35,7 +37,13 @@ _FLIPPED = {
     "LessThan": "GreaterThan",
     "LessThanOrEqual": "GreaterThanOrEqual",
 }
-
+_BOUNDS = {
+    "GreaterThan": "above",
+    "GreaterThanOrEqual": "low",
+    "LessThan": "below",
+    "LessThanOrEqual": "high",
+}
+"""The bound of a test for each comparison of a column with a constant."""
 
 _DAY = 86_400_000_000
 """The microseconds of a day."""
@@ -63,18 +71,15 @@ class Conjunct:
 
 
 @dataclass(frozen=True, slots=True)
-class Range:
-    """Values that an attribute must have for a condition to be true: some, or between two.
+class _Tested:
+    """A test that an attribute must pass for a condition to be true.
 
-    ``values`` are None if ``low`` and ``high`` bound it, both included; None is no bound. If it is
-    ``exact``, the condition is true of all of these.
+    If it is ``exact``, the condition is true of all values that pass.
     """
 
     attribute: int
-    values: pa.Array | None = None
-    low: pa.Scalar | None = None
-    high: pa.Scalar | None = None
-    exact: bool = False
+    test: Test
+    exact: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,14 +157,36 @@ class Predicates:
             found = total if found is None else expression("And", found, total)
         return found
 
-    def range(self, conjunct: Conjunct) -> Range | None:
-        """Return the range of the one attribute that a condition compares with constants, if so."""
-        return self._range(conjunct.handle)
+    def restriction(
+        self, conditions: Iterable[Conjunct], names: Mapping[int, str]
+    ) -> tuple[Restriction, bool]:
+        """Return what Arrow can test of conditions, and whether that is all of them.
 
-    def _range(self, handle: Any) -> Range | None:
+        Rows have the columns ``names``, by the ids of attributes. Every row for which all
+        conditions are true passes the tests.
+        """
+        tests: list[Test] = []
+        present: list[Test] = []
+        exact = True
+        for condition in conditions:
+            found = self._tested(condition.handle)
+            if found is None or found.attribute not in names:
+                exact = False
+                continue
+            test = found.test.of(names[found.attribute])
+            (tests if test.values is not None or test.bounds else present).append(test)
+            exact &= found.exact
+        tested = {test.column for test in tests}
+        tests += [test for test in present if test.column not in tested]
+        return Restriction(tuple(tests)), exact
+
+    def _tested(self, handle: Any) -> _Tested | None:
+        """Return the test of the one attribute that a condition compares with constants, if so."""
         kind = kind_of(handle)
         if kind in _FLIPPED:
             return self._compared(kind, handle.left(), handle.right())
+        if kind == "IsNotNull" and kind_of(handle.child()) == "AttributeReference":
+            return _Tested(int(handle.child().exprId().id()), Test(""))
         if kind in ("In", "InSet"):
             attribute = handle.value() if kind == "In" else handle.child()
             if kind_of(attribute) != "AttributeReference":
@@ -171,17 +198,16 @@ class Predicates:
                 return None
             return self._among(attribute, [_plain(each.value()) for each in given])
         if kind == "Or":
-            sides = self._range(handle.left()), self._range(handle.right())
-            left, right = sides
+            left, right = self._tested(handle.left()), self._tested(handle.right())
             if left is None or right is None or left.attribute != right.attribute:
                 return None
-            if left.values is None or right.values is None:
+            if left.test.values is None or right.test.values is None:
                 return None
-            both = pa.concat_arrays([left.values, right.values])
-            return Range(left.attribute, both, exact=True)
+            both = pa.concat_arrays([left.test.values, right.test.values])
+            return _Tested(left.attribute, Test("", both))
         return None
 
-    def _compared(self, kind: str, left: Any, right: Any) -> Range | None:
+    def _compared(self, kind: str, left: Any, right: Any) -> _Tested | None:
         if kind_of(right) == "AttributeReference" or kind_of(left) == "Literal":
             kind, left, right = _FLIPPED[kind], right, left
         if kind_of(right) != "Literal":
@@ -189,17 +215,15 @@ class Predicates:
         if kind_of(left) != "AttributeReference":
             return self._floored(kind, left, right)
         found = self._among(left, [_plain(right.value())])
-        if found is None or found.values is None or kind == "EqualTo":
+        if found is None or found.test.values is None or kind == "EqualTo":
             return found
-        if not len(found.values):
+        if not len(found.test.values):
             return found  # nothing compares with NULL
-        bound, exact = found.values[0], kind.endswith("OrEqual")
-        if kind.startswith("Greater"):
-            return Range(found.attribute, low=bound, exact=exact)
-        return Range(found.attribute, high=bound, exact=exact)
+        bound = {_BOUNDS[kind]: found.test.values[0]}
+        return _Tested(found.attribute, Test("", **bound))
 
-    def _floored(self, kind: str, left: Any, right: Any) -> Range | None:
-        """Return the range of a time of which the beginning of its hour or the like is compared.
+    def _floored(self, kind: str, left: Any, right: Any) -> _Tested | None:
+        """Return the test of a time if the beginning of its hour, or the like, is compared.
 
         The time is not before that. ``right`` is a constant.
         """
@@ -209,31 +233,25 @@ class Predicates:
         if kind_of(left) == "Cast":
             value *= _DAY
         low = self._among(time, [value])
-        if low is None or low.values is None:
+        if low is None or low.test.values is None:
             return None
-        return Range(low.attribute, low=low.values[0])
+        return _Tested(low.attribute, Test("", low=low.test.values[0]), exact=False)
 
-    def _among(self, attribute: Any, given: Iterable[Any]) -> Range | None:
-        """Return the range of some of Catalyst's values; None for types that Arrow compares not so.
+    def _among(self, attribute: Any, given: Iterable[Any]) -> _Tested | None:
+        """Return the test that a column has one of Catalyst's values; NULL equals nothing.
 
-        NULL equals nothing.
+        None for types that Arrow lacks or does not compare as Spark does, and for values it lacks.
         """
         known = str(attribute.dataType().json())
         if known not in self._of_types:
             self._of_types[known] = type_of(attribute)
-        type_ = self._of_types[known]
-        arrow = to_arrow(type_)
-        if pa.types.is_string(arrow) and not is_collated(type_):
-            values = pa.array([None if v is None else str(v) for v in given], arrow)
-        elif pa.types.is_integer(arrow) or pa.types.is_boolean(arrow):
-            values = pa.array(list(given), arrow)
-        elif pa.types.is_date32(arrow):
-            values = pa.array(list(given), pa.int32()).cast(arrow)
-        elif pa.types.is_timestamp(arrow) or pa.types.is_time(arrow):
-            values = pa.array(list(given), pa.int64()).cast(arrow)
-        else:
+        try:
+            values = _array(self._of_types[known], given)
+        except (HeadraceError, pa.ArrowInvalid, OverflowError):
             return None
-        return Range(int(attribute.exprId().id()), values.drop_null(), exact=True)
+        if values is None:
+            return None
+        return _Tested(int(attribute.exprId().id()), Test("", values.drop_null()))
 
     def _elements(self, found: Any) -> list[Any]:
         number = self._sets.of(found)
@@ -265,6 +283,27 @@ def _time_of(floor: Any) -> Any | None:
     if found is None or kind_of(found) != "AttributeReference":
         return None
     return found if str(found.dataType().typeName()) == "timestamp" else None
+
+
+def _array(type_: DataType, given: Iterable[Any]) -> pa.Array | None:
+    """Return constants of a type as Arrow has them; None if Arrow compares them otherwise.
+
+    Whole numbers, dates and times are numbers in Catalyst; text and decimals are given as text.
+    """
+    if is_collated(type_):
+        return None
+    arrow = to_arrow(type_)
+    if pa.types.is_string(arrow):
+        return pa.array([None if v is None else str(v) for v in given], arrow)
+    if pa.types.is_decimal(arrow):
+        return pa.array([None if v is None else Decimal(str(v)) for v in given], arrow)
+    if pa.types.is_integer(arrow) or pa.types.is_boolean(arrow):
+        return pa.array(list(given), arrow)
+    if pa.types.is_date32(arrow):
+        return pa.array(list(given), pa.int32()).cast(arrow)
+    if pa.types.is_timestamp(arrow) or pa.types.is_time(arrow):
+        return pa.array(list(given), pa.int64()).cast(arrow)
+    return None
 
 
 def _unnamed(value: Any) -> Any:

@@ -45,14 +45,13 @@ from headrace.circuit.circuit import (
 )
 from headrace.operators import RowKind
 from headrace.types import is_exact
-from headrace.zset import Restriction, Test
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from headrace.catalyst.predicates import Conjunct, Predicates
     from headrace.types import ArrangementId, RelationId
-    from headrace.zset import Layout
+    from headrace.zset import Layout, Restriction
 
 Conditions: TypeAlias = "tuple[Conjunct, ...]"
 
@@ -419,7 +418,8 @@ class _Slicing:
                 conditions = () if whole else nodes[node.child]
         by_id = {a.id: (a, name) for a, name in zip(attributes, names, strict=False)}
         used = {id_ for condition in conditions for id_ in condition.uses}
-        tests, exact = self._tests(conditions, {id_: by_id[id_][1] for id_ in used})
+        names_of = {id_: by_id[id_][1] for id_ in used}
+        tests, exact = self.predicates.restriction(conditions, names_of)
         return Kept(
             layout,
             conditions,
@@ -436,21 +436,9 @@ class _Slicing:
             for a, i in zip(scan.attributes, scan.columns, strict=True)
             if i < len(names)
         }
-        restriction, exact = self._tests(conditions, columns)
+        restriction, exact = self.predicates.restriction(conditions, columns)
         self.exact &= exact
         return restriction
-
-    def _tests(self, conditions: Conditions, names: Mapping[int, str]) -> tuple[Restriction, bool]:
-        """Return what Arrow can test of conditions, and whether that is all of them."""
-        tests, exact = [], True
-        for condition in conditions:
-            found = self.predicates.range(condition)
-            if found is not None and found.attribute in names:
-                tests.append(Test(names[found.attribute], found.values, found.low, found.high))
-                exact &= found.exact
-            else:
-                exact = False
-        return Restriction(tuple(tests)), exact
 
 
 def looked_up(circuit: Circuit) -> frozenset[RelationId]:

@@ -15,13 +15,14 @@ from headrace.spine import PART_BYTES, Spine, SpineParts
 from headrace.zset import HASH, WEIGHT, Layout, ZSet, row_codes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from headrace.catalog import Relation
     from headrace.ledger import Ledger
     from headrace.runtime.published import Published
     from headrace.types import ArrangementId, Epoch
+    from headrace.zset import Restriction
 
 _SCAN_ROWS = 1 << 18
 _FEW_ROWS = 64
@@ -92,19 +93,13 @@ class Contents:
         rows = [found for weight, found in summed.values() for _ in range(weight)]
         return pa.Table.from_batches([row.select(schema.names) for row in rows], schema)
 
-    def where(
-        self, tests: Sequence[Callable[[pa.RecordBatch], pa.Array]], most: int
-    ) -> pa.Table | None:
-        """Return the rows that pass all tests, each as often as its weight; None if over ``most``.
-
-        A test returns whether each row of a batch passes, which must depend on the row alone.
-        """
+    def where(self, restriction: Restriction, most: int) -> pa.Table | None:
+        """Return the rows that pass, each as often as its weight; None if over ``most``."""
         parts, count = [], 0
         for run in self.spine.runs:
             for batch in run.batches:
-                kept = batch
-                for test in tests:
-                    kept = kept.filter(test(kept))
+                passed = restriction.rows(batch)
+                kept = batch if passed is None else batch.filter(pa.array(passed))
                 count += kept.num_rows
                 if count > most:
                     return None

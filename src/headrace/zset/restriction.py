@@ -8,7 +8,7 @@ whether it is opened at all.
 from __future__ import annotations
 
 import base64
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from headrace.zset.equality import Bools
 
@@ -29,11 +29,21 @@ class Bounds:
     high: pa.Scalar | None
 
 
+_BOUNDS: Final[Mapping[str, Callable[[pa.Array, pa.Scalar], pa.BooleanArray]]] = {
+    "low": pc.greater_equal,
+    "high": pc.less_equal,
+    "above": pc.greater,
+    "below": pc.less,
+}
+"""How a value compares with each bound that a test may have."""
+
+
 @dataclass(frozen=True, slots=True)
 class Test:
-    """A column is one of some values, or between two, both included; it is not NULL.
+    """A column is one of some values, or lies within bounds; it is not NULL.
 
-    With ``values`` None, ``low`` and ``high`` bound it; None is no bound.
+    With ``values`` None it is at least ``low``, at most ``high``, greater than ``above``, and less
+    than ``below``; None is no bound.
     """
 
     __test__ = False
@@ -42,43 +52,43 @@ class Test:
     values: pa.Array | None = None
     low: pa.Scalar | None = None
     high: pa.Scalar | None = None
+    above: pa.Scalar | None = None
+    below: pa.Scalar | None = None
+
+    @property
+    def bounds(self) -> dict[str, pa.Scalar]:
+        """The bounds that it has, by the name of their field."""
+        every = {name: getattr(self, name) for name in _BOUNDS}
+        return {name: bound for name, bound in every.items() if bound is not None}
 
     def of(self, column: str) -> Test:
         """Return the same test of a column of another name."""
-        return Test(column, self.values, self.low, self.high)
+        return replace(self, column=column)
 
     def mask(self, column: pa.Array) -> pa.BooleanArray:
-        """Return which values pass; NULL where a value is NULL."""
+        """Return which values pass; NULL where a value is NULL, unless it is one of ``values``."""
         if self.values is not None:
+            if len(self.values) == 1:
+                return pc.equal(column, self.values[0])
             return pc.is_in(column, value_set=self.values)
         found = None
-        for bound, compare in ((self.low, pc.greater_equal), (self.high, pc.less_equal)):
-            if bound is not None:
-                passed = compare(column, bound)
-                found = passed if found is None else pc.and_(found, passed)
+        for name, bound in self.bounds.items():
+            passed = _BOUNDS[name](column, bound)
+            found = passed if found is None else pc.and_(found, passed)
         return column.is_valid() if found is None else found
 
     def to_json(self) -> dict[str, Any]:
         """Return a JSON value that :meth:`of_json` reads."""
-        given = {
-            "values": self.values,
-            "low": None if self.low is None else pa.array([self.low.as_py()], self.low.type),
-            "high": None if self.high is None else pa.array([self.high.as_py()], self.high.type),
-        }
-        found = {name: _encoded(values) for name, values in given.items() if values is not None}
-        return {"column": self.column, **found}
+        bounds = {name: pa.repeat(bound, 1) for name, bound in self.bounds.items()}
+        given = bounds if self.values is None else {"values": self.values}
+        return {"column": self.column, **{name: _encoded(each) for name, each in given.items()}}
 
     @classmethod
     def of_json(cls, value: Mapping[str, str]) -> Test:
         """Return the test that :meth:`to_json` wrote."""
-        found = {name: _decoded(value[name]) for name in ("values", "low", "high") if name in value}
-        low, high = found.get("low"), found.get("high")
-        return cls(
-            value["column"],
-            found.get("values"),
-            None if low is None else low[0],
-            None if high is None else high[0],
-        )
+        values = _decoded(value["values"]) if "values" in value else None
+        bounds = {name: _decoded(value[name])[0] for name in _BOUNDS if name in value}
+        return cls(value["column"], values, **bounds)
 
     def may_hold(self, bounds: Bounds) -> bool:
         """Whether a value within bounds may pass."""
@@ -89,9 +99,8 @@ class Test:
                 pc.greater_equal(self.values, bounds.low), pc.less_equal(self.values, bounds.high)
             )
             return bool(pc.any(within).as_py())
-        above = self.low is None or pc.greater_equal(bounds.high, self.low).as_py()
-        below = self.high is None or pc.less_equal(bounds.low, self.high).as_py()
-        return bool(above and below)
+        ends = {"low": bounds.high, "above": bounds.high, "high": bounds.low, "below": bounds.low}
+        return all(_BOUNDS[n](ends[n], bound).as_py() for n, bound in self.bounds.items())
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,14 +136,19 @@ class Restriction:
         """Return the restriction that :meth:`to_json` wrote."""
         return cls(tuple(map(Test.of_json, value)))
 
-    def of_key(self, key: tuple[str, ...], most: int) -> list[pa.Array] | None:
-        """Return the keys that rows may have, a column each; None if they are more than ``most``.
+    def gives(self, key: tuple[str, ...]) -> bool:
+        """Whether each column of a key, which has some, is one of some values."""
+        given = {test.column for test in self.tests if test.values is not None}
+        return bool(key) and given.issuperset(key)
 
-        That is possible if each column of the key is one of some values.
+    def of_key(self, key: tuple[str, ...], most: int) -> list[pa.Array] | None:
+        """Return the distinct keys that rows may have, an array for each column of the key.
+
+        None if a column is not one of some values, or if there are more than ``most`` keys.
         """
-        values = {t.column: t.values for t in self.tests if t.values is not None}
-        if not key or not set(key) <= values.keys():
+        if not self.gives(key):
             return None
+        values = {t.column: t.values.unique() for t in self.tests if t.values is not None}
         sizes = [len(values[name]) for name in key]
         if np.prod(sizes, dtype=np.float64) > most:
             return None

@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
-import pyarrow as pa
 
 from headrace.serving.keys import can_hash, spark_hash
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    import pyarrow as pa
 
     from headrace.spine import Spine
     from headrace.zset import Layout, Restriction, ZSet
@@ -47,9 +48,4 @@ def keys_of(layout: Layout, restriction: Restriction) -> list[pa.Array] | None:
     fields = [layout.columns.field(name) for name in layout.key]
     if not all(can_hash(field.type) for field in fields):
         return None
-    found = restriction.of_key(layout.key, MOST_KEYS)
-    if found is None:
-        return None
-    names = [str(position) for position in range(len(found))]
-    distinct = pa.table(found, names=names).group_by(names).aggregate([])
-    return [column.combine_chunks() for column in distinct.columns]
+    return restriction.of_key(layout.key, MOST_KEYS)
