@@ -105,7 +105,7 @@ def _run(db: Any, source: str, file: Path, rows: int) -> int:
     db.sql(f"CREATE MATERIALIZED VIEW answer AS {_VIEW}")
     if source:
         id_ = db.parts.reader.catalog.resolve("bids").id
-        _until(lambda: db.parts.ledger.log_end(id_) >= rows)
+        _until(lambda: db.parts.ledger.head.log_end(id_) >= rows)
     else:
         db.sql(f"COPY bids FROM '{file}'")
     db.flush()

@@ -53,7 +53,7 @@ def _measured(db: Any, following: Following) -> dict[str, Any]:
         while not ended.done():
             _feed(db, 1.0)
         arrived: dict[int, float] = ended.result()
-    epochs = [each for each in db.parts.ledger.epochs(_MOST_EPOCHS) if each.epoch in arrived]
+    epochs = [each for each in db.parts.ledger.epochs.newest(_MOST_EPOCHS) if each.epoch in arrived]
     late = [arrived[each.epoch] - each.committed_at for each in epochs]
     return {
         "idle": following.idle,

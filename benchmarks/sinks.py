@@ -76,7 +76,7 @@ def _run(db: Any, options: str, rows: int) -> dict[str, Any]:
     for n in range(_SINGLE):
         db.sql(f"INSERT INTO t VALUES ({n}, 'name', 1.5)")
         epoch = db.sql("SELECT 1 FROM v LIMIT 1").epoch
-        committed = db.parts.ledger.committed_at(epoch)
+        committed = db.parts.ledger.epochs.committed_at(epoch)
         _delivered(delivery, epoch)
         single.append(max(0.0, time.time() - committed))
     db.sql("DROP SINK s")

@@ -138,7 +138,7 @@ class Oracle:
                 model.advance(len(model.log))
         self.views[name] = query
         self.define(name, query)
-        self._check_views(list(self.views), self.db.parts.ledger.last_epoch())
+        self._check_views(list(self.views), self.db.parts.ledger.head.epoch)
 
     def drop_view(self, name: str) -> None:
         """Drop a view."""
@@ -229,7 +229,7 @@ class Oracle:
         """
         names, self._unchecked = self._unchecked, []
         if names and (thorough() or any(model.log for model in self.models.values())):
-            self._check_views(names, self.db.parts.ledger.last_epoch())
+            self._check_views(names, self.db.parts.ledger.head.epoch)
 
     def _make_epochs(self) -> int:
         made = 0
@@ -298,7 +298,7 @@ class Oracle:
         if epoch is None:
             return False
         self.epochs += 1
-        positions = self.db.parts.ledger.positions()
+        positions = self.db.parts.ledger.head.positions
         for name, model in self.models.items():
             relation = self.db.parts.reader.catalog.resolve(name)
             model.advance(positions.get(relation.id, model.position))
@@ -315,7 +315,7 @@ class Oracle:
         return len(context.statusTracker().getJobIdsForGroup(group))
 
     def _check_counters(self, changed: dict[str, int], jobs: int) -> None:
-        counters = self.db.parts.ledger.epochs(1)[0].counters
+        counters = self.db.parts.ledger.epochs.newest(1)[0].counters
         changes = sum(changed.values())
         assert counters["changes"] == changes
         assert counters["fallbacks"] == 0
@@ -337,7 +337,7 @@ class Oracle:
         assert not self.db.parts.loop.stopped()
 
     def _reason(self) -> str:
-        return "\n".join(entry.detail for entry in self.db.parts.ledger.dirty())
+        return "\n".join(entry.detail for entry in self.db.parts.ledger.head.dirty)
 
     def _sets(self, changed: set[str]) -> int:
         """Return how many connected sets the changed relations belong to."""
@@ -445,7 +445,7 @@ class Oracle:
     def _follow(self, name: str) -> None:
         self._followed[name] = self.db.subscribe(name)
         self._changelogs[name] = Counter()
-        self._take_changes(name, self.db.parts.ledger.last_epoch())
+        self._take_changes(name, self.db.parts.ledger.head.epoch)
 
     def _register(self) -> None:
         for model in self.models.values():

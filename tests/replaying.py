@@ -47,7 +47,7 @@ def stored(db: headrace.Database, name: str) -> dict[ArrangementId, ZSet]:
     found = {}
     runs = db.parts.loop.directory / "runs"
     for id_, layout in layouts_of(db, name).items():
-        files = [run.file for run in db.parts.ledger.spine(id_)]
+        files = [run.file for run in db.parts.ledger.spines.runs(id_)]
         parts = list(Spine.open(runs, layout, files).scan(1 << 20))
         found[id_] = ZSet.sum_of(layout, parts).consolidated()
     return found
@@ -64,12 +64,12 @@ def emptied(db: headrace.Database, name: str, where: str = "") -> int:
         parts.engine.begin_replay(known_as, parts.engine.sliced(view, where))
         try:
             layouts = layouts_of(db, name)
-            runs = parts.ledger.spines(list(layouts))
+            runs = parts.ledger.spines.of(list(layouts))
             before = {
                 id_: Arranged(layout, tuple(run.file for run in runs.get(id_, ())))
                 for id_, layout in layouts.items()
             }
-            clock = Clock(parts.ledger.clock(), parts.ledger.clock())
+            clock = Clock(parts.ledger.epochs.clock(), parts.ledger.epochs.clock())
             step = Step(uuid4().hex, loop.directory, loop.partitions, {}, before, clock=clock)
             step.write()
             reports = parts.engine.run_difference(step, known_as)
@@ -86,7 +86,7 @@ def emptied(db: headrace.Database, name: str, where: str = "") -> int:
 
 def commit(db: headrace.Database, runs) -> Epoch:
     ledger = db.parts.ledger
-    return ledger.commit(EpochCommit(ledger.last_epoch(), uuid4().hex, runs=tuple(runs)))
+    return ledger.commit(EpochCommit(ledger.head.epoch, uuid4().hex, runs=tuple(runs)))
 
 
 def require_as_before(before: dict[ArrangementId, ZSet], after: dict[ArrangementId, ZSet]) -> None:

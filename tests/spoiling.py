@@ -44,5 +44,5 @@ def spoil(db: headrace.Database, view: str, changed: Callable[[Row], Row | None]
                 rows_of(relation.id), write_run(loop.directory / "runs", rows), RunKind.DELTA
             )
             ledger = db.parts.ledger
-            ledger.commit(EpochCommit(ledger.last_epoch(), uuid4().hex, runs=(run,)))
+            ledger.commit(EpochCommit(ledger.head.epoch, uuid4().hex, runs=(run,)))
     return spoiled

@@ -24,5 +24,5 @@ def until(met: Callable[[], bool], seconds: float = _SECONDS) -> None:
 def landed(db: headrace.Database, name: str, count: int) -> None:
     """Wait until a relation's log has as many changes, and they are readable."""
     relation = db.parts.reader.catalog.resolve(name)
-    until(lambda: db.parts.ledger.log_end(relation.id) >= count)
+    until(lambda: db.parts.ledger.head.log_end(relation.id) >= count)
     db.flush()

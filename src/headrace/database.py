@@ -280,9 +280,9 @@ class Database(DefaultSession):
         Raises:
             HeadraceError: ``invalid`` if another number is set.
         """
-        stored = self._ledger.get("partitions")
+        stored = self._ledger.settings.get("partitions")
         if stored is None:
-            self._ledger.set("partitions", self.settings.partitions)
+            self._ledger.settings.set("partitions", self.settings.partitions)
             return self.settings.partitions
         if "partitions" in self.settings.chosen and self.settings.partitions != stored:
             raise HeadraceError(

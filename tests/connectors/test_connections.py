@@ -125,7 +125,7 @@ def test_a_stream_is_read_over_a_connection(db: headrace.Database, broker: Kafka
         f" CREATE STREAM b (v INT) WITH (connection = k, topic = '{topic}')"
     )
     until = time.monotonic() + 30
-    while sum(db.parts.ledger.log_ends().values()) < 6:
+    while sum(db.parts.ledger.head.ends.values()) < 6:
         assert time.monotonic() < until, db.sql("SHOW SOURCES").fetchall()
         time.sleep(0.02)
     assert db.sql("SELECT sum(a.v) FROM a JOIN b ON a.v = b.v").fetchall() == [(3,)]

@@ -52,10 +52,10 @@ FOLLOWING = """
     ledger = Ledger.open(directory / "ledger.db", fault=lambda name: reached(name))
     ledger.acquire()
     kept, stage = stage, ""
-    while len(ledger.objects()) < 2:
-        id_ = ledger.reserve_relation()
+    while len(ledger.relations.existing()) < 2:
+        id_ = ledger.ids.relation()
         made = NewObject(id_, f"t{id_}", "table", {})
-        ledger.commit(EpochCommit(ledger.last_epoch(), f"made{id_}", created=(made,)))
+        ledger.commit(EpochCommit(ledger.head.epoch, f"made{id_}", created=(made,)))
     stage = kept
     appender = Appender(SegmentWriter(directory / "log"), ledger)
 
@@ -117,8 +117,8 @@ def follow(directory: Path, server: Postgres, name: str, stage: str, times: int)
 def contents(directory: Path, relation: int) -> tuple[dict[int, int], int]:
     """Return the rows of a table by its log, and the number of changes there."""
     with Ledger.open(directory / "ledger.db") as ledger:
-        end = ledger.log_end(RelationId(relation))
-        segments = ledger.segments(RelationId(relation), Offset(0), end)
+        end = ledger.head.log_end(RelationId(relation))
+        segments = ledger.log.segments(RelationId(relation), Offset(0), end)
     rows: dict[int, int] = {}
     for batch in read_range(directory / "log", segments, Offset(0), end):
         for change in batch.to_pylist():

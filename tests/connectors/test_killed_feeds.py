@@ -45,11 +45,11 @@ LANDING = """
     prepare_directory(directory)
     ledger = Ledger.open(directory / "ledger.db", fault=lambda name: reached(name))
     ledger.acquire()
-    if not ledger.objects():
-        id_ = ledger.reserve_relation()
+    if not ledger.relations.existing():
+        id_ = ledger.ids.relation()
         kept, stage = stage, ""
         made = NewObject(id_, "s", "stream", {})
-        ledger.commit(EpochCommit(ledger.last_epoch(), "made", created=(made,)))
+        ledger.commit(EpochCommit(ledger.head.epoch, "made", created=(made,)))
         stage = kept
     appender = Appender(SegmentWriter(directory / "log"), ledger)
 
@@ -61,7 +61,7 @@ LANDING = """
 
     feed = Feed(Ingest.of(ledger, 1, opened().identity, append), opened)
     feed.start("feed")
-    while ledger.log_end(1) < wanted:
+    while ledger.head.log_end(1) < wanted:
         time.sleep(0.01)
     feed.close()
 """
@@ -85,7 +85,7 @@ DIRECTORY = """
     options = filesystem.Options(place, settle=0.0, interval=0.01)
     def opened():
         columns = filesystem.Columns(schema, schema)
-        return filesystem.DirectorySource(options, columns, lambda of: ledger.notes_of(1, of))
+        return filesystem.DirectorySource(options, columns, lambda of: ledger.loads.notes(1, of))
 """
 
 
@@ -128,7 +128,7 @@ def test_files_of_a_directory_are_landed_once(tmp_path: Path, stage: str) -> Non
 def landed(directory: Path) -> list[int]:
     """The numbers in the log of the only relation, in order."""
     with Ledger.open(directory / "ledger.db") as ledger:
-        end = ledger.log_end(RelationId(1))
-        segments = ledger.segments(RelationId(1), Offset(0), end)
+        end = ledger.head.log_end(RelationId(1))
+        segments = ledger.log.segments(RelationId(1), Offset(0), end)
     batches = read_range(directory / "log", segments, Offset(0), end)
     return sorted(value for batch in batches for value in batch["n"].to_pylist())

@@ -39,7 +39,7 @@ def test_what_was_declared_is_told_again_after_a_restart(tmp_path, spark):
         assert "hunter2" not in str(told)
 
         assert lines(db, "EXPLAIN LINEAGE VIEW m") == [
-            f"view m: epoch {db.parts.ledger.last_epoch()}",
+            f"view m: epoch {db.parts.ledger.head.epoch}",
             "  table t: changes [0, 0) of 2 are read",
             "  plain view p",
             "    table t: changes [0, 0) of 2 are read",

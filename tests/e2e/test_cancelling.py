@@ -71,7 +71,7 @@ def cancelled_once(db, reached):
 def nothing_is_left(db, names=()):
     """Only these views exist, and only what the ledger names is on disk."""
     assert sorted(name for name, kind, *_ in db.sql("SHOW VIEWS")) == sorted(names)
-    known = db.parts.ledger.known_files().runs
+    known = db.parts.ledger.files.known().runs
     assert {path.name for path in (db.directory / "runs").iterdir()} <= known
     assert not list((db.directory / "attempts").iterdir())
 
@@ -85,7 +85,7 @@ def test_a_fill_that_is_cancelled_leaves_nothing(loaded, part):
     assert seen[-1].done >= part
     nothing_is_left(loaded)
     assert rows(loaded, "SELECT count(*) FROM t WHERE v = 1") == [(10,)]
-    assert len(loaded.parts.ledger.arrangements()) == 1
+    assert len(loaded.parts.ledger.spines.arrangements()) == 1
     loaded.sql("DELETE FROM t WHERE k >= 200")
     loaded.sql(text)
     assert len(loaded.sql("SELECT * FROM m")) == 40

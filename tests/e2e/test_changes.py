@@ -60,7 +60,7 @@ def changed(db: headrace.Database, after: Epoch) -> dict[str, int]:
     db.flush()
     ledger, last = db.parts.ledger, db.last_epoch()
     return {
-        v.name: sum(run.rows for run in ledger.delta_runs(rows_of(v.id), after, last))
+        v.name: sum(run.rows for run in ledger.spines.delta_runs(rows_of(v.id), after, last))
         for v in db.parts.reader.catalog.views_in_order()
     }
 
@@ -203,11 +203,11 @@ def test_a_change_on_which_a_view_would_fail_says_so(ledgers: headrace.Database)
         "CREATE MATERIALIZED VIEW shares AS SELECT account, 100 DIV amount AS s FROM events"
         " WHERE account > 0"
     )
-    named = db.parts.ledger.known_files()
+    named = db.parts.ledger.files.known()
     with pytest.raises(HeadraceError, match="ivision by zero") as caught:
         db.sql("EXPLAIN CHANGE INSERT INTO events VALUES (7, 'a', 0, NULL)")
     assert "would stop" in (caught.value.hint or "")
-    assert db.parts.ledger.known_files() == named
+    assert db.parts.ledger.files.known() == named
     assert {p.name for p in (db.directory / "log").iterdir()} == named.segments
     assert db.sql("SELECT count(*) FROM shares").fetchall() == [(39,)], "it goes on"
 
@@ -229,6 +229,6 @@ def test_classified_changes_are_kept_and_shown(ledgers: headrace.Database) -> No
     assert row[-1] == "CORRECT STREAM events VOID WHERE account = 39"
     ledger, view = db.parts.ledger, db.parts.reader.catalog.resolve("totals").id
     carried = [Carried(view, Repair.DELTAS, str(i)) for i in range(MOST_CHANGES + 10)]
-    ledger.record_changes(carried, {})
-    kept = ledger.changes()
+    ledger.dirty.record_changes(carried, {})
+    kept = ledger.dirty.changes()
     assert (len(kept), kept[0].carried.rule) == (MOST_CHANGES, str(MOST_CHANGES + 9))

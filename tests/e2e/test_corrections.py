@@ -39,7 +39,7 @@ class Sensors:
 
     def insert(self, events: list[tuple[str, int]]) -> None:
         for event in events:
-            self.events[self.db.parts.ledger.log_end(self.id)] = event
+            self.events[self.db.parts.ledger.head.log_end(self.id)] = event
             self.db.insert("s", [event])
 
     @property
@@ -253,7 +253,7 @@ def test_what_is_no_correction_is_refused_and_changes_nothing(sensors: Sensors) 
             sensors.db.sql(statement)
         assert caught.value.code is Code.INVALID, statement
         assert caught.value.span is not None, statement
-    assert sensors.db.parts.ledger.corrections(sensors.id) == ()
+    assert sensors.db.parts.ledger.log.corrections(sensors.id) == ()
 
 
 def test_a_view_that_can_no_longer_be_read_where_it_stands_is_named(db) -> None:
@@ -272,7 +272,7 @@ def test_a_view_that_can_no_longer_be_read_where_it_stands_is_named(db) -> None:
     )
     db.flush()
     view = db.parts.reader.catalog.resolve("names")
-    for run in db.parts.ledger.spine(rows_of(view.id)):
+    for run in db.parts.ledger.spines.runs(rows_of(view.id)):
         path = db.directory / "runs" / run.name
         path.write_bytes(path.read_bytes()[:-9])
     forget_runs()

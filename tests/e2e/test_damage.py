@@ -50,7 +50,7 @@ def stored(tmp_path, spark):
 
 
 def runs_of(db, arrangement):
-    return [run.name for run in db.parts.ledger.spine(arrangement)]
+    return [run.name for run in db.parts.ledger.spines.runs(arrangement)]
 
 
 def verdicts(db):
@@ -100,7 +100,7 @@ def test_damaged_runs_of_views_are_rebuilt_from_what_they_are_over(stored, spark
             " timestamp_seconds(id * 86400L * 1000) < now()"
         )
         before = sorted(db.sql("SELECT * FROM names").fetchall())
-        lost = [r.id for r in db.parts.ledger.arrangements() if r.owner != 1]
+        lost = [r.id for r in db.parts.ledger.spines.arrangements() if r.owner != 1]
         assert len(lost) > 3
         for arrangement in lost:
             for file in runs_of(db, arrangement):

@@ -28,10 +28,10 @@ def lose(db: headrace.Database, name: str, where: Any) -> None:
         lost: np.ndarray = page.table.to_pandas().apply(where, axis=1).to_numpy()
         file = write_run(loop.directory / "runs", page.filter(lost).negated())
         above = Attempt()
-        loop.follow({view.id: (file,)}, ledger.clock(), above)
+        loop.follow({view.id: (file,)}, ledger.epochs.clock(), above)
         run = new_run(rows_of(view.id), file, RunKind.DELTA)
         runs = (run, *new_runs(above.reports, RunKind.DELTA))
-        ledger.commit(EpochCommit(ledger.last_epoch(), uuid4().hex, runs=runs))
+        ledger.commit(EpochCommit(ledger.head.epoch, uuid4().hex, runs=runs))
 
 
 @pytest.fixture
@@ -98,7 +98,7 @@ def test_a_view_that_is_dirty_and_damaged_is_rebuilt_with_what_reads_it(shop) ->
     shop.sql("CREATE INDEX by_total ON totals (total)")
     shop.sql("INVALIDATE VIEW totals WHERE region = 'EU' BECAUSE 'rows are missing'")
     view = shop.parts.reader.catalog.resolve("totals")
-    for run in shop.parts.ledger.spine(rows_of(view.id)):
+    for run in shop.parts.ledger.spines.runs(rows_of(view.id)):
         path = shop.directory / "runs" / run.name
         path.write_bytes(path.read_bytes()[:-9])
     forget_runs()

@@ -48,7 +48,7 @@ def test_a_copy_that_fills_the_disk_says_what_is_in_and_goes_on_after_it(
         with pytest.raises(HeadraceError) as full:
             db.sql(copy)
         assert full.value.code is Code.UNAVAILABLE
-        kept = db.parts.ledger.log_end(db.parts.reader.catalog.resolve("t").id)
+        kept = db.parts.ledger.head.log_end(db.parts.reader.catalog.resolve("t").id)
         assert 0 < kept < ROWS
         # whichever file needs another block first: a segment, or the ledger
         assert re.search("No space left on device|disk is full", full.value.detail)
@@ -83,9 +83,9 @@ def test_a_file_whose_first_part_has_changed_is_no_continuation(db, tmp_path, mo
         if len(writes) == 3:
             raise HeadraceError(Code.UNAVAILABLE, "the disk failed")
 
-    append = db.parts.ledger.append_all
+    append = db.parts.ledger.log.append_all
     monkeypatch.setattr(
-        type(db.parts.ledger),
+        type(db.parts.ledger.log),
         "append_all",
         lambda _self, *given, **named: (third("append"), append(*given, **named))[1],
     )

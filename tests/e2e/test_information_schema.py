@@ -75,7 +75,7 @@ def test_relations_join_and_agree_with_each_other(told):
         SELECT owner, rows FROM information_schema.arrangements WHERE is_contents
     """,
     ) == [("lab.orders", 2), ("per_user", 1)]
-    last = told.parts.ledger.last_epoch()
+    last = told.parts.ledger.head.epoch
     assert rows(told, "SELECT max(epoch), count(*) FROM information_schema.epochs") == [
         (last, last)
     ]

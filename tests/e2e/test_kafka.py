@@ -81,7 +81,7 @@ def test_a_restart_continues_where_the_last_part_ended(opened, broker, topic) ->
     found = sorted(again.sql("SELECT * FROM totals").fetchall())
     assert found == [(f"u-{i}", 300, Decimal("300.00")) for i in range(3)]
     orders = again.parts.reader.catalog.resolve("orders")
-    assert again.parts.ledger.log_end(orders.id) == 900
+    assert again.parts.ledger.head.log_end(orders.id) == 900
 
 
 def test_keys_and_metadata_are_columns(opened, broker) -> None:

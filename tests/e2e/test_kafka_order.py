@@ -76,7 +76,7 @@ def test_repeated_and_shuffled_events_give_the_answer_of_events_in_order(
         broker.produce(topic, messages[half:])
         relation = db.parts.reader.catalog.resolve("events")
         until = time.monotonic() + 300
-        while db.parts.ledger.log_end(relation.id) < EVENTS:
+        while db.parts.ledger.head.log_end(relation.id) < EVENTS:
             assert time.monotonic() < until
             time.sleep(0.05)
         db.flush()
@@ -95,5 +95,5 @@ def test_repeated_and_shuffled_events_give_the_answer_of_events_in_order(
         }
         assert found == expected
         assert dict(db.sql("SELECT b, n FROM windows").fetchall()) == windows
-        assert db.parts.ledger.left_out(relation.id) == {"duplicate": EVENTS // 10}
+        assert db.parts.ledger.rejects.left_out(relation.id) == {"duplicate": EVENTS // 10}
         assert {row[3] for row in db.sql("VERIFY").fetchall()} == {"equal to batch"}

@@ -139,7 +139,7 @@ class Client:
 
     def read(self, session: headrace.Session, chosen: random.Random) -> None:
         view, query, wanted = chosen.choice(READS)
-        client, ends = session._client, dict(self.db.parts.ledger.log_ends())
+        client, ends = session._client, dict(self.db.parts.ledger.head.ends)
         level = client.properties["consistency"]
         awaited = {"session": dict(client.awaited), "strict": ends}.get(level, {})
         result = session.sql(query)
@@ -172,13 +172,13 @@ class History:
         self.ids = {name: catalog.resolve(name).id for name in ("t", "u")}
         self.logs: dict[str, list[dict[str, int]]] = {}
         for name, id_ in self.ids.items():
-            end = ledger.log_end(id_)
-            segments = ledger.segments(id_, Offset(0), end)
+            end = ledger.head.log_end(id_)
+            segments = ledger.log.segments(id_, Offset(0), end)
             batches = read_range(self.db.directory / "log", segments, Offset(0), end)
             self.logs[name] = [row for batch in batches for row in batch.to_pylist()]
         at: dict[RelationId, Offset] = dict.fromkeys(self.ids.values(), Offset(0))
         self.positions = {0: dict(at)}
-        for record in reversed(ledger.epochs(1_000_000)):
+        for record in reversed(ledger.epochs.newest(1_000_000)):
             at |= {read.relation: read.to_offset for read in record.reads}
             self.positions[record.epoch] = dict(at)
 

@@ -473,7 +473,7 @@ def test_an_epoch_reads_all_that_has_arrived_of_tables_of_one_source(
         parts = db.parts
         for name, source in [("a", shared), ("b", shared), ("alone", ())]:
             schema = Schema((Column("id", IntegerType(), nullable=False),))
-            id_, declaration = parts.ledger.reserve_relation(), Declaration(source=source)
+            id_, declaration = parts.ledger.ids.relation(), Declaration(source=source)
             parts.definer.create(Table(id_, name, schema, ("id",), None, declaration))
         ids = {table.name: table.id for table in parts.reader.catalog}
         for at in range(3):
@@ -483,6 +483,6 @@ def test_an_epoch_reads_all_that_has_arrived_of_tables_of_one_source(
         ranges = parts.loop.poll().ranges
         assert {name: ranges[ids[name]].rows for name in "ab"} == {"a": 6, "b": 6}
         assert "alone" not in {name for name, id_ in ids.items() if id_ in ranges}
-        assert db.flush() == parts.ledger.last_epoch()
+        assert db.flush() == parts.ledger.head.epoch
         counts = [db.sql(f"SELECT count(*) FROM {name}").fetchall() for name in ids]
         assert counts == [[(6,)]] * 3

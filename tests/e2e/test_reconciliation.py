@@ -85,7 +85,7 @@ def test_what_differs_is_quarantined_or_reported(opened_with, policy):
         CREATE MATERIALIZED VIEW above AS SELECT sum(n) AS n FROM v""")
     spoil(db, "v", lambda row: {**row, "n": row["n"] + 1})
     assert verdicts(db, "RECONCILE ALL")["v"].startswith("2 rows differ")
-    (entry, *stopped) = [e for e in db.parts.ledger.dirty() if e.cause != "stopped"]
+    (entry, *stopped) = [e for e in db.parts.ledger.head.dirty if e.cause != "stopped"]
     assert not stopped
     assert entry.cause == "reconciliation"
     if policy == "report":
@@ -102,7 +102,7 @@ def test_what_differs_is_quarantined_or_reported(opened_with, policy):
     db.sql("REPAIR v")
     assert sorted(db.sql("SELECT * FROM v").fetchall()) == [(1, 1), (2, 2)]
     assert db.sql("SELECT * FROM above").fetchall() == [(3,)]
-    assert db.parts.ledger.dirty() == ()
+    assert db.parts.ledger.head.dirty == ()
     assert set(verdicts(db, "VERIFY").values()) == {"equal to batch"}
 
 
@@ -123,7 +123,7 @@ def test_a_table_is_what_its_log_says_and_what_reads_it_follows(db):
     assert sorted(db.sql("SELECT * FROM v").fetchall()) == [(1, 1), (2, 2)]
     db.sql("DELETE FROM t WHERE k = 1")
     assert db.sql("SELECT * FROM v").fetchall() == [(2, 2)]
-    assert db.parts.ledger.dirty() == ()
+    assert db.parts.ledger.head.dirty == ()
 
 
 @pytest.mark.long
@@ -144,7 +144,7 @@ def test_views_that_lag_are_compared_and_repaired_where_they_stand(db):
     assert sorted(db.sql("SELECT * FROM over").fetchall()) == [(2, 2)]
     assert verdicts(db, "RECONCILE ALL") == dict.fromkeys(("t", "late", "over"), "equal")
     assert set(verdicts(db, "VERIFY").values()) == {"equal to batch"}
-    assert db.parts.ledger.dirty() == ()
+    assert db.parts.ledger.head.dirty == ()
 
 
 @pytest.fixture

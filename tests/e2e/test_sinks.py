@@ -269,7 +269,7 @@ def test_sinks_are_listed_and_hold_what_they_are_over(shop, capsys):
     ((name, source, target, guarantee, state, epoch, behind, *_, error),) = shop.sql("SHOW SINKS")
     assert (name, source, target, guarantee) == ("p", "spent", "print", "at least once")
     assert (state, behind, error) == ("running", 0, None)
-    assert epoch == shop.parts.ledger.last_epoch()
+    assert epoch == shop.parts.ledger.head.epoch
     assert refused(shop, "SELECT * FROM p").code is Code.INVALID
     assert refused(shop, "DROP MATERIALIZED VIEW spent").code is Code.CONFLICT
     assert "dropped sink p" in shop.sql("DROP SINK p").message

@@ -136,4 +136,4 @@ def test_an_epoch_whose_report_is_lost_is_made_again_and_loses_no_row(db, monkey
     assert lost
     assert db.sql("SELECT * FROM m").fetchall() == [(1, 2)]
     runs = {path.name for path in (db.directory / "runs").iterdir()}
-    assert runs == set(db.parts.ledger.known_files().runs)  # those of the failed attempt are gone
+    assert runs == set(db.parts.ledger.files.known().runs)  # those of the failed attempt are gone

@@ -64,13 +64,13 @@ class RandomOracle(Oracle):
 
     def define(self, name: str, query: str) -> None:
         """Have a name stand for a query in which the clock stands at the last epoch's time."""
-        clock = _EPOCH + timedelta(microseconds=self.db.parts.ledger.clock())
+        clock = _EPOCH + timedelta(microseconds=self.db.parts.ledger.epochs.clock())
         super().define(name, query.replace(_CALL, f"TIMESTAMP '{clock}'"))
         self._texts[name] = query
 
     def _check_counters(self, changed: dict[str, int], jobs: int) -> None:
         del jobs
-        counters = self.db.parts.ledger.epochs(1)[0].counters
+        counters = self.db.parts.ledger.epochs.newest(1)[0].counters
         assert counters["changes"] == sum(changed.values())
         assert counters["fallbacks"] == 0, self._reason()
         assert not self.db.parts.loop.stopped()

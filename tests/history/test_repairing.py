@@ -49,14 +49,14 @@ class Recomputing:
     def replay(
         self, view: View, slice_: Slice, progress: Progress, cleaned: tuple[DirtyId, ...] = ()
     ) -> Done:
-        (state,) = {e.state for e in self.db.ledger.dirty() if e.id == cleaned[0]}
+        (state,) = {e.state for e in self.db.ledger.head.dirty if e.id == cleaned[0]}
         self.calls.append((view.name, slice_.where, state.value))
         self.begun.set()
         while self.waits:
             progress(0, 1)
         if slice_.where in self.fails:
             raise self.fails[slice_.where]
-        commit = EpochCommit(self.db.ledger.last_epoch(), "replay", cleaned=cleaned)
+        commit = EpochCommit(self.db.ledger.head.epoch, "replay", cleaned=cleaned)
         epoch = self.db.ledger.commit(commit)
         self.db.loop.published.publish()
         return Done(epoch)
@@ -81,17 +81,17 @@ def mark(db: PureDatabase, *conditions: str, **of: Any) -> list[DirtyId]:
         Dirty(view.id, "x", float(i), slice=Slice(where), repair=Repair.REPLAY, **of)
         for i, where in enumerate(conditions)
     )
-    marked = db.ledger.mark_dirty(*entries)
+    marked = db.ledger.dirty.mark(*entries)
     db.loop.published.publish()
     return [e.id for e in marked if e.id is not None]
 
 
 def left(db: PureDatabase) -> list[tuple[str, str]]:
-    return [(e.slice.where, e.state.value) for e in db.ledger.dirty()]
+    return [(e.slice.where, e.state.value) for e in db.ledger.head.dirty]
 
 
 def emptied(db: PureDatabase) -> bool:
-    return db.loop.published.wait_for(lambda: not db.ledger.dirty(), SECONDS)
+    return db.loop.published.wait_for(lambda: not db.ledger.head.dirty, SECONDS)
 
 
 def test_what_is_asked_for_is_repaired_in_order_and_the_rest_stays(pure: PureDatabase) -> None:
@@ -114,7 +114,7 @@ def test_what_fails_stays_dirty_with_the_error_and_the_others_are_repaired(
     done = made.repair(ids, lambda _entry: lambda _done, _total: None)
     assert [each.done is failure for each in done] == [True, False]
     assert left(pure) == [("a", "open")]
-    (entry,) = pure.ledger.dirty()
+    (entry,) = pure.ledger.head.dirty
     assert entry.detail == "Its repair failed: error[invalid]: it divides by zero"
 
 
@@ -137,7 +137,7 @@ def test_a_repair_that_a_crash_interrupted_is_made_when_the_database_opens(
     pure: PureDatabase,
 ) -> None:
     (id_,) = mark(pure, "a")
-    pure.ledger.set_dirty(id_, state=DirtyState.REPAIRING)
+    pure.ledger.dirty.change(id_, state=DirtyState.REPAIRING)
     made = repairing(pure, automatic=True)
     made.start()
     assert emptied(pure)
@@ -176,4 +176,4 @@ def test_closing_cancels_the_repair_at_hand_and_loses_nothing(pure: PureDatabase
     assert made.recomputing.begun.wait(SECONDS)
     made.close()
     assert left(pure) == [("a", "open")]
-    assert pure.ledger.dirty()[0].detail == "", "a repair that was cancelled has not failed"
+    assert pure.ledger.head.dirty[0].detail == "", "a repair that was cancelled has not failed"

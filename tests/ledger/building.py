@@ -47,7 +47,7 @@ def segment(rows: int = 10) -> SegmentFile:
 
 def relation(ledger: Ledger, name: str, inputs: tuple[RelationId, ...] = ()) -> NewObject:
     """A relation with one arrangement, ``"<id>/0"``."""
-    reserved = ledger.reserve_relation()
+    reserved = ledger.ids.relation()
     kept = (NewArrangement(ArrangementId(f"{reserved}/0"), {"key": ["a"]}),)
     return NewObject(reserved, name, "view", {"sql": name}, inputs, kept)
 
@@ -70,7 +70,7 @@ def build(
 
 def step(ledger: Ledger, *runs: NewRun) -> Epoch:
     """Commit an epoch with these runs."""
-    return ledger.commit(EpochCommit(ledger.last_epoch(), "attempt", runs=runs))
+    return ledger.commit(EpochCommit(ledger.head.epoch, "attempt", runs=runs))
 
 
 def postgres() -> str:

@@ -33,12 +33,12 @@ def span(first: int, end: int) -> OffsetRange:
 def test_appends_get_consecutive_offsets(ledger: Ledger, orders: NewObject, clock: Clock) -> None:
     clock.now = 77.0
     files = [segment(rows) for rows in (10, 1, 5)]
-    ranges = [ledger.append(orders.relation, file) for file in files]
+    ranges = [ledger.log.append(orders.relation, file) for file in files]
     assert ranges == [span(0, 10), span(10, 11), span(11, 16)]
     assert [found.rows for found in ranges] == [10, 1, 5]
-    assert ledger.log_end(orders.relation) == 16
-    assert ledger.log_ends() == {orders.relation: 16}
-    found = ledger.segments(orders.relation, Offset(0), Offset(16))
+    assert ledger.head.log_end(orders.relation) == 16
+    assert ledger.head.ends == {orders.relation: 16}
+    found = ledger.log.segments(orders.relation, Offset(0), Offset(16))
     assert [(s.file, s.range, s.appended_at) for s in found] == [
         (file, at, 77.0) for file, at in zip(files, ranges, strict=True)
     ]
@@ -49,10 +49,10 @@ def test_segments_of_a_range_are_those_that_hold_any_of_it(
 ) -> None:
     bounds = [(0, 10), (10, 11), (11, 16)]
     for first, end in bounds:
-        ledger.append(orders.relation, segment(end - first))
+        ledger.log.append(orders.relation, segment(end - first))
     for first in range(17):
         for end in range(first, 17):
-            found = ledger.segments(orders.relation, Offset(first), Offset(end))
+            found = ledger.log.segments(orders.relation, Offset(first), Offset(end))
             wanted = [b for b in bounds if max(b[0], first) < min(b[1], end)]
             assert [(s.range.first, s.range.end) for s in found] == wanted
 
@@ -62,13 +62,13 @@ def test_a_correction_is_recorded_with_its_segment_or_not_at_all(
 ) -> None:
     clock.now = 77.0
     why = Correction(2, {"reason": "drift", "by": "ann"})
-    ledger.append(orders.relation, segment(10))
-    ledger.append_all([AppendRecord(orders.relation, segment(4), correction=why)])
-    ledger.append_all([AppendRecord(orders.relation, segment(1), correction=Correction(1))])
+    ledger.log.append(orders.relation, segment(10))
+    ledger.log.append_all([AppendRecord(orders.relation, segment(4), correction=why)])
+    ledger.log.append_all([AppendRecord(orders.relation, segment(1), correction=Correction(1))])
     first = CorrectionRecord(orders.relation, span(10, 14), 77.0, why)
     second = CorrectionRecord(orders.relation, span(14, 15), 77.0, Correction(1))
-    assert ledger.corrections(orders.relation) == (second, first), "newest first"
-    assert ledger.corrections(orders.relation, 1) == (second,)
+    assert ledger.log.corrections(orders.relation) == (second, first), "newest first"
+    assert ledger.log.corrections(orders.relation, 1) == (second,)
 
     def crash(stage: str) -> None:
         if stage == "before commit":
@@ -78,41 +78,41 @@ def test_a_correction_is_recorded_with_its_segment_or_not_at_all(
     with Ledger.open(tmp_path / "ledger.db", fault=crash) as crashing:
         crashing.acquire()
         with pytest.raises(RuntimeError):
-            crashing.append_all([AppendRecord(orders.relation, segment(2), correction=why)])
-        assert crashing.corrections(orders.relation) == (second, first)
-        assert crashing.log_end(orders.relation) == 15
+            crashing.log.append_all([AppendRecord(orders.relation, segment(2), correction=why)])
+        assert crashing.log.corrections(orders.relation) == (second, first)
+        assert crashing.head.log_end(orders.relation) == 15
 
 
 def test_an_unknown_relation_has_no_log(ledger: Ledger) -> None:
-    assert ledger.log_end(RelationId(9)) == 0
+    assert ledger.head.log_end(RelationId(9)) == 0
     with pytest.raises(HeadraceError, match="dropped or never created") as caught:
-        ledger.append(RelationId(9), segment())
+        ledger.log.append(RelationId(9), segment())
     assert caught.value.code is Code.CONFLICT
 
 
 def test_a_load_resumes_where_its_last_append_left_it(ledger: Ledger, orders: NewObject) -> None:
-    assert ledger.load_of(orders.relation, "bids.json|9|1") is None
+    assert ledger.loads.progress(orders.relation, "bids.json|9|1") is None
     for position, finished in ((5, False), (9, True)):
         load = LoadProgress("bids.json|9|1", {"position": position}, finished)
-        ledger.append(orders.relation, segment(1), load=load)
-        assert ledger.load_of(orders.relation, "bids.json|9|1") == load
+        ledger.log.append(orders.relation, segment(1), load=load)
+        assert ledger.loads.progress(orders.relation, "bids.json|9|1") == load
     with pytest.raises(HeadraceError, match="was finished already") as caught:
-        ledger.append(orders.relation, segment(1), load=load)
+        ledger.log.append(orders.relation, segment(1), load=load)
     assert caught.value.code is Code.CONFLICT
-    assert ledger.log_end(orders.relation) == 2
+    assert ledger.head.log_end(orders.relation) == 2
 
 
 def test_a_producer_that_repeats_itself_is_heard_once(ledger: Ledger, orders: NewObject) -> None:
     def send(producer: str, sequence: int) -> OffsetRange:
         position = ProducerPosition(producer, sequence)
-        return ledger.append(orders.relation, segment(2), producer=position)
+        return ledger.log.append(orders.relation, segment(2), producer=position)
 
     assert send("a", 1) == span(0, 2)
     assert send("a", 1) == span(2, 2), "acknowledged and ignored"
     assert send("b", 1) == span(2, 4)
     assert send("a", 7) == span(4, 6)
     assert send("a", 3) == span(6, 6)
-    assert len(ledger.known_files().segments) == 3
+    assert len(ledger.files.known().segments) == 3
 
 
 @pytest.mark.parametrize("address", ["sqlite", "postgresql"], indirect=True)
@@ -120,14 +120,14 @@ def test_rejects_are_counted_kept_and_cut(ledger: Ledger, orders: NewObject, clo
     clock.now = 5.0
     first = Reject("a.json", 3, "price", '"x" is not an INT', "{...}")
     long = Reject("a.json", 4, None, "not JSON", "\0" + "é" * 4096)
-    assert ledger.append(orders.relation, None, rejects=[first]) == span(0, 0)
-    ledger.append(orders.relation, segment(1), rejects=[long])
-    assert ledger.reject_count(orders.relation) == 2
-    newest, oldest = ledger.rejects(orders.relation)
+    assert ledger.log.append(orders.relation, None, rejects=[first]) == span(0, 0)
+    ledger.log.append(orders.relation, segment(1), rejects=[long])
+    assert ledger.rejects.count(orders.relation) == 2
+    newest, oldest = ledger.rejects.newest(orders.relation)
     assert (oldest.reject, oldest.at) == (first, 5.0)
     assert newest.reject.raw == "\ufffd" + "é" * 2047, "cut at 4 KiB, between characters"
-    assert len(ledger.rejects(orders.relation, limit=1)) == 1
-    assert ledger.reject_count(RelationId(9)) == 0
+    assert len(ledger.rejects.newest(orders.relation, limit=1)) == 1
+    assert ledger.rejects.count(RelationId(9)) == 0
 
 
 def test_an_ignored_append_records_nothing_that_came_with_it(
@@ -136,8 +136,8 @@ def test_an_ignored_append_records_nothing_that_came_with_it(
     once = ProducerPosition("a", 1)
     bad = Reject("a", 1, None, "bad", "")
     for _ in range(2):
-        ledger.append(orders.relation, segment(1), producer=once, rejects=[bad])
-    assert ledger.reject_count(orders.relation) == 1
+        ledger.log.append(orders.relation, segment(1), producer=once, rejects=[bad])
+    assert ledger.rejects.count(orders.relation) == 1
 
 
 @pytest.mark.parametrize("address", ["sqlite", "postgresql"], indirect=True)
@@ -148,8 +148,8 @@ def test_concurrent_appends_get_disjoint_offsets_without_gaps(
 
     def produce(rows: int) -> None:
         for _ in range(20):
-            ranges.append(ledger.append(orders.relation, segment(rows)))
-            ledger.log_ends()
+            ranges.append(mine := ledger.log.append(orders.relation, segment(rows)))
+            assert ledger.head.log_end(orders.relation) >= mine.end
 
     threads = [threading.Thread(target=produce, args=(rows,)) for rows in (1, 2, 3, 4)]
     for thread in threads:
@@ -158,4 +158,4 @@ def test_concurrent_appends_get_disjoint_offsets_without_gaps(
         thread.join()
     ranges.sort(key=lambda found: found.first)
     assert [found.first for found in ranges[1:]] == [found.end for found in ranges[:-1]]
-    assert ledger.log_end(orders.relation) == ranges[-1].end == 200
+    assert ledger.head.log_end(orders.relation) == ranges[-1].end == 200

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 def test_an_epoch_changes_everything_at_once(ledger: Ledger, orders: NewObject) -> None:
-    ledger.append(orders.relation, segment(10))
+    ledger.log.append(orders.relation, segment(10))
     one = run("1/0")
     epoch = ledger.commit(
         EpochCommit(
@@ -50,15 +50,15 @@ def test_an_epoch_changes_everything_at_once(ledger: Ledger, orders: NewObject) 
         )
     )
     assert epoch == 2
-    assert (ledger.last_epoch(), ledger.upper) == (2, 3)
-    assert ledger.position(orders.relation) == 6
-    assert ledger.positions() == {orders.relation: 6}
-    assert [found.name for found in ledger.spine(one.arrangement)] == [one.name]
-    newest, first = ledger.epochs()
+    assert (ledger.head.epoch, ledger.head.upper) == (2, 3)
+    assert ledger.head.position(orders.relation) == 6
+    assert ledger.head.positions == {orders.relation: 6}
+    assert [found.name for found in ledger.spines.runs(one.arrangement)] == [one.name]
+    newest, first = ledger.epochs.newest()
     assert (newest.epoch, newest.attempt, newest.counters) == (2, "attempt-7", {"rows": 6})
     assert newest.reads == (Read(orders.relation, Offset(0), Offset(6)),)
     assert first.reads == ()
-    assert ledger.epochs(limit=1) == (newest,)
+    assert ledger.epochs.newest(limit=1) == (newest,)
 
 
 def test_an_epoch_that_does_not_follow_the_last_is_a_conflict(
@@ -69,7 +69,7 @@ def test_an_epoch_that_does_not_follow_the_last_is_a_conflict(
         with pytest.raises(HeadraceError) as caught:
             ledger.commit(EpochCommit(Epoch(previous), "late"))
         assert caught.value.code is Code.CONFLICT
-    assert ledger.last_epoch() == 1
+    assert ledger.head.epoch == 1
 
 
 @pytest.mark.parametrize("address", ["sqlite", "postgresql"], indirect=True)
@@ -80,22 +80,22 @@ def test_a_stale_writer_can_change_nothing(
         assert other.acquire() == 2
         writes = [
             lambda: ledger.commit(EpochCommit(Epoch(1), "stale")),
-            lambda: ledger.append(orders.relation, segment()),
-            lambda: ledger.compact([]),
-            lambda: ledger.advance_since({orders.arrangements[0].id: Epoch(1)}),
-            lambda: ledger.forget(ledger.garbage()),
-            ledger.reserve_relation,
-            lambda: ledger.set("a", 1),
-            lambda: ledger.mark_dirty(Dirty(orders.relation, "late", 1.0)),
-            lambda: ledger.set_dirty(DirtyId(1), cost=1),
-            lambda: ledger.clear_dirty(orders.relation),
+            lambda: ledger.log.append(orders.relation, segment()),
+            lambda: ledger.spines.compact([]),
+            lambda: ledger.spines.advance_since({orders.arrangements[0].id: Epoch(1)}),
+            lambda: ledger.files.forget(ledger.files.garbage()),
+            ledger.ids.relation,
+            lambda: ledger.settings.set("a", 1),
+            lambda: ledger.dirty.mark(Dirty(orders.relation, "late", 1.0)),
+            lambda: ledger.dirty.change(DirtyId(1), cost=1),
+            lambda: ledger.dirty.clear(orders.relation),
         ]
         for write in writes:
             with pytest.raises(HeadraceError, match="took over the data directory") as caught:
                 write()
             assert caught.value.code is Code.CONFLICT
         other.commit(EpochCommit(Epoch(1), "fresh"))
-        assert ledger.last_epoch() == 2
+        assert ledger.head.epoch == 2
 
 
 def test_nothing_is_written_before_the_ledger_is_acquired(tmp_path: Path) -> None:
@@ -110,10 +110,10 @@ def test_commit_times_never_decrease_and_name_epochs(ledger: Ledger, clock: Cloc
     for now in (2000.0, 1500.0, 3000.0):
         clock.now = now
         step(ledger)
-    times = [epoch.committed_at for epoch in ledger.epochs()]
+    times = [epoch.committed_at for epoch in ledger.epochs.newest()]
     assert times == [3000.0, 2000.0, 2000.0]
     moments = (0.0, 1999.9, 2000.0, 2999.0, 3000.0)
-    assert [ledger.epoch_at(at) for at in moments] == [0, 0, 2, 2, 3]
+    assert [ledger.epochs.at(at) for at in moments] == [0, 0, 2, 2, 3]
 
 
 def test_objects_live_from_their_epoch_until_they_are_dropped(
@@ -121,22 +121,22 @@ def test_objects_live_from_their_epoch_until_they_are_dropped(
 ) -> None:
     view = relation(ledger, "totals", (orders.relation,))
     ledger.commit(EpochCommit(Epoch(1), "a", created=(view,)))
-    (first, second) = ledger.objects()
+    (first, second) = ledger.relations.existing()
     assert (first.name, first.created_epoch, first.inputs) == ("orders", 1, ())
     assert (second.name, second.definition, second.inputs) == (
         "totals",
         {"sql": "totals"},
         (orders.relation,),
     )
-    ledger.mark_dirty(Dirty(view.relation, "late", 5.0))
+    ledger.dirty.mark(Dirty(view.relation, "late", 5.0))
     ledger.commit(EpochCommit(Epoch(2), "b", dropped=(view.relation, orders.relation)))
-    assert ledger.objects() == ()
-    assert ledger.dirty() == ()
-    assert [found.name for found in ledger.objects(Epoch(2))] == ["orders", "totals"]
-    assert [found.name for found in ledger.objects(Epoch(1))] == ["orders"]
-    assert ledger.arrangements() == ()
+    assert ledger.relations.existing() == ()
+    assert ledger.head.dirty == ()
+    assert [found.name for found in ledger.relations.existing(Epoch(2))] == ["orders", "totals"]
+    assert [found.name for found in ledger.relations.existing(Epoch(1))] == ["orders"]
+    assert ledger.spines.arrangements() == ()
     with pytest.raises(HeadraceError, match="dropped") as caught:
-        ledger.append(orders.relation, segment())
+        ledger.log.append(orders.relation, segment())
     assert caught.value.code is Code.CONFLICT
 
 
@@ -146,31 +146,33 @@ def test_one_epoch_swaps_two_relations_of_one_name(ledger: Ledger, orders: NewOb
     ledger.commit(
         EpochCommit(Epoch(1), "swap", runs=(fresh,), created=(again,), dropped=(orders.relation,))
     )
-    assert [(o.name, o.relation) for o in ledger.objects()] == [("orders", again.relation)]
-    assert [found.name for found in ledger.spine(again.arrangements[0].id)] == [fresh.name]
+    assert [(o.name, o.relation) for o in ledger.relations.existing()] == [
+        ("orders", again.relation)
+    ]
+    assert [found.name for found in ledger.spines.runs(again.arrangements[0].id)] == [fresh.name]
 
 
 def test_relation_ids_are_never_reused(tmp_path: Path, ledger: Ledger, orders: NewObject) -> None:
     ledger.commit(EpochCommit(Epoch(1), "a", dropped=(orders.relation,)))
-    reserved = ledger.reserve_relation()
+    reserved = ledger.ids.relation()
     assert reserved > orders.relation
     ledger.close()
     with Ledger.open(tmp_path / "ledger.db") as again:
         again.acquire()
-        assert again.reserve_relation() > reserved
+        assert again.ids.relation() > reserved
 
 
 def test_dirty_entries_keep_the_earliest_time_of_a_cause(ledger: Ledger, orders: NewObject) -> None:
     view = orders.relation
-    ledger.mark_dirty(Dirty(view, "late rows", 20.0, "a", Epoch(4)))
-    ledger.mark_dirty(Dirty(view, "late rows", 30.0, "b", Epoch(5)))
-    ledger.mark_dirty(Dirty(view, "policy", 10.0))
-    found = [(e.cause, e.since, e.detail, e.after) for e in ledger.dirty()]
+    ledger.dirty.mark(Dirty(view, "late rows", 20.0, "a", Epoch(4)))
+    ledger.dirty.mark(Dirty(view, "late rows", 30.0, "b", Epoch(5)))
+    ledger.dirty.mark(Dirty(view, "policy", 10.0))
+    found = [(e.cause, e.since, e.detail, e.after) for e in ledger.head.dirty]
     assert found == [("policy", 10.0, "", NO_EPOCH), ("late rows", 20.0, "b", Epoch(4))]
-    ledger.clear_dirty(view, "policy")
-    assert [entry.cause for entry in ledger.dirty()] == ["late rows"]
-    ledger.clear_dirty(view)
-    assert ledger.dirty() == ()
+    ledger.dirty.clear(view, "policy")
+    assert [entry.cause for entry in ledger.head.dirty] == ["late rows"]
+    ledger.dirty.clear(view)
+    assert ledger.head.dirty == ()
 
 
 def test_each_slice_is_an_entry_and_equal_ones_are_one(ledger: Ledger, orders: NewObject) -> None:
@@ -186,49 +188,49 @@ def test_each_slice_is_an_entry_and_equal_ones_are_one(ledger: Ledger, orders: N
         whole=900,
     )
     us = replace(eu, slice=Slice("region = 'US'", 5))
-    first, second = ledger.mark_dirty(eu, us)
+    first, second = ledger.dirty.mark(eu, us)
     assert (first, second) == (replace(eu, id=first.id), replace(us, id=second.id))
     assert first.id != second.id
-    (again,) = ledger.mark_dirty(replace(eu, since=30.0, origin=dict(eu.origin)))
+    (again,) = ledger.dirty.mark(replace(eu, since=30.0, origin=dict(eu.origin)))
     assert again == first, "the earlier time is kept"
-    assert ledger.dirty() == (first, second)
+    assert ledger.head.dirty == (first, second)
 
 
 def test_what_is_reported_of_a_slice_while_it_is_repaired_is_another_entry(
     ledger: Ledger, orders: NewObject
 ) -> None:
     entry = Dirty(orders.relation, "late", 1.0, slice=Slice("a = 1"), repair=Repair.REPLAY)
-    (first,) = ledger.mark_dirty(entry)
+    (first,) = ledger.dirty.mark(entry)
     assert first.id is not None
-    ledger.set_dirty(first.id, state=DirtyState.REPAIRING, cost=3)
-    (second,) = ledger.mark_dirty(entry)
-    assert [(e.id, e.state, e.cost) for e in ledger.dirty()] == [
+    ledger.dirty.change(first.id, state=DirtyState.REPAIRING, cost=3)
+    (second,) = ledger.dirty.mark(entry)
+    assert [(e.id, e.state, e.cost) for e in ledger.head.dirty] == [
         (first.id, DirtyState.REPAIRING, 3),
         (second.id, DirtyState.OPEN, None),
     ]
-    last = ledger.last_epoch()
+    last = ledger.head.epoch
     ledger.commit(EpochCommit(last, "repair", cleaned=(first.id,)))
-    assert ledger.dirty() == (second,), "the repair may have read before it"
-    ledger.set_dirty(first.id, state=DirtyState.OPEN)
-    assert ledger.dirty() == (second,)
+    assert ledger.head.dirty == (second,), "the repair may have read before it"
+    ledger.dirty.change(first.id, state=DirtyState.OPEN)
+    assert ledger.head.dirty == (second,)
 
 
 def test_an_epoch_cleans_and_dirties_at_once(
     tmp_path: Path, ledger: Ledger, orders: NewObject
 ) -> None:
     view = relation(ledger, "totals", (orders.relation,))
-    (old,) = ledger.mark_dirty(Dirty(orders.relation, "late", 1.0, slice=Slice("a = 1")))
+    (old,) = ledger.dirty.mark(Dirty(orders.relation, "late", 1.0, slice=Slice("a = 1")))
     assert old.id is not None
     new = Dirty(view.relation, "version", 2.0, slice=Slice("a = 2", -1), repair=Repair.REBUILD)
     ledger.commit(
         EpochCommit(Epoch(1), "a", created=(view,), cleaned=(old.id,), dirtied=(new,)),
     )
-    (stored,) = ledger.dirty()
+    (stored,) = ledger.head.dirty
     assert stored == replace(new, id=stored.id)
     assert stored.id not in {None, old.id}
     ledger.close()
     with Ledger.open(tmp_path / "ledger.db", Mode.READ) as reader:
-        assert reader.dirty() == (stored,)
+        assert reader.head.dirty == (stored,)
 
 
 def test_dirty_entries_are_of_live_views(ledger: Ledger, orders: NewObject) -> None:
@@ -236,16 +238,16 @@ def test_dirty_entries_are_of_live_views(ledger: Ledger, orders: NewObject) -> N
     change = EpochCommit(Epoch(1), "a", dropped=(orders.relation,), dirtied=(entry,))
     with pytest.raises(HeadraceError, match="dirty entries are of live views"):
         ledger.commit(change)
-    assert ledger.dirty() == ()
+    assert ledger.head.dirty == ()
 
 
 def test_settings_are_kept_and_the_ledgers_own_are_not_touched(ledger: Ledger) -> None:
-    assert ledger.get("retention") is None
-    ledger.set("retention", {"hours": 3})
-    ledger.set("retention", {"hours": 4})
-    assert ledger.get("retention") == {"hours": 4}
+    assert ledger.settings.get("retention") is None
+    ledger.settings.set("retention", {"hours": 3})
+    ledger.settings.set("retention", {"hours": 4})
+    assert ledger.settings.get("retention") == {"hours": 4}
     with pytest.raises(ValueError, match="format"):
-        ledger.set("format", 9)
+        ledger.settings.set("format", 9)
 
 
 # Invariants: each has a commit that breaks it.
@@ -253,12 +255,22 @@ def test_settings_are_kept_and_the_ledgers_own_are_not_touched(ledger: Ledger) -
 
 def broken(ledger: Ledger, change: EpochCommit, invariant: invariants.Invariant) -> None:
     """The commit fails with the invariant's name, and leaves no trace."""
-    before = (ledger.last_epoch(), ledger.objects(), ledger.known_files(), ledger.positions())
+    before = (
+        ledger.head.epoch,
+        ledger.relations.existing(),
+        ledger.files.known(),
+        ledger.head.positions,
+    )
     with pytest.raises(HeadraceError) as caught:
         ledger.commit(change)
     assert caught.value.code is Code.INTERNAL
     assert invariant.__name__.replace("_", " ") in caught.value.primary
-    after = (ledger.last_epoch(), ledger.objects(), ledger.known_files(), ledger.positions())
+    after = (
+        ledger.head.epoch,
+        ledger.relations.existing(),
+        ledger.files.known(),
+        ledger.head.positions,
+    )
     assert after == before
 
 
@@ -274,13 +286,13 @@ def test_epochs_are_consecutive(tmp_path: Path, ledger: Ledger, orders: NewObjec
 
 @pytest.mark.parametrize(("first", "end"), [(1, 5), (0, 11), (-1, 3), (5, 3)])
 def test_reads_continue_the_last(ledger: Ledger, orders: NewObject, first: int, end: int) -> None:
-    ledger.append(orders.relation, segment(10))
+    ledger.log.append(orders.relation, segment(10))
     read = Read(orders.relation, Offset(first), Offset(end))
     broken(ledger, EpochCommit(Epoch(1), "a", reads=(read,)), invariants.reads_continue_the_last)
 
 
 def test_a_relation_is_read_once_per_epoch(ledger: Ledger, orders: NewObject) -> None:
-    ledger.append(orders.relation, segment(10))
+    ledger.log.append(orders.relation, segment(10))
     reads = (
         Read(orders.relation, Offset(0), Offset(2)),
         Read(orders.relation, Offset(2), Offset(3)),
@@ -362,8 +374,8 @@ def test_live_names_are_unique(ledger: Ledger, orders: NewObject) -> None:
 
 
 def test_frontiers_exist(ledger: Ledger, orders: NewObject) -> None:
-    ledger.append(orders.relation, segment(10))
-    rule, unknown = invariants.frontiers_exist, ledger.reserve_frontier()
+    ledger.log.append(orders.relation, segment(10))
+    rule, unknown = invariants.frontiers_exist, ledger.ids.frontier()
     read = Read(orders.relation, Offset(0), Offset(2), unknown)
     broken(ledger, EpochCommit(Epoch(1), "a", reads=(read,)), rule)
     made = relation(ledger, "view")
@@ -381,8 +393,8 @@ def test_every_view_has_a_live_build(ledger: Ledger, orders: NewObject) -> None:
     idle = replace(first, serving=False)
     broken(ledger, EpochCommit(Epoch(1), "a", created=(made,), builds=(idle,)), rule)
     ledger.commit(EpochCommit(Epoch(1), "a", created=(made,), builds=(first,)))
-    second = replace(first, id=ledger.reserve_build(), arrangements=())
-    third = replace(second, id=ledger.reserve_build())
+    second = replace(first, id=ledger.ids.build(), arrangements=())
+    third = replace(second, id=ledger.ids.build())
     for change in (
         EpochCommit(Epoch(2), "a", retired=(first.id,)),
         EpochCommit(Epoch(2), "a", builds=(first,)),
@@ -405,7 +417,7 @@ def test_a_view_and_its_input_are_created_and_dropped_together(ledger: Ledger) -
     view = relation(ledger, "view", (base.relation,))
     ledger.commit(EpochCommit(Epoch(0), "a", created=(view, base)))
     ledger.commit(EpochCommit(Epoch(1), "b", dropped=(base.relation, view.relation)))
-    assert ledger.objects() == ()
+    assert ledger.relations.existing() == ()
 
 
 def test_an_epoch_may_merge_and_add_at_once(ledger: Ledger, orders: NewObject) -> None:
@@ -414,25 +426,25 @@ def test_an_epoch_may_merge_and_add_at_once(ledger: Ledger, orders: NewObject) -
     step(ledger, old)
     change = EpochCommit(Epoch(2), "a", runs=(delta,), merges=(Merge(own, (old.name,), merged),))
     ledger.commit(change)
-    assert {r.name for r in ledger.spine(own, Epoch(3))} == {merged.name, delta.name}
-    assert {r.name for r in ledger.spine(own, Epoch(2))} == {old.name}
+    assert {r.name for r in ledger.spines.runs(own, Epoch(3))} == {merged.name, delta.name}
+    assert {r.name for r in ledger.spines.runs(own, Epoch(2))} == {old.name}
 
 
 def test_an_epoch_that_repairs_a_view_clears_it_and_keeps_the_gap(
     ledger: Ledger, orders: NewObject
 ) -> None:
-    view, last = orders.relation, ledger.last_epoch()
-    ledger.mark_dirty(Dirty(view, "stopped", 1.0, "x", last))
-    ledger.mark_dirty(Dirty(view, "other", 2.0))
+    view, last = orders.relation, ledger.head.epoch
+    ledger.dirty.mark(Dirty(view, "stopped", 1.0, "x", last))
+    ledger.dirty.mark(Dirty(view, "other", 2.0))
     ledger.commit(EpochCommit(last, "a"))
     ledger.commit(EpochCommit(Epoch(last + 1), "b"))
     right = (Repaired(view, "stopped", last),)
     epoch = ledger.commit(EpochCommit(Epoch(last + 2), "c", repaired=right))
-    assert [entry.cause for entry in ledger.dirty()] == ["other"]
+    assert [entry.cause for entry in ledger.head.dirty] == ["other"]
     gap = Gap(last, epoch)
-    found = [ledger.gap_at(view, Epoch(e)) for e in range(last, epoch + 1)]
+    found = [ledger.dirty.gap_at(view, Epoch(e)) for e in range(last, epoch + 1)]
     assert found == [None, gap, gap, None]
     # The next epoch repairs without a gap: no epoch lies between.
     ledger.commit(EpochCommit(epoch, "d", repaired=(Repaired(view, "other", epoch),)))
-    assert ledger.dirty() == ()
-    assert ledger.gap_at(view, epoch) is None
+    assert ledger.head.dirty == ()
+    assert ledger.dirty.gap_at(view, epoch) is None

@@ -32,21 +32,21 @@ def test_evidence_progress_and_dirty_entries_are_one_transaction(
     ledger: Ledger, orders: NewObject
 ) -> None:
     view = orders.relation
-    assert ledger.record_comparison(view, {"done": 1}) is None
-    assert ledger.reconciled() == {view: {"done": 1}}
-    stored = ledger.record_comparison(view, {"done": 2}, found(view, "a"), [marked(view, "a")])
+    assert ledger.evidence.record(view, {"done": 1}) is None
+    assert ledger.evidence.progress() == {view: {"done": 1}}
+    stored = ledger.evidence.record(view, {"done": 2}, found(view, "a"), [marked(view, "a")])
     assert stored is not None
     assert stored.id is not None
-    assert ledger.reconciled() == {view: {"done": 2}}
-    assert ledger.evidence(view) == ledger.evidence() == (stored,)
-    (entry,) = ledger.dirty()
+    assert ledger.evidence.progress() == {view: {"done": 2}}
+    assert ledger.evidence.found(view) == ledger.evidence.found() == (stored,)
+    (entry,) = ledger.head.dirty
     assert (entry.slice, entry.origin, entry.state) == (
         Slice("a"),
         {"evidence": stored.id},
         DirtyState.OPEN,
     )
-    ledger.settle_evidence(stored.id, "repaired")
-    assert [each.outcome for each in ledger.evidence()] == ["repaired"]
+    ledger.evidence.settle(stored.id, "repaired")
+    assert [each.outcome for each in ledger.evidence.found()] == ["repaired"]
 
 
 @pytest.mark.parametrize("stage", ["evidence", "before commit"])
@@ -59,10 +59,10 @@ def test_a_comparison_that_is_not_committed_leaves_nothing(
         if reached == stage:
             raise KeyboardInterrupt
 
-    ledger._fault = fault
+    ledger._transactions.fault = fault
     with pytest.raises(KeyboardInterrupt):
-        ledger.record_comparison(view, {"done": 2}, found(view, "a"), [marked(view, "a")])
-    assert (ledger.reconciled(), ledger.evidence(), ledger.dirty()) == ({}, (), ())
+        ledger.evidence.record(view, {"done": 2}, found(view, "a"), [marked(view, "a")])
+    assert (ledger.evidence.progress(), ledger.evidence.found(), ledger.head.dirty) == ({}, (), ())
 
 
 def test_of_a_view_the_newest_evidence_is_kept_until_it_is_dropped(
@@ -70,8 +70,8 @@ def test_of_a_view_the_newest_evidence_is_kept_until_it_is_dropped(
 ) -> None:
     view = orders.relation
     for number in range(103):
-        ledger.record_comparison(view, {}, found(view, f"a = {number}"))
-    kept = ledger.evidence(view)
+        ledger.evidence.record(view, {}, found(view, f"a = {number}"))
+    kept = ledger.evidence.found(view)
     assert [each.slice.where for each in kept] == [f"a = {n}" for n in range(102, 2, -1)]
     ledger.commit(EpochCommit(Epoch(1), "drop", dropped=(view,)))
-    assert (ledger.reconciled(), ledger.evidence()) == ({}, ())
+    assert (ledger.evidence.progress(), ledger.evidence.found()) == ({}, ())

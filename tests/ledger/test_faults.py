@@ -31,7 +31,7 @@ def crash(at):
 ledger = Ledger.open(sys.argv[1], fault=crash)
 stage, wanted = "", stage
 ledger.acquire()
-view = NewObject(ledger.reserve_relation(), "view", "view", {}, (1,), (NewArrangement("view"),))
+view = NewObject(ledger.ids.relation(), "view", "view", {}, (1,), (NewArrangement("view"),))
 build = NewBuild(view.relation, view.relation, {}, (1,), (NewArrangement("state"),))
 stage = wanted
 run = lambda owner, name: NewRun(name, owner, 1, 1, "c", 0, 0)
@@ -76,7 +76,7 @@ def path(tmp_path: Path, ledger: Ledger, orders: NewObject) -> Path:
     """A ledger at epoch 2, with ten rows in the log and one run."""
     from ledger.building import run
 
-    ledger.append(orders.relation, segment(10))
+    ledger.log.append(orders.relation, segment(10))
     step(ledger, run("1/0", "old"))
     ledger.close()
     return tmp_path / "ledger.db"
@@ -88,12 +88,16 @@ def test_a_writer_killed_within_a_commit_leaves_all_or_nothing(path: Path, stage
     assert died.returncode == -signal.SIGKILL, died.stderr
     with Ledger.open(path) as ledger:
         committed = stage == "after commit"
-        assert ledger.last_epoch() == (3 if committed else 2)
-        assert ledger.position(ledger.objects()[0].relation) == (7 if committed else 0)
-        assert [found.name for found in ledger.objects()] == ["orders", "view"][: 1 + committed]
+        assert ledger.head.epoch == (3 if committed else 2)
+        assert ledger.head.position(ledger.relations.existing()[0].relation) == (
+            7 if committed else 0
+        )
+        assert [found.name for found in ledger.relations.existing()] == ["orders", "view"][
+            : 1 + committed
+        ]
         wanted = {"old", "new", "base", "merged"} if committed else {"old"}
-        assert ledger.known_files().runs == wanted
-        live = {run.name for run in ledger.spine(ledger.arrangements()[0].id)}
+        assert ledger.files.known().runs == wanted
+        live = {run.name for run in ledger.spines.runs(ledger.spines.arrangements()[0].id)}
         assert live == ({"new", "merged"} if committed else {"old"})
         ledger.acquire()
         step(ledger)
@@ -111,15 +115,15 @@ ledger = Ledger.open(path, fault=crash)
 ledger.acquire()
 entry = Dirty(1, "late", 1.0, slice=Slice("a = 1"), repair=Repair.REPLAY)
 found = Dirty(1, "late", 2.0, slice=Slice("a = 2"), repair=Repair.REPLAY)
-(old,) = ledger.mark_dirty(entry)
+(old,) = ledger.dirty.mark(entry)
 armed = True
 if doing == "mark":
-    ledger.mark_dirty(found)
+    ledger.dirty.mark(found)
 elif doing == "begin":
-    ledger.set_dirty(old.id, state=DirtyState.REPAIRING)
+    ledger.dirty.change(old.id, state=DirtyState.REPAIRING)
 elif doing == "compare":
     evidence = Evidence(1, 1, 2.0, found.slice, {}, "", ({"a": 2},), (), 1)
-    ledger.record_comparison(1, {"done": 1}, evidence, [found])
+    ledger.evidence.record(1, {"done": 1}, evidence, [found])
 else:
     ledger.commit(EpochCommit(2, "crash", cleaned=(old.id,), dirtied=(found,)))
 """
@@ -154,17 +158,17 @@ def test_no_dirty_entry_is_lost_by_a_crash(
     died = python(MARK, f"sqlite:///{path}", doing, stage)
     assert died.returncode == -signal.SIGKILL, died.stderr
     with Ledger.open(path, Mode.READ) as ledger:
-        assert [f"{e.slice.where} {e.state}" for e in ledger.dirty()] == left
-        evidence = [each.id for each in ledger.evidence()]
-        marked = [e.origin["evidence"] for e in ledger.dirty() if "evidence" in e.origin]
+        assert [f"{e.slice.where} {e.state}" for e in ledger.head.dirty] == left
+        evidence = [each.id for each in ledger.evidence.found()]
+        marked = [e.origin["evidence"] for e in ledger.head.dirty if "evidence" in e.origin]
         assert marked == evidence
-        assert bool(evidence) == bool(ledger.reconciled()) == ((doing, stage) == KEPT)
+        assert bool(evidence) == bool(ledger.evidence.progress()) == ((doing, stage) == KEPT)
 
 
 def test_a_fault_is_offered_at_every_stage(ledger: Ledger, orders: NewObject) -> None:
     del orders
     seen: list[str] = []
-    ledger._fault = seen.append
+    ledger._transactions.fault = seen.append
     step(ledger)
     assert tuple(seen) == (*STAGES, "after commit")
 
@@ -234,7 +238,7 @@ def test_damage_while_open_is_said_too(path: Path) -> None:
         connection.execute("DROP TABLE rejects")
         connection.close()
         with pytest.raises(HeadraceError, match="is damaged") as caught:
-            ledger.rejects(ledger.objects()[0].relation)
+            ledger.rejects.newest(ledger.relations.existing()[0].relation)
         assert caught.value.code is Code.CORRUPT
 
 
@@ -279,8 +283,8 @@ def test_a_reader_sees_commits_and_writes_nothing(path: Path) -> None:
     with Ledger.open(path) as writer, Ledger.open(path, Mode.READ) as reader:
         writer.acquire()
         step(writer)
-        assert reader.last_epoch() == writer.last_epoch() == 3
-        assert reader.identity == writer.identity
+        assert reader.head.epoch == writer.last_epoch() == 3
+        assert reader.settings.identity == writer.identity
         with pytest.raises(HeadraceError, match="open for reading only") as caught:
             reader.acquire()
         assert caught.value.code is Code.INVALID
@@ -295,7 +299,7 @@ def test_a_reader_does_not_create_a_ledger(tmp_path: Path) -> None:
 def test_a_copy_of_a_closed_ledger_is_a_ledger(path: Path, tmp_path: Path) -> None:
     shutil.copy(path, tmp_path / "copy.db")
     with Ledger.open(tmp_path / "copy.db", Mode.READ) as copy:
-        assert copy.last_epoch() == 2
+        assert copy.head.epoch == 2
 
 
 # The lock of a directory
@@ -360,7 +364,11 @@ def test_a_directory_that_is_not_there_cannot_be_locked(tmp_path: Path) -> None:
 
 def test_epoch_zero_is_the_empty_database(tmp_path: Path) -> None:
     with Ledger.open(tmp_path / "ledger.db") as ledger:
-        assert (ledger.last_epoch(), ledger.upper, ledger.epochs()) == (0, 1, ())
-        assert (ledger.objects(), ledger.positions(), ledger.arrangements()) == ((), {}, ())
+        assert (ledger.head.epoch, ledger.head.upper, ledger.epochs.newest()) == (0, 1, ())
+        assert (
+            ledger.relations.existing(),
+            ledger.head.positions,
+            ledger.spines.arrangements(),
+        ) == ((), {}, ())
         assert ledger.acquire() == 1
         assert ledger.commit(EpochCommit(Epoch(0), "a")) == 1

@@ -127,7 +127,7 @@ class LedgerMachine(RuleBasedStateMachine):
         waiting = [b for b in there if not self.builds[b][1]]
         new: list[NewBuild] = []
         if not waiting or not data.draw(st.booleans()):
-            id_ = self.ledger.reserve_build()
+            id_ = self.ledger.ids.build()
             new = [NewBuild(id_, view, {"build": id_}, serving=takes_over or not there)]
             self.builds[id_] = (view, new[0].serving)
         serve = waiting[:1] if takes_over and not new else []
@@ -153,7 +153,7 @@ class LedgerMachine(RuleBasedStateMachine):
     def mark(self, data: Any, slices: list[str]) -> None:
         """Mark slices dirty: equal ones once, unless they are being repaired."""
         view = data.draw(st.sampled_from(sorted(self.live)))
-        marked = self.ledger.mark_dirty(
+        marked = self.ledger.dirty.mark(
             *(Dirty(view, "late", 1.0, "", slice=Slice(w)) for w in slices)
         )
         for entry in marked:
@@ -169,7 +169,7 @@ class LedgerMachine(RuleBasedStateMachine):
         id_ = data.draw(st.sampled_from(sorted(self.dirty)))
         view, where, state = self.dirty[id_]
         if state is DirtyState.OPEN:
-            self.ledger.set_dirty(id_, state=DirtyState.REPAIRING)
+            self.ledger.dirty.change(id_, state=DirtyState.REPAIRING)
             self.dirty[id_] = (view, where, DirtyState.REPAIRING)
             return
         del self.dirty[id_]
@@ -177,42 +177,42 @@ class LedgerMachine(RuleBasedStateMachine):
         previous = Epoch(len(self.history) - 1)
         self.ledger.commit(EpochCommit(previous, "r", cleaned=(id_,), dirtied=found))
         self.history.append(dict(self.history[-1]))
-        for entry in self.ledger.dirty():
+        for entry in self.ledger.head.dirty:
             if another and entry.id is not None:
                 self.dirty.setdefault(entry.id, (view, "", DirtyState.OPEN))
 
     @invariant()
     def no_dirty_entry_is_lost(self) -> None:
-        found = {e.id: (e.view, e.slice.where, e.state) for e in self.ledger.dirty()}
+        found = {e.id: (e.view, e.slice.where, e.state) for e in self.ledger.head.dirty}
         assert found == self.dirty
 
     @rule(data=st.data(), rows=st.integers(1, 5))
     def append(self, data: Any, rows: int) -> None:
         owner = data.draw(st.sampled_from(sorted(self.live)))
-        got = self.ledger.append(owner, segment(rows))
+        got = self.ledger.log.append(owner, segment(rows))
         assert (got.first, got.end) == (self.ends[owner], self.ends[owner] + rows)
         self.ends[owner] += rows
 
     @rule(data=st.data())
     def compact(self, data: Any) -> None:
         arrangement = data.draw(st.sampled_from(sorted(self.live.values())))
-        inputs = [found.name for found in self.ledger.spine(arrangement)]
+        inputs = [found.name for found in self.ledger.spines.runs(arrangement)]
         chosen = [name for name in inputs if data.draw(st.booleans())]
         output = run(arrangement, f"m{next(self.names)}", RunKind.MERGED)
         self.content[output.name] = frozenset().union(*(self.content[name] for name in chosen))
-        self.ledger.compact([Merge(arrangement, tuple(chosen), output)])
+        self.ledger.spines.compact([Merge(arrangement, tuple(chosen), output)])
 
     @rule(data=st.data())
     def retain(self, data: Any) -> None:
         arrangement = data.draw(st.sampled_from(sorted(self.since)))
         epoch = data.draw(st.integers(0, len(self.history) - 1))
-        self.ledger.advance_since({arrangement: Epoch(epoch)})
+        self.ledger.spines.advance_since({arrangement: Epoch(epoch)})
         self.since[arrangement] = max(self.since[arrangement], epoch)
 
     @rule(named=st.booleans())
     def collect(self, *, named: bool) -> None:
-        files = self.ledger.garbage()
-        self.ledger.forget(files if named else Files())
+        files = self.ledger.files.garbage()
+        self.ledger.files.forget(files if named else Files())
 
     @rule()
     def restart(self) -> None:
@@ -226,7 +226,7 @@ class LedgerMachine(RuleBasedStateMachine):
         self.ledger = Ledger.open(self.path)
         self.ledger.acquire()
         with pytest.raises(HeadraceError, match="took over"):
-            stale.commit(EpochCommit(stale.last_epoch(), "stale"))
+            stale.commit(EpochCommit(stale.head.epoch, "stale"))
         stale.close()
 
     @precondition(lambda self: self.live)
@@ -247,9 +247,9 @@ class LedgerMachine(RuleBasedStateMachine):
 
     @invariant()
     def logs_agree(self) -> None:
-        assert self.ledger.log_ends() == self.ends
-        assert self.ledger.positions() == self.consumed
-        assert self.ledger.last_epoch() == len(self.history) - 1
+        assert self.ledger.head.ends == self.ends
+        assert self.ledger.head.positions == self.consumed
+        assert self.ledger.head.epoch == len(self.history) - 1
 
     @invariant()
     def every_readable_epoch_holds_what_it_held(self) -> None:
@@ -257,12 +257,12 @@ class LedgerMachine(RuleBasedStateMachine):
             for epoch in range(since, len(self.history)):
                 if arrangement not in self.history[epoch]:
                     continue
-                found = self.ledger.spine(arrangement, Epoch(epoch))
+                found = self.ledger.spines.runs(arrangement, Epoch(epoch))
                 parts = [self.content[one.name] for one in found]
                 assert sum(map(len, parts)) == len(frozenset().union(*parts)), "counted once"
                 assert frozenset().union(*parts) == self.history[epoch][arrangement]
             if arrangement in self.history[-1]:
-                live = [self.content[one.name] for one in self.ledger.spine(arrangement)]
+                live = [self.content[one.name] for one in self.ledger.spines.runs(arrangement)]
                 assert frozenset().union(*live) == self.history[-1][arrangement]
 
     @invariant()
@@ -270,7 +270,7 @@ class LedgerMachine(RuleBasedStateMachine):
         last = len(self.history) - 1
         for arrangement, since in self.since.items():
             if arrangement in self.history[-1]:
-                found = self.ledger.delta_runs(arrangement, Epoch(since), Epoch(last))
+                found = self.ledger.spines.delta_runs(arrangement, Epoch(since), Epoch(last))
                 gained = self.history[-1][arrangement] - self.history[since][arrangement]
                 assert {one.name for one in found} == gained
 

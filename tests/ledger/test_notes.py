@@ -15,13 +15,13 @@ def test_notes_are_replaced_one_by_one_and_belong_to_their_source(
 ) -> None:
     def land(source: str, **notes: object) -> None:
         load = LoadProgress(source, {"at": 1}, notes=notes)
-        ledger.append(orders.relation, None, load=load)
+        ledger.log.append(orders.relation, None, load=load)
 
     land("dir|/In", a=[1, 2], b={"line": 7})
     land("dir|/in", a=0)
     land("dir|/In%", a="other")
     land("dir|/In", b=None, c=True)
-    assert ledger.notes_of(orders.relation, "dir|/In") == {"a": [1, 2], "b": None, "c": True}
-    assert ledger.notes_of(orders.relation, "dir|/in") == {"a": 0}
-    assert ledger.notes_of(orders.relation, "dir|/I") == {}
-    assert [load.source for load in ledger.unfinished_loads(orders.relation)] == ["dir|/In", "dir|/In%", "dir|/in"]  # fmt: skip
+    assert ledger.loads.notes(orders.relation, "dir|/In") == {"a": [1, 2], "b": None, "c": True}
+    assert ledger.loads.notes(orders.relation, "dir|/in") == {"a": 0}
+    assert ledger.loads.notes(orders.relation, "dir|/I") == {}
+    assert [load.source for load in ledger.loads.unfinished(orders.relation)] == ["dir|/In", "dir|/In%", "dir|/in"]  # fmt: skip

@@ -14,7 +14,7 @@ OWN = ArrangementId("1/0")
 
 def names(ledger: Ledger, epoch: int | None = None) -> list[str]:
     at = None if epoch is None else Epoch(epoch)
-    return [found.name for found in ledger.spine(OWN, at)]
+    return [found.name for found in ledger.spines.runs(OWN, at)]
 
 
 @pytest.fixture
@@ -29,14 +29,14 @@ def three(ledger: Ledger, orders: NewObject) -> list[str]:
 def test_an_epoch_sees_the_runs_up_to_it(ledger: Ledger, three: list[str]) -> None:
     assert [names(ledger, epoch) for epoch in (1, 2, 3, 4)] == [[], ["a"], ["a", "b"], three]
     assert names(ledger) == three
-    (first, *_) = ledger.spine(OWN)
+    (first, *_) = ledger.spines.runs(OWN)
     assert (first.kind, first.added, first.removed) == (RunKind.DELTA, 2, None)
     assert (first.low, first.high, first.rows, first.bytes, first.checksum) == (-5, 5, 1, 10, "c")
 
 
 def test_a_compaction_is_seen_by_later_epochs_only(ledger: Ledger, three: list[str]) -> None:
     merged = run(OWN, "ab", RunKind.MERGED)
-    assert ledger.compact([Merge(OWN, ("a", "b"), merged)]) == 5
+    assert ledger.spines.compact([Merge(OWN, ("a", "b"), merged)]) == 5
     assert names(ledger, 4) == three
     assert names(ledger, 3) == ["a", "b"]
     assert names(ledger) == ["c", "ab"], "the next epoch builds on the merged run"
@@ -46,7 +46,7 @@ def test_a_compaction_is_seen_by_later_epochs_only(ledger: Ledger, three: list[s
 
 
 def test_runs_that_cancel_out_are_merged_into_none(ledger: Ledger, three: list[str]) -> None:
-    ledger.compact([Merge(OWN, tuple(three), None)])
+    ledger.spines.compact([Merge(OWN, tuple(three), None)])
     assert names(ledger) == []
     assert names(ledger, 4) == three
 
@@ -55,26 +55,26 @@ def test_a_merge_of_a_dropped_arrangement_is_a_conflict(ledger: Ledger, orders: 
     step(ledger, run(OWN, "a"))
     ledger.commit(EpochCommit(Epoch(2), "drop", dropped=(orders.relation,)))
     with pytest.raises(HeadraceError, match="dropped in epoch 3 while it was merged") as caught:
-        ledger.compact([Merge(OWN, ("a",), run(OWN, "m", RunKind.MERGED))])
+        ledger.spines.compact([Merge(OWN, ("a",), run(OWN, "m", RunKind.MERGED))])
     assert caught.value.code is Code.CONFLICT
 
 
 def test_a_run_merged_twice_is_an_invariant_broken(ledger: Ledger, three: list[str]) -> None:
     del three
-    ledger.compact([Merge(OWN, ("a", "b"), run(OWN, "ab", RunKind.MERGED))])
+    ledger.spines.compact([Merge(OWN, ("a", "b"), run(OWN, "ab", RunKind.MERGED))])
     with pytest.raises(HeadraceError, match="removed runs were visible"):
-        ledger.compact([Merge(OWN, ("b", "c"), run(OWN, "bc", RunKind.MERGED))])
-    assert "bc" not in ledger.known_files().runs
+        ledger.spines.compact([Merge(OWN, ("b", "c"), run(OWN, "bc", RunKind.MERGED))])
+    assert "bc" not in ledger.files.known().runs
 
 
 def test_many_spines_are_read_at_once_each_in_order(ledger: Ledger, three: list[str]) -> None:
     other = relation(ledger, "other")
     ledger.commit(EpochCommit(Epoch(4), "a", created=(other,)))
     wanted = (other.arrangements[0].id, OWN)
-    found = ledger.spines(wanted, Epoch(5))
+    found = ledger.spines.of(wanted, Epoch(5))
     assert list(found) == list(wanted)
     assert [len(found[key]) for key in wanted] == [0, len(three)]
-    assert ledger.spines(()) == {}
+    assert ledger.spines.of(()) == {}
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ def test_an_epoch_that_cannot_be_read_is_refused(
 ) -> None:
     del three
     with pytest.raises(HeadraceError, match=message) as caught:
-        ledger.spine(ArrangementId(arrangement), Epoch(epoch))
+        ledger.spines.runs(ArrangementId(arrangement), Epoch(epoch))
     assert caught.value.code is Code.INVALID
 
 
@@ -106,15 +106,15 @@ def test_a_dropped_arrangement_is_read_at_the_epochs_before(
 
 def test_changes_are_the_delta_runs_between_two_epochs(ledger: Ledger, three: list[str]) -> None:
     step(ledger, run(OWN, "base", RunKind.MERGED))
-    ledger.compact([Merge(OWN, tuple(three), run(OWN, "abc", RunKind.MERGED))])
+    ledger.spines.compact([Merge(OWN, tuple(three), run(OWN, "abc", RunKind.MERGED))])
 
     def changes(after: int, upto: int) -> list[str]:
-        return [found.name for found in ledger.delta_runs(OWN, Epoch(after), Epoch(upto))]
+        return [found.name for found in ledger.spines.delta_runs(OWN, Epoch(after), Epoch(upto))]
 
     assert changes(1, 5) == three
     assert changes(2, 3) == ["b"]
     assert changes(4, 5) == []
-    ledger.advance_since({OWN: Epoch(3)})
+    ledger.spines.advance_since({OWN: Epoch(3)})
     assert changes(3, 5) == ["c"]
     with pytest.raises(HeadraceError, match="longer be read"):
         changes(2, 5)
@@ -124,30 +124,30 @@ def test_since_moves_forward_only_and_never_past_the_last_epoch(
     ledger: Ledger, three: list[str]
 ) -> None:
     del three
-    assert ledger.since(OWN) == 1
-    ledger.advance_since({OWN: Epoch(3)})
-    ledger.advance_since({OWN: Epoch(2)})
-    assert ledger.since(OWN) == 3
-    assert [found.since for found in ledger.arrangements()] == [3]
+    assert ledger.spines.since(OWN) == 1
+    ledger.spines.advance_since({OWN: Epoch(3)})
+    ledger.spines.advance_since({OWN: Epoch(2)})
+    assert ledger.spines.since(OWN) == 3
+    assert [found.since for found in ledger.spines.arrangements()] == [3]
     with pytest.raises(HeadraceError, match="pass the last epoch"):
-        ledger.advance_since({OWN: Epoch(5)})
+        ledger.spines.advance_since({OWN: Epoch(5)})
     with pytest.raises(HeadraceError, match="longer be read"):
         names(ledger, 2)
     assert names(ledger, 3) == ["a", "b"]
 
 
 def test_garbage_is_what_no_readable_epoch_sees(ledger: Ledger, three: list[str]) -> None:
-    ledger.compact([Merge(OWN, ("a", "b"), run(OWN, "ab", RunKind.MERGED))])
+    ledger.spines.compact([Merge(OWN, ("a", "b"), run(OWN, "ab", RunKind.MERGED))])
     step(ledger)
-    assert not ledger.garbage()
-    ledger.advance_since({OWN: Epoch(4)})
-    assert not ledger.garbage(), "epoch 4 still sees the originals"
-    ledger.advance_since({OWN: Epoch(5)})
-    assert ledger.garbage() == Files(runs=frozenset({"a", "b"}))
-    ledger.forget(Files(runs=frozenset({"a", "c"})))
-    assert ledger.known_files().runs == {"b", "c", "ab"}, "what is not garbage stays"
-    ledger.forget(ledger.garbage())
-    assert ledger.known_files().runs == {"c", "ab"}
+    assert not ledger.files.garbage()
+    ledger.spines.advance_since({OWN: Epoch(4)})
+    assert not ledger.files.garbage(), "epoch 4 still sees the originals"
+    ledger.spines.advance_since({OWN: Epoch(5)})
+    assert ledger.files.garbage() == Files(runs=frozenset({"a", "b"}))
+    ledger.files.forget(Files(runs=frozenset({"a", "c"})))
+    assert ledger.files.known().runs == {"b", "c", "ab"}, "what is not garbage stays"
+    ledger.files.forget(ledger.files.garbage())
+    assert ledger.files.known().runs == {"c", "ab"}
     assert set(names(ledger, 5)) == {"c", "ab"}
     assert three
 
@@ -155,22 +155,22 @@ def test_garbage_is_what_no_readable_epoch_sees(ledger: Ledger, three: list[str]
 def test_a_run_merged_away_before_any_epoch_saw_it_is_garbage_at_once(
     ledger: Ledger, three: list[str]
 ) -> None:
-    ledger.compact([Merge(OWN, ("a", "b"), run(OWN, "ab", RunKind.MERGED))])
-    ledger.compact([Merge(OWN, ("ab", "c"), run(OWN, "abc", RunKind.MERGED))])
+    ledger.spines.compact([Merge(OWN, ("a", "b"), run(OWN, "ab", RunKind.MERGED))])
+    ledger.spines.compact([Merge(OWN, ("ab", "c"), run(OWN, "abc", RunKind.MERGED))])
     assert names(ledger) == ["abc"]
     assert names(ledger, 4) == three
-    assert ledger.garbage() == Files(runs=frozenset({"ab"}))
+    assert ledger.files.garbage() == Files(runs=frozenset({"ab"}))
 
 
 def test_a_dropped_relations_files_are_garbage_once_unreadable(
     ledger: Ledger, orders: NewObject, three: list[str]
 ) -> None:
     kept = segment()
-    ledger.append(orders.relation, kept)
+    ledger.log.append(orders.relation, kept)
     ledger.commit(EpochCommit(Epoch(4), "drop", dropped=(orders.relation,)))
-    assert not ledger.garbage()
-    assert ledger.known_files() == Files(frozenset(three), frozenset({kept.name}))
-    ledger.advance_since({OWN: Epoch(5)})
-    assert ledger.garbage() == ledger.known_files()
-    ledger.forget(ledger.garbage())
-    assert not ledger.known_files()
+    assert not ledger.files.garbage()
+    assert ledger.files.known() == Files(frozenset(three), frozenset({kept.name}))
+    ledger.spines.advance_since({OWN: Epoch(5)})
+    assert ledger.files.garbage() == ledger.files.known()
+    ledger.files.forget(ledger.files.garbage())
+    assert not ledger.files.known()

@@ -37,7 +37,7 @@ class Log:
         self.directory = directory / "log"
         self.ledger = Ledger.open(directory / "ledger.db")
         self.ledger.acquire()
-        assert (self.ledger.reserve_relation(), self.ledger.reserve_relation()) == (A, B)
+        assert (self.ledger.ids.relation(), self.ledger.ids.relation()) == (A, B)
         made = tuple(NewObject(i, f"s{i}", "stream", {}, (), ()) for i in (A, B))
         self.ledger.commit(EpochCommit(Epoch(0), "made", created=made))
         self.writer = SegmentWriter(self.directory)
@@ -48,8 +48,8 @@ class Log:
         return self.appender.append(asked)
 
     def rows(self, relation: RelationId) -> list[int]:
-        end = self.ledger.log_end(relation)
-        segments = self.ledger.segments(relation, Offset(0), end)
+        end = self.ledger.head.log_end(relation)
+        segments = self.ledger.log.segments(relation, Offset(0), end)
         batches = read_range(self.directory, segments, Offset(0), end)
         return [value for batch in batches for value in batch["x"].to_pylist()]
 
@@ -124,7 +124,9 @@ def test_every_append_is_where_it_was_said_to_be_in_few_transactions(log: Log) -
     for number in range(8):  # each writer's appends are in its order
         own = [x for x in rows[(A, B)[number % 2]] if x // 1000 == number]
         assert own == sorted(own)
-    segments = sum(len(log.ledger.segments(r, Offset(0), log.ledger.log_end(r))) for r in (A, B))
+    segments = sum(
+        len(log.ledger.log.segments(r, Offset(0), log.ledger.head.log_end(r))) for r in (A, B)
+    )
     assert segments < len(found)
 
 
@@ -171,9 +173,9 @@ def test_appends_that_meet_share_a_segment_and_a_repeated_one_takes_effect_once(
     assert outcomes["one"] == OffsetRange(Offset(1), Offset(3))
     assert outcomes["two"] == OffsetRange(Offset(3), Offset(5))
     assert outcomes["two again"].rows == 0
-    assert len(log.ledger.segments(A, Offset(0), Offset(5))) == 2
+    assert len(log.ledger.log.segments(A, Offset(0), Offset(5))) == 2
     assert log.append(A, [2, 2], producer=ProducerPosition("p", 2)).rows == 0
-    assert log.ledger.producer_at(A, "p") == 2
+    assert log.ledger.producers.last(A, "p") == 2
 
 
 def test_a_guard_sees_the_end_and_refuses_its_append_alone(log: Log) -> None:
@@ -226,7 +228,7 @@ def test_a_disk_that_fails_refuses_a_turn_and_the_next_one_goes_on(
     assert refused.value.code is Code.UNAVAILABLE
     log.append(A, [3])
     assert log.rows(A) == [1, 3]
-    files = {segment.file.name for segment in log.ledger.segments(A, Offset(0), Offset(2))}
+    files = {segment.file.name for segment in log.ledger.log.segments(A, Offset(0), Offset(2))}
     assert len(files) == 2  # where the failed file ends is not known, so no more goes there
 
 
@@ -252,14 +254,14 @@ def test_a_shared_file_stays_while_any_segment_in_it_is_needed(log: Log) -> None
         log.append(A, [value])
         log.append(B, [value])
     assert len(list(log.directory.iterdir())) == 1
-    log.ledger.commit(EpochCommit(log.ledger.last_epoch(), "drop", dropped=(A,)))
-    assert not log.ledger.garbage().segments
+    log.ledger.commit(EpochCommit(log.ledger.head.epoch, "drop", dropped=(A,)))
+    assert not log.ledger.files.garbage().segments
     assert log.rows(B) == [0, 1, 2]
-    log.ledger.commit(EpochCommit(log.ledger.last_epoch(), "drop both", dropped=(B,)))
-    (name,) = log.ledger.garbage().segments
+    log.ledger.commit(EpochCommit(log.ledger.head.epoch, "drop both", dropped=(B,)))
+    (name,) = log.ledger.files.garbage().segments
     log.writer.close_pack(frozenset([name]))
-    log.ledger.forget(log.ledger.garbage())
-    assert not log.ledger.known_files().segments
+    log.ledger.files.forget(log.ledger.files.garbage())
+    assert not log.ledger.files.known().segments
 
 
 def test_segments_of_any_size_are_read_back(log: Log) -> None:

@@ -98,11 +98,11 @@ def test_the_ledger_keeps_bounds_apart_from_segments(tmp_path) -> None:
     relation = made.relation
     for low in (0, 10):
         file = write_segment(tmp_path, pa.table({"k": [low, low + 5]}))
-        ledger.append_all([AppendRecord(relation, file)])
-    found = ledger.segment_bounds(relation, Offset(4))
+        ledger.log.append_all([AppendRecord(relation, file)])
+    found = ledger.log.bounds(relation, Offset(4))
     assert [(r.first, r.end, b) for r, b in found] == [
         (0, 2, {"k": [0, 5]}),
         (2, 4, {"k": [10, 15]}),
     ]
-    assert all(not s.file.bounds for s in ledger.segments(relation, Offset(0), Offset(4)))
+    assert all(not s.file.bounds for s in ledger.log.segments(relation, Offset(0), Offset(4)))
     ledger.close()

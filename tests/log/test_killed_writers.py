@@ -39,11 +39,11 @@ WRITING = """
     prepare_directory(directory)
     ledger = Ledger.open(directory / "ledger.db", fault=lambda name: reached(name))
     ledger.acquire()
-    if not ledger.objects():
-        id_ = ledger.reserve_relation()
+    if not ledger.relations.existing():
+        id_ = ledger.ids.relation()
         made = NewObject(id_, "s", "stream", {})
         kept, stage = stage, ""
-        ledger.commit(EpochCommit(ledger.last_epoch(), "made", created=(made,)))
+        ledger.commit(EpochCommit(ledger.head.epoch, "made", created=(made,)))
         stage = kept
     write = SegmentWriter.write
 
@@ -57,7 +57,7 @@ WRITING = """
     acknowledged = os.open(directory / "acknowledged", os.O_CREAT | os.O_APPEND | os.O_WRONLY)
 
     def run(writer):
-        after = ledger.producer_at(1, f"w{writer}") or 0
+        after = ledger.producers.last(1, f"w{writer}") or 0
         for number in range(after + 1, 60):
             rows = pa.table({"writer": [writer] * 2, "number": [number] * 2})
             appender.append(Append(1, rows, producer=ProducerPosition(f"w{writer}", number)))
@@ -84,8 +84,8 @@ def start(directory: Path, stage: str, times: int) -> int:
 def stored(directory: Path) -> Counter[tuple[int, int]]:
     """Return how often each row is in the log, by writer and number."""
     with Ledger.open(directory / "ledger.db") as ledger:
-        end = ledger.log_end(STREAM)
-        segments = ledger.segments(STREAM, Offset(0), end)
+        end = ledger.head.log_end(STREAM)
+        segments = ledger.log.segments(STREAM, Offset(0), end)
         batches = read_range(directory / "log", segments, Offset(0), end)
         return Counter((row["writer"], row["number"]) for b in batches for row in b.to_pylist())
 

@@ -135,8 +135,8 @@ class History:
         """Reconcile in the background's way until something is found; return the samples."""
         reconciler = Reconciler(self.db.parts.reconciling, budget=1.0, processors=1)
         ledger = self.db.parts.ledger
-        known, before = len(ledger.evidence()), self.samples()
-        while len(ledger.evidence()) == known:
+        known, before = len(ledger.evidence.found()), self.samples()
+        while len(ledger.evidence.found()) == known:
             assert reconciler.turn() != reconciler.idle, "every slice was compared"
         return self.samples() - before
 

@@ -28,7 +28,7 @@ def ledger(tmp_path: Path) -> Iterator[Ledger]:
 def test_of_a_secret_only_its_hash_is_kept(ledger: Ledger, tmp_path: Path):
     _, secret = Access(ledger).create("ann")
     assert len(secret) >= 43 + len("hrt_")
-    kept = json.dumps(ledger.get("tokens"))
+    kept = json.dumps(ledger.settings.get("tokens"))
     assert secret not in kept
     assert all(
         secret.encode() not in path.read_bytes() for path in tmp_path.iterdir() if path.is_file()

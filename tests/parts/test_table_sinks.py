@@ -97,7 +97,7 @@ class Copied:
         reader = cast("Any", SimpleNamespace(catalog=db.loop.catalog))
         writer = TableWriter(reader, log, cast("Any", None), sink, target.id)
         changelog = Cut(db.history(view.id))
-        record = db.ledger.deliveries()[sink.id]
+        record = db.ledger.deliveries.all()[sink.id]
         settings = DeliverySettings(part_rows=_MOST)
         delivery = Delivery(db.loop, record, changelog, writer, settings)
         return cls(db, table, view, target, sink, delivery, changelog)
@@ -164,7 +164,7 @@ def test_statements_after_an_epoch_in_parts_are_read_after_it(tmp_path: Path) ->
     ends = []
     while copied.db.loop.pending():
         copied.db.loop.advance()
-        ends.append(copied.db.ledger.position(copied.target.id))
+        ends.append(copied.db.ledger.head.position(copied.target.id))
     assert ends == [10, 18, 26, 30], "of ten rows in parts, and twenty statements, eight fit"
     copied.db.close()
 
@@ -182,7 +182,7 @@ def test_killed_in_the_middle_of_an_epoch_it_is_appended_once(
         shown = copied.read(shown)
         copied.change([(k, k + 100, 1) for k in range(40)])
     copied.changelog.left = parts
-    end = copied.db.ledger.log_end(copied.target.id)
+    end = copied.db.ledger.head.log_end(copied.target.id)
     with monkeypatch.context() as dead:  # what is dead cleans nothing up
         dead.setattr(Log, "_unstage", lambda _self, _staged: None)
         with pytest.raises(Killed):
@@ -191,9 +191,9 @@ def test_killed_in_the_middle_of_an_epoch_it_is_appended_once(
     left = len(list((tmp_path / "log").iterdir()))
     again = Copied.opened(tmp_path, copied)
     assert left - len(list((tmp_path / "log").iterdir())) == (parts if parts > 1 else 0)
-    assert again.db.ledger.log_end(again.target.id) == end
+    assert again.db.ledger.head.log_end(again.target.id) == end
     again.delivery.advance()
-    appended = again.db.ledger.log_end(again.target.id) - end
+    appended = again.db.ledger.head.log_end(again.target.id) - end
     assert appended == (40 if first else 80)
     again.read(shown)
     again.db.close()
@@ -202,7 +202,7 @@ def test_killed_in_the_middle_of_an_epoch_it_is_appended_once(
     record = replace(last.delivery.record, delivered=None, written=None)
     last.delivery.record, last.delivery.at = record, None
     last.delivery.advance()
-    assert last.db.ledger.log_end(last.target.id) == end + appended
+    assert last.db.ledger.head.log_end(last.target.id) == end + appended
     last.db.close()
 
 
@@ -210,12 +210,12 @@ def test_parts_that_a_producer_has_appended_are_not_appended_again(tmp_path: Pat
     copied = Copied.opened(tmp_path)
     writer = cast("TableWriter", copied.delivery.writer)
     copied.change([(k, k, 1) for k in range(40)])
-    epoch = copied.db.ledger.last_epoch()
+    epoch = copied.db.ledger.head.epoch
     history = copied.db.history(copied.view.id)
     for _ in range(2):
         writer.write(epoch, history.snapshot(epoch, _MOST))
-        assert copied.db.ledger.log_end(copied.target.id) == 40
-    named = {s.file.name for s in copied.db.ledger.segments(copied.target.id, *_all(copied))}
+        assert copied.db.ledger.head.log_end(copied.target.id) == 40
+    named = {s.file.name for s in copied.db.ledger.log.segments(copied.target.id, *_all(copied))}
     there = {path.name for path in (tmp_path / "log").iterdir()}
     assert len(named) == 14
     assert len(there - named) <= 1, "what was staged in vain is still there"
@@ -241,7 +241,7 @@ def test_a_writer_that_fails_leaves_nothing_behind(tmp_path: Path) -> None:
 def test_a_stream_takes_parts_by_its_ids_and_numbers_them(tmp_path: Path, *, fails: bool) -> None:
     copied = Copied.opened(tmp_path)
     db, log = copied.db, cast("TableWriter", copied.delivery.writer).log
-    id_ = db.ledger.reserve_relation()
+    id_ = db.ledger.ids.relation()
     names = ("k", "g", "at")
     schema = Schema(tuple(Column(name, LongType()) for name in names))
     declaration = Declaration(unique=("k",), metadata=(("at", "offset"),))
@@ -265,8 +265,8 @@ def test_a_stream_takes_parts_by_its_ids_and_numbers_them(tmp_path: Path, *, fai
     for _ in range(2):
         given = parts([1, 2, 2], [1, 2], [3, 4], [4, 7])
         log.append_in_parts(stream, given, producer=ProducerPosition("a", 2))
-    end = db.ledger.log_end(id_)
-    batches = read_range(tmp_path / "log", db.ledger.segments(id_, _NONE, end), _NONE, end)
+    end = db.ledger.head.log_end(id_)
+    batches = read_range(tmp_path / "log", db.ledger.log.segments(id_, _NONE, end), _NONE, end)
     found = [(row["k"], row["at"]) for batch in batches for row in batch.to_pylist()]
     assert found == [(1, 0), (2, 1), (3, 2), (4, 3), (7, 4)]
     db.close()
@@ -276,4 +276,4 @@ _NONE = Offset(0)
 
 
 def _all(copied: Copied) -> tuple[Offset, Offset]:
-    return _NONE, copied.db.ledger.log_end(copied.target.id)
+    return _NONE, copied.db.ledger.head.log_end(copied.target.id)

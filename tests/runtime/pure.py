@@ -389,7 +389,9 @@ class PureDatabase:
         self.ledger = Ledger.open(directory / "ledger.db", clock=clock, fault=fault)
         self.ledger.acquire()
         self.runner = PureRunner()
-        catalog = Catalog.of(relation_of_json(dict(r.definition)) for r in self.ledger.objects())
+        catalog = Catalog.of(
+            relation_of_json(dict(r.definition)) for r in self.ledger.relations.existing()
+        )
         layouts = {rows_of(r.id): _layout(r) for r in catalog if isinstance(r, Table | View)}
         settings = RuntimeSettings(epoch_rows=8, small_rows=4, fill_rows=3, history_epochs=4)
         self.loop = EpochLoop(
@@ -412,7 +414,7 @@ class PureDatabase:
 
     def create_table(self, name: str = "t") -> Table:
         """Create a table."""
-        id_ = self.ledger.reserve_relation()
+        id_ = self.ledger.ids.relation()
         columns = (Column("k", LongType(), nullable=False), Column("g", LongType()))
         table = Table(id_, name, Schema(columns), ("k",))
         kept = (NewArrangement(rows_of(id_), TABLE.to_json()),)
@@ -456,7 +458,7 @@ class PureDatabase:
 
         With a former view, that one's query is to be replaced by the other.
         """
-        build = self.ledger.reserve_build()
+        build = self.ledger.ids.build()
         columns = (Column("g", LongType()), Column("n", LongType(), nullable=False))
         unused = [query for query in QUERIES if former is None or query != former.query]
         query = unused[0] if isinstance(over, Table) else "SELECT n AS g, count(*) AS n FROM v ..."
@@ -552,21 +554,21 @@ class PureDatabase:
         with self.loop.exclusive():
             delta = tuple(run.file for run in runs if run.arrangement == rows_of(view.id))
             above = Attempt()
-            self.loop.follow({view.id: delta}, self.ledger.clock(), above)
-            last = self.ledger.last_epoch()
+            self.loop.follow({view.id: delta}, self.ledger.epochs.clock(), above)
+            last = self.ledger.head.epoch
             followed = new_runs(above.reports, RunKind.DELTA)
             self.ledger.commit(EpochCommit(last, f"damage-{last}", runs=(*runs, *followed)))
 
     def drop(self, view: View) -> None:
         """Drop a view that nothing reads."""
-        last = self.ledger.last_epoch()
+        last = self.ledger.head.epoch
         self.ledger.commit(EpochCommit(last, f"drop-{view.name}", dropped=(view.id,)))
         del self.runner.relations[view.id]
         self.loop.published.publish(self.loop.catalog.without([view.id]))
 
     def create_sink(self, view: View) -> Sink:
         """Create a sink of a view."""
-        id_ = self.ledger.reserve_relation()
+        id_ = self.ledger.ids.relation()
         sink = Sink(id_, f"of_{view.name}", view.schema, view.id)
         self._commit(NewObject(id_, sink.name, sink.kind, sink.to_json(), sink.inputs))
         self._publish(sink)
@@ -574,7 +576,7 @@ class PureDatabase:
 
     def delivery(self, sink: Sink, outside: Outside) -> Delivery:
         """Return the delivery of a sink, from its stored position on."""
-        record = self.ledger.deliveries()[sink.id]
+        record = self.ledger.deliveries.all()[sink.id]
         return Delivery(self.loop, record, self.history(sink.source), outside)
 
     def append(self, table: Table, changes: Iterable[Change]) -> Offset:
@@ -619,7 +621,7 @@ class PureDatabase:
     def changelog(self, id_: RelationId, after: Epoch) -> Counter[tuple[int, ...]]:
         """Return the sum of a relation's deltas since an epoch."""
         total: Counter[tuple[int, ...]] = Counter()
-        for _, delta in self.history(id_).changes(after, self.ledger.last_epoch()):
+        for _, delta in self.history(id_).changes(after, self.ledger.head.epoch):
             columns = [delta.table[name].to_pylist() for name in delta.layout.columns.names]
             for row, weight in zip(zip(*columns, strict=True), delta.weights, strict=True):
                 total[row] += int(np.int64(weight))
@@ -631,5 +633,5 @@ class PureDatabase:
         self.ledger.close()
 
     def _commit(self, created: NewObject) -> None:
-        commit = EpochCommit(self.ledger.last_epoch(), f"create-{created.name}", created=(created,))
+        commit = EpochCommit(self.ledger.head.epoch, f"create-{created.name}", created=(created,))
         self.ledger.commit(commit)

@@ -34,12 +34,12 @@ def damage(db: PureDatabase, table: Table) -> None:
     with loop.exclusive():
         delta = ZSet.of(TABLE, hashed(given, "k")).consolidated()
         file, above = write_run(db.directory / "runs", delta), Attempt()
-        loop.follow({table.id: (file,)}, ledger.clock(), above)
+        loop.follow({table.id: (file,)}, ledger.epochs.clock(), above)
         runs = (
             new_run(rows_of(table.id), file, RunKind.DELTA),
             *new_runs(above.reports, RunKind.DELTA),
         )
-        ledger.commit(EpochCommit(ledger.last_epoch(), "damage", runs=runs))
+        ledger.commit(EpochCommit(ledger.head.epoch, "damage", runs=runs))
 
 
 def correct(db: PureDatabase, table: Table) -> None:
@@ -65,7 +65,7 @@ def test_a_table_and_what_reads_it_are_corrected_in_one_epoch(tmp_path: Path, st
     wrong = Counter({(1, 0): 1, (2, 0): 1})
     damage(db, table)
     assert (db.rows(table.id), db.rows(view.id)) == (wrong, Counter({(0, 2): 1}))
-    before = db.ledger.last_epoch()
+    before = db.ledger.head.epoch
     armed += [stage] if stage else []
     try:
         correct(db, table)
@@ -73,7 +73,7 @@ def test_a_table_and_what_reads_it_are_corrected_in_one_epoch(tmp_path: Path, st
         db.close()
         db = PureDatabase(tmp_path)
         done = stage == "after commit"
-        assert db.ledger.last_epoch() == before + done
+        assert db.ledger.head.epoch == before + done
         assert (db.rows(table.id) == wrong) is not done
         correct(db, table)
     assert db.rows(table.id) == Counter({(1, 0): 1, (2, 1): 1, (3, 1): 1})

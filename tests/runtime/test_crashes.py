@@ -109,7 +109,7 @@ class Crashing(RuleBasedStateMachine):
         self.top = self.db.create_view("top", self.over_late, MANUAL)
         self.sink = self.db.create_sink(self.view)
         self.delivery = self.db.delivery(self.sink, self.outside)
-        self.watched = self.db.ledger.last_epoch()
+        self.watched = self.db.ledger.head.epoch
 
     def open(self) -> None:
         self.db = PureDatabase(Path(self.folder.name), self.faults)
@@ -227,7 +227,7 @@ class Crashing(RuleBasedStateMachine):
     def everything_is_what_was_read(self) -> None:
         if not hasattr(self, "watched"):
             return
-        read = self.db.ledger.positions().get(self.table.id, 0)
+        read = self.db.ledger.head.positions.get(self.table.id, 0)
         rows = table_after(self.log[:read])
         assert self.db.rows(self.table.id) == Counter(rows.items())
         apart = {self.above.id, self.late.id, self.later.id, self.over_late.id, self.top.id}
@@ -265,7 +265,7 @@ class Crashing(RuleBasedStateMachine):
         if not hasattr(self, "watched") or not self.outside.epochs:
             return
         last = max(self.outside.epochs)
-        since = {a.id: a.since for a in self.db.ledger.arrangements()}
+        since = {a.id: a.since for a in self.db.ledger.spines.arrangements()}
         contents = self.db.history(self.view.id)
         if since[contents.id] <= last:
             assert self.outside.rows() == self.db.rows(self.view.id, last)
@@ -288,7 +288,7 @@ def test_an_epoch_that_crashes_is_made_whole_or_not_at_all(tmp_path: Path, stage
     view = db.create_view("counts", table)
     db.append(table, [(1, 0, 1), (2, 0, 1)])
     db.loop.advance()
-    before, runs = db.ledger.last_epoch(), db.ledger.known_files().runs
+    before, runs = db.ledger.head.epoch, db.ledger.files.known().runs
     db.append(table, [(1, 1, 1), (2, 0, -1), (3, 1, 1)])
     faults.stage = stage
     with pytest.raises(Crash):
@@ -296,9 +296,9 @@ def test_an_epoch_that_crashes_is_made_whole_or_not_at_all(tmp_path: Path, stage
     db.close()
     again = PureDatabase(tmp_path)
     committed = stage in ("after commit", "publish")
-    assert again.ledger.last_epoch() == before + committed
+    assert again.ledger.head.epoch == before + committed
     on_disk = {path.name for path in (tmp_path / "runs").iterdir()}
-    assert on_disk == again.ledger.known_files().runs
+    assert on_disk == again.ledger.files.known().runs
     assert (on_disk == runs) is not committed
     again.loop.advance()
     assert again.rows(view.id) == Counter([(1, 2)])
@@ -317,7 +317,7 @@ def test_a_query_that_is_replaced_is_replaced_whole_or_not_at_all(
     above = db.create_view("above", view)
     db.append(table, [(1, 0, 1), (2, 0, 1), (3, 1, 1)])
     db.loop.advance()
-    before = db.ledger.last_epoch()
+    before = db.ledger.head.epoch
     fill = db.begin_view("counts", table, view)
     faults.stage = stage
     with pytest.raises(Crash):
@@ -325,8 +325,8 @@ def test_a_query_that_is_replaced_is_replaced_whole_or_not_at_all(
     db.close()
     again = PureDatabase(tmp_path)
     committed = stage == "after commit"
-    assert again.ledger.last_epoch() == before + committed
-    assert {path.name for path in (tmp_path / "runs").iterdir()} == again.ledger.known_files().runs
+    assert again.ledger.head.epoch == before + committed
+    assert {path.name for path in (tmp_path / "runs").iterdir()} == again.ledger.files.known().runs
     assert len(again.ledger.head.builds) == 2
     old, new = Counter({(0, 2): 1, (1, 1): 1}), Counter({(1, 1): 1})
     assert again.rows(view.id) == (new if committed else old)
@@ -351,16 +351,16 @@ def test_a_refresh_that_crashes_is_made_whole_or_not_at_all(tmp_path: Path, stag
     above = db.create_view("above", late)
     db.append(table, [(1, 0, 1), (2, 0, 1)])
     db.loop.advance()
-    before, stands = db.ledger.last_epoch(), db.ledger.head.lagging
+    before, stands = db.ledger.head.epoch, db.ledger.head.lagging
     faults.stage = stage
     with pytest.raises(Crash):
         db.refresh(late, later)
     db.close()
     again = PureDatabase(tmp_path)
     committed = stage == "after commit"
-    assert again.ledger.last_epoch() == before + committed
+    assert again.ledger.head.epoch == before + committed
     assert (again.ledger.head.lagging == stands) is not committed
-    assert {path.name for path in (tmp_path / "runs").iterdir()} == again.ledger.known_files().runs
+    assert {path.name for path in (tmp_path / "runs").iterdir()} == again.ledger.files.known().runs
     for view, rows in ((late, [(0, 2)]), (later, [(2, 1)]), (above, [(2, 1)])):
         assert again.rows(view.id) == Counter(rows if committed else [])
     again.refresh(late, later)

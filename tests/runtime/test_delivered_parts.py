@@ -58,7 +58,7 @@ def test_parts_are_small_whole_keys_and_add_up(tmp_path: Path, *, joins: bool) -
         db.loop.advance()
     outside, sink = Measured(), db.create_sink(view)
     settings = DeliverySettings(part_rows=_MOST, joins=joins)
-    record = db.ledger.deliveries()[sink.id]
+    record = db.ledger.deliveries.all()[sink.id]
     delivery = Delivery(db.loop, record, db.history(view.id), outside, settings)
     delivery.advance()
     assert len(outside.epochs) == 1
@@ -77,8 +77,8 @@ def test_parts_are_small_whole_keys_and_add_up(tmp_path: Path, *, joins: bool) -
     assert delivery.lag.epochs == 0
     db.close()
     again = PureDatabase(tmp_path)
-    last = again.ledger.last_epoch()
-    assert again.ledger.deliveries()[sink.id] == DeliveryRecord(
+    last = again.ledger.head.epoch
+    assert again.ledger.deliveries.all()[sink.id] == DeliveryRecord(
         sink.id, record.begins, last, written=last
     )
     again.close()
@@ -92,7 +92,10 @@ def test_parts_of_few_bytes_are_small_and_add_up(tmp_path: Path) -> None:
     while db.loop.pending():
         db.loop.advance()
     outside, sink = Measured(), db.create_sink(view)
-    record, history = db.ledger.deliveries()[sink.id], replace(db.history(view.id), part_bytes=500)
+    record, history = (
+        db.ledger.deliveries.all()[sink.id],
+        replace(db.history(view.id), part_bytes=500),
+    )
     delivery = Delivery(db.loop, record, history, outside)
     delivery.advance()
     assert outside.rows() == db.rows(view.id)
@@ -115,7 +118,7 @@ def test_what_the_target_has_taken_is_counted_while_it_is_written(
     table = db.create_table()
     view = db.create_view("counts", table)
     outside, sink = Measured(), db.create_sink(view)
-    record, settings = db.ledger.deliveries()[sink.id], DeliverySettings(part_rows=_MOST)
+    record, settings = db.ledger.deliveries.all()[sink.id], DeliverySettings(part_rows=_MOST)
     delivery = Delivery(db.loop, record, db.history(view.id), outside, settings)
     if not first:
         delivery.advance()
@@ -158,7 +161,7 @@ def test_nothing_is_counted_as_taken_of_a_write_that_failed(tmp_path: Path) -> N
     while db.loop.pending():
         db.loop.advance()
     outside, sink = Measured(), db.create_sink(view)
-    record, settings = db.ledger.deliveries()[sink.id], DeliverySettings(part_rows=_MOST)
+    record, settings = db.ledger.deliveries.all()[sink.id], DeliverySettings(part_rows=_MOST)
     delivery = Delivery(db.loop, record, db.history(view.id), outside, settings)
 
     def broken(_epoch: Epoch) -> None:

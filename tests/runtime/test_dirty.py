@@ -128,12 +128,12 @@ def test_a_slice_is_dirty_until_the_epoch_that_repairs_it(
     origin = {EVENT: "e"}
     mine = Dirty(counts.id, "x", 1.0, slice=Slice("g = 0"), origin=origin, repair=Repair.REPLAY)
     over = Dirty(above.id, "x", 1.0, origin=origin, repair=Repair.DELTAS)
-    marked = db.ledger.mark_dirty(mine, over)
+    marked = db.ledger.dirty.mark(mine, over)
     cleaned = removed_with(marked[:1], marked, db.loop.catalog)
     fill = db.begin_view("counts", table, counts)
     db.append(table, [(4, 1, 1)])
     db.loop.advance()
-    assert len(db.ledger.dirty()) == 2, "an epoch that goes on meanwhile removes nothing"
+    assert len(db.ledger.head.dirty) == 2, "an epoch that goes on meanwhile removes nothing"
     faults.stage = stage
     if stage is None:
         db.finish_view(fill, counts, cleaned)
@@ -143,7 +143,7 @@ def test_a_slice_is_dirty_until_the_epoch_that_repairs_it(
     db.close()
     again = PureDatabase(tmp_path)
     repaired = stage in {"after commit", None}
-    assert again.ledger.dirty() == (() if repaired else marked)
+    assert again.ledger.head.dirty == (() if repaired else marked)
     assert again.rows(counts.id) == Counter({(1, 2): 1} if repaired else {(0, 2): 1, (1, 2): 1})
     assert again.rows(above.id) == Counter({(2, 1): 1} if repaired else {(2, 2): 1})
     again.close()

@@ -46,8 +46,8 @@ def ledger(tmp_path: Path) -> Iterator[Ledger]:
     with Ledger.open(tmp_path / "ledger.db") as opened:
         opened.acquire()
         for name in "ab":
-            made = NewObject(opened.reserve_relation(), name, "table", {})
-            opened.commit(EpochCommit(opened.last_epoch(), f"made {name}", created=(made,)))
+            made = NewObject(opened.ids.relation(), name, "table", {})
+            opened.commit(EpochCommit(opened.head.epoch, f"made {name}", created=(made,)))
         yield opened
 
 
@@ -57,8 +57,8 @@ def part(*values: int, at: int = 0, rejects: int = 0) -> Part:
 
 
 def found(ledger: Ledger, log: Log, relation: RelationId) -> list[int]:
-    end = ledger.log_end(relation)
-    segments = ledger.segments(relation, Offset(0), end)
+    end = ledger.head.log_end(relation)
+    segments = ledger.log.segments(relation, Offset(0), end)
     batches = read_range(log.directory, segments, Offset(0), end)
     return [value for batch in batches for value in batch["v"].to_pylist()]
 
@@ -71,13 +71,13 @@ def test_a_moment_is_landed_with_what_was_kept_aside_and_the_positions_of_its_re
     assert ingest.position == {A: None, B: None}
     ingest.take(Moment(((A, part(1, 2, rejects=1)),), whole=False))
     ingest.take(Moment(((A, part(3)),), whole=False))
-    assert (ledger.log_end(A), ledger.reject_count(A)) == (0, 0)
+    assert (ledger.head.log_end(A), ledger.rejects.count(A)) == (0, 0)
     ingest.take(Moment(((A, part(4, at=7)), (B, part(5, at=7)))))
     assert (found(ledger, log, A), found(ledger, log, B)) == ([1, 2, 3, 4], [5])
     ingest.take(Moment(((B, part(6, at=9)),)))
     assert found(ledger, log, B) == [5, 6]
     assert JointIngest.of(log, ledger, "s", [A, B]).position == {A: {"at": 7}, B: {"at": 9}}
-    assert ledger.reject_count(A) == 1
+    assert ledger.rejects.count(A) == 1
 
 
 def test_nothing_of_a_moment_is_landed_that_fails_and_it_begins_again(
@@ -104,7 +104,7 @@ def test_one_relation_that_cannot_be_appended_to_keeps_all_from_it(
 ) -> None:
     log = Log(tmp_path, ledger)
     JointIngest.of(log, ledger, "s", [B]).take(Moment(((B, part(1, at=1)),)))
-    gone = EpochCommit(ledger.last_epoch(), "gone", dropped=(B,))
+    gone = EpochCommit(ledger.head.epoch, "gone", dropped=(B,))
     dropped = [False]
 
     class Dropping(Log):
@@ -118,7 +118,7 @@ def test_one_relation_that_cannot_be_appended_to_keeps_all_from_it(
     ingest = JointIngest.of(log, ledger, "s", [A, B])
     ingest.take(Moment(((A, part(2, at=7)), (B, part(3, at=7)))))
     assert found(ledger, log, A) == [2]
-    assert ledger.log_ends() == {A: 1}
+    assert ledger.head.ends == {A: 1}
     ingest.take(Moment(((B, part(4, at=8)),)))
     with pytest.raises(HeadraceError) as error:
         log.appender.append_together([], [Append(A, part(8).rows), Append(B, part(9).rows)])

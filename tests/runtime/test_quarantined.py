@@ -138,7 +138,7 @@ class Poisoned(RuleBasedStateMachine):
     def views_are_their_queries_over_the_other_rows(self) -> None:
         if not hasattr(self, "above"):
             return
-        read = self.db.ledger.positions().get(self.table.id, 0)
+        read = self.db.ledger.head.positions.get(self.table.id, 0)
         rows = table_after(self.log[:read])
         good = [group for group in rows.values() if group not in POISON]
         bad = Counter({(k, g): 1 for k, g in rows.items() if g in POISON})
@@ -178,7 +178,7 @@ def test_an_epoch_that_quarantines_rows_is_made_whole_or_not_at_all(
     db.close()
     again = PureDatabase(tmp_path)
     again.runner.poison = POISON
-    assert {path.name for path in (tmp_path / "runs").iterdir()} == again.ledger.known_files().runs
+    assert {path.name for path in (tmp_path / "runs").iterdir()} == again.ledger.files.known().runs
     if stage not in ("after commit", "publish"):
         assert not again.quarantined(view)
         again.loop.advance()
@@ -215,7 +215,7 @@ def test_too_many_rows_stop_the_view_which_says_so(tmp_path: Path) -> None:
     db.append(table, [(n, 3, 1) for n in range(4)])
     db.loop.advance()
     assert db.loop.stopped() == {view.id}
-    (entry,) = db.ledger.dirty()
+    (entry,) = db.ledger.head.dirty
     assert "More than 2 rows of one step fail" in entry.detail
     db.close()
 

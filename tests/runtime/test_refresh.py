@@ -61,7 +61,7 @@ def test_a_view_that_lags_shows_its_inputs_as_of_its_last_refresh(pure: PureData
     pure.append(table, [(1, 0, 1), (2, 0, 1)])
     settle(pure)
     assert (pure.rows(late.id), pure.rows(live.id)) == (Counter(), Counter([(0, 2)]))
-    begun = pure.ledger.last_epoch()
+    begun = pure.ledger.head.epoch
     assert pure.refresh(late) == begun + 1
     assert pure.rows(late.id) == Counter([(0, 2)])
     pure.append(table, [(1, 1, 1), (3, 1, 1)])
@@ -70,14 +70,14 @@ def test_a_view_that_lags_shows_its_inputs_as_of_its_last_refresh(pure: PureData
     settle(pure)
     assert pure.rows(late.id) == Counter([(0, 2)])
     state = pure.loop.published.current
-    assert state.behind(pure.ledger.log_ends(), late.id) == 3
+    assert state.behind(pure.ledger.head.ends, late.id) == 3
     later = pure.create_view("later", table, MANUAL)
     assert pure.ledger.head.lagging[later.id].offsets == {table.id: 5}
-    assert state.behind(pure.ledger.log_ends(), live.id) == 0
+    assert state.behind(pure.ledger.head.ends, live.id) == 0
     pure.refresh(late)
     assert pure.rows(late.id) == Counter([(1, 2)])
     assert pure.changelog(late.id, begun) == Counter([(1, 2)])
-    assert pure.loop.published.current.behind(pure.ledger.log_ends(), late.id) == 0
+    assert pure.loop.published.current.behind(pure.ledger.head.ends, late.id) == 0
 
 
 def test_refreshing_again_changes_nothing_but_the_frontier(pure: PureDatabase) -> None:
@@ -103,9 +103,9 @@ def test_views_of_one_refresh_are_one_step_from_then_on(pure: PureDatabase) -> N
     pure.refresh(*views)
     pure.append(table, [(8, 1, 1)])
     settle(pure)
-    begun = pure.ledger.last_epoch()
+    begun = pure.ledger.head.epoch
     assert pure.refresh(*views) == begun + 1
-    (made,) = pure.ledger.epochs(1)
+    (made,) = pure.ledger.epochs.newest(1)
     assert (made.counters["refreshed"], made.counters["jobs"]) == (5, 1)
     assert all(pure.rows(view.id) == Counter([(0, 5), (1, 2)]) for view in views)
 
@@ -118,7 +118,7 @@ def test_a_view_that_was_made_when_nothing_changed_since_shares_the_step(
     pure.append(table, [(1, 1, 1)])
     settle(pure)
     pure.refresh(*views)
-    assert pure.ledger.epochs(1)[0].counters["jobs"] == 1
+    assert pure.ledger.epochs.newest(1)[0].counters["jobs"] == 1
 
 
 def test_chains_of_views_agree_after_one_refresh(pure: PureDatabase) -> None:
@@ -175,14 +175,14 @@ def test_views_that_read_each_other_through_maintained_ones_agree_after_one_refr
         for key in range(first, first + changes):
             pure.append(table, [(key, key % 4, 1)])
             settle(pure)
-        begun = pure.ledger.last_epoch()
+        begun = pure.ledger.head.epoch
         assert pure.refresh(late, over, beside, top) == begun + 3
         assert pure.rows(late.id).total() == min(4, first + changes)
         assert pure.rows(live.id) == recounted(pure, late) == pure.rows(beside.id)
         assert pure.rows(over.id) == recounted(pure, live)
         assert pure.rows(between.id) == recounted(pure, over)
         assert pure.rows(top.id) == recounted(pure, between)
-    made = [each.counters["refreshed"] for each in pure.ledger.epochs(3)]
+    made = [each.counters["refreshed"] for each in pure.ledger.epochs.newest(3)]
     assert sorted(made) == [1, 1, 2]
 
 
@@ -215,11 +215,11 @@ def test_a_view_does_not_pass_over_changes_that_its_refresh_has_not_read(
     pure.append(table, [(1, 0, 1)])
     settle(pure)
     monkeypatch.setattr(refresh, "_in_levels", lambda views, _state: [list(views)])
-    before, runs = pure.ledger.last_epoch(), set((pure.directory / "runs").iterdir())
+    before, runs = pure.ledger.head.epoch, set((pure.directory / "runs").iterdir())
     with pytest.raises(HeadraceError, match='"over" would miss changes of view "live"') as caught:
         pure.refresh(late, over)
     assert caught.value.code is Code.INTERNAL
-    assert pure.ledger.last_epoch() == before
+    assert pure.ledger.head.epoch == before
     assert set((pure.directory / "runs").iterdir()) == runs
     monkeypatch.undo()
     pure.refresh(late, over)
@@ -243,7 +243,7 @@ def test_what_a_later_level_fails_on_leaves_the_levels_before_refreshed(
     assert timed.rows(late.id) == Counter([(0, 1)])
     assert timed.rows(live.id) == Counter([(1, 1)])
     assert timed.rows(over.id) == Counter()
-    assert [entry.view for entry in timed.ledger.dirty()] == [over.id]
+    assert [entry.view for entry in timed.ledger.head.dirty] == [over.id]
 
 
 def test_many_changes_are_read_in_parts(pure: PureDatabase) -> None:
@@ -285,7 +285,7 @@ def test_a_dropped_view_keeps_nothing(pure: PureDatabase) -> None:
         pure.append(table, [(key, 0, 1)])
         settle(pure)
     with pure.loop.kept() as (of_contents, _):
-        assert of_contents == pure.ledger.last_epoch()
+        assert of_contents == pure.ledger.head.epoch
 
 
 def test_a_view_that_was_replaced_meanwhile_is_refused(pure: PureDatabase) -> None:
@@ -330,8 +330,8 @@ def test_another_build_of_a_view_that_lags_goes_on_from_where_that_stands(
     pure.append(table, [(3, 0, 1)])
     settle(pure)
     stands, shown, over = pure.ledger.head.lagging, pure.rows(late.id), pure.rows(above.id)
-    clock, last = pure.ledger.clock(), pure.ledger.last_epoch()
-    another = replace(late, replacement=pure.ledger.reserve_build())
+    clock, last = pure.ledger.epochs.clock(), pure.ledger.head.epoch
+    another = replace(late, replacement=pure.ledger.ids.build())
     pure.runner.filling[another.build] = another
     fill = Fill(pure.loop, another, lambda _done, _total: None)
     fill.begin(pure.loop.published.at_frontier(another))
@@ -341,7 +341,7 @@ def test_another_build_of_a_view_that_lags_goes_on_from_where_that_stands(
     assert pure.ledger.head.lagging == stands
     assert (pure.rows(late.id), pure.rows(above.id)) == (shown, over)
     assert not pure.changelog(late.id, last)
-    assert pure.ledger.clock() >= clock
+    assert pure.ledger.epochs.clock() >= clock
     pure.refresh(another)
     assert pure.rows(late.id) == Counter([(0, 2), (1, 2)])
     assert pure.rows(above.id) == Counter([(2, 2)])
@@ -380,7 +380,7 @@ def timed(tmp_path: Path, now: Now) -> Iterator[PureDatabase]:
 
 def refreshed(db: PureDatabase) -> int:
     """Return how many views the last epoch refreshed."""
-    return db.ledger.epochs(1)[0].counters.get("refreshed", 0)
+    return db.ledger.epochs.newest(1)[0].counters.get("refreshed", 0)
 
 
 def test_a_view_is_due_an_interval_after_its_last_refresh(timed: PureDatabase, now: Now) -> None:
@@ -394,7 +394,7 @@ def test_a_view_is_due_an_interval_after_its_last_refresh(timed: PureDatabase, n
     now.seconds += HOUR - 1
     assert (refreshes.run_due(), refreshes.seconds_until_due()) == (None, 1.0)
     now.seconds += 1
-    assert refreshes.run_due() == timed.ledger.last_epoch()
+    assert refreshes.run_due() == timed.ledger.head.epoch
     assert timed.rows(hourly.id) == Counter([(0, 1)])
     assert refreshed(timed) == 1
     assert refreshes.run_due() is None
@@ -487,7 +487,7 @@ def test_a_view_that_fails_on_its_data_stops_and_the_others_go_on(
     while refreshes.run_due() is not None:
         pass
     assert timed.rows(good.id) == Counter([(0, 1)])
-    (entry,) = timed.ledger.dirty()
+    (entry,) = timed.ledger.head.dirty
     assert (entry.view, entry.cause, entry.after) == (bad.id, STOPPED, stands.epoch)
     assert timed.ledger.head.lagging[bad.id] == stands
     assert 'view "bad" fails' in entry.detail
@@ -505,7 +505,7 @@ def test_what_may_pass_is_tried_again_later(timed: PureDatabase, now: Now) -> No
     timed.append(table, [(1, 0, 1)])
     settle(timed)
     assert refreshes.run_due() is None
-    assert not timed.ledger.dirty()
+    assert not timed.ledger.head.dirty
     wait = refreshes.seconds_until_due()
     assert wait is not None
     assert 0 < wait < HOUR
@@ -521,12 +521,12 @@ def test_a_table_that_was_rebuilt_since_is_refused_in_words(pure: PureDatabase) 
     late = pure.create_view("late", table, MANUAL)
     pure.append(table, [(1, 0, 1)])
     settle(pure)
-    pure.ledger.advance_since({rows_of(table.id): pure.ledger.last_epoch()})
+    pure.ledger.spines.advance_since({rows_of(table.id): pure.ledger.head.epoch})
     with pytest.raises(HeadraceError, match='changed in table "t"') as caught:
         pure.refresh(late)
     assert caught.value.code is Code.INVALID
     again = pure.finish_view(pure.begin_view("late", table, late), late)
-    assert pure.refresh(again) == pure.ledger.last_epoch()
+    assert pure.refresh(again) == pure.ledger.head.epoch
 
 
 def test_epochs_go_on_while_a_refresh_reads(pure: PureDatabase) -> None:
@@ -551,7 +551,7 @@ def test_epochs_go_on_while_a_refresh_reads(pure: PureDatabase) -> None:
             pure.compaction.run()
 
     pure.loop.fault = during
-    begun = pure.ledger.last_epoch()
+    begun = pure.ledger.head.epoch
     assert pure.refresh(late, above) == begun + 6 + 1
     assert not left
     counts = Counter(key % 5 for key in range(36))

@@ -29,8 +29,8 @@ def test_a_slice_that_is_right_stays_as_it_is(tmp_path: Path) -> None:
     done = db.finish_replay(fill)
     assert (done.changed, done.state) == (0, 0)
     assert (fill.among, fill.taken) == (4, 3)
-    assert db.ledger.delta_runs(f"{view.id}/rows", done.epoch - 1, done.epoch) == ()
-    assert {path.name for path in (tmp_path / "runs").iterdir()} == db.ledger.known_files().runs
+    assert db.ledger.spines.delta_runs(f"{view.id}/rows", done.epoch - 1, done.epoch) == ()
+    assert {path.name for path in (tmp_path / "runs").iterdir()} == db.ledger.files.known().runs
     db.close()
 
 
@@ -46,12 +46,12 @@ def test_damage_of_state_and_rows_is_repaired_and_what_is_above_follows(tmp_path
     right, over = db.rows(view.id), db.rows(above.id)
     db.damage(view, 0)
     db.damage(view, 3)
-    before = db.ledger.last_epoch()
+    before = db.ledger.head.epoch
     assert db.rows(view.id) == Counter([(0, 3), (1, 1), (2, 1), (3, 1)])
-    (entry,) = db.ledger.mark_dirty(Dirty(view.id, "invalidated", 1.0))
+    (entry,) = db.ledger.dirty.mark(Dirty(view.id, "invalidated", 1.0))
     done = db.finish_replay(db.begin_replay(view, [0]), (entry.id,))
     assert (done.changed, done.state) == (2, 1)
-    assert db.ledger.dirty() == ()
+    assert db.ledger.head.dirty == ()
     assert db.changelog(view.id, before) == Counter({(0, 3): -1, (0, 2): 1})
     db.finish_replay(db.begin_replay(view, [3]))
     assert (db.rows(view.id), db.rows(above.id)) == (right, over)
@@ -74,8 +74,8 @@ def test_a_replay_that_crashes_is_made_whole_or_not_at_all(tmp_path: Path, stage
     db.append(table, ROWS)
     db.loop.advance()
     db.damage(view, 0)
-    (entry,) = db.ledger.mark_dirty(Dirty(view.id, "invalidated", 1.0))
-    before = db.ledger.last_epoch()
+    (entry,) = db.ledger.dirty.mark(Dirty(view.id, "invalidated", 1.0))
+    before = db.ledger.head.epoch
     wrong = db.rows(view.id)
 
     def replay() -> None:
@@ -91,14 +91,14 @@ def test_a_replay_that_crashes_is_made_whole_or_not_at_all(tmp_path: Path, stage
     db.close()
     again = PureDatabase(tmp_path)
     replaced = stage == "after commit"
-    assert {path.name for path in (tmp_path / "runs").iterdir()} == again.ledger.known_files().runs
-    assert again.ledger.dirty() == (() if replaced else (entry,))
+    assert {path.name for path in (tmp_path / "runs").iterdir()} == again.ledger.files.known().runs
+    assert again.ledger.head.dirty == (() if replaced else (entry,))
     assert again.rows(view.id, before) == wrong
     log = [0, 0, 1, 2, *([] if stage == "fill" else [1])]
     if not replaced:
         assert again.rows(view.id) != counted(log)
         again.finish_replay(again.begin_replay(view, [0]), (entry.id,))
-        assert again.ledger.dirty() == ()
+        assert again.ledger.head.dirty == ()
     assert again.rows(view.id) == counted(log)
     assert again.rows(above.id) == counted(n for _, n in counted(log))
     again.close()

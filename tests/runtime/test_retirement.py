@@ -41,10 +41,10 @@ class Days:
 
     def _created(self) -> Stream:
         declaration = Declaration(watermark=("at", "at"), retention=30 * DAY)
-        stream = Stream(self.db.ledger.reserve_relation(), "s", SCHEMA, declaration)
+        stream = Stream(self.db.ledger.ids.relation(), "s", SCHEMA, declaration)
         made = NewObject(stream.id, "s", stream.kind, stream.to_json())
         ledger = self.db.ledger
-        ledger.commit(EpochCommit(ledger.last_epoch(), "create-s", created=(made,)))
+        ledger.commit(EpochCommit(ledger.head.epoch, "create-s", created=(made,)))
         published = self.db.loop.published
         published.publish(published.current.catalog.with_(stream))
         return stream
@@ -64,7 +64,7 @@ class Days:
         """Return the days of the events that a state has: by default, the newest."""
         state = state or self.db.loop.published.current
         ledger = self.db.ledger
-        share = whole_log(ledger, state, self.stream.id, ledger.log_end(self.stream.id))
+        share = whole_log(ledger, state, self.stream.id, ledger.head.log_end(self.stream.id))
         read = EmbeddedLog().read(
             self.directory / "log", share, pa.schema([SCHEMA.arrow.field("at")]), offsets=False
         )
@@ -88,7 +88,7 @@ def test_the_first_segments_whose_events_are_all_older_are_retired(tmp_path: Pat
     days.append(3)
     days.db.compaction.run()
     assert days.kept() == [69, 71, 3], "one event is of the last 30 days: what follows stays"
-    known = days.db.ledger.retired(days.stream.id)
+    known = days.db.ledger.log.retired(days.stream.id)
     assert known is not None
     assert known.start == 4
     assert known.bounds["k"] == [0, 1]

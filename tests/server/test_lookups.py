@@ -51,7 +51,7 @@ def test_a_row_of_a_dirty_slice_says_so(server: Served):
         repair=Repair.REPLAY,
         state=DirtyState.QUARANTINED,  # so that nothing repairs it meanwhile
     )
-    parts.ledger.mark_dirty(entry)
+    parts.ledger.dirty.mark(entry)
     parts.loop.published.publish()
     try:
         for key, dirty in (("ann", ["totals"]), ("bob", []), ("nobody", ["totals"])):
@@ -62,7 +62,7 @@ def test_a_row_of_a_dirty_slice_says_so(server: Served):
         assert 'headrace_view_dirty_slices{view="totals"} 1.0' in metrics
         assert 'headrace_view_dirty_age_seconds{view="totals"} 0.0' not in metrics
     finally:
-        parts.ledger.clear_dirty(view)
+        parts.ledger.dirty.clear(view)
         parts.loop.published.publish()
     assert client.get("/v1/views/totals", key="ann").json["freshness"]["dirty"] == []
 

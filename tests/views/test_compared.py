@@ -155,11 +155,11 @@ def test_a_value_that_moves_a_little_reads_few_rows(oracle):
     run.epoch()
     run.update("line", {"at": "9003"})
     run.epoch()
-    counters = run.db.parts.ledger.epochs(1)[0].counters
+    counters = run.db.parts.ledger.epochs.newest(1)[0].counters
     assert counters["rows_read"] <= 60
     run.insert("t", [(10_001, 3)])
     run.epoch()
-    counters = run.db.parts.ledger.epochs(1)[0].counters
+    counters = run.db.parts.ledger.epochs.newest(1)[0].counters
     assert counters["rows_read"] <= 10
     assert counters["rows_out"] <= 5
     run.finish()
@@ -176,7 +176,7 @@ def test_an_interval_before_the_last_time_reads_the_rows_that_it_passes(oracle):
     run.epoch()
     run.insert("t", [(3_000, start + timedelta(minutes=3_002))])
     run.epoch()
-    counters = run.db.parts.ledger.epochs(1)[0].counters
+    counters = run.db.parts.ledger.epochs.newest(1)[0].counters
     assert counters["rows_read"] <= 60
     assert counters["rows_out"] <= 20
     run.finish()

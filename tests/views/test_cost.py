@@ -23,13 +23,13 @@ def test_one_change_over_many_rows_touches_a_handful(oracle):
     ):
         write()
         run.epoch()
-        counters = run.db.parts.ledger.epochs(1)[0].counters
+        counters = run.db.parts.ledger.epochs.newest(1)[0].counters
         assert counters["changes"] == 1
         assert counters["rows_in"] <= 16
         assert counters["rows_read"] <= 16
         assert counters["rows_out"] <= 16
     run.insert("names", [(3, "five rows of t")])
     run.epoch()
-    counters = run.db.parts.ledger.epochs(1)[0].counters
+    counters = run.db.parts.ledger.epochs.newest(1)[0].counters
     assert counters["rows_out"] <= 30
     run.finish()

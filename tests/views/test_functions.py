@@ -244,7 +244,7 @@ def test_views_wait_for_a_function_and_miss_nothing(oracle):
     assert waits.sql("SHOW DIRTY").fetchall() == []
     for name in run.views:
         run._follow(name)
-        run._check_views([name], waits.parts.ledger.last_epoch())
+        run._check_views([name], waits.parts.ledger.head.epoch)
     for _ in range(choose(1, 3)):
         market.change()
         run.epoch()
@@ -258,13 +258,13 @@ def test_a_view_that_waited_while_nothing_happened_goes_on_where_it_was(oracle):
     market.items(6)
     for name in ("grouped", "above"):
         run.view(name, VIEWS[name])
-    filled = [e.counters.get("filled") for e in run.db.parts.ledger.epochs(100)]
+    filled = [e.counters.get("filled") for e in run.db.parts.ledger.epochs.newest(100)]
     run.db.close()
     run.settings["functions"] = []
     headrace.connect(run.directory, spark=run.spark, **run.settings).close()
     run.settings["functions"] = functions()
     run.db = headrace.connect(run.directory, spark=run.spark, **run.settings)
-    again = [e.counters.get("filled") for e in run.db.parts.ledger.epochs(100)]
+    again = [e.counters.get("filled") for e in run.db.parts.ledger.epochs.newest(100)]
     assert sorted(filter(None, again)) == sorted(filter(None, filled)) == ["above", "grouped"]
     run.db.close()
     run.db = headrace.connect(run.directory, spark=run.spark, **run.settings)
@@ -326,7 +326,7 @@ def test_a_replaced_function_fills_the_views_that_call_it_anew(oracle):
     other = headrace.function("clean", clean, returns="STRING", deterministic=True)
     with pytest.raises(HeadraceError, match='views "grouped", "filtered"'):
         run.db.register(other)
-    epoch = run.db.parts.ledger.last_epoch()
+    epoch = run.db.parts.ledger.head.epoch
     run.db.register(other, replace=True)
     run.batch.udf.register("clean", udf(clean, "STRING", useArrow=False))
     run.settings["functions"] = [*functions(["clean"]), other]
@@ -336,7 +336,7 @@ def test_a_replaced_function_fills_the_views_that_call_it_anew(oracle):
     for name in run.views:
         run._follow(name)
         run.batch.sql(f"CREATE OR REPLACE TEMPORARY VIEW {name} AS {run.views[name]}")
-        run._check_views([name], run.db.parts.ledger.last_epoch())
+        run._check_views([name], run.db.parts.ledger.head.epoch)
     for _ in range(choose(1, 3)):
         market.change()
         run.epoch()

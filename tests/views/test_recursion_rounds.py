@@ -183,7 +183,7 @@ def test_a_fault_between_rounds_leaves_what_was(oracle):
     # Nothing is left of the attempts that failed.
     parts = run.db.parts
     left = {path.name for path in (run.directory / "runs").iterdir()}
-    assert left == set(parts.ledger.known_files().runs)
+    assert left == set(parts.ledger.files.known().runs)
     # An attempt that fails is followed by another, within the same epoch.
     parts.loop.fault = Fault(broken, 2)
     run.db.sql("DELETE FROM edges WHERE id = 3")

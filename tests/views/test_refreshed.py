@@ -353,13 +353,13 @@ def test_many_views_on_one_table_and_one_stream_are_one_job_and_one_scan(db):
     )
     db.sql("INSERT INTO t VALUES (1, 1, map('a', 1)), (2, 2, NULL), (3, 3, map('a', 3))")
     db.sql("INSERT INTO s VALUES (1, 10), (2, 20), (1, 30), (9, 9); REFRESH ALL")
-    made = db.parts.ledger.epochs(1)[0].counters
+    made = db.parts.ledger.epochs.newest(1)[0].counters
     assert (made["jobs"], made["rows_scanned"], made["refreshed"]) == (1, 7, 7)
     assert rows(db, "SELECT g, n, a FROM v0") == [(0, 22, None), (1, 42, 1)]
     assert rows(db, "SELECT * FROM whole") == [(2,)]
     verified(db)
     db.sql("DELETE FROM t WHERE k = 1; INSERT INTO s VALUES (3, 1); REFRESH ALL")
-    made = db.parts.ledger.epochs(1)[0].counters
+    made = db.parts.ledger.epochs.newest(1)[0].counters
     assert (made["jobs"], made["rows_scanned"]) == (1, 2)
     assert rows(db, "SELECT g, n, a FROM v0") == [(0, 22, None), (1, 4, 3)]
     verified(db)

@@ -99,7 +99,7 @@ class History:
 
     def append(self) -> None:
         """Append some events, most of them recent."""
-        end = self.db.parts.ledger.log_end(self.db.parts.reader.catalog.resolve("s").id)
+        end = self.db.parts.ledger.head.log_end(self.db.parts.reader.catalog.resolve("s").id)
         new = {}
         for _ in range(self.random.randint(1, 4)):
             day = self.day - self.random.choice([0, 0, 1, 3, 12])

@@ -24,8 +24,8 @@ def _stored(run, view):
     """Return the arrangements that the ledger has of a view, and their bytes."""
     ledger = run.db.parts.ledger
     id_ = run.db.parts.reader.catalog.resolve(view).id
-    own = [a.id for a in ledger.arrangements() if a.owner == id_]
-    return {a: sum(r.bytes for r in runs) for a, runs in ledger.spines(own).items()}
+    own = [a.id for a in ledger.spines.arrangements() if a.owner == id_]
+    return {a: sum(r.bytes for r in runs) for a, runs in ledger.spines.of(own).items()}
 
 
 RELATIONS = (
@@ -186,7 +186,7 @@ def test_a_copy_less_is_kept_and_written(oracle):
         run.epoch()
         assert _read(run, name) == (["users"] if name == "read" else [])
         stored.append(_stored(run, name))
-        written.append(run.db.parts.ledger.epochs(1)[0].counters["bytes_written"])
+        written.append(run.db.parts.ledger.epochs.newest(1)[0].counters["bytes_written"])
         run.drop_view(name)
     assert len(stored[1]) == len(stored[0]) - 1
     assert 2 * sum(stored[1].values()) < sum(stored[0].values())

@@ -105,12 +105,12 @@ class Clocked:
         return made
 
     def clock(self) -> datetime:
-        return EPOCH + self.db.parts.ledger.clock() * MICRO
+        return EPOCH + self.db.parts.ledger.epochs.clock() * MICRO
 
     def check(self) -> None:
         """Hold every view to its query at the clock of the last epoch."""
         self.db.flush()
-        assert not self.db.parts.loop.stopped(), self.db.parts.ledger.dirty()
+        assert not self.db.parts.loop.stopped(), self.db.parts.ledger.head.dirty
         clock = self.clock().replace(tzinfo=None)
         for model in self.models.values():
             model.advance(len(model.log))
@@ -243,7 +243,7 @@ def test_deletes_before_and_after_a_row_has_left(run: Clocked) -> None:
     run.epoch()
     kept = run.db.parts.engine.temporal()
     (layouts,) = [kept[view] for view in kept]
-    spines = run.db.parts.ledger.spines(layouts)
+    spines = run.db.parts.ledger.spines.of(layouts)
     assert list(spines)
     assert run.db.parts.loop.seconds_until_due() is None
     run.finish()
@@ -334,7 +334,7 @@ def test_an_idle_database_does_nothing_until_a_row_is_due(run: Clocked) -> None:
     run.time += 5 * MINUTE
     assert loop.seconds_until_due() == 0
     assert loop.advance() is not None
-    counters = ledger.epochs(1)[0].counters
+    counters = ledger.epochs.newest(1)[0].counters
     assert counters["jobs"] == 1
     assert counters["changes"] == 0
     assert loop.advance() is None
@@ -369,7 +369,7 @@ def test_epochs_are_made_in_the_background_when_a_row_is_due(
         db.insert("t", [(1, now + timedelta(seconds=4)), (2, now + timedelta(days=1))])
         db.flush()
         loop = db.parts.loop
-        before = db.parts.ledger.last_epoch()
+        before = db.parts.ledger.head.epoch
         assert loop.published.wait_for(lambda: loop.published.current.epoch > before, 60)
         assert db.sql("SELECT k FROM v").fetchall() == [(2,)]
 

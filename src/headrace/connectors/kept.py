@@ -25,15 +25,17 @@ class Kept:
 
     def all(self) -> dict[str, Any]:
         """Return the values, in the order of their names."""
-        return dict(sorted((self.ledger.get(self.key) or {}).items()))
+        return dict(sorted((self.ledger.settings.get(self.key) or {}).items()))
 
     def put(self, name: str, value: Any) -> None:
         """Keep a value, in place of a former one."""
-        self.ledger.set(self.key, {**self.all(), name: value})
+        self.ledger.settings.set(self.key, {**self.all(), name: value})
 
     def remove(self, name: str) -> None:
         """Keep the value of a name no longer."""
-        self.ledger.set(self.key, {each: v for each, v in self.all().items() if each != name})
+        self.ledger.settings.set(
+            self.key, {each: v for each, v in self.all().items() if each != name}
+        )
 
 
 def named(what: str, name: str, known: Mapping[str, T], created: str, span: Span | None) -> T:

@@ -90,7 +90,7 @@ class Amending:
 
     def _amendable(self, view: View, stream: Stream) -> View:
         amendable = (*view.amendable, stream.id)
-        return replace(view, replacement=self.ledger.reserve_build(), amendable=amendable)
+        return replace(view, replacement=self.ledger.ids.build(), amendable=amendable)
 
     def _rebuild(self, view: View, stream: Stream, progress: Progress) -> None:
         another = self._amendable(view, stream)
@@ -118,14 +118,14 @@ def amended_events(
 
     Rows are JSON text; None in place of one that is void. ``directory`` is that of the log.
     """
-    for record in ledger.corrections(stream.id, most):
+    for record in ledger.log.corrections(stream.id, most):
         if most <= 0:
             return
         if record.range.end <= ledger.head.starts[stream.id]:
             return
         events, shown = record.correction.events, min(record.correction.events, most)
         most -= shown
-        for segment in ledger.segments(stream.id, record.range.first, record.range.end):
+        for segment in ledger.log.segments(stream.id, record.range.first, record.range.end):
             rows = open_segment(directory, segment.file)
             names = [name for name in stream.schema.names if name in rows.schema.names]
             before = rows.slice(0, shown)

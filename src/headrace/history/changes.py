@@ -113,7 +113,7 @@ class Changes:
         if table.effective_from is None or not above or not end:
             return []
         last = Offset(end - 1)
-        segments = self.ledger.segments(table.id, last, end)
+        segments = self.ledger.log.segments(table.id, last, end)
         (rows,) = (open_segment(self.loop.directory / "log", s.file) for s in segments)
         note = in_effect(table, rows)
         return [
@@ -141,7 +141,7 @@ class Changes:
 
     def record(self, carried: list[Carried], origin: Mapping[str, Any]) -> None:
         """Keep what carried a change that has been made, for SHOW CHANGES."""
-        self.ledger.record_changes(carried, origin)
+        self.ledger.dirty.record_changes(carried, origin)
 
     # -- pieces ----------------------------------------------------------------------------
 
@@ -200,7 +200,7 @@ class Changes:
     def _rows_below(self, view: View) -> int:
         """Return how many rows the inputs of a view are stored as: what a rebuild reads."""
         state, rows = self.reader.published, 0
-        ends = state.read_by(view) if view.id in state.lagging else self.ledger.log_ends()
+        ends = state.read_by(view) if view.id in state.lagging else self.ledger.head.ends
         for id_ in view.depends_on:
             if isinstance(state.catalog.by_id[id_], Stream):
                 rows += ends.get(id_, 0) - state.starts.get(id_, 0)

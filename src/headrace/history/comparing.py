@@ -108,7 +108,7 @@ class Comparing:
 
         And those that quarantine rows: which rows these were then is not kept.
         """
-        objects, head = self.reader.ledger.objects(epoch), self.reader.ledger.head
+        objects, head = self.reader.ledger.relations.existing(epoch), self.reader.ledger.head
         then = {each.relation: each.definition for each in objects}
 
         def is_other(each: View) -> bool:

@@ -44,7 +44,7 @@ def dirty_slices(
     are about to change.
     """
     catalog, now = state.catalog, time.time()
-    stored = ledger.dirty()
+    stored = ledger.head.dirty
     listed = (*stored, *stopped_below(stored, catalog), *pending.entries(state))
     for entry in sorted(listed, key=lambda each: each.since):
         relation = catalog.by_id.get(entry.view)

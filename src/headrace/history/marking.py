@@ -51,7 +51,7 @@ class Marking:
 
         The lock of epochs is held.
         """
-        marked = self.ledger.mark_dirty(*self.entries(catalog, found, origin))
+        marked = self.ledger.dirty.mark(*self.entries(catalog, found, origin))
         self.loop.published.publish()
         return marked
 

@@ -48,7 +48,7 @@ class PendingVersions:
         Views that have stopped, or are refreshed apart, are left out: no epoch is about to change
         them.
         """
-        ends = self.reader.ledger.log_ends()
+        ends = self.reader.ledger.head.ends
         for table in state.catalog:
             if not isinstance(table, Table) or table.effective_from is None:
                 continue

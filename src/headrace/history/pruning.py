@@ -73,7 +73,7 @@ class Pruned:
             return
         schema = self.relations[relation].schema.arrow
         begun: Offset | None = None
-        for segment, known in self.ledger.segment_bounds(relation, end):
+        for segment, known in self.ledger.log.bounds(relation, end):
             if segment.end <= first:
                 continue
             bounds = read_bounds(known, schema)

@@ -224,7 +224,7 @@ class Reconciling:
             )
         rounds = rounds.after(sample, count, time.time())
         if found is None:
-            self.ledger.record_comparison(relation.id, rounds.to_json())
+            self.ledger.evidence.record(relation.id, rounds.to_json())
             return Compared(relation, rounds, count.stored)
         evidence = self._evidence(relation, state, sample, count, found)
         return self._acted(relation, rounds, sample, count, evidence, report)
@@ -273,7 +273,7 @@ class Reconciling:
         known = self._marked(relation)
         entries = self._entries(relation, found) if isinstance(relation, View) and not known else ()
         with self.loop.exclusive():  # if the view stops, that is published
-            evidence = ledger.record_comparison(relation.id, made, found, entries)
+            evidence = ledger.evidence.record(relation.id, made, found, entries)
         compared = Compared(relation, rounds, count.stored, count.wrong, evidence)
         if known:
             return replace(compared, outcome="it is dirty already: SHOW DIRTY")
@@ -290,7 +290,7 @@ class Reconciling:
 
     def _marked(self, relation: Stored) -> list[DirtyId]:
         """Return the dirty entries of a relation of which there is evidence."""
-        own = (e for e in self.ledger.dirty() if e.view == relation.id)
+        own = (e for e in self.ledger.head.dirty if e.view == relation.id)
         return [e.id for e in own if e.cause == RECONCILIATION and e.id is not None]
 
     def _entries(self, view: View, found: Evidence) -> tuple[Dirty, ...]:
@@ -330,13 +330,13 @@ class Reconciling:
                 outcome = failed if error is None else f"not repaired: {error.primary}"
                 self._keep_dirty(relation, evidence)
                 return replace(compared, outcome=outcome)
-        self.ledger.clear_dirty(relation.id, RECONCILIATION)
+        self.ledger.dirty.clear(relation.id, RECONCILIATION)
         if evidence is not None and evidence.id is not None:
-            self.ledger.settle_evidence(evidence.id, outcome)
+            self.ledger.evidence.settle(evidence.id, outcome)
         state = self.reader.published
         now = self._live(relation, state)
         rounds = compared.rounds.anew(_rows(now, state), self.inputs(now, state))
-        self.ledger.record_comparison(relation.id, rounds.to_json())
+        self.ledger.evidence.record(relation.id, rounds.to_json())
         # Where one row is wrong, others may be, here and in what reads it: all rows are compared.
         again = [now] if sample.where else []
         for each in (*again, *self._above(relation)):
@@ -358,7 +358,7 @@ class Reconciling:
         if isinstance(relation, View) and evidence is not None and not self._marked(relation):
             (entry, *_) = self._entries(relation, evidence)
             origin = {"evidence": evidence.id}
-            self.ledger.mark_dirty(replace(entry, origin=origin, state=DirtyState.REPORTED))
+            self.ledger.dirty.mark(replace(entry, origin=origin, state=DirtyState.REPORTED))
 
     def _equal_in(self, relation: Stored, sample: Sample) -> Epoch | None:
         """Compare a sample as it is now; return its epoch if it is equal, None if it differs."""
@@ -379,7 +379,7 @@ class Reconciling:
         above = self._above(relation)
         if error is None or error.code not in (Code.INTERNAL, Code.INVALID) or not above:
             return error
-        last = self.ledger.last_epoch()
+        last = self.ledger.head.epoch
         with self.loop.exclusive():
             for each in above:
                 why = f'It is filled anew after {relation.kind} "{relation.name}" is repaired.'

@@ -141,7 +141,7 @@ class Repairing:
 
     def _next(self, among: Collection[DirtyId]) -> Dirty | None:
         state = self.reader.published
-        return next_to_repair(self.ledger.dirty(), state.catalog, state.stopped, among)
+        return next_to_repair(self.ledger.head.dirty, state.catalog, state.stopped, among)
 
     def _repaired(self, entry: Dirty, progress: Progress) -> Recomputed:
         """Repair an entry; if that fails, leave it as it was, with the error."""
@@ -157,7 +157,7 @@ class Repairing:
             HeadraceError: as recomputing it does; entries stay then, with the error.
         """
         with self._busy:
-            entries = repairable(self.ledger.dirty(), view.id)
+            entries = repairable(self.ledger.head.dirty, view.id)
             covered = [e for e in entries if slice_ in (e.slice, Slice())]
             return self._recomputed(view, slice_, covered, progress)
 
@@ -167,7 +167,7 @@ class Repairing:
         """Recompute a slice; if that fails, leave entries as they were, with the error."""
         self._set(entries, lambda _entry: DirtyState.REPAIRING)
         try:
-            cleaned = removed_with(entries, self.ledger.dirty(), self.reader.catalog)
+            cleaned = removed_with(entries, self.ledger.head.dirty, self.reader.catalog)
             return self.recomputing.replay(view, slice_, progress, cleaned)
         except BaseException as error:
             self._set(entries, _before, _why(error))
@@ -181,7 +181,7 @@ class Repairing:
     ) -> None:
         for entry in entries:
             if entry.id is not None:
-                self.ledger.set_dirty(entry.id, state=state(entry), detail=detail)
+                self.ledger.dirty.change(entry.id, state=state(entry), detail=detail)
         if entries:
             self.reader.publisher.publish()
 
@@ -202,14 +202,14 @@ class Repairing:
         now = time.monotonic()
         return frozenset(
             e.id
-            for e in self.ledger.dirty()
+            for e in self.ledger.head.dirty
             if e.id is not None
             and e.state is not DirtyState.QUARANTINED
             and self._failed.get(e.id, _NEVER)[0] <= now
         )
 
     def _seconds_to_retry(self) -> float | None:
-        known = {e.id for e in self.ledger.dirty()}
+        known = {e.id for e in self.ledger.head.dirty}
         self._failed = {id_: of for id_, of in self._failed.items() if id_ in known}
         first = min((at for at, _ in self._failed.values()), default=None)
         return None if first is None else max(0.0, first - time.monotonic())

@@ -144,7 +144,7 @@ class Rounds:
 
 def rounds_of(ledger: Ledger) -> dict[RelationId, Rounds]:
     """Return how far reconciliation has come with each view of which it has compared a sample."""
-    return {id_: Rounds.of_json(made) for id_, made in ledger.reconciled().items()}
+    return {id_: Rounds.of_json(made) for id_, made in ledger.evidence.progress().items()}
 
 
 def _slices(rows: int) -> int:

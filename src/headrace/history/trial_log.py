@@ -42,7 +42,7 @@ class TrialLog(Log):
     ) -> OffsetRange:
         """Take changes, with the values of generated columns, at the end of the log."""
         del load, producer, rejects, guard
-        end = self.ledger.log_end(relation.id)
+        end = self.ledger.head.log_end(relation.id)
         rows = self.completed(relation, rows)
         self.taken.append((relation, with_offsets(relation, rows, end)))
         return OffsetRange(end, Offset(end + rows.num_rows))
@@ -50,6 +50,6 @@ class TrialLog(Log):
     def correct(self, stream: Stream, rows: pa.Table, correction: Correction) -> OffsetRange:
         """Take changes that amend earlier events of a stream."""
         del correction
-        end = self.ledger.log_end(stream.id)
+        end = self.ledger.head.log_end(stream.id)
         self.taken.append((stream, with_correction(rows, end)))
         return OffsetRange(end, Offset(end + rows.num_rows))

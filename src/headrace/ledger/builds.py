@@ -7,6 +7,7 @@ maintained beside it, over arrangements of its own, until it takes over or is re
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import sqlalchemy as sa
@@ -16,9 +17,10 @@ from headrace.ledger.records import LIVE, Build, EpochCommit, Frontier
 from headrace.types import BuildId, Epoch, FrontierId, Offset, RelationId
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from headrace.ledger.records import NewObject, Read
+    from headrace.ledger.transactions import Transactions
 
 # Statements of every epoch are built once: building them costs more than running them.
 _CONSUME: Final = (
@@ -30,6 +32,24 @@ _CONSUME: Final = (
     .values(consumed=sa.bindparam("to"))
 )
 _LIVE: Final = schema.builds.c.retired_epoch.is_(None)
+
+
+@dataclass(frozen=True, slots=True)
+class Builds:
+    """What changes of builds between epochs."""
+
+    _transactions: Transactions
+
+    def begin(self, relation: RelationId, start: Offset, ids: Collection[BuildId]) -> None:
+        """Record that builds need no change of a log before an offset, though they have read it."""
+        with self._transactions.writing() as writing:
+            for id_ in ids:
+                known = writing.head.builds.get(id_)
+                if known is not None:
+                    begins = {**known.begins, relation: start}
+                    _set_begins(writing.connection, id_, begins)
+                    there = {**writing.head.builds, id_: replace(known, begins=begins)}
+                    writing.head = replace(writing.head, builds=there)
 
 
 def builds(connection: sa.Connection) -> tuple[Build, ...]:
@@ -160,7 +180,7 @@ def change(connection: sa.Connection, commit: EpochCommit, committed_at: float) 
     _depend(connection, commit)
 
 
-def set_begins(
+def _set_begins(
     connection: sa.Connection, build: BuildId, begins: Mapping[RelationId, Offset]
 ) -> None:
     """Set the offsets from which on a build needs logs."""

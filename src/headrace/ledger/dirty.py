@@ -2,20 +2,121 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import sqlalchemy as sa
 
-from headrace.ledger import catalogue, schema
-from headrace.ledger.records import Carried, ChangeRecord, Dirty, DirtyState, Repair, Slice
+from headrace.ledger import schema
+from headrace.ledger.ids import reserve
+from headrace.ledger.records import Carried, ChangeRecord, Dirty, DirtyState, Gap, Repair, Slice
 from headrace.types import DirtyId, Epoch, RelationId
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from headrace.ledger.transactions import Transactions, Writing
 
 MOST_CHANGES: Final = 1000
 """How many classified changes are kept, the newest."""
+
+
+@dataclass(frozen=True, slots=True)
+class DirtySlices:
+    """The dirty entries, which the head has; the changes that were classified; and past gaps."""
+
+    _transactions: Transactions
+
+    def mark(self, *marked: Dirty) -> tuple[Dirty, ...]:
+        """Record dirty slices of views, all or none, and return the entries as stored.
+
+        Of equal entries, of the same view, cause, slice and origin, one is kept: with the earlier
+        time and epoch. While it is repaired, another is added, which is repaired after it.
+        """
+        with self._transactions.writing() as writing:
+            stored = tuple(mark(writing.connection, entry) for entry in marked)
+            self._transactions.fault("marked")
+            reread(writing)
+            return stored
+
+    def change(
+        self,
+        id_: DirtyId,
+        *,
+        state: DirtyState | None = None,
+        repair: Repair | None = None,
+        cost: int | None = None,
+        detail: str | None = None,
+    ) -> None:
+        """Change what is given of a dirty entry; do nothing if it is gone."""
+        given = {"state": state, "repair": repair, "cost": cost, "detail": detail}
+        values = {key: value for key, value in given.items() if value is not None}
+        mine = schema.dirty.c.id == id_
+        with self._transactions.writing() as writing:
+            if values:
+                writing.connection.execute(schema.dirty.update().where(mine).values(values))
+            reread(writing)
+
+    def clear(self, view: RelationId, cause: str | None = None) -> None:
+        """Remove the dirty entries of a view: of one cause or, with None, of all causes."""
+        with self._transactions.writing() as writing:
+            clear(writing.connection, view, cause)
+            reread(writing)
+
+    def gap_at(self, view: RelationId, epoch: Epoch) -> Gap | None:
+        """Return the gap in which an epoch of a view lies: its contents were not right then."""
+        table = schema.gaps.c
+        query = sa.select(schema.gaps).where(
+            table.view == view, table.after < epoch, table.until > epoch
+        )
+        with self._transactions.reading() as connection:
+            row = connection.execute(query.limit(1)).one_or_none()
+        return None if row is None else Gap(Epoch(row.after), Epoch(row.until))
+
+    def record_changes(self, carried: Sequence[Carried], origin: Mapping[str, Any]) -> None:
+        """Record what carries a change to views; the oldest of too many records are forgotten."""
+        table, now = schema.changes, self._transactions.clock
+        with self._transactions.writing() as writing:
+            at = now()
+            rows = [
+                {
+                    "view": each.view,
+                    "at": at,
+                    "path": each.path.value,
+                    "rule": each.rule,
+                    "cost": each.cost,
+                    "whole": each.whole,
+                    "changed": each.changed,
+                    "origin": dict(origin),
+                }
+                for each in carried
+            ]
+            if rows:
+                writing.connection.execute(table.insert(), rows)
+                newest = sa.select(sa.func.max(table.c.id))
+                last = writing.connection.execute(newest).scalar_one()
+                old = table.delete().where(table.c.id <= last - MOST_CHANGES)
+                writing.connection.execute(old)
+
+    def changes(self) -> tuple[ChangeRecord, ...]:
+        """Return the classified changes that are kept, newest first."""
+        query = sa.select(schema.changes).order_by(schema.changes.c.id.desc())
+        with self._transactions.reading() as connection:
+            return tuple(
+                ChangeRecord(
+                    row.at,
+                    row.origin,
+                    Carried(
+                        RelationId(row.view),
+                        Repair(row.path),
+                        row.rule,
+                        row.cost,
+                        row.whole,
+                        row.changed,
+                    ),
+                )
+                for row in connection.execute(query)
+            )
 
 
 def entries(connection: sa.Connection, view: RelationId | None = None) -> tuple[Dirty, ...]:
@@ -36,7 +137,7 @@ def mark(connection: sa.Connection, entry: Dirty) -> Dirty:
     """
     known = next((e for e in entries(connection, entry.view) if _same(e, entry)), None)
     if known is None:
-        stored = replace(entry, id=DirtyId(catalogue.reserve(connection)))
+        stored = replace(entry, id=DirtyId(reserve(connection)))
         connection.execute(schema.dirty.insert(), _row(stored))
         return stored
     stored = replace(
@@ -49,22 +150,6 @@ def mark(connection: sa.Connection, entry: Dirty) -> Dirty:
     mine = schema.dirty.c.id == known.id
     connection.execute(schema.dirty.update().where(mine).values(_row(stored)))
     return stored
-
-
-def change(
-    connection: sa.Connection,
-    id_: DirtyId,
-    state: DirtyState | None,
-    repair: Repair | None,
-    cost: int | None,
-    detail: str | None,
-) -> None:
-    """Change what is given of an entry; do nothing if it is gone."""
-    given = {"state": state, "repair": repair, "cost": cost, "detail": detail}
-    values = {key: value for key, value in given.items() if value is not None}
-    if values:
-        mine = schema.dirty.c.id == id_
-        connection.execute(schema.dirty.update().where(mine).values(values))
 
 
 def clear(connection: sa.Connection, view: RelationId, cause: str | None) -> None:
@@ -81,44 +166,9 @@ def clean(connection: sa.Connection, ids: Iterable[DirtyId]) -> None:
         connection.execute(schema.dirty.delete().where(schema.dirty.c.id.in_(wanted)))
 
 
-def record_changes(
-    connection: sa.Connection, carried: Iterable[Carried], origin: Mapping[str, Any], now: float
-) -> None:
-    """Record classified changes, and forget the oldest of those that are too many."""
-    table = schema.changes
-    rows = [
-        {
-            "view": each.view,
-            "at": now,
-            "path": each.path.value,
-            "rule": each.rule,
-            "cost": each.cost,
-            "whole": each.whole,
-            "changed": each.changed,
-            "origin": dict(origin),
-        }
-        for each in carried
-    ]
-    if not rows:
-        return
-    connection.execute(table.insert(), rows)
-    newest = connection.execute(sa.select(sa.func.max(table.c.id))).scalar_one()
-    connection.execute(table.delete().where(table.c.id <= newest - MOST_CHANGES))
-
-
-def changes(connection: sa.Connection) -> tuple[ChangeRecord, ...]:
-    """Return the classified changes that are kept, newest first."""
-    query = sa.select(schema.changes).order_by(schema.changes.c.id.desc())
-    return tuple(
-        ChangeRecord(
-            row.at,
-            row.origin,
-            Carried(
-                RelationId(row.view), Repair(row.path), row.rule, row.cost, row.whole, row.changed
-            ),
-        )
-        for row in connection.execute(query)
-    )
+def reread(writing: Writing) -> None:
+    """Put the dirty entries that a transaction leaves in the next head."""
+    writing.head = replace(writing.head, dirty=entries(writing.connection))
 
 
 def _same(known: Dirty, entry: Dirty) -> bool:

@@ -10,11 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-import sqlalchemy as sa
-
-from headrace.ledger import builds, dirty, log, schema, spines
-from headrace.ledger.commit import last_epoch
-from headrace.ledger.records import CLOCK, LIVE, ArrangementRecord, Build, Dirty, Frontier, Run
+from headrace.ledger.records import LIVE, ArrangementRecord, Build, Dirty, Frontier, Run
 from headrace.types import ArrangementId, BuildId, Epoch, FrontierId, Offset, RelationId
 
 if TYPE_CHECKING:
@@ -45,6 +41,19 @@ class Head:
     arrangements: Mapping[ArrangementId, ArrangementRecord]
     spines: Mapping[ArrangementId, tuple[Run, ...]]
     next_spines: Mapping[ArrangementId, tuple[Run, ...]]
+
+    @property
+    def upper(self) -> Epoch:
+        """The first epoch not yet committed."""
+        return Epoch(self.epoch + 1)
+
+    def log_end(self, relation: RelationId) -> Offset:
+        """Return the end of a relation's log."""
+        return self.ends.get(relation, Offset(0))
+
+    def position(self, relation: RelationId) -> Offset:
+        """Return how far epochs have read a relation's log."""
+        return self.positions.get(relation, Offset(0))
 
     @property
     def positions(self) -> Mapping[RelationId, Offset]:
@@ -135,9 +144,7 @@ class Head:
 
     def after_merges(self, merges: Iterable[Merge]) -> Head:
         """Return the head after a compaction, which takes effect with the next epoch."""
-        return replace(
-            self, next_spines=_merged(dict(self.next_spines), merges, Epoch(self.epoch + 1))
-        )
+        return replace(self, next_spines=_merged(dict(self.next_spines), merges, self.upper))
 
     def after_since(self, since: Mapping[ArrangementId, Epoch]) -> Head:
         """Return the head after old epochs stopped being kept."""
@@ -149,25 +156,9 @@ class Head:
         return replace(self, arrangements={**self.arrangements, **changed})
 
 
-def load(connection: sa.Connection) -> Head:
-    """Read the head from the database."""
-    epoch = last_epoch(connection)
-    query = sa.select(schema.epochs).where(schema.epochs.c.epoch == epoch)
-    row = connection.execute(query).one()
-    arrangements = {record.id: record for record in spines.arrangements(connection)}
-    return Head(
-        epoch,
-        row.committed_at,
-        int(row.counters.get(CLOCK, 0)),
-        log.log_starts(connection),
-        log.log_ends(connection),
-        builds.frontiers(connection),
-        {build.id: build for build in builds.builds(connection)},
-        dirty.entries(connection),
-        arrangements,
-        spines.spines(connection, arrangements, epoch),
-        spines.spines(connection, arrangements, None),
-    )
+def age(run: Run) -> tuple[int, str]:
+    """Return the sort key of a spine's runs: oldest first."""
+    return run.added, run.name
 
 
 def _without(
@@ -276,5 +267,5 @@ def _with_runs(
         )
         added.setdefault(new.arrangement, []).append(run)
     for id_, new_runs in added.items():
-        kept[id_] = tuple(sorted((*kept.get(id_, ()), *new_runs), key=spines.age))
+        kept[id_] = tuple(sorted((*kept.get(id_, ()), *new_runs), key=age))
     return kept

@@ -285,7 +285,7 @@ class Frontier:
 
 @dataclass(frozen=True, slots=True)
 class NewBuild:
-    """A new program of a view, with an id from :meth:`Ledger.reserve`, and its operators' state.
+    """A new program of a view, with an id from ``Ledger.ids``, and its operators' state.
 
     ``definition`` is that of the view as this build computes it, ``inputs`` the relations that it
     reads. If it is ``serving``, it computes the view's contents from its first epoch on; another
@@ -323,7 +323,7 @@ class Build:
 
 @dataclass(frozen=True, slots=True)
 class NewObject:
-    """A new relation, with an id from :meth:`Ledger.reserve_relation`, and its contents.
+    """A new relation, with an id from ``Ledger.ids``, and its contents.
 
     ``inputs`` are the relations it is computed from: none of them can be dropped before it. A view
     needs a build beside it.

@@ -12,6 +12,10 @@ import sqlalchemy as sa
 FORMAT: Final = 4
 """The format that this version reads and writes; a ledger of another format is refused."""
 
+FORMAT_KEY: Final = "format"
+IDENTITY_KEY: Final = "identity"
+"""The keys in ``meta`` under which a ledger's format and its permanent id are stored."""
+
 NEVER: Final = 2**63 - 1
 """The value of ``runs.removed`` while a run is live, so that one range condition finds a spine."""
 

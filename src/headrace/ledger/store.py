@@ -110,7 +110,7 @@ class Store:
         elif missing:
             raise corrupt(self.place, f"Table {', '.join(missing)} is missing.")
         with self.reading() as connection:
-            query = sa.select(schema.meta.c.value).where(schema.meta.c.key == "format")
+            query = sa.select(schema.meta.c.value).where(schema.meta.c.key == schema.FORMAT_KEY)
             found = connection.execute(query).scalar()
         if not isinstance(found, int):
             raise corrupt(self.place, "It has no format version.")
@@ -259,8 +259,8 @@ def _create_tables(connection: sa.Connection, now: float) -> None:
     connection.execute(
         schema.meta.insert(),
         [
-            {"key": "format", "value": schema.FORMAT},
-            {"key": "identity", "value": uuid.uuid4().hex},
+            {"key": schema.FORMAT_KEY, "value": schema.FORMAT},
+            {"key": schema.IDENTITY_KEY, "value": uuid.uuid4().hex},
         ],
     )
     connection.execute(schema.fence.insert(), {"one": 1, "token": 0, "next_id": 1})

@@ -113,7 +113,7 @@ class Appender:
         """Append changes durably; return their offsets, an empty range for a repeated producer.
 
         Raises:
-            HeadraceError: as :meth:`Ledger.append`, or by the guard; UNAVAILABLE if the disk fails.
+            HeadraceError: as ``Ledger.log.append``, or by the guard; UNAVAILABLE if the disk fails.
                 Nothing is appended then.
         """
         with self._changed:
@@ -140,7 +140,7 @@ class Appender:
         """Append changes to several logs in one transaction, all or none; first staged segments.
 
         Raises:
-            HeadraceError: as :meth:`Ledger.append`; UNAVAILABLE if the disk fails.
+            HeadraceError: as ``Ledger.log.append``; UNAVAILABLE if the disk fails.
         """
         present = [each for each in appends if each.rows.num_rows]
         written = iter(self.segments.write([a.rows for a in present], [a.owner for a in present]))
@@ -150,7 +150,7 @@ class Appender:
             if isinstance(file, HeadraceError):
                 raise file
             records.append(_record([each], file))
-        self.ledger.append_together(records)
+        self.ledger.log.append_together(records)
 
     def _turn(self) -> list[Append]:
         """Begin a turn of this thread; return all that wait.
@@ -197,7 +197,7 @@ class Appender:
             self._together(self._gathered(plain))
         for each in alone:
             try:
-                end = self.ledger.log_end(each.relation)
+                end = self.ledger.head.log_end(each.relation)
                 if each.guard is not None:
                     each.guard(end)
                 if each.placed is not None:
@@ -210,7 +210,7 @@ class Appender:
     def _gathered(self, plain: dict[RelationId, list[Append]]) -> list[list[Append]]:
         """Return the appends of each segment: those to one relation, without repeated ones."""
         asked = [(a.relation, a.producer.producer) for g in plain.values() for a in g if a.producer]
-        known = self.ledger.producers_at(asked) if asked else {}
+        known = self.ledger.producers.all_last(asked) if asked else {}
         found: list[list[Append]] = []
         for relation, appends in plain.items():
             by_schema: dict[pa.Schema, list[Append]] = {}
@@ -218,7 +218,7 @@ class Appender:
                 if each.producer is not None:
                     key = (relation, each.producer.producer)
                     if each.producer.sequence <= known.get(key, each.producer.sequence - 1):
-                        end = self.ledger.log_end(relation)
+                        end = self.ledger.head.log_end(relation)
                         each.outcome = OffsetRange(end, end)
                         continue
                     known[key] = each.producer.sequence
@@ -245,7 +245,7 @@ class Appender:
                 kept.append((appends, file))
         records = [_record(appends, file) for appends, file in kept]
         try:
-            outcomes = self.ledger.append_all(records) if records else ()
+            outcomes = self.ledger.log.append_all(records) if records else ()
         except HeadraceError as error:
             for appends, _ in kept:
                 _settle(appends, error)

@@ -89,7 +89,7 @@ class Admission:
         """
         gate = self.gate(stream)
         if gate is not None and gate.seen is not None:
-            gate.seen.keep(end, self.ledger.log_end(stream.id), self._micros())
+            gate.seen.keep(end, self.ledger.head.log_end(stream.id), self._micros())
 
     def sweep(self, relations: Iterable[Relation]) -> None:
         """Remove the indexes of all other streams than these."""
@@ -117,7 +117,7 @@ class Admission:
             seen = Seen(self._indexes, str(stream.id), declaration.within, logged, start)
         watermark = None
         if declaration.watermark is not None or declaration.lateness is not None:
-            newest = self.ledger.newest_times(stream.id)
+            newest = self.ledger.log.newest_times(stream.id)
             watermark = Watermark(declaration.delay, IDLE_MICROS, newest)
         return _Gate(stream, self.ledger, seen, watermark, self._micros)
 
@@ -126,7 +126,7 @@ class Admission:
     ) -> Iterator[tuple[int, Ids, int]]:
         """Yield the ids of a part of the log by segment, with the end and time of each."""
         start = max(Offset(first), self._start(stream.id))
-        for segment in self.ledger.segments(stream.id, start, Offset(end)):
+        for segment in self.ledger.log.segments(stream.id, start, Offset(end)):
             at = int(segment.appended_at * 1_000_000)
             if at < since:
                 continue
@@ -169,7 +169,7 @@ class _Gate:
         kept = np.ones(rows.num_rows, bool)
         if mark is not None and rows.num_rows:
             if self._end not in (None, end):  # what was admitted last was not appended
-                mark.newest = self.ledger.newest_times(self.stream.id)
+                mark.newest = self.ledger.log.newest_times(self.stream.id)
             times, partitions = self._times(rows), np.array(_partitions(rows), object)
             late = mark.late(times, partitions, declaration.lateness or 0, clock)
             if late.any():

@@ -63,7 +63,7 @@ class Declarations:
         self.announce(view)
         self._unplanned.discard(view.id)
         if isinstance(view, View):
-            records = self.ledger.arrangements()
+            records = self.ledger.spines.arrangements()
             self.check_stored(view, {record.id: dict(record.layout) for record in records})
 
     def announce_replaced(self, view: View, catalog: Catalog) -> None:

@@ -68,7 +68,7 @@ class Definer:
                 relation.id, relation.name, relation.kind, relation.to_json(), inputs, arrangements
             )
             commit = EpochCommit(
-                self.ledger.last_epoch(),
+                self.ledger.head.epoch,
                 f"create-{relation.id}",
                 (),
                 (),
@@ -131,12 +131,12 @@ class Definer:
         For ``earliest`` see :meth:`create_view`, for ``names_row``
         :meth:`Filling.fill`.
         """
-        dirty = repairable(self.ledger.dirty(), former.id)
+        dirty = repairable(self.ledger.head.dirty, former.id)
 
         def join(fill: Fill, _circuit: Circuit) -> Epoch:
             live(self.loop.catalog, [former.id], {former.id: former})
             catalog = self.loop.catalog.with_(view)
-            right = removed_with(dirty, self.ledger.dirty(), self.loop.catalog)
+            right = removed_with(dirty, self.ledger.head.dirty, self.loop.catalog)
             epoch = fill.take_over(former.build, right, stays=stays)
             self.declarations.announce_replaced(view, catalog)
             self._publish(catalog, {})
@@ -171,7 +171,7 @@ class Definer:
                 begins=served.begins,
             )
             commit = EpochCommit(
-                self.ledger.last_epoch(), uuid4().hex, builds=(build,), retired=(served.id,)
+                self.ledger.head.epoch, uuid4().hex, builds=(build,), retired=(served.id,)
             )
             epoch = self.ledger.commit(commit)
             catalog = self.loop.catalog.with_(view)
@@ -197,10 +197,10 @@ class Definer:
                 state, build = loop.published.current, ledger.head.serving(view.id)
                 frontier = build.frontier if begins == ends else LIVE
                 if begins and not ends:
-                    frontier = ledger.reserve_frontier()
+                    frontier = ledger.ids.frontier()
                 catalog = loop.catalog.with_(altered)
                 commit = EpochCommit(
-                    ledger.last_epoch(),
+                    ledger.head.epoch,
                     f"alter-{view.id}",
                     self._unread(view, state, frontier) if begins != ends else (),
                     caught_up=(frontier,) if begins and not ends else (),
@@ -217,7 +217,7 @@ class Definer:
         with self._changing():
             live(self.loop.catalog, [sink.id])
             change = {sink.id: sink.to_json()}
-            commit = EpochCommit(self.ledger.last_epoch(), f"alter-{sink.id}", redefined=change)
+            commit = EpochCommit(self.ledger.head.epoch, f"alter-{sink.id}", redefined=change)
             epoch = self.ledger.commit(commit)
             self._publish(self.loop.catalog.with_(sink), {})
         return epoch
@@ -250,9 +250,7 @@ class Definer:
                 for view in above:
                     self._require_same(view, stream)
                 change = {stream.id: stream.to_json()}
-                commit = EpochCommit(
-                    self.ledger.last_epoch(), f"alter-{stream.id}", redefined=change
-                )
+                commit = EpochCommit(self.ledger.head.epoch, f"alter-{stream.id}", redefined=change)
                 epoch = self.ledger.commit(commit)
             except BaseException:
                 self.declarations.announce(former)
@@ -287,10 +285,10 @@ class Definer:
             gone = live(self.loop.catalog, ids)
             catalog = self.loop.catalog.without(ids)
             epoch = self.ledger.commit(
-                EpochCommit(self.ledger.last_epoch(), f"drop-{ids[0]}", dropped=tuple(ids))
+                EpochCommit(self.ledger.head.epoch, f"drop-{ids[0]}", dropped=tuple(ids))
             )
             for relation in gone:
-                self.ledger.clear_dirty(relation.id)
+                self.ledger.dirty.clear(relation.id)
             self.declarations.withdraw(gone, self.loop.catalog)
             self._publish(catalog, {})
         self._end_feeds(ids)

@@ -59,7 +59,7 @@ class Destinations:
         self, sink: RelationId, schema: Schema, key: tuple[str, ...], options: SinkOptions
     ) -> SinkContext:
         """Return what a connector needs to know of this database, and of the rows of a sink."""
-        identity = f"{self.log.ledger.identity}/{sink}"
+        identity = f"{self.log.ledger.settings.identity}/{sink}"
         stops = options.on_error is OnError.STOP
         return SinkContext(
             self.directory, schema, key, self.secrets, identity, stops, roots=self.roots
@@ -85,7 +85,7 @@ class TableWriter:
 
     def durable(self) -> Epoch | None:
         """Return the last epoch that has been appended."""
-        found = self.log.ledger.producer_at(self.into, self._producer)
+        found = self.log.ledger.producers.last(self.into, self._producer)
         return None if found is None else Epoch(found)
 
     def stored(self) -> Iterator[pa.Table] | None:

@@ -112,7 +112,7 @@ class Feeding:
         value = Schema(tuple(c for c in relation.schema.columns if c.name not in apart))
         computed = {name for name, _ in declaration.computed}
         arriving = Schema(tuple(c for c in relation.schema.columns if c.name not in computed))
-        notes = partial(self.ledger.notes_of, relation.id)
+        notes = partial(self.ledger.loads.notes, relation.id)
         return SourceContext(arriving, value, metadata, given, self.secrets, relation, notes)
 
 

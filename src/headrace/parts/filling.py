@@ -151,7 +151,7 @@ class Filling:
         """Return up to where no event of streams is in anything that a view would keep by now."""
         found: dict[RelationId, Offset] = {}
         ledger = self.loop.ledger
-        state, clock = self.reader.published, ledger.clock()
+        state, clock = self.reader.published, ledger.epochs.clock()
         for id_ in state.unkept(view):
             stream = state.catalog.by_id[id_]
             if not isinstance(stream, Stream):

@@ -70,10 +70,10 @@ def view_freshness(
     reader: Reader, admission: Admission, state: Published
 ) -> Iterator[ViewFreshness]:
     """Yield how current the views of a published state are, each after those it reads."""
-    ends, arrived, now = reader.ledger.log_ends(), reader.arrivals(state), time.time()
+    ends, arrived, now = reader.ledger.head.ends, reader.arrivals(state), time.time()
     catalog, due = state.catalog, reader.pump.refreshes.due_times(state)
     failed = reader.pump.refreshes.failed
-    dirty = reader.ledger.dirty()
+    dirty = reader.ledger.head.dirty
     marks = {id_: admission.watermark(catalog.by_id[id_]) for id_ in state.maintained}
     for view in catalog.views_in_order():
         if view.name.startswith(HIDDEN):

@@ -45,7 +45,7 @@ class Functions:
 
     def restore(self, catalog: Catalog, given: Iterable[Function]) -> None:
         """Load the recorded functions, and register the given ones; views are restored later."""
-        stored = self.ledger.get(_RECORDS) or {}
+        stored = self.ledger.settings.get(_RECORDS) or {}
         for name, record in stored.items():
             self.records[name] = FunctionRecord.of_json(record)
         for function in given:
@@ -109,7 +109,7 @@ class Functions:
 
     def _write(self) -> None:
         records = {name: record.to_json() for name, record in sorted(self.records.items())}
-        self.ledger.set(_RECORDS, records)
+        self.ledger.settings.set(_RECORDS, records)
 
 
 def users(catalog: Catalog, name: str) -> tuple[View | PlainView, ...]:

@@ -123,7 +123,7 @@ class Log:
         offsets = gate is not None or has_offsets(relation)
         with self.appender.closed(relation.id) if offsets else nullcontext():
             staged: list[SegmentFile] = []
-            end = self.ledger.log_end(relation.id)
+            end = self.ledger.head.log_end(relation.id)
             try:
                 for part in chain([first, second], parts):
                     rows = self.completed(relation, part)

@@ -60,7 +60,7 @@ class Reader:
     @property
     def ends(self) -> Mapping[RelationId, Offset]:
         """The ends of all logs: what has arrived."""
-        return self.ledger.log_ends()
+        return self.ledger.head.ends
 
     # -- waiting -----------------------------------------------------------------------------
 
@@ -73,7 +73,7 @@ class Reader:
         by now have also entered or left them.
         """
         below = self.catalog.shown_by(reads, self.published.lagging)
-        ends = self.ledger.log_ends() if wanted is None else wanted
+        ends = self.ledger.head.ends if wanted is None else wanted
         return self.pump.settle({id_: end for id_, end in ends.items() if id_ in below}, below)
 
     def show_written(self, relation: RelationId, end: Offset) -> None:
@@ -117,7 +117,7 @@ class Reader:
         Raises:
             HeadraceError: ``invalid`` for an offset that the log does not have; ``cancelled``.
         """
-        known = self.ledger.log_ends()
+        known = self.ledger.head.ends
         if any(end > known[id_] for id_, end in ends.items() if id_ in known):
             raise HeadraceError(
                 Code.INVALID,
@@ -146,11 +146,11 @@ class Reader:
         In Unix seconds; logs that the state shows wholly are left out. With a relation, what that
         does not show of the logs below it; by default, what no epoch has read.
         """
-        ends, found = self.ledger.log_ends(), {}
+        ends, found = self.ledger.head.ends, {}
         every = relation is not None and state.lags(relation)
         for id_, at in state.shown(relation).items():
             if at < ends.get(id_, 0) and (every or id_ in state.maintained):
-                segments = self.ledger.segments(id_, at, Offset(at + 1))
+                segments = self.ledger.log.segments(id_, at, Offset(at + 1))
                 if segments:
                     found[id_] = min(segment.appended_at for segment in segments)
         return found
@@ -182,7 +182,7 @@ class Reader:
 
     def behind(self, state: Published) -> int:
         """Return the number of changes that have arrived and that a state does not show."""
-        return state.behind(self.ledger.log_ends())
+        return state.behind(self.ledger.head.ends)
 
     # -- what a state has ----------------------------------------------------------------------
 
@@ -209,7 +209,7 @@ class Reader:
         relations = [state.catalog.by_id[id_] for id_ in sorted(set(ids)) if not is_system(id_)]
         for relation in relations:
             self.require_running(relation, state)
-        ends = {**self.ledger.log_ends()}
+        ends = {**self.ledger.head.ends}
         ends |= {id_: state.positions.get(id_, Offset(0)) for id_ in state.maintained}
         return snapshot(self.ledger, state, relations, ends)
 

@@ -28,11 +28,11 @@ class Schemas:
 
     def add(self, name: str) -> None:
         """Keep a schema, durably."""
-        self.ledger.set(_CREATED, sorted({*self._created(), name}))
+        self.ledger.settings.set(_CREATED, sorted({*self._created(), name}))
 
     def remove(self, name: str) -> None:
         """Keep a schema no longer; it exists as long as a relation is in it."""
-        self.ledger.set(_CREATED, [known for known in self._created() if known != name])
+        self.ledger.settings.set(_CREATED, [known for known in self._created() if known != name])
 
     def _created(self) -> list[str]:
-        return self.ledger.get(_CREATED) or []
+        return self.ledger.settings.get(_CREATED) or []

@@ -100,7 +100,7 @@ class Sinks:
 
     def _begin(self, sink: Sink, writer: SinkWriter, settings: DeliverySettings) -> str:
         history = self.reader.history(self.reader.published, sink.source)
-        record = self.ledger.deliveries()[sink.id]
+        record = self.ledger.deliveries.all()[sink.id]
         delivery = Delivery(self.loop, record, history, writer, settings)
         self.deliveries.add(delivery, background=self.pump.running)
         return writer.guarantee

@@ -76,7 +76,7 @@ class SourceStates:
             key_of(relation),
             dict(relation.declaration.source).get(CONNECTOR),
             self.fed(relation),
-            self.ledger.reject_count(relation.id),
+            self.ledger.rejects.count(relation.id),
             duplicates,
             late,
             self.admission.watermark(relation),
@@ -87,7 +87,7 @@ class SourceStates:
         """Return the number of duplicates and of late rows; None where none are looked for."""
         if self.admission.gate(relation) is None or not isinstance(relation, Stream):
             return None, None
-        found, unique = self.ledger.left_out(relation.id), relation.declaration.unique
+        found, unique = self.ledger.rejects.left_out(relation.id), relation.declaration.unique
         timed = relation.declaration.watermark or relation.declaration.lateness is not None
         return (
             found.get(DUPLICATE, 0) if unique else None,

@@ -29,7 +29,7 @@ def stopped_after(ledger: Ledger, catalog: Catalog, view: Relation) -> Epoch:
 
     For a view that reads a stopped one, this is the last epoch in which that one ran.
     """
-    marked = {e.view: e.after for e in ledger.dirty() if e.cause == STOPPED}
+    marked = {e.view: e.after for e in ledger.head.dirty if e.cause == STOPPED}
     above = catalog.dependants
     causes = [id_ for id_ in marked if id_ == view.id or view.id in {v.id for v in above(id_)}]
     return min((marked[id_] for id_ in causes), default=NO_EPOCH)
@@ -66,7 +66,7 @@ def refuse_stopped(
     last_right = stopped_after(ledger, catalog, relation)
     if epoch is not None and epoch <= last_right:
         return
-    dirty = ledger.dirty()
+    dirty = ledger.head.dirty
     waiting = [e.detail for e in dirty if (e.view, e.cause) == (relation.id, WAITING)]
     if waiting:
         raise waits(relation.name, waiting[0])
@@ -123,4 +123,4 @@ def _quarantined(relation: Relation, wrong: Relation, entry: Dirty) -> HeadraceE
 
 def mark_stopped(ledger: Ledger, view: View, after: Epoch, why: str) -> None:
     """Exclude a view from epochs: its contents are valid up to the epoch ``after``."""
-    ledger.mark_dirty(Dirty(view.id, STOPPED, time.time(), why, after))
+    ledger.dirty.mark(Dirty(view.id, STOPPED, time.time(), why, after))

@@ -67,10 +67,10 @@ class WaitingViews:
         for id_, reason in why.items():
             if id_ not in live:
                 continue
-            after = NO_EPOCH if changed or id_ in behind else ledger.last_epoch()
-            ledger.mark_dirty(Dirty(id_, WAITING, time.time(), reason, after))
+            after = NO_EPOCH if changed or id_ in behind else ledger.head.epoch
+            ledger.dirty.mark(Dirty(id_, WAITING, time.time(), reason, after))
             if changed:
-                ledger.clear_dirty(id_, STOPPED)
+                ledger.dirty.clear(id_, STOPPED)
 
     def resume(self) -> None:
         """Include every view in epochs again that no longer waits for a function."""
@@ -86,8 +86,10 @@ class WaitingViews:
             for view in ready:
                 self.declarations.plan_again(view)
             views = [view for view in ready if isinstance(view, View)]
-            last = ledger.last_epoch()
-            since = {entry.view: entry.after for entry in ledger.dirty() if entry.cause == WAITING}
+            last = ledger.head.epoch
+            since = {
+                entry.view: entry.after for entry in ledger.head.dirty if entry.cause == WAITING
+            }
             current = [view for view in views if since.get(view.id) == last]
             if current:  # the clock and history of the last epoch did not include them
                 right = tuple(Repaired(view.id, WAITING, last) for view in current)
@@ -97,7 +99,7 @@ class WaitingViews:
                 # Rebuilding does not help a view that stopped, or that reads a stopped one.
                 if view not in current and not self._failed(view):
                     self._fill_again(view)
-                ledger.clear_dirty(view.id, WAITING)
+                ledger.dirty.clear(view.id, WAITING)
 
     def _fill_again(self, view: View) -> None:
         self.pump.settle()
@@ -107,7 +109,7 @@ class WaitingViews:
         except HeadraceError as error:
             if error.code not in (Code.INVALID, Code.CONFLICT):
                 raise
-            self.ledger.mark_dirty(Dirty(view.id, STOPPED, time.time(), str(error)))
+            self.ledger.dirty.mark(Dirty(view.id, STOPPED, time.time(), str(error)))
 
     def _failed(self, view: View) -> bool:
         catalog = self.loop.catalog
@@ -116,5 +118,5 @@ class WaitingViews:
 
     def _marked(self, cause: str) -> frozenset[RelationId]:
         live = self.loop.catalog.by_id
-        dirty = self.ledger.dirty()
+        dirty = self.ledger.head.dirty
         return frozenset(e.view for e in dirty if e.cause == cause and e.view in live)

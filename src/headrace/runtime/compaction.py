@@ -47,7 +47,7 @@ class Compaction:
             return self._pass()
 
     def _pass(self) -> int:
-        arrangements = self.loop.ledger.arrangements()
+        arrangements = self.loop.ledger.spines.arrangements()
         merged = self._merge(arrangements)
         self._advance_since(arrangements)
         self.sweep()
@@ -55,7 +55,7 @@ class Compaction:
 
     def _merge(self, arrangements: tuple[ArrangementRecord, ...]) -> int:
         ledger, directory = self.loop.ledger, self.loop.directory / "runs"
-        spines = ledger.spines([record.id for record in arrangements])
+        spines = ledger.spines.of([record.id for record in arrangements])
         merges = []
         for record in arrangements:
             files = [run.file for run in spines.get(record.id, ())]
@@ -70,12 +70,12 @@ class Compaction:
                 )
         if merges:
             sync_directory(directory)
-            ledger.compact(merges)
+            ledger.spines.compact(merges)
         return sum(len(m.inputs) for m in merges)
 
     def _advance_since(self, arrangements: tuple[ArrangementRecord, ...]) -> None:
         """Stop keeping old epochs: contents have a history, operator state only the last epoch."""
-        ledger, last = self.loop.ledger, self.loop.ledger.last_epoch()
+        ledger, last = self.loop.ledger, self.loop.ledger.head.epoch
         history = Epoch(max(0, last - self.loop.settings.history_epochs))
         with self.loop.kept() as (of_contents, of_state):
             contents, state = min(history, of_contents), min(last, of_state)
@@ -84,30 +84,32 @@ class Compaction:
             }
             later = {r.id: since[r.id] for r in arrangements if since[r.id] > r.since}
             if later:
-                ledger.advance_since(later)
-            ledger.release_dropped(contents, state)
+                ledger.spines.advance_since(later)
+            ledger.spines.release_dropped(contents, state)
 
     def sweep(self) -> None:
         """Delete garbage: first the files, then their names, so that a crash loses no file."""
         held = self.loop.read_logs()
-        garbage = self.loop.ledger.garbage(held)
+        garbage = self.loop.ledger.files.garbage(held)
         if garbage.segments:
             self.close_files(garbage.segments)
-            garbage = self.loop.ledger.garbage(held)  # without files that were written to meanwhile
+            garbage = self.loop.ledger.files.garbage(
+                held
+            )  # without files that were written to meanwhile
         if not garbage:
             return
         for folder, names in (("runs", garbage.runs), ("log", garbage.segments)):
             for name in names:
                 (self.loop.directory / folder / name).unlink(missing_ok=True)
         self.loop.fault("swept")
-        self.loop.ledger.forget(garbage)
+        self.loop.ledger.files.forget(garbage)
 
     def sweep_strays(self) -> int:
         """Delete files that the ledger does not name: those of attempts and reads that have ended.
 
         Only safe while nothing else writes: when the database is opened. Return their number.
         """
-        known = self.loop.ledger.known_files()
+        known = self.loop.ledger.files.known()
         strays = 0
         for folder, names in (("runs", known.runs), ("log", known.segments)):
             for path in (self.loop.directory / folder).iterdir():

@@ -132,7 +132,7 @@ class Delivery:
     def __post_init__(self) -> None:
         """Resume at the stored position; keep the epochs that are not delivered yet."""
         self.at = self.record.delivered
-        self.refused = self.loop.ledger.reject_count(self.sink)
+        self.refused = self.loop.ledger.rejects.count(self.sink)
         self.loop.held[self.sink] = self.record.held
 
     @property
@@ -163,13 +163,13 @@ class Delivery:
         if at is None:
             first = self._rows_first()
             rows = self.changelog.rows_changed(begins, last)
-            seconds = max(0.0, time.time() - ledger.committed_at(begins))
+            seconds = max(0.0, time.time() - ledger.epochs.committed_at(begins))
             left = None if first is None else max(0, first + rows - taken)
             return Lag(last - begins + 1, left, seconds)
         if at >= last:
             return Lag(0, 0, 0.0)
         rows = self.changelog.rows_changed(at, last)
-        oldest = ledger.committed_at(Epoch(at + 1))
+        oldest = ledger.epochs.committed_at(Epoch(at + 1))
         seconds = max(0.0, time.time() - oldest) if rows else 0.0
         return Lag(last - at, max(0, rows - taken), seconds)
 
@@ -394,7 +394,7 @@ class Delivery:
         self, record: DeliveryRecord, rejects: Sequence[Reject] = (), *, forgets: bool = False
     ) -> None:
         """Store a record with rows that were refused; it ``forgets`` those before them."""
-        self.loop.ledger.record_delivery(record, rejects, forgets=forgets)
+        self.loop.ledger.deliveries.put(record, rejects, forgets=forgets)
         self.record = record
         self.refused = len(rejects) + (0 if forgets else self.refused)
         # Hold the stored position, not the delivered one: a restart resumes there.
@@ -469,7 +469,7 @@ class Delivery:
     def _own_epoch(self) -> Epoch:
         """Make an epoch in which nothing changes."""
         with self.loop.exclusive():
-            last = self.loop.ledger.last_epoch()
+            last = self.loop.ledger.head.epoch
             return self.loop.ledger.commit(EpochCommit(last, f"reconcile-{self.sink}"))
 
     def change(self, writer: SinkWriter, settings: DeliverySettings) -> None:

@@ -186,7 +186,7 @@ class EpochLoop:
         reader sees half of an UPDATE. Of a source of several tables, all that has arrived is read:
         their logs do not say where its transactions end.
         """
-        ends, done = self.ledger.log_ends(), self.ledger.positions()
+        ends, done = self.ledger.head.ends, self.ledger.head.positions
         left = self.settings.epoch_rows
         joint = {r.id for r in self.catalog if isinstance(r, Table) and r.declaration.shared_source}
         ranges: dict[RelationId, OffsetRange] = {}
@@ -197,8 +197,8 @@ class EpochLoop:
             if end > first:
                 ranges[id_] = OffsetRange(first, end)
                 left -= end - first
-        clock = Clock(self.ledger.clock(), self.now())
-        return Poll(self.ledger.last_epoch(), ranges, clock, self.due(clock.after))
+        clock = Clock(self.ledger.epochs.clock(), self.now())
+        return Poll(self.ledger.head.epoch, ranges, clock, self.due(clock.after))
 
     def _last_statement(
         self, id_: RelationId, first: Offset, limit: Offset, *, some: bool
@@ -208,7 +208,7 @@ class EpochLoop:
         If none does, return the end of the first statement with ``some``, else ``first``.
         """
         # With the one after the limit: a statement may have appended several segments.
-        segments = self.ledger.segments(id_, first, Offset(max(limit, first) + 1))
+        segments = self.ledger.log.segments(id_, first, Offset(max(limit, first) + 1))
         within = [
             each.range.end
             for each, after in pairwise(segments)
@@ -216,7 +216,7 @@ class EpochLoop:
         ]
         if within:
             return within[-1]
-        return self.ledger.appended_end(segments[0]) if some else first
+        return self.ledger.log.appended_end(segments[0]) if some else first
 
     def maintained(self) -> frozenset[RelationId]:
         """Return the relations whose changes the next epoch reads."""
@@ -437,7 +437,7 @@ class EpochLoop:
                     raise
                 detail, origin = self._explained(view, poll, guards, why)
                 stopped = Dirty(view.id, STOPPED, time.time(), detail, poll.previous, origin=origin)
-                self.ledger.mark_dirty(stopped)
+                self.ledger.dirty.mark(stopped)
         if not found:
             raise failure
         self.published.publish()
@@ -528,7 +528,7 @@ class EpochLoop:
 
     def now(self) -> int:
         """Return the clock for an epoch made now: not before that of the last epoch."""
-        return max(self.clock(), self.ledger.clock())
+        return max(self.clock(), self.ledger.epochs.clock())
 
     def due(self, now: int) -> frozenset[RelationId]:
         """Return the views with rows that are due at or before a time."""
@@ -571,7 +571,7 @@ class EpochLoop:
 
     def pending(self) -> int:
         """Return the number of changes that have arrived and that no epoch has read yet."""
-        return self.published.current.behind(self.ledger.log_ends())
+        return self.published.current.behind(self.ledger.head.ends)
 
 
 def _ancestors(view: View, catalog: Catalog) -> set[RelationId]:

@@ -201,9 +201,9 @@ class Fill:
         else:
             frontier = self._new_frontier()
             filled = self.written(frontier)
-        clock = self.loop.ledger.clock() if standing else self._clock
+        clock = self.loop.ledger.epochs.clock() if standing else self._clock
         _, state = self._arrangements(filled)
-        stored = self.loop.ledger.spine(rows)
+        stored = self.loop.ledger.spines.runs(rows)
         kept = tuple(run for run in filled.runs if run.arrangement != rows)
         self.loop.fault("take over")
         changes = self._difference(filled, [run.file for run in stored])
@@ -258,12 +258,12 @@ class Fill:
         """
         ledger, rows = self.loop.ledger, rows_of(self.view.id)
         if stays and self.view.refresh.lags:
-            filled, clock = self.filled(None, None), ledger.clock()
+            filled, clock = self.filled(None, None), ledger.epochs.clock()
         else:
             frontier = ledger.head.serving(self.view.id).frontier
             filled = self.filled(self.loop.quiet_clock(), frontier)
             clock = self._clock
-        stored = ledger.spines(list(filled.layouts))
+        stored = ledger.spines.of(list(filled.layouts))
         gone = tuple(
             Merge(id_, tuple(run.name for run in runs), None)
             for id_, runs in stored.items()
@@ -285,7 +285,7 @@ class Fill:
                 clock=clock,
             )
         )
-        ledger.advance_since({id_: epoch for id_ in filled.layouts if id_ != rows})
+        ledger.spines.advance_since({id_: epoch for id_ in filled.layouts if id_ != rows})
         self.loop.published.publish()
         return epoch
 
@@ -297,7 +297,7 @@ class Fill:
         """
         ledger = self.loop.ledger
         filled = self.filled(None, None)
-        stored = ledger.spines(list(filled.layouts))
+        stored = ledger.spines.of(list(filled.layouts))
         gone = tuple(
             Merge(id_, tuple(run.name for run in runs), None)
             for id_, runs in stored.items()
@@ -315,13 +315,13 @@ class Fill:
                 counters={"repaired": self.view.name, "changes": 0},
             )
         )
-        ledger.advance_since(dict.fromkeys(filled.layouts, epoch))
+        ledger.spines.advance_since(dict.fromkeys(filled.layouts, epoch))
         self.loop.published.publish()
         return epoch
 
     def _cleaned(self) -> tuple[DirtyId, ...]:
         """Return the dirty entries that are repaired once all of the view is computed anew."""
-        dirty, catalog = self.loop.ledger.dirty(), self.loop.published.current.catalog
+        dirty, catalog = self.loop.ledger.head.dirty, self.loop.published.current.catalog
         return removed_with(repairable(dirty, self.view.id), dirty, catalog)
 
     def _difference(self, filled: Filled, before: list[RunFile]) -> tuple[NewRun, ...]:
@@ -412,7 +412,7 @@ class Fill:
                 shares[id_] = log_share(loop.ledger, id_, first, end).as_corrected()
                 self._ends[id_] = end
             else:
-                deltas = loop.ledger.delta_runs(rows_of(id_), before.epoch, state.epoch)
+                deltas = loop.ledger.spines.delta_runs(rows_of(id_), before.epoch, state.epoch)
                 runs = tuple(run.file for run in deltas)
                 shares[id_] = RowsShare(before.layout(relation), runs, LOWEST, HIGHEST)
         rows = sum(share.rows for share in shares.values())
@@ -439,7 +439,7 @@ class Fill:
 
     def _new_frontier(self) -> FrontierId:
         """Return the frontier of a new build: one of its own if the view is refreshed apart."""
-        return self.loop.ledger.reserve_frontier() if self.view.refresh.lags else LIVE
+        return self.loop.ledger.ids.frontier() if self.view.refresh.lags else LIVE
 
     def written(self, frontier: FrontierId | None) -> Filled:
         """Return what is on disk, which the ledger does not name, and how it moves a frontier."""
@@ -452,7 +452,7 @@ class Fill:
         require_key_of_all(self.view, directory, self._layouts[rows], self._files[rows])
         sync_directory(directory)
         reads, moved = self._unread(frontier), () if frontier in (None, LIVE) else (frontier,)
-        last, guards = self.loop.ledger.last_epoch(), frozenset(self._guards)
+        last, guards = self.loop.ledger.head.epoch, frozenset(self._guards)
         if self.keeps and guards:
             require_same(directory, self._at, self._layouts, guards, self._files)
         return Filled(last, reads, runs, self._layouts, self._rows, moved, self._clock, guards)
@@ -461,7 +461,7 @@ class Fill:
         self, inputs: Iterable[Relation], state: Published
     ) -> dict[RelationId, Offset]:
         """Return the offset up to which each stream is read."""
-        ends, done = self.loop.ledger.log_ends(), state.positions
+        ends, done = self.loop.ledger.head.ends, state.positions
         streams = [relation.id for relation in inputs if isinstance(relation, Stream)]
         return {
             id_: (done if id_ in state.maintained else ends).get(id_, Offset(0)) for id_ in streams

@@ -44,7 +44,7 @@ class Ingest:
     @classmethod
     def of(cls, ledger: Ledger, relation: RelationId, source: str, append: Append) -> Ingest:
         """Return the ingest of a source, which continues where its last part ended."""
-        known = ledger.load_of(relation, source)
+        known = ledger.loads.progress(relation, source)
         if known is None:
             return cls(append, source)
         kept = {key: value for key, value in known.progress.items() if key not in (_ROWS, _PARTS)}

@@ -55,7 +55,7 @@ class JointIngest:
         cls, log: JointLog, ledger: Ledger, source: str, relations: Iterable[RelationId]
     ) -> JointIngest:
         """Return the ingest of a source, which continues where the last moment ended."""
-        known = {relation: ledger.load_of(relation, source) for relation in relations}
+        known = {relation: ledger.loads.progress(relation, source) for relation in relations}
         return cls(
             log,
             ledger,
@@ -81,7 +81,7 @@ class JointIngest:
         self._staged.clear()
         appends = [self._append(relation, part) for relation, part in moment.parts]
         while True:
-            known = self.ledger.log_ends()
+            known = self.ledger.head.ends
             staged = [each for each in staged if each.relation in known]
             appends = [each for each in appends if each.relation in known]
             if not appends:
@@ -89,7 +89,7 @@ class JointIngest:
             try:
                 self.log.land_together(staged, appends)
             except HeadraceError as error:
-                there = self.ledger.log_ends()
+                there = self.ledger.head.ends
                 dropped = any(each.relation not in there for each in appends)
                 if error.code is not Code.CONFLICT or not dropped:
                     raise

@@ -237,12 +237,12 @@ class Publisher:
             self._alive.add(held)
         stored = [rows_of(r.id) for r in relations if isinstance(r, Table | View)]
         try:
-            spines = self.ledger.spines(stored, epoch)
+            spines = self.ledger.spines.of(stored, epoch)
         except HeadraceError as error:
             raise self._since_when(relations, epoch, error) from error
-        at = self.ledger.committed_at(epoch)
-        until = self.ledger.committed_at(Epoch(epoch + 1))
-        dirty = _dirty_slices(entry for entry in self.ledger.dirty() if entry.since <= until)
+        at = self.ledger.epochs.committed_at(epoch)
+        until = self.ledger.epochs.committed_at(Epoch(epoch + 1))
+        dirty = _dirty_slices(entry for entry in self.ledger.head.dirty if entry.since <= until)
         state = replace(held, committed_at=at, spines=spines, dirty=dirty, _opened={})
         with self._changed:
             self._alive.add(state)
@@ -252,7 +252,7 @@ class Publisher:
         self, relations: Iterable[Relation], epoch: Epoch, error: HeadraceError
     ) -> HeadraceError:
         """Return the error with the relation that cannot be read so early, if that is why."""
-        oldest = {record.id: record.since for record in self.ledger.arrangements()}
+        oldest = {record.id: record.since for record in self.ledger.spines.arrangements()}
         for relation in relations:
             if isinstance(relation, Table | View):
                 since = oldest.get(rows_of(relation.id), epoch)
@@ -282,7 +282,7 @@ class Publisher:
         own = rows_of(view.id)  # what it shows has not changed since
         state = replace(
             held,
-            clock=self.ledger.clock(stands.epoch),
+            clock=self.ledger.epochs.clock(stands.epoch),
             spines={**held.spines, own: current.spines[own]},
             positions={**held.positions, **shown},
             maintained=frozenset(shown),

@@ -105,7 +105,7 @@ class Pump:
         Rows of the views ``timed`` (default: all) that are due by now have also entered or left.
         """
         loop, now = self.loop, self.loop.now()
-        ends = dict(loop.ledger.log_ends() if wanted is None else wanted)
+        ends = dict(loop.ledger.head.ends if wanted is None else wanted)
 
         def settled() -> Published | None:
             state = loop.published.current
@@ -152,7 +152,7 @@ class Pump:
 
         A statement that needs an epoch makes it itself, so it does not wait for this.
         """
-        settings, last = self.loop.settings, self.loop.ledger.epochs(1)[0].counters
+        settings, last = self.loop.settings, self.loop.ledger.epochs.newest(1)[0].counters
         if last.get("changes", 0) <= settings.small_rows:
             return
         until = time.monotonic() + last.get("seconds", 0.0)  # none if a fill has come between

@@ -51,8 +51,8 @@ def damaged_runs(
 
     ``directory`` is that of the runs. Every byte is read.
     """
-    records = [record for record in ledger.arrangements() if record.owner in owners]
-    spines = ledger.spines([record.id for record in records])
+    records = [record for record in ledger.spines.arrangements() if record.owner in owners]
+    spines = ledger.spines.of([record.id for record in records])
     found = []
     for record in records:
         layout = Layout.of_json(dict(record.layout))
@@ -84,7 +84,7 @@ class TableRebuild:
             HeadraceError: ``corrupt`` if the log is damaged as well; nothing is replaced then.
         """
         ledger, id_ = self.loop.ledger, rows_of(self.table.id)
-        end = ledger.position(self.table.id)
+        end = ledger.head.position(self.table.id)
         files: list[RunFile] = []
         try:
             self._read(end, files)
@@ -92,17 +92,17 @@ class TableRebuild:
             remove_runs(self.loop.directory / "runs", files)
             raise
         sync_directory(self.loop.directory / "runs")
-        stored = tuple(run.name for run in ledger.spine(id_))
+        stored = tuple(run.name for run in ledger.spines.runs(id_))
         epoch = ledger.commit(
             EpochCommit(
-                ledger.last_epoch(),
+                ledger.head.epoch,
                 uuid4().hex,
                 runs=tuple(new_run(id_, file, RunKind.MERGED) for file in files),
                 merges=(Merge(id_, stored, None),) if stored else (),
                 counters={"repaired": self.table.name, "changes": 0},
             )
         )
-        ledger.advance_since({id_: epoch})
+        ledger.spines.advance_since({id_: epoch})
         self.loop.published.publish()
         return epoch, end
 
@@ -119,12 +119,12 @@ class TableRebuild:
         runs = loop.directory / "runs"
         files: list[RunFile] = []
         try:
-            self._read(ledger.position(self.table.id), files)
-            before = [run.file for run in ledger.spine(id_)]
+            self._read(ledger.head.position(self.table.id), files)
+            before = [run.file for run in ledger.spines.runs(id_)]
             delta = differences(runs, self.layout, before, files, loop.partitions)
         finally:
             remove_runs(runs, files)
-        above, clock = Attempt(), ledger.clock()
+        above, clock = Attempt(), ledger.epochs.clock()
         try:
             loop.fault("correct")
             sync_directory(runs)
@@ -135,7 +135,7 @@ class TableRebuild:
         changes = tuple(new_run(id_, file, RunKind.DELTA) for file in delta)
         epoch = ledger.commit(
             EpochCommit(
-                ledger.last_epoch(),
+                ledger.head.epoch,
                 uuid4().hex,
                 runs=(*changes, *new_runs(above.reports, RunKind.DELTA)),
                 counters={**above.counters(()), "repaired": self.table.name},
@@ -148,7 +148,7 @@ class TableRebuild:
     def _read(self, end: Offset, files: list[RunFile]) -> None:
         """Read the log up to an offset, in parts of whole segments, into ``files``."""
         loop, at = self.loop, Offset(0)
-        clock = loop.ledger.clock()
+        clock = loop.ledger.epochs.clock()
         changed = frozenset([self.table.id])
         without = frozenset(view.id for view in loop.catalog.views_in_order())
 

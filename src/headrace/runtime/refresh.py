@@ -147,14 +147,14 @@ class Refresh:
         loop, levels = self.loop, self._levels
         try:
             while self._unread() > loop.settings.small_rows:
-                state, ends = loop.published.current, loop.ledger.log_ends()
+                state, ends = loop.published.current, loop.ledger.head.ends
                 for level in levels:
                     level.read(state, ends, state.clock)
             with loop.exclusive():
                 for level in levels:
                     level.require_same()
-                ends, clock = loop.ledger.log_ends(), loop.quiet_clock()
-                epoch = loop.ledger.last_epoch()
+                ends, clock = loop.ledger.head.ends, loop.quiet_clock()
+                epoch = loop.ledger.head.epoch
                 for level in levels:
                     level.read(loop.published.current, ends, clock)
                     epoch = level.commit()
@@ -165,7 +165,7 @@ class Refresh:
             raise
 
     def _unread(self) -> int:
-        state, ends = self.loop.published.current, self.loop.ledger.log_ends()
+        state, ends = self.loop.published.current, self.loop.ledger.head.ends
         return sum(level.unread(state, ends) for level in self._levels)
 
 
@@ -203,7 +203,7 @@ class _Level:
             if stands is None or stands.epoch is None:
                 raise _changed(view)
             self._begun[view.id] = stands
-            clock = loop.ledger.clock(stands.epoch)
+            clock = loop.ledger.epochs.clock(stands.epoch)
             self._stands[view.id] = _Stand(stands.epoch, stands.offsets, clock)
 
     def abandon(self) -> None:
@@ -300,7 +300,7 @@ class _Level:
             first = stands.offsets.get(id_, Offset(0))
             return _Input(state.epoch, first, Offset(max(first, ends[id_])))
         self._require_kept(id_, stands.epoch)
-        runs = self.loop.ledger.delta_runs(rows_of(id_), stands.epoch, state.epoch)
+        runs = self.loop.ledger.spines.delta_runs(rows_of(id_), stands.epoch, state.epoch)
         return _Input(stands.epoch, delta=tuple(run.file for run in runs), then=then)
 
     def _require_kept(self, id_: RelationId, epoch: Epoch) -> None:
@@ -474,7 +474,7 @@ class _Level:
                 reads,
                 tuple(runs),
                 caught_up=tuple(frontiers.values()),
-                cleaned=followed_by(frontiers, loop.ledger.dirty(), loop.catalog),
+                cleaned=followed_by(frontiers, loop.ledger.head.dirty, loop.catalog),
                 counters=counters,
                 clock=clock,
             )

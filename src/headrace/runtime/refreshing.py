@@ -127,9 +127,9 @@ class Refreshes:
             self._note(views[0], error)
         for view in failing:
             stands = self.loop.ledger.head.lagging[view.id]
-            after = self.loop.ledger.last_epoch() if stands.epoch is None else stands.epoch
+            after = self.loop.ledger.head.epoch if stands.epoch is None else stands.epoch
             why = str(self.failed.pop(view.id))  # from now on the dirty ledger says it
-            self.loop.ledger.mark_dirty(Dirty(view.id, STOPPED, time.time(), why, after=after))
+            self.loop.ledger.dirty.mark(Dirty(view.id, STOPPED, time.time(), why, after=after))
         if failing:
             with self.loop.exclusive():  # publishes
                 return

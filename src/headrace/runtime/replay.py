@@ -53,7 +53,7 @@ def replace_slice(
     """
     loop, view, filled = fill.loop, fill.view, fill.written(None if lags else LIVE)
     rows, runs = rows_of(view.id), loop.directory / "runs"
-    clock = loop.ledger.clock() if lags else filled.clock
+    clock = loop.ledger.epochs.clock() if lags else filled.clock
     loop.fault("replace")
     reports, above = _difference(fill, filled, build), Attempt()
     try:
@@ -86,7 +86,7 @@ def replace_slice(
 def _difference(fill: Fill, filled: Filled, build: BuildId) -> tuple[Report, ...]:
     """Write by what the slice differs from what is stored; the ledger does not name it yet."""
     loop = fill.loop
-    stored = loop.ledger.spines(list(filled.layouts))
+    stored = loop.ledger.spines.of(list(filled.layouts))
     before = {
         id_: Arranged(layout, tuple(run.file for run in stored.get(id_, ())))
         for id_, layout in filled.layouts.items()

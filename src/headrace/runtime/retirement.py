@@ -67,7 +67,7 @@ class Retirement:
         with self.loop.exclusive():
             self.loop.fault("retire")
             try:
-                self.loop.ledger.retire(stream.id, due)
+                self.loop.ledger.log.retire(stream.id, due)
             except HeadraceError as error:
                 if error.code is not Code.CONFLICT or stream.id not in self.loop.catalog.by_id:
                     raise
@@ -87,12 +87,12 @@ class Retirement:
                 continue
             time = self.left_by(view, stream, retired)
             stands = state.lagging.get(view.id)
-            clock = loop.ledger.clock(None if stands is None else stands.epoch)
+            clock = loop.ledger.epochs.clock(None if stands is None else stands.epoch)
             if time is not None and time <= clock:
                 begun.append(view.build)
         if begun:
             with loop.exclusive():
-                loop.ledger.begin(stream.id, retired.start, begun)
+                loop.ledger.builds.begin(stream.id, retired.start, begun)
 
     def due(self, stream: Stream, retention: int | None) -> Retired | None:
         """Return what would be no longer kept of a stream by a retention; None if that is no more.
@@ -104,12 +104,12 @@ class Retirement:
         ledger = self.loop.ledger
         limit = ledger.head.needed_from(stream.id)
         found = [each for each in self._old(stream, retention) if each.start <= limit]
-        return merged(ledger.retired(stream.id), found) if found else None
+        return merged(ledger.log.retired(stream.id), found) if found else None
 
     def _old(self, stream: Stream, retention: int) -> tuple[Retired, ...]:
         """Return the first segments of a stream of which all events are older than a retention."""
         before = self.loop.now() - retention
-        return self.loop.ledger.beginning(stream.id, lambda s: newest_time(stream, s) < before)
+        return self.loop.ledger.log.beginning(stream.id, lambda s: newest_time(stream, s) < before)
 
     def kept_for(self, stream: Stream) -> list[View]:
         """Return the views for which events are kept that are older than the retention."""
@@ -129,7 +129,7 @@ class Retirement:
     def holders(self, stream: Stream) -> Iterable[View]:
         """Yield the views that have to be recomputed from a stream, and still can be."""
         state = self.loop.published.current
-        dirty = {e.view for e in self.loop.ledger.dirty() if e.repair in RECOMPUTED}
+        dirty = {e.view for e in self.loop.ledger.head.dirty if e.repair in RECOMPUTED}
         for view in state.catalog.views_in_order():
             waits = view.id in state.stopped or view.id in dirty
             if waits and stream.id in view.depends_on and stream.id not in state.unkept(view):
@@ -169,14 +169,14 @@ def known_of(ledger: Ledger, directory: Path, stream: Stream) -> Retired | None:
     The bounds are also of what corrections that are kept have made of them. ``directory`` is that
     of the log.
     """
-    retired = ledger.retired(stream.id)
+    retired = ledger.log.retired(stream.id)
     if retired is None or not stream.corrected:
         return retired
     bounds = retired.bounds
-    for record in ledger.corrections(stream.id, _EVERY):
+    for record in ledger.log.corrections(stream.id, _EVERY):
         if record.range.end <= retired.start:
             break
-        for segment in ledger.segments(stream.id, record.range.first, record.range.end):
+        for segment in ledger.log.segments(stream.id, record.range.first, record.range.end):
             rows = open_segment(directory, segment.file)
             if pc.min(rows[AMENDED]).as_py() < retired.start:
                 bounds = merged_bounds(bounds, bounds_of(rows))

@@ -26,7 +26,7 @@ def log_share(ledger: Ledger, relation: RelationId, first: Offset, end: Offset) 
     """Return the share of the changes ``[first, end)`` of a relation."""
     if first >= end:
         return NOTHING
-    return LogShare(ledger.segments(relation, first, end), first, end)
+    return LogShare(ledger.log.segments(relation, first, end), first, end)
 
 
 def whole_log(ledger: Ledger, state: Published, relation: RelationId, end: Offset) -> LogShare:
@@ -56,7 +56,7 @@ def arranged(
     ledger: Ledger, layouts: Mapping[ArrangementId, Layout], epoch: Epoch
 ) -> dict[ArrangementId, Arranged]:
     """Return the arrangements at an epoch."""
-    spines = ledger.spines(list(layouts), epoch)
+    spines = ledger.spines.of(list(layouts), epoch)
     return {
         id_: Arranged(layout, tuple(run.file for run in spines.get(id_, ())))
         for id_, layout in layouts.items()

@@ -53,11 +53,11 @@ def tried(
         file = write_segment(loop.directory / "log", rows)
         attempt = Attempt()
         try:
-            first = loop.ledger.log_end(relation.id)
+            first = loop.ledger.head.log_end(relation.id)
             end = Offset(first + rows.num_rows)
             segment = Segment(relation.id, OffsetRange(first, end), file, time.time())
             share = LogShare((segment,), first, end)
-            previous, clock = loop.ledger.last_epoch(), loop.ledger.clock()
+            previous, clock = loop.ledger.head.epoch, loop.ledger.epochs.clock()
             partitions, changed = loop.partitions_for(rows.num_rows), frozenset([relation.id])
             needs = loop.runner.plan_live(changed, left_out, partitions)
             before = arranged(loop.ledger, needs.arrangements, previous)

@@ -210,7 +210,7 @@ def _stored(
     """Return what is stored of each relation: its rows, the entries that sum to them, all bytes."""
     by_id = {relation.id: relation for relation in wanted}
     found: dict[int, dict[str, int | None]] = {}
-    for record in parts.ledger.arrangements():
+    for record in parts.ledger.spines.arrangements():
         runs, relation = state.spines.get(record.id), by_id.get(RelationId(record.owner))
         if runs is None or relation is None:
             continue
@@ -283,7 +283,7 @@ def _source(
         "duplicates": found.duplicates,
         "late": found.late,
         "watermark": _seconds(found.watermark),
-        "end": None if relation is None else parts.ledger.log_end(relation.id),
+        "end": None if relation is None else parts.ledger.head.log_end(relation.id),
     }
 
 

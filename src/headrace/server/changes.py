@@ -55,7 +55,7 @@ async def read_changes(service: Service, request: Request) -> Response:
         state, found, left, first = reader.published, [], most, Epoch(0)
         for epoch, changes in _newest_first(reader, state, wanted):
             first, held = epoch, changes[:left]
-            at = reader.ledger.committed_at(epoch)
+            at = reader.ledger.epochs.committed_at(epoch)
             found.append({"epoch": epoch, "committed_at": at, "changes": held})
             left -= len(held)
             if left <= 0:
@@ -82,7 +82,7 @@ def _newest_first(
     history, key = reader.history(state, relation.id), key_of(relation)
     names = [*history.layout.columns.names, WEIGHT]
     upto = state.epoch
-    since = max(Epoch(0), reader.ledger.since(history.id))
+    since = max(Epoch(0), reader.ledger.spines.since(history.id))
     while upto > since:
         after = Epoch(max(since, upto - _EPOCHS))
         held = reader.as_of(after, state, [relation])  # its files stay until they are read

@@ -149,7 +149,7 @@ class Followed:
             raise _cannot_resume("What it belongs to is not followed any more.")
         if after.epoch > state.epoch:
             raise _cannot_resume(f"Epoch {after.epoch} does not exist yet.")
-        if self._reader.ledger.gap_at(self.relation.id, after.epoch) is not None:
+        if self._reader.ledger.dirty.gap_at(self.relation.id, after.epoch) is not None:
             raise _cannot_resume("The view had stopped then.")
         try:
             return state, self._reader.as_of(after.epoch, state, [self.relation])
@@ -255,7 +255,7 @@ class Followed:
         else:
             if time.monotonic() - self._told >= PROGRESS_SECONDS:
                 self._told = time.monotonic()
-                pending = state.behind(self._reader.ledger.log_ends(), self.relation.id)
+                pending = state.behind(self._reader.ledger.head.ends, self.relation.id)
                 place = Place(state.epoch, self.relation.id)
                 found.append(progress(place, state.committed_at, pending))
             self._deliver(partial(self._offer, state.epoch, found))

@@ -86,7 +86,7 @@ class _Epochs:
             new = self.database.last_epoch() - self.seen
             if new <= 0:
                 return
-            for record in self.database.parts.ledger.epochs(min(new, _MOST_EPOCHS)):
+            for record in self.database.parts.ledger.epochs.newest(min(new, _MOST_EPOCHS)):
                 if record.epoch > self.seen and "seconds" in record.counters:
                     self.seconds.observe(record.counters["seconds"])
             self.seen += new
@@ -106,7 +106,7 @@ class _State(Collector):
     def collect(self) -> Iterator[Metric]:
         """Yield the metrics of this moment."""
         parts = self.database.parts
-        state, ends = parts.reader.published, parts.ledger.log_ends()
+        state, ends = parts.reader.published, parts.ledger.head.ends
         yield CounterMetricFamily("headrace_epochs", "Epochs ever made.", state.epoch)
         yield GaugeMetricFamily(
             "headrace_last_commit_timestamp_seconds",
@@ -227,8 +227,8 @@ class _State(Collector):
         rejected = CounterMetricFamily(
             "headrace_rejected_rows", "Rows that did not fit.", labels=["relation"]
         )
-        ends, starts = parts.ledger.log_ends(), parts.ledger.head.starts
-        sizes = parts.ledger.log_sizes()
+        ends, starts = parts.ledger.head.ends, parts.ledger.head.starts
+        sizes = parts.ledger.log.sizes()
         for relation in relations:
             if relation.name.startswith(HIDDEN):
                 continue
@@ -237,7 +237,7 @@ class _State(Collector):
             size = sizes.get(relation.id)
             kept.add_metric([relation.name], 0 if size is None else size.bytes)
             segments.add_metric([relation.name], 0 if size is None else size.segments)
-            rejected.add_metric([relation.name], parts.ledger.reject_count(relation.id))
+            rejected.add_metric([relation.name], parts.ledger.rejects.count(relation.id))
             feed = parts.feeds.by_relation.get(relation.id)
             if feed is not None and feed.behind is not None:
                 behind.add_metric([relation.name], feed.behind)

@@ -165,7 +165,7 @@ class Readers:
     def _present(self) -> tuple[Published, dict[RelationId, Offset], Mapping[str, AccessToken]]:
         """Return the published state, the ends of logs and the access tokens."""
         parts = self._database.parts
-        return parts.reader.published, dict(parts.ledger.log_ends()), parts.access.tokens
+        return parts.reader.published, dict(parts.ledger.head.ends), parts.access.tokens
 
     def _wait(
         self,

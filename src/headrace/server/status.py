@@ -177,9 +177,9 @@ class Status:
         views = {found.view.name: (found.pending, found.seconds) for found in fresh}
         followed = [found for found in fresh if found.state == _RUNNING]
         new = 0 if last is None else state.epoch - last.epoch
-        records = parts.ledger.epochs(min(new, _MOST_EPOCHS)) if new > 0 else ()
+        records = parts.ledger.epochs.newest(min(new, _MOST_EPOCHS)) if new > 0 else ()
         took = [r.counters["seconds"] for r in records if "seconds" in r.counters]
-        before, ends = self._ends, dict(parts.ledger.log_ends())
+        before, ends = self._ends, dict(parts.ledger.head.ends)
         self._ends = ends
         appended = sum(max(0, end - before.get(id_, Offset(0))) for id_, end in ends.items())
         error = parts.pump.error

@@ -155,7 +155,7 @@ class History:
 
     def at(self, epoch: Epoch) -> Contents:
         """Return the contents at an epoch."""
-        files = [run.file for run in self.ledger.spine(self.id, epoch)]
+        files = [run.file for run in self.ledger.spines.runs(self.id, epoch)]
         return Contents(Spine.open(self.directory / "runs", self.layout, files))
 
     def whole(self, epoch: Epoch) -> pa.Table:
@@ -165,7 +165,7 @@ class History:
     def changes(self, after: Epoch, upto: Epoch) -> Iterator[tuple[Epoch, ZSet]]:
         """Yield the consolidated delta of each epoch in ``(after, upto]``, except empty ones."""
         by_epoch: dict[Epoch, list[ZSet]] = {}
-        for run in self.ledger.delta_runs(self.id, after, upto):
+        for run in self.ledger.spines.delta_runs(self.id, after, upto):
             spine = Spine.open(self.directory / "runs", self.layout, [run.file])
             by_epoch.setdefault(run.added, []).extend(spine.scan(_SCAN_ROWS))
         for epoch in sorted(by_epoch):
@@ -177,21 +177,21 @@ class History:
 
     def rows_at(self, epoch: Epoch) -> int:
         """Return how many physical rows a snapshot reads."""
-        return sum(run.rows for run in self.ledger.spine(self.id, epoch))
+        return sum(run.rows for run in self.ledger.spines.runs(self.id, epoch))
 
     def changed(self, after: Epoch, upto: Epoch) -> list[Epoch]:
         """Return the epochs in ``(after, upto]`` that have changes, ascending."""
-        return sorted({run.added for run in self.ledger.delta_runs(self.id, after, upto)})
+        return sorted({run.added for run in self.ledger.spines.delta_runs(self.id, after, upto)})
 
     def delta(self, after: Epoch, upto: Epoch, most: int) -> SpineParts:
         """Return the sum of the changes in ``(after, upto]`` in parts; see :class:`Changelog`."""
-        files = [run.file for run in self.ledger.delta_runs(self.id, after, upto)]
+        files = [run.file for run in self.ledger.spines.delta_runs(self.id, after, upto)]
         spine = Spine.open(self.directory / "runs", self.layout, files)
         return SpineParts(spine, most, self.part_bytes)
 
     def rows_changed(self, after: Epoch, upto: Epoch) -> int:
         """Return how many rows the changes of the epochs in ``(after, upto]`` have."""
-        return self.ledger.delta_rows(self.id, after, upto)
+        return self.ledger.spines.delta_rows(self.id, after, upto)
 
 
 def can_look_up(layout: Layout) -> bool:

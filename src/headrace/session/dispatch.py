@@ -297,7 +297,7 @@ class Statements:
         """Return the number of a producer's last append to a stream or table."""
         self._rights.require_role(Role.WRITER, name)
         catalog = self._reader.catalog
-        return self._ledger.producer_at(writable(catalog, catalog.resolve(name)).id, producer)
+        return self._ledger.producers.last(writable(catalog, catalog.resolve(name)).id, producer)
 
     def wait_for(self, epoch: Epoch, ends: Mapping[RelationId, Offset]) -> None:
         """Wait until an epoch, and the changes before some offsets, can be read."""
@@ -370,7 +370,7 @@ class Statements:
         finally:  # the rows copied before a failure or cancellation stay
             relation = self._reader.catalog.find(statement.target.dotted)
             if isinstance(relation, Stream | Table):
-                end = self._ledger.log_end(relation.id)
+                end = self._ledger.head.log_end(relation.id)
                 self._client.wrote(relation.id, end)
                 self._reader.show_written(relation.id, end)
         rejects = f", {copied.rejected:,} rejected: see SHOW REJECTS" if copied.rejected else ""
@@ -395,10 +395,10 @@ class Statements:
         return self._client.properties[RUNTIME_MODE] == "streaming" and query.as_of is None
 
     def _done(self, message: str) -> Result:
-        return Result(None, self._ledger.last_epoch(), message)
+        return Result(None, self._ledger.head.epoch, message)
 
     def _table(self, names: tuple[str, ...], rows: list[Any]) -> Result:
-        return Result.of(names, rows, self._ledger.last_epoch())
+        return Result.of(names, rows, self._ledger.head.epoch)
 
 
 def _planned(statement: Statement) -> Query | None:

@@ -125,7 +125,7 @@ def _tables(at: _Moment) -> list[tuple[Any, ...]]:
 
 def _streams(at: _Moment) -> list[tuple[Any, ...]]:
     return [
-        (*_place(r), r.declaration.connector, at.ledger.log_end(r.id))
+        (*_place(r), r.declaration.connector, at.ledger.head.log_end(r.id))
         for r in _listed(at)
         if isinstance(r, Stream)
     ]
@@ -174,7 +174,7 @@ def _epochs(at: _Moment) -> list[tuple[Any, ...]]:
             *(e.counters.get(name) for name in COUNTERS),
             e.counters.get("seconds"),
         )
-        for e in at.ledger.epochs(_MOST_EPOCHS)
+        for e in at.ledger.epochs.newest(_MOST_EPOCHS)
         if e.epoch <= at.state.epoch
     ]
 
@@ -252,7 +252,7 @@ def _dependencies(at: _Moment) -> list[tuple[Any, ...]]:
 
 def _arrangements(at: _Moment) -> list[tuple[Any, ...]]:
     by_id, spines = at.state.catalog.by_id, at.state.spines
-    kept = at.ledger.arrangements()
+    kept = at.ledger.spines.arrangements()
     records = [
         r for r in kept if r.owner in by_id and r.id in spines and at.sees(by_id[r.owner].name)
     ]
@@ -283,7 +283,7 @@ def _rejects(at: _Moment) -> list[tuple[Any, ...]]:
         (*_place(r), each.file, each.line, each.column, each.reason, each.raw, _time(record.at))
         for r in _listed(at)
         if isinstance(r, Stream | Table)
-        for record in at.ledger.rejects(r.id, _MOST_REJECTS)
+        for record in at.ledger.rejects.newest(r.id, _MOST_REJECTS)
         for each in (record.reject,)
     ]
 

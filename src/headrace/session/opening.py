@@ -22,8 +22,8 @@ def restore(parts: Parts, functions: Iterable[Function] = ()) -> None:
     Views that lack a function wait for it; views whose function is now given resume.
     """
     ledger, declarations, waiting = parts.ledger, parts.declarations, parts.waiting
-    records = ledger.objects()
-    stored = {record.id: dict(record.layout) for record in ledger.arrangements()}
+    records = ledger.relations.existing()
+    stored = {record.id: dict(record.layout) for record in ledger.spines.arrangements()}
     catalog = Catalog.of(relation_of_json(dict(record.definition)) for record in records)
     declarations.announce_system()
     for relation in catalog:
@@ -42,7 +42,7 @@ def restore(parts: Parts, functions: Iterable[Function] = ()) -> None:
     layouts = {rows_of(r.id): Layout.of_json(stored[rows_of(r.id)]) for r in kept}
     parts.loop.published.publish(catalog, layouts)
     # Before an epoch is made: their history is released step by step.
-    parts.loop.held.update({id_: record.held for id_, record in ledger.deliveries().items()})
+    parts.loop.held.update({id_: record.held for id_, record in ledger.deliveries.all().items()})
     parts.log.admission.sweep(r for r in catalog if isinstance(r, Stream))
     waiting.wait(lacking)
     fed = {relation.source for relation in catalog if isinstance(relation, Sink)}

@@ -222,7 +222,7 @@ class Rights:
         return any(
             in_sentences(entry.detail).removesuffix(".") in said
             and not catalog.sees_all(self.principal.sees, entry.view)
-            for entry in self.reader.ledger.dirty()
+            for entry in self.reader.ledger.head.dirty
             if entry.detail and entry.view in catalog.by_id
         )
 

@@ -48,7 +48,7 @@ class Session:
     ) -> None:
         self._open = True
         self._client = Client(
-            parts.reader, lambda: self._open and is_open(), dict(parts.ledger.log_ends())
+            parts.reader, lambda: self._open and is_open(), dict(parts.ledger.head.ends)
         )
         self._statements = Statements(parts, self._client, principal)
         self._jobs = StatementJobs(parts.engine.spark, self._client.cancellation.tag)

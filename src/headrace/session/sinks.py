@@ -36,5 +36,5 @@ class SinkStatements:
                 message = self.changes.alter(statement)
             case ReconcileSink():
                 rows = self.changes.reconcile(statement)
-                return Result.of(RECONCILED, rows, self.ledger.last_epoch())
-        return Result(None, self.ledger.last_epoch(), message)
+                return Result.of(RECONCILED, rows, self.ledger.head.epoch)
+        return Result(None, self.ledger.head.epoch, message)

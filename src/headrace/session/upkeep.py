@@ -108,24 +108,27 @@ class Upkeep:
         | ExplainChange,
     ) -> Result:
         """Run one statement."""
-        last = self.ledger.last_epoch
         match statement:
             case Verify():
                 rows = self.verifications.verify(statement.name)
-                return Result.of(("view", "rows", "differences", "verdict"), rows, last())
+                return Result.of(
+                    ("view", "rows", "differences", "verdict"), rows, self.ledger.head.epoch
+                )
             case Reconcile():
                 return self.reconciliations.reconcile(statement)
             case Repair():
                 done = self.repairs.repair(statement.name)
                 if not done:
                     return Result(
-                        None, last(), "nothing is damaged or dirty, and no view has stopped"
+                        None,
+                        self.ledger.head.epoch,
+                        "nothing is damaged or dirty, and no view has stopped",
                     )
-                return Result.of(("relation", "found", "done"), done, last())
+                return Result.of(("relation", "found", "done"), done, self.ledger.head.epoch)
             case Replay() | ExplainReplay() | ExplainRow():
                 return self.replays.run(statement)
             case Invalidate():
                 message = self.invalidations.invalidate(statement)
-                return Result(None, last(), message)
+                return Result(None, self.ledger.head.epoch, message)
             case ExplainChange():
                 return self.changes.explain(statement)

@@ -69,7 +69,7 @@ class FunctionChanges:
         for view in calling:
             if isinstance(view, View) and view.id not in stopped:
                 circuit = engine.circuit(view)
-                stored = loop.ledger.spines(list(circuit.arrangements()))
+                stored = loop.ledger.spines.of(list(circuit.arrangements()))
                 files = {id_: [run.file for run in runs] for id_, runs in stored.items()}
                 check_folds(circuit, files, loop.directory / "runs", prepared.folding)
 

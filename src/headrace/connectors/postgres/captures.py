@@ -111,7 +111,7 @@ class Captures:
         with self.session(connection) as session:
             _require_server(session)
             _require_publication(session, options.publication)
-            database = self.ledger.identity.replace("-", "")[:8]
+            database = self.ledger.settings.identity.replace("-", "")[:8]
             slot = options.slot or re.sub(r"[^a-z0-9_]", "_", f"headrace_{database}_{name}")[:63]
             return Capture(name, connection, options.publication, slot, system_of(session))
 

@@ -115,7 +115,9 @@ class Copies:
         return Copied(landed, load.ingest.rejected, load.note, left_out)
 
     def _left_out(self, relation: Stream | Table) -> int:
-        return sum(self.ledger.left_out(relation.id).values()) if takes_some(relation) else 0
+        return (
+            sum(self.ledger.rejects.left_out(relation.id).values()) if takes_some(relation) else 0
+        )
 
     def _copy_changes(self, statement: Copy, table: Table, path: Path, *, once: bool) -> Copied:
         """Append the changes that the messages in a file make."""

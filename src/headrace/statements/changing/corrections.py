@@ -80,7 +80,7 @@ class Corrections:
             stream = self._stream(statement)
             found = self._matching(stream, statement, computed)
             if not found.num_rows:
-                return Corrected(stream, 0, self.reader.ledger.log_end(stream.id), {})
+                return Corrected(stream, 0, self.reader.ledger.head.log_end(stream.id), {})
             names = stream.logged.names
             old, offsets = found.select(names), found[OFFSET]
             new = None

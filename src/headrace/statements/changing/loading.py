@@ -56,7 +56,7 @@ class Load:
 
         if not path.is_file():
             return cls(relation, path, Ingest(into, str(path)))  # the reader reports the error
-        for known in ledger.unfinished_loads(relation.id):
+        for known in ledger.loads.unfinished(relation.id):
             if not known.source.startswith(place(path)):
                 continue
             ingest = Ingest.of(ledger, relation.id, known.source, into)
@@ -66,7 +66,7 @@ class Load:
             at = Progress.of_json(ingest.position or {})
             return cls(relation, path, ingest, at.line, at)
         base, times = identity(path), 1
-        while ledger.load_of(relation.id, f"{base}|{times}") is not None:
+        while ledger.loads.progress(relation.id, f"{base}|{times}") is not None:
             times += 1
         return cls(relation, path, Ingest(into, f"{base}|{times}"), before=times - 1)
 

@@ -21,8 +21,8 @@ def with_owner(ledger: Ledger, catalog: Catalog, error: HeadraceError) -> Headra
     if run is None:
         return error
     by_id = catalog.by_id
-    records = [record for record in ledger.arrangements() if record.owner in by_id]
-    spines = ledger.spines([record.id for record in records])
+    records = [record for record in ledger.spines.arrangements() if record.owner in by_id]
+    spines = ledger.spines.of([record.id for record in records])
     for record in records:
         if any(known.name == run["name"] for known in spines[record.id]):
             owner = by_id[record.owner]

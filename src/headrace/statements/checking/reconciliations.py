@@ -126,7 +126,7 @@ class Reconciliations:
                 found.circuit or None,
                 found.outcome or None,
             )
-            for found in self.reconciling.ledger.evidence(None if only is None else only.id)
+            for found in self.reconciling.ledger.evidence.found(None if only is None else only.id)
             for relation in (catalog.by_id.get(found.view),)
             if isinstance(relation, Table | View) and self.principal.sees(relation.name)
         ]

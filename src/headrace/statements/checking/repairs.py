@@ -133,7 +133,7 @@ class Repairs:
                 why,
             )
             return "to be rebuilt, since it stopped: see below"
-        if repairable(self.ledger.dirty(), relation.id):
+        if repairable(self.ledger.head.dirty, relation.id):
             # What reads it follows the rows that it had, which cannot be read any more.
             mark_stopped(self.ledger, relation, NO_EPOCH, "Its rows were dirty, and are damaged.")
             return "to be rebuilt with what reads it, since it was dirty: see below"
@@ -150,7 +150,7 @@ class Repairs:
                 path.replace(folder / each.file)
                 moved.append(f"quarantine/{each.file}")
         note = f"; set aside: {', '.join(moved)}" if moved else ""
-        last, contents = self.ledger.last_epoch(), rows_of(relation.id)
+        last, contents = self.ledger.head.epoch, rows_of(relation.id)
         if all(each.arrangement != contents for each in found):
             return note
         behind = [
@@ -211,8 +211,8 @@ class Repairs:
             if error.code not in (Code.INVALID, Code.CONFLICT):
                 raise
             failing.add(view.id)
-            self.ledger.clear_dirty(view.id, STOPPED)
-            self.ledger.mark_dirty(Dirty(view.id, STOPPED, time.time(), str(error), after))
+            self.ledger.dirty.clear(view.id, STOPPED)
+            self.ledger.dirty.mark(Dirty(view.id, STOPPED, time.time(), str(error), after))
             return (name, "stopped", f"still stopped: {error.primary}")
         return (name, "stopped", f"rebuilt in epoch {epoch}, and running")
 
@@ -225,7 +225,7 @@ class Repairs:
             before = self._quarantined(view)
             if not before:
                 continue
-            another = replace(view, replacement=self.ledger.reserve_build())
+            another = replace(view, replacement=self.ledger.ids.build())
             try:
                 progress = self._progress(f"filling {view.name}")
                 epoch = self.definer.replace_view(view, another, progress)
@@ -244,7 +244,7 @@ class Repairs:
 
     def _waiting(self, scope: list[Table | View]) -> list[Row]:
         """List the views that wait for a function, which only registering it resumes."""
-        wait = {e.view: e.detail for e in self.ledger.dirty() if e.cause == WAITING}
+        wait = {e.view: e.detail for e in self.ledger.head.dirty if e.cause == WAITING}
         return [
             (self._shown(view), "stopped", f"still waiting: {wait[view.id]} {REGISTER}")
             for view in scope
@@ -256,7 +256,7 @@ class Repairs:
     def _recompute(self, scope: Collection[RelationId]) -> list[Row]:
         """Recompute the dirty slices of some views, and list those that wait for a refresh."""
         by_id = self.reader.catalog.by_id
-        wanted = [e.id for e in self.ledger.dirty() if e.view in scope and e.id is not None]
+        wanted = [e.id for e in self.ledger.head.dirty if e.view in scope and e.id is not None]
         done = self.repairing.repair(
             wanted, lambda entry: self._progress(f"recomputing {by_id[entry.view].name}")
         )
@@ -271,7 +271,7 @@ class Repairs:
                     f"recomputed from {read:,} rows in epoch {each.done.epoch}: {changed:,} changes"
                 )
             rows.append((name, found, did))
-        for entry, late in awaiting_refresh(self.ledger.dirty(), self.reader.catalog):
+        for entry, late in awaiting_refresh(self.ledger.head.dirty, self.reader.catalog):
             if entry.view in scope:
                 names = ", ".join(view.name for view in late)
                 did = f"still dirty: REFRESH {names} reads what was repaired below"
@@ -281,7 +281,7 @@ class Repairs:
     # -- pieces ----------------------------------------------------------------------------
 
     def _marked(self, view: View, cause: str) -> bool:
-        return any((e.view, e.cause) == (view.id, cause) for e in self.ledger.dirty())
+        return any((e.view, e.cause) == (view.id, cause) for e in self.ledger.head.dirty)
 
     def _shown(self, relation: Table | View) -> str:
         return shown_name(relation, self.reader.catalog)

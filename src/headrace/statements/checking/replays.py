@@ -39,7 +39,7 @@ class ReplayStatements:
 
     def run(self, statement: Replay | ExplainReplay | ExplainRow) -> Result:
         """Run a statement; return a message, or the explanation line by line."""
-        last = self.reader.ledger.last_epoch()
+        last = self.reader.ledger.head.epoch
         if isinstance(statement, ExplainReplay):
             view, slice_ = self._named(statement.replay.name, statement.replay.slice)
             lines = [*_explained(view, self.replays.plan(view, slice_))]

@@ -103,7 +103,7 @@ class Verifications:
         self, views: list[View], damaged: Mapping[RelationId, str], state: Published
     ) -> dict[RelationId, Verdict]:
         found: dict[RelationId, Verdict] = {}
-        dirty = self.reader.ledger.dirty()
+        dirty = self.reader.ledger.head.dirty
         waits = {entry.view: entry.detail for entry in dirty if entry.cause == WAITING}
         for view in views:
             below = [relation.id for relation in self._stored_below(view)]

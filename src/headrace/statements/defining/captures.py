@@ -193,4 +193,4 @@ class CaptureChanges:
             (REFERENCE, str(reference)),
         )
         declaration = Declaration(masked(statement.span.source), source=stored)
-        return Table(self.ledger.reserve_relation(), name, schema, key, None, declaration)
+        return Table(self.ledger.ids.relation(), name, schema, key, None, declaration)

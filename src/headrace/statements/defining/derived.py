@@ -120,7 +120,7 @@ class DerivedStreams:
 
     def _inserted(self, schema: Schema) -> RelationId:
         """Create the hidden stream that takes the rows of INSERT."""
-        id_ = self.ledger.reserve_relation()
+        id_ = self.ledger.ids.relation()
         # ksqlDB's INSERT INTO stream SELECT goes on; the topic has it do so.
         name = inserted_into(id_)
         declaration = Declaration(options=(("kafka_topic", name),), rowtime=True)
@@ -136,7 +136,7 @@ class DerivedStreams:
         time = Column(ROWTIME, TimestampType())
         self.definer.create(
             PlainView(
-                self.ledger.reserve_relation(),
+                self.ledger.ids.relation(),
                 with_rowtime(into),
                 Schema((*analysed.schema.renamed((*schema.names, ROWTIME)).columns[:-1], time)),
                 text,

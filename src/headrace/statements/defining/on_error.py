@@ -126,7 +126,7 @@ class ErrorPolicies:
         altered = replace(
             view,
             quarantines=chosen,
-            replacement=self.ledger.reserve_build(),
+            replacement=self.ledger.ids.build(),
             created_sql=f"{view.created_sql};\n{masked(statement.span.source)}",
         )
         with self.engine.planning:

@@ -72,7 +72,7 @@ class Relations:
         effective = effective_column(statement, schema)
         if effective is not None:
             schema = _present(schema, effective)
-        id_ = self.ledger.reserve_relation()
+        id_ = self.ledger.ids.relation()
         name = statement.name.dotted
         relation: Stream | Table
         if isinstance(statement, CreateTable) or statement.primary_key:

@@ -109,7 +109,7 @@ class SqlFunctions:
             analysed = self._analysed(query, span)
             self._require_one_row(call, nulls, span)
         return PlainView(
-            self.ledger.reserve_relation(),
+            self.ledger.ids.relation(),
             f"{FUNCTION_VIEW}{statement.name.dotted}",
             analysed.schema,
             query,

@@ -198,7 +198,7 @@ class Views:
         names = statement.columns or analysed.schema.names
         check_names(names, len(analysed.schema.names), span)
         view = PlainView(
-            self.ledger.reserve_relation(),
+            self.ledger.ids.relation(),
             statement.name.dotted,
             analysed.schema.renamed(tuple(names)),
             span.source,
@@ -270,7 +270,7 @@ class Views:
             names = columns or analysed.schema.names
             check_names(names, len(analysed.schema.names), span)
             schema = analysed.schema.renamed(tuple(names))
-            build = self.ledger.reserve_build()
+            build = self.ledger.ids.build()
             id_ = RelationId(build) if former is None else former.id
             by = () if index is None else index.columns
             stated = None if key is None else declared_columns(key, schema)

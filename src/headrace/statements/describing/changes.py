@@ -68,10 +68,10 @@ class ChangeExplanations:
                 carried = self.changes.of_slice(view, self.slices.read(view, target.slice))
             case _ if isinstance(target, DEFINITIONS):
                 shown = self._shown(self.definitions.of(target))
-                return Result.of(CARRIED, shown, self.ledger.last_epoch(), TYPES)
+                return Result.of(CARRIED, shown, self.ledger.head.epoch, TYPES)
             case _:
                 carried = self._of_rows(target)
-        return Result.of(CARRIED, self._rows(carried), self.ledger.last_epoch(), TYPES)
+        return Result.of(CARRIED, self._rows(carried), self.ledger.head.epoch, TYPES)
 
     def _rows(self, carried: Sequence[Carried]) -> list[tuple[Any, ...]]:
         names = self.reader.catalog.by_id

@@ -49,7 +49,7 @@ class Descriptions:
         return Result.of(
             ("name", "statement"),
             [(relation.name.removeprefix(FUNCTION_VIEW), made or None)],
-            self.ledger.last_epoch(),
+            self.ledger.head.epoch,
         )
 
     def describe(self, statement: Describe) -> Result:
@@ -73,7 +73,7 @@ class Descriptions:
             rows.append((column.name, column.sql, note))
         if statement.extended:
             rows += [(f"# {name}", value, "") for name, value in self._details(relation)]
-        return Result.of(("column", "type", "note"), rows, self.ledger.last_epoch())
+        return Result.of(("column", "type", "note"), rows, self.ledger.head.epoch)
 
     def _details(self, relation: Relation) -> list[tuple[str, str]]:
         ledger = self.ledger
@@ -92,17 +92,17 @@ class Descriptions:
                 )
             if declaration.message_key:
                 found.append(("message key", ", ".join(declaration.message_key)))
-            found.append(("changes in the log", f"{ledger.log_end(relation.id):,}"))
-            found.append(("rejected rows", f"{ledger.reject_count(relation.id):,}"))
+            found.append(("changes in the log", f"{ledger.head.log_end(relation.id):,}"))
+            found.append(("rejected rows", f"{ledger.rejects.count(relation.id):,}"))
         if isinstance(relation, Table) and relation.effective_from is not None:
             by = ", ".join(relation.versioned_key)
             found.append(("versions", f"of each ({by}), from {relation.effective_from} on"))
         if isinstance(relation, View | Table):
-            runs = ledger.spine(rows_of(relation.id))
+            runs = ledger.spines.runs(rows_of(relation.id))
             found.append(("changes stored", f"{sum(run.rows for run in runs):,}"))
             found.append(("bytes stored", f"{sum(run.bytes for run in runs):,}"))
             found.append(("runs", str(len(runs))))
-            found.append(("readable since epoch", str(ledger.since(rows_of(relation.id)))))
+            found.append(("readable since epoch", str(ledger.spines.since(rows_of(relation.id)))))
         circuit = self.declarations.circuit(relation) if isinstance(relation, View) else None
         if circuit is not None:
             found.append(("state", state(circuit, sizes(self.ledger, circuit))))

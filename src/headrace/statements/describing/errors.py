@@ -63,12 +63,12 @@ class Errors:
         ledger, state = self.reader.ledger, self.reader.published
         source = shown_name(state.catalog.by_id[sink.source], state.catalog)
         rows: list[Any] = []
-        record = ledger.deliveries()[sink.id]
+        record = ledger.deliveries.all()[sink.id]
         if record.why is not None:
             rows.append((None, None, None, record.why, None))
         rows += [
             (source, kept.reject.raw, None, kept.reject.reason, shown_time(kept.at))
-            for kept in ledger.rejects(sink.id, _MOST_ROWS)
+            for kept in ledger.rejects.newest(sink.id, _MOST_ROWS)
         ]
         return Result.of(_COLUMNS, rows, state.epoch, _TYPES)
 
@@ -82,7 +82,7 @@ class Errors:
                 entry.detail,
                 shown_time(entry.since),
             )
-            for entry in reader.ledger.dirty()
+            for entry in reader.ledger.head.dirty
             if (entry.view, entry.cause) == (view.id, STOPPED)
         ]
         kept = quarantined_rows(reader.ledger, reader.directory, state, view)

@@ -40,7 +40,7 @@ class Explanations:
         target, shown = statement.target, statement.shown
         lineage = shown is Explained.LINEAGE
         lines = self._lineage(target) if lineage else self._explained(target, shown)
-        return Result.of(("plan",), [(line,) for line in lines], self.ledger.last_epoch())
+        return Result.of(("plan",), [(line,) for line in lines], self.ledger.head.epoch)
 
     def _lineage(self, target: Explainable) -> list[str]:
         """Return the inputs of a view or query, down to the logs and the positions read in them."""
@@ -63,7 +63,7 @@ class Explanations:
         stands = state.lagging.get(relation.id, stands)
         if isinstance(relation, Stream | Table):
             offsets = state.positions if stands is None else stands.offsets
-            done, end = offsets.get(relation.id, 0), ledger.log_end(relation.id)
+            done, end = offsets.get(relation.id, 0), ledger.head.log_end(relation.id)
             read = f"changes [0, {done:,}) of {end:,} are read"
             return [f"{indent}{relation.kind} {relation.name}: {read}"]
         if relation.name.startswith(FUNCTION_VIEW):
@@ -142,7 +142,7 @@ def sizes(ledger: Ledger, circuit: Circuit) -> dict[ArrangementId, tuple[int, in
     """Return the stored rows and bytes of each arrangement of a circuit."""
     ids = {id_ for node in circuit.stateful() for id_ in node.arrangements}
     ids |= circuit.arrangements().keys()
-    spines = ledger.spines(ids)
+    spines = ledger.spines.of(ids)
     return {
         id_: (
             sum(r.rows for r in spines.get(id_, ())),

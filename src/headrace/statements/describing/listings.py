@@ -172,7 +172,7 @@ class Listings:
 
     def _streams(self) -> Result:
         """Return the streams, and how much of their events is kept."""
-        state, sizes = self.reader.published, self.ledger.log_sizes()
+        state, sizes = self.reader.published, self.ledger.log.sizes()
         rows = []
         for stream in filter(self._shows, state.catalog):
             if not isinstance(stream, Stream):
@@ -254,7 +254,7 @@ class Listings:
                 shown_time(record.at),
             )
             for relation in relations
-            for record in ledger.rejects(relation.id, _MOST_REJECTS)
+            for record in ledger.rejects.newest(relation.id, _MOST_REJECTS)
         ]
         names = ("relation", "file", "line", "column", "reason", "raw", "at")
         return self._listing(names, rows[: statement.limit])
@@ -301,7 +301,7 @@ class Listings:
                 found.whole,
                 origin_words(record.origin) if catalog.sees_all(sees, relation.id) else None,
             )
-            for record in self.ledger.changes()
+            for record in self.ledger.dirty.changes()
             for found in (record.carried,)
             if (relation := catalog.by_id.get(found.view)) is not None
             and sees(relation.name)
@@ -323,7 +323,7 @@ class Listings:
         )
         rows = [
             (e.epoch, shown_time(e.committed_at), *(e.counters.get(name) for name in names))
-            for e in self.ledger.epochs(_MOST_EPOCHS)
+            for e in self.ledger.epochs.newest(_MOST_EPOCHS)
         ]
         return self._listing(("epoch", "committed_at", *names), rows)
 
@@ -390,7 +390,7 @@ class Listings:
         return not relation.name.startswith(HIDDEN) and self.principal.sees(relation.name)
 
     def _listing(self, names: tuple[str, ...], rows: list[Any]) -> Result:
-        return Result.of(names, rows, self.ledger.last_epoch(), _TYPES)
+        return Result.of(names, rows, self.ledger.head.epoch, _TYPES)
 
 
 def filtered(listed: Result, like: str | None, schema: Name | None = None) -> Result:

@@ -61,7 +61,7 @@ class Selects:
         table, state, reads, dirty = at_epochs or self._direct(query) or self._by_spark(query)
         if query.as_of is not None or at_epochs is not None:
             reads = ()  # where views stood then is not kept
-        fresh = Freshness.of(state, self.ledger.log_ends(), reads, dirty)
+        fresh = Freshness.of(state, self.ledger.head.ends, reads, dirty)
         return Result(table, state.epoch, freshness=fresh)
 
     def _by_spark(self, query: Query) -> _Found:
@@ -205,7 +205,7 @@ class Selects:
         """Refuse a view at an epoch that did not include it, or ran with another function."""
         if not isinstance(relation, View):
             return
-        gap = self.ledger.gap_at(relation.id, epoch)
+        gap = self.ledger.dirty.gap_at(relation.id, epoch)
         if gap is None:
             return
         if gap.after == NO_EPOCH:
@@ -263,7 +263,7 @@ class Selects:
                     )
                 return as_of.epoch
             case AsOfTimestamp():
-                return self.ledger.epoch_at(_seconds(as_of))
+                return self.ledger.epochs.at(_seconds(as_of))
 
 
 def _beside(catalog: Catalog, tables: Iterable[AtEpoch]) -> Beside:

@@ -174,7 +174,7 @@ class SinkCreations:
             shown = HeadraceError(error.code, error.primary, error.detail, error.hint)
             raise shown.at(span) from error  # not in a query that nobody has written
         delivery = delivery or SinkOptions()
-        id_ = self.ledger.reserve_relation()
+        id_ = self.ledger.ids.relation()
         try:
             key = _key(followed, delivery, span)
             if not delivery.snapshot:

@@ -1,0 +1,85 @@
+"""When epochs were committed, and what each one read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import sqlalchemy as sa
+
+from headrace.ledger import schema
+from headrace.ledger.records import CLOCK, EpochRecord, Fence, Read
+from headrace.types import Epoch, FrontierId, Offset, RelationId
+
+if TYPE_CHECKING:
+    from headrace.ledger.transactions import Transactions
+
+
+@dataclass(frozen=True, slots=True)
+class Epochs:
+    """The committed epochs."""
+
+    _transactions: Transactions
+
+    def newest(self, limit: int = 100) -> tuple[EpochRecord, ...]:
+        """Return the newest epochs with what each one read, newest first."""
+        table = schema.epochs
+        query = sa.select(table).where(table.c.epoch > 0).order_by(table.c.epoch.desc())
+        with self._transactions.reading() as connection:
+            rows = connection.execute(query.limit(limit)).all()
+            lineage = _lineage(connection, Epoch(rows[-1].epoch)) if rows else {}
+        return tuple(
+            EpochRecord(
+                Epoch(row.epoch),
+                row.committed_at,
+                row.attempt,
+                Fence(row.fence),
+                row.counters,
+                tuple(lineage.get(row.epoch, ())),
+            )
+            for row in rows
+        )
+
+    def at(self, timestamp: float) -> Epoch:
+        """Return the last epoch committed at or before a time in Unix seconds; 0 if none was."""
+        table = schema.epochs.c
+        query = sa.select(sa.func.max(table.epoch)).where(table.committed_at <= timestamp)
+        with self._transactions.reading() as connection:
+            return Epoch(connection.execute(query).scalar() or 0)
+
+    def committed_at(self, epoch: Epoch) -> float:
+        """Return when an epoch was committed, in Unix seconds."""
+        with self._transactions.reading() as connection:
+            return committed(connection, epoch)[0]
+
+    def clock(self, epoch: Epoch | None = None) -> int:
+        """Return ``now()`` of an epoch (None: the last one) in microseconds UTC; 0 if never set."""
+        head = self._transactions.head
+        if epoch is None or epoch == head.epoch:
+            return head.clock
+        with self._transactions.reading() as connection:
+            return committed(connection, epoch)[1]
+
+
+def committed(connection: sa.Connection, epoch: Epoch) -> tuple[float, int]:
+    """Return when an epoch was committed, in Unix seconds, and its clock in microseconds UTC."""
+    table = schema.epochs.c
+    query = sa.select(table.committed_at, table.counters).where(table.epoch == epoch)
+    row = connection.execute(query).one()
+    return float(row.committed_at), int(row.counters.get(CLOCK, 0))
+
+
+def _lineage(connection: sa.Connection, oldest: Epoch) -> dict[int, list[Read]]:
+    """Return what epochs have read from one epoch on, by epoch."""
+    reads = schema.reads
+    query = sa.select(reads).where(reads.c.epoch >= oldest)
+    lineage: dict[int, list[Read]] = {}
+    for row in connection.execute(query.order_by(reads.c.frontier, reads.c.relation)):
+        read = Read(
+            RelationId(row.relation),
+            Offset(row.from_offset),
+            Offset(row.to_offset),
+            FrontierId(row.frontier),
+        )
+        lineage.setdefault(row.epoch, []).append(read)
+    return lineage

@@ -1,0 +1,101 @@
+"""The files that the ledger names, and those of them that no epoch needs.
+
+A file is deleted in this order: take its name from :meth:`NamedFiles.garbage`, delete the file,
+then :meth:`NamedFiles.forget` the name. ``since`` never moves back, so garbage stays garbage. A
+crash in between leaves a name whose file is missing: no reader uses it, and the next round returns
+it as garbage again (deleting a missing file is not an error). In the other order, a crash would
+leave a file that the ledger does not name, which only the sweep at the next start would find.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
+
+import sqlalchemy as sa
+
+from headrace.ledger import schema
+from headrace.ledger.records import Files
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from headrace.ledger.transactions import Transactions
+    from headrace.types import Offset, RelationId
+
+_BATCH: Final = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class NamedFiles:
+    """The files of runs and segments. Any other file is left over from a crash."""
+
+    _transactions: Transactions
+
+    def known(self) -> Files:
+        """Return every file that the ledger names; at start, all others can be deleted."""
+        with self._transactions.reading() as connection:
+            return Files(
+                frozenset(connection.execute(sa.select(schema.runs.c.name)).scalars()),
+                frozenset(connection.execute(sa.select(schema.segments.c.file)).scalars()),
+            )
+
+    def garbage(self, held: Mapping[RelationId, Offset] = MappingProxyType({})) -> Files:
+        """Return the files that no readable epoch needs, now or later.
+
+        The logs of relations that are ``held`` are still read from these offsets on.
+        """
+        with self._transactions.reading() as connection:
+            return _garbage(connection, held)
+
+    def forget(self, files: Files) -> None:
+        """Remove the names of garbage files; delete the files themselves first.
+
+        Names that are not garbage stay.
+        """
+        with self._transactions.writing() as writing:
+            now_garbage = _garbage(writing.connection, {})
+            for table, column, names in (
+                (schema.runs, schema.runs.c.name, files.runs & now_garbage.runs),
+                (schema.segments, schema.segments.c.file, files.segments & now_garbage.segments),
+            ):
+                listed = sorted(names)
+                for start in range(0, len(listed), _BATCH):
+                    chosen: Sequence[str] = listed[start : start + _BATCH]
+                    writing.connection.execute(table.delete().where(column.in_(chosen)))
+
+
+def _garbage(connection: sa.Connection, held: Mapping[RelationId, Offset]) -> Files:
+    """Return the files that no readable epoch needs, now or later.
+
+    A run that was removed at or before its arrangement's ``since`` is garbage, and so is a run
+    that was merged before any epoch contained it. A segment is garbage if its relation's log
+    starts after it and it is not ``held``, or if the relation was dropped and none of its
+    arrangements can be read; a file is, if all segments in it are.
+    """
+    runs, owners, objects = schema.runs.c, schema.arrangements.c, schema.objects.c
+    segments, logs = schema.segments.c, schema.logs.c
+    dead_runs = (
+        sa.select(runs.name)
+        .join(schema.arrangements, owners.id == runs.arrangement)
+        .where((runs.removed <= owners.since) | (runs.removed <= runs.added))
+    )
+    readable = sa.exists().where(
+        owners.owner == objects.relation, owners.since < objects.dropped_epoch
+    )
+    named = (
+        sa.select(segments.file)
+        .join(schema.objects, objects.relation == segments.relation)
+        .join(schema.logs, logs.relation == segments.relation)
+    )
+    end = segments.first_offset + segments.rows
+    retired = end <= logs.since
+    for relation, first in held.items():
+        retired &= (segments.relation != relation) | (end <= first)
+    dead = (objects.dropped_epoch.is_not(None) & ~readable) | retired
+    dead_files = named.where(dead).except_(named.where(~dead))
+    return Files(
+        frozenset(connection.execute(dead_runs).scalars()),
+        frozenset(connection.execute(dead_files).scalars()),
+    )

@@ -1,0 +1,93 @@
+"""Rows that logs have not taken: the rejected ones with their text, others as counts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import sqlalchemy as sa
+
+from headrace.ledger import schema
+from headrace.ledger.records import Reject, RejectRecord
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from headrace.ledger.transactions import Transactions
+    from headrace.types import RelationId
+
+
+@dataclass(frozen=True, slots=True)
+class Rejects:
+    """Per relation, the rows that were not appended; appends add to them."""
+
+    _transactions: Transactions
+
+    def newest(self, relation: RelationId, limit: int = 100) -> tuple[RejectRecord, ...]:
+        """Return the newest rejected rows of a relation, newest first."""
+        table = schema.rejects.c
+        query = (
+            sa.select(schema.rejects)
+            .where(table.relation == relation)
+            .order_by(table.id.desc())
+            .limit(limit)
+        )
+        with self._transactions.reading() as connection:
+            return tuple(
+                RejectRecord(Reject(row.file, row.line, row.column, row.reason, row.raw), row.at)
+                for row in connection.execute(query)
+            )
+
+    def count(self, relation: RelationId) -> int:
+        """Return how many rows of a relation were rejected."""
+        query = sa.select(schema.logs.c.rejected).where(schema.logs.c.relation == relation)
+        with self._transactions.reading() as connection:
+            return connection.execute(query).scalar() or 0
+
+    def left_out(self, relation: RelationId) -> Mapping[str, int]:
+        """Return how many rows a relation's log has not taken, by reason, besides rejects."""
+        with self._transactions.reading() as connection:
+            return left_out(connection, relation)
+
+
+def left_out(connection: sa.Connection, relation: RelationId) -> dict[str, int]:
+    """Return the counts of rows that are no rejects, by reason."""
+    its = schema.left_out.c
+    query = sa.select(its.reason, its.rows).where(its.relation == relation)
+    return {row.reason: row.rows for row in connection.execute(query)}
+
+
+def add(
+    connection: sa.Connection, relation: RelationId, rejects: Sequence[Reject], now: float
+) -> None:
+    """Store rejected rows, each with as much of its text as is kept."""
+    if rejects:
+        rows = [_row(relation, each, now) for each in rejects]
+        connection.execute(schema.rejects.insert(), rows)
+
+
+def count(connection: sa.Connection, relation: RelationId, rows: Mapping[str, int]) -> None:
+    """Add to the counts of rows that were left out, by reason."""
+    known = left_out(connection, relation) if rows else {}
+    its = schema.left_out.c
+    for reason, more in rows.items():
+        if reason not in known:
+            row = {"relation": relation, "reason": reason, "rows": more}
+            connection.execute(schema.left_out.insert(), row)
+            continue
+        mine = (its.relation == relation) & (its.reason == reason)
+        counted = schema.left_out.update().where(mine).values(rows=known[reason] + more)
+        connection.execute(counted)
+
+
+def _row(relation: RelationId, reject: Reject, now: float) -> dict[str, object]:
+    raw = reject.raw.encode("utf-8", "replace")[: schema.REJECT_BYTES].decode("utf-8", "ignore")
+    return {
+        "relation": relation,
+        "file": reject.file,
+        "line": reject.line,
+        "column": reject.column,
+        "reason": reject.reason.replace("\0", "\ufffd"),
+        "raw": raw.replace("\0", "\ufffd"),  # PostgreSQL's text cannot hold NUL
+        "at": now,
+    }
