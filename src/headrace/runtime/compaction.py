@@ -89,20 +89,18 @@ class Compaction:
 
     def sweep(self) -> None:
         """Delete garbage: first the files, then their names, so that a crash loses no file."""
-        held = self.loop.read_logs()
-        garbage = self.loop.ledger.files.garbage(held)
+        held, files = self.loop.read_logs(), self.loop.ledger.files
+        garbage = files.garbage(held)
         if garbage.segments:
             self.close_files(garbage.segments)
-            garbage = self.loop.ledger.files.garbage(
-                held
-            )  # without files that were written to meanwhile
+            garbage = files.garbage(held)  # without files that were written to meanwhile
         if not garbage:
             return
         for folder, names in (("runs", garbage.runs), ("log", garbage.segments)):
             for name in names:
                 (self.loop.directory / folder / name).unlink(missing_ok=True)
         self.loop.fault("swept")
-        self.loop.ledger.files.forget(garbage)
+        files.forget(garbage)
 
     def sweep_strays(self) -> int:
         """Delete files that the ledger does not name: those of attempts and reads that have ended.
