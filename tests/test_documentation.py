@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -127,3 +128,17 @@ def test_decisions_are_numbered_one_by_one():
     assert [int(file.name[:4]) for file in files] == list(range(1, len(files) + 1))
     for number, file in enumerate(files, 1):
         assert file.read_text(encoding="utf-8").startswith(f"# {number}. "), file.name
+
+
+def test_every_dependency_has_its_reason_in_decision_3():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    extras = project["project"]["optional-dependencies"]
+    text = (ROOT / "docs" / "decisions" / "0003-dependencies.md").read_text(encoding="utf-8")
+    needed = [
+        *project["project"]["dependencies"],
+        *(each for extra in extras.values() for each in extra),
+        *project["dependency-groups"]["dev"],
+    ]
+    names = {re.split(r"[^\w-]", each)[0] for each in needed}
+    assert len(names) > 30
+    assert not {name for name in names | extras.keys() if f"`{name}`" not in text}

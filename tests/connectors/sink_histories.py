@@ -172,8 +172,10 @@ class Outlived:
 
     @property
     def ledger(self) -> Outlived:
-        """Stands for the ledger."""
+        """Stands for the ledger, and below for its head and its parts."""
         return self
+
+    head = rejects = epochs = deliveries = ledger
 
     @property
     def published(self) -> Outlived:
@@ -190,11 +192,11 @@ class Outlived:
         """The last epoch."""
         return self.histories.last
 
-    def reject_count(self, _sink: RelationId) -> int:
+    def count(self, _sink: RelationId) -> int:
         """Return how many rows were refused."""
         return len(self.refused)
 
-    def record_delivery(
+    def put(
         self, record: DeliveryRecord, refused: Sequence[Reject] = (), *, forgets: bool = False
     ) -> None:
         """Store the record, with the rows that were refused."""
@@ -208,10 +210,6 @@ class Outlived:
     def exclusive(self) -> AbstractContextManager[None]:
         """Stands for the lock of epochs."""
         return nullcontext()
-
-    def last_epoch(self) -> Epoch:
-        """Return the last epoch."""
-        return self.histories.last
 
     def commit(self, _commit: object) -> Epoch:
         """Make an epoch in which nothing changes."""

@@ -283,8 +283,8 @@ def test_a_reader_sees_commits_and_writes_nothing(path: Path) -> None:
     with Ledger.open(path) as writer, Ledger.open(path, Mode.READ) as reader:
         writer.acquire()
         step(writer)
-        assert reader.head.epoch == writer.last_epoch() == 3
-        assert reader.settings.identity == writer.identity
+        assert reader.head.epoch == writer.head.epoch == 3
+        assert reader.settings.identity == writer.settings.identity
         with pytest.raises(HeadraceError, match="open for reading only") as caught:
             reader.acquire()
         assert caught.value.code is Code.INVALID

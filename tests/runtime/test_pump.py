@@ -30,7 +30,8 @@ class Loop:
     @property
     def ledger(self):
         counters = {"changes": self.changes, "seconds": self.seconds}
-        return SimpleNamespace(epochs=lambda _count: [SimpleNamespace(counters=counters)])
+        newest = SimpleNamespace(newest=lambda _count: [SimpleNamespace(counters=counters)])
+        return SimpleNamespace(epochs=newest)
 
     def pending(self) -> int:
         return self.waiting.pop(0) if len(self.waiting) > 1 else self.waiting[0]
@@ -77,7 +78,7 @@ class Stale:
 
     def __init__(self, *, renewed: bool) -> None:
         self.renewed, self.has_read = renewed, False
-        self.lock, self.ledger = threading.RLock(), SimpleNamespace(log_ends=dict)
+        self.lock, self.ledger = threading.RLock(), SimpleNamespace(head=SimpleNamespace(ends={}))
         self.published = self
 
     @property

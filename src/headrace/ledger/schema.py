@@ -10,7 +10,7 @@ from typing import Final
 import sqlalchemy as sa
 
 FORMAT: Final = 4
-"""The format that this version reads and writes; a ledger of another format is refused."""
+"""The format of this version; ``ledger/migrations.py`` has the steps from earlier ones."""
 
 FORMAT_KEY: Final = "format"
 IDENTITY_KEY: Final = "identity"

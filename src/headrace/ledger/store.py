@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import uuid
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from enum import Enum, auto
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -21,7 +21,7 @@ from sqlalchemy import event
 from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, NoSuchModuleError
 
 from headrace.errors import BACKUPS, Code, HeadraceError
-from headrace.ledger import builds, schema
+from headrace.ledger import builds, migrations, schema
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -59,11 +59,14 @@ class Store:
 
     @classmethod
     def open(cls, where: str | Path, mode: Mode, now: float) -> Store:
-        """Open the ledger at a file or a database URL; in WRITE mode, create a missing one.
+        """Open the ledger at a file or a database URL.
+
+        In WRITE mode, create a missing one, and migrate one of an earlier format.
 
         Raises:
-            HeadraceError: INVALID for a bad URL or, in READ mode, a missing ledger; UNSUPPORTED
-                for a newer format; CORRUPT for damage; UNAVAILABLE if the database is down.
+            HeadraceError: INVALID for a bad URL or, in READ mode, a missing ledger or one of an
+                earlier format; UNSUPPORTED for a newer format; CORRUPT for damage; UNAVAILABLE if
+                the database is down.
         """
         url = _url(where)
         file = _sqlite_file(url)
@@ -101,29 +104,69 @@ class Store:
                 found = connection.exec_driver_sql("PRAGMA quick_check(1)").scalar()
                 if found != "ok":
                     raise corrupt(self.place, f"SQLite says: {found}.")
-            present = set(sa.inspect(connection).get_table_names())
-        missing = sorted(set(schema.metadata.tables) - present)
-        if missing and self._file is None and len(missing) == len(schema.metadata.tables):
+            missing = _missing_tables(connection)
+        if self._file is None and len(missing) == len(schema.metadata.tables):
             _require_creation(self.place, self.mode)
             with self.writing() as connection:
                 _create_tables(connection, now)
-        elif missing:
-            raise corrupt(self.place, f"Table {', '.join(missing)} is missing.")
+        elif schema.meta.name not in missing:
+            self._require_format()
         with self.reading() as connection:
-            query = sa.select(schema.meta.c.value).where(schema.meta.c.key == schema.FORMAT_KEY)
-            found = connection.execute(query).scalar()
-        if not isinstance(found, int):
+            missing = _missing_tables(connection)
+        if missing:
+            raise corrupt(self.place, f"Table {', '.join(missing)} is missing.")
+
+    def _require_format(self) -> None:
+        """Migrate a ledger of an earlier format; refuse it in READ mode."""
+        with self.reading() as connection:
+            found = migrations.format_of(connection)
+        if found is None:
             raise corrupt(self.place, "It has no format version.")
-        if found != schema.FORMAT:
-            newer = found > schema.FORMAT
+        if not migrations.steps_from(found, self.place):
+            return
+        if self.mode is Mode.READ:
             raise HeadraceError(
-                Code.UNSUPPORTED,
-                f'ledger "{self.place}" has format {found}, {"newer" if newer else "older"} than'
-                " this version reads",
+                Code.INVALID,
+                f'ledger "{self.place}" has format {found}, which is migrated first',
                 f"This version reads format {schema.FORMAT}.",
-                "Open it with the version of Headrace that wrote it"
-                + (", or a newer one." if newer else "; load its data into a new database."),
+                "Open it for writing once: that migrates it.",
             )
+        with self.writing() as connection:
+            migrations.migrate(connection, self.place, self._back_up)
+
+    def _back_up(self, suffix: str) -> None:
+        """Copy a SQLite ledger as of its last commit to a file beside it, durably.
+
+        A database of PostgreSQL is not copied: that is for whoever runs its server.
+
+        Raises:
+            HeadraceError: UNAVAILABLE if the copy cannot be written.
+        """
+        if self._file is None:
+            return
+        file = self._file.with_name(f"{self._file.name}.{suffix}")
+        draft = _draft_of(file)
+        try:
+            with (
+                closing(sqlite3.connect(_address(self._file, Mode.READ), uri=True)) as source,
+                closing(sqlite3.connect(draft)) as copy,
+            ):
+                source.backup(copy)
+            with draft.open("rb") as written:
+                os.fsync(written.fileno())
+            _move(draft, file)
+        except (OSError, sqlite3.Error) as error:
+            draft.unlink(missing_ok=True)
+            raise HeadraceError(
+                Code.UNAVAILABLE,
+                f'copy "{file}" of the ledger could not be written',
+                f"{error}.",
+                "The ledger was not migrated: open it again once there is space for the copy.",
+            ) from error
+
+
+def _missing_tables(connection: sa.Connection) -> list[str]:
+    return sorted(set(schema.metadata.tables) - set(sa.inspect(connection).get_table_names()))
 
 
 @contextmanager
@@ -187,7 +230,7 @@ def _engine(url: sa.URL, mode: Mode, file: Path | None) -> sa.Engine:
                 f"{error}.",
                 'Install it: pip install "psycopg[binary]".',
             ) from error
-    address = f"file:{quote(str(file.resolve()))}?mode={'ro' if mode is Mode.READ else 'rw'}"
+    address = _address(file, mode)
 
     def connect() -> sqlite3.Connection:
         return sqlite3.connect(address, _BUSY_SECONDS, check_same_thread=False, uri=True)
@@ -196,6 +239,24 @@ def _engine(url: sa.URL, mode: Mode, file: Path | None) -> sa.Engine:
     event.listen(engine, "connect", _prepare_reader if mode is Mode.READ else _prepare_writer)
     event.listen(engine, "begin", _begin)
     return engine
+
+
+def _address(file: Path, mode: Mode) -> str:
+    return f"file:{quote(str(file.resolve()))}?mode={'ro' if mode is Mode.READ else 'rw'}"
+
+
+def _draft_of(file: Path) -> Path:
+    return file.with_name(f".{file.name}.{uuid.uuid4().hex}")
+
+
+def _move(draft: Path, file: Path) -> None:
+    """Give a synced draft the name of a file, durably."""
+    draft.replace(file)
+    directory = os.open(file.parent, os.O_RDONLY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)
 
 
 def _prepare_reader(connection: Any, _record: object) -> None:
@@ -237,7 +298,7 @@ def _create_file(file: Path, mode: Mode, now: float) -> None:
             f'The directory contains data of a missing ledger, such as "{orphan}".',
             f"Restore the ledger from a backup, or start with an empty directory. {BACKUPS}",
         )
-    draft = file.with_name(f".{file.name}.{uuid.uuid4().hex}")
+    draft = _draft_of(file)
     with translated(str(file)):
         draft.touch()
         engine = _engine(_url(draft), Mode.WRITE, draft)
@@ -246,12 +307,7 @@ def _create_file(file: Path, mode: Mode, now: float) -> None:
                 _create_tables(connection, now)
         finally:
             engine.dispose()
-    draft.replace(file)
-    directory = os.open(file.parent, os.O_RDONLY)
-    try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)
+    _move(draft, file)
 
 
 def _create_tables(connection: sa.Connection, now: float) -> None:

@@ -1,0 +1,102 @@
+"""Steps between formats: a ledger of an earlier format is migrated when it is opened for writing.
+
+All steps run in one transaction, so a ledger has one format or the other and never something in
+between. A copy of a SQLite ledger is made first, beside it: ``ledger.db.format-4``. The version
+that wrote it can open the copy in its place, until files that the copy names are deleted.
+
+Whoever changes the tables raises ``schema.FORMAT`` and adds the step to :data:`STEPS`. A step must
+not use ``headrace.ledger.schema``, which has the tables of today: a later change of them would
+change the step.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import sqlalchemy as sa
+
+from headrace.errors import Code, HeadraceError
+from headrace.ledger import schema
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_log: Final = logging.getLogger(__name__)
+
+_FORMAT: Final = schema.meta.c.key == schema.FORMAT_KEY
+
+
+@dataclass(frozen=True, slots=True)
+class Migration:
+    """The step from one format to a later one: ``run`` changes the tables, in a transaction."""
+
+    before: int
+    after: int
+    run: Callable[[sa.Connection], None]
+
+
+STEPS: tuple[Migration, ...] = ()
+"""The steps that this version knows. There is none yet: format 4 is the first that is migrated."""
+
+
+def format_of(connection: sa.Connection) -> int | None:
+    """Return the format of a ledger; None if it says none."""
+    found = connection.execute(sa.select(schema.meta.c.value).where(_FORMAT)).scalar()
+    return found if isinstance(found, int) else None
+
+
+def steps_from(found: int, place: str) -> tuple[Migration, ...]:
+    """Return the steps from a format to that of this version, in order.
+
+    Raises:
+        HeadraceError: UNSUPPORTED for a newer format, and for one from which no steps lead here.
+    """
+    steps: list[Migration] = []
+    by_format, at = {step.before: step for step in STEPS}, found
+    while at < schema.FORMAT and at in by_format:
+        steps.append(by_format[at])
+        at = steps[-1].after
+    if at == schema.FORMAT:
+        return tuple(steps)
+    newer = found > schema.FORMAT
+    oldest = min([schema.FORMAT, *by_format])
+    reads = f"formats {oldest} to {schema.FORMAT}" if by_format else f"format {schema.FORMAT}"
+    raise HeadraceError(
+        Code.UNSUPPORTED,
+        f'ledger "{place}" has format {found}, {"newer" if newer else "older"} than this version'
+        " reads",
+        f"This version reads {reads}.",
+        "Open it with the version of Headrace that wrote it"
+        + (", or a newer one." if newer else "; load its data into a new database."),
+    )
+
+
+def migrate(connection: sa.Connection, place: str, back_up: Callable[[str], None]) -> None:
+    """Bring a ledger to the format of this version, in a write transaction.
+
+    ``back_up`` copies the ledger as it was before the transaction, under its name with a suffix.
+    Writers that have the ledger open lose the fence.
+
+    Raises:
+        HeadraceError: as :func:`steps_from`, as ``back_up``, or as a step; nothing is changed then.
+    """
+    token = schema.fence.c.token
+    connection.execute(schema.fence.update().values(token=token + 1))
+    found = format_of(connection)
+    steps = () if found is None else steps_from(found, place)  # another process may have been first
+    if not steps:
+        return
+    back_up(f"format-{found}")
+    for number, step in enumerate(steps, 1):
+        _log.warning(
+            'migrating ledger "%s" from format %s to %s: step %s of %s',
+            place,
+            step.before,
+            step.after,
+            number,
+            len(steps),
+        )
+        step.run(connection)
+        connection.execute(schema.meta.update().where(_FORMAT).values(value=step.after))
