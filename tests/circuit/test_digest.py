@@ -1,15 +1,23 @@
-"""Which circuits have the same digest: those that store and compute the same, however planned."""
+"""Which circuits have the same digest: those that store and compute the same, however planned.
+
+``digests.json`` has the digests of queries over the relations of :mod:`planned`. A database whose
+views have another digest than their circuits now have is not opened, so these do not change without
+another ``FORMAT``.
+"""
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+import headrace
 from headrace.circuit import Circuit, Recompute
 from headrace.circuit.digest import FORMAT, digest, is_comparable, structure
 
-pytestmark = pytest.mark.spark
+DIGESTS: dict[str, str] = json.loads(Path(__file__).with_name("digests.json").read_text())
 
 PAIRS = {
     "another column": ("SELECT k, x FROM t", "SELECT k, g FROM t"),
@@ -105,11 +113,35 @@ PAIRS = {
 }
 
 
+@headrace.function(returns="INT", deterministic=True)
+def twice(n: int) -> int:
+    return 2 * n
+
+
+@headrace.fold(key=["g"], order_by=["ts"], returns="total BIGINT", start=0, finish=lambda n: (n,))
+def total_2(total, event):
+    return total + event.x
+
+
+@pytest.fixture
+def functions(planned):
+    """Two Python functions for queries: ``twice``, and the fold ``total_2``."""
+    for function in (twice, total_2):
+        planned.engine.register(planned.engine.prepared(function))
+    yield planned
+    for function in (twice, total_2):
+        planned.engine.unregister(function.key)
+
+
+def test_digests_are_as_recorded(functions):
+    found = {query: digest(functions.circuit(query)) for query in DIGESTS}
+    changed = {query for query, known in DIGESTS.items() if found[query] != known}
+    assert not changed, "views that were stored with these queries would not be opened any more"
+
+
 @pytest.mark.parametrize(("one", "other"), PAIRS.values(), ids=PAIRS)
-def test_what_is_stored_or_computed_changes_the_digest(planned, one, other):
-    first = digest(planned.circuit(one))
-    assert digest(planned.circuit(other)) != first
-    assert digest(planned.circuit(one)) == first, "planned again, with other ids of Spark's"
+def test_what_is_stored_or_computed_changes_the_digest(one, other):
+    assert DIGESTS[one] != DIGESTS[other]
 
 
 def without_reasons(circuit: Circuit) -> Circuit:
