@@ -2,16 +2,22 @@
 
 Every node keeps Catalyst's *resolved* expressions as handles on JVM objects. ``attributes`` are a
 node's output columns in order; their ids are Catalyst's and are unique within a plan.
+
+Each field of a node says what it is: an input, expressions over inputs, a parameter. From that,
+:class:`~headrace.catalyst.node.Node` answers what passes ask, so that they need not list the nodes.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+from headrace.catalyst.node import DERIVED, INPUT, WORDS, Evaluated, Node, Passed, Use, over
+from headrace.catalyst.scala import items
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable
+    from collections.abc import Hashable, Iterable
 
     from pyspark.sql.types import DataType
 
@@ -31,7 +37,7 @@ class Attribute:
 
 
 @dataclass(frozen=True, slots=True)
-class Expression:
+class Expression(Evaluated):
     """A resolved expression, with its text for people.
 
     ``identity`` is equal for expressions of one query that compute the same from the same columns.
@@ -45,13 +51,93 @@ class Expression:
     passes: int | None
     handle: Any
 
+    def evaluated(self) -> tuple[Any, tuple[bool, ...]]:
+        """Return the expression."""
+        return self.handle, ()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SortKey(Evaluated):
+    """One expression of an order: its direction, and the position of NULLs."""
+
+    expression: Expression
+    descending: bool
+    nulls_first: bool
+
+    def evaluated(self) -> tuple[Any, tuple[bool, ...]]:
+        """Return the expression, and its direction and position of NULLs."""
+        return self.expression.handle, (self.descending, self.nulls_first)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class AggregateFunction(Evaluated):
+    """One aggregate call. ``counts_rows`` is true for ``count(*)`` and ``count(1)``.
+
+    ``distinct``: each value of the arguments counts once. ``needs_rows`` is the reason why the
+    result cannot be computed from sums or extrema, or None; ``ordered``: whether it may depend on
+    row order.
+
+    ``handle`` is Catalyst's ``AggregateExpression``: its buffer attributes receive the
+    accumulators, and its ``evaluateExpression`` computes the result from them.
+    """
+
+    name: str
+    text: str
+    arguments: tuple[Expression, ...]
+    condition: Expression | None
+    counts_rows: bool
+    distinct: bool
+    needs_rows: str | None
+    ordered: bool
+    handle: Any
+
+    @property
+    def skips_nulls(self) -> bool:
+        """Whether rows in which an argument is NULL do not count."""
+        return self.name in ("count", "sum", "avg", "min", "max", "listagg")
+
+    def evaluated(self) -> tuple[Any, tuple[bool, ...]]:
+        """Return the call, which has the arguments and the condition."""
+        return self.handle, ()
+
+
+def _itself(node: Plan) -> Passed:
+    """Return all columns of an input as passed on under their own ids."""
+    return tuple((attribute.id, attribute.id) for attribute in node.attributes)
+
+
+def _passes(expressions: Iterable[Expression], attributes: Iterable[Attribute]) -> Passed:
+    """Return the columns that expressions pass on, under the ids of some attributes."""
+    pairs = zip(expressions, attributes, strict=True)
+    return tuple((a.id, e.passes) for e, a in pairs if e.passes is not None)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Selection(Node):
+    """Some rows of an input, unchanged: a class for nodes that only choose."""
+
+    by_position: ClassVar[bool] = False
+
+    child: Plan = field(metadata=INPUT)
+
+    @property
+    def attributes(self) -> tuple[Attribute, ...]:
+        """The attributes of the input whose rows are chosen."""
+        return self.child.attributes
+
+    def passed(self) -> tuple[Passed, ...]:
+        """Return the columns that are passed on: those of the rows."""
+        return (_itself(self.child), *((),) * (len(self.inputs) - 1))
+
+
+# -- the nodes -----------------------------------------------------------------------------------
 
 PLACE: Final = 1 << 20
 TIME: Final = PLACE + 1
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Scan:
+class Scan(Node):
     """The rows of a stream, table or view.
 
     ``columns`` are the positions that are read; the place and the time of a row in a stream's log
@@ -59,56 +145,55 @@ class Scan:
     """
 
     relation: RelationId
-    attributes: tuple[Attribute, ...]
+    attributes: tuple[Attribute, ...] = field(metadata=DERIVED)
     columns: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Project:
+class Project(Node):
     """Named expressions over one input. Linear.
 
     ``calls`` are the calls of Python functions among them, as text.
     """
 
-    child: Plan
-    expressions: tuple[Expression, ...]
-    attributes: tuple[Attribute, ...]
-    calls: tuple[str, ...] = ()
+    by_row: ClassVar[bool] = True
+    by_position: ClassVar[bool] = False
+
+    child: Plan = field(metadata=INPUT)
+    expressions: tuple[Expression, ...] = field(metadata=over("child"))
+    attributes: tuple[Attribute, ...] = field(metadata=DERIVED)
+    calls: tuple[str, ...] = field(default=(), metadata=WORDS)
+
+    def passed(self) -> tuple[Passed, ...]:
+        """Return the columns that are passed on."""
+        return (_passes(self.expressions, self.attributes),)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Filter:
+class Filter(Selection):
     """The rows for which a condition is true. Linear.
 
     If the condition only checks that attributes are not NULL, ``present`` has their ids.
     """
 
-    child: Plan
-    condition: Expression
-    present: frozenset[int] | None = None
+    by_row: ClassVar[bool] = True
 
-    @property
-    def attributes(self) -> tuple[Attribute, ...]:
-        """The attributes of the input."""
-        return self.child.attributes
+    condition: Expression = field(metadata=over("child"))
+    present: frozenset[int] | None = field(default=None, metadata=DERIVED)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Temporal:
+class Temporal(Selection):
     """The rows for which ``enters <= now < leaves``: times in microseconds, None for no limit.
 
     A row with a time that is NULL is never in the result. ``text`` is the condition as written.
     """
 
-    child: Plan
-    enters: Expression | None
-    leaves: Expression | None
-    text: str
+    by_row: ClassVar[bool] = True
 
-    @property
-    def attributes(self) -> tuple[Attribute, ...]:
-        """The attributes of the input."""
-        return self.child.attributes
+    enters: Expression | None = field(metadata=over("child"))
+    leaves: Expression | None = field(metadata=over("child"))
+    text: str = field(metadata=DERIVED)
 
     @property
     def times(self) -> tuple[Expression, ...]:
@@ -117,30 +202,54 @@ class Temporal:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Expand:
+class Expand(Node):
     """Each row once per projection, for hopping windows and grouping sets. Linear."""
 
-    child: Plan
-    projections: tuple[tuple[Any, ...], ...]
-    attributes: tuple[Attribute, ...]
+    by_row: ClassVar[bool] = True
+    by_position: ClassVar[bool] = False
+
+    child: Plan = field(metadata=INPUT)
+    projections: tuple[tuple[Any, ...], ...] = field(metadata=over("child"))
+    attributes: tuple[Attribute, ...] = field(metadata=DERIVED)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Generate:
-    """Each row once per element that a generator such as ``explode`` returns for it. Linear."""
+class Generate(Node):
+    """Each row once per element that a generator such as ``explode`` returns for it. Linear.
 
-    child: Plan
-    text: str
-    handle: Any
-    attributes: tuple[Attribute, ...]
+    ``outer``: a row without any element is there once. ``handle`` is Catalyst's node, which refers
+    to the columns that it passes on by position.
+    """
+
+    by_row: ClassVar[bool] = True
+
+    child: Plan = field(metadata=INPUT)
+    text: str = field(metadata=WORDS)
+    outer: bool
+    handle: Any = field(metadata=DERIVED)
+    attributes: tuple[Attribute, ...] = field(metadata=DERIVED)
+
+    def uses(self) -> tuple[Use, ...]:
+        """Return the generator."""
+        return (Use("handle", self.handle.generator(), (self.child,)),)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class UnionAll:
+class UnionAll(Node):
     """The rows of all inputs, columns matched by position. Linear."""
 
-    children: tuple[Plan, ...]
-    attributes: tuple[Attribute, ...]
+    by_row: ClassVar[bool] = True
+
+    children: tuple[Plan, ...] = field(metadata=INPUT)
+    attributes: tuple[Attribute, ...] = field(metadata=DERIVED)
+
+    def passed(self) -> tuple[Passed, ...]:
+        """Return all columns of each input."""
+        own = [attribute.id for attribute in self.attributes]
+        return tuple(
+            tuple(zip(own, (a.id for a in child.attributes), strict=True))
+            for child in self.children
+        )
 
 
 class JoinKind(Enum):
@@ -171,20 +280,22 @@ class JoinKind(Enum):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Join:
+class Join(Node):
     """Pairs of rows whose keys are equal (NULL equals nothing) and for which ``residual`` is true.
 
     Outer joins return NULLs beside a row without a match; semi and anti joins return only rows of
     the left; an existence join returns each of these once, with ``flag``.
     """
 
+    by_position: ClassVar[bool] = False
+
     kind: JoinKind
-    left: Plan
-    right: Plan
-    left_keys: tuple[Expression, ...]
-    right_keys: tuple[Expression, ...]
-    residual: Expression | None
-    flag: Attribute | None = None
+    left: Plan = field(metadata=INPUT)
+    right: Plan = field(metadata=INPUT)
+    left_keys: tuple[Expression, ...] = field(metadata=over("left"))
+    right_keys: tuple[Expression, ...] = field(metadata=over("right"))
+    residual: Expression | None = field(metadata=over("left", "right"))
+    flag: Attribute | None = field(default=None, metadata=DERIVED)
 
     @property
     def attributes(self) -> tuple[Attribute, ...]:
@@ -195,9 +306,13 @@ class Join:
             return self.left.attributes
         return self.left.attributes + self.right.attributes
 
+    def passed(self) -> tuple[Passed, ...]:
+        """Return the columns that are passed on: those of the left, and of the right if shown."""
+        return _itself(self.left), () if self.kind.of_one_side else _itself(self.right)
+
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Compared:
+class Compared(Selection):
     """The rows of a plan for which a comparison with the value of a query is true.
 
     ``value`` has one column, and one row or none, which means NULL. ``condition`` compares
@@ -205,48 +320,16 @@ class Compared:
     is true of bounds smaller than the value.
     """
 
-    child: Plan
-    value: Plan
-    bound: Expression
-    condition: Expression
+    by_row: ClassVar[bool] = True
+
+    value: Plan = field(metadata=INPUT)
+    bound: Expression = field(metadata=over("child"))
+    condition: Expression = field(metadata=over("child", "value"))
     below: bool
 
-    @property
-    def attributes(self) -> tuple[Attribute, ...]:
-        """The attributes of the rows."""
-        return self.child.attributes
-
 
 @dataclass(frozen=True, slots=True, eq=False)
-class AggregateFunction:
-    """One aggregate call. ``counts_rows`` is true for ``count(*)`` and ``count(1)``.
-
-    ``distinct``: each value of the arguments counts once. ``needs_rows`` is the reason why the
-    result cannot be computed from sums or extrema, or None; ``ordered``: whether it may depend on
-    row order.
-
-    ``handle`` is Catalyst's ``AggregateExpression``: its buffer attributes receive the
-    accumulators, and its ``evaluateExpression`` computes the result from them.
-    """
-
-    name: str
-    text: str
-    arguments: tuple[Expression, ...]
-    condition: Expression | None
-    counts_rows: bool
-    distinct: bool
-    needs_rows: str | None
-    ordered: bool
-    handle: Any
-
-    @property
-    def skips_nulls(self) -> bool:
-        """Whether rows in which an argument is NULL do not count."""
-        return self.name in ("count", "sum", "avg", "min", "max", "listagg")
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Aggregate:
+class Aggregate(Node):
     """One row per group (one row in all without grouping): keys, functions, results.
 
     ``session`` is the position of the key that is a session window, or None: such keys are
@@ -254,14 +337,27 @@ class Aggregate:
     which rows are ordered for functions that depend on their order.
     """
 
-    child: Plan
-    grouping: tuple[Expression, ...]
-    grouping_attributes: tuple[Attribute, ...]
-    functions: tuple[AggregateFunction, ...]
-    results: tuple[Expression, ...]
-    attributes: tuple[Attribute, ...]
+    by_position: ClassVar[bool] = False
+
+    child: Plan = field(metadata=INPUT)
+    grouping: tuple[Expression, ...] = field(metadata=over("child"))
+    grouping_attributes: tuple[Attribute, ...] = field(metadata=DERIVED)
+    functions: tuple[AggregateFunction, ...] = field(metadata=over("child"))
+    results: tuple[Expression, ...] = field(metadata=over())
+    attributes: tuple[Attribute, ...] = field(metadata=DERIVED)
     session: int | None = None
-    ties: tuple[Expression, ...] = ()
+    ties: tuple[Expression, ...] = field(default=(), metadata=over("child"))
+
+    @property
+    def groups(self) -> tuple[Expression, ...]:
+        """The keys."""
+        return self.grouping
+
+    def passed(self) -> tuple[Passed, ...]:
+        """Return the columns that are keys and are shown."""
+        keys = dict(_passes(self.grouping, self.grouping_attributes))
+        shown = _passes(self.results, self.attributes)
+        return (tuple((own, keys[key]) for own, key in shown if key in keys),)
 
     @property
     def group_keys(self) -> tuple[Expression, ...]:
@@ -270,60 +366,72 @@ class Aggregate:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Window:
-    """Each row with the values of window functions over its partition.
+class Window(Node):
+    """Each row with the values of window functions over its partition, which are ``added`` to it.
 
     ``handle`` is Catalyst's node, with the functions and the order; ``ties`` orders rows that tie.
     """
 
-    child: Plan
-    partition: tuple[Expression, ...]
-    text: str
-    handle: Any
-    attributes: tuple[Attribute, ...]
-    ties: tuple[Expression, ...] = ()
+    by_position: ClassVar[bool] = False
+
+    child: Plan = field(metadata=INPUT)
+    partition: tuple[Expression, ...] = field(metadata=over("child"))
+    text: str = field(metadata=WORDS)
+    handle: Any = field(metadata=DERIVED)
+    added: tuple[Attribute, ...] = field(metadata=DERIVED)
+    ties: tuple[Expression, ...] = field(default=(), metadata=over("child"))
+
+    @property
+    def attributes(self) -> tuple[Attribute, ...]:
+        """The attributes of the input, then those of the values."""
+        return self.child.attributes + self.added
+
+    @property
+    def groups(self) -> tuple[Expression, ...]:
+        """The keys of the partitions."""
+        return self.partition
+
+    def uses(self) -> tuple[Use, ...]:
+        """Return the keys, the functions and the order."""
+        functions, order = items(self.handle.windowExpressions()), items(self.handle.orderSpec())
+        named = [("functions", each) for each in functions] + [("order", each) for each in order]
+        return (*Node.uses(self), *(Use(name, each, (self.child,)) for name, each in named))
+
+    def passed(self) -> tuple[Passed, ...]:
+        """Return all columns of the input."""
+        return (_itself(self.child),)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Constant:
+class Constant(Node):
     """Rows that are written in the query. ``handle`` is Catalyst's node."""
 
-    handle: Any
-    attributes: tuple[Attribute, ...]
+    handle: Any = field(metadata=DERIVED)
+    attributes: tuple[Attribute, ...] = field(metadata=DERIVED)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class SortKey:
-    """One expression of an order: its direction, and the position of NULLs."""
-
-    expression: Expression
-    descending: bool
-    nulls_first: bool
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class FirstRows:
+class FirstRows(Selection):
     """The rows of each group whose number in an order is in ``(skip, skip + count]``.
 
     ``order`` ends with the columns that order rows that tie. ``rank`` is the function that numbers
     rows: ``row_number``, ``rank`` or ``dense_rank``. Without keys there is one group.
     """
 
-    child: Plan
-    keys: tuple[Expression, ...]
-    order: tuple[SortKey, ...]
+    keys: tuple[Expression, ...] = field(metadata=over("child"))
+    order: tuple[SortKey, ...] = field(metadata=over("child"))
     rank: str
     count: int
     skip: int
 
     @property
-    def attributes(self) -> tuple[Attribute, ...]:
-        """The attributes of the input."""
-        return self.child.attributes
+    def groups(self) -> tuple[Expression, ...]:
+        """The keys."""
+        return self.keys
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Fold:
+class Fold(Node):
     """One row per key: its columns, and the row that a function makes of its events in order.
 
     The child has the columns of the events, which the function knows by ``names``. ``order`` ends
@@ -331,18 +439,23 @@ class Fold:
     ``folding`` runs it; the last of ``attributes`` is the row.
     """
 
-    child: Plan
+    child: Plan = field(metadata=INPUT)
     function: str
     names: tuple[str, ...]
-    keys: tuple[Expression, ...]
-    order: tuple[SortKey, ...]
+    keys: tuple[Expression, ...] = field(metadata=over("child"))
+    order: tuple[SortKey, ...] = field(metadata=over("child"))
     returns: DataType
-    folding: Folding
-    attributes: tuple[Attribute, ...]
+    folding: Folding = field(metadata=DERIVED)
+    attributes: tuple[Attribute, ...] = field(metadata=DERIVED)
+
+    @property
+    def groups(self) -> tuple[Expression, ...]:
+        """The keys."""
+        return self.keys
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Loop:
+class Loop(Node):
     """The rows of a recursive WITH: those of the child, which refers to the loop's own rows.
 
     A row has its *level* as the last column: 0 for rows of the start, and for others one more than
@@ -351,8 +464,8 @@ class Loop:
     separate. A row of the level ``limit`` is an error.
     """
 
-    number: int
-    child: Plan
+    number: int = field(metadata=DERIVED)
+    child: Plan = field(metadata=INPUT)
     limit: int
 
     @property
@@ -362,11 +475,11 @@ class Loop:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class LoopRef:
+class LoopRef(Node):
     """The rows of the loop with that number, the level as the last column."""
 
-    number: int
-    attributes: tuple[Attribute, ...]
+    number: int = field(metadata=DERIVED)
+    attributes: tuple[Attribute, ...] = field(metadata=DERIVED)
 
 
 Plan = (
@@ -389,41 +502,8 @@ Plan = (
 )
 
 
-def children(plan: Plan) -> tuple[Plan, ...]:
-    """Return the inputs of a node, left to right."""
-    match plan:
-        case Scan() | Constant() | LoopRef():
-            return ()
-        case UnionAll():
-            return plan.children
-        case Join():
-            return (plan.left, plan.right)
-        case Compared():
-            return (plan.child, plan.value)
-        case _:
-            return (plan.child,)
-
-
-def with_children(plan: Plan, below: tuple[Plan, ...]) -> Plan:
-    """Return a node over other inputs that have the same attributes."""
-    match plan:
-        case Scan() | Constant() | LoopRef():
-            return plan
-        case UnionAll():
-            return replace(plan, children=below)
-        case Join():
-            left, right = below
-            return replace(plan, left=left, right=right)
-        case Compared():
-            child, value = below
-            return replace(plan, child=child, value=value)
-        case _:
-            (child,) = below
-            return replace(plan, child=child)
-
-
 def scans(plan: Plan) -> tuple[Scan, ...]:
     """Return all leaves, left to right."""
     if isinstance(plan, Scan):
         return (plan,)
-    return tuple(scan for child in children(plan) for scan in scans(child))
+    return tuple(scan for child in plan.inputs for scan in scans(child))

@@ -16,7 +16,7 @@ from py4j.java_gateway import JavaObject
 from pyspark.sql.types import BooleanType
 
 from headrace.catalyst.resolved import columns_of, type_of
-from headrace.catalyst.scala import Numbers, items, kind_of
+from headrace.catalyst.scala import Numbers, items, kind_of, references
 from headrace.catalyst.walk import replaced
 from headrace.errors import HeadraceError
 from headrace.sql.lexer import Kind, tokens
@@ -113,7 +113,7 @@ class Predicates:
 
     def conjunct(self, handle: Any) -> Conjunct:
         """Return a condition as it is."""
-        return Conjunct(handle, frozenset(int(a.exprId().id()) for a in columns_of(handle)))
+        return Conjunct(handle, references(handle))
 
     def never(self) -> Any:
         """Return a condition that no row meets."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from headrace.catalyst import plan
 from headrace.catalyst.clock import all_of, conjuncts
-from headrace.catalyst.plan import JoinKind, children, with_children
+from headrace.catalyst.plan import JoinKind
 from headrace.catalyst.resolved import present
 
 if TYPE_CHECKING:
@@ -58,8 +58,8 @@ def relaxed(
     found: set[Plan] = set()
 
     def of(node: Plan, idle: Ids) -> Plan:
-        pairs = zip(children(node), _below(node, idle), strict=True)
-        new = with_children(node, tuple(of(child, ids) for child, ids in pairs))
+        pairs = zip(node.inputs, _below(node, idle), strict=True)
+        new: Plan = node.rebuilt(of(child, ids) for child, ids in pairs)
         if isinstance(new, plan.Filter) and (among is None or node in among):
             given = conjuncts(new.condition.handle)
             kept = [each for each in given if not _is_idle(each, idle)]
@@ -83,29 +83,12 @@ def _is_idle(condition: Any, idle: Ids) -> bool:
 
 def _below(node: Plan, idle: Ids) -> tuple[Ids, ...]:
     """Return the attributes of each input in which rows with NULL have no effect on the result."""
-    match node:
-        case plan.Scan() | plan.Constant() | plan.LoopRef():
-            return ()
-        case plan.Filter() | plan.Temporal():
-            return (idle,)
-        case plan.Project():
-            return (_passed(node.expressions, node.attributes, idle),)
-        case plan.UnionAll():
-            at = [i for i, a in enumerate(node.attributes) if a.id in idle]
-            return tuple(frozenset(c.attributes[i].id for i in at) for c in node.children)
-        case plan.Join():
-            return _below_join(node, idle)
-        case plan.Compared():
-            return idle, frozenset()
-        case plan.Aggregate():
-            groups = _passed(node.results, node.attributes, idle)
-            return (_passed(node.grouping, node.grouping_attributes, groups),)
-        case plan.Window():
-            return (idle & _passes(node.partition),)
-        case plan.FirstRows():
-            return (idle & _passes(node.keys),)
-        case plan.Expand() | plan.Generate() | plan.Loop() | plan.Fold():
-            return (frozenset(),)
+    if isinstance(node, plan.Join):
+        return _below_join(node, idle)
+    found = (frozenset(below for own, below in passed if own in idle) for passed in node.passed())
+    if node.by_row:
+        return tuple(found)
+    return tuple(ids & _passes(node.groups) for ids in found)
 
 
 def _below_join(node: plan.Join, idle: Ids) -> tuple[Ids, Ids]:
@@ -117,14 +100,6 @@ def _below_join(node: plan.Join, idle: Ids) -> tuple[Ids, Ids]:
     if node.kind not in _ALONE_RIGHT:
         right |= _passes(node.right_keys)
     return left & _ids(node.left), right & _ids(node.right)
-
-
-def _passed(
-    expressions: Iterable[Expression], attributes: Iterable[plan.Attribute], idle: Ids
-) -> Ids:
-    """Return the input's attributes of those columns of a node that have no effect if NULL."""
-    pairs = zip(expressions, attributes, strict=True)
-    return frozenset(e.passes for e, a in pairs if a.id in idle and e.passes is not None)
 
 
 def _passes(keys: Iterable[Expression]) -> Ids:

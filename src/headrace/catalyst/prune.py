@@ -3,115 +3,49 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from headrace.catalyst.plan import (
-    Aggregate,
-    Compared,
-    Constant,
-    Expand,
-    Filter,
-    FirstRows,
-    Fold,
-    Generate,
-    Join,
-    Loop,
-    LoopRef,
-    Plan,
-    Project,
-    Scan,
-    Temporal,
-    UnionAll,
-    Window,
-)
-from headrace.catalyst.resolved import columns_of
-from headrace.catalyst.scala import items
+from headrace.catalyst.plan import Scan
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from headrace.catalyst.plan import Plan
 
-Needed = frozenset[int] | None
-"""The ids of the attributes that something above refers to; None stands for all of them."""
-
-
-def pruned(plan: Plan, needed: Needed) -> Plan:
-    """Return the plan with scans of only the columns that something above them needs."""
-    match plan:
-        case Scan():
-            return _scan(plan, needed)
-        case Constant() | LoopRef():
-            return plan
-        case Loop() | Fold():
-            return replace(plan, child=pruned(plan.child, None))
-        case Project():
-            refs = _references(e.handle for e in plan.expressions)
-            return replace(plan, child=pruned(plan.child, refs))
-        case Filter():
-            used = _and_also(needed, [plan.condition.handle])
-            return replace(plan, child=pruned(plan.child, used))
-        case Temporal():
-            used = _and_also(needed, [time.handle for time in plan.times])
-            return replace(plan, child=pruned(plan.child, used))
-        case Expand():
-            refs = _references(e for p in plan.projections for e in p)
-            return Expand(pruned(plan.child, refs), plan.projections, plan.attributes)
-        case Generate():
-            # It refers to the columns that it passes on by position: keep them all.
-            return Generate(pruned(plan.child, None), plan.text, plan.handle, plan.attributes)
-        case UnionAll():
-            branches = tuple(pruned(child, None) for child in plan.children)
-            return UnionAll(branches, plan.attributes)
-        case Join():
-            return _join(plan, needed)
-        case Compared():
-            used = _and_also(needed, [plan.bound.handle])
-            return replace(plan, child=pruned(plan.child, used), value=pruned(plan.value, None))
-        case Aggregate():
-            return _aggregate(plan)
-        case FirstRows():
-            used = _and_also(
-                needed, [e.handle for e in (*plan.keys, *(key.expression for key in plan.order))]
-            )
-            return replace(plan, child=pruned(plan.child, used))
-        case Window():
-            ties = [tie.handle for tie in plan.ties]
-            used = _and_also(needed, [*items(plan.handle.expressions()), *ties])
-            child = pruned(plan.child, used)
-            added = plan.attributes[len(plan.child.attributes) :]
-            return replace(plan, child=child, attributes=child.attributes + added)
+Ids = frozenset[int]
+"""The ids of the attributes that something above refers to."""
 
 
-def _scan(plan: Scan, needed: Needed) -> Scan:
-    if needed is None:
-        return plan
-    kept = [n for n, attribute in enumerate(plan.attributes) if attribute.id in needed]
-    return Scan(
-        plan.relation,
-        tuple(plan.attributes[n] for n in kept),
-        tuple(plan.columns[n] for n in kept),
+def pruned(plan: Plan) -> Plan:
+    """Return the plan, which keeps its columns, with scans of only the columns that it needs."""
+    return _pruned(plan, _all(plan))
+
+
+def _pruned(plan: Plan, needed: Ids) -> Plan:
+    if isinstance(plan, Scan):
+        return _scan(plan, needed)
+    below = zip(plan.inputs, _below(plan, needed), strict=True)
+    return plan.rebuilt(_pruned(child, ids) for child, ids in below)
+
+
+def _scan(scan: Scan, needed: Ids) -> Scan:
+    kept = [n for n, attribute in enumerate(scan.attributes) if attribute.id in needed]
+    return replace(
+        scan,
+        attributes=tuple(scan.attributes[n] for n in kept),
+        columns=tuple(scan.columns[n] for n in kept),
     )
 
 
-def _join(plan: Join, needed: Needed) -> Join:
-    rest = [plan.residual.handle] if plan.residual else []
-    keys = [e.handle for e in plan.left_keys + plan.right_keys]
-    used = _and_also(needed, keys + rest)
-    right_used = _references(keys + rest) if plan.kind.of_one_side else used
-    left, right = pruned(plan.left, used), pruned(plan.right, right_used)
-    return replace(plan, left=left, right=right)
+def _below(plan: Plan, needed: Ids) -> tuple[Ids, ...]:
+    """Return what is needed of each input: what is passed on and needed above, and what is used."""
+    if plan.by_position:
+        return tuple(map(_all, plan.inputs))
+    uses = [(use.inputs, use.columns) for use in plan.uses()]
+    found = []
+    for child, passed in zip(plan.inputs, plan.passed(), strict=True):
+        used = (columns for inputs, columns in uses if any(child is each for each in inputs))
+        found.append(frozenset(below for own, below in passed if own in needed).union(*used))
+    return tuple(found)
 
 
-def _aggregate(plan: Aggregate) -> Aggregate:
-    used = [e.handle for e in (*plan.grouping, *plan.ties)]
-    for call in plan.functions:
-        used += [e.handle for e in call.arguments]
-        used += [call.condition.handle] if call.condition else []
-    return replace(plan, child=pruned(plan.child, _references(used)))
-
-
-def _and_also(needed: Needed, handles: Iterable[Any]) -> Needed:
-    return None if needed is None else needed | _references(handles)
-
-
-def _references(handles: Iterable[Any]) -> frozenset[int]:
-    return frozenset(int(a.exprId().id()) for handle in handles for a in columns_of(handle))
+def _all(plan: Plan) -> Ids:
+    return frozenset(attribute.id for attribute in plan.attributes)

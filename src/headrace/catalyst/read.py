@@ -123,7 +123,7 @@ class Reader:
 
     def plan(self, node: Any) -> Plan:
         """Return the plan, with only the columns that are needed read from each relation."""
-        plan = pruned(self._exact(node), None)
+        plan = pruned(self._exact(node))
         if self.recursion.loops:
             return plan  # what two loops have in common is not looked for
         return once(self.scala, self.pieces.expression, plan)
@@ -184,8 +184,8 @@ class Reader:
 
     def _generate(self, node: Any) -> Plan:
         node = generate_alone(self.pieces, node)
-        text = str(node.generator().sql())
-        return Generate(self._exact(node.child()), text, node, attributes_of(node))
+        text, outer = str(node.generator().sql()), bool(node.outer())
+        return Generate(self._exact(node.child()), text, outer, node, attributes_of(node))
 
     def _filter(self, node: Any) -> Plan:
         timed, rest = self._timed(node.condition())
@@ -378,7 +378,7 @@ class Reader:
             self.pieces.expression(function)
         text = ", ".join(str(function.child().sql()) for function in functions)
         added = tuple(attribute_of(function.toAttribute()) for function in functions)
-        return Window(child, partition, text, node, child.attributes + added, ties)
+        return Window(child, partition, text, node, added, ties)
 
     def _join(self, node: Any) -> Plan:
         if node.nodeName() == "AsOfJoin":

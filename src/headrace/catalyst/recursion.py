@@ -15,9 +15,7 @@ from headrace.catalyst.columns import select_columns
 from headrace.catalyst.plan import (
     Aggregate,
     Attribute,
-    Compared,
     Expand,
-    Filter,
     Generate,
     Join,
     JoinKind,
@@ -25,9 +23,8 @@ from headrace.catalyst.plan import (
     LoopRef,
     Plan,
     Project,
-    Temporal,
+    Selection,
     UnionAll,
-    children,
 )
 from headrace.catalyst.resolved import attribute_of, attributes_of
 from headrace.catalyst.scala import maybe
@@ -114,13 +111,13 @@ class _Leveled:
                 return self._join(plan)
             case UnionAll():
                 return self._union(plan)
-            case Project() | Filter() | Temporal() | Expand() | Generate() | Aggregate():
+            case Selection() if plan.by_row and not any(map(self._refers, plan.inputs[1:])):
+                child, level = self.read(plan.child)
+                return plan.rebuilt((child, *plan.inputs[1:])), level
+            case Project() | Expand() | Generate() | Aggregate():
                 child, level = self.read(plan.child)
                 assert level is not None  # noqa: S101
                 return self._unary(plan, child, level)
-            case Compared() if not self._refers(plan.value):
-                child, level = self.read(plan.child)
-                return replace(plan, child=child), level
             case Loop():
                 raise self.refusal("a recursion over its own rows")
             case _:
@@ -134,11 +131,11 @@ class _Leveled:
     def _refers(self, plan: Plan) -> bool:
         if isinstance(plan, LoopRef):
             return plan.number == self.number
-        return any(self._refers(child) for child in children(plan))
+        return any(self._refers(child) for child in plan.inputs)
 
     def _unary(
         self,
-        plan: Project | Filter | Temporal | Expand | Generate | Aggregate,
+        plan: Project | Expand | Generate | Aggregate,
         child: Plan,
         level: Attribute,
     ) -> tuple[Plan, Attribute]:
@@ -147,8 +144,6 @@ class _Leveled:
             case Project():
                 shown = (*plan.expressions, passed)
                 return Project(child, shown, (*plan.attributes, level)), level
-            case Filter() | Temporal():
-                return replace(plan, child=child), level
             case Expand():
                 own = fresh(self.pieces, level.handle)
                 projections = tuple((*values, level.handle) for values in plan.projections)

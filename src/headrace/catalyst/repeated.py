@@ -12,13 +12,14 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from headrace.catalyst import plan
-from headrace.catalyst.plan import children, with_children
 from headrace.catalyst.presence import Relaxed, relaxed
 from headrace.catalyst.resolved import attribute_of, columns_of, passed_on, type_of
-from headrace.catalyst.scala import EXPRESSIONS, Numbers, Scala, items, kind_of
+from headrace.catalyst.scala import EXPRESSIONS, Numbers, Scala, kind_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
+
+    from headrace.catalyst.node import Use
 
 _ROWWISE = (
     plan.Scan,
@@ -29,6 +30,8 @@ _ROWWISE = (
     plan.Generate,
     plan.UnionAll,
 )
+_ALONE = (plan.Constant, plan.Generate, plan.Loop, plan.LoopRef)
+"""Nodes that equal no other: their rows depend on more than what they answer."""
 _QUERY_PLAN = "org.apache.spark.sql.catalyst.plans.QueryPlan"
 
 Number = tuple[object, ...]
@@ -67,7 +70,7 @@ def _kept(query: plan.Plan) -> int:
 
 def _shape(node: plan.Plan) -> Number:
     """Return a key that is the same for equal nodes, computed without calls to Spark."""
-    below = tuple(_shape(child) for child in children(node))
+    below = tuple(_shape(child) for child in node.inputs)
     if isinstance(node, plan.Scan):
         return (plan.Scan, node.relation, node.columns)
     return below[0] if isinstance(node, plan.Filter) else (type(node), *below)
@@ -75,7 +78,7 @@ def _shape(node: plan.Plan) -> Number:
 
 def _nodes(node: plan.Plan) -> Iterator[plan.Plan]:
     yield node
-    for child in children(node):
+    for child in node.inputs:
         yield from _nodes(child)
 
 
@@ -105,7 +108,7 @@ class _Repeated:
             self._uses[number].append(node)
             if self._several(number):
                 return
-        for child in children(node):
+        for child in node.inputs:
             self.count(child)
 
     def conditions_between(self, free: Relaxed) -> frozenset[plan.Plan]:
@@ -141,7 +144,7 @@ class _Repeated:
         return self._over(node)
 
     def _over(self, node: plan.Plan) -> plan.Plan:
-        return with_children(node, tuple(self.rebuilt(child) for child in children(node)))
+        return node.rebuilt(self.rebuilt(child) for child in node.inputs)
 
     def _one(
         self, number: int, attributes: tuple[plan.Attribute, ...], make: Callable[[], plan.Plan]
@@ -168,85 +171,36 @@ class _Repeated:
         return self._of_nodes[node]
 
     def _core_number(self, node: plan.Aggregate) -> int:
-        return self._numbered(("core", self._number(node.child), *self._groups(node)))
+        groups = (use for use in node.uses() if use.inputs)
+        return self._numbered(("core", *self._own(node, groups)))
 
     def _numbered(self, parts: Number) -> int:
         return self._numbers.setdefault(parts, len(self._numbers))
 
     def _parts(self, node: plan.Plan) -> Number:
         """Return everything that a node's rows depend on, as numbers."""
-        if len({a.id for a in node.attributes}) < len(node.attributes):
+        if isinstance(node, _ALONE) or len({a.id for a in node.attributes}) < len(node.attributes):
             return (node,)
-        below = tuple(self._number(child) for child in children(node))
-        own = self._own(node)
-        return (node,) if own is None else (type(node), *below, *own)
+        if isinstance(node, plan.Aggregate):
+            results = (use for use in node.uses() if not use.inputs)
+            return ("shown", self._core_number(node), *self._used(results, (_core(node),)))
+        return (len(node.attributes), *self._own(node, node.uses()))
 
-    def _own(self, node: plan.Plan) -> Number | None:
-        """Return a node's parts except its inputs; None if it equals no other node."""
-        match node:
-            case plan.Scan():
-                return (node.relation, node.columns)
-            case plan.Constant() | plan.Generate() | plan.Loop() | plan.LoopRef():
-                return None
-            case plan.UnionAll():
-                return ()
-            case plan.Project():
-                return self._all((e.handle for e in node.expressions), node.child)
-            case plan.Filter():
-                return self._all([node.condition.handle], node.child)
-            case plan.Temporal():
-                there = (node.enters is None, node.leaves is None)
-                return (*there, *self._all((time.handle for time in node.times), node.child))
-            case plan.Expand():
-                return tuple(self._all(projection, node.child) for projection in node.projections)
-            case plan.Join():
-                keys = [e.handle for e in (*node.left_keys, *node.right_keys)]
-                rest = [] if node.residual is None else [node.residual.handle]
-                on = self._all([*keys, *rest], node.left, node.right)
-                return (node.kind, len(keys), len(rest), node.flag is None, *on)
-            case plan.Compared():
-                on = self._all([node.condition.handle], node.child, node.value)
-                return (node.below, *on)
-            case plan.Aggregate():
-                shown = _core(node)
-                return (self._groups(node), self._all((e.handle for e in node.results), shown))
-            case plan.Window():
-                values = [*items(node.handle.windowExpressions()), *items(node.handle.orderSpec())]
-                partition = [key.handle for key in node.partition]
-                ties = [tie.handle for tie in node.ties]
-                numbers = self._all([*partition, *values, *ties], node.child)
-                return (len(partition), len(ties), *numbers)
-            case plan.FirstRows():
-                order = [(key.descending, key.nulls_first) for key in node.order]
-                values = [
-                    *(e.handle for e in node.keys),
-                    *(k.expression.handle for k in node.order),
-                ]
-                numbers = self._all(values, node.child)
-                return (node.rank, node.count, node.skip, len(node.keys), *order, *numbers)
+    def _own(self, node: plan.Plan, uses: Iterable[Use]) -> Number:
+        """Return what a node is, its inputs, and some of its expressions over these."""
+        below = (self._number(child) for child in node.inputs)
+        return (type(node), *below, *node.parameters(), *self._used(uses, node.inputs))
 
-            case plan.Fold():
-                values = [
-                    *(e.handle for e in node.keys),
-                    *(k.expression.handle for k in node.order),
-                ]
-                numbers = self._all(values, node.child)
-                return (node.function, node.names, len(node.keys), *numbers)
-
-    def _groups(self, node: plan.Aggregate) -> Number:
-        keys = self._all((key.handle for key in node.grouping), node.child)
-        calls = self._all((call.handle for call in node.functions), node.child)
-        named = [(call.name, call.distinct, call.counts_rows) for call in node.functions]
-        ties = self._all((tie.handle for tie in node.ties), node.child)
-        return (node.session, len(keys), len(ties), *named, *keys, *calls, *ties)
-
-    def _all(self, handles: Iterable[Any], *inputs: plan.Plan) -> Number:
+    def _used(self, uses: Iterable[Use], inputs: tuple[plan.Plan, ...]) -> Iterator[Number]:
         attributes = [a for child in inputs for a in child.attributes]
-        over = self.scala.named(f"{EXPRESSIONS}.package$AttributeSeq")(
-            self.scala.seq(a.handle for a in attributes)
-        )
+        over: Any = None
         known = {a.id for a in attributes}
-        return tuple(self._expression(handle, over, known) for handle in handles)
+        for use in uses:
+            if over is None:
+                over = self.scala.named(f"{EXPRESSIONS}.package$AttributeSeq")(
+                    self.scala.seq(a.handle for a in attributes)
+                )
+            yield use.field, use.how, self._expression(use.handle, over, known)
 
     def _expression(self, handle: Any, over: Any, known: set[int]) -> object:
         """Return the number of an expression, with its columns replaced by their positions."""

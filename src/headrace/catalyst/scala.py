@@ -216,6 +216,11 @@ def kind_of(expression: Any) -> str:
     return str(expression.getClass().getSimpleName())
 
 
+def references(expression: Any) -> frozenset[int]:
+    """Return the ids of the attributes that an expression refers to."""
+    return frozenset(int(a.exprId().id()) for a in items(expression.references().toSeq()))
+
+
 def within(expression: Any) -> Iterator[Any]:
     """Yield an expression and its descendants, parents before children."""
     yield expression

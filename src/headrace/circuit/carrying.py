@@ -54,10 +54,8 @@ def _carried(node: plan.Plan, relation: RelationId) -> _Carried | None:
                 _carried(node.child, relation), node.grouping, node.grouping_attributes
             )
             return _renamed(below, node.results, node.attributes)
-        case plan.FirstRows():
-            return _kept(node.child, relation, (key.passes for key in node.keys))
-        case plan.Window():
-            return _kept(node.child, relation, (key.passes for key in node.partition))
+        case plan.FirstRows() | plan.Window():
+            return _kept(node.child, relation, (key.passes for key in node.groups))
         case plan.UnionAll():
             return _united(node, relation)
         case plan.Join():

@@ -18,36 +18,27 @@ import re
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 
 from headrace.catalyst import plan
+from headrace.catalyst.node import Evaluated, Role
 from headrace.circuit.circuit import (
     Aggregate,
     Circuit,
-    Compared,
-    Constant,
     Feedback,
-    First,
     Folded,
-    Join,
     Loop,
-    Match,
     Node,
     Output,
     Recompute,
     Source,
     Stateful,
     Stateless,
-    Sum,
-    Temporal,
     inputs,
     shared,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 FORMAT = "3"
 """The version of :func:`structure`. A digest begins with it, so that readers know which others it
@@ -96,41 +87,23 @@ class _Structure:
 
     def node(self, node: Node | Output) -> tuple[str, list[Any]]:
         match node:
-            case Source():
-                read = [node.plan.relation, list(node.plan.columns)]
-                guard = node.guard
-                return "source", read if guard is None else [*read, list(guard.columns)]
-            case Constant():
-                return "constant", [self.types(node.plan)]
-            case Stateless():
-                return self.stateless(node.plan)
-            case Sum():
-                return "sum", [self.types(node.plan)]
-            case Join():
-                return "join", self.join(node.plan)
-            case Match():
-                return "match", self.join(node.plan)
+            case Source(guard=guard):
+                kept = [] if guard is None else [list(guard.columns)]
+                return "source", [*self.parts(node.plan), *kept]
+            case Stateless() | Folded():
+                return type(node.plan).__name__.lower(), self.parts(node.plan)
             case Aggregate():
                 sums = self.value(node.accumulators, node.plan.child)
-                return "aggregate", [*self.aggregate(node.plan), sums]
-            case First():
-                return "first", self.first(node.plan)
-            case Temporal():
-                times = (node.plan.enters, node.plan.leaves)
-                return "temporal", [self.value(time, node.plan.child) for time in times]
-            case Compared():
-                query = node.plan
-                bound = self.expression(query.bound, query.child)
-                condition = self.expression(query.condition, query.child, query.value)
-                return "compared", [bound, condition, query.below]
-            case Recompute() | Folded():
-                return self.recomputed(node.plan)
-            case Loop():
-                return "loop", [node.plan.limit, self.types(node.plan)]
+                return "aggregate", [*self.parts(node.plan), sums]
+            case Recompute():
+                is_window = isinstance(node.plan, plan.Window)
+                return "window" if is_window else "recomputed aggregate", self.parts(node.plan)
             case Feedback():
                 return "feedback", [self.arrangement(node.arrangement), self.value(node.layout)]
             case Output():
                 return "output", [list(node.key)]
+            case _:
+                return type(node).__name__.lower(), self.parts(node.plan)
 
     def state(self, node: Stateful | Loop) -> list[Any]:
         """Return a node's operator and arrangements, with those that it shares."""
@@ -141,81 +114,47 @@ class _Structure:
             [[position, self.value(each)] for position, each in sorted(read.items())],
         ]
 
-    def stateless(
-        self, query: plan.Project | plan.Filter | plan.Expand | plan.Generate
-    ) -> tuple[str, list[Any]]:
+    # -- parts -----------------------------------------------------------------------------
+
+    def parts(self, query: plan.Plan) -> list[Any]:
+        """Return what a node of the plan is besides its inputs, in the order of its fields."""
+        own = [self.part(part.role, part.value, *part.inputs) for part in query.parts()]
         match query:
-            case plan.Project():
-                calls = [self.text(call) for call in query.calls]
-                return "project", [self.expressions(query.expressions, query.child), calls]
-            case plan.Filter():
-                return "filter", [self.expression(query.condition, query.child)]
-            case plan.Expand():
-                rows = [[self.text(str(e.sql())) for e in row] for row in query.projections]
-                return "expand", [rows, self.types(query)]
-            case plan.Generate():
-                outer = bool(query.handle.outer())
-                return "generate", [self.text(query.text), outer, self.types(query)]
+            case plan.Join():
+                return [*own, query.flag is not None]
+            case plan.Constant() | plan.UnionAll() | plan.Expand() | plan.Generate() | plan.Loop():
+                return [*own, [attribute.type.simpleString() for attribute in query.attributes]]
+            case _:
+                return own
 
-    def join(self, query: plan.Join) -> list[Any]:
-        residual = query.residual
-        return [
-            query.kind.value,
-            self.expressions(query.left_keys, query.left),
-            self.expressions(query.right_keys, query.right),
-            None if residual is None else self.expression(residual, query.left, query.right),
-            query.flag is not None,
-        ]
+    def part(self, role: Role, value: Any, *below: plan.Plan) -> Any:
+        match value:
+            case tuple():
+                return [self.part(role, each, *below) for each in value]
+            case str() if role is Role.WORDS:
+                return self.text(value)
+            case plan.JoinKind():
+                return value.value
+            case plan.AggregateFunction():
+                return self.function(value, *below)
+            case None | Evaluated():
+                return self.value(value, *below)
+            case _ if role is Role.EXPRESSIONS:
+                return self.text(str(value.sql()))
+            case _:
+                return self.value(value)
 
-    def aggregate(self, query: plan.Aggregate) -> list[Any]:
-        child = query.child
-        return [
-            self.expressions(query.grouping, child),
-            [self.function(function, child) for function in query.functions],
-            [[self.text(e.text), e.type.simpleString()] for e in query.results],
-            query.session,
-            self.expressions(query.ties, child),
-        ]
-
-    def function(self, call: plan.AggregateFunction, child: plan.Plan) -> list[Any]:
-        condition = call.condition
+    def function(self, call: plan.AggregateFunction, *below: plan.Plan) -> list[Any]:
         return [
             self.text(call.text),
-            self.expressions(call.arguments, child),
-            None if condition is None else self.expression(condition, child),
+            self.value(call.arguments, *below),
+            self.value(call.condition, *below),
             [call.counts_rows, call.distinct, call.ordered],
         ]
-
-    def first(self, query: plan.FirstRows) -> list[Any]:
-        keys = self.expressions(query.keys, query.child)
-        order = [self.value(key, query.child) for key in query.order]
-        return [keys, order, query.rank, query.count, query.skip]
-
-    def recomputed(self, query: plan.Aggregate | plan.Window | plan.Fold) -> tuple[str, list[Any]]:
-        match query:
-            case plan.Fold():
-                keys = self.expressions(query.keys, query.child)
-                order = [self.value(key, query.child) for key in query.order]
-                type_ = query.returns.simpleString()
-                return "fold", [query.function, list(query.names), keys, order, type_]
-            case plan.Aggregate():
-                return "recomputed aggregate", self.aggregate(query)
-            case plan.Window():
-                partition = self.expressions(query.partition, query.child)
-                ties = self.expressions(query.ties, query.child)
-                return "window", [partition, self.text(query.text), ties]
-
-    # -- parts -----------------------------------------------------------------------------
 
     def arrangement(self, id_: str) -> str:
         """Return the name of an arrangement, without the build or view if it is their own."""
         return id_.removeprefix(f"{self.circuit.build}/").removeprefix(f"{self.circuit.view}/")
-
-    def types(self, query: plan.Plan) -> list[str]:
-        return [attribute.type.simpleString() for attribute in query.attributes]
-
-    def expressions(self, found: Iterable[plan.Expression], *below: plan.Plan) -> list[Any]:
-        return [self.expression(each, *below) for each in found]
 
     def expression(self, found: plan.Expression, *below: plan.Plan) -> Any:
         """Return the position of a column that is passed on, else the text and the type."""

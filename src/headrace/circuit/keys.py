@@ -114,8 +114,6 @@ def known(node: plan.Plan, key_of: KeyOf) -> Known:
             return Known(keys=((),)) if facts.has_one_row(node) else _NOTHING
         case plan.Loop() | plan.LoopRef():
             return _NOTHING
-        case plan.Temporal() | plan.Compared():
-            return known(node.child, key_of)
         case plan.Filter():
             return _filtered(known(node.child, key_of), node.condition)
         case plan.Project():
@@ -125,6 +123,8 @@ def known(node: plan.Plan, key_of: KeyOf) -> Known:
             return _aggregated(node, known(node.child, key_of))
         case plan.FirstRows():
             return _first(node, known(node.child, key_of))
+        case plan.Selection():
+            return known(node.child, key_of)
         case plan.Window():
             return _numbered(node, known(node.child, key_of))
         case plan.Fold():

@@ -18,10 +18,6 @@ def partitioning(node: plan.Plan) -> tuple[frozenset[int], ...] | None:
     For each column, return the ids of the attributes with its value, which may be none.
     """
     match node:
-        case plan.Scan() | plan.Constant() | plan.UnionAll() | plan.Expand() | plan.Generate():
-            return None
-        case plan.Window() | plan.Temporal() | plan.Compared() | plan.Loop() | plan.LoopRef():
-            return None
         case plan.FirstRows():
             passed = tuple(key.passes for key in node.keys)
             return tuple(frozenset() if p is None else frozenset({p}) for p in passed)
@@ -31,13 +27,13 @@ def partitioning(node: plan.Plan) -> tuple[frozenset[int], ...] | None:
             return partitioning(node.child)
         case plan.Project():
             return _renamed_sets(partitioning(node.child), node.expressions, node.attributes)
-        case plan.Aggregate() if recompute_reason(node) is not None:
-            return None
-        case plan.Aggregate():
+        case plan.Aggregate() if recompute_reason(node) is None:
             grouping = tuple(frozenset({a.id}) for a in node.grouping_attributes)
             return _renamed_sets(grouping, node.results, node.attributes)
         case plan.Join():
             return _by_join_key(node)
+        case _:
+            return None
 
 
 def is_append_only(node: plan.Plan, only_grows: Callable[[RelationId], bool]) -> bool:
@@ -55,15 +51,13 @@ def is_append_only(node: plan.Plan, only_grows: Callable[[RelationId], bool]) ->
             sides = (node.left, node.right)
             inner = node.kind is plan.JoinKind.INNER
             return inner and all(is_append_only(side, only_grows) for side in sides)
-        case plan.Temporal() | plan.Compared() | plan.Aggregate() | plan.Window():
-            return False
-        case plan.FirstRows() | plan.Fold():
+        case _:
             return False
 
 
 def reads_loop(node: plan.Plan) -> bool:
     """Whether a plan reads the rows of a recursion."""
-    return isinstance(node, plan.LoopRef) or any(map(reads_loop, plan.children(node)))
+    return isinstance(node, plan.LoopRef) or any(map(reads_loop, node.inputs))
 
 
 def recompute_reason(node: plan.Aggregate) -> str | None:

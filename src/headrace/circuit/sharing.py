@@ -46,7 +46,7 @@ def aligned(query: plan.Plan, stored_as: StoredAs) -> plan.Plan:
 
     def of(node: plan.Plan) -> plan.Plan:
         if node not in done:
-            below = plan.with_children(node, tuple(of(child) for child in plan.children(node)))
+            below: plan.Plan = node.rebuilt(of(child) for child in node.inputs)
             done[node] = _aligned(below, stored_as) if isinstance(below, plan.Join) else below
         return done[node]
 

@@ -26,7 +26,6 @@ from headrace.catalyst import plan
 from headrace.circuit.circuit import (
     Aggregate,
     Circuit,
-    Compared,
     First,
     Folded,
     Join,
@@ -38,7 +37,6 @@ from headrace.circuit.circuit import (
     Stateful,
     Stateless,
     Sum,
-    Temporal,
     inputs,
     own_arrangements,
     shared,
@@ -199,10 +197,8 @@ class _Slicing:
                 pairs = zip(node.plan.attributes, node.plan.keys, strict=False)
                 keys = {a.id: key.handle for a, key in pairs if is_exact(key.type)}
                 return (self._moved(node, given, keys, keys, "it is of the row of a fold"),)
-            case Temporal():
-                return (given,)
-            case Compared():
-                return (given, ())
+            case _ if isinstance(node.plan, plan.Selection) and node.plan.by_row:
+                return (given, *((),) * (len(inputs(node)) - 1))
             case _:
                 self.exact &= isinstance(node, Source) or not given
                 return tuple(() for _ in inputs(node))

@@ -24,16 +24,13 @@ from headrace.catalog import Stream, key_of
 from headrace.catalyst import plan
 from headrace.circuit import (
     Aggregate,
-    Compared,
     Constant,
-    First,
     Join,
     Match,
     Output,
     Recompute,
     Source,
     Stateless,
-    Temporal,
     inputs,
 )
 from headrace.circuit.explain import step_of, with_calls
@@ -359,8 +356,12 @@ class RowSources:
         return [(rows[o], o) for o in sorted(rows) if weights[o] > 0]
 
 
-_BY_ROW = (Stateless, Join, Match, Temporal, Compared, Recompute, First)
-"""The nodes that may pass rows on one by one."""
+def _may_pass(node: Node | Output) -> bool:
+    """Whether a node may pass rows on one by one."""
+    if isinstance(node, Output):
+        return False
+    alone = isinstance(node, Stateless | Join | Match | Recompute)
+    return alone or isinstance(node.plan, plan.Selection)
 
 
 def _is_watched(node: Node) -> bool:
@@ -408,7 +409,7 @@ def _is_by_row(node: Node) -> bool:
         return node.plan.residual is None and all(key.passes is not None for key in keys)
     if isinstance(node, Recompute):
         return isinstance(node.plan, plan.Window)
-    return isinstance(node, (*_BY_ROW, Source, Constant))
+    return isinstance(node, Source | Constant) or _may_pass(node)
 
 
 def _is_of_keys(sliced: Sliced, node: Node) -> bool:
@@ -457,7 +458,7 @@ def _passed_on(
                 found = rows
             else:
                 found = found.filter(pa.array(_is_among(found, rows)))
-        if len(users[node]) != 1 or not isinstance(users[node][0], _BY_ROW):
+        if len(users[node]) != 1 or not _may_pass(users[node][0]):
             return found, whole
         below, (node,) = node, users[node]
         if isinstance(node, Join) and below is node.right:
