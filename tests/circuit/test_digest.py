@@ -135,7 +135,7 @@ def functions(planned):
 
 def test_digests_are_as_recorded(functions):
     found = {query: digest(functions.circuit(query)) for query in DIGESTS}
-    changed = {query for query, known in DIGESTS.items() if found[query] != known}
+    changed = {query: found[query] for query, known in DIGESTS.items() if found[query] != known}
     assert not changed, "views that were stored with these queries would not be opened any more"
 
 
