@@ -16,9 +16,10 @@ from pyspark.sql import types as t
 
 from connectors import sink_histories as histories
 from headrace.connectors import SinkContext
-from headrace.connectors.cassandra.sink import CassandraSink, Options, check, opened
+from headrace.connectors.cassandra.sink import CassandraStore, Options, check, opened
 from headrace.connectors.cassandra.types import Cells, targets
 from headrace.connectors.options import Given, read_options
+from headrace.connectors.stores import StoreSink
 from headrace.errors import Code, HeadraceError
 from headrace.runtime.deliveries import DeliverySettings
 from headrace.types import Column, Epoch, Schema, to_arrow
@@ -184,13 +185,13 @@ def test_what_is_late_loses_whatever_the_clock_says(
     check(given, context(tmp_path))
     first, second = (histories.row(random.Random(seed), 1) for seed in (1, 2))
     now = [2_000_000_000_000_000]
-    sink = CassandraSink(given, context(tmp_path), clock=lambda: now[0])
+    sink = StoreSink(CassandraStore(given, context(tmp_path), clock=lambda: now[0]))
     sink.write(Epoch(1), [histories.table([(first, 1)])])
-    late = sink._open
+    late = sink._session
     now[0] = 1_000_000_000_000_000  # the clock goes back
     sink.write(Epoch(2), [histories.table([(first, -1)])])
     assert late is not None
-    late.session.session.execute(late.upsert, (*(each for each in _cells(late, first)), 2_000_000_000_000_000))  # fmt: skip
+    late.cluster.session.execute(late.upsert, (*(each for each in _cells(late, first)), 2_000_000_000_000_000))  # fmt: skip
     assert not rows(node, table)
     sink.write(Epoch(3), [histories.table([(second, 1)])])
     assert rows(node, table) == Counter([second])
@@ -198,7 +199,7 @@ def test_what_is_late_loses_whatever_the_clock_says(
     now[0] = 4_000_000_000_000_000
     sink.write(Epoch(4), [histories.table([(second, 1)])])
     assert rows(node, table) == Counter([second])
-    other = CassandraSink(given, context(tmp_path))
+    other = opened(given, context(tmp_path))
     other.write(Epoch(5), [histories.table([(first, 1)])])
     with pytest.raises(HeadraceError) as error:
         sink.write(Epoch(5), [histories.table([(second, 1)])])
@@ -207,9 +208,9 @@ def test_what_is_late_loses_whatever_the_clock_says(
     other.close()
 
 
-def _cells(open_: Any, row: histories.Row) -> Iterator[Any]:
+def _cells(session: Any, row: histories.Row) -> Iterator[Any]:
     part = histories.table([(row, 1)])
-    for each in open_.shape.cells:
+    for each in session.shape.cells:
         yield from each.written(part[each.column.name])
 
 

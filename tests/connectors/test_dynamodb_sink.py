@@ -18,9 +18,10 @@ from botocore.exceptions import ReadTimeoutError
 from pyspark.sql import types as t
 
 from connectors import sink_histories as histories
-from headrace.connectors.dynamodb.sink import DOUBT_SECONDS, DynamoSink, Options, check, opened
+from headrace.connectors.dynamodb.sink import DOUBT_SECONDS, DynamoStore, Options, check, opened
 from headrace.connectors.dynamodb.types import attributes, refused, rows_of
 from headrace.connectors.options import Given, read_options
+from headrace.connectors.stores import StoreSink
 from headrace.errors import Code, HeadraceError
 from headrace.runtime.deliveries import DeliverySettings
 from headrace.types import Column, Epoch, Schema, to_arrow
@@ -151,16 +152,19 @@ def test_a_request_that_arrives_late_brings_nothing_back(
 ) -> None:
     given, now = options(dynamo, table), [1e9]
     check(given, context(tmp_path))
-    late, sink = (DynamoSink(given, context(tmp_path), clock=lambda: now[0]) for _ in range(2))
+    late, sink = (
+        StoreSink(DynamoStore(given, context(tmp_path), clock=lambda: now[0])) for _ in range(2)
+    )
     row, newer = (histories.row(random.Random(seed), 1) for seed in (1, 2))
     late.write(Epoch(1), [histories.table([(row, 1)])])
     sink.write(Epoch(2), [histories.table([(row, -1)])])
     assert not rows(dynamo, table)
-    part = histories.table([(row, 1)])
-    late._put(Epoch(1), part, part.drop_columns([WEIGHT]), ("id",))
+    again = histories.table([(row, 1)]).drop_columns([WEIGHT])
+    assert late._session is not None
+    late._session.put(Epoch(1), again)
     assert not rows(dynamo, table)  # its tombstone is of a later epoch
     sink.write(Epoch(3), [histories.table([(newer, 1)])])
-    late._put(Epoch(1), part, part.drop_columns([WEIGHT]), ("id",))
+    late._session.put(Epoch(1), again)
     assert rows(dynamo, table) == Counter([newer])
     sink.write(Epoch(4), [histories.table([(newer, -1)])])
     assert [item["__epoch"]["N"] for item in items(dynamo, table)] == ["4"]
@@ -180,18 +184,18 @@ def test_a_request_without_an_answer_is_followed_by_a_time_of_doubt(
 ) -> None:
     given, now = options(dynamo, table), [1e9]
     check(given, context(tmp_path))
-    sink = DynamoSink(given, context(tmp_path), clock=lambda: now[0])
+    sink = StoreSink(DynamoStore(given, context(tmp_path), clock=lambda: now[0]))
     row = histories.row(random.Random(1), 1)
     sink.write(Epoch(1), [histories.table([(row, 1)])])
     now[0] += 2 * DOUBT_SECONDS
-    assert sink._open is not None
-    put = sink._open.client.put_item
+    assert sink._session is not None
+    put = sink._session.client.put_item
 
     def unanswered(**request: Any) -> None:
         put(**request)
         raise ReadTimeoutError(endpoint_url=dynamo.endpoint)
 
-    sink._open.client.put_item = unanswered
+    sink._session.client.put_item = unanswered
     with pytest.raises(HeadraceError) as error:
         sink.write(Epoch(2), [histories.table([(histories.row(random.Random(2), 2), 1)])])
     assert error.value.code is Code.UNAVAILABLE
@@ -207,9 +211,8 @@ def test_what_is_throttled_is_sent_again(dynamo: DynamoDB, table: str, tmp_path:
     check(given, context(tmp_path))
     sink = opened(given, context(tmp_path))
     sink.durable()
-    assert isinstance(sink, DynamoSink)
-    assert sink._open is not None
-    client, times, lock = sink._open.client, Counter[str](), threading.Lock()
+    assert sink._session is not None
+    client, times, lock = sink._session.client, Counter[str](), threading.Lock()
     put = client.put_item
 
     def throttled(**request: Any) -> Any:
@@ -235,8 +238,8 @@ def test_credentials_that_are_refused_have_to_be_mended(
     check(given, context(tmp_path))
     sink = opened(given, context(tmp_path))
     sink.durable()
-    assert sink._open is not None
-    client = sink._open.client
+    assert sink._session is not None
+    client = sink._session.client
 
     def refuse(**_request: Any) -> None:
         said = {"Error": {"Code": "UnrecognizedClientException", "Message": "not valid"}}
@@ -293,7 +296,6 @@ def test_rows_that_dynamodb_cannot_have_are_refused_each_with_the_reason(
     assert [item["id"]["S"] for item in items(dynamo, name)] == ["a"]
     again = opened(given, whole)
     assert again.durable() == 7
-    assert isinstance(again, DynamoSink)
     assert again.last_refused() == found
     dynamo.client.delete_table(TableName=name)
     with pytest.raises(HeadraceError) as error:  # no row is to blame

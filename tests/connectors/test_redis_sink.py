@@ -9,6 +9,7 @@ import time
 from collections import Counter
 from dataclasses import replace
 from decimal import Decimal
+from pathlib import Path
 from threading import Timer
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
@@ -21,7 +22,7 @@ from connectors import sink_histories as histories
 from headrace.connectors import SinkContext
 from headrace.connectors.options import Given, read_options
 from headrace.connectors.redis.access import connected
-from headrace.connectors.redis.sink import Options, RedisSink, check, opened
+from headrace.connectors.redis.sink import Options, RedisSession, check, opened
 from headrace.connectors.redis.stored import Seen
 from headrace.connectors.text_values import require_readable
 from headrace.errors import Code, HeadraceError
@@ -35,8 +36,8 @@ from servers.tls import encrypted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
+    from headrace.connectors.stores import StoreSink
     from servers.redis import Redis
 
 POINTS = Schema(
@@ -179,11 +180,12 @@ def points(changes: Sequence[tuple[int, str | None, int | None, int]]) -> pa.Tab
     return pa.table({n: pa.array(c, k) for n, c, k in zip(names, columns, types, strict=True)})
 
 
-def board(redis: Redis, name: str, identity: str = "points/1", **more: str) -> RedisSink:
-    given = {"form": "sorted_set", "member": "p{id}", "score": "points", **more}
-    return RedisSink(
-        options(redis, pattern=f"{name}:{{team}}", **given), POINTS, identity, lambda s: s
-    )
+def board(
+    redis: Redis, name: str, identity: str = "points/1", *, stops: bool = False
+) -> StoreSink[RedisSession]:
+    given = {"form": "sorted_set", "member": "p{id}", "score": "points"}
+    whole = replace(histories.context(Path(), stops=stops), schema=POINTS, identity=identity)
+    return opened(options(redis, pattern=f"{name}:{{team}}", **given), whole)
 
 
 def test_sorted_sets_have_each_row_in_its_set_with_its_score(redis: Redis, name: str) -> None:
@@ -233,7 +235,7 @@ def test_rows_that_redis_cannot_have_are_refused_each_with_the_reason(
     assert again.durable() == 3
     assert again.last_refused() == refused
     sink.close()
-    stopping = RedisSink(sink.options, POINTS, sink.identity, lambda s: s, stops=True)
+    stopping = board(redis, name, stops=True)
     stopping.write(Epoch(4), [points([(6, None, 1, 1)])])
     assert stopping.durable() == 3  # the epoch comes again
 

@@ -77,8 +77,8 @@ def decoded(text: str | None) -> list[Refused]:
 
 
 def pieces(text: str, most: int) -> list[str]:
-    """Cut a text into pieces of at most some characters, at least one."""
-    return [text[start : start + most] for start in range(0, len(text) or 1, most)]
+    """Cut a text into pieces of at most ``most`` characters; an empty one has none."""
+    return [text[start : start + most] for start in range(0, len(text), most)]
 
 
 def refused_rows(

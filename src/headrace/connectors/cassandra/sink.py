@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import time
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from headrace.connectors import stores
 from headrace.connectors.cassandra.access import (
     Access,
     Consistency,
@@ -24,26 +24,17 @@ from headrace.connectors.cassandra.access import (
     library,
 )
 from headrace.connectors.cassandra.types import Cells, targets
-from headrace.connectors.marks import (
-    belongs_to_another,
-    decoded,
-    encoded,
-    pieces,
-    refused_rows,
-    require_own,
-)
+from headrace.connectors.marks import pieces
 from headrace.connectors.options import Alters, option
-from headrace.connectors.sinks import at_once, require_key
-from headrace.connectors.text_values import require_readable
+from headrace.connectors.sinks import at_once
+from headrace.connectors.stores import StoreSink, another_session
 from headrace.errors import Code, HeadraceError
-from headrace.serving import by_key
 from headrace.types import Epoch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator
 
     from headrace.connectors.sinks import SinkContext
-    from headrace.runtime.ports import Refused
 
 _MARKS: Final = "headrace_sinks"
 """The table with the epochs of the sinks of a keyspace."""
@@ -94,38 +85,13 @@ class Shape:
 
 
 def check(options: Options, context: SinkContext) -> None:
-    """Refuse rows that the table cannot have, and a table that another sink writes.
-
-    Creates what is missing: the table of marks, and with ``create_table`` the table.
-
-    Raises:
-        HeadraceError: ``invalid``, ``conflict`` if another sink writes there, or what the cluster
-            says.
-    """
-    require_key(context, "a sink into Cassandra")
-    require_readable(context.schema, "Cassandra")
-    session = connected(options, context.secrets.value, options.consistency)
-    try:
-        with _failing(options):
-            _require_keyspace(options, session)
-            if options.create_table and not context.exists:
-                session.session.execute(_definition(options, context))
-            if _MARKS not in session.metadata.keyspaces[options.keyspace].tables:
-                session.session.execute(
-                    f"CREATE TABLE IF NOT EXISTS {options.marks} (target text PRIMARY KEY,"
-                    " owner text, epoch bigint, stamp bigint, refused text)"
-                )
-            shape_of(options, context, session)
-            query = f"SELECT owner FROM {options.marks} WHERE target = %s"
-            owner = session.session.execute(query, (options.table,)).one()
-    finally:
-        session.close()
-    require_own(owner and owner[0], context, options.what, _removed(options))
+    """Refuse what cannot be written; see :func:`headrace.connectors.stores.check`."""
+    stores.check(CassandraStore(options, context))
 
 
-def opened(options: Options, context: SinkContext) -> CassandraSink:
+def opened(options: Options, context: SinkContext) -> StoreSink[CassandraSession]:
     """Return the writer of a sink."""
-    return CassandraSink(options, context)
+    return StoreSink(CassandraStore(options, context))
 
 
 def shape_of(options: Options, context: SinkContext, session: Session) -> Shape:
@@ -201,237 +167,201 @@ def _piece(options: Options, at: int) -> str:
     return f"{options.table}/{at}"
 
 
-def _removed(options: Options) -> str:
-    """Return what removes the mark."""
-    target = options.table.replace("'", "''")
-    return f"DELETE FROM {options.marks} WHERE target = '{target}'"
-
-
-@contextmanager
-def _failing(options: Access) -> Iterator[None]:
-    try:
-        yield
-    except Exception as error:
-        drivers = (
-            library("cassandra").DriverException,
-            library("cassandra.cluster").NoHostAvailable,
-        )
-        if not isinstance(error, (*drivers, OSError)):
-            raise
-        raise failure(error, options) from error
-
-
-@dataclass(slots=True)
-class _Open:
-    """A session with the columns of the table, and prepared statements."""
-
-    session: Session
-    shape: Shape
-    upsert: Any
-    delete: Any
-    stamp: int
-    """The timestamp that the mark has."""
-
-
-@dataclass(slots=True)
-class CassandraSink:
-    """Writes rows by the table's primary key, which is a unique key of them."""
+@dataclass(frozen=True, slots=True)
+class CassandraStore:
+    """The table of a sink."""
 
     options: Options
     context: SinkContext
-    clock: Callable[[], int] = field(default=lambda: time.time_ns() // 1000)
+    clock: Callable[[], int] = lambda: time.time_ns() // 1000
     """The time in microseconds."""
-    _open: _Open | None = None
-
-    @property
-    def guarantee(self) -> str:
-        """The guarantee."""
-        return "exact effect: each write has a later timestamp than all before it"
+    system: ClassVar[str] = "Cassandra"
+    guarantee: ClassVar[str] = "exact effect: each write has a later timestamp than all before it"
 
     @property
     def target(self) -> str:
         """The table, as messages name it."""
         return self.options.what
 
-    # -- the port --------------------------------------------------------------------------
+    @property
+    def removal(self) -> str:
+        """The statement that removes the mark."""
+        target = self.options.table.replace("'", "''")
+        return f"DELETE FROM {self.options.marks} WHERE target = '{target}'"
 
-    def durable(self) -> Epoch | None:
-        """Return the epoch in the mark.
+    def prepare(self) -> str | None:
+        """Create the table of marks, and with ``create_table`` the table; return the owner.
 
         Raises:
-            HeadraceError: ``conflict`` if another sink writes there; or what the cluster says.
+            HeadraceError: ``invalid`` if the table is missing or does not fit, or what the cluster
+                says.
         """
-        self.close()
         options = self.options
-        session = connected(options, self.context.secrets.value, options.consistency)
+        cluster = self._connected()
         try:
-            with _failing(options):
-                there, stamp = self._claim(session)
-                shape = shape_of(options, self.context, session)
-                self._open = _Open(session, shape, *_prepared(options, shape, session), stamp)
-        except BaseException:
-            session.close()
-            raise
-        return there
+            _require_keyspace(options, cluster)
+            if options.create_table and not self.context.exists:
+                cluster.session.execute(_definition(options, self.context))
+            if _MARKS not in cluster.metadata.keyspaces[options.keyspace].tables:
+                cluster.session.execute(
+                    f"CREATE TABLE IF NOT EXISTS {options.marks} (target text PRIMARY KEY,"
+                    " owner text, epoch bigint, stamp bigint, refused text)"
+                )
+            shape_of(options, self.context, cluster)
+            query = f"SELECT owner FROM {options.marks} WHERE target = %s"
+            owner = cluster.session.execute(query, (options.table,)).one()
+        finally:
+            cluster.close()
+        return None if owner is None else owner[0]
 
-    def last_refused(self) -> Sequence[Refused]:
-        """Return the rows that were refused in the epoch of the mark."""
-        with self._using() as open_:
-            query = f"SELECT refused FROM {self.options.marks} WHERE target = %s"
-            first = open_.session.session.execute(query, (self.options.table,)).one()
-            count = int((first and first[0]) or 0)
-            found = [
-                open_.session.session.execute(query, (_piece(self.options, at),)).one()[0]
-                for at in range(count)
-            ]
-        return decoded("".join(found))
-
-    def write(self, epoch: Epoch, parts: Iterable[pa.Table]) -> Sequence[Refused]:
-        """Write the changes up to an epoch; see :class:`headrace.runtime.ports.SinkWriter`."""
-        with self._using() as open_:
-            self._begin(open_)
-            key = tuple(each.column.name for each in open_.shape.key)
-        refused: list[Refused] = []
-        for part in parts:
-            rows, gone = by_key(part, key)
-            refused += self._put(epoch, part, rows)
-            self._remove(gone)
-        if refused and self.context.stops:
-            return refused
-        with self._using() as open_:
-            kept = pieces(encoded(refused), _PIECE) if refused else []
-            for at, piece in enumerate(kept):
-                insert = f"INSERT INTO {self.options.marks} (target, refused) VALUES (%s, %s)"
-                open_.session.session.execute(insert, (_piece(self.options, at), piece))
-            self._mark(open_, "epoch = %s, refused = %s", (int(epoch), str(len(kept))))
-        return refused
-
-    def stored(self) -> Iterator[pa.Table] | None:
-        """Yield the rows of the table."""
-        return self._rows()
-
-    def clear(self) -> None:
-        """Delete all rows of the table, and the epoch of the mark."""
-        self.durable()
-        with self._using() as open_:
-            self._begin(open_)
-            key = [each.column.name for each in open_.shape.key]
-        for rows in self._rows():
-            self._remove(rows.select(key))
-        with self._using() as open_:
-            self._mark(open_, "epoch = %s, refused = %s", (None, None))
-        self.close()
-
-    def close(self) -> None:
-        """Close the session; a later use opens another."""
-        if self._open is not None:
-            self._open.session.close()
-            self._open = None
-
-    # -- the mark --------------------------------------------------------------------------
-
-    def _claim(self, session: Session) -> tuple[Epoch | None, int]:
-        """Return the epoch and timestamp of the mark, which is made if there is none."""
-        inserted = session.session.execute(
-            f"INSERT INTO {self.options.marks} (target, owner, stamp) VALUES (%s, %s, %s)"
-            " IF NOT EXISTS",
-            (self.options.table, self.context.identity, 0),
-        )
-        found = dict(zip(inserted.column_names, inserted.one(), strict=True))
-        if found["[applied]"]:
-            return None, 0
-        if found["owner"] != self.context.identity:
-            raise belongs_to_another(self.options.what, _removed(self.options))
-        epoch = found["epoch"]
-        return None if epoch is None else Epoch(epoch), found["stamp"]
-
-    def _begin(self, open_: _Open) -> None:
-        """Record the timestamp of a write before it is used."""
-        stamp = max(self.clock(), open_.stamp + 1)
-        self._mark(open_, "stamp = %s", (stamp,))
-        open_.stamp = stamp
-
-    def _mark(self, open_: _Open, assigned: str, values: tuple[Any, ...]) -> None:
-        """Change the mark, if no other session has."""
-        done = open_.session.session.execute(
-            f"UPDATE {self.options.marks} SET {assigned} WHERE target = %s"
-            " IF owner = %s AND stamp = %s",
-            (*values, self.options.table, self.context.identity, open_.stamp),
-        )
-        if not done.was_applied:
-            raise HeadraceError(
-                Code.UNAVAILABLE,
-                f"another session writes into {self.options.what}",
-                hint="It is tried again.",
+    def begin(self) -> CassandraSession | None:
+        """Connect, and find the mark, which is made if there is none."""
+        options = self.options
+        cluster = self._connected()
+        try:
+            inserted = cluster.session.execute(
+                f"INSERT INTO {options.marks} (target, owner, stamp) VALUES (%s, %s, %s)"
+                " IF NOT EXISTS",
+                (options.table, self.context.identity, 0),
             )
+            found = dict(zip(inserted.column_names, inserted.one(), strict=True))
+            stamp, epoch = 0, None
+            if not found["[applied]"]:
+                if found["owner"] != self.context.identity:
+                    cluster.close()
+                    return None
+                stamp, epoch = found["stamp"], found["epoch"]
+            shape = shape_of(options, self.context, cluster)
+            upsert, delete = _prepared(options, shape, cluster)
+        except BaseException:
+            cluster.close()
+            raise
+        known = None if epoch is None else Epoch(epoch)
+        return CassandraSession(self, cluster, shape, upsert, delete, stamp, known)
 
     @contextmanager
-    def _using(self) -> Iterator[_Open]:
-        """Use the session, which is opened if there is none; after a failure it is closed."""
-        if self._open is None:
-            self.durable()
-        open_ = self._open
-        if open_ is None:
-            raise HeadraceError(Code.INTERNAL, "a sink has no session")
+    def failing(self) -> Iterator[None]:
+        """Raise failures of the client as errors of this package."""
         try:
-            with _failing(self.options):
-                yield open_
-        except BaseException:
-            self.close()
-            raise
+            yield
+        except Exception as error:
+            drivers = (
+                library("cassandra").DriverException,
+                library("cassandra.cluster").NoHostAvailable,
+            )
+            if not isinstance(error, (*drivers, OSError)):
+                raise
+            raise failure(error, self.options) from error
 
-    # -- rows ------------------------------------------------------------------------------
+    def _connected(self) -> Session:
+        return connected(self.options, self.context.secrets.value, self.options.consistency)
 
-    def _rows(self) -> Iterator[pa.Table]:
-        with self._using() as open_:
-            cells = open_.shape.cells
-            names = ", ".join(quoted(each.name) for each in cells)
-            found = open_.session.session.execute(f"SELECT {names} FROM {self.options.named}")
+
+@dataclass(slots=True)
+class CassandraSession:
+    """A session with the columns of the table, and prepared statements."""
+
+    store: CassandraStore
+    cluster: Session
+    shape: Shape
+    upsert: Any
+    delete: Any
+    stamp: int
+    """The timestamp that the mark has."""
+    epoch: Epoch | None
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """The columns of the primary key."""
+        return tuple(each.column.name for each in self.shape.key)
+
+    def begin(self) -> None:
+        """Record the timestamp of a write before it is used."""
+        stamp = max(self.store.clock(), self.stamp + 1)
+        self._mark("stamp = %s", (stamp,))
+        self.stamp = stamp
+
+    def unfit(self, rows: pa.Table) -> dict[int, str]:
+        """Return the places of rows with values that the table's types would change."""
+        wrong: dict[int, str] = {}
+        for each in self.shape.cells:
+            found = each.refused(rows[each.column.name])
+            if found is not None:
+                wrong.update(dict.fromkeys(found[1], found[0]))
+        return wrong
+
+    def put(self, _epoch: Epoch, rows: pa.Table) -> dict[int, str]:
+        """Write rows."""
+        columns = [each.written(rows[each.column.name]) for each in self.shape.cells]
+        given = ((*row, self.stamp) for row in zip(*columns, strict=True))
+        return self._run(self.upsert, given)
+
+    def remove(self, _epoch: Epoch, keys: pa.Table) -> dict[int, str]:
+        """Delete the rows of keys; those that cannot be written are not there."""
+        columns = [each.written(keys[each.column.name]) for each in self.shape.key]
+        whole = (row for row in zip(*columns, strict=True) if None not in row)
+        return self._run(self.delete, ((self.stamp, *row) for row in whole))
+
+    def changed(self) -> bool:
+        """Whether the table has other columns than when the session began."""
+        options = self.store.options
+        self.cluster.cluster.refresh_table_metadata(options.keyspace, options.table)
+        return shape_of(options, self.store.context, self.cluster) != self.shape
+
+    def finish(self, epoch: Epoch, refused: str) -> None:
+        """Write the text in pieces, then the epoch and how many there are into the mark."""
+        options, kept = self.store.options, pieces(refused, _PIECE)
+        for at, piece in enumerate(kept):
+            insert = f"INSERT INTO {options.marks} (target, refused) VALUES (%s, %s)"
+            self.cluster.session.execute(insert, (_piece(options, at), piece))
+        self._mark("epoch = %s, refused = %s", (int(epoch), str(len(kept))))
+
+    def refused(self) -> str:
+        """Return the pieces of the text."""
+        options = self.store.options
+        query = f"SELECT refused FROM {options.marks} WHERE target = %s"
+        first = self.cluster.session.execute(query, (options.table,)).one()
+        count = int((first and first[0]) or 0)
+        targets_ = ((_piece(options, at),) for at in range(count))
+        return "".join(self.cluster.session.execute(query, each).one()[0] for each in targets_)
+
+    def rows(self) -> Iterator[pa.Table]:
+        """Yield the rows of the table, by page."""
+        cells = self.shape.cells
+        names = ", ".join(quoted(each.name) for each in cells)
+        found = self.cluster.session.execute(f"SELECT {names} FROM {self.store.options.named}")
         while True:
             rows = found.current_rows
             if rows:
                 columns = zip(*rows, strict=True)
                 arrays = [each.read(values) for each, values in zip(cells, columns, strict=True)]
-                yield pa.Table.from_arrays(arrays, schema=self.context.schema.arrow)
+                yield pa.Table.from_arrays(arrays, schema=self.store.context.schema.arrow)
             if not found.has_more_pages:
                 return
-            with self._using():
-                found.fetch_next_page()
+            found.fetch_next_page()
 
-    def _put(self, epoch: Epoch, part: pa.Table, rows: pa.Table) -> list[Refused]:
-        """Write rows of a part, one per key; return those that cannot be written."""
-        if not rows.num_rows:
-            return []
-        with self._using() as open_:
-            cells, key, stamp = open_.shape.cells, open_.shape.key, open_.stamp
-            wrong: dict[int, str] = {}
-            for each in cells:
-                if each in key:
-                    missing = rows[each.column.name].is_null()
-                    wrong.update(dict.fromkeys(_places(missing), "a column of its key is NULL"))
-                found = each.refused(rows[each.column.name])
-                if found is not None:
-                    wrong.update(dict.fromkeys(found[1], found[0]))
-            places = [at for at in range(rows.num_rows) if at not in wrong]
-            kept = rows.take(pa.array(places, pa.int64())) if wrong else rows
-            columns = [each.written(kept[each.column.name]) for each in cells]
-            given = ((*row, stamp) for row in zip(*columns, strict=True))
-            refused = self._run(open_, open_.upsert, given)
-            wrong.update({places[at]: why for at, why in refused.items()})
-        names = [each.column.name for each in key]
-        return refused_rows(epoch, part, rows, names, wrong)
+    def clear(self) -> None:
+        """Delete all rows of the table, and the epoch of the mark."""
+        self.begin()
+        for rows in self.rows():
+            self.remove(Epoch(0), rows.select(self.key))
+        self._mark("epoch = %s, refused = %s", (None, None))
 
-    def _remove(self, keys: pa.Table) -> None:
-        """Delete the rows of keys; those that cannot be written are not there."""
-        with self._using() as open_:
-            key, stamp = open_.shape.key, open_.stamp
-            columns = [each.written(keys[each.column.name]) for each in key]
-            whole = (row for row in zip(*columns, strict=True) if None not in row)
-            self._run(open_, open_.delete, ((stamp, *row) for row in whole))
+    def close(self) -> None:
+        """Close the connections."""
+        self.cluster.close()
 
-    def _run(
-        self, open_: _Open, statement: Any, given: Iterable[tuple[Any, ...]]
-    ) -> dict[int, str]:
+    def _mark(self, assigned: str, values: tuple[Any, ...]) -> None:
+        """Change the mark, unless another session has."""
+        options = self.store.options
+        done = self.cluster.session.execute(
+            f"UPDATE {options.marks} SET {assigned} WHERE target = %s IF owner = %s AND stamp = %s",
+            (*values, options.table, self.store.context.identity, self.stamp),
+        )
+        if not done.was_applied:
+            raise another_session(self.store)
+
+    def _run(self, statement: Any, given: Iterable[tuple[Any, ...]]) -> dict[int, str]:
         """Run a statement for each of some values; return the places of those that are invalid.
 
         Raises:
@@ -449,10 +379,10 @@ class CassandraSink:
                 yield values
 
         answers = concurrent(
-            open_.session.session,
+            self.cluster.session,
             statement,
             until_failure(),
-            concurrency=self.options.concurrency,
+            concurrency=self.store.options.concurrency,
             raise_on_first_error=False,
             results_generator=True,
         )
@@ -465,19 +395,7 @@ class CassandraSink:
                 failed.append(answer)
         if failed:
             raise failed[0]
-        if refused:
-            self._require_table(open_)
         return refused
-
-    def _require_table(self, open_: _Open) -> None:
-        """Raise if the table is no longer what it was: then it is not the rows that are wrong."""
-        open_.session.cluster.refresh_table_metadata(self.options.keyspace, self.options.table)
-        if shape_of(self.options, self.context, open_.session) != open_.shape:
-            raise HeadraceError(
-                Code.UNAVAILABLE,
-                f"{self.options.what} was changed",
-                hint="It is tried again, with the table as it is now.",
-            )
 
 
 def _prepared(options: Options, shape: Shape, session: Session) -> tuple[Any, Any]:
@@ -493,8 +411,3 @@ def _prepared(options: Options, shape: Shape, session: Session) -> tuple[Any, An
     upsert, delete = (session.session.prepare(text) for text in texts)
     upsert.is_idempotent = delete.is_idempotent = True
     return upsert, delete
-
-
-def _places(which: Any) -> list[int]:
-    found: list[int] = pc.indices_nonzero(which).to_pylist()
-    return found

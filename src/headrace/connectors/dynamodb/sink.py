@@ -10,38 +10,28 @@ from __future__ import annotations
 import time
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 from uuid import uuid4
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from headrace.connectors import stores
 from headrace.connectors.dynamodb.access import Access, errors
 from headrace.connectors.dynamodb.types import attributes, kind_of, refused, rows_of
-from headrace.connectors.marks import (
-    belongs_to_another,
-    decoded,
-    encoded,
-    pieces,
-    refused_rows,
-    require_own,
-)
+from headrace.connectors.marks import pieces
 from headrace.connectors.options import Alters, option
-from headrace.connectors.sinks import at_once, require_key
-from headrace.connectors.text_values import require_readable
+from headrace.connectors.sinks import at_once
+from headrace.connectors.stores import StoreSink, another_session
 from headrace.errors import Code, HeadraceError
-from headrace.serving import by_key
 from headrace.types import Epoch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from contextlib import AbstractContextManager
 
     from headrace.connectors.dynamodb.types import Attribute
     from headrace.connectors.sinks import SinkContext
-    from headrace.runtime.ports import Refused
 
 EPOCH: Final = "__epoch"
 """The attribute of an item with the epoch of its row."""
@@ -88,31 +78,13 @@ class Options(Access):
 
 
 def check(options: Options, context: SinkContext) -> None:
-    """Refuse rows that the table cannot have, and a table that another sink writes.
-
-    Creates what is missing: the table of marks, and with ``create_table`` the table.
-
-    Raises:
-        HeadraceError: ``invalid``, ``conflict`` if another sink writes there, or what the service
-            says.
-    """
-    require_key(context, "a sink into DynamoDB")
-    require_readable(context.schema, "DynamoDB")
-    client = options.client(context.secrets.value)
-    with _failing(options):
-        if options.create_table and not context.exists and not _exists(client, options.table):
-            _create(client, options, context)
-        if not _exists(client, _MARKS):
-            _make(client, _MARKS, {"target": "S"})
-        key_of(options, context, client)
-        mark = client.get_item(TableName=_MARKS, Key=_target(options), ConsistentRead=True)
-    owner = mark.get("Item", {}).get("owner", {}).get("S")
-    require_own(owner, context, options.what, _removed(options))
+    """Refuse what cannot be written; see :func:`headrace.connectors.stores.check`."""
+    stores.check(DynamoStore(options, context))
 
 
-def opened(options: Options, context: SinkContext) -> DynamoSink:
+def opened(options: Options, context: SinkContext) -> StoreSink[DynamoSession]:
     """Return the writer of a sink."""
-    return DynamoSink(options, context)
+    return StoreSink(DynamoStore(options, context))
 
 
 def key_of(options: Options, context: SinkContext, client: Any) -> tuple[str, ...]:
@@ -193,263 +165,219 @@ def _target(options: Options, piece: int | None = None) -> Item:
     return {"target": {"S": options.table if piece is None else f"{options.table}/{piece}"}}
 
 
-def _removed(options: Options) -> str:
-    """Return what is to be removed for the mark to be gone."""
-    return f"the item '{options.table}' of table {_MARKS}"
-
-
-def _failing(options: Options) -> Any:
-    return errors(f"{options.what} cannot be written")
-
-
-@dataclass(slots=True)
-class _Open:
-    """A client, the attributes of the table's primary key, and the name of the session."""
-
-    client: Any
-    key: tuple[str, ...]
-    session: str
-    pool: ThreadPoolExecutor
-    epoch: Epoch | None
-    """The epoch that the mark is known to have."""
-
-
-@dataclass(slots=True)
-class DynamoSink:
-    """Writes rows by the table's primary key, which is a unique key of them."""
+@dataclass(frozen=True, slots=True)
+class DynamoStore:
+    """The table of a sink, and the tombstones in it that sessions have left."""
 
     options: Options
     context: SinkContext
     clock: Callable[[], float] = time.time
     """The time in seconds."""
-    _open: _Open | None = None
-    _doubt_until: float = 0.0
-    """Until when a request of which no answer came may be done."""
-    _tombstones: deque[tuple[float, Item, str]] = field(
+    tombstones: deque[tuple[float, Item, Epoch]] = field(
         default_factory=lambda: deque(maxlen=_TOMBSTONES)
     )
-
-    @property
-    def guarantee(self) -> str:
-        """The guarantee."""
-        return "exact effect: conditional on the epoch that is stored with the item"
+    """From when each is not needed, its key and epoch; the earliest first."""
+    system: ClassVar[str] = "DynamoDB"
+    guarantee: ClassVar[str] = "exact effect: conditional on the epoch that is stored with the item"
 
     @property
     def target(self) -> str:
         """The table, as messages name it."""
         return self.options.what
 
-    # -- the port --------------------------------------------------------------------------
+    @property
+    def removal(self) -> str:
+        """The item that is the mark."""
+        return f"the item '{self.options.table}' of table {_MARKS}"
 
-    def durable(self) -> Epoch | None:
-        """Return the epoch in the mark, in a session that begins now.
+    def prepare(self) -> str | None:
+        """Create the table of marks, and with ``create_table`` the table; return the owner.
 
         Raises:
-            HeadraceError: ``conflict`` if another sink writes there; or what the service says.
+            HeadraceError: ``invalid`` if the table is missing or does not fit, or what the service
+                says.
         """
-        self.close()
+        options, context = self.options, self.context
+        client = options.client(context.secrets.value)
+        if options.create_table and not context.exists and not _exists(client, options.table):
+            _create(client, options, context)
+        if not _exists(client, _MARKS):
+            _make(client, _MARKS, {"target": "S"})
+        key_of(options, context, client)
+        mark = client.get_item(TableName=_MARKS, Key=_target(options), ConsistentRead=True)
+        owner: str | None = mark.get("Item", {}).get("owner", {}).get("S")
+        return owner
+
+    def begin(self) -> DynamoSession | None:
+        """Record a new session in the mark, which is made if there is none."""
         client = self.options.client(self.context.secrets.value, self.options.concurrency)
-        session = uuid4().hex
-        with _failing(self.options):
-            key = key_of(self.options, self.context, client)
-            found = self._claim(client, session)
-        epoch = found.get("epoch")
-        there = None if epoch is None else Epoch(int(epoch["N"]))
-        pool = ThreadPoolExecutor(self.options.concurrency, "dynamodb")
-        self._open = _Open(client, key, session, pool, there)
-        self._doubt_until = self.clock() + DOUBT_SECONDS
-        return there
-
-    def last_refused(self) -> Sequence[Refused]:
-        """Return the rows that were refused in the epoch of the mark."""
-        with self._using() as open_:
-            count = int(self._mark(open_).get("refused", {}).get("N", "0"))
-            found = [self._mark(open_, at)["refused"]["S"] for at in range(count)]
-        return decoded("".join(found))
-
-    def write(self, epoch: Epoch, parts: Iterable[pa.Table]) -> Sequence[Refused]:
-        """Write the changes up to an epoch; see :class:`headrace.runtime.ports.SinkWriter`."""
-        self._sweep()
-        with self._using() as open_:
-            key = open_.key
-        refused: list[Refused] = []
-        for part in parts:
-            rows, gone = by_key(part, key)
-            refused += self._put(epoch, part, rows, key)
-            self._remove(epoch, gone, key)
-        if refused and self.context.stops:
-            return refused
-        kept = pieces(encoded(refused), _PIECE) if refused else []
-        with self._using() as open_:
-            for at, piece in enumerate(kept):
-                item = {**_target(self.options, at), "refused": {"S": piece}}
-                open_.client.put_item(TableName=_MARKS, Item=item)
-            count = {"N": str(len(kept))}
-            self._finish(open_, epoch, count)
-        return refused
-
-    def stored(self) -> Iterator[pa.Table] | None:
-        """Yield the rows of the items that have an epoch."""
-        return self._rows()
-
-    def clear(self) -> None:
-        """Delete the items that have an epoch, and the mark."""
-        self.durable()
-        for items in self._items():
-            epochs = [Epoch(int(item[EPOCH]["N"])) for item in items]
-            with self._using() as open_:
-                keys = [{name: item[name] for name in open_.key} for item in items]
-            self._each(self._delete, list(zip(epochs, keys, strict=True)))
-        with self._using() as open_:
-            open_.client.delete_item(TableName=_MARKS, Key=_target(self.options))
-        self.close()
-
-    def close(self) -> None:
-        """Release the connections; a later use begins another session."""
-        if self._open is not None:
-            self._open.pool.shutdown(cancel_futures=True)
-            self._open.client.close()
-            self._open = None
-
-    # -- the mark --------------------------------------------------------------------------
-
-    def _mark(self, open_: _Open, piece: int | None = None) -> Item:
-        """Return the mark, or a piece of the refused rows."""
-        key = _target(self.options, piece)
-        found = open_.client.get_item(TableName=_MARKS, Key=key, ConsistentRead=True)
-        return dict(found.get("Item", {}))
-
-    def _claim(self, client: Any, session: str) -> Item:
-        """Begin a session; return the mark."""
+        name = uuid4().hex
         try:
+            key = key_of(self.options, self.context, client)
             found: Mapping[str, Any] = client.update_item(
                 TableName=_MARKS,
                 Key=_target(self.options),
                 UpdateExpression="SET #o = :o, #s = :s",
                 ConditionExpression="attribute_not_exists(#o) OR #o = :o",
                 ExpressionAttributeNames={"#o": "owner", "#s": "session"},
-                ExpressionAttributeValues={
-                    ":o": {"S": self.context.identity},
-                    ":s": {"S": session},
-                },
+                ExpressionAttributeValues={":o": {"S": self.context.identity}, ":s": {"S": name}},
                 ReturnValues="ALL_NEW",
             )
         except client.exceptions.ConditionalCheckFailedException:
-            raise belongs_to_another(self.options.what, _removed(self.options)) from None
-        return dict(found["Attributes"])
+            client.close()
+            return None
+        except BaseException:
+            client.close()
+            raise
+        epoch = found["Attributes"].get("epoch")
+        known = None if epoch is None else Epoch(int(epoch["N"]))
+        pool = ThreadPoolExecutor(self.options.concurrency, "dynamodb")
+        return DynamoSession(self, client, key, name, pool, self.clock() + DOUBT_SECONDS, known)
 
-    def _finish(self, open_: _Open, epoch: Epoch, refused: Attribute) -> None:
-        """Record an epoch as whole, if no other session has begun, and the mark was not restored.
+    def failing(self) -> AbstractContextManager[None]:
+        """Raise failures of the client as errors of this package."""
+        return errors(f"{self.options.what} cannot be written")
 
-        ``refused`` is the number of pieces with refused rows.
-        """
-        known, condition = open_.epoch, "attribute_not_exists(epoch)"
+
+@dataclass(slots=True)
+class DynamoSession:
+    """A client, the attributes of the table's primary key, and the name of the session."""
+
+    store: DynamoStore
+    client: Any
+    key: tuple[str, ...]
+    name: str
+    pool: ThreadPoolExecutor
+    doubt_until: float
+    """Until when a request of an earlier session may still take effect."""
+    epoch: Epoch | None
+
+    def begin(self) -> None:
+        """Delete the tombstones that are not needed any more."""
+        tombstones, now = self.store.tombstones, self.store.clock()
+        due: list[tuple[Epoch, Item]] = []
+        while tombstones and tombstones[0][0] < now:
+            _, key, epoch = tombstones.popleft()
+            due.append((epoch, key))
+        self._each(self._bury, due)
+
+    def unfit(self, rows: pa.Table) -> dict[int, str]:
+        """Return the places of rows with numbers that no attribute can have."""
+        wrong: dict[int, str] = {}
+        for column in self.store.context.schema.columns:
+            why = f'column "{column.name}" is NaN or infinite, which is no number there'
+            wrong.update(dict.fromkeys(refused(rows[column.name], column.type), why))
+        return wrong
+
+    def put(self, epoch: Epoch, rows: pa.Table) -> dict[int, str]:
+        """Put an item for each row."""
+        columns = [attributes(rows[c.name], c.type) for c in self.store.context.schema.columns]
+        mark = {EPOCH: {"N": str(int(epoch))}}
+        items = [
+            {n: v for n, v in zip(rows.schema.names, row, strict=True) if v is not None} | mark
+            for row in zip(*columns, strict=True)
+        ]
+        return self._each(self._put_item, [(epoch, item) for item in items])
+
+    def remove(self, epoch: Epoch, keys: pa.Table) -> dict[int, str]:
+        """Delete the items of keys; those that cannot be written are not there."""
+        types = {column.name: column.type for column in self.store.context.schema.columns}
+        columns = [attributes(keys[name], types[name]) for name in self.key]
+        items = [
+            {name: value for name, value in zip(self.key, row, strict=True) if value}
+            for row in zip(*columns, strict=True)
+        ]
+        whole = [(epoch, item) for item in items if len(item) == len(self.key)]
+        return self._each(self._delete, whole)
+
+    def changed(self) -> bool:
+        """Whether the table has another primary key than when the session began."""
+        return key_of(self.store.options, self.store.context, self.client) != self.key
+
+    def finish(self, epoch: Epoch, refused: str) -> None:
+        """Write the text in pieces, then the epoch and how many there are into the mark."""
+        kept = pieces(refused, _PIECE)
+        for at, piece in enumerate(kept):
+            item = {**_target(self.store.options, at), "refused": {"S": piece}}
+            self.client.put_item(TableName=_MARKS, Item=item)
+        condition = "attribute_not_exists(epoch)"
         values: dict[str, Attribute] = {}
-        if known is not None:
-            values, condition = {":k": {"N": str(int(known))}}, "epoch = :k"
+        if self.epoch is not None:
+            values, condition = {":k": {"N": str(int(self.epoch))}}, "epoch = :k"
         try:
-            open_.client.update_item(
+            self.client.update_item(
                 TableName=_MARKS,
-                Key=_target(self.options),
+                Key=_target(self.store.options),
                 UpdateExpression="SET epoch = :e, refused = :r",
                 ConditionExpression=f"{_IS_MINE} AND {condition}",
                 ExpressionAttributeNames={"#o": "owner", "#s": "session"},
                 ExpressionAttributeValues={
                     **values,
                     ":e": {"N": str(int(epoch))},
-                    ":r": refused,
-                    ":o": {"S": self.context.identity},
-                    ":s": {"S": open_.session},
+                    ":r": {"N": str(len(kept))},
+                    ":o": {"S": self.store.context.identity},
+                    ":s": {"S": self.name},
                 },
             )
-        except open_.client.exceptions.ConditionalCheckFailedException:
-            raise HeadraceError(
-                Code.UNAVAILABLE,
-                f"another session writes into {self.options.what}, or its mark was restored",
-                hint="It is tried again.",
-            ) from None
-        open_.epoch = epoch
+        except self.client.exceptions.ConditionalCheckFailedException:
+            raise another_session(self.store) from None
 
-    @contextmanager
-    def _using(self) -> Iterator[_Open]:
-        """Use the session, which is opened if there is none; after a failure it is closed."""
-        if self._open is None:
-            self.durable()
-        open_ = self._open
-        if open_ is None:
-            raise HeadraceError(Code.INTERNAL, "a sink has no session")
-        try:
-            with _failing(self.options):
-                yield open_
-        except BaseException:
-            self.close()
-            raise
+    def refused(self) -> str:
+        """Return the pieces of the text."""
+        count = int(self._mark().get("refused", {}).get("N", "0"))
+        return "".join(self._mark(at)["refused"]["S"] for at in range(count))
 
-    # -- items -----------------------------------------------------------------------------
+    def rows(self) -> Iterator[pa.Table]:
+        """Yield the rows of the items that have an epoch."""
+        schema = self.store.context.schema
+        for items in self._items():
+            yield pa.Table.from_arrays(rows_of(items, schema.columns), schema=schema.arrow)
 
-    def _put(
-        self, epoch: Epoch, part: pa.Table, rows: pa.Table, key: Sequence[str]
-    ) -> list[Refused]:
-        """Write rows of a part, one per key; return those that cannot be written."""
-        wrong: dict[int, str] = {}
-        columns: list[list[Attribute | None]] = []
-        for column in self.context.schema.columns:
-            values = rows[column.name]
-            if column.name in key:
-                missing = pc.indices_nonzero(values.is_null()).to_pylist()
-                wrong.update(dict.fromkeys(missing, "a column of its key is NULL"))
-            why = f'column "{column.name}" is NaN or infinite, which is no number there'
-            wrong.update(dict.fromkeys(refused(values, column.type), why))
-            columns.append(attributes(values, column.type))
-        names = rows.schema.names
-        mark = {EPOCH: {"N": str(int(epoch))}}
-        items = [
-            {n: v for n, v in zip(names, row, strict=True) if v is not None} | mark
-            for row in zip(*columns, strict=True)
-        ]
-        places = [at for at in range(rows.num_rows) if at not in wrong]
-        found = self._each(self._put_item, [(epoch, items[at]) for at in places])
-        wrong.update({places[at]: why for at, why in found.items()})
-        return refused_rows(epoch, part, rows, key, wrong)
+    def clear(self) -> None:
+        """Delete the items that have an epoch, and the mark."""
+        for items in self._items():
+            epochs = [Epoch(int(item[EPOCH]["N"])) for item in items]
+            keys = [{name: item[name] for name in self.key} for item in items]
+            self._each(self._delete, list(zip(epochs, keys, strict=True)))
+        self.client.delete_item(TableName=_MARKS, Key=_target(self.store.options))
 
-    def _remove(self, epoch: Epoch, gone: pa.Table, key: Sequence[str]) -> None:
-        """Delete the items of keys; those that cannot be written are not there."""
-        types = {column.name: column.type for column in self.context.schema.columns}
-        columns = [attributes(gone[name], types[name]) for name in key]
-        keys = [
-            {name: value for name, value in zip(key, row, strict=True) if value}
-            for row in zip(*columns, strict=True)
-        ]
-        self._each(self._delete, [(epoch, each) for each in keys if len(each) == len(key)])
+    def close(self) -> None:
+        """Wait for requests that are being sent, and release the connections."""
+        self.pool.shutdown(cancel_futures=True)
+        self.client.close()
 
-    def _put_item(self, open_: _Open, given: tuple[Epoch, Item]) -> str | None:
+    def _mark(self, piece: int | None = None) -> Item:
+        """Return the mark, or a piece of the text about refused rows."""
+        key = _target(self.store.options, piece)
+        found = self.client.get_item(TableName=_MARKS, Key=key, ConsistentRead=True)
+        return dict(found.get("Item", {}))
+
+    def _put_item(self, given: tuple[Epoch, Item]) -> str | None:
         """Put an item, unless there is one of the same or a later epoch.
 
         Returns why it is refused, or None.
         """
         epoch, item = given
         return self._sent(
-            open_,
-            open_.client.put_item,
+            self.client.put_item,
             Item=item,
             ConditionExpression=_IS_EARLIER,
             ExpressionAttributeNames=_NAMES,
             ExpressionAttributeValues={":e": {"N": str(int(epoch))}},
         )
 
-    def _delete(self, open_: _Open, given: tuple[Epoch, Item]) -> str | None:
+    def _delete(self, given: tuple[Epoch, Item]) -> str | None:
         """Delete the item of a key, or put a tombstone in its place; as :meth:`_put_item`."""
         epoch, key = given
         number = {"N": str(int(epoch))}
-        if self.clock() < self._doubt_until:
-            until = int(self._doubt_until) + 1
+        if self.store.clock() < self.doubt_until:
+            until = int(self.doubt_until) + 1
             kept: Item = {EPOCH: number, DELETED: {"BOOL": True}, EXPIRES: {"N": str(until)}}
-            self._tombstones.append((until, key, str(int(epoch))))
-            request, what = open_.client.put_item, {"Item": {**key, **kept}}
+            self.store.tombstones.append((until, key, epoch))
+            request, what = self.client.put_item, {"Item": {**key, **kept}}
         else:
-            request, what = open_.client.delete_item, {"Key": key}
+            request, what = self.client.delete_item, {"Key": key}
         return self._sent(
-            open_,
             request,
             **what,
             ConditionExpression=_IS_NOT_LATER,
@@ -457,35 +385,26 @@ class DynamoSink:
             ExpressionAttributeValues={":e": number},
         )
 
-    def _sweep(self) -> None:
-        """Delete the tombstones that are not needed any more."""
-        due: list[tuple[Epoch, Item]] = []
-        while self._tombstones and self._tombstones[0][0] < self.clock():
-            _, key, epoch = self._tombstones.popleft()
-            due.append((Epoch(int(epoch)), key))
-        self._each(self._bury, due)
-
-    def _bury(self, open_: _Open, given: tuple[Epoch, Item]) -> str | None:
+    def _bury(self, given: tuple[Epoch, Item]) -> str | None:
         """Delete a tombstone, unless there is a row again."""
         epoch, key = given
         return self._sent(
-            open_,
-            open_.client.delete_item,
+            self.client.delete_item,
             Key=key,
             ConditionExpression="#e = :e AND attribute_exists(#d)",
             ExpressionAttributeNames={**_NAMES, "#d": DELETED},
             ExpressionAttributeValues={":e": {"N": str(int(epoch))}},
         )
 
-    def _sent(self, open_: _Open, request: Callable[..., Any], **given: Any) -> str | None:
+    def _sent(self, request: Callable[..., Any], **given: Any) -> str | None:
         """Send a request, again while the service throttles it; return why it is refused, or None.
 
         A condition that does not hold is no refusal: what is there is of a later epoch.
         """
         for attempt in range(_PATIENCE):
             try:
-                request(TableName=self.options.table, **given)
-            except open_.client.exceptions.ClientError as error:
+                request(TableName=self.store.options.table, **given)
+            except self.client.exceptions.ClientError as error:
                 code = error.response["Error"]["Code"]
                 if code == "ConditionalCheckFailedException":
                     return None
@@ -500,7 +419,7 @@ class DynamoSink:
 
     def _each(
         self,
-        send: Callable[[_Open, tuple[Epoch, Item]], str | None],
+        send: Callable[[tuple[Epoch, Item]], str | None],
         given: Sequence[tuple[Epoch, Item]],
     ) -> dict[int, str]:
         """Send a request for each of some items, many at once; return why some are refused.
@@ -509,40 +428,22 @@ class DynamoSink:
             Exception: the client's, for the first that failed. What was being sent is answered, or
                 is in doubt.
         """
-        if not given:
-            return {}
-        with self._using() as open_:
-            answers = enumerate(open_.pool.map(partial(send, open_), given))
-            found = {at: why for at, why in answers if why is not None}
-        if found and key_of(self.options, self.context, open_.client) != open_.key:
-            raise HeadraceError(
-                Code.UNAVAILABLE,
-                f"{self.options.what} was changed",
-                hint="It is tried again, with the table as it is now.",
-            )
-        return found
-
-    # -- reading back ----------------------------------------------------------------------
+        answers = enumerate(self.pool.map(send, given))
+        return {at: why for at, why in answers if why is not None}
 
     def _items(self) -> Iterator[list[Item]]:
         """Yield the items of rows, by page."""
         start: dict[str, Any] = {}
         while True:
-            with self._using() as open_:
-                page = open_.client.scan(
-                    TableName=self.options.table,
-                    ConsistentRead=True,
-                    FilterExpression="attribute_exists(#e) AND attribute_not_exists(#d)",
-                    ExpressionAttributeNames={**_NAMES, "#d": DELETED},
-                    **start,
-                )
+            page = self.client.scan(
+                TableName=self.store.options.table,
+                ConsistentRead=True,
+                FilterExpression="attribute_exists(#e) AND attribute_not_exists(#d)",
+                ExpressionAttributeNames={**_NAMES, "#d": DELETED},
+                **start,
+            )
             if page["Items"]:
                 yield page["Items"]
             if "LastEvaluatedKey" not in page:
                 return
             start = {"ExclusiveStartKey": page["LastEvaluatedKey"]}
-
-    def _rows(self) -> Iterator[pa.Table]:
-        schema = self.context.schema
-        for items in self._items():
-            yield pa.Table.from_arrays(rows_of(items, schema.columns), schema=schema.arrow)

@@ -8,22 +8,16 @@ no effect beyond that of the first time.
 from __future__ import annotations
 
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 from uuid import uuid4
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import types as t
 
-from headrace.connectors.marks import (
-    belongs_to_another,
-    decoded,
-    encoded,
-    refused_rows,
-    require_own,
-)
+from headrace.connectors import stores
 from headrace.connectors.options import Alters, option, seconds
 from headrace.connectors.redis import scripts
 from headrace.connectors.redis.access import Access, connected, failure, library
@@ -31,20 +25,16 @@ from headrace.connectors.redis.patterns import Pattern
 from headrace.connectors.redis.requests import Arguments, Calls
 from headrace.connectors.redis.stored import EPOCH, EXACT, Items
 from headrace.connectors.redis.values import cells
-from headrace.connectors.sinks import require_key
-from headrace.connectors.text_values import require_readable
+from headrace.connectors.stores import StoreSink, places
 from headrace.errors import Code, HeadraceError
-from headrace.serving import by_key
 from headrace.serving.json_columns import json_objects
 from headrace.serving.text_columns import text_column
 from headrace.types import Epoch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from headrace.connectors.sinks import SinkContext
-    from headrace.runtime.ports import Refused
-    from headrace.types import Schema
 
 _AT_ONCE: Final = 500
 """How many items a script writes: the server does nothing else meanwhile."""
@@ -97,8 +87,7 @@ class Options(Access):
                 hint="Give all three, as in form = 'sorted_set', member = '{user_id}',"
                 " score = 'points'; or none.",
             )
-        columns = [*self.keys.columns, *self.members.columns]
-        if len(set(columns)) < len(columns):
+        if len(set(self.key)) < len(self.key):
             raise HeadraceError(
                 Code.INVALID,
                 'options "pattern" and "member" have a column in common',
@@ -116,40 +105,30 @@ class Options(Access):
         return Pattern.of(self.member or "")
 
     @property
+    def key(self) -> tuple[str, ...]:
+        """The columns by which rows are written."""
+        return (*self.keys.columns, *self.members.columns)
+
+    @property
     def mark(self) -> str:
         """The key at which the sink records its epochs."""
         return f"headrace:sink:{self.pattern}"
 
 
 def check(options: Options, context: SinkContext) -> None:
-    """Refuse rows that cannot be written with these options, and keys that another sink writes.
-
-    Raises:
-        HeadraceError: ``invalid``, ``conflict`` if another sink writes there, or what the server
-            says.
-    """
-    require_key(context, "a sink into Redis")
-    require_readable(context.schema, "Redis")
-    _require_columns(options, context)
-    client = connected(options, context.secrets.value)
-    with _failing(options):
-        owner = client.hget(options.mark, "owner")
-        client.close()
-    found = None if owner is None else owner.decode()
-    require_own(found, context, _what(options), f"DEL {options.mark}")
+    """Refuse what cannot be written; see :func:`headrace.connectors.stores.check`."""
+    stores.check(RedisStore(options, context))
 
 
-def opened(options: Options, context: SinkContext) -> RedisSink:
+def opened(options: Options, context: SinkContext) -> StoreSink[RedisSession]:
     """Return the writer of a sink."""
-    return RedisSink(
-        options, context.schema, context.identity, context.secrets.value, context.stops
-    )
+    return StoreSink(RedisStore(options, context))
 
 
 def _require_columns(options: Options, context: SinkContext) -> None:
     """Refuse patterns whose columns are not those that tell rows apart."""
     known = {column.name: column.type for column in context.schema.columns}
-    placed = (*options.keys.columns, *options.members.columns)
+    placed = options.key
     given = (*placed, *(() if options.score is None else (options.score,)))
     unknown = [name for name in given if name not in known]
     if unknown:
@@ -185,217 +164,167 @@ def _require_columns(options: Options, context: SinkContext) -> None:
         )
 
 
-def _what(options: Options) -> str:
-    return f"what has keys '{options.pattern}' in Redis at \"{options.place}\""
-
-
-@contextmanager
-def _failing(options: Access) -> Iterator[None]:
-    redis = library()
-    try:
-        yield
-    except (redis.RedisError, OSError) as error:
-        raise failure(error, options) from error
-
-
-@dataclass(slots=True)
-class _Session:
-    client: Any
-    name: str
-    epoch: Epoch | None
-    """The epoch that the mark is known to have."""
-
-
-@dataclass(slots=True)
-class RedisSink:
-    """Writes rows by the columns of the patterns, which are a unique key of them.
-
-    ``identity`` tells the sink from all others. ``secret`` returns the value of a secret.
-    """
+@dataclass(frozen=True, slots=True)
+class RedisStore:
+    """The keys of a sink in a server."""
 
     options: Options
-    schema: Schema
-    identity: str
-    secret: Callable[[str], str]
-    stops: bool = False
-    _session: _Session | None = None
-    _keys: Pattern = field(init=False)
-    _members: Pattern = field(init=False)
-
-    def __post_init__(self) -> None:
-        self._keys, self._members = self.options.keys, self.options.members
-
-    @property
-    def guarantee(self) -> str:
-        """The guarantee."""
-        return "exact effect: scripts check the session and the epoch; as durable as the server"
+    context: SinkContext
+    system: ClassVar[str] = "Redis"
+    guarantee: ClassVar[str] = (
+        "exact effect: scripts check the session and the epoch; as durable as the server"
+    )
 
     @property
     def target(self) -> str:
         """The keys, as messages name them."""
-        return _what(self.options)
+        return f"what has keys '{self.options.pattern}' in Redis at \"{self.options.place}\""
+
+    @property
+    def removal(self) -> str:
+        """The command that removes the mark."""
+        return f"DEL {self.options.mark}"
+
+    def prepare(self) -> str | None:
+        """Return the owner of the mark.
+
+        Raises:
+            HeadraceError: ``invalid`` if the patterns have not the columns of the key, or what the
+                server says.
+        """
+        _require_columns(self.options, self.context)
+        client = connected(self.options, self.context.secrets.value)
+        owner = client.hget(self.options.mark, "owner")
+        client.close()
+        return None if owner is None else owner.decode()
+
+    def begin(self) -> RedisSession | None:
+        """Record a new session in the mark, which is made if there is none."""
+        client = connected(self.options, self.context.secrets.value)
+        name = uuid4().hex
+        try:
+            given = (self.options.mark, self.context.identity, name)
+            owner, epoch = client.eval(scripts.CLAIM, 1, *given)
+        except BaseException:
+            client.close()
+            raise
+        if owner.decode() != self.context.identity:
+            client.close()
+            return None
+        known = None if epoch is None else Epoch(int(epoch))
+        return RedisSession(self, client, name, known, self.options.keys, self.options.members)
+
+    @contextmanager
+    def failing(self) -> Iterator[None]:
+        """Raise failures of the client as errors of this package."""
+        try:
+            yield
+        except (library().RedisError, OSError) as error:
+            raise failure(error, self.options) from error
+
+
+@dataclass(slots=True)
+class RedisSession:
+    """A client with one connection, and the name of the session in the mark."""
+
+    store: RedisStore
+    client: Any
+    name: str
+    epoch: Epoch | None
+    _keys: Pattern
+    _members: Pattern
 
     @property
     def key(self) -> tuple[str, ...]:
-        """The columns by which rows are written."""
+        """The columns of the patterns."""
         return (*self._keys.columns, *self._members.columns)
 
-    # -- the port --------------------------------------------------------------------------
+    def begin(self) -> None:
+        """There is nothing to prepare."""
 
-    def durable(self) -> Epoch | None:
-        """Return the epoch in the mark, in a session that begins now.
+    def unfit(self, rows: pa.Table) -> dict[int, str]:
+        """Return the places of rows that have no score in a sorted set."""
+        name = self.store.options.score
+        if name is None:
+            return {}
+        scores = rows[name]
+        wrong = dict.fromkeys(places(scores.is_null()), "its score is NULL")
+        if pa.types.is_integer(scores.type):
+            large = pc.or_(pc.greater(scores, EXACT), pc.less(scores, -EXACT))
+            why = "its score is a whole number beyond 2^53, which no score is exactly"
+            return wrong | dict.fromkeys(places(large), why)
+        return wrong | dict.fromkeys(places(pc.is_nan(scores)), "its score is NaN")
 
-        Raises:
-            HeadraceError: ``conflict`` if another sink writes there; or what the server says.
-        """
-        self._close()
-        client = connected(self.options, self.secret)
-        name = uuid4().hex
-        with _failing(self.options):
-            found = client.eval(scripts.CLAIM, 1, self.options.mark, self.identity, name)
-        owner, epoch = found
-        if owner.decode() != self.identity:
-            client.close()
-            raise belongs_to_another(_what(self.options), f"DEL {self.options.mark}")
-        there = None if epoch is None else Epoch(int(epoch))
-        self._session = _Session(client, name, there)
-        return there
+    def put(self, epoch: Epoch, rows: pa.Table) -> dict[int, str]:
+        """Write an item or member for each row."""
+        options = self.store.options
+        ttl = b"%d" % int(options.ttl * 1000)
+        match options.form:
+            case Form.HASH:
+                names = [name.encode() for name in rows.schema.names]
+                given = [ttl, b"%d" % len(names), *names]
+                script, columns = scripts.HASHES, _cells(rows)
+            case Form.JSON:
+                epochs = pa.repeat(pa.scalar(int(epoch)), rows.num_rows)
+                fields = {**dict(zip(rows.schema.names, rows.columns, strict=True)), EPOCH: epochs}
+                script, given = scripts.TEXTS, [ttl]
+                columns = [json_objects(fields, rows.num_rows)]
+            case Form.SORTED_SET:
+                scores = text_column(rows[str(options.score)])
+                script, given = scripts.MEMBERS, [ttl]
+                members = self._members.of_rows(rows)
+                columns = [pc.replace_substring(scores, "Infinity", "inf"), members]
+        refused = self._run(script, epoch, given, rows, columns)
+        return {at: f"its key holds a value of another kind: {kind}" for at, kind in refused}
 
-    def last_refused(self) -> Sequence[Refused]:
-        """Return the rows that were refused in the epoch of the mark."""
-        with self._using() as session:
-            found = session.client.hget(self.options.mark, "refused")
-        return decoded(None if found is None else found.decode())
+    def remove(self, epoch: Epoch, keys: pa.Table) -> dict[int, str]:
+        """Delete the items of keys; a key with a value of another kind has none."""
+        match self.store.options.form:
+            case Form.HASH:
+                self._run(scripts.NO_HASHES, epoch, [b"0"], keys, [])
+            case Form.JSON:
+                self._run(scripts.NO_TEXTS, epoch, [b"0"], keys, [])
+            case Form.SORTED_SET:
+                members = self._members.of_rows(keys)
+                self._run(scripts.NO_MEMBERS, epoch, [b"0"], keys, [members])
+        return {}
 
-    def write(self, epoch: Epoch, parts: Iterable[pa.Table]) -> Sequence[Refused]:
-        """Write the changes up to an epoch; see :class:`headrace.runtime.ports.SinkWriter`."""
-        refused: list[Refused] = []
-        for part in parts:
-            rows, gone = by_key(part, self.key)
-            refused += self._put(epoch, part, rows)
-            self._remove(epoch, gone)
-        if refused and self.stops:
-            return refused
-        with self._using() as session:
-            known = "" if session.epoch is None else int(session.epoch)
-            arguments = (session.name, int(epoch), encoded(refused), known)
-            session.client.eval(scripts.FINISH, 1, self.options.mark, *arguments)
-            session.epoch = epoch
-        return refused
+    def changed(self) -> bool:
+        """Keys have no shape: nothing changes it."""
+        return False
 
-    def stored(self) -> Iterator[pa.Table] | None:
+    def finish(self, epoch: Epoch, refused: str) -> None:
+        """Write the epoch and the text into the mark."""
+        known = "" if self.epoch is None else int(self.epoch)
+        given = (self.name, int(epoch), refused, known)
+        self.client.eval(scripts.FINISH, 1, self.store.options.mark, *given)
+
+    def refused(self) -> str | None:
+        """Return the text in the mark."""
+        found = self.client.hget(self.store.options.mark, "refused")
+        return None if found is None else found.decode()
+
+    def rows(self) -> Iterator[pa.Table]:
         """Yield the rows of the items whose keys are of the pattern."""
         return self._items().rows()
 
     def clear(self) -> None:
         """Delete the items whose keys are of the pattern, and the mark."""
-        self.durable()
+        mark = self.store.options.mark
         for keys in self._items().own():
-            with self._using() as session:
-                arguments = (self.options.mark, *keys, session.name)
-                session.client.eval(scripts.REMOVE, 1 + len(keys), *arguments)
-        with self._using() as session:
-            session.client.eval(scripts.RELEASE, 1, self.options.mark, session.name)
-        self._close()
+            self.client.eval(scripts.REMOVE, 1 + len(keys), mark, *keys, self.name)
+        self.client.eval(scripts.RELEASE, 1, mark, self.name)
 
     def close(self) -> None:
-        """Close the connection; a later use begins another session."""
-        self._close()
-
-    # -- sessions --------------------------------------------------------------------------
-
-    @contextmanager
-    def _using(self) -> Iterator[_Session]:
-        """Use the session; after a failure it is over, since what was sent may still arrive."""
-        if self._session is None:
-            self.durable()
-        session = self._session
-        if session is None:
-            raise HeadraceError(Code.INTERNAL, "a sink has no session")
-        try:
-            with _failing(self.options):
-                yield session
-        except BaseException:
-            self._close()
-            raise
-
-    def _close(self) -> None:
-        if self._session is not None:
-            self._session.client.close()
-            self._session = None
-
-    @contextmanager
-    def _client(self) -> Iterator[Any]:
-        with self._using() as session:
-            yield session.client
+        """Close the connection."""
+        self.client.close()
 
     def _items(self) -> Items:
         """Return what reads the items back."""
-        kind = {Form.HASH: "hash", Form.JSON: "string"}.get(self.options.form, "zset")
-        score = self.options.score
-        return Items(kind, self._keys, self._members, score, self.schema, self._client)
-
-    # -- writing ---------------------------------------------------------------------------
-
-    def _put(self, epoch: Epoch, part: pa.Table, rows: pa.Table) -> list[Refused]:
-        """Write rows of a part, one per key; return those that cannot be written."""
-        wrong = self._unfit(rows)
-        places = [at for at in range(rows.num_rows) if at not in wrong] if wrong else None
-        fit = rows if places is None else rows.take(pa.array(places, pa.int64()))
-        ttl = b"%d" % int(self.options.ttl * 1000)
-        match self.options.form:
-            case Form.HASH:
-                names = [name.encode() for name in rows.schema.names]
-                given = [ttl, b"%d" % len(names), *names]
-                script, columns = scripts.HASHES, _cells(fit)
-            case Form.JSON:
-                epochs = pa.repeat(pa.scalar(int(epoch)), fit.num_rows)
-                fields = {**dict(zip(fit.schema.names, fit.columns, strict=True)), EPOCH: epochs}
-                script, given = scripts.TEXTS, [ttl]
-                columns = [json_objects(fields, fit.num_rows)]
-            case Form.SORTED_SET:
-                scores = text_column(fit[str(self.options.score)])
-                script, given = scripts.MEMBERS, [ttl]
-                columns = [pc.replace_substring(scores, "Infinity", "inf"), self._member(fit)]
-        for at, kind in self._run(script, epoch, given, fit, columns):
-            place = at if places is None else places[at]
-            wrong[place] = f"its key holds a value of another kind: {kind}"
-        return refused_rows(epoch, part, rows, self.key, wrong)
-
-    def _unfit(self, rows: pa.Table) -> dict[int, str]:
-        """Return the places of the rows that no item can be made of, with the reasons."""
-        wrong: dict[int, str] = {}
-        for name in self.key:
-            missing = _places(rows[name].is_null())
-            wrong.update(dict.fromkeys(missing, "a column of its key is NULL"))
-        if self.options.score is None:
-            return wrong
-        scores = rows[self.options.score]
-        wrong.update(dict.fromkeys(_places(scores.is_null()), "its score is NULL"))
-        if pa.types.is_integer(scores.type):
-            large = pc.or_(pc.greater(scores, EXACT), pc.less(scores, -EXACT))
-            wrong.update(
-                dict.fromkeys(
-                    _places(large),
-                    "its score is a whole number beyond 2^53, which no score is exactly",
-                )
-            )
-        else:
-            wrong.update(dict.fromkeys(_places(pc.is_nan(scores)), "its score is NaN"))
-        return wrong
-
-    def _remove(self, epoch: Epoch, gone: pa.Table) -> None:
-        """Delete the items of keys. Those with NULL have none."""
-        whole = gone.drop_null()
-        script, columns = {
-            Form.HASH: (scripts.NO_HASHES, []),
-            Form.JSON: (scripts.NO_TEXTS, []),
-            Form.SORTED_SET: (scripts.NO_MEMBERS, [self._member(whole)]),
-        }[self.options.form]
-        self._run(script, epoch, [b"0"], whole, columns)
-
-    def _member(self, rows: pa.Table) -> pa.Array:
-        return self._members.of_rows(rows)
+        options = self.store.options
+        kind = {Form.HASH: "hash", Form.JSON: "string"}.get(options.form, "zset")
+        schema = self.store.context.schema
+        return Items(kind, self._keys, self._members, options.score, schema, self.client)
 
     def _run(
         self,
@@ -409,23 +338,19 @@ class RedisSink:
 
         Returns the places of the rows that it refuses, each with the kind of what is there.
         """
-        if not rows.num_rows:
-            return []
         keys, arguments = Arguments.of([self._keys.of_rows(rows)]), Arguments.of(columns)
-        refused: list[tuple[int, str]] = []
+        first = [self.name.encode(), b"%d" % epoch, *given]
+        calls = Calls(script, self.store.options.mark, first, keys, arguments)
+        line, refused = self.client.connection, list[tuple[int, str]]()
         each = len(arguments.sent) // rows.num_rows
         at_once = max(1, min(_AT_ONCE, _CALL_BYTES // max(1, each)))
         step = at_once * _UNANSWERED
         for begin in range(0, rows.num_rows, step):
             end = min(begin + step, rows.num_rows)
             starts = range(begin, end, at_once)
-            with self._using() as session:
-                first = [session.name.encode(), b"%d" % epoch, *given]
-                calls = Calls(script, self.options.mark, first, keys, arguments)
-                line = session.client.connection
-                for start in starts:
-                    line.send_packed_command(calls.part(start, min(start + at_once, end)))
-                found = [line.read_response() for _ in starts]
+            for start in starts:
+                line.send_packed_command(calls.part(start, min(start + at_once, end)))
+            found = [line.read_response() for _ in starts]
             for start, answer in zip(starts, found, strict=True):
                 refused += [(start + at, kind.decode()) for at, kind in answer]
         return refused
@@ -436,8 +361,3 @@ def _cells(rows: pa.Table) -> list[pa.Array]:
     nulls = [pc.if_else(column.is_null(), "1", "0") for column in rows.columns]
     missing = pc.binary_join_element_wise(*nulls, "")
     return [missing, *(pc.fill_null(cells(column), b"") for column in rows.columns)]
-
-
-def _places(which: Any) -> list[int]:
-    found: list[int] = pc.indices_nonzero(pc.fill_null(which, False)).to_pylist()  # noqa: FBT003
-    return found

@@ -13,8 +13,7 @@ from headrace.connectors.redis.access import answers
 from headrace.connectors.redis.values import rows_of_cells, rows_of_json
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-    from contextlib import AbstractContextManager
+    from collections.abc import Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -59,8 +58,7 @@ class Seen:
 class Items:
     """The items of a sink: hashes, texts of JSON, or sorted sets with a column of ``score``.
 
-    ``kind`` is what Redis calls them. ``using`` gives a client for some requests. Each item is
-    given once.
+    ``kind`` is what Redis calls them. Each item is given once.
     """
 
     kind: str
@@ -68,7 +66,7 @@ class Items:
     members: Pattern
     score: str | None
     schema: Schema
-    using: Callable[[], AbstractContextManager[Any]]
+    client: Any
     _seen: Seen = field(default_factory=Seen)
 
     def rows(self) -> Iterator[pa.Table]:
@@ -92,10 +90,9 @@ class Items:
         """Yield keys that the pattern may have made."""
         cursor = 0
         while True:
-            with self.using() as client:
-                cursor, keys = client.scan(
-                    cursor, match=self.keys.glob, count=_SCANNED, _type=self.kind
-                )
+            cursor, keys = self.client.scan(
+                cursor, match=self.keys.glob, count=_SCANNED, _type=self.kind
+            )
             keys = [keys[at] for at in self._seen.new(keys)]
             if keys:
                 yield keys
@@ -104,7 +101,7 @@ class Items:
 
     def _read(self, keys: Sequence[bytes]) -> tuple[list[bytes], pa.Table]:
         """Return those keys whose items are the sink's, and their rows."""
-        with self.using() as client, client.pipeline(transaction=False) as line:
+        with self.client.pipeline(transaction=False) as line:
             for key in keys:
                 (line.hgetall if self.kind == "hash" else line.get)(key)
             values = answers(line)
@@ -126,8 +123,7 @@ class Items:
                 continue
             cursor, seen = 0, Seen()
             while True:
-                with self.using() as client:
-                    cursor, pairs = client.zscan(key, cursor, count=_SCANNED)
+                cursor, pairs = self.client.zscan(key, cursor, count=_SCANNED)
                 new = [pairs[at] for at in seen.new([member for member, _ in pairs])]
                 yield self._of_members(of_key, new)
                 if not cursor:
