@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import headrace
-from headrace.connectors.connections import _KINDS
 from headrace.connectors.options import SecretName, _types
-from headrace.connectors.registry import _ALL
+from headrace.connectors.registry import SYSTEMS
 from headrace.errors import HeadraceError
 from headrace.server.routes import ROUTES
 from headrace.sql import Listing
@@ -41,18 +40,23 @@ def secret_keys(options: type[Any]) -> set[str]:
 WRITTEN = [
     *(
         f"CREATE STREAM s (x INT) WITH (connector = '{each.name}', topic = 't', '{key}' = '{CANARY}')"
-        for each in _ALL
+        for system in SYSTEMS
+        for each in (system.source, system.sink)
+        if each is not None
         for key in sorted(secret_keys(each.options))
     ),
     *(
         f"CREATE SINK k FROM shown WITH (connector = '{each.name}', '{key}' = '{CANARY}')"
-        for each in _ALL
+        for system in SYSTEMS
+        for each in (system.source, system.sink)
+        if each is not None
         for key in sorted(secret_keys(each.options))
     ),
     *(
-        f"CREATE CONNECTION c TO {kind} (HOST 'h', {key.upper().replace('.', ' ')} {between}'{CANARY}')"
-        for kind, each in _KINDS.items()
-        for key in sorted(secret_keys(each.options))
+        f"CREATE CONNECTION c TO {kind.name} (HOST 'h', {key.upper().replace('.', ' ')} {between}'{CANARY}')"
+        for kind in (system.connection for system in SYSTEMS)
+        if kind is not None
+        for key in sorted(secret_keys(kind.options))
         for between in ("", "= ")
         if "." not in key
     ),

@@ -1,4 +1,4 @@
-"""External systems: one module each, with typed options and what it opens; and secrets."""
+"""External systems: a folder or module for each, with typed options; and secrets."""
 
 from headrace.connectors.change_format import ChangeFormat, format_of, is_captured
 from headrace.connectors.connections import Connection, Connections
@@ -12,11 +12,9 @@ from headrace.connectors.postgres.tables import (
     require_declared,
 )
 from headrace.connectors.registry import (
-    CONNECTOR,
     REFERENCE,
-    Connector,
-    SourceContext,
     feeding_connector,
+    known_kind,
     outgoing_connector,
     secrets_of,
     sink_connector,
@@ -24,6 +22,7 @@ from headrace.connectors.registry import (
 )
 from headrace.connectors.secrets import Secret, Secrets
 from headrace.connectors.sinks import OnError, SinkContext, SinkOptions
+from headrace.connectors.systems import CONNECTOR, SinkConnector, SourceConnector, SourceContext
 
 __all__ = [
     "CONNECTOR",
@@ -34,20 +33,22 @@ __all__ = [
     "ChangeFormat",
     "Connection",
     "Connections",
-    "Connector",
     "Given",
     "OnError",
     "PostgresSource",
     "Reference",
     "Secret",
     "Secrets",
+    "SinkConnector",
     "SinkContext",
     "SinkOptions",
+    "SourceConnector",
     "SourceContext",
     "feeding_connector",
     "format_of",
     "inferred_columns",
     "is_captured",
+    "known_kind",
     "outgoing_connector",
     "require_declared",
     "secrets_of",

@@ -3,14 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
-from headrace.connectors import s3, webhook
-from headrace.connectors.cassandra import access as cassandra
-from headrace.connectors.dynamodb import access as dynamodb
-from headrace.connectors.kafka import access as kafka
 from headrace.connectors.kept import Kept, named
-from headrace.connectors.lake import iceberg_catalogues as iceberg
 from headrace.connectors.options import (
     Given,
     given_again,
@@ -19,49 +14,17 @@ from headrace.connectors.options import (
     stored_options,
     used_secrets,
 )
-from headrace.connectors.postgres import access as postgres
-from headrace.connectors.redis import access as redis
-from headrace.errors import Code, HeadraceError, nearest
+from headrace.connectors.registry import connection_kind, connectors_over
+from headrace.errors import Code, HeadraceError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Iterable, Iterator
 
     from headrace.connectors.secrets import Secrets
     from headrace.errors import Span
     from headrace.ledger import Ledger
 
 _SETTING = "connections"
-
-
-@dataclass(frozen=True, slots=True)
-class _Kind:
-    """A kind of system: the options of its connections, and what raises if it is out of reach.
-
-    Sinks write over a connection by one of its ``connectors``; none are given if it is the one of
-    the kind's name.
-    """
-
-    options: type[Any]
-    check: Callable[[Any, Callable[[str], str]], None] = lambda _options, _secret: None
-    connectors: tuple[str, ...] = ()
-
-
-_KINDS: Final = {
-    "kafka": _Kind(kafka.Access),
-    "postgres": _Kind(postgres.Access, postgres.check),
-    "redis": _Kind(redis.Access, redis.check),
-    "cassandra": _Kind(cassandra.Access, cassandra.check),
-    "dynamodb": _Kind(dynamodb.Access, dynamodb.check),
-    "webhook": _Kind(webhook.Access),
-    "s3": _Kind(s3.Access, s3.check, ("delta", "iceberg", "file")),
-    "iceberg": _Kind(iceberg.RestAccess, iceberg.check),
-}
-_OTHER_NAMES: Final = {"postgresql": "postgres", "http": "webhook"}
-
-
-def known_kind(kind: str | None) -> str | None:
-    """Return the name under which a kind of connection is stored."""
-    return None if kind is None else _OTHER_NAMES.get(kind, kind)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,12 +38,13 @@ class Connection:
     @property
     def options(self) -> Any:
         """The options, as the dataclass of its kind."""
-        return restored_options(_KINDS[self.kind].options, self.stored, f"a {self.kind} connection")
+        kind = connection_kind(self.kind)
+        return restored_options(kind.options, self.stored, f"a {kind.name} connection")
 
     @property
     def connectors(self) -> tuple[str, ...]:
         """The names of the connectors by which sinks write over it."""
-        return _KINDS[self.kind].connectors or (self.kind,)
+        return connectors_over(self.kind)
 
     @property
     def secrets(self) -> frozenset[str]:
@@ -90,7 +54,7 @@ class Connection:
     @property
     def given(self) -> list[Given]:
         """The options, as if they were written in a statement."""
-        return given_again(_KINDS[self.kind].options, self.stored)
+        return given_again(connection_kind(self.kind).options, self.stored)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,22 +80,13 @@ class Connections:
             HeadraceError: ``unsupported`` for another kind; ``invalid`` for options that it does
                 not have, or what the system refuses; ``unavailable`` if it does not answer.
         """
-        kind = _OTHER_NAMES.get(kind, kind)
-        known = _KINDS.get(kind)
-        if known is None:
-            near = nearest(kind, tuple(_KINDS))
-            raise HeadraceError(
-                Code.UNSUPPORTED,
-                f'connections of kind "{kind}" are not supported',
-                hint=f'Did you mean "{near}"?' if near else f"There are: {', '.join(_KINDS)}.",
-                span=span,
-            )
-        options = read_options(known.options, given, f"a {kind} connection")
+        known = connection_kind(kind, span)
+        options = read_options(known.options, given, f"a {known.name} connection")
         for secret in used_secrets(options):
             self.secrets.find(secret, span)
         known.check(options, self.secrets.value)
-        made = Connection(name, kind, stored_options(options))
-        self._kept.put(name, [kind, [list(pair) for pair in made.stored]])
+        made = Connection(name, known.name, stored_options(options))
+        self._kept.put(name, [known.name, [list(pair) for pair in made.stored]])
         return made
 
     def remove(self, name: str) -> None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from headrace.connectors.lines import json_lines
+from headrace.connectors.systems import SinkConnector, System
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -70,3 +71,11 @@ class Printed(Unrecorded):
                 sys.stdout.write(f"{line}\n")
         sys.stdout.flush()
         return ()
+
+
+PRINT: Final = System(
+    sink=SinkConnector("print", Options, open=lambda _options, context: Printed(context.key))
+)
+BLACKHOLE: Final = System(
+    sink=SinkConnector("blackhole", Options, open=lambda _options, _context: Blackhole())
+)

@@ -13,6 +13,7 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, Final
 
 from headrace.connectors import aws
+from headrace.connectors.systems import ConnectionKind, System
 from headrace.errors import Code, HeadraceError
 
 if TYPE_CHECKING:
@@ -295,3 +296,7 @@ def is_denied(text: str) -> bool:
 def is_missing(text: str) -> bool:
     """Whether what a store or its client says is that there is no such bucket."""
     return "nosuchbucket" in text.replace("_", "").lower()
+
+
+SYSTEM: Final = System(connection=ConnectionKind("s3", Access, check))
+"""The connections of sinks into files and tables of files: these say that they write over them."""

@@ -26,6 +26,7 @@ import xxhash
 from headrace.connectors.lines import Lines, change_lines
 from headrace.connectors.options import Alters, SecretName, option, seconds
 from headrace.connectors.sinks import number_of_rows
+from headrace.connectors.systems import ConnectionKind, SinkConnector, System
 from headrace.errors import Code, HeadraceError
 from headrace.runtime.offenders import offenders
 from headrace.runtime.ports import Refused
@@ -339,3 +340,9 @@ def _signed(id_: str, body: bytes, secret: str) -> dict[str, str]:
         "webhook-timestamp": at,
         "webhook-signature": f"v1,{base64.b64encode(signature).decode()}",
     }
+
+
+SYSTEM: Final = System(
+    sink=SinkConnector("webhook", Options, also=("http",), open=opened),
+    connection=ConnectionKind("webhook", Access, also=("http",)),
+)

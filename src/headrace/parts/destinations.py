@@ -49,11 +49,9 @@ class Destinations:
             writer = TableWriter(self.reader, self.log, self.queries, sink, sink.target)
             return writer, options.settings(joins=False)
         connector = sink_connector(dict(sink.options)[CONNECTOR])
-        if connector.open_sink is None:
-            raise HeadraceError(Code.INTERNAL, f"connector {connector.name} has no sink")
         own = connector.restored(sink.options)
         context = self.context(sink.id, sink.schema, sink.key, options)
-        return connector.open_sink(own, context), options.settings(joins=connector.joins(own))
+        return connector.open(own, context), options.settings(joins=connector.joins(own))
 
     def context(
         self, sink: RelationId, schema: Schema, key: tuple[str, ...], options: SinkOptions

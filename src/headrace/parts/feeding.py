@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.catalog import ROWTIME, Stream, Table
-from headrace.connectors import CONNECTOR, Connector, SourceContext, source_connector
+from headrace.connectors import CONNECTOR, SourceConnector, SourceContext, source_connector
 from headrace.errors import Code, HeadraceError
 from headrace.ledger import Reject
 from headrace.parts.admission import LINE, PARTITION, PLACE
@@ -88,19 +88,17 @@ class Feeding:
         """
         if relation.declaration.source:
             connector, options = _restored(relation)
-            connector.check_source(options, self._context(relation))
+            connector.check(options, self._context(relation))
 
     def _opened(
         self,
-        connector: Connector[Any],
+        connector: SourceConnector[Any],
         options: Any,
         relation: Stream | Table,
         *,
         rejecting: bool = False,
     ) -> LiveSource:
-        if connector.open_source is None:
-            raise HeadraceError(Code.INTERNAL, f"connector {connector.name} has no source")
-        source = connector.open_source(options, self._context(relation))
+        source = connector.open(options, self._context(relation))
         stops = relation.declaration.stops_on_error
         return _Completed(source, self.reader, self.queries, relation, stops, rejecting)
 
@@ -116,7 +114,7 @@ class Feeding:
         return SourceContext(arriving, value, metadata, given, self.secrets, relation, notes)
 
 
-def _restored(relation: Stream | Table) -> tuple[Connector[Any], Any]:
+def _restored(relation: Stream | Table) -> tuple[SourceConnector[Any], Any]:
     stored = relation.declaration.source
     connector = source_connector(dict(stored)[CONNECTOR])
     return connector, connector.restored(stored)

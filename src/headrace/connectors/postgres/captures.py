@@ -48,14 +48,6 @@ class CaptureOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class CapturedOptions:
-    """The stored options of a table of a capture: its source, and the table in PostgreSQL."""
-
-    source: str = option("source")
-    reference: str = option("reference")
-
-
-@dataclass(frozen=True, slots=True)
 class Capture:
     """A source of several tables; ``system`` is the identifier of the server's data."""
 

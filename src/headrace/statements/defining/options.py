@@ -152,7 +152,7 @@ def check_relation_options(options: tuple[Option, ...]) -> None:
             )
     name = _connector_name(options)
     connector = feeding_connector(name) or outgoing_connector(name, (o.key for o in options))
-    own = [] if connector is None else [o.key.lower() for o in options if connector.reads(o.key)]
+    own = [] if connector is None else [o.key.lower() for o in options if connector.accepts(o.key)]
     _check(options, (*_OF_RELATIONS, *own))
 
 
@@ -209,8 +209,8 @@ def source_of(
     given = connection.given if connection is not None else []
     if connector.addresses and not given and value_of(options, *connector.addresses) is None:
         return ()
-    of_connector = [option for option in options if connector.reads(option.key)]
-    return connector.stored(connector.read([*given, *Given.of(of_connector)], "source"))
+    of_connector = [option for option in options if connector.accepts(option.key)]
+    return connector.stored(connector.read([*given, *Given.of(of_connector)]))
 
 
 def check_metadata(

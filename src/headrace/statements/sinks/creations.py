@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from headrace.catalog import Catalog, Relation, Sink, Stream, Table, View, key_of
-from headrace.connectors import SinkOptions
-from headrace.connectors.connections import known_kind
+from headrace.connectors import SinkOptions, known_kind
 from headrace.connectors.options import read_options, stored_options
 from headrace.connectors.sinks import declare_key
 from headrace.errors import Code, HeadraceError, Span, masked, nearest

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from headrace.connectors import CONNECTOR, Connector, Given, SinkOptions, sink_connector
+from headrace.connectors import CONNECTOR, Given, SinkConnector, SinkOptions, sink_connector
 from headrace.connectors.options import keys_of, read_options
 from headrace.errors import Code, HeadraceError, Span
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 class Destination:
     """A connector, its options, and how the sink is given changes, as a CREATE SINK has them."""
 
-    connector: Connector[Any]
+    connector: SinkConnector[Any]
     options: Any
     delivery: SinkOptions
     connection: str | None = None
@@ -35,7 +35,7 @@ class Destination:
         delivery, own = delivery_options(options)
         connector = _connector_over(connection, own, span)
         try:
-            read = connector.read([*connection.given, *own], "sink")
+            read = connector.read([*connection.given, *own])
         except HeadraceError as error:
             raise error.at(span) from error
         return cls(connector, read, delivery, connection.name)
@@ -52,7 +52,7 @@ class Destination:
         name, span = ("file", None) if named is None else (named.value, named.span)
         connector = sink_connector(name, span)
         try:
-            return cls(connector, connector.read(given, "sink"), delivery)
+            return cls(connector, connector.read(given), delivery)
         except HeadraceError as error:
             place = given[0].span if given else None
             raise error.at(place) if place is not None else error from error
@@ -64,12 +64,12 @@ class Destination:
     def check(self, context: SinkContext, span: Span) -> None:
         """Refuse rows that cannot be written there."""
         try:
-            self.connector.check_sink(self.options, context)
+            self.connector.check(self.options, context)
         except HeadraceError as error:
             raise error.at(span) from error
 
 
-def _connector_over(connection: Connection, given: list[Given], span: Span) -> Connector[Any]:
+def _connector_over(connection: Connection, given: list[Given], span: Span) -> SinkConnector[Any]:
     """Return the connector that writes over a connection: the one that is given, or the only one.
 
     Raises:

@@ -127,13 +127,13 @@ class SinkChanges:
         given = {by_key.get(each.key.lower(), each.key) for each in own}
         stored = given_again(connector.options, stored_options(former))
         kept = [each for each in stored if each.key not in given]
-        options = connector.read([*kept, *own], "sink")
+        options = connector.read([*kept, *own])
         place = self.destinations.context(
             sink.id, sink.schema, sink.key, restored_options(SinkOptions, sink.delivery, "a sink")
         )
         moved = any(_alters(sink, each.key.lower()) is Alters.ADDRESS for each in own)
         there = replace(place, exists=True, moved=delivery.record.written if moved else None)
-        connector.check_sink(options, there)
+        connector.check(options, there)
         return connector.stored(options)
 
     def _found(self, name: Name) -> tuple[Sink, Delivery]:

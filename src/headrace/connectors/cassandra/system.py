@@ -1,0 +1,20 @@
+"""Cassandra: tables are written to."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from headrace.connectors.cassandra import access, sink
+from headrace.connectors.systems import ConnectionKind, SinkConnector, System
+
+SYSTEM: Final = System(
+    sink=SinkConnector(
+        "cassandra",
+        sink.Options,
+        open=sink.opened,
+        check=sink.check,
+        target=("keyspace", "table"),
+        joins=lambda _options: True,
+    ),
+    connection=ConnectionKind("cassandra", access.Access, access.check),
+)

@@ -1,0 +1,46 @@
+"""Files: a directory is read as files arrive in it; a directory or a prefix in S3 is written to."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from headrace.connectors.files import sink
+from headrace.connectors.files.watched import METADATA, Columns, DirectorySource, Options
+from headrace.connectors.lake import snapshots
+from headrace.connectors.systems import SinkConnector, SourceConnector, System
+from headrace.types import Schema
+
+if TYPE_CHECKING:
+    from headrace.connectors.systems import SourceContext
+
+
+def _source(options: Options, context: SourceContext) -> DirectorySource:
+    # Files have no keys apart from their rows: a KEY column is one of theirs.
+    metadata = tuple((name, key) for name, key in context.metadata if key != "key")
+    apart = {name for name, _ in metadata}
+    value = Schema(tuple(c for c in context.schema.columns if c.name not in apart))
+    columns = Columns(context.schema, value, metadata)
+    return DirectorySource(options, columns, context.notes)
+
+
+SYSTEM: Final = System(
+    source=SourceConnector(
+        "filesystem",
+        Options,
+        also=("file",),
+        open=_source,
+        check=lambda options, context: _source(options, context).check(),
+        addresses=("path",),
+        groups=("scan.", "source.", "csv."),
+        metadata=METADATA,
+    ),
+    sink=SinkConnector(
+        "file",
+        sink.Options,
+        also=("filesystem",),
+        open=snapshots.opened,
+        check=snapshots.check,
+        place=sink.path_of,
+        over=("s3",),
+    ),
+)

@@ -1,0 +1,43 @@
+"""Kafka: topics are read from and written to."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from headrace.connectors.change_format import OF_VALUES, change_decoder
+from headrace.connectors.kafka import sink
+from headrace.connectors.kafka.access import Access
+from headrace.connectors.kafka.options import Options
+from headrace.connectors.kafka.sink_options import Options as SinkOptions
+from headrace.connectors.kafka.source import Columns, KafkaSource
+from headrace.connectors.systems import ConnectionKind, SinkConnector, SourceConnector, System
+
+if TYPE_CHECKING:
+    from headrace.connectors.systems import SourceContext
+
+
+def _source(options: Options, context: SourceContext) -> KafkaSource:
+    of_messages = tuple(pair for pair in context.metadata if not pair[1].startswith(OF_VALUES))
+    columns = Columns(context.schema, context.value, of_messages)
+    decoder = change_decoder(
+        context.relation,
+        context.value,
+        lambda schema: options.decoder(context.format, schema, context.secrets.value),
+    )
+    return KafkaSource(options, columns, decoder, context.secrets.value)
+
+
+SYSTEM: Final = System(
+    source=SourceConnector(
+        "kafka",
+        Options,
+        also=("upsert-kafka",),
+        open=_source,
+        check=lambda options, context: _source(options, context).check(),
+        addresses=("properties.bootstrap.servers", "bootstrap.servers", "brokers"),
+        groups=("properties.", "scan.", "schema.registry.", "avro.", "avro-confluent."),
+        metadata=("topic", "partition", "offset", "timestamp", "headers", OF_VALUES),
+    ),
+    sink=SinkConnector("kafka", SinkOptions, open=sink.opened, check=sink.check, target=("topic",)),
+    connection=ConnectionKind("kafka", Access),
+)

@@ -1,0 +1,36 @@
+"""Kinesis: streams are read from."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from headrace.connectors.change_format import change_decoder
+from headrace.connectors.kinesis.access import Options
+from headrace.connectors.kinesis.source import METADATA, Columns, KinesisSource
+from headrace.connectors.systems import SourceConnector, System
+
+if TYPE_CHECKING:
+    from headrace.connectors.systems import SourceContext
+
+
+def _source(options: Options, context: SourceContext) -> KinesisSource:
+    decoder = change_decoder(
+        context.relation,
+        context.value,
+        lambda schema: options.decoder(context.format, schema, context.secrets.value),
+    )
+    columns = Columns(context.schema, context.metadata)
+    return KinesisSource(options, columns, decoder, context.secrets.value)
+
+
+SYSTEM: Final = System(
+    source=SourceConnector(
+        "kinesis",
+        Options,
+        open=_source,
+        check=lambda options, context: _source(options, context).check(),
+        addresses=("aws.region", "aws.endpoint", "stream.arn"),
+        groups=("aws.", "scan.", "schema.registry.", "avro.", "avro-confluent."),
+        metadata=METADATA,
+    ),
+)

@@ -1,0 +1,46 @@
+"""Tables of files: those of Delta and of Iceberg, and changes staged for a warehouse."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from headrace.connectors.files.sink import place
+from headrace.connectors.lake import delta, iceberg, iceberg_catalogues, tables, warehouse
+from headrace.connectors.sinks import Mode
+from headrace.connectors.systems import ConnectionKind, SinkConnector, System
+
+DELTA: Final = System(
+    sink=SinkConnector(
+        "delta",
+        tables.LakeTable,
+        open=delta.opened,
+        check=delta.check,
+        place=tables.path_of,
+        joins=lambda options: options.mode is Mode.UPSERT,
+        over=("s3",),
+    ),
+)
+ICEBERG: Final = System(
+    sink=SinkConnector(
+        "iceberg",
+        iceberg.IcebergTable,
+        open=iceberg.opened,
+        check=iceberg.check,
+        target=("path", "table"),
+        place=iceberg.path_of,
+        shares=True,
+        joins=lambda options: options.mode is Mode.UPSERT,
+        over=("iceberg", "s3"),
+    ),
+    connection=ConnectionKind("iceberg", iceberg_catalogues.RestAccess, iceberg_catalogues.check),
+)
+WAREHOUSE: Final = System(
+    sink=SinkConnector(
+        "warehouse",
+        warehouse.Options,
+        open=warehouse.opened,
+        check=warehouse.check,
+        target=("warehouse", "table"),
+        place=lambda options, context: place(options.path, context),
+    ),
+)

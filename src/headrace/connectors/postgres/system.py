@@ -1,0 +1,23 @@
+"""PostgreSQL: tables are written to; ``CREATE SOURCE`` captures them over a connection."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from headrace.connectors.postgres import access
+from headrace.connectors.postgres.sink import PostgresSink, SinkTable, check
+from headrace.connectors.sinks import Mode
+from headrace.connectors.systems import ConnectionKind, SinkConnector, System
+
+SYSTEM: Final = System(
+    sink=SinkConnector(
+        "postgres",
+        SinkTable,
+        also=("postgresql",),
+        open=PostgresSink,
+        check=check,
+        target=("table",),
+        joins=lambda options: options.mode is Mode.UPSERT,
+    ),
+    connection=ConnectionKind("postgres", access.Access, access.check, also=("postgresql",)),
+)

@@ -1,0 +1,20 @@
+"""Redis: hashes, texts of JSON and sorted sets are written."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from headrace.connectors.redis import access, sink
+from headrace.connectors.systems import ConnectionKind, SinkConnector, System
+
+SYSTEM: Final = System(
+    sink=SinkConnector(
+        "redis",
+        sink.Options,
+        open=sink.opened,
+        check=sink.check,
+        target=("pattern",),
+        joins=lambda _options: True,
+    ),
+    connection=ConnectionKind("redis", access.Access, access.check),
+)
