@@ -7,7 +7,7 @@ import re
 import unicodedata
 from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -334,8 +334,33 @@ def nearest(word: str, known: Iterable[str]) -> str | None:
     return folded[min(found, key=len)] if found else None
 
 
+@overload
+def meant(word: str, known: Iterable[str], otherwise: str, shown: str = ...) -> str: ...
+
+
+@overload
+def meant(
+    word: str, known: Iterable[str], otherwise: str | None = None, shown: str = ...
+) -> str | None: ...
+
+
+def meant(
+    word: str, known: Iterable[str], otherwise: str | None = None, shown: str = '"{}"'
+) -> str | None:
+    """Return a hint with the known word most similar to ``word``; another one if none is similar.
+
+    ``shown`` is how a known word is written.
+    """
+    near = nearest(word, known)
+    return f"Did you mean {shown.format(near)}?" if near else otherwise
+
+
 def unknown(
-    kind: str, name: object, known: Iterable[str], otherwise: str, span: Span | None = None
+    kind: str,
+    name: object,
+    known: Iterable[str],
+    otherwise: str | None = None,
+    span: Span | None = None,
 ) -> HeadraceError:
     """Return the error that a name does not exist, with the most similar one that does.
 
@@ -346,10 +371,5 @@ def unknown(
         otherwise: the hint if none is similar: what lists the names, or creates one.
         span: the place of the name.
     """
-    near = nearest(str(name), known)
-    return HeadraceError(
-        Code.INVALID,
-        f'{kind} "{name}" does not exist',
-        hint=f'Did you mean "{near}"?' if near else otherwise,
-        span=span,
-    )
+    hint = meant(str(name), known, otherwise)
+    return HeadraceError(Code.INVALID, f'{kind} "{name}" does not exist', hint=hint, span=span)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_type_hints
 
 from headrace.engine.jobs.heap import LEAST_HEAP, heap_bytes
-from headrace.errors import Code, HeadraceError, nearest
+from headrace.errors import Code, HeadraceError, unknown
 from headrace.runtime.settings import OnDifference, RuntimeSettings
 
 if TYPE_CHECKING:
@@ -103,12 +103,7 @@ class Settings:
         names = setting_names()
         for name in given:
             if name not in names:
-                close = nearest(name, names)
-                raise HeadraceError(
-                    Code.INVALID,
-                    f'setting "{name}" does not exist',
-                    hint=f'Did you mean "{close}"?' if close else f"There are: {', '.join(names)}.",
-                )
+                raise unknown("setting", name, names, f"There are: {', '.join(names)}.")
         _refuse_mistyped(found, names)
         values: dict[str, Any] = {}
         for name in names:

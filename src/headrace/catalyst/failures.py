@@ -8,7 +8,7 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 from headrace.dialects.streams import OFFSET
-from headrace.errors import Code, HeadraceError, Span, nearest
+from headrace.errors import Code, HeadraceError, Span, meant
 
 if TYPE_CHECKING:
     from pyspark.errors import PySparkException
@@ -35,9 +35,7 @@ def translate(error: PySparkException, query: Span) -> HeadraceError:
         name = parameters.get("objectName", "").replace("`", "")
         found = [p.strip().replace("`", "") for p in parameters.get("proposal", "").split(",")]
         found = [name for name in found if not name.rpartition(".")[2].startswith("__")]
-        close = nearest(name, found)
-        listed = ", ".join(found)
-        hint = f'Did you mean "{close}"?' if close else f"There are: {listed}." if listed else None
+        hint = meant(name, found, f"There are: {', '.join(found)}." if any(found) else None)
         return HeadraceError(code, f'column "{name}" does not exist', hint=hint, span=span)
     if condition == "UNBOUND_SQL_PARAMETER":
         hint = "Give values from Python: db.sql(text, [value]) for ?, {name: value} for :name."

@@ -13,7 +13,7 @@ from headrace.catalyst.clock import NAMES
 from headrace.catalyst.resolved import type_of
 from headrace.catalyst.scala import items, kind_of, part
 from headrace.catalyst.walk import SUBQUERIES
-from headrace.errors import Code, HeadraceError, Span, nearest
+from headrace.errors import Code, HeadraceError, Span, unknown
 from headrace.types import holds
 
 if TYPE_CHECKING:
@@ -213,13 +213,7 @@ def check_function(
     if name in REFUSED:
         raise refused(name, span)
     if name not in FUNCTIONS:
-        close = nearest(name, (*registered, *sorted(FUNCTIONS)))
-        raise HeadraceError(
-            Code.INVALID,
-            f'function "{name}" does not exist',
-            hint=f'Did you mean "{close}"?' if close else None,
-            span=span,
-        )
+        raise unknown("function", name, (*registered, *sorted(FUNCTIONS)), span=span)
 
 
 def check_table_function(node: Any, query: Span) -> None:

@@ -76,7 +76,7 @@ from headrace.dialects import (
     spark_text,
     with_epochs,
 )
-from headrace.errors import Code, HeadraceError, Span, nearest
+from headrace.errors import Code, HeadraceError, Span, unknown
 from headrace.functions import Folded, Kind
 from headrace.functions.fold import check_result
 from headrace.functions.results import require_returnable, require_returnable_together
@@ -468,13 +468,8 @@ class Planner:
         waiting = self.relations.get(name)
         if isinstance(waiting, PlainView):
             raise waits(name, lacks(waiting.functions, self.functions), origin(node, query))
-        close = nearest(name, tuple(self._names))
-        raise HeadraceError(
-            Code.INVALID,
-            f'stream, table or view "{name}" does not exist',
-            hint=f'Did you mean "{close}"?' if close else "SHOW TABLES lists what exists.",
-            span=origin(node, query),
-        )
+        lists = "SHOW TABLES lists what exists."
+        raise unknown("stream, table or view", name, self._names, lists, origin(node, query))
 
     def _check_resolved(
         self, analysed: Any, query: Span, *, once: bool

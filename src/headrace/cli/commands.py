@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from headrace.cli import listings, running, switches
 from headrace.cli.statement_help import help_on
-from headrace.errors import Code, HeadraceError, nearest
+from headrace.errors import Code, HeadraceError, meant
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -40,11 +40,10 @@ def run_command(line: str, interpreter: Interpreter) -> None:
     word, _, rest = line.strip().rstrip(";").rstrip().partition(" ")
     command = _BY_NAME.get(word)
     if command is None:
-        near = nearest(word, _BY_NAME)
         raise HeadraceError(
             Code.INVALID,
             f'command "{word}" does not exist',
-            hint=f"Did you mean {near}?" if near else r"Type \? for the commands.",
+            hint=meant(word, _BY_NAME, r"Type \? for the commands.", shown="{}"),
         )
     command.run(rest.strip(), interpreter)
 

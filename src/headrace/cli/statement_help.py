@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from headrace.errors import Code, HeadraceError, nearest
+from headrace.errors import Code, HeadraceError, meant
 from headrace.sql import Listing
 
 
@@ -305,11 +305,10 @@ def help_on(words: str) -> str:
         return "\n".join([r"\h STATEMENT shows how one of these is written:", *lines])
     found = [name for name in STATEMENTS if name.startswith(wanted) or wanted.startswith(name)]
     if not found:
-        near = nearest(wanted, STATEMENTS)
         raise HeadraceError(
             Code.INVALID,
             f'statement "{wanted}" does not exist',
-            hint=rf"Did you mean \h {near}?" if near else r"Type \h for the statements.",
+            hint=meant(wanted, STATEMENTS, r"Type \h for the statements.", shown=r"\h {}"),
         )
     return "\n\n".join(_shown(name, STATEMENTS[name]) for name in found)
 

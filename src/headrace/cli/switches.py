@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headrace.cli.choices import Format
-from headrace.errors import Code, HeadraceError, nearest
+from headrace.errors import Code, HeadraceError, meant
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -67,12 +67,11 @@ def by_name(words: str, interpreter: Interpreter) -> None:
     name, _, value = words.partition(" ")
     switch = _NAMED.get(name.lower())
     if switch is None:
-        near = nearest(name, _NAMED)
         there = f"There are: {', '.join(_NAMED)}."
         raise HeadraceError(
             Code.INVALID,
             f'setting "{name}" does not exist' if name else r"\pset needs the name of a setting",
-            hint=f"Did you mean {near}?" if near else there,
+            hint=meant(name, _NAMED, there, shown="{}"),
         )
     switch(value.strip(), interpreter)
 

@@ -18,7 +18,7 @@ from typing import (
     get_type_hints,
 )
 
-from headrace.errors import Code, HeadraceError, nearest
+from headrace.errors import Code, HeadraceError, meant
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -188,8 +188,7 @@ def read_options(
             groups[group][one.key.lower()] = one.value
             continue
         if known is None:
-            near = nearest(one.key.lower(), (*by_key, *others))
-            hint = f'Did you mean "{near}"?' if near else f"There are: {', '.join(by_key)}."
+            hint = meant(one.key, (*by_key, *others), f"There are: {', '.join(by_key)}.")
             raise _wrong(f'option "{one.key}" of {what} does not exist', hint, one)
         if known.name in values:
             raise _wrong(f'option "{one.key}" is given twice', "Give it once.", one)
@@ -282,8 +281,7 @@ def _value(given: Given, type_: Any, convert: Callable[[str], Any] | None) -> An
     if isinstance(type_, type) and issubclass(type_, StrEnum):
         known = [str(each) for each in type_]
         if text.lower() not in known:
-            near = nearest(text.lower(), known)
-            raise _is_not(given, f'Did you mean "{near}"?' if near else f"Use {_or(known)}.")
+            raise _is_not(given, meant(text, known, f"Use {_or(known)}."))
         return type_(text.lower())
     return text
 

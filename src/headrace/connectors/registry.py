@@ -16,7 +16,7 @@ from headrace.connectors.options import required_keys, used_secrets
 from headrace.connectors.postgres import system as postgres
 from headrace.connectors.redis import system as redis
 from headrace.connectors.systems import CONNECTOR
-from headrace.errors import Code, HeadraceError, nearest
+from headrace.errors import Code, HeadraceError, meant
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -152,7 +152,6 @@ def _unsupported(
     instead: str = "",
 ) -> HeadraceError:
     """Return the error that a system is not used like that, with what could be meant."""
-    near = nearest(name.lower(), tuple(known))
     listed = ", ".join(dict.fromkeys(each.name for each in known.values()))
-    hint = f'Did you mean "{near}"?' if near else f"There are: {listed}.{instead}"
+    hint = meant(name, known, f"There are: {listed}.{instead}")
     return HeadraceError(Code.UNSUPPORTED, primary, hint=hint, span=span)

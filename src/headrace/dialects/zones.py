@@ -20,7 +20,7 @@ from headrace.dialects.blocks import relations_of
 from headrace.dialects.operands import ends_operand, operand_before
 from headrace.dialects.tree import Found, Group, Node, bare_name, split_at
 from headrace.dialects.writer import Edits, Scope, Writer
-from headrace.errors import nearest
+from headrace.errors import meant
 from headrace.sql.lexer import Kind, Token, string_value
 
 if TYPE_CHECKING:
@@ -130,10 +130,7 @@ def _zone(writer: Writer, node: Node) -> str:
         )
     known = available_timezones()
     if known and name not in known:
-        near = nearest(name, tuple(known))
-        raise writer.invalid(
-            f'time zone "{name}" does not exist', f'Did you mean "{near}"?' if near else None, node
-        )
+        raise writer.invalid(f'time zone "{name}" does not exist', meant(name, known), node)
     return f"'{name}'"
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from pyspark.sql.types import DataType
 
-from headrace.errors import Code, HeadraceError, nearest
+from headrace.errors import Code, HeadraceError, unknown
 from headrace.functions.digest import digest
 
 Body = Callable[..., Any]
@@ -256,12 +256,7 @@ def function(
             hint="Make it one: @headrace.fold(key=[...], order_by=[...], returns=...).",
         )
     if kind not in list(Kind):
-        close = nearest(str(kind), list(Kind))
-        raise HeadraceError(
-            Code.INVALID,
-            f'function kind "{kind}" does not exist',
-            hint=f'Did you mean "{close}"?' if close else f"There are: {', '.join(Kind)}.",
-        )
+        raise unknown("function kind", kind, Kind, f"There are: {', '.join(Kind)}.")
 
     if callable(name):
         name, body = None, name

@@ -26,7 +26,7 @@ from pyspark.sql.types import (
 from starlette.requests import Request
 
 from headrace.catalog import PlainView, Stream, Table, View, key_of
-from headrace.errors import Code, HeadraceError, nearest, unknown
+from headrace.errors import Code, HeadraceError, meant, unknown
 from headrace.formats.values import Refused as NotOfType
 from headrace.formats.values import from_json, from_text
 from headrace.server.answers import accepted, answer
@@ -91,13 +91,11 @@ class Lookup:
         for column in columns:
             if column.name.lower() == name.lower():
                 return column
-        near = nearest(name, self.relation.schema.names)
+        names = self.relation.schema.names
         raise HeadraceError(
             Code.INVALID,
             f'column "{name}" does not exist in {self.relation.kind} "{self.relation.name}"',
-            hint=f'Did you mean "{near}"?'
-            if near
-            else f"There are: {', '.join(self.relation.schema.names)}.",
+            hint=meant(name, names, f"There are: {', '.join(names)}."),
         )
 
     def columns(self, text: str) -> list[str]:

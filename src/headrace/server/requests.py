@@ -8,7 +8,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from headrace.errors import Code, HeadraceError, nearest
+from headrace.errors import Code, HeadraceError, unknown
 from headrace.formats.values import is_number_text
 from headrace.server.failures import Refused
 
@@ -207,8 +207,4 @@ def _not_a(what: str, name: str) -> HeadraceError:
 def _require_known(given: Any, known: tuple[str, ...], kind: str) -> None:
     for name in given:
         if name not in known:
-            near = nearest(name, known)
-            hint = (
-                f'Did you mean "{near}"?' if near else f"There are: {', '.join(known) or 'none'}."
-            )
-            raise HeadraceError(Code.INVALID, f'{kind} "{name}" does not exist', hint=hint)
+            raise unknown(kind, name, known, f"There are: {', '.join(known) or 'none'}.")

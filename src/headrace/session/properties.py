@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from headrace.errors import Code, HeadraceError, nearest
+from headrace.errors import Code, HeadraceError, unknown
 
 if TYPE_CHECKING:
     from headrace.errors import Span
@@ -133,13 +133,7 @@ class Properties:
     def _require_foreign(self, key: str, span: Span) -> None:
         if key.lower().startswith(_FOREIGN):
             return
-        near = nearest(key.lower(), tuple(KNOWN))
-        raise HeadraceError(
-            Code.INVALID,
-            f'property "{key}" does not exist',
-            hint=f'Did you mean "{near}"?' if near else "SHOW PROPERTIES lists all properties.",
-            span=span,
-        )
+        raise unknown("property", key, KNOWN, "SHOW PROPERTIES lists all properties.", span)
 
 
 def _refuse_timeout(key: str, span: Span) -> None:

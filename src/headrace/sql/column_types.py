@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from headrace.errors import Code, HeadraceError, nearest
+from headrace.errors import Code, HeadraceError, meant
 from headrace.sql.keywords import quote
 from headrace.sql.lexer import Kind
 from headrace.sql.parts import Fragment
@@ -138,11 +138,10 @@ class _Types:
                 span=cursor.span(token, token),
             )
         if token.word not in ALIASES:
-            near = nearest(token.word, tuple(ALIASES))
             raise HeadraceError(
                 Code.INVALID,
                 f'type "{token.text}" does not exist',
-                hint=f"Did you mean {near}?" if near else None,
+                hint=meant(token.word, ALIASES, shown="{}"),
                 span=cursor.span(token, token),
             )
         cursor.advance()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from headrace.errors import Code, HeadraceError, nearest
+from headrace.errors import Code, HeadraceError, unknown
 from headrace.sql.column_types import take_type
 from headrace.sql.fragments import take_expression
 from headrace.sql.keywords import quote
@@ -107,13 +107,8 @@ class Columns:
     def _known(self, name: str, span: Span) -> None:
         if name.lower() in self.definitions:
             return
-        near = nearest(name, [column.name for column in self.definitions.values()])
-        raise HeadraceError(
-            Code.INVALID,
-            f'column "{name}" does not exist',
-            hint=f'Did you mean "{near}"?' if near else None,
-            span=span,
-        )
+        known = [column.name for column in self.definitions.values()]
+        raise unknown("column", name, known, span=span)
 
     def _entry(self) -> None:
         cursor = self.cursor
@@ -293,13 +288,8 @@ class Columns:
             place = cursor.token
             key = cursor.string("what to tell, between quotes").lower()
         if key not in METADATA and not key.startswith(_PARTITION):
-            near = nearest(key, METADATA)
-            raise HeadraceError(
-                Code.INVALID,
-                f'metadata "{key}" does not exist',
-                hint=f'Did you mean "{near}"?' if near else f"There are: {', '.join(METADATA)}.",
-                span=cursor.span(place, place),
-            )
+            listed = f"There are: {', '.join(METADATA)}."
+            raise unknown("metadata", key, METADATA, listed, cursor.span(place, place))
         cursor.accept("VIRTUAL")
         return key
 

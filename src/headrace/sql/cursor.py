@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.errors import Code, HeadraceError, Span, nearest
+from headrace.errors import Code, HeadraceError, Span, meant
 from headrace.sql.keywords import NOT_NAMES
 from headrace.sql.lexer import Kind, Source, Token, identifier_value, string_value, tokens
 from headrace.sql.parts import Name
@@ -114,8 +114,8 @@ class Cursor:
 
     def expected_word(self, *words: str) -> HeadraceError:
         """Return a syntax error for a word that is none of these, with the most similar one."""
-        near = nearest(self.token.word, words) if self.token.word else None
-        return self.expected(*words, hint=f"Did you mean {near}?" if near else None)
+        word = self.token.word
+        return self.expected(*words, hint=meant(word, words, shown="{}") if word else None)
 
     def text(self, first: Token, last: Token) -> str:
         """Return the text from one token to another as written."""

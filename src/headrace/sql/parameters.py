@@ -14,7 +14,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any, TypeAlias
 from uuid import UUID
 
-from headrace.errors import Code, HeadraceError, Span, nearest
+from headrace.errors import Code, HeadraceError, Span, meant
 from headrace.sql.lexer import Kind, Token, split, tokens
 from headrace.sql.parser import parse_statement
 from headrace.sql.parts import Query
@@ -255,11 +255,10 @@ def _other_kind(place: Span) -> HeadraceError:
 
 
 def _missing(key: Any, known: list[Any], place: Span) -> HeadraceError:
-    near = nearest(key, known) if isinstance(key, str) else None
     return HeadraceError(
         Code.INVALID,
         f"parameter {_shown(key)} has no value",
-        hint=f'Did you mean ":{near}"?' if near else None,
+        hint=meant(key, known, shown='":{}"') if isinstance(key, str) else None,
         span=place,
     )
 

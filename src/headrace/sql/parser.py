@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.errors import Code, HeadraceError, nearest
+from headrace.errors import Code, HeadraceError, meant
 from headrace.sql.access import take_grant, take_revoke
 from headrace.sql.alter_stream import AlterStream
 from headrace.sql.ask import (
@@ -184,13 +184,10 @@ def _explained_create(cursor: Cursor) -> CreateMaterializedView | CreateTableAs:
 
 def _unknown(cursor: Cursor) -> HeadraceError:
     word = cursor.token.word
-    near = nearest(word, STATEMENTS) or nearest(word, FIRST_WORDS) if word else None
-    return cursor.expected(
-        "a statement",
-        hint=f"Did you mean {near}?"
-        if near
-        else "Statements begin with SELECT, CREATE, INSERT, SHOW, EXPLAIN and the like.",
-    )
+    hint = "Statements begin with SELECT, CREATE, INSERT, SHOW, EXPLAIN and the like."
+    for known in (FIRST_WORDS, STATEMENTS) if word else ():
+        hint = meant(word, known, hint, shown="{}")
+    return cursor.expected("a statement", hint=hint)
 
 
 _CHANGES = (

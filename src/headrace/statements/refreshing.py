@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from headrace.catalog import View, title
-from headrace.errors import Code, HeadraceError, masked, nearest
+from headrace.errors import Code, HeadraceError, masked, meant
 from headrace.statements.defining.refresh_options import REFRESH_OPTIONS, refresh_note, refresh_of
 from headrace.statements.results import Progress
 
@@ -100,10 +100,9 @@ def _require_known(statement: AlterView) -> None:
     known: Sequence[str] = REFRESH_OPTIONS
     for option in statement.options:
         if option.key.lower() not in known:
-            near = nearest(option.key.lower(), known)
             raise HeadraceError(
                 Code.INVALID,
                 f'option "{option.key}" cannot be altered',
-                hint=f'Did you mean "{near}"?' if near else "CREATE OR REPLACE the view with it.",
+                hint=meant(option.key, known, "CREATE OR REPLACE the view with it."),
                 span=option.span,
             )

@@ -22,7 +22,7 @@ from headrace.connectors.datagen.random_columns import (
     random_shares,
 )
 from headrace.connectors.options import Given, moment, option, seconds, share
-from headrace.errors import Code, HeadraceError, nearest
+from headrace.errors import Code, HeadraceError, meant
 from headrace.runtime.ports import Part
 from headrace.zset import WEIGHT
 
@@ -117,13 +117,11 @@ class DatagenSource:
         for key, value in options.fields:
             name, _, each = key.removeprefix("fields.").rpartition(".")
             if name.lower() not in names:
-                near = nearest(name.lower(), tuple(names))
+                otherwise = "Write fields.<column>.<option>, as in fields.id.kind."
                 raise HeadraceError(
                     Code.INVALID,
                     f'option "{key}" is of no column that is made up',
-                    hint=f'Did you mean "{near}"?'
-                    if near
-                    else "Write fields.<column>.<option>, as in fields.id.kind.",
+                    hint=meant(name, names, otherwise),
                 )
             by_column[names[name.lower()]].append(Given(each, value))
         self._made = {

@@ -25,7 +25,7 @@ from headrace.connectors.files.change_files import (
     require_format,
 )
 from headrace.connectors.options import Alters, option
-from headrace.errors import Code, HeadraceError, nearest
+from headrace.errors import Code, HeadraceError, meant
 from headrace.spine import sync_directory
 from headrace.types import Epoch
 from headrace.zset import WEIGHT
@@ -172,11 +172,10 @@ def check(options: Options, context: SinkContext) -> None:
     require_format(schema, options.format)
     for name in options.partitions:
         if name not in schema.names:
-            near = nearest(name, schema.names)
             raise HeadraceError(
                 Code.INVALID,
                 f'there is no column "{name}" to partition by',
-                hint=f'Did you mean "{near}"?' if near else f"There are: {schema.names}.",
+                hint=meant(name, schema.names, f"There are: {', '.join(schema.names)}."),
             )
 
 

@@ -12,7 +12,7 @@ from headrace.connectors.options import Given, option, read_options
 from headrace.connectors.postgres.access import connected, failure, library
 from headrace.connectors.postgres.source import Place, PostgresSource, system_of
 from headrace.connectors.postgres.tables import Reference, described, published, quoted
-from headrace.errors import Code, HeadraceError, nearest
+from headrace.errors import Code, HeadraceError, unknown
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -232,14 +232,8 @@ def _require_publication(session: Any, publication: str) -> None:
     ).fetchone()
     if row is None:
         names = [name for (name,) in session.execute("SELECT pubname FROM pg_publication")]
-        near = nearest(publication, tuple(names))
-        raise HeadraceError(
-            Code.INVALID,
-            f'publication "{publication}" does not exist',
-            hint=f'Did you mean "{near}"?'
-            if near
-            else f'In PostgreSQL: CREATE PUBLICATION "{publication}" FOR TABLE a, b',
-        )
+        created = f'In PostgreSQL: CREATE PUBLICATION "{publication}" FOR TABLE a, b'
+        raise unknown("publication", publication, names, created)
     if not row[0]:
         raise HeadraceError(
             Code.INVALID,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from headrace.connectors.postgres.types import PgType, Types, can_read, inferred
-from headrace.errors import Code, HeadraceError, nearest
+from headrace.errors import Code, HeadraceError, meant
 from headrace.formats.values import type_name
 from headrace.types import Column, Schema
 
@@ -154,8 +154,7 @@ def _near(session: Any, reference: Reference) -> str | None:
         "SELECT schemaname || '.' || tablename FROM pg_tables"
         " WHERE schemaname NOT IN ('pg_catalog', 'information_schema')"
     ).fetchall()
-    near = nearest(str(reference), tuple(name for (name,) in rows))
-    return f'Did you mean "{near}"?' if near else None
+    return meant(str(reference), (name for (name,) in rows))
 
 
 def published(session: Any, publication: str) -> list[Reference]:
@@ -224,11 +223,10 @@ def require_declared(table: PgTable, schema: Schema, key: Sequence[str]) -> tupl
     for column in schema.columns:
         found = _column(table.columns, column.name)
         if found is None:
-            near = nearest(column.name, tuple(name for name, _ in table.columns))
             raise HeadraceError(
                 Code.INVALID,
                 f'table "{table.reference}" publishes no column "{column.name}"',
-                hint=f'Did you mean "{near}"?' if near else None,
+                hint=meant(column.name, (name for name, _ in table.columns)),
             )
         if not can_read(found[1], column.type):
             raise _other_type(column, found[1])

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from headrace.catalog import Catalog, Relation, Sink, Stream, Table, View
-from headrace.errors import Code, HeadraceError, Span, nearest
+from headrace.errors import Code, HeadraceError, Span, meant
 from headrace.parts.places import place_of_text
 from headrace.parts.written_rows import given_time
 
@@ -107,10 +107,9 @@ def _require_column(
     known = relation.schema.names
     if name.lower() in by_name:
         return
-    close = nearest(name, known)
     raise HeadraceError(
         Code.INVALID,
         f'column "{name}" does not exist in {relation.kind} "{relation.name}"',
-        hint=f'Did you mean "{close}"?' if close else f"There are: {', '.join(known)}.",
+        hint=meant(name, known, f"There are: {', '.join(known)}."),
         span=place_of_text(name, span),
     )

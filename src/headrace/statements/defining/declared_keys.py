@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.errors import Code, HeadraceError, nearest
+from headrace.errors import Code, HeadraceError, meant
 from headrace.types import require_key
 
 if TYPE_CHECKING:
@@ -22,13 +22,10 @@ def declared_columns(key: DeclaredKey, schema: Schema) -> tuple[str, ...]:
     columns = {column.name.lower(): column for column in schema.columns}
     for name in key.columns:
         if name.lower() not in columns:
-            near = nearest(name.lower(), tuple(columns))
             raise HeadraceError(
                 Code.INVALID,
                 f'column "{name}" of the PRIMARY KEY does not exist in the view',
-                hint=f'Did you mean "{columns[near].name}"?'
-                if near
-                else f"There are: {', '.join(schema.names)}.",
+                hint=meant(name, schema.names, f"There are: {', '.join(schema.names)}."),
                 span=key.span,
             )
         try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.dialects import EVENT_TIMES
-from headrace.errors import Code, HeadraceError, nearest
+from headrace.errors import Code, HeadraceError, meant
 
 if TYPE_CHECKING:
     from headrace.catalog import Stream
@@ -32,8 +32,8 @@ def require_event_time(stream: Stream, options: tuple[Option, ...]) -> None:
     types = {c.name.lower(): c.sql for c in stream.schema.columns}
     type_ = types.get(column.value.lower())
     if type_ is None:
-        close = nearest(column.value, stream.schema.names)
-        hint = f'Did you mean "{close}"?' if close else "Name a column with the time of a row."
+        names = stream.schema.names
+        hint = meant(column.value, names, "Name a column with the time of a row.")
         raise _wrong(f'column "{column.value}" does not exist', hint, column.span)
     if form is not None and type_ != "string":
         what = f'option "{_FORMAT}" is for texts, and column "{column.value}" is {type_.upper()}'

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from headrace.catalog import Index, PlainView, Sink, Stream, Table, View, key_of
-from headrace.errors import Code, HeadraceError, Span, nearest, unknown
+from headrace.errors import Code, HeadraceError, Span, meant, unknown
 from headrace.parts.naming import DEFAULT_SCHEMA, HIDDEN, schema_of
 from headrace.serving.keys import can_hash
 from headrace.sql import Query, quote, quote_dotted
@@ -103,11 +103,10 @@ def _column(relation: Table | View, name: str, statement: CreateIndex) -> str:
                 hint="Index columns of integers, BOOLEAN or STRING.",
                 span=statement.span,
             )
-    near = nearest(name, relation.schema.names)
     raise HeadraceError(
         Code.INVALID,
         f'column "{name}" does not exist in {relation.kind} "{relation.name}"',
-        hint=f'Did you mean "{near}"?' if near else None,
+        hint=meant(name, relation.schema.names),
         span=statement.span,
     )
 

@@ -9,7 +9,7 @@ from pyspark.sql.types import MapType, VariantType
 
 from headrace.catalog import Stream, Table, View, title
 from headrace.circuit.digest import digest
-from headrace.errors import Code, HeadraceError, masked, nearest
+from headrace.errors import Code, HeadraceError, masked, meant
 from headrace.parts.quarantined import quarantined_rows
 from headrace.statements.results import Progress
 from headrace.types import holds
@@ -45,11 +45,10 @@ def quarantines(option: Option | None) -> bool:
         return False
     value = option.value.lower()
     if value not in _CHOICES:
-        near = nearest(value, tuple(_CHOICES))
         raise HeadraceError(
             Code.INVALID,
             f"'{option.value}' is not what a view can do on an error",
-            hint=f'Did you mean "{near}"?' if near else "Use 'stop' or 'quarantine'.",
+            hint=meant(value, _CHOICES, "Use 'stop' or 'quarantine'."),
             span=option.span,
         )
     return _CHOICES[value]

@@ -12,7 +12,7 @@ from headrace.connectors import (
     outgoing_connector,
     source_connector,
 )
-from headrace.errors import Code, HeadraceError, masked, nearest
+from headrace.errors import Code, HeadraceError, masked, unknown
 from headrace.sql import EMBEDDED_METADATA
 from headrace.statements.defining.on_error import ON_ERROR
 from headrace.statements.defining.refresh_options import REFRESH_OPTIONS
@@ -310,10 +310,4 @@ def _check(options: tuple[Option, ...], known: tuple[str, ...]) -> None:
         if other is not None:
             what = f'option "{option.key}" is not supported'
             raise HeadraceError(Code.UNSUPPORTED, what, hint=other, span=option.span)
-        close = nearest(key, known)
-        raise HeadraceError(
-            Code.INVALID,
-            f'option "{option.key}" does not exist',
-            hint=f'Did you mean "{close}"?' if close else f"There are: {', '.join(known)}.",
-            span=option.span,
-        )
+        raise unknown("option", option.key, known, f"There are: {', '.join(known)}.", option.span)

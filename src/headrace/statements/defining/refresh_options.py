@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from headrace.catalog import CONTINUOUS, RefreshKind, RefreshPolicy
 from headrace.dialects import duration_of
-from headrace.errors import Code, HeadraceError, nearest
+from headrace.errors import Code, HeadraceError, meant
 
 if TYPE_CHECKING:
     from headrace.sql import Option
@@ -109,8 +109,7 @@ def _of_refresh(option: Option, value: str) -> RefreshPolicy:
         return _BY_WORD[value]
     hint = "Use 'continuous', 'every 1 hour', 'manual' or 'on write'."
     if not value.startswith("every "):
-        near = nearest(value, tuple(_BY_WORD))
-        raise _not(option, "a refresh policy", f'Did you mean "{near}"?' if near else hint)
+        raise _not(option, "a refresh policy", meant(value, _BY_WORD, hint))
     return _every(option, value.removeprefix("every "), hint)
 
 

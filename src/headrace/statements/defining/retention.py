@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 from headrace.catalog import Stream, Table
-from headrace.errors import Code, HeadraceError, masked, nearest
+from headrace.errors import Code, HeadraceError, masked, meant
 from headrace.parts.naming import HIDDEN, shown_name
 from headrace.runtime.retirement import newest_time
 from headrace.statements.defining.durations import seconds_of
@@ -73,11 +73,10 @@ class Retentions:
         stream = self._stream(statement.name)
         for option in statement.options:
             if option.key.lower() != RETENTION:
-                near = nearest(option.key.lower(), (RETENTION,))
                 raise HeadraceError(
                     Code.INVALID,
                     f'option "{option.key}" of a stream cannot be altered',
-                    hint=f'Did you mean "{near}"?' if near else "Alter its retention.",
+                    hint=meant(option.key, (RETENTION,), "Alter its retention."),
                     span=option.span,
                 )
         altered = self._altered(stream, statement)

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from headrace.dialects import EVENT_TIMES, duration_of
-from headrace.errors import Code, HeadraceError, nearest
+from headrace.errors import Code, HeadraceError, unknown
 from headrace.types import require_key
 
 if TYPE_CHECKING:
@@ -46,13 +46,8 @@ def with_taken(stream: Stream, taken: Taken) -> Stream:
 def _id_column(columns: dict[str, Column], name: str, taken: Taken) -> Column:
     column = columns.get(name.lower())
     if column is None:
-        close = nearest(name, [each.name for each in columns.values()])
-        raise HeadraceError(
-            Code.INVALID,
-            f'column "{name}" does not exist',
-            hint=f'Did you mean "{close}"?' if close else f"There are: {', '.join(columns)}.",
-            span=taken.span,
-        )
+        names = [each.name for each in columns.values()]
+        raise unknown("column", name, names, f"There are: {', '.join(names)}.", taken.span)
     try:
         require_key(column.type)
     except HeadraceError as error:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.types import DateType, TimestampNTZType, TimestampType
 
-from headrace.errors import Code, HeadraceError, nearest
+from headrace.errors import Code, HeadraceError, meant
 
 if TYPE_CHECKING:
     from headrace.errors import Span
@@ -30,11 +30,10 @@ def effective_column(statement: CreateStream | CreateTable, schema: Schema) -> s
     named = {name.lower(): name for name in schema.names}
     name = named.get(option.value.lower())
     if name is None:
-        close = nearest(option.value, schema.names)
         listed = f"There are: {', '.join(schema.names)}."
         raise _invalid(
             f'effective column "{option.value}" does not exist',
-            f'Did you mean "{close}"?' if close else listed,
+            meant(option.value, schema.names, listed),
             option.span,
         )
     if not statement.primary_key:

@@ -9,7 +9,7 @@ from headrace.catalog import Catalog, Relation, Sink, Stream, Table, View, key_o
 from headrace.connectors import SinkOptions, known_kind
 from headrace.connectors.options import read_options, stored_options
 from headrace.connectors.sinks import declare_key
-from headrace.errors import Code, HeadraceError, Span, masked, nearest
+from headrace.errors import Code, HeadraceError, Span, masked, meant
 from headrace.sql import CreateSink, CreateStream, CreateTable, Insert, Name, Query, quote
 from headrace.sql.lexer import tokens
 from headrace.statements.changing.targets import chosen, taking, target_named
@@ -249,11 +249,10 @@ def _key(followed: View | Table, delivery: SinkOptions, span: Span) -> tuple[str
         return known
     for name in delivery.columns:
         if name.lower() not in names:
-            near = nearest(name.lower(), tuple(names))
             raise HeadraceError(
                 Code.INVALID,
                 f'column "{name}" of the key does not exist',
-                hint=f'Did you mean "{near}"?' if near else f"There are: {', '.join(names)}.",
+                hint=meant(name, names, f"There are: {', '.join(names)}."),
                 span=span,
             )
     given = tuple(names[name.lower()] for name in delivery.columns)

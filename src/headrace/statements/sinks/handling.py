@@ -17,7 +17,7 @@ from headrace.connectors.options import (
     restored_options,
     stored_options,
 )
-from headrace.errors import Code, HeadraceError, masked, nearest, unknown
+from headrace.errors import Code, HeadraceError, masked, meant, unknown
 from headrace.ledger import DeliveryState
 from headrace.sql import SinkAction
 from headrace.statements.sinks.destination import delivery_options
@@ -69,11 +69,10 @@ class SinkChanges:
             changes = _alters(sink, option.key.lower())
             if changes is None:
                 known = [key for key in _keys(sink) if _alters(sink, key) is not Alters.NEVER]
-                near = nearest(option.key.lower(), known)
                 raise HeadraceError(
                     Code.INVALID,
                     f'option "{option.key}" of a sink does not exist',
-                    hint=f'Did you mean "{near}"?' if near else f"There are: {', '.join(known)}.",
+                    hint=meant(option.key, known, f"There are: {', '.join(known)}."),
                     span=option.span,
                 )
             if changes is Alters.NEVER:
