@@ -280,12 +280,16 @@ class EvaluationError(HeadraceError):
         if found is None:
             return self
         line, column = found.position
-        text = " ".join(found.source.split())
-        text = text if len(text) <= _LONGEST_LINE else f"{text[:_LONGEST_LINE]}{_CUT.rstrip()}"
+        text = shortened(" ".join(found.source.split()), _LONGEST_LINE)
         return self.with_detail(f"The place is {text} (line {line}, column {column} of the query).")
 
     def _within(self, query: Span) -> Span | None:
         return None if self.place is None else self.place.within(query)
+
+
+def shortened(text: str, most: int) -> str:
+    """Return a text of at most ``most`` characters; a longer one is cut and ends in ``...``."""
+    return text if len(text) <= most else f"{text[:most]}{_CUT.rstrip()}"
 
 
 def unexpected(error: Exception) -> HeadraceError:

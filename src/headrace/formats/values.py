@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import types as t
 
-from headrace.errors import Code, HeadraceError
+from headrace.errors import Code, HeadraceError, shortened
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -242,8 +242,7 @@ def _shown(value: object) -> str:
         if not _is_number(value)
         else f"{value}"
     )
-    text = writable(text)
-    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
+    return shortened(writable(text), _SHOWN)
 
 
 def writable(text: str) -> str:

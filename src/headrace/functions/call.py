@@ -20,7 +20,7 @@ import pyarrow as pa
 from pyspark import cloudpickle
 from pyspark.sql.types import DataType, StructType
 
-from headrace.errors import Code, HeadraceError
+from headrace.errors import Code, HeadraceError, shortened
 from headrace.functions.folding import Folding, folded_lists
 from headrace.functions.function import Function, Kind
 from headrace.functions.results import UnfitError, fitted
@@ -86,7 +86,7 @@ class RowCall:
 
     def __call__(self, *arguments: Any) -> Any:
         """Return the result for one row."""
-        listed = ", ".join(_short(repr(each)) for each in arguments)
+        listed = ", ".join(shortened(repr(each), _LONGEST) for each in arguments)
         value = self.call.run(arguments, f", called with ({listed})")
         try:
             return fitted(value, self.call.type)
@@ -232,7 +232,3 @@ def _place(error: Exception) -> str:
     """Return the line that raised an error, unless it is in this module."""
     frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename != __file__]
     return f" (line {frames[-1].lineno} of {Path(frames[-1].filename).name})" if frames else ""
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."

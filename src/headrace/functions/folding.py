@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from headrace.errors import shortened
 from headrace.functions.results import UnfitError, fitted
 from headrace.functions.states import NotPlainError, decoded, encoded
 from headrace.types import to_arrow
@@ -100,7 +101,8 @@ class Folding:
         try:
             row = state if finish is None else finish(state)
         except Exception as error:
-            raise self.call.raised(error, f", finishing {_short(repr(state))}") from error
+            shown = shortened(repr(state), _LONGEST)
+            raise self.call.raised(error, f", finishing {shown}") from error
         if row is None:
             raise self.call.failed("It returned None in place of a row.")
         try:
@@ -113,7 +115,7 @@ class Folding:
 def shown(event: Any) -> str:
     """Return an event as text, for a message."""
     pairs = zip(event._fields, event, strict=True)
-    return _short(", ".join(f"{name}={value!r}" for name, value in pairs))
+    return shortened(", ".join(f"{name}={value!r}" for name, value in pairs), _LONGEST)
 
 
 def folded_lists(folding: Folding, lists: pa.Array) -> pa.StructArray:
@@ -147,7 +149,3 @@ def _zoneless(kind: pa.DataType) -> pa.DataType:
     if pa.types.is_list(kind):
         return pa.list_(_zoneless(kind.value_type))
     return kind
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."

@@ -36,7 +36,7 @@ from pyspark.sql.types import (
     TimeType,
 )
 
-from headrace.errors import Code, HeadraceError
+from headrace.errors import Code, HeadraceError, shortened
 from headrace.types import holds, require_kept
 
 _BITS = {ByteType: 8, ShortType: 16, IntegerType: 32, LongType: 64}
@@ -197,8 +197,7 @@ def _struct(value: Any, type_: StructType) -> tuple[Any, ...]:
 
 
 def _of_other_type(value: Any, type_: DataType) -> UnfitError:
-    shown = repr(value)
-    shown = shown if len(shown) <= _LONGEST else shown[:_LONGEST] + "..."
+    shown = shortened(repr(value), _LONGEST)
     return UnfitError(
         f"{shown} is a Python {type(value).__name__}, not a value of {type_.simpleString().upper()}"
     )

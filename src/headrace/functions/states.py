@@ -12,6 +12,8 @@ from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
+from headrace.errors import shortened
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -103,8 +105,7 @@ _READ: dict[str, Callable[[Any], Any]] = {
 
 
 def _refusal(value: Any) -> str:
-    shown = repr(value)
-    shown = shown if len(shown) <= _LONGEST else f"{shown[:_LONGEST]}..."
+    shown = shortened(repr(value), _LONGEST)
     why = "is a set, whose order differs between processes" if _is_set(value) else "is not plain"
     return f"{shown}, a Python {type(value).__name__}, {why}"
 

@@ -9,7 +9,7 @@ import json
 from typing import TYPE_CHECKING
 
 from headrace.circuit import rows_of
-from headrace.errors import Code, HeadraceError
+from headrace.errors import Code, HeadraceError, shortened
 from headrace.operators import Violation, violation
 from headrace.runtime.rounds import remove_runs
 from headrace.spine import Spine
@@ -79,7 +79,7 @@ def _require_key(
 
 
 def _broken(view: View, found: Violation) -> HeadraceError:
-    key, rows = ", ".join(view.key), [_shown(row) for row in found.rows]
+    key, rows = ", ".join(view.key), [shortened(_text(row), _MOST_CHARACTERS) for row in found.rows]
     if len(rows) == 1:
         return HeadraceError(
             Code.INVALID,
@@ -95,11 +95,6 @@ def _broken(view: View, found: Violation) -> HeadraceError:
         hint="Correct the rows that the view reads, have its query choose one row of each key, or"
         " declare another key.",
     )
-
-
-def _shown(row: Mapping[str, object]) -> str:
-    text = _text(row)
-    return text if len(text) <= _MOST_CHARACTERS else f"{text[:_MOST_CHARACTERS]}..."
 
 
 def _text(value: object) -> str:

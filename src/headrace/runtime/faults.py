@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.catalog import title
-from headrace.errors import Code, EvaluationError, HeadraceError
+from headrace.errors import Code, EvaluationError, HeadraceError, shortened
 from headrace.log import WEIGHT, LogShare, open_segment, read_range
 from headrace.runtime.isolating import first_failing, may_be_of_data
 from headrace.runtime.ports import MoreRowsError
@@ -214,9 +214,7 @@ class _Search:
             case RowsShare() as one:
                 part = next(iter(_spine(self.step.runs_directory, one).scan(_SCAN_ROWS)))
                 row, names = part.table.slice(0, 1), list(one.layout.columns.names)
-        text = self.row_text(row.select(names))
-        if len(text) > _MOST_CHARACTERS:
-            text = f"{text[:_MOST_CHARACTERS]}..."
+        text = shortened(self.row_text(row.select(names)), _MOST_CHARACTERS)
         return Fault(id_, text, error)
 
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, TypeAlias
 from uuid import uuid4
 
-from headrace.errors import Code, HeadraceError
+from headrace.errors import Code, HeadraceError, shortened
 from headrace.operators import arrived_in
 from headrace.runtime.quarantine import Guarded, Refusal, candidates_in, candidates_of
 from headrace.runtime.rounds import remove_runs
@@ -237,7 +237,7 @@ def may_be_of_data(error: HeadraceError) -> bool:
 def _said(error: HeadraceError) -> str:
     """Return what is kept of an error with each row that is refused for it."""
     said = f"{error.primary}: {error.detail}" if error.detail else error.primary
-    return said if len(said) <= _MOST_CHARACTERS else f"{said[:_MOST_CHARACTERS]}..."
+    return shortened(said, _MOST_CHARACTERS)
 
 
 def _not_quarantined(failure: HeadraceError, why: str) -> HeadraceError:

@@ -8,7 +8,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from headrace.errors import Code, HeadraceError, unknown
+from headrace.errors import Code, HeadraceError, shortened, unknown
 from headrace.formats.values import is_number_text
 from headrace.server.failures import Refused
 
@@ -110,10 +110,9 @@ def _finite(text: str) -> float:
     value = float(text)
     if math.isfinite(value):
         return value
-    shown = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
     raise HeadraceError(
         Code.INVALID,
-        f"{shown} is not a finite number",
+        f"{shortened(text, _SHOWN)} is not a finite number",
         hint="Give the value as text, and CAST it in the statement.",
     )
 

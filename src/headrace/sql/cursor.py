@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.errors import Code, HeadraceError, Span, meant
+from headrace.errors import Code, HeadraceError, Span, meant, shortened
 from headrace.sql.keywords import NOT_NAMES
 from headrace.sql.lexer import Kind, Source, Token, identifier_value, string_value, tokens
 from headrace.sql.parts import Name
@@ -222,5 +222,5 @@ def _shown(token: Token) -> str:
         return "the end of the statement"
     if token.kind is Kind.STRING:
         return "a string"  # not shown, since it may be a secret
-    text = token.text if len(token.text) <= _SHOWN else token.text[:_SHOWN] + "..."
+    text = shortened(token.text, _SHOWN)
     return text if token.kind is Kind.DQUOTED else f'"{text}"'

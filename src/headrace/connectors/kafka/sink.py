@@ -19,7 +19,7 @@ from headrace.connectors.kafka.transactions import Mark, Topic, Transactions
 from headrace.connectors.lines import json_lines
 from headrace.connectors.marks import require_own
 from headrace.connectors.sinks import declare_key
-from headrace.errors import Code, HeadraceError
+from headrace.errors import Code, HeadraceError, shortened
 from headrace.formats.avro_encoding import AVRO_TYPES, AvroEncoder, record_name
 from headrace.runtime.ports import Refused
 from headrace.serving.json_columns import json_objects
@@ -239,8 +239,7 @@ def _note(refused: Sequence[Refused]) -> str:
     """Return the rows refused as JSON, cut to what fits beside an epoch."""
     noted: list[tuple[str, str]] = []
     for each in refused:
-        row = each.row if len(each.row) <= _SHOWN else f"{each.row[:_SHOWN]}..."
-        noted.append((row, each.why))
+        noted.append((shortened(each.row, _SHOWN), each.why))
         if len(json.dumps(noted)) > _NOTE:
             noted[-1] = ("", f"{len(refused) - len(noted) + 1} more rows were refused")
             break
