@@ -22,6 +22,7 @@ import pyarrow as pa
 import xxhash
 
 from headrace.errors import Code, HeadraceError
+from headrace.runtime.offenders import divided
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -233,18 +234,16 @@ def salvage(
     good rows and the rejects of a few records. Rows and rejects keep their order.
     """
     found = Decoded()
-    stack = [records]
-    while stack:
-        part = stack.pop()
-        if len(part) <= _ALONE:
-            one_by_one(part, found)
-            continue
-        table = whole(part)
-        if table is not None:
+
+    def attempt(start: int, stop: int) -> pa.Table | None:
+        return None if stop - start <= _ALONE else whole(records[start:stop])
+
+    pieces = divided(len(records), attempt, lambda t: t is None, alone=_ALONE, into=_PARTS)
+    for piece, table in pieces:
+        if table is None:
+            one_by_one(records[piece.start : piece.stop], found)
+        else:
             found.tables.append(table)
-            continue
-        size = max(_ALONE, -(-len(part) // _PARTS))
-        stack += [part[start : start + size] for start in range(0, len(part), size)][::-1]
     return found
 
 

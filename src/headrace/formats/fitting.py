@@ -26,6 +26,7 @@ from pyspark.sql import types as t
 
 from headrace.formats.fitted import Fitted
 from headrace.formats.values import Refused, out_of_range, refuse
+from headrace.runtime.offenders import divided
 from headrace.types import holds, to_arrow
 
 Conversion: TypeAlias = Callable[[Any], Any]
@@ -94,21 +95,19 @@ def _bisected(
     wanted = to_arrow(data_type)
     refused: dict[int, Refused] = {}
     parts: list[Any] = []
-    stack = [(0, len(values))]
-    while stack:
-        start, end = stack.pop()
-        if first and refused:
-            parts.append(pa.nulls(end - start, wanted))
-            continue
-        part = _converted(conversion, values.slice(start, end - start))
+
+    def attempt(start: int, stop: int) -> pa.Array | None:
+        return _converted(conversion, values.slice(start, stop - start))
+
+    for piece, part in divided(len(values), attempt, lambda part: part is None):
         if part is not None:
             parts.append(part)
-        elif end - start == 1:
-            parts.append(pa.nulls(1, wanted))
-            refused[start] = out_of_range(_shown(values[start]), data_type)
-        else:
-            middle = (start + end) // 2
-            stack += [(middle, end), (start, middle)]
+            continue
+        refused[piece.start] = out_of_range(_shown(values[piece.start]), data_type)
+        parts.append(pa.nulls(1, wanted))
+        if first:
+            parts.append(pa.nulls(len(values) - piece.stop, wanted))
+            break
     return Fitted(pa.concat_arrays(parts), refused)
 
 

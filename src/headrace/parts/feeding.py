@@ -20,6 +20,7 @@ from headrace.parts.rows_before import depends_on_rows, rows_of, with_rows_befor
 from headrace.parts.written_rows import completed
 from headrace.runtime.feeds import Feed
 from headrace.runtime.ingest import Ingest
+from headrace.runtime.offenders import divided
 from headrace.runtime.ports import Part
 from headrace.types import Schema
 from headrace.zset import WEIGHT
@@ -143,7 +144,7 @@ class _Completed:
             rows = completed(self.queries, self.relation, self._timed(part))
             if isinstance(self.relation, Table):
                 rows = rows.append_column(WEIGHT, part.rows[WEIGHT])
-            rows, refused = self._computed(self._placed(rows, part), part, 0)
+            rows, refused = self._computed(self._placed(rows, part), part)
             rejects = (*part.rejects, *refused)
             if rejects and self.stops and not rejecting:
                 raise self._stopped(rejects[0])
@@ -193,25 +194,31 @@ class _Completed:
         named = pa.array([part.partition(each) for each in distinct.dictionary.to_pylist()])
         return rows.append_column(PARTITION, named.cast(pa.string()).take(distinct.indices))
 
-    def _computed(self, rows: pa.Table, part: Part, first: int) -> tuple[pa.Table, list[Reject]]:
-        """Return rows with computed columns, and those for which these fail as rejects.
-
-        ``first`` is the number of the first of the rows in their part.
-        """
+    def _computed(self, rows: pa.Table, part: Part) -> tuple[pa.Table, list[Reject]]:
+        """Return rows with computed columns, and those for which these fail as rejects."""
         if not rows.num_rows or not self.relation.declaration.computed:
             return rows, []
-        try:
-            return with_computed_columns(self.queries, self.relation, rows), []
-        except HeadraceError as error:
-            if error.code is not Code.INVALID:
-                raise
-            if rows.num_rows == 1:
-                place, line = ("", 0) if part.origin is None else part.origin(first)
-                return rows.slice(0, 0), [Reject(place, line, None, error.primary, "")]
-        half = rows.num_rows // 2
-        before, refused = self._computed(rows.slice(0, half), part, first)
-        after, also = self._computed(rows.slice(half), part, first + half)
-        return pa.concat_tables([before, after]), refused + also
+
+        def attempt(start: int, stop: int) -> pa.Table | HeadraceError:
+            try:
+                given = rows.slice(start, stop - start)
+                return with_computed_columns(self.queries, self.relation, given)
+            except HeadraceError as error:
+                if error.code is not Code.INVALID:
+                    raise
+                return error
+
+        tables: list[pa.Table] = []
+        rejects: list[Reject] = []
+        for piece, found in divided(
+            rows.num_rows, attempt, lambda found: isinstance(found, HeadraceError)
+        ):
+            if isinstance(found, HeadraceError):
+                place, line = ("", 0) if part.origin is None else part.origin(piece.start)
+                rejects.append(Reject(place, line, None, found.primary, ""))
+            else:
+                tables.append(found)
+        return pa.concat_tables(tables or [rows.slice(0, 0)]), rejects
 
     def close(self) -> None:
         self.source.close()
