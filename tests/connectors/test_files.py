@@ -23,6 +23,7 @@ from pyspark.sql import types as t
 
 from headrace.connectors import Given
 from headrace.connectors.files import source as files
+from headrace.connectors.files.captured_lines import read_changes
 from headrace.connectors.files.source import Chunk, FileFormat, FileOptions, read_file
 from headrace.errors import Code, HeadraceError
 from headrace.formats import blocks
@@ -31,7 +32,6 @@ from headrace.formats.captured import CapturedMessages
 from headrace.formats.csv_text import CsvDecoder, CsvReader, Dialect
 from headrace.formats.debezium import Debezium
 from headrace.formats.debezium_values import Encoding
-from headrace.formats.envelopes import read_changes
 from headrace.formats.json_lines import JsonDecoder
 from headrace.formats.messages import JsonMessages
 from headrace.types import Column, Schema

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 import numpy as np
 import pyarrow as pa
 
-from headrace.formats.changes import Changes, payload
+from headrace.formats.changes import Changes
+from headrace.formats.messages import payload
 from headrace.formats.rows import together
 from headrace.formats.values import Refused, field_of, writable
 from headrace.ledger import Reject

@@ -21,9 +21,6 @@ if TYPE_CHECKING:
 
     from headrace.formats.messages import MessageDecoder
 
-_SHOWN = 4096
-"""How many bytes of a refused message are kept."""
-
 
 @dataclass(frozen=True, slots=True)
 class Changes:
@@ -85,8 +82,3 @@ def appended(
         rejects += [Reject("", at, None, without, "") for at in absent]
     messages = np.array(present, np.int64)[decoded.kept]
     return Changes(decoded.rows, np.ones(len(messages), np.int64), messages, tuple(rejects))
-
-
-def payload(message: bytes | None) -> str:
-    """Return a refused message as it is kept."""
-    return (message or b"")[:_SHOWN].decode("utf-8", "replace")

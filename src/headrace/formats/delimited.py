@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from headrace.formats.blocks import Block, Progress
 from headrace.formats.csv_text import CsvDecoder, CsvReader
-from headrace.formats.messages import Messages, shown_text
+from headrace.formats.messages import Messages, payload
 from headrace.ledger import Reject
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class CsvMessages:
         decoded = self._decoder.decode(Block(data, 0, Progress(), len(data)))
         kept = np.ones(len(values), bool)
         kept[list(reasons)] = False
-        rejects = [Reject("", at, None, why, shown_text(values[at])) for at, why in reasons.items()]
+        rejects = [Reject("", at, None, why, payload(values[at])) for at, why in reasons.items()]
         line_of = self._lines([lines[at] for at in whole])
         for reject in decoded.rejects:
             at = whole[line_of[reject.line]]

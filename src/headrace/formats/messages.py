@@ -92,7 +92,7 @@ class PlainMessages:
             try:
                 found.append(value.decode() if self._text else value)
             except UnicodeDecodeError:
-                found_wrong = Reject("", at, self._arrow.names[0], "not UTF-8", shown_text(value))
+                found_wrong = Reject("", at, self._arrow.names[0], "not UTF-8", payload(value))
                 rejects.append(found_wrong)
                 continue
             kept.append(at)
@@ -105,9 +105,9 @@ def shown(value: bytes) -> str:
     return "\\x" + value[:_SHOWN].hex()
 
 
-def shown_text(value: bytes) -> str:
-    """Return the beginning of a refused value."""
-    return value[:_SHOWN].decode("utf-8", "replace")
+def payload(message: bytes | None) -> str:
+    """Return the beginning of a refused message, as it is kept."""
+    return (message or b"")[:_SHOWN].decode("utf-8", "replace")
 
 
 def messages_of(

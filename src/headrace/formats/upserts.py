@@ -17,7 +17,8 @@ import pyarrow as pa
 from pyspark.sql import types as t
 
 from headrace.errors import Code, HeadraceError
-from headrace.formats.changes import Changes, appended, payload
+from headrace.formats.changes import Changes, appended
+from headrace.formats.messages import payload
 from headrace.formats.rows import together
 from headrace.formats.values import Refused, field_of, from_json, from_text, parse_json, type_name
 from headrace.ledger import Reject

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from headrace.formats.blocks import Progress, after_mark, blocks, lines_of, size_of
-from headrace.formats.changes import payload
 from headrace.formats.json_lines import cut, require_lines
+from headrace.formats.messages import payload
 from headrace.runtime.ports import Part
 from headrace.zset import WEIGHT
 

@@ -21,7 +21,7 @@ from headrace.connectors.kafka.client import Client, place_of
 from headrace.connectors.kafka.options import Options, Startup, offsets_of
 from headrace.errors import Code, HeadraceError
 from headrace.formats.blocks import is_utf8
-from headrace.formats.changes import payload
+from headrace.formats.messages import payload
 from headrace.ledger import Reject
 from headrace.runtime.ports import Part
 from headrace.zset import WEIGHT

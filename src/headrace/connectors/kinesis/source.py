@@ -21,7 +21,7 @@ from pyspark.sql import types as t
 from headrace.connectors.kinesis.access import Begin, Options, errors
 from headrace.connectors.kinesis.shards import Place, Shard
 from headrace.errors import Code, HeadraceError
-from headrace.formats.changes import payload
+from headrace.formats.messages import payload
 from headrace.ledger import Reject
 from headrace.runtime.ports import Part
 from headrace.zset import WEIGHT

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from headrace.catalog import Stream, Table
 from headrace.connectors import ChangeFormat, Given, format_of, is_captured
+from headrace.connectors.files.captured_lines import read_changes
 from headrace.connectors.files.directories import Place, is_pattern
 from headrace.connectors.files.source import FileOptions, FileSource
 from headrace.errors import Code, HeadraceError
-from headrace.formats.envelopes import read_changes
 from headrace.parts.admission import takes_some
 from headrace.parts.rows_before import depends_on_rows, rows_of, with_rows_before
 from headrace.parts.written_rows import completed, weighted
