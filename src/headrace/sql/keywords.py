@@ -70,6 +70,12 @@ def quote(identifier: str) -> str:
     return f"`{identifier.replace('`', '``')}`"
 
 
+def double_quoted(identifier: str) -> str:
+    """Return the identifier between double quotes, as standard SQL has it: for other systems."""
+    escaped = identifier.replace('"', '""')
+    return f'"{escaped}"'
+
+
 def quote_dotted(name: str) -> str:
     """Return the name of a relation, its parts quoted."""
     return ".".join(map(quote, name.split(".")))

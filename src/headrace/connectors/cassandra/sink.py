@@ -29,6 +29,7 @@ from headrace.connectors.options import Alters, option
 from headrace.connectors.sinks import at_once
 from headrace.connectors.stores import StoreSink, another_session
 from headrace.errors import Code, HeadraceError
+from headrace.sql.keywords import double_quoted
 from headrace.types import Epoch
 
 if TYPE_CHECKING:
@@ -63,17 +64,12 @@ class Options(Access):
     @property
     def named(self) -> str:
         """The table, as CQL names it."""
-        return f"{quoted(self.keyspace)}.{quoted(self.table)}"
+        return f"{double_quoted(self.keyspace)}.{double_quoted(self.table)}"
 
     @property
     def marks(self) -> str:
         """The table of marks, as CQL names it."""
-        return f"{quoted(self.keyspace)}.{_MARKS}"
-
-
-def quoted(name: str) -> str:
-    """Return a name as CQL has it, with its case."""
-    return '"' + name.replace('"', '""') + '"'
+        return f"{double_quoted(self.keyspace)}.{_MARKS}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,13 +148,15 @@ def _require_keyspace(options: Options, session: Session) -> None:
         raise HeadraceError(
             Code.INVALID,
             f'Cassandra at "{options.place}" has no keyspace "{options.keyspace}"',
-            hint=f"CREATE KEYSPACE {quoted(options.keyspace)} WITH replication = ...",
+            hint=f"CREATE KEYSPACE {double_quoted(options.keyspace)} WITH replication = ...",
         )
 
 
 def _definition(options: Options, context: SinkContext) -> str:
-    columns = ", ".join(f"{quoted(c.name)} {targets(c.type)[0]}" for c in context.schema.columns)
-    key = ", ".join(map(quoted, context.key))
+    columns = ", ".join(
+        f"{double_quoted(c.name)} {targets(c.type)[0]}" for c in context.schema.columns
+    )
+    key = ", ".join(map(double_quoted, context.key))
     return f"CREATE TABLE IF NOT EXISTS {options.named} ({columns}, PRIMARY KEY ({key}))"
 
 
@@ -328,7 +326,7 @@ class CassandraSession:
     def rows(self) -> Iterator[pa.Table]:
         """Yield the rows of the table, by page."""
         cells = self.shape.cells
-        names = ", ".join(quoted(each.name) for each in cells)
+        names = ", ".join(double_quoted(each.name) for each in cells)
         found = self.cluster.session.execute(f"SELECT {names} FROM {self.store.options.named}")
         while True:
             rows = found.current_rows
@@ -400,8 +398,8 @@ class CassandraSession:
 
 def _prepared(options: Options, shape: Shape, session: Session) -> tuple[Any, Any]:
     """Return the statements that write and delete a row."""
-    names = [quoted(each.name) for each in shape.cells]
-    key = [f"{quoted(each.name)} = ?" for each in shape.key]
+    names = [double_quoted(each.name) for each in shape.cells]
+    key = [f"{double_quoted(each.name)} = ?" for each in shape.key]
     values = ", ".join("?" * len(names))
     insert = f"INSERT INTO {options.named} ({', '.join(names)}) VALUES ({values})"
     texts = (

@@ -28,6 +28,7 @@ from headrace.connectors.lake.tables import (
 from headrace.connectors.marks import moved_on, require_own
 from headrace.connectors.sinks import Mode, require_key
 from headrace.formats.libraries import library
+from headrace.sql.keywords import double_quoted
 from headrace.types import Epoch
 
 if TYPE_CHECKING:
@@ -212,9 +213,9 @@ class DeltaSink:
         first = list(islice(rows, _STREAMED))
         streamed = len(first) == _STREAMED
         schema = self.schema.append(pa.field(DELETED, pa.bool_()))
-        names = map(_quoted, self.key)
+        names = map(double_quoted, self.key)
         keys = " AND ".join(f"(t.{name} IS NOT DISTINCT FROM s.{name})" for name in names)
-        new = {_quoted(name): f"s.{_quoted(name)}" for name in self.schema.names}
+        new = {double_quoted(name): f"s.{double_quoted(name)}" for name in self.schema.names}
         merge = table.merge(
             _reader(schema, chain(first, rows)),
             keys,
@@ -256,10 +257,6 @@ class DeltaSink:
 def _reader(schema: pa.Schema, tables: Iterable[pa.Table]) -> pa.RecordBatchReader:
     batches = (batch for table in tables for batch in table.to_batches())
     return pa.RecordBatchReader.from_batches(schema, batches)
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
 
 
 def _library() -> Any:

@@ -27,6 +27,7 @@ from headrace.connectors.sinks import Mode, require_key
 from headrace.errors import Code, HeadraceError
 from headrace.formats.values import type_name
 from headrace.spine import sync_directory
+from headrace.sql.keywords import double_quoted
 from headrace.types import Epoch
 
 if TYPE_CHECKING:
@@ -252,8 +253,7 @@ class Statements:
         if self.options.warehouse is Warehouse.BIGQUERY:
             escaped = name.replace("\\", "\\\\").replace("`", "\\`")
             return f"`{escaped}`"
-        escaped = name.replace('"', '""')
-        return f'"{escaped}"'
+        return double_quoted(name)
 
 
 @dataclass(slots=True)

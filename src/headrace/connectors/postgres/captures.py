@@ -11,8 +11,9 @@ from headrace.connectors.kept import Kept, named
 from headrace.connectors.options import Given, option, read_options
 from headrace.connectors.postgres.access import connected, failure, library
 from headrace.connectors.postgres.source import Place, PostgresSource, system_of
-from headrace.connectors.postgres.tables import Reference, described, published, quoted
+from headrace.connectors.postgres.tables import Reference, described, published
 from headrace.errors import Code, HeadraceError, unknown
+from headrace.sql.keywords import double_quoted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -160,7 +161,7 @@ class Captures:
                 raise HeadraceError(
                     Code.INVALID,
                     f'user "{user}" may not read table "{reference}"',
-                    hint=f"In PostgreSQL: GRANT SELECT ON {reference.sql} TO {quoted(user)}",
+                    hint=f"In PostgreSQL: GRANT SELECT ON {reference.sql} TO {double_quoted(user)}",
                 )
             return found
 

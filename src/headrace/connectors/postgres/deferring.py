@@ -23,13 +23,14 @@ import pyarrow as pa
 from headrace.connectors.marks import refused_rows
 from headrace.connectors.postgres.access import library
 from headrace.connectors.postgres.copied import copied
-from headrace.connectors.postgres.tables import Reference, quoted
 from headrace.runtime.offenders import offenders
 from headrace.serving import by_key
+from headrace.sql.keywords import double_quoted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from headrace.connectors.postgres.tables import Reference
     from headrace.runtime.ports import Refused
     from headrace.types import Epoch
 
@@ -191,7 +192,9 @@ class Deferred:
         return self._one_by_one(others, moves=not acting)
 
     def _same(self, left: str, right: str) -> str:
-        return " AND ".join(f"{left}.{quoted(n)} = {right}.{quoted(n)}" for n in self.key)
+        return " AND ".join(
+            f"{left}.{double_quoted(n)} = {right}.{double_quoted(n)}" for n in self.key
+        )
 
     def _at_once(self, others: Sequence[str]) -> str:
         """Return the statement that deletes the rows of all keys, then inserts the new rows.
@@ -257,7 +260,9 @@ class Deferred:
     def _round(self, pending: Sequence[int], others: Sequence[str]) -> dict[int, str]:
         """Make changes at some places, as :meth:`_one_by_one`; return the refused, by index."""
         into, kept = self.table.sql, f"{_DEFERRED} d WHERE NOT d.{_DELETED}"
-        update = [f"{q} = EXCLUDED.{q}" for q in map(quoted, self.columns) if q not in self._keys]
+        update = [
+            f"{q} = EXCLUDED.{q}" for q in map(double_quoted, self.columns) if q not in self._keys
+        ]
         action = f"UPDATE SET {', '.join(update)}" if update else "NOTHING"
         moved = f"{_MOVED} m WHERE {self._same('m', 'd')}"
 
@@ -279,7 +284,7 @@ class Deferred:
 
     @property
     def _keys(self) -> list[str]:
-        return [quoted(name) for name in self.key]
+        return [double_quoted(name) for name in self.key]
 
     def _tried(self, *statements: str) -> str | None:
         """Execute statements within a savepoint; return why they are refused, None if not."""
@@ -296,8 +301,8 @@ class Deferred:
 
 
 def _listed(names: Sequence[str]) -> str:
-    return ", ".join(map(quoted, names))
+    return ", ".join(map(double_quoted, names))
 
 
 def _of(alias: str, names: Sequence[str]) -> str:
-    return ", ".join(f"{alias}.{quoted(name)}" for name in names)
+    return ", ".join(f"{alias}.{double_quoted(name)}" for name in names)

@@ -25,7 +25,7 @@ from headrace.connectors.postgres.access import Access, connected, failure, libr
 from headrace.connectors.postgres.copied import copied
 from headrace.connectors.postgres.deferring import Deferred, Keyed, may_pass, reason
 from headrace.connectors.postgres.snapshots import rows_of
-from headrace.connectors.postgres.tables import Reference, quoted
+from headrace.connectors.postgres.tables import Reference
 from headrace.connectors.postgres.target import (
     create_sql,
     require_table,
@@ -36,6 +36,7 @@ from headrace.errors import Code, HeadraceError
 from headrace.runtime.offenders import offenders
 from headrace.runtime.ports import Refused
 from headrace.serving import OPERATION, with_operations
+from headrace.sql.keywords import double_quoted
 from headrace.types import Epoch
 from headrace.zset import WEIGHT
 
@@ -144,7 +145,7 @@ class PostgresSink:
 
     def _stored(self) -> Iterator[pa.Table]:
         columns = self.context.schema.columns
-        listed = ", ".join(quoted(column.name) for column in columns)
+        listed = ", ".join(double_quoted(column.name) for column in columns)
         query = f"SELECT {listed} FROM {self._table.sql}"
         session = connected(self.options, self.context.secrets.value)
         try:
@@ -250,12 +251,12 @@ class PostgresSink:
                 pass  # another sink has created it at the same time
         self._require_own(session)
         columns = [*self._names, *(CHANGE_COLUMNS if append else ())]
-        listed = ", ".join(map(quoted, columns))
+        listed = ", ".join(map(double_quoted, columns))
         session.execute(
             f"CREATE TEMP TABLE {_ROWS} AS SELECT {listed} FROM {self._table.sql} WITH NO DATA"
         )
         if key:
-            listed = ", ".join(map(quoted, key))
+            listed = ", ".join(map(double_quoted, key))
             session.execute(
                 f"CREATE TEMP TABLE {_KEYS} AS SELECT {listed} FROM {self._table.sql} WITH NO DATA"
             )
@@ -328,22 +329,24 @@ class PostgresSink:
         return refused
 
     def _listed(self, more: Iterable[str] = ()) -> str:
-        return ", ".join(map(quoted, [*self._names, *more]))
+        return ", ".join(map(double_quoted, [*self._names, *more]))
 
     @property
     def _upsert(self) -> str:
         key = self.context.key
         others = [name for name in self._names if name not in key]
-        update = ", ".join(f"{quoted(name)} = EXCLUDED.{quoted(name)}" for name in others)
+        update = ", ".join(
+            f"{double_quoted(name)} = EXCLUDED.{double_quoted(name)}" for name in others
+        )
         action = f"UPDATE SET {update}" if others else "NOTHING"
         return (
             f"INSERT INTO {self._table.sql} ({self._listed()}) SELECT {self._listed()} FROM {_ROWS}"
-            f" ON CONFLICT ({', '.join(map(quoted, key))}) DO {action}"
+            f" ON CONFLICT ({', '.join(map(double_quoted, key))}) DO {action}"
         )
 
     @property
     def _delete(self) -> str:
-        equal = [f"t.{quoted(name)} = k.{quoted(name)}" for name in self.context.key]
+        equal = [f"t.{double_quoted(name)} = k.{double_quoted(name)}" for name in self.context.key]
         return f"DELETE FROM {self._table.sql} t USING {_KEYS} k WHERE {' AND '.join(equal)}"
 
     def _tried(

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 import pyarrow.csv as pcsv
 
-from headrace.connectors.postgres.tables import quoted
+from headrace.sql.keywords import double_quoted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -78,7 +78,7 @@ def copied(session: Any, table: CapturedTable, found: PgTable) -> Iterator[list[
     there = {name.lower(): name for name, _ in found.columns}
     there |= {name: name for name, _ in found.columns}
     names = [there.get(name) or there[name.lower()] for name in table.schema.names]
-    listed = ", ".join(quoted(name) for name in names)
+    listed = ", ".join(double_quoted(name) for name in names)
     yield from rows_of(session, f"SELECT {listed} FROM ONLY {table.reference.sql}", len(names))
 
 

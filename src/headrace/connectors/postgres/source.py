@@ -26,13 +26,13 @@ from headrace.connectors.postgres.tables import (
     added_columns,
     bound,
     described,
-    quoted,
     require_declared,
 )
 from headrace.connectors.postgres.types import Types
 from headrace.errors import Code, HeadraceError
 from headrace.ledger import Reject
 from headrace.runtime.ports import Moment, Part
+from headrace.sql.keywords import double_quoted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -252,7 +252,7 @@ class PostgresSource:
             self.place.slot,
             None if upto is None else lsn_text(upto),
             _MOST_CHANGES,
-            quoted(self.place.publication),
+            double_quoted(self.place.publication),
         )
         with session.transaction(), session.cursor(name="changes", binary=True) as cursor:
             cursor.itersize = _FETCHED

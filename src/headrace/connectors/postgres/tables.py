@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from headrace.connectors.postgres.types import PgType, Types, can_read, inferred
 from headrace.errors import Code, HeadraceError, meant
 from headrace.formats.values import type_name
+from headrace.sql.keywords import double_quoted
 from headrace.types import Column, Schema
 
 if TYPE_CHECKING:
@@ -36,12 +37,7 @@ class Reference:
     @property
     def sql(self) -> str:
         """The name between quotes, for PostgreSQL."""
-        return f"{quoted(self.schema)}.{quoted(self.table)}"
-
-
-def quoted(name: str) -> str:
-    """Return a name between double quotes, for PostgreSQL."""
-    return '"' + name.replace('"', '""') + '"'
+        return f"{double_quoted(self.schema)}.{double_quoted(self.table)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +124,7 @@ def described(session: Any, reference: Reference, publication: str) -> PgTable:
         raise HeadraceError(
             Code.INVALID,
             f'table "{reference}" is not in publication "{publication}"',
-            hint=f"In PostgreSQL: ALTER PUBLICATION {quoted(publication)}"
+            hint=f"In PostgreSQL: ALTER PUBLICATION {double_quoted(publication)}"
             f" ADD TABLE {reference.sql}",
         )
     if condition is not None:

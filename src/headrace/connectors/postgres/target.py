@@ -6,15 +6,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql import types as t
 
-from headrace.connectors.postgres.tables import Reference, quoted
 from headrace.connectors.postgres.types import Types
 from headrace.connectors.sinks import CHANGE_COLUMNS
 from headrace.errors import Code, HeadraceError, nearest
 from headrace.formats.values import type_name
+from headrace.sql.keywords import double_quoted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from headrace.connectors.postgres.tables import Reference
     from headrace.connectors.postgres.types import PgType
     from headrace.types import Column, DataType, Schema
 
@@ -103,11 +104,11 @@ def create_sql(
     table: Reference, schema: Schema, key: Sequence[str], *, changes: bool = False
 ) -> str:
     """Return the statement that creates a missing table; with ``changes``, of changes."""
-    columns = [f"{quoted(column.name)} {type_of(column)}" for column in schema.columns]
+    columns = [f"{double_quoted(column.name)} {type_of(column)}" for column in schema.columns]
     if changes:
         columns += map(" ".join, zip(CHANGE_COLUMNS, _CHANGE_TYPES, strict=True))
     if key:
-        columns.append(f"PRIMARY KEY ({', '.join(map(quoted, key))})")
+        columns.append(f"PRIMARY KEY ({', '.join(map(double_quoted, key))})")
     return f"CREATE TABLE IF NOT EXISTS {table.sql} ({', '.join(columns)})"
 
 
@@ -147,7 +148,7 @@ def require_table(
             )
     unique = session.execute(_UNIQUE, (table.sql,)).fetchall()
     if key and not any(set(names) == set(key) for (names,) in unique):
-        listed = ", ".join(map(quoted, key))
+        listed = ", ".join(map(double_quoted, key))
         raise HeadraceError(
             Code.INVALID,
             f'table "{table}" in PostgreSQL has no unique index on ({", ".join(key)})',

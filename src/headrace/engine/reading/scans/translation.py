@@ -12,6 +12,7 @@ from headrace.catalyst.scala import items, kind_of, maybe
 from headrace.engine.reading.scans.expressions import column, expression
 from headrace.engine.reading.scans.refused import Refused
 from headrace.engine.reading.scans.types import is_exact, name_of
+from headrace.sql.keywords import double_quoted
 from headrace.types import RelationId
 
 if TYPE_CHECKING:
@@ -129,7 +130,7 @@ class _Translation:
         leaf = Leaf(f"leaf{len(self.leaves)}", id_, tuple(name for name, _ in read))
         self.leaves.append(leaf)
         # Without any column, DuckDB still counts the rows.
-        shown = [f"{_quoted(name)} AS {column(int(a.exprId().id()))}" for name, a in read]
+        shown = [f"{double_quoted(name)} AS {column(int(a.exprId().id()))}" for name, a in read]
         return _Block(f"(SELECT {', '.join(shown) or '1 AS one'} FROM {leaf.name})")
 
     def _aggregate(self, node: Any) -> _Block:
@@ -238,8 +239,3 @@ def _has_equality(condition: Any) -> bool:
     if kind == "And":
         return _has_equality(condition.left()) or _has_equality(condition.right())
     return kind == "EqualTo"
-
-
-def _quoted(name: str) -> str:
-    """Return a name, quoted as DuckDB reads it."""
-    return '"' + name.replace('"', '""') + '"'
