@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING
 
-import pyarrow as pa
 from pyspark.sql import types as t
 
 from headrace.errors import Code, HeadraceError
-from headrace.formats.values import Refused, cast_texts, from_json, from_text, parse_json
+from headrace.formats.fitted import of_texts
+from headrace.formats.values import cast_texts, from_json, from_text, parse_json
 from headrace.types import to_arrow
 
 if TYPE_CHECKING:
-    from headrace.types import Column, Schema
+    import pyarrow as pa
 
-_NESTED: Final = (t.ArrayType, t.MapType, t.StructType)
+    from headrace.formats.values import Converter
+    from headrace.types import Column, Schema
 
 
 def require_readable(schema: Schema, what: str) -> None:
@@ -25,7 +25,7 @@ def require_readable(schema: Schema, what: str) -> None:
         HeadraceError: ``unsupported``, with the first such column.
     """
     for column in schema.columns:
-        read = from_json if isinstance(column.type, (*_NESTED, t.BinaryType)) else from_text
+        read = from_json if _has_json(column) else from_text
         try:
             read(column)
         except HeadraceError as error:
@@ -38,21 +38,24 @@ def require_readable(schema: Schema, what: str) -> None:
 
 
 def values_of(texts: pa.StringArray, column: Column) -> pa.Array:
-    """Return the values of a column whose texts these are; NULL for a text that is of none."""
+    """Parse texts into values of a column; a text that does not fit becomes NULL."""
     target = to_arrow(column.type)
-    if not isinstance(column.type, (*_NESTED, t.BinaryType)):
-        with suppress(pa.ArrowException):
-            return cast_texts(texts, column.type, target)
-    return pa.array([_value(text, column) for text in texts.to_pylist()], target)
+    if _has_json(column):
+        return of_texts(texts, target, None, lambda: _from_json_text(column)).values
+
+    def whole(texts: pa.Array) -> pa.Array:
+        return cast_texts(texts, column.type, target)
+
+    return of_texts(texts, target, whole, lambda: from_text(column)).values
 
 
-def _value(text: str | None, column: Column) -> Any:
-    if text is None:
-        return None
-    try:
-        if isinstance(column.type, (*_NESTED, t.BinaryType)):
-            json = f'"{text}"' if isinstance(column.type, t.BinaryType) else text
-            return from_json(column)(parse_json(json))
-        return from_text(column)(text)
-    except (Refused, ValueError):
-        return None
+def _has_json(column: Column) -> bool:
+    """Whether the text of a value is JSON, or base64 within it."""
+    return isinstance(column.type, t.ArrayType | t.MapType | t.StructType | t.BinaryType)
+
+
+def _from_json_text(column: Column) -> Converter:
+    convert = from_json(column)
+    if isinstance(column.type, t.BinaryType):
+        return lambda text: convert(parse_json(f'"{text}"'))
+    return lambda text: convert(parse_json(text))

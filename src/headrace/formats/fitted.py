@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from headrace.errors import Code, HeadraceError
+from headrace.formats.values import Refused
 from headrace.types import to_arrow
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from pyspark.sql import types as t
 
     from headrace.errors import Span
-    from headrace.formats.values import Refused
+    from headrace.formats.values import Converter
     from headrace.types import Column
 
 
@@ -25,6 +27,33 @@ class Fitted(NamedTuple):
 
     values: pa.Array | pa.ChunkedArray
     refused: dict[int, Refused]
+
+
+def of_texts(
+    texts: pa.Array,
+    target: pa.DataType,
+    whole: Callable[[pa.Array], pa.Array] | None,
+    one: Callable[[], Converter],
+) -> Fitted:
+    """Return texts as values of an Arrow type: all at once, or one by one if that fails.
+
+    ``whole`` converts an array, and raises a ``pa.ArrowException`` or ``ValueError`` unless every
+    text certainly fits; it is None for a type without such a conversion. ``one`` returns the
+    converter of a single text, which raises ``Refused`` if it does not fit.
+    """
+    if whole is not None:
+        with suppress(pa.ArrowException, ValueError):
+            return Fitted(whole(texts), {})
+    convert = one()
+    values: list[Any] = []
+    refused: dict[int, Refused] = {}
+    for row, text in enumerate(texts.to_pylist()):
+        try:
+            values.append(None if text is None else convert(text))
+        except Refused as why:
+            values.append(None)
+            refused[row] = why
+    return Fitted(pa.array(values, target), refused)
 
 
 def scattered(

@@ -159,11 +159,11 @@ class Changes:
         wanted = np.ones(len(weights), bool)
         for column, text, mask in zip(self.table.schema.columns, texts, masks, strict=True):
             values = read(text, column)
-            refused = values.refused
+            refused = {row: str(why) for row, why in values.refused.items()}
             if not column.nullable:
                 empty = np.asarray(text.is_null()) & ~mask & (weights > 0)
                 null = "NULL in a NOT NULL column"
-                refused = {**refused, **dict.fromkeys(np.flatnonzero(empty).tolist(), null)}
+                refused |= dict.fromkeys(np.flatnonzero(empty).tolist(), null)
             for row, reason in refused.items():
                 wrong.setdefault(row, []).append((column.name, reason))
             if column.name in self.table.key or not self.table.key:

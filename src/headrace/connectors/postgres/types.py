@@ -31,7 +31,8 @@ from pyspark.sql import types as t
 
 from headrace.connectors.postgres.arrays import elements
 from headrace.errors import Code, HeadraceError
-from headrace.formats.values import Refused, cast_texts, from_text, refuse
+from headrace.formats.fitted import Fitted, of_texts
+from headrace.formats.values import Converter, Refused, cast_texts, from_text, refuse
 from headrace.types import Column, to_arrow
 
 _TIME = 1083
@@ -153,23 +154,16 @@ def can_read(found: PgType, declared: t.DataType) -> bool:
     return bool(_PLAIN.get(found.oid) == declared)
 
 
-@dataclass(frozen=True, slots=True)
-class Read:
-    """The values of a column, NULL where they do not fit; and why these do not, by row."""
-
-    values: pa.Array
-    refused: dict[int, str]
-
-
-def read(texts: pa.Array, column: Column) -> Read:
+def read(texts: pa.Array, column: Column) -> Fitted:
     """Return the values of a column, of the text that PostgreSQL has for them."""
     if isinstance(column.type, t.ArrayType):
         return _arrays(texts, column)
     target = to_arrow(column.type)
-    try:
-        return Read(_whole(texts, column.type, target), {})
-    except (pa.ArrowException, ValueError):
-        return _one_by_one(texts, column, target)
+
+    def whole(texts: pa.Array) -> pa.Array:
+        return _whole(texts, column.type, target)
+
+    return of_texts(texts, target, whole, lambda: _converter(column))
 
 
 def _whole(texts: pa.Array, type_: t.DataType, target: pa.DataType) -> pa.Array:
@@ -204,31 +198,24 @@ def signed(text: str) -> str:
     return f"+{text}" if len(found[1]) > 4 else text  # noqa: PLR2004
 
 
-def _one_by_one(texts: pa.Array, column: Column, target: pa.DataType) -> Read:
+def _converter(column: Column) -> Converter:
     convert = from_text(column)
-    is_moment = isinstance(column.type, t.DateType | t.TimestampType | t.TimestampNTZType)
-    values: list[Any] = []
-    refused: dict[int, str] = {}
-    for row, text in enumerate(texts.to_pylist()):
-        try:
-            values.append(None if text is None else convert(signed(text) if is_moment else text))
-        except Refused as why:
-            values.append(None)
-            refused[row] = str(why)
-    return Read(pa.array(values, target), refused)
+    if isinstance(column.type, t.DateType | t.TimestampType | t.TimestampNTZType):
+        return lambda text: convert(signed(text))
+    return convert
 
 
-def _arrays(texts: pa.Array, column: Column) -> Read:
+def _arrays(texts: pa.Array, column: Column) -> Fitted:
     inner: t.DataType = column.type.elementType
     flat: list[str | None] = []
     ends = [0]
     present: list[bool] = []
-    refused: dict[int, str] = {}
+    refused: dict[int, Refused] = {}
     for row, text in enumerate(texts.to_pylist()):
         try:
             found = None if text is None else elements(text)
         except ValueError as why:
-            found, refused[row] = None, f"{refuse(text, column.type)}: {why}"
+            found, refused[row] = None, Refused(f"{refuse(text, column.type)}: {why}")
         present.append(found is not None)
         flat += found or ()
         ends.append(len(flat))
@@ -240,4 +227,4 @@ def _arrays(texts: pa.Array, column: Column) -> Read:
     offsets = pa.array(ends, pa.int32())
     mask = pa.array([not (p and r not in refused) for r, p in enumerate(present)], pa.bool_())
     made = pa.ListArray.from_arrays(offsets, inside.values, mask=mask)
-    return Read(made.cast(to_arrow(column.type)), refused)
+    return Fitted(made.cast(to_arrow(column.type)), refused)

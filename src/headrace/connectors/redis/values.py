@@ -71,8 +71,14 @@ def _column(values: Sequence[bytes | None], column: Column) -> pa.Array:
     found = pa.array(values, pa.binary())
     if isinstance(column.type, t.BinaryType):
         return found.cast(to_arrow(column.type))
+    return values_of(_texts(found), column)
+
+
+def _texts(values: pa.BinaryArray) -> pa.StringArray:
+    """Return bytes as texts, with replacement characters for what is not UTF-8."""
     try:
-        return values_of(found.cast(pa.string()), column)
-    except pa.ArrowException:  # some are no UTF-8
-        texts = [None if value is None else value.decode("utf-8", "replace") for value in values]
-        return values_of(pa.array(texts, pa.string()), column)
+        return values.cast(pa.string())
+    except pa.ArrowException:
+        listed = values.to_pylist()
+        decoded = [None if v is None else v.decode("utf-8", "replace") for v in listed]
+        return pa.array(decoded, pa.string())
