@@ -112,6 +112,7 @@ def test_commands_describe_and_switch(terminal: Terminal) -> None:
     terminal.see(r"\d+ NAME")
 
 
+@pytest.mark.long
 def test_statements_are_remembered_without_their_secrets(
     terminal: Terminal, tmp_path: Path
 ) -> None:
@@ -178,6 +179,7 @@ def test_a_live_table_shows_the_rows_as_they_are_now(terminal: Terminal) -> None
     terminal.see("stopped\n")
 
 
+@pytest.mark.long
 def test_long_results_go_through_the_pager(terminal: Terminal) -> None:
     terminal.enter("LONG;")
     terminal.see("199", "200 rows (epoch 7")

@@ -233,6 +233,7 @@ def test_a_later_producer_ends_the_transaction_of_an_earlier_one(broker, sink) -
     second.close()
 
 
+@pytest.mark.long
 def test_a_message_that_is_too_large_is_refused_and_noted_with_its_epoch(broker, sink) -> None:
     topic, writer = sink(settings=(("topic.max.message.bytes", "4000"),))
     at = datetime(2026, 1, 1, tzinfo=UTC)

@@ -158,6 +158,7 @@ def test_a_table_without_a_key_takes_back_the_rows_before(create, broker) -> Non
     assert [row[2:4] for row in rows(db, "SHOW REJECTS FOR bag")] == [(5, "before")]
 
 
+@pytest.mark.long
 def test_tables_follow_keyed_messages_and_changes_of_mysql(create, broker) -> None:
     db, upsert = create(
         "upserts",

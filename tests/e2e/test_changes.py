@@ -69,6 +69,7 @@ def files(db: headrace.Database) -> set[str]:
     return {p.name for kind in ("log", "runs") for p in (db.directory / kind).iterdir()}
 
 
+@pytest.mark.long
 def test_what_is_explained_is_what_happens(ledgers: headrace.Database) -> None:
     db = ledgers
     for statement in STATEMENTS:

@@ -171,6 +171,7 @@ def test_what_spark_raises_on_a_value_stops_its_view_alone(db):
             db.sql(f"SELECT * FROM {name}")
 
 
+@pytest.mark.long
 def test_a_view_whose_operator_fails_stops_alone_too(db):
     db.sql("CREATE STREAM s (k INT, x INT)")
     db.sql("CREATE TABLE other (k INT)")

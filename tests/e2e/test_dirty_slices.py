@@ -93,6 +93,7 @@ def test_what_is_read_as_it_was_says_what_was_known_to_be_dirty_then(shop) -> No
             assert found == (("totals",) if dirty else ()), (query, as_of)
 
 
+@pytest.mark.long
 def test_a_view_that_is_dirty_and_damaged_is_rebuilt_with_what_reads_it(shop) -> None:
     lose(shop, "totals", lambda row: row["region"] == "EU")
     shop.sql("CREATE INDEX by_total ON totals (total)")

@@ -29,6 +29,7 @@ def rows(db: headrace.Database, query: str) -> list[tuple[object, ...]]:
     return sorted(db.sql(query).fetchall(), key=repr)
 
 
+@pytest.mark.long
 def test_a_map_without_entries_is_an_empty_map(db: headrace.Database) -> None:
     assert rows(db, "SELECT map() AS m, array() AS a, struct(map()) AS s, NULL AS n") == [
         ([], [], {"col1": []}, None)

@@ -178,6 +178,7 @@ def test_a_relation_belongs_to_the_page_that_lists_its_kind(page: Browser):
     page.wait_for("Read by\nseen.totals", ".facts")
 
 
+@pytest.mark.long
 def test_a_page_that_was_opened_without_its_server_appears_when_it_is_back(page: Browser):
     page.open("#/views")
     page.wait_for("seen.totals")

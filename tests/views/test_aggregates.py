@@ -91,6 +91,7 @@ SHORT_GROUPED = "counts sums averages guarded having_both by_struct by_float nes
 SHORT_GLOBAL = "guarded_all count_all totals global_having exploded cube"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", [5])
 def test_arguments_that_only_look_alike_are_told_apart(oracle, seed):
     run = oracle()
@@ -141,6 +142,7 @@ def test_totals_without_groups_are_always_one_row(oracle):
     run.finish()
 
 
+@pytest.mark.long
 def test_a_row_that_moves_to_another_group_leaves_the_old_one(oracle):
     run = oracle()
     run.table("t", "id INT, g STRING, x INT", key="id")

@@ -80,6 +80,7 @@ def test_upserts_of_one_key_in_one_epoch_keep_the_last(run):
     assert run.rows("rows") == [(2, 4)]
 
 
+@pytest.mark.long
 def test_deleting_a_key_that_is_absent_changes_nothing(run):
     run.log("t", [(-1, (5, None, None))])
     run.epoch()
@@ -102,6 +103,7 @@ def test_an_update_can_move_a_primary_key(run):
         run.db.sql("UPDATE t SET k = 1")
 
 
+@pytest.mark.long
 def test_truncate_empties_a_table(run):
     run.insert("t", [(1, "a", 1), (2, None, None)])
     run.insert("b", [("a", 1), ("a", 1), (None, 3)])
@@ -115,6 +117,7 @@ def test_truncate_empties_a_table(run):
     assert run.rows("groups") == [("a", 1, 1)]
 
 
+@pytest.mark.long
 def test_updates_by_expression_over_old_values(run):
     run.insert("t", [(k, "ab"[k % 2], k) for k in range(6)] + [(9, None, None)])
     run.insert("b", [("a", 1), ("a", 1), ("b", 2)])

@@ -135,6 +135,7 @@ VALUES = [
 ]
 
 
+@pytest.mark.long
 def test_functions_have_the_values_of_ksqldb_where_a_relation_is_declared_as_there(db):
     db.sql(
         "CREATE TABLE one (k INT, e STRING) WITH (kafka_topic = 'one');"

@@ -324,6 +324,7 @@ def test_what_leads_out_of_the_levels_on_the_way_does_no_harm(oracle):
     run.finish()
 
 
+@pytest.mark.long
 def test_rows_that_multiply_without_end_are_stopped(oracle):
     run = oracle(recursion_rows=2000)
     run.table("t", "n INT")

@@ -365,6 +365,7 @@ def test_many_views_on_one_table_and_one_stream_are_one_job_and_one_scan(db):
     verified(db)
 
 
+@pytest.mark.long
 def test_a_view_on_a_schedule_that_failed_is_repaired_where_it_then_stands(db):
     db.sql("CREATE TABLE t (k INT, v INT, PRIMARY KEY (k))")
     query = "SELECT k, 10 / v AS n FROM t"
