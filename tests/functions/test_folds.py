@@ -17,7 +17,7 @@ from pyspark.sql.types import DecimalType, LongType, StructType, TimestampType
 import headrace
 from headrace.errors import HeadraceError
 from headrace.functions import FunctionRecord
-from headrace.functions.call import folding_of
+from headrace.functions.callables import folding_of
 from headrace.functions.states import NotPlainError, decoded, encoded
 
 NOON = datetime(2024, 1, 1, 12)  # noqa: DTZ001

@@ -34,7 +34,8 @@ from pyspark.sql.types import (
 
 from headrace import HeadraceError, function
 from headrace.functions import FunctionRecord, Kind
-from headrace.functions.call import callable_of, pickled
+from headrace.functions.call import pickled
+from headrace.functions.callables import callable_of
 from headrace.functions.digest import digest
 from headrace.functions.results import UnfitError, fitted
 

@@ -11,7 +11,7 @@ from pyspark.sql.types import LongType, StructType
 
 import headrace
 from headrace.errors import HeadraceError
-from headrace.functions.call import folding_of
+from headrace.functions.callables import folding_of
 from headrace.operators import Fold
 from headrace.parts.fold_checks import check_agreement
 from headrace.types import to_arrow

@@ -21,7 +21,7 @@ from headrace.catalyst.scala import items, kind_of
 from headrace.dialects import TRANSLATED
 from headrace.errors import Code, HeadraceError, Span
 from headrace.functions import Function, FunctionRecord, Kind
-from headrace.functions.call import callable_of, folding_of
+from headrace.functions.callables import callable_of, folding_of
 from headrace.functions.folding import BY, EVENT, Folding
 
 if TYPE_CHECKING:

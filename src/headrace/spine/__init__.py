@@ -1,9 +1,10 @@
 """Arrangements on disk: sorted immutable runs, spines (sums of runs), and compaction."""
 
-from headrace.spine.columns import Flat, flat
+from headrace.spine.columns import flat
 from headrace.spine.due_rows import due_rows, earliest_due
 from headrace.spine.durable import ChecksummedFile, sync_directory
 from headrace.spine.first_rows import Rank, Ranked
+from headrace.spine.flattened import Flat
 from headrace.spine.merge import difference, differences, due, merge
 from headrace.spine.open_runs import (
     check_run,

@@ -7,52 +7,28 @@ found about the large runs is kept with them: an epoch adds small ones.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import combinations
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from headrace.spine.flattened import Flat
 from headrace.spine.ranges import HIGHEST, LOWEST
 from headrace.spine.run import Run
 from headrace.zset import ZSet
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
-    import pyarrow as pa
-    from numpy.typing import NDArray
-
+    from headrace.spine.flattened import Mask
     from headrace.spine.spine import Spine
     from headrace.zset.equality import Ints
-
-Mask: TypeAlias = "NDArray[np.bool_] | None"
 
 MOST_BESIDE = 1 << 18
 """The most rows that are added up, and kept in memory while the spine is."""
 
 _SMALL = 1 << 14
-"""How many rows of small runs are added up anew for each spine, at most."""
-
-
-@dataclass(frozen=True, slots=True)
-class Flat:
-    """The rows of a spine: those of ``runs`` where a mask is true, and those of ``beside``.
-
-    A row of the runs stands once; a mask of None is true everywhere. ``beside`` is consolidated,
-    and its rows have weights.
-    """
-
-    runs: tuple[tuple[Run, Mask], ...]
-    beside: ZSet
-
-    def batches(self) -> Iterator[tuple[pa.RecordBatch, Mask]]:
-        """Yield the batches of the runs, each with its mask."""
-        for run, counted in self.runs:
-            starts = run.offsets.tolist()
-            for number, batch in enumerate(run.batches):
-                within = slice(starts[number], starts[number + 1])
-                yield batch, None if counted is None else counted[within]
+"""How many rows of small runs are added up again for each spine, at most."""
 
 
 def flat(spine: Spine) -> Flat | None:

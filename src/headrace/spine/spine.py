@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
-    from headrace.spine.columns import Flat
+    from headrace.spine.flattened import Flat
     from headrace.spine.run_file import RunFile
     from headrace.zset.equality import Ints
 

@@ -22,7 +22,7 @@ _NEEDED = (
     "headrace.engine.jobs.slice_tasks",
     "headrace.engine.jobs.worker",
     "headrace.operators",
-    "headrace.functions.call",
+    "headrace.functions.callables",
 )
 
 
