@@ -12,8 +12,7 @@ from coverage_table import PAGE, page
 from headrace.cli.commands import COMMANDS
 from headrace.cli.statement_help import STATEMENTS as HELP_OF_STATEMENTS
 from headrace.settings import setting_names
-from headrace.sql import parse_statement, split
-from headrace.sql.keywords import STATEMENTS
+from headrace.sql import STATEMENTS, parse_statement, split
 
 ROOT = Path(__file__).parents[1]
 

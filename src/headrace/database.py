@@ -8,7 +8,7 @@ from weakref import WeakSet
 
 from pyspark.sql import SparkSession
 
-from headrace.catalog import Stream, View
+from headrace.catalog import View
 from headrace.connectors import Captures, Connections, Secrets
 from headrace.engine.engine import Engine
 from headrace.engine.jobs.executors import choose_interpreter, require_executors
@@ -25,7 +25,7 @@ from headrace.history.reconciling import Reconciling
 from headrace.history.repairing import Repairing
 from headrace.history.replaying import Replays
 from headrace.history.row_sources import RowSources
-from headrace.ledger import DirectoryLock, Ledger, Retired, data_directory, prepare_directory
+from headrace.ledger import DirectoryLock, Ledger, data_directory, prepare_directory
 from headrace.log import Appender, EmbeddedLog, SegmentWriter
 from headrace.parts.access import OWNER, Access, Principal
 from headrace.parts.admission import Admission
@@ -39,6 +39,7 @@ from headrace.parts.filling import Filling
 from headrace.parts.functions import Functions
 from headrace.parts.log import Log
 from headrace.parts.reader import Reader
+from headrace.parts.retiring import Retiring
 from headrace.parts.schemas import Schemas
 from headrace.parts.sinks import Sinks
 from headrace.parts.snapshots import Snapshots
@@ -50,14 +51,14 @@ from headrace.runtime.epoch import EpochLoop
 from headrace.runtime.feeds import Feeds
 from headrace.runtime.published import Publisher
 from headrace.runtime.pump import Pump
-from headrace.runtime.retirement import Retirement, latest_times
+from headrace.runtime.retirement import Retirement
 from headrace.runtime.settings import OnDifference
 from headrace.runtime.timetable import machine_clock
 from headrace.serving.python_values import python_rows
 from headrace.serving.values import json_text
 from headrace.session import Session
 from headrace.session.information_schema import InformationSchema
-from headrace.session.opening import restore
+from headrace.session.opening import restore, stored_partitions
 from headrace.session.parts import Parts
 from headrace.settings import AUTOMATIC, Settings, variable
 from headrace.statements.default_session import DefaultSession
@@ -70,7 +71,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import DataType
 
     from headrace.parts.evaluating import Evaluator
-    from headrace.types import Epoch, Offset
+    from headrace.types import Epoch
 
 
 def connect(
@@ -127,7 +128,10 @@ class Database(DefaultSession):
         try:
             self._ledger = Ledger.open(directory / "ledger.db", fault=fault)
             self._ledger.acquire()
-            partitions = self._partitions()
+            chosen = "partitions" in settings.chosen
+            partitions = stored_partitions(
+                self._ledger, directory, settings.partitions, chosen=chosen
+            )
             self._own_spark = spark is None and SparkSession.getActiveSession() is None
             warn_of_running(spark, settings.spark, settings.chosen)
             self._spark = spark or start_spark(settings.spark)
@@ -184,14 +188,8 @@ class Database(DefaultSession):
         )
         appender, admission = Appender(self._segments, ledger), Admission(directory / "log", ledger)
 
-        def keep_ids(stream: Stream, end: Offset) -> None:
-            with appender.closed(stream.id):
-                admission.keep_ids(stream, end)
-
-        def left_by(view: View, stream: Stream, retired: Retired) -> int | None:
-            return engine.left_by(engine.circuit(view), stream, latest_times(stream, retired))
-
-        retirement = Retirement(loop, keep_ids, left_by)
+        retiring = Retiring(appender, admission, engine)
+        retirement = Retirement(loop, retiring.keep_ids, retiring.left_by)
         pump = Pump(loop, Compaction(loop, retirement, self._segments.close_pack))
         secrets, schemas = Secrets(ledger, variable), Schemas(ledger)
         connections = Connections(ledger, secrets)
@@ -207,6 +205,8 @@ class Database(DefaultSession):
             directory, secrets, reader, log, queries, self.settings.sink_directories
         )
         definer = Definer(ledger, loop, declarations, filling, deliveries, feeds)
+        own_evaluator = OwnEvaluator(reader, engine, queries, information)
+        amending = Amending(reader, ledger, engine, definer)
         replays = Replays(reader, ledger, engine, loop, filling)
         comparing = Comparing(reader, engine, queries)
         repairing = Repairing(
@@ -232,6 +232,7 @@ class Database(DefaultSession):
             queries=queries,
             loop=loop,
             pump=pump,
+            retirement=retirement,
             deliveries=deliveries,
             feeds=feeds,
             secrets=secrets,
@@ -240,7 +241,8 @@ class Database(DefaultSession):
             schemas=schemas,
             access=Access(ledger),
             reader=reader,
-            snapshots=Snapshots(reader, OwnEvaluator(reader, engine, queries, information)),
+            snapshots=Snapshots(reader, own_evaluator),
+            own_evaluator=own_evaluator,
             information=information,
             comparing=comparing,
             log=log,
@@ -255,15 +257,9 @@ class Database(DefaultSession):
             sources=SourceStates(ledger, captures, feeds, admission),
             repairing=repairing,
             replays=replays,
-            sources_of_rows=RowSources(reader, ledger, engine, loop, replays),
-            changes=Changes(
-                reader,
-                ledger,
-                engine,
-                loop,
-                replays,
-                Amending(reader, ledger, engine, definer),
-            ),
+            row_sources=RowSources(reader, ledger, engine, loop, replays),
+            amending=amending,
+            changes=Changes(reader, ledger, engine, loop, replays, amending),
             versions=versions,
             reconciling=reconciling,
             reconciler=Reconciler(reconciling, self.settings.reconcile_budget, partitions),
@@ -273,25 +269,6 @@ class Database(DefaultSession):
     def origin(self) -> tuple[str, str]:
         """What it is, and where: a data directory and its path."""
         return "data directory", str(self.directory)
-
-    def _partitions(self) -> int:
-        """Return the number of partitions; stored runs keep the number they were written with.
-
-        Raises:
-            HeadraceError: ``invalid`` if another number is set.
-        """
-        stored = self._ledger.settings.get("partitions")
-        if stored is None:
-            self._ledger.settings.set("partitions", self.settings.partitions)
-            return self.settings.partitions
-        if "partitions" in self.settings.chosen and self.settings.partitions != stored:
-            raise HeadraceError(
-                Code.INVALID,
-                f'setting "partitions" cannot be {self.settings.partitions}',
-                detail=f'Data directory "{self.directory}" was created with {stored}.',
-                hint=f"Leave it out, or give {stored}.",
-            )
-        return int(stored)
 
     # -- statements ------------------------------------------------------------------------
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from itertools import islice
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING
 
 import pytest
 from websockets.exceptions import InvalidStatus
@@ -14,8 +14,6 @@ import headrace
 from headrace.catalog import View
 from headrace.server.entrance import Least
 from headrace.server.routes import ROUTES
-from headrace.session.rights import NEEDS
-from headrace.sql import Statement
 from served import Client, Events, Served, served
 from server.browser import ENTER, browser
 from sessions import PARTITIONS
@@ -73,10 +71,6 @@ def place(
 @pytest.fixture
 def who(place: tuple[Served, dict[str, Client]]) -> dict[str, Client]:
     return place[1]
-
-
-def test_every_class_of_statements_has_an_entry():
-    assert set(NEEDS) == set(get_args(Statement))
 
 
 # -- routes --------------------------------------------------------------------------------------

@@ -7,8 +7,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from headrace.errors import Code, HeadraceError
-from headrace.sql import parse, split
-from headrace.sql.keywords import KEYWORDS
+from headrace.sql import KEYWORDS, parse, split
 from headrace.sql.lexer import tokens
 from headrace.sql.refusals import FIRST_WORDS
 from sql.test_statements import STATEMENTS

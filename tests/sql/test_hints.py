@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from headrace.errors import HeadraceError
-from headrace.sql import parse
-from headrace.sql.keywords import STATEMENTS
+from headrace.sql import STATEMENTS, parse
 from headrace.sql.refusals import REFUSALS
 
 if TYPE_CHECKING:

@@ -1,10 +1,11 @@
-"""A log that takes what a statement writes without appending it."""
+"""What a statement would write, without writing it: a log that appends nothing, no rebuilds."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from headrace.history.amending import Amending
 from headrace.ledger import OffsetRange
 from headrace.parts.generated_columns import with_offsets
 from headrace.parts.log import Log, with_correction
@@ -15,8 +16,9 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from headrace.catalog import Stream, Table
+    from headrace.catalog import Stream, Table, View
     from headrace.ledger import Correction, LoadProgress, ProducerPosition, Reject
+    from headrace.runtime.fill import Progress
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,3 +55,19 @@ class TrialLog(Log):
         end = self.ledger.head.log_end(stream.id)
         self.taken.append((stream, with_correction(rows, end)))
         return OffsetRange(end, Offset(end + rows.num_rows))
+
+
+class TrialAmending(Amending):
+    """Rebuilds no view: a correction that is only tried reaches none."""
+
+    __slots__ = ()
+
+    def prepared(self, stream: Stream, progress: Progress) -> tuple[Stream, tuple[View, ...]]:
+        """Return the stream; no view is rebuilt."""
+        del progress
+        return stream, ()
+
+    @classmethod
+    def of(cls, amending: Amending) -> TrialAmending:
+        """Return what prepares corrections that are only tried."""
+        return cls(amending.reader, amending.ledger, amending.engine, amending.definer)

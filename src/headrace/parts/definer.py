@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from headrace.runtime.feeds import Feeds
     from headrace.runtime.fill import Fill, Progress
     from headrace.runtime.published import Published
-    from headrace.types import ArrangementId, Epoch, FrontierId, RelationId
+    from headrace.types import ArrangementId, BuildId, Epoch, FrontierId, RelationId
     from headrace.zset import Layout
 
 
@@ -48,6 +48,14 @@ class Definer:
     filling: Filling
     deliveries: Deliveries
     feeds: Feeds
+
+    def new_relation(self) -> RelationId:
+        """Return the id of a relation to be created; none is given twice."""
+        return self.ledger.ids.relation()
+
+    def new_build(self) -> BuildId:
+        """Return the id of a build of a view to be filled; none is given twice."""
+        return self.ledger.ids.build()
 
     def create(
         self, relation: Stream | Table | PlainView | Sink, dropped: tuple[RelationId, ...] = ()

@@ -16,10 +16,12 @@ from headrace.errors import Code, HeadraceError
 from headrace.log import CORRECTION, Admitted, Append, LogShare, read_range, write_segment
 from headrace.parts.generated_columns import (
     has_offsets,
+    with_computed_columns,
     with_generated_columns,
     with_offsets,
     with_rowtime,
 )
+from headrace.parts.written_rows import completed
 from headrace.runtime.shares import log_share
 from headrace.serving import key_values
 from headrace.types import Offset, RelationId
@@ -226,6 +228,18 @@ class Log:
         if relation.declaration.generated and rows.num_rows:
             rows = with_generated_columns(self.queries, relation, rows)
         return rows
+
+    def with_defaults(self, relation: Stream | Table, rows: pa.Table) -> pa.Table:
+        """Return rows with all columns, in order; omitted columns have their default, or NULL.
+
+        Raises:
+            HeadraceError: ``invalid`` if a default fails, or its column cannot hold it.
+        """
+        return completed(self.queries, relation, rows)
+
+    def with_computed(self, relation: Stream | Table, rows: pa.Table) -> pa.Table:
+        """Return rows with the values of the computed columns."""
+        return with_computed_columns(self.queries, relation, rows)
 
     def _lock(self, relation: RelationId) -> threading.RLock:
         return self._changing.setdefault(relation, threading.RLock())

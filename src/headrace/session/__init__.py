@@ -1,6 +1,6 @@
 """What one client of an open database has."""
 
-from headrace.session.rights import Need, to_read
+from headrace.session.needs import Need, to_read
 from headrace.session.session import Session
 from headrace.statements.results import Freshness, Progress, Result, Subscription
 

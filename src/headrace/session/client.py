@@ -49,7 +49,7 @@ class Client:
         self.listener(made)
 
     def wrote(self, relation: RelationId, end: Offset) -> None:
-        """Have later reads wait until the client's write before an offset is seen."""
+        """Record a write: later reads wait until the changes before its offset are visible."""
         for known in (self.awaited, self.written):
             known[relation] = Offset(max(end, known.get(relation, 0)))
 

@@ -1,4 +1,4 @@
-"""Opening a database: its catalog is loaded from the ledger and declared to Spark."""
+"""Opening a database: what the ledger has stored is loaded, and the catalog declared to Spark."""
 
 from __future__ import annotations
 
@@ -6,14 +6,39 @@ from typing import TYPE_CHECKING
 
 from headrace.catalog import Catalog, Sink, Stream, Table, View, relation_of_json
 from headrace.circuit import rows_of
+from headrace.errors import Code, HeadraceError
 from headrace.parts.naming import HIDDEN
 from headrace.zset import Layout
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from pathlib import Path
 
     from headrace.functions import Function
+    from headrace.ledger import Ledger
     from headrace.session.parts import Parts
+
+
+def stored_partitions(ledger: Ledger, directory: Path, asked: int, *, chosen: bool) -> int:
+    """Return the number of partitions; stored runs keep the number they were written with.
+
+    ``chosen``: whether the number that is asked for was set, and is not the default.
+
+    Raises:
+        HeadraceError: ``invalid`` if another number was set.
+    """
+    stored = ledger.settings.get("partitions")
+    if stored is None:
+        ledger.settings.set("partitions", asked)
+        return asked
+    if chosen and asked != stored:
+        raise HeadraceError(
+            Code.INVALID,
+            f'setting "partitions" cannot be {asked}',
+            detail=f'Data directory "{directory}" was created with {stored}.',
+            hint=f"Leave it out, or give {stored}.",
+        )
+    return int(stored)
 
 
 def restore(parts: Parts, functions: Iterable[Function] = ()) -> None:

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from headrace.connectors import Captures, Connections, Secrets
     from headrace.engine.engine import Engine
     from headrace.engine.reading.queries import Queries
+    from headrace.history.amending import Amending
     from headrace.history.changes import Changes
     from headrace.history.comparing import Comparing
     from headrace.history.pending_versions import PendingVersions
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from headrace.parts.declarations import Declarations
     from headrace.parts.definer import Definer
     from headrace.parts.destinations import Destinations
+    from headrace.parts.evaluating import OwnEvaluator
     from headrace.parts.feeding import Feeding
     from headrace.parts.functions import Functions
     from headrace.parts.log import Log
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
     from headrace.runtime.epoch import EpochLoop
     from headrace.runtime.feeds import Feeds
     from headrace.runtime.pump import Pump
+    from headrace.runtime.retirement import Retirement
     from headrace.session.information_schema import InformationSchema
 
 
@@ -43,7 +46,8 @@ if TYPE_CHECKING:
 class Parts:
     """What one database is made of. A statement is given those that it uses, never all.
 
-    The first are what the layers below provide; the second, what statements do with them.
+    Their names are those of the fields of classes that run statements. The first are what the
+    layers below provide; the second, what statements do with them.
     """
 
     ledger: Ledger
@@ -51,6 +55,7 @@ class Parts:
     queries: Queries
     loop: EpochLoop
     pump: Pump
+    retirement: Retirement
     deliveries: Deliveries
     feeds: Feeds
     secrets: Secrets
@@ -61,6 +66,7 @@ class Parts:
 
     reader: Reader
     snapshots: Snapshots
+    own_evaluator: OwnEvaluator
     information: InformationSchema
     comparing: Comparing
     log: Log
@@ -74,9 +80,10 @@ class Parts:
     capturing: Capturing
     sources: SourceStates
     repairing: Repairing
+    amending: Amending
     changes: Changes
     versions: PendingVersions
     reconciling: Reconciling
     reconciler: Reconciler
     replays: Replays
-    sources_of_rows: RowSources
+    row_sources: RowSources

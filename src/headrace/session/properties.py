@@ -6,10 +6,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from headrace.errors import Code, HeadraceError, unknown
+from headrace.statements.results import Listed
 
 if TYPE_CHECKING:
     from headrace.errors import Span
-    from headrace.sql import ResetOption, SetOption
+    from headrace.sql import ResetOption, SetOption, ShowOption
 
 OFFSET_RESET = "auto.offset.reset"
 RUNTIME_MODE = "execution.runtime-mode"
@@ -111,24 +112,24 @@ class Properties:
         self.given.pop(key, None)
         return f"{key} is {KNOWN[key].values[0]}" if key in KNOWN else f"{key} is not set"
 
-    def listed(self, key: str | None, span: Span) -> list[tuple[str, str, str]]:
+    def show(self, statement: ShowOption) -> Listed:
         """Return name, value and meaning of one property or all, by name.
 
         Raises:
             HeadraceError: ``invalid`` for a name that does not exist.
         """
-        names = sorted({*KNOWN, *self.given})
+        names, key = sorted({*KNOWN, *self.given}), statement.key
         if key is not None:
             if key.lower() not in names:
-                self._require_foreign(key, span)
-                return []
-            names = [key.lower()]
-        return [
+                self._require_foreign(key, statement.span)
+            names = [name for name in names if name == key.lower()]
+        rows = [
             (name, self[name], KNOWN[name].meaning)
             if name in KNOWN
             else (name, self.given[name], "stored without effect")
             for name in names
         ]
+        return Listed(("name", "value", "meaning"), rows)
 
     def _require_foreign(self, key: str, span: Span) -> None:
         if key.lower().startswith(_FOREIGN):

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from headrace.parts.access import Principal
+    from headrace.session.needs import Need
     from headrace.session.parts import Parts
-    from headrace.session.rights import Need
     from headrace.sql import Query
     from headrace.sql.parameters import Parameters
     from headrace.statements.changing.given_rows import Rows
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 _CANCEL_SECONDS = 0.2
-"""How often a statement is cancelled that does not end: between two jobs nothing can be."""
+"""How often a running statement is cancelled again: between two jobs it cannot be."""
 
 
 class Session:
@@ -153,10 +153,10 @@ class Session:
 
     @contextmanager
     def at_most_behind(self, seconds: float) -> Iterator[None]:
-        """Have reads of the block wait for nothing: they see the last epoch at once.
+        """Let reads within the block see the last epoch at once, without waiting.
 
-        Those are refused, as ``unavailable``, of which the last epoch has lacked a change for more
-        than these seconds, which may be infinite.
+        A read is refused, as ``unavailable``, if the last epoch has lacked a change of what is
+        read for more than these seconds, which may be infinite.
 
         Raises:
             HeadraceError: ``invalid`` for a negative number and NaN.
@@ -232,7 +232,7 @@ class Session:
                     yield
             except HeadraceError as error:
                 if client.cancellation.asked and error.code is Code.UNAVAILABLE:
-                    raise cancelled() from error  # its job was
+                    raise cancelled() from error  # its job was cancelled
                 raise
             finally:
                 client.listener = silent

@@ -9,10 +9,10 @@ from headrace.sql.as_of import AsOf, AsOfEpoch, AsOfTimestamp
 from headrace.sql.columns import EMBEDDED_METADATA
 from headrace.sql.connections import CONNECTION
 from headrace.sql.copying import Copy, CopyTo
-from headrace.sql.keywords import KEYWORDS, quote, quote_dotted
+from headrace.sql.keywords import quote, quote_dotted
 from headrace.sql.lexer import Source, split
 from headrace.sql.macros import CreateFunction
-from headrace.sql.parser import parse, parse_statement
+from headrace.sql.parser import KEYWORDS, STATEMENTS, parse, parse_statement
 from headrace.sql.parts import (
     ColumnDefinition,
     Fragment,
@@ -21,6 +21,7 @@ from headrace.sql.parts import (
     Option,
     Query,
     Role,
+    Statement,
     Watermark,
 )
 from headrace.sql.reconcile import Reconcile
@@ -74,7 +75,6 @@ from headrace.sql.statements import (
     Show,
     ShowCreate,
     ShowOption,
-    Statement,
     Subscribe,
     Truncate,
     Update,
@@ -96,6 +96,7 @@ __all__ = [
     "CONNECTION",
     "EMBEDDED_METADATA",
     "KEYWORDS",
+    "STATEMENTS",
     "AddColumns",
     "AlterSink",
     "AlterStream",

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from headrace.sql.options import listed_options, take_key, take_options
-from headrace.sql.parts import Name, Option
+from headrace.sql.parts import Name, Option, Statement
 
 if TYPE_CHECKING:
     from headrace.errors import Span
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class AlterStream:
+class AlterStream(Statement):
     """``ALTER STREAM name SET (key = value, ...)``, or ``RESET (key, ...)``: values are empty."""
 
     name: Name

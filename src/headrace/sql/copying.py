@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from headrace.errors import Code, HeadraceError
 from headrace.sql.fragments import take_query
 from headrace.sql.options import take_options
+from headrace.sql.parts import Statement
 
 if TYPE_CHECKING:
     from headrace.errors import Span
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Copy:
+class Copy(Statement):
     """``COPY ... FROM``: insert the rows of a file; ``columns`` is empty for all columns."""
 
     target: Name
@@ -29,7 +30,7 @@ class Copy:
 
 
 @dataclass(frozen=True, slots=True)
-class CopyTo:
+class CopyTo(Statement):
     """``COPY ... TO``: write the rows of a relation or query to a file.
 
     ``columns`` are those of the relation; empty for all, and for a query.

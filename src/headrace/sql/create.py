@@ -47,9 +47,10 @@ if TYPE_CHECKING:
     from headrace.sql.alter_stream import AlterStream
     from headrace.sql.cursor import Cursor
     from headrace.sql.lexer import Token
+    from headrace.sql.parts import Statement
     from headrace.sql.refreshing import AlterView, Refresh
     from headrace.sql.sinks import AlterSink
-    from headrace.sql.statements import Delete, Statement
+    from headrace.sql.statements import Delete
 
 _STORAGE = frozenset({"PARQUET", "DELTA", "ORC", "ICEBERG", "HUDI"})
 """Spark's storage formats of tables."""

@@ -14,6 +14,7 @@ from headrace.sql.column_types import take_type
 from headrace.sql.cursor import RESERVED_PREFIX, Cursor
 from headrace.sql.fragments import take_expression
 from headrace.sql.lexer import Kind, Source, identifier_value
+from headrace.sql.parts import Statement
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,7 +30,7 @@ _NAMES = frozenset({Kind.WORD, Kind.BACKQUOTED})
 
 
 @dataclass(frozen=True, slots=True)
-class CreateFunction:
+class CreateFunction(Statement):
     """``CREATE FUNCTION name (parameter type, ...) RETURNS type AS expression``.
 
     ``parameters`` are names with their types, which are in Spark's notation, as ``returns`` is.
@@ -169,7 +170,7 @@ def _properties(cursor: Cursor) -> None:
 
 
 def _check_body(cursor: Cursor, function: CreateFunction) -> None:
-    """Refuse bodies of which the text cannot stand in place of a call."""
+    """Refuse bodies whose text cannot stand in place of a call."""
     span, names = function.body.span, {name.lower() for name, _ in function.parameters}
     tokens = Cursor(Source(span.text, span.start, span.end)).tokens
     for i, token in enumerate(tokens[:-1]):

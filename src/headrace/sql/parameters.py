@@ -23,7 +23,7 @@ from headrace.sql.statements import Delete, Explain, Insert, Subscribe, Update
 
 if TYPE_CHECKING:
     from headrace.sql.lexer import Source
-    from headrace.sql.statements import Statement
+    from headrace.sql.parts import Statement
 Parameters: TypeAlias = Sequence[Any] | Mapping[str, Any]
 """Values for ``?``, in order, or for ``:name``, by name."""
 

@@ -25,8 +25,8 @@ from headrace.sql.copying import take_copy
 from headrace.sql.corrections import take_correct
 from headrace.sql.create import take_alter, take_create
 from headrace.sql.cursor import Cursor
-from headrace.sql.fragments import at_query, take_query
-from headrace.sql.keywords import STATEMENTS
+from headrace.sql.fragments import QUERY_WORDS, at_query, take_query
+from headrace.sql.keywords import WORDS
 from headrace.sql.lexer import Kind, Source, Token, split
 from headrace.sql.push import take_print, take_whole_query
 from headrace.sql.reconcile import take_reconcile
@@ -59,7 +59,8 @@ from headrace.sql.upkeep import Correct, ExplainChange, Invalidate
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from headrace.sql.statements import Explainable, Statement
+    from headrace.sql.parts import Statement
+    from headrace.sql.statements import Explainable
     from headrace.sql.upkeep import ExplainReplay, ExplainRow
 
 
@@ -91,7 +92,8 @@ def parse_statement(source: Source) -> Statement:
 def _take_statement(cursor: Cursor) -> Statement:
     if at_query(cursor):
         return take_whole_query(cursor)
-    take = _STATEMENTS.get(cursor.token.word)
+    word = cursor.token.word
+    take = _STATEMENTS.get(_SYNONYMS.get(word, word))
     if take is None:
         raise _unknown(cursor)
     return take(cursor)
@@ -205,7 +207,6 @@ _STATEMENTS: dict[str, Callable[[Cursor], Statement]] = {
     "CORRECT": take_correct,
     "CREATE": take_create,
     "DELETE": take_delete,
-    "DESC": take_describe,
     "DESCRIBE": take_describe,
     "DROP": take_drop,
     "EXPLAIN": _take_explain,
@@ -213,7 +214,6 @@ _STATEMENTS: dict[str, Callable[[Cursor], Statement]] = {
     "GRANT": take_grant,
     "INSERT": take_insert,
     "INVALIDATE": take_invalidate,
-    "LIST": take_show,
     "PAUSE": take_handled_sink,
     "PRINT": take_print,
     "RECONCILE": take_reconcile,
@@ -225,12 +225,19 @@ _STATEMENTS: dict[str, Callable[[Cursor], Statement]] = {
     "REVOKE": take_revoke,
     "SET": take_set,
     "SHOW": take_show,
-    "STOP": take_terminate,
     "SUBSCRIBE": take_subscribe,
     "TERMINATE": take_terminate,
     "TRUNCATE": take_truncate,
-    "UNSET": take_reset,
     "UPDATE": take_update,
     "VERIFY": take_verify,
 }
 """The parser of each statement, by first word; queries begin with ``fragments.QUERY_WORDS``."""
+
+_SYNONYMS = {"DESC": "DESCRIBE", "LIST": "SHOW", "STOP": "TERMINATE", "UNSET": "RESET"}
+"""First words of other systems, and the word here."""
+
+STATEMENTS = tuple(sorted({*_STATEMENTS, *QUERY_WORDS}))
+"""The first words of statements, in upper case."""
+
+KEYWORDS = tuple(sorted({*WORDS, *STATEMENTS}))
+"""The words of the statement language, in upper case: for completion and highlighting."""

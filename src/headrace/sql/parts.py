@@ -11,6 +11,21 @@ if TYPE_CHECKING:
     from headrace.sql.as_of import AsOf
 
 
+class Statement:
+    """What :func:`headrace.sql.parse` returns: the base of the class of each kind of statement.
+
+    ``session/table.py`` has what runs each, and the roles that it needs.
+    """
+
+    __slots__ = ()
+
+    if TYPE_CHECKING:
+
+        @property
+        def span(self) -> Span:
+            """The statement's place in the script."""
+
+
 @dataclass(frozen=True, slots=True)
 class Name:
     """The possibly qualified name of a relation, such as ``gold.orders``."""
@@ -55,7 +70,7 @@ class Option:
 
 
 @dataclass(frozen=True, slots=True)
-class Query:
+class Query(Statement):
     """A query for Spark, without the clauses at its end that are Headrace's own."""
 
     text: str

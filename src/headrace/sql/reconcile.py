@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from headrace.errors import Code, HeadraceError
 from headrace.sql.lexer import Kind
+from headrace.sql.parts import Statement
 from headrace.sql.sinks import take_reconciled_sink
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ _WHOLE = 100.0
 
 
 @dataclass(frozen=True, slots=True)
-class Reconcile:
+class Reconcile(Statement):
     """``RECONCILE``: compare a sample of one table or view, or of all, with what the logs make.
 
     The sample has about so many ``rows``, or ``percent`` of them; by default, one slice.

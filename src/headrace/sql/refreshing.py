@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from headrace.errors import Code, HeadraceError
 from headrace.sql.lexer import Kind
 from headrace.sql.options import take_assignment, take_options
-from headrace.sql.parts import Name, ObjectKind, Option
+from headrace.sql.parts import Name, ObjectKind, Option, Statement
 
 if TYPE_CHECKING:
     from headrace.errors import Span
@@ -22,7 +22,7 @@ _OF_SNOWFLAKE: Final = frozenset({"TARGET_LAG", "WAREHOUSE", "REFRESH_MODE", "IN
 
 
 @dataclass(frozen=True, slots=True)
-class Refresh:
+class Refresh(Statement):
     """``REFRESH``: have views show all changes so far; all views with ``everything``.
 
     Without names, it waits until what epochs maintain shows them, as FLUSH does.
@@ -34,7 +34,7 @@ class Refresh:
 
 
 @dataclass(frozen=True, slots=True)
-class AlterView:
+class AlterView(Statement):
     """``ALTER MATERIALIZED VIEW ... SET``: change options of a view."""
 
     name: Name

@@ -1,4 +1,4 @@
-"""``CREATE SINK``, and the statements about sinks that there are."""
+"""``CREATE SINK``, and the statements about existing sinks."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from headrace.sql.keywords import NOT_NAMES
 from headrace.sql.lexer import Kind
 from headrace.sql.options import take_keyed, take_options
-from headrace.sql.parts import Name, Option
+from headrace.sql.parts import Name, Option, Statement
 
 if TYPE_CHECKING:
     from headrace.errors import Span
@@ -27,7 +27,7 @@ class OverConnection:
 
 
 @dataclass(frozen=True, slots=True)
-class CreateSink:
+class CreateSink(Statement):
     """``CREATE SINK``: deliver the changelog of a view or query to a table or elsewhere."""
 
     name: Name
@@ -40,7 +40,7 @@ class CreateSink:
 
 
 @dataclass(frozen=True, slots=True)
-class AlterSink:
+class AlterSink(Statement):
     """``ALTER SINK name SET (key = value, ...)``: other options for what follows."""
 
     name: Name
@@ -57,7 +57,7 @@ class SinkAction(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class HandleSink:
+class HandleSink(Statement):
     """``PAUSE | RESUME | RESET SINK name``."""
 
     action: SinkAction
@@ -66,8 +66,8 @@ class HandleSink:
 
 
 @dataclass(frozen=True, slots=True)
-class ReconcileSink:
-    """``RECONCILE SINK name``: compare the target with the view; unless it ``checks``, mend it."""
+class ReconcileSink(Statement):
+    """``RECONCILE SINK name``: compare the target with the view; repair it unless ``checks``."""
 
     name: Name
     span: Span

@@ -11,24 +11,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, TypeAlias
 
-from headrace.sql.alter_stream import AlterStream
-from headrace.sql.copying import Copy, CopyTo
-from headrace.sql.macros import CreateFunction
-from headrace.sql.parts import Name, Query
-from headrace.sql.reconcile import Reconcile
-from headrace.sql.refreshing import AlterView, Refresh
-from headrace.sql.sinks import AlterSink, CreateSink, HandleSink, ReconcileSink
+from headrace.sql.parts import Name, Query, Statement
 from headrace.sql.taken import EVERY_ROW, Taken
-from headrace.sql.upkeep import (
-    Correct,
-    ExplainChange,
-    ExplainReplay,
-    ExplainRow,
-    Invalidate,
-    Repair,
-    Replay,
-    Verify,
-)
 
 if TYPE_CHECKING:
     from headrace.errors import Span
@@ -38,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class CreateStream:
+class CreateStream(Statement):
     """``CREATE STREAM``: an append-only relation, or an upserting one if it has a primary key."""
 
     name: Name
@@ -62,10 +46,10 @@ class Captured:
 
 
 @dataclass(frozen=True, slots=True)
-class CreateSource:
+class CreateSource(Statement):
     """``CREATE SOURCE name FROM POSTGRES CONNECTION ...``: a source of several tables.
 
-    ``tables`` are created with it, with ``all_tables`` one for each that there is.
+    ``tables`` are created with it; with ``all_tables``, one for each published table.
     """
 
     name: Name
@@ -86,7 +70,7 @@ class FromSource:
 
 
 @dataclass(frozen=True, slots=True)
-class AddColumns:
+class AddColumns(Statement):
     """``ALTER STREAM name ADD COLUMN``."""
 
     name: Name
@@ -95,7 +79,7 @@ class AddColumns:
 
 
 @dataclass(frozen=True, slots=True)
-class CreateTable:
+class CreateTable(Statement):
     """``CREATE TABLE`` with columns: a relation that changes, with or without a primary key.
 
     A table that follows one of a source may have no columns here: they are that one's.
@@ -114,7 +98,7 @@ class CreateTable:
 
 
 @dataclass(frozen=True, slots=True)
-class CreateTableAs:
+class CreateTableAs(Statement):
     """``CREATE TABLE ... AS``, a synonym of a materialized view, or ``CREATE STREAM ... AS``."""
 
     kind: ObjectKind
@@ -128,7 +112,7 @@ class CreateTableAs:
 
 
 @dataclass(frozen=True, slots=True)
-class CreateMaterializedView:
+class CreateMaterializedView(Statement):
     """``CREATE MATERIALIZED VIEW``; ``columns`` renames the query's columns, or is empty."""
 
     name: Name
@@ -142,7 +126,7 @@ class CreateMaterializedView:
 
 
 @dataclass(frozen=True, slots=True)
-class CreateView:
+class CreateView(Statement):
     """``CREATE VIEW``: a named query; ``columns`` renames the query's columns, or is empty."""
 
     name: Name
@@ -154,7 +138,7 @@ class CreateView:
 
 
 @dataclass(frozen=True, slots=True)
-class CreateSchema:
+class CreateSchema(Statement):
     """``CREATE SCHEMA``: a prefix for the names of relations."""
 
     name: Name
@@ -163,7 +147,7 @@ class CreateSchema:
 
 
 @dataclass(frozen=True, slots=True)
-class CreateIndex:
+class CreateIndex(Statement):
     """``CREATE INDEX [name] ON relation (columns)``: rows are found by these columns."""
 
     name: Name | None
@@ -174,7 +158,7 @@ class CreateIndex:
 
 
 @dataclass(frozen=True, slots=True)
-class DropIndex:
+class DropIndex(Statement):
     """``DROP INDEX``."""
 
     name: Name
@@ -190,7 +174,7 @@ class SecretSource(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class CreateSecret:
+class CreateSecret(Statement):
     """``CREATE SECRET name FROM ENV 'X' | FILE 'path'``: a reference; the value is not stored."""
 
     name: Name
@@ -202,7 +186,7 @@ class CreateSecret:
 
 
 @dataclass(frozen=True, slots=True)
-class DropSecret:
+class DropSecret(Statement):
     """``DROP SECRET``."""
 
     name: Name
@@ -211,7 +195,7 @@ class DropSecret:
 
 
 @dataclass(frozen=True, slots=True)
-class CreateConnection:
+class CreateConnection(Statement):
     """``CREATE CONNECTION name TO kind (key value, ...)``: how a system is reached."""
 
     name: Name
@@ -223,7 +207,7 @@ class CreateConnection:
 
 
 @dataclass(frozen=True, slots=True)
-class DropConnection:
+class DropConnection(Statement):
     """``DROP CONNECTION``."""
 
     name: Name
@@ -232,7 +216,7 @@ class DropConnection:
 
 
 @dataclass(frozen=True, slots=True)
-class CreateToken:
+class CreateToken(Statement):
     """``CREATE TOKEN name [VALID FOR interval]``: a secret by which a client is known."""
 
     name: Name
@@ -241,7 +225,7 @@ class CreateToken:
 
 
 @dataclass(frozen=True, slots=True)
-class DropToken:
+class DropToken(Statement):
     """``DROP TOKEN``."""
 
     name: Name
@@ -250,7 +234,7 @@ class DropToken:
 
 
 @dataclass(frozen=True, slots=True)
-class Grant:
+class Grant(Statement):
     """``GRANT role ON SCHEMA s | DATABASE TO name``; without ``schema``, on the whole database."""
 
     role: Role
@@ -260,7 +244,7 @@ class Grant:
 
 
 @dataclass(frozen=True, slots=True)
-class Revoke:
+class Revoke(Statement):
     """``REVOKE role ON SCHEMA s | DATABASE FROM name``: what :class:`Grant` has granted."""
 
     role: Role
@@ -270,7 +254,7 @@ class Revoke:
 
 
 @dataclass(frozen=True, slots=True)
-class DropSchema:
+class DropSchema(Statement):
     """``DROP SCHEMA``; with ``cascade`` also everything in it."""
 
     name: Name
@@ -280,7 +264,7 @@ class DropSchema:
 
 
 @dataclass(frozen=True, slots=True)
-class Drop:
+class Drop(Statement):
     """``DROP``; with ``cascade`` also everything that depends on it."""
 
     kind: ObjectKind
@@ -291,7 +275,7 @@ class Drop:
 
 
 @dataclass(frozen=True, slots=True)
-class DropFunction:
+class DropFunction(Statement):
     """``DROP FUNCTION``; with ``cascade`` also the views that call it, and those over them."""
 
     name: Name
@@ -320,7 +304,7 @@ class OnConflict:
 
 
 @dataclass(frozen=True, slots=True)
-class Insert:
+class Insert(Statement):
     """``INSERT INTO``; ``columns`` is empty for all columns, ``query`` may be ``VALUES``.
 
     ``replace``: whether it was written as ``INSERT OR REPLACE``.
@@ -335,7 +319,7 @@ class Insert:
 
 
 @dataclass(frozen=True, slots=True)
-class Update:
+class Update(Statement):
     """``UPDATE``; without ``where``, all rows."""
 
     target: Name
@@ -345,7 +329,7 @@ class Update:
 
 
 @dataclass(frozen=True, slots=True)
-class Delete:
+class Delete(Statement):
     """``DELETE FROM``; without ``where``, all rows."""
 
     target: Name
@@ -354,7 +338,7 @@ class Delete:
 
 
 @dataclass(frozen=True, slots=True)
-class Truncate:
+class Truncate(Statement):
     """``TRUNCATE``: delete every row."""
 
     target: Name
@@ -362,7 +346,7 @@ class Truncate:
 
 
 @dataclass(frozen=True, slots=True)
-class Flush:
+class Flush(Statement):
     """``FLUSH``: commit an epoch with all changes that have arrived, and wait for it."""
 
     span: Span
@@ -411,7 +395,7 @@ NAMED_LISTINGS = frozenset(Listing) - {
 
 
 @dataclass(frozen=True, slots=True)
-class Show:
+class Show(Statement):
     """``SHOW``; ``relation`` restricts what is listed of relations to those of one.
 
     ``schema`` restricts a listing to the names in a schema, ``like`` to names that match a pattern,
@@ -428,7 +412,7 @@ class Show:
 
 
 @dataclass(frozen=True, slots=True)
-class ShowCreate:
+class ShowCreate(Statement):
     """``SHOW CREATE``: the statement that created a relation, a sink or a function."""
 
     name: Name
@@ -437,7 +421,7 @@ class ShowCreate:
 
 
 @dataclass(frozen=True, slots=True)
-class ResumeSource:
+class ResumeSource(Statement):
     """``RESUME SOURCE``: try a source again; ``rejecting`` what it has stopped for."""
 
     name: Name
@@ -446,7 +430,7 @@ class ResumeSource:
 
 
 @dataclass(frozen=True, slots=True)
-class Describe:
+class Describe(Statement):
     """``DESCRIBE``: the columns of a relation; ``extended``: all its properties."""
 
     name: Name
@@ -467,7 +451,7 @@ class Explained(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Explain:
+class Explain(Statement):
     """``EXPLAIN`` of a query, of a view to be created, or of an existing view."""
 
     target: Explainable
@@ -476,7 +460,7 @@ class Explain:
 
 
 @dataclass(frozen=True, slots=True)
-class SetOption:
+class SetOption(Statement):
     """``SET key = value`` of the session; the value is text as in :class:`Option`."""
 
     key: str
@@ -485,7 +469,7 @@ class SetOption:
 
 
 @dataclass(frozen=True, slots=True)
-class ResetOption:
+class ResetOption(Statement):
     """``RESET key`` or ``UNSET key``; without a key, of all properties of the session."""
 
     span: Span
@@ -493,7 +477,7 @@ class ResetOption:
 
 
 @dataclass(frozen=True, slots=True)
-class ShowOption:
+class ShowOption(Statement):
     """``SHOW key``, ``SHOW PROPERTIES`` or ``SET`` alone: one property of the session, or all."""
 
     span: Span
@@ -501,7 +485,7 @@ class ShowOption:
 
 
 @dataclass(frozen=True, slots=True)
-class Subscribe:
+class Subscribe(Statement):
     """``SUBSCRIBE``: a snapshot, then its changes by epoch; ``as_of`` is the epoch to start at.
 
     Without ``snapshot``, only the changes from now on.
@@ -514,7 +498,7 @@ class Subscribe:
 
 
 @dataclass(frozen=True, slots=True)
-class Print:
+class Print(Statement):
     """``PRINT``: the changes of the relation over a topic, from the first one or from now on."""
 
     topic: str
@@ -522,63 +506,3 @@ class Print:
     span: Span
     from_beginning: bool = False
     limit: int | None = None
-
-
-Statement: TypeAlias = (
-    Query
-    | CreateStream
-    | CreateTable
-    | CreateTableAs
-    | CreateMaterializedView
-    | CreateView
-    | CreateSchema
-    | CreateIndex
-    | CreateSecret
-    | CreateConnection
-    | CreateToken
-    | Grant
-    | Revoke
-    | AddColumns
-    | AlterStream
-    | AlterView
-    | CreateSource
-    | CreateSink
-    | AlterSink
-    | HandleSink
-    | ReconcileSink
-    | Drop
-    | DropSchema
-    | DropSecret
-    | DropIndex
-    | DropConnection
-    | DropToken
-    | CreateFunction
-    | DropFunction
-    | Insert
-    | Update
-    | Delete
-    | Truncate
-    | Correct
-    | Copy
-    | CopyTo
-    | Flush
-    | Refresh
-    | ResumeSource
-    | Show
-    | ShowCreate
-    | Describe
-    | Explain
-    | ExplainChange
-    | SetOption
-    | ResetOption
-    | ShowOption
-    | Repair
-    | Replay
-    | ExplainReplay
-    | ExplainRow
-    | Invalidate
-    | Verify
-    | Reconcile
-    | Subscribe
-    | Print
-)

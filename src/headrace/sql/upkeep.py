@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from headrace.sql.parts import Statement
+
 if TYPE_CHECKING:
     from headrace.errors import Span
     from headrace.sql.alter_stream import AlterStream
@@ -33,7 +35,7 @@ class SliceOf:
 
 
 @dataclass(frozen=True, slots=True)
-class Invalidate:
+class Invalidate(Statement):
     """``INVALIDATE VIEW name [WHERE ...] [SINCE ...] BECAUSE 'reason'``."""
 
     name: Name
@@ -43,7 +45,7 @@ class Invalidate:
 
 
 @dataclass(frozen=True, slots=True)
-class Correct:
+class Correct(Statement):
     """``CORRECT STREAM``: replace events, or void them if there are no assignments."""
 
     name: Name
@@ -54,7 +56,7 @@ class Correct:
 
 
 @dataclass(frozen=True, slots=True)
-class Repair:
+class Repair(Statement):
     """``REPAIR``: rebuild damaged or stopped relations; one relation, or all."""
 
     span: Span
@@ -62,7 +64,7 @@ class Repair:
 
 
 @dataclass(frozen=True, slots=True)
-class Verify:
+class Verify(Statement):
     """``VERIFY``: compare one view, or all, with an independent computation of its query."""
 
     span: Span
@@ -70,7 +72,7 @@ class Verify:
 
 
 @dataclass(frozen=True, slots=True)
-class Replay:
+class Replay(Statement):
     """``REPLAY VIEW name [WHERE ...] [SINCE ...]``: recompute a slice of a view, and replace it."""
 
     name: Name
@@ -79,7 +81,7 @@ class Replay:
 
 
 @dataclass(frozen=True, slots=True)
-class ExplainReplay:
+class ExplainReplay(Statement):
     """``EXPLAIN REPLAY VIEW ...``: what a replay would read and replace."""
 
     replay: Replay
@@ -87,7 +89,7 @@ class ExplainReplay:
 
 
 @dataclass(frozen=True, slots=True)
-class ExplainChange:
+class ExplainChange(Statement):
     """``EXPLAIN CHANGE statement | FUNCTION name``: what a change would do to views."""
 
     target: (
@@ -110,8 +112,8 @@ class ExplainChange:
 
 
 @dataclass(frozen=True, slots=True)
-class ExplainRow:
-    """``EXPLAIN ROW name WHERE condition``: where a row comes from, or why there is none.
+class ExplainRow(Statement):
+    """``EXPLAIN ROW name WHERE condition``: where a row comes from, or why it does not exist.
 
     ``deep``: through all views below, to tables and streams.
     """

@@ -1,4 +1,4 @@
-"""REFRESH, and ALTER MATERIALIZED VIEW ... SET (refresh = ...)."""
+"""REFRESH and FLUSH, and ALTER MATERIALIZED VIEW ... SET (refresh = ...)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from headrace.catalog import View, title
 from headrace.errors import Code, HeadraceError, masked, meant
 from headrace.statements.defining.refresh_options import REFRESH_OPTIONS, refresh_note, refresh_of
-from headrace.statements.results import Progress
+from headrace.statements.results import Progress, Result
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -16,21 +16,26 @@ if TYPE_CHECKING:
     from headrace.parts.definer import Definer
     from headrace.parts.reader import Reader
     from headrace.runtime.pump import Pump
-    from headrace.sql import AlterView, Name, Refresh
-    from headrace.types import Epoch
+    from headrace.sql import AlterView, Flush, Name, Refresh
 
 
 @dataclass(frozen=True, slots=True)
 class Refreshing:
-    """Refreshes views that lag behind their inputs, and says when they are to be."""
+    """Refreshes views that lag behind their inputs, and changes when they are refreshed."""
 
     reader: Reader
     definer: Definer
     pump: Pump
     report: Callable[[Progress], None]
 
-    def refresh(self, statement: Refresh) -> tuple[str, Epoch]:
-        """Have views show all changes so far; return a message, and the epoch that has them.
+    def flush(self, statement: Flush) -> Result:
+        """Commit an epoch with all changes so far, and wait for it."""
+        del statement
+        epoch = self.reader.settle_all()
+        return Result(None, epoch, f"epoch {epoch} is committed")
+
+    def refresh(self, statement: Refresh) -> Result:
+        """Refresh views up to all changes so far; return the epoch that shows them.
 
         Views that are refreshed together agree. Nothing else is refreshed: what a view reads of one
         that is not named is as that one shows it.
@@ -49,7 +54,7 @@ class Refreshing:
             and (view.id in wanted or (statement.everything and view.id not in state.stopped))
         ]
         if not views:
-            return f"all changes so far are readable in epoch {epoch}", epoch
+            return Result(None, epoch, f"all changes so far are readable in epoch {epoch}")
         what = views[0].name if len(views) == 1 else f"{len(views)} views"
 
         def progress(done: int, total: int) -> None:
@@ -57,10 +62,10 @@ class Refreshing:
 
         epoch = self.pump.refreshes.refresh(views, progress)
         self.pump.made(epoch)
-        return f"refreshed {what} in epoch {epoch}", epoch
+        return Result(None, epoch, f"refreshed {what} in epoch {epoch}")
 
     def alter(self, statement: AlterView) -> str:
-        """Have a view be refreshed at other times."""
+        """Change when a view is refreshed."""
         view = self._view(statement.name)
         _require_known(statement)
         policy = refresh_of(statement.options)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Self
 
@@ -73,6 +73,18 @@ class Freshness:
     def as_dict(self) -> dict[str, object]:
         """Return the values by name."""
         return {name: getattr(self, name) for name in self.__slots__}
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """The rows of a statement as Python values, under the names of their columns.
+
+    A column that is not in ``types`` has the type of its values; without any, it is text.
+    """
+
+    names: tuple[str, ...]
+    rows: list[Any]
+    types: Mapping[str, pa.DataType] = field(default_factory=dict)
 
 
 class Result:
@@ -265,7 +277,7 @@ def last_of(
     """Return the last result of a script.
 
     Raises:
-        HeadraceError: ``invalid`` if there is none.
+        HeadraceError: ``invalid`` for a text without a statement.
     """
     last: Result | Subscription | None = None
     for last in results:  # noqa: B007  (the last one is returned)

@@ -15,9 +15,10 @@ from headrace.connectors.files.source import FileOptions, FileSource
 from headrace.errors import Code, HeadraceError
 from headrace.parts.admission import takes_some
 from headrace.parts.rows_before import depends_on_rows, rows_of, with_rows_before
-from headrace.parts.written_rows import completed, weighted
+from headrace.parts.written_rows import weighted
 from headrace.statements.changing.loading import Load
 from headrace.statements.changing.targets import chosen, target_named
+from headrace.statements.changing.writes import not_taken, row_count
 from headrace.statements.results import Progress
 from headrace.types import Schema
 from headrace.zset import WEIGHT
@@ -25,12 +26,12 @@ from headrace.zset import WEIGHT
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from headrace.engine.reading.queries import Queries
     from headrace.ledger import Ledger
     from headrace.parts.log import Log
     from headrace.parts.reader import Reader
     from headrace.runtime.ports import Part
     from headrace.sql import Copy
+    from headrace.statements.changing.writes import Writes
 
 
 class Copied(NamedTuple):
@@ -53,8 +54,20 @@ class Copies:
     reader: Reader
     log: Log
     ledger: Ledger
-    queries: Queries
+    writes: Writes
     report: Callable[[Progress], None]
+
+    def run(self, statement: Copy) -> str:
+        """Append the rows of files; return a message."""
+        try:
+            copied = self.copy(statement)
+        finally:  # the rows copied before a failure or cancellation stay
+            relation = self.reader.catalog.find(statement.target.dotted)
+            if isinstance(relation, Stream | Table):
+                self.writes.show(relation.id, self.ledger.head.log_end(relation.id))
+        rejects = f", {copied.rejected:,} rejected: see SHOW REJECTS" if copied.rejected else ""
+        left_out = not_taken(copied.left_out)
+        return f"{row_count(copied.rows)} copied{rejects}{left_out}{copied.note}"
 
     def copy(self, statement: Copy) -> Copied:
         """Append the rows of files, in parts; rows that do not fit are stored as rejects.
@@ -101,7 +114,7 @@ class Copies:
                 return _SKIPPED
             source = FileSource(path, Schema(columns), options)
             for part in source.parts(load.ingest.position):
-                rows = completed(self.queries, relation, part.rows)
+                rows = self.log.with_defaults(relation, part.rows)
                 if isinstance(relation, Table):
                     rows = weighted(rows, 1)
                 load.land(part, rows)
@@ -151,7 +164,7 @@ class Copies:
             if depends:
                 rows = rows_of(self.reader, table)
                 part = with_rows_before(part, table.primary_key, rows)
-            changes = completed(self.queries, table, part.rows)
+            changes = self.log.with_defaults(table, part.rows)
             load.land(part, changes.append_column(WEIGHT, part.rows[WEIGHT]))
         return len(part.rejects) - given
 
@@ -164,7 +177,7 @@ def _named(pattern: str) -> list[Path]:
     """Return the files that a pattern names, by name.
 
     Raises:
-        HeadraceError: ``invalid`` if there is none, or a link leads out of its directory.
+        HeadraceError: ``invalid`` if no file matches, or a link leads out of its directory.
     """
     found = sorted(Place.of(pattern).files(), key=lambda file: file.name)
     outside = next((file for file in found if file.outside is not None), None)

@@ -12,7 +12,6 @@ from headrace.dialects import OFFSET, log_of
 from headrace.errors import Code, HeadraceError, Span, masked
 from headrace.history.amending import amendments
 from headrace.ledger import Correction
-from headrace.parts.generated_columns import with_computed_columns
 from headrace.parts.naming import HIDDEN
 from headrace.parts.places import in_statement
 from headrace.parts.written_rows import require_present
@@ -29,12 +28,11 @@ if TYPE_CHECKING:
 
     from headrace.catalog import Catalog, Relation
     from headrace.catalyst.analysed import Shape
-    from headrace.engine.reading.queries import Queries
+    from headrace.history.amending import Amending
     from headrace.parts.access import Principal
     from headrace.parts.log import Log
     from headrace.parts.reader import Reader
     from headrace.parts.snapshots import Snapshots
-    from headrace.runtime.fill import Progress as FillProgress
     from headrace.runtime.published import Published
     from headrace.sql import Delete
     from headrace.statements.changing.assignments import Assigned
@@ -60,10 +58,7 @@ class Corrections:
     reader: Reader
     snapshots: Snapshots
     log: Log
-    queries: Queries
-    prepared: Callable[[Stream, FillProgress], tuple[Stream, tuple[View, ...]]]
-    """Has the views over a stream take corrections of it; see
-    :meth:`headrace.history.amending.Amending.prepared`."""
+    amending: Amending
     principal: Principal
     report: Callable[[Progress], None]
 
@@ -88,11 +83,11 @@ class Corrections:
                 values = found.columns[len(names) + 1 :]
                 new = updated(stream.schema, old, constants, computed, values)
                 require_present(stream, new, statement.span)
-                new = with_computed_columns(self.queries, stream, new)
+                new = self.log.with_computed(stream, new)
                 if stream.declaration.rowtime:
                     new = new.append_column(old.schema.field(ROWTIME), old[ROWTIME])
             what = f"preparing views of {stream.name}"
-            stream, rebuilt = self.prepared(
+            stream, rebuilt = self.amending.prepared(
                 stream, lambda done, total: self.report(Progress(what, done, total, "rows"))
             )
             rows = amendments(old, offsets, new)

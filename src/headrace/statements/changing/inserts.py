@@ -11,7 +11,7 @@ from headrace.catalog import Stream, Table
 from headrace.errors import Span
 from headrace.parts.admission import takes_some
 from headrace.parts.log import Changed
-from headrace.parts.written_rows import completed, require_present, weighted
+from headrace.parts.written_rows import require_present, weighted
 from headrace.statements.changing.conflicts import Conflicts, require_key
 from headrace.statements.changing.given_rows import Rows, given_rows
 from headrace.statements.changing.query_rows import QueryRows
@@ -24,7 +24,6 @@ from headrace.statements.changing.targets import (
 )
 
 if TYPE_CHECKING:
-    from headrace.engine.reading.queries import Queries
     from headrace.ledger import ProducerPosition
     from headrace.parts.log import Log
     from headrace.parts.reader import Reader
@@ -40,7 +39,6 @@ class Inserts:
     reader: Reader
     snapshots: Snapshots
     log: Log
-    queries: Queries
 
     def insert(self, statement: Insert) -> Written:
         """Append the rows of a query; a row replaces the existing row of its primary key."""
@@ -67,7 +65,7 @@ class Inserts:
             lambda names: chosen(relation, names, span),
             [name for name, _ in relation.declaration.defaults],
         )
-        whole = completed(self.queries, relation, given)
+        whole = self.log.with_defaults(relation, given)
         require_present(relation, whole, None)
         return self._append(relation, whole, producer)
 
@@ -77,7 +75,7 @@ class Inserts:
         """Return the rows of a query for some columns, with the defaults of all others."""
         defaults = dict(relation.declaration.defaults)
         rows = QueryRows(self.reader, self.snapshots).evaluated(query, columns, defaults)
-        rows = completed(self.queries, relation, rows)
+        rows = self.log.with_defaults(relation, rows)
         require_present(relation, rows, query)
         return rows
 

@@ -49,7 +49,7 @@ class Load:
         *,
         restart: bool = False,
     ) -> Load:
-        """Return the unfinished load of the file, or a new one if there is none, or ``restart``."""
+        """Return the unfinished load of the file; else, or with ``restart``, a new one."""
 
         def into(rows: pa.Table, *, load: LoadProgress, rejects: Sequence[Reject]) -> Offset:
             return log.append(relation, rows, load=load, rejects=rejects).end

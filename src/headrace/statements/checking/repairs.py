@@ -1,295 +1,56 @@
 """REPAIR: rebuilds what has damaged files, and views that stopped; recomputes dirty slices.
 
-Rows in quarantine are tried again: their view is rebuilt beside what it is.
+Rows in quarantine are tried again: another build of their view is filled.
 """
 
 from __future__ import annotations
 
-import time
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from headrace.catalog import PlainView, Sink, Table, View
+from headrace.catalog import View
 from headrace.catalyst.fence import REGISTER
-from headrace.circuit import quarantine_of, rows_of
-from headrace.errors import Code, HeadraceError
-from headrace.ledger import NO_EPOCH, Dirty, Repaired
 from headrace.parts.naming import shown_name
-from headrace.parts.quarantined import quarantined_count
-from headrace.parts.stopped import mark_stopped, stopped_after
-from headrace.runtime.dirty import awaiting_refresh, repairable
-from headrace.runtime.fill import Fill
 from headrace.runtime.published import STOPPED, WAITING
-from headrace.runtime.rebuild import Damage, TableRebuild
-from headrace.spine import forget_runs
-from headrace.statements.checking.damage import with_owner
-from headrace.statements.results import Progress
+from headrace.statements.checking.rebuilds import is_marked
+from headrace.statements.results import Listed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
-
-    from headrace.history.repairing import Repairing
-    from headrace.ledger import Ledger
-    from headrace.parts.definer import Definer
+    from headrace.catalog import Table
     from headrace.parts.reader import Reader
-    from headrace.runtime.epoch import EpochLoop
-    from headrace.runtime.fill import Progress as FillProgress
-    from headrace.runtime.pump import Pump
-    from headrace.sql import Name
-    from headrace.types import Epoch, RelationId
-
-_DAMAGED_SINCE: Final = "One of its files was damaged after it stopped."
-Row = tuple[str, str, str]
-"""A relation, its problem, and what was done about it."""
+    from headrace.sql import Repair
+    from headrace.statements.checking.rebuilds import Rebuilds, Row
+    from headrace.statements.checking.retries import Retries
 
 
 @dataclass(frozen=True, slots=True)
 class Repairs:
-    """Repairs relations.
-
-    No epoch is made, and nothing is compacted, while it rebuilds what is damaged or has stopped.
-    """
+    """Repairs relations."""
 
     reader: Reader
-    ledger: Ledger
-    loop: EpochLoop
-    pump: Pump
-    repairing: Repairing
-    definer: Definer
-    report: Callable[[Progress], None]
+    rebuilds: Rebuilds
+    retries: Retries
 
-    def repair(self, name: Name | None) -> list[Row]:
+    def repair(self, statement: Repair) -> str | Listed:
         """Repair a relation and everything that it reads, or all; return problems and actions."""
-        with self.loop.refreshing, self.loop.exclusive(), self.pump.compaction.busy:
-            scope = self._scope(name)
-            stopped = self.loop.stopped()
-            rows = self._rebuild_damaged(scope)
-            stopped |= self.loop.stopped()
-            rows += self._restart(scope)
-        rows += self._tried_again([each for each in scope if each.id not in stopped])
-        rows += self._recompute({relation.id for relation in scope})
-        return rows + self._waiting(scope)
-
-    def _scope(self, name: Name | None) -> list[Table | View]:
-        """Return tables, then views, each after its inputs."""
-        catalog = self.reader.catalog
-        tables = [r for r in catalog if isinstance(r, Table)]
-        in_order: list[Table | View] = [*tables, *catalog.views_in_order()]
-        if name is None:
-            return in_order
-        relation = catalog.resolve(name.dotted, name.span)
-        if isinstance(relation, Sink):
-            relation = catalog.by_id[relation.source]
-        wanted, pending = set(), [relation.id]
-        while pending:
-            id_ = pending.pop()
-            if id_ not in wanted:
-                wanted.add(id_)
-                below = catalog.by_id[id_]
-                pending += below.inputs if isinstance(below, View | PlainView) else ()
-                pending += below.depends_on if isinstance(below, View | PlainView) else ()
-        return [r for r in in_order if r.id in wanted]
-
-    # -- damaged files ---------------------------------------------------------------------
-
-    def _rebuild_damaged(self, scope: list[Table | View]) -> list[Row]:
-        forget_runs()
-        found, rows = self.reader.damaged(scope), []
-        for relation in scope:
-            for_it = found.get(relation.id)
-            if for_it is None:
-                continue
-            wrong = "; ".join(each.reason for each in for_it)
-            try:
-                done = self._rebuilt(relation, for_it)
-                done += self._set_aside(relation, for_it)
-            except HeadraceError as error:
-                if error.code is Code.UNAVAILABLE:
-                    raise
-                named = with_owner(self.ledger, self.reader.catalog, error)
-                detail = f": {named.detail}" if named.detail else ""
-                done = f"not rebuilt: {named.primary}{detail}"
-            rows.append((self._shown(relation), wrong, done))
-        return rows
-
-    def _rebuilt(self, relation: Table | View, found: list[Damage]) -> str:
-        progress = self._progress(f"rebuilding {relation.name}")
-        if isinstance(relation, Table):
-            layout = self.reader.published.layout(relation)
-            epoch, changes = TableRebuild(self.loop, relation, layout, progress).run()
-            return f"rebuilt from {changes:,} changes of its log in epoch {epoch}"
-        kept = {quarantine_of(relation.build, id_) for id_ in relation.depends_on}
-        lost = any(each.arrangement in kept for each in found)
-        if lost or relation.id in self.loop.stopped():
-            if self._marked(relation, WAITING):
-                raise HeadraceError(Code.CONFLICT, "it waits for a function")
-            # The contents of a stopped view are old: it is rebuilt when it restarts. Without its
-            # quarantine, a view may have to leave out other rows than it does.
-            why = "A file of its quarantine was damaged." if lost else _DAMAGED_SINCE
-            mark_stopped(
-                self.ledger,
-                relation,
-                stopped_after(self.ledger, self.reader.catalog, relation),
-                why,
-            )
-            return "to be rebuilt, since it stopped: see below"
-        if repairable(self.ledger.head.dirty, relation.id):
-            # What reads it follows the rows that it had, which cannot be read any more.
-            mark_stopped(self.ledger, relation, NO_EPOCH, "Its rows were dirty, and are damaged.")
-            return "to be rebuilt with what reads it, since it was dirty: see below"
-        epoch = Fill(self.loop, relation, progress, keeps=True).rebuilt()
-        return f"rebuilt from its inputs in epoch {epoch}"
-
-    def _set_aside(self, relation: Table | View, found: list[Damage]) -> str:
-        folder = self.loop.directory / "quarantine"
-        moved = []
-        for each in found:
-            path = self.loop.directory / "runs" / each.file
-            if path.exists():
-                folder.mkdir(exist_ok=True)
-                path.replace(folder / each.file)
-                moved.append(f"quarantine/{each.file}")
-        note = f"; set aside: {', '.join(moved)}" if moved else ""
-        last, contents = self.ledger.head.epoch, rows_of(relation.id)
-        if all(each.arrangement != contents for each in found):
-            return note
-        behind = [
-            r.name
-            for r in self.reader.catalog
-            if isinstance(r, Sink)
-            and r.source == relation.id
-            and self.loop.held.get(r.id, last) < last - 1
-        ]
-        if behind:
-            note += f"; sinks have not read some changes, which are lost: {', '.join(behind)}"
-        return note
-
-    # -- views that stopped ----------------------------------------------------------------
-
-    def _restart(self, scope: list[Table | View]) -> list[Row]:
-        """Rebuild stopped views, and those that read them, if their queries run."""
-        catalog = self.reader.catalog
-        failed = [v for v in scope if isinstance(v, View) and self._marked(v, STOPPED)]
-        if not failed:
-            return []
-        try:
-            self.pump.settle()
-        except HeadraceError as error:
-            if error.code is not Code.CORRUPT:
-                raise
-            why = with_owner(self.ledger, catalog, error).primary
-            return [(self._shown(view), "stopped", f"still stopped: {why}") for view in failed]
-        after = {view.id: stopped_after(self.ledger, self.reader.catalog, view) for view in failed}
-        ids = {view.id for view in failed}
-        for view in failed:
-            for above in catalog.dependants(view.id):
-                if isinstance(above, View) and above.id not in ids:
-                    # Before its input runs again, since this view's contents are as old.
-                    after[above.id] = stopped_after(self.ledger, self.reader.catalog, above)
-                    why = f'It reads view "{view.name}", which stopped.'
-                    mark_stopped(self.ledger, above, after[above.id], why)
-                    ids.add(above.id)
-        failing: set[RelationId] = set()
-        ordered = [view for view in catalog.views_in_order() if view.id in ids]
-        return [self._filled(view, after[view.id], failing) for view in ordered]
-
-    def _filled(self, view: View, after: Epoch, failing: set[RelationId]) -> Row:
-        name = self._shown(view)
-        below = [self.reader.catalog.by_id[i] for i in view.depends_on]
-        behind = next((r.name for r in below if r.id in failing), None)
-        held_up = behind is not None or self._marked(view, WAITING)
-        if held_up:
-            failing.add(view.id)
-            why = "it waits for a function" if behind is None else f'view "{behind}" is stopped'
-            return (name, "stopped", f"still stopped: {why}")
-        progress = self._progress(f"filling {name}")
-        try:
-            damaged = self.reader.damaged([view])
-            fill, right = Fill(self.loop, view, progress), Repaired(view.id, STOPPED, after)
-            epoch = fill.rebuilt(right) if damaged else fill.again(right)
-        except HeadraceError as error:
-            if error.code not in (Code.INVALID, Code.CONFLICT):
-                raise
-            failing.add(view.id)
-            self.ledger.dirty.clear(view.id, STOPPED)
-            self.ledger.dirty.mark(Dirty(view.id, STOPPED, time.time(), str(error), after))
-            return (name, "stopped", f"still stopped: {error.primary}")
-        return (name, "stopped", f"rebuilt in epoch {epoch}, and running")
-
-    # -- rows in quarantine ------------------------------------------------------------------
-
-    def _tried_again(self, scope: list[Table | View]) -> list[Row]:
-        """Rebuild views that have rows in quarantine, beside what they are, while epochs go on."""
-        rows = []
-        for view in (each for each in scope if isinstance(each, View)):
-            before = self._quarantined(view)
-            if not before:
-                continue
-            another = replace(view, replacement=self.ledger.ids.build())
-            try:
-                progress = self._progress(f"filling {view.name}")
-                epoch = self.definer.replace_view(view, another, progress)
-                left = self._quarantined(another) or 0
-                done = f"tried again in epoch {epoch}: {left:,} still in quarantine"
-            except HeadraceError as error:
-                if error.code not in (Code.INVALID, Code.CONFLICT, Code.UNSUPPORTED):
-                    raise
-                done = f"not tried again: {error.primary}"
-            rows.append((self._shown(view), f"{before:,} in quarantine", done))
-        return rows
-
-    def _quarantined(self, view: View) -> int | None:
-        reader = self.reader
-        return quarantined_count(self.ledger, reader.directory, reader.published, view)
+        scope, stopped, rows = self.rebuilds.rebuild(statement.name)
+        rows += self.retries.retry([each for each in scope if each.id not in stopped])
+        rows += self.retries.recompute({relation.id for relation in scope})
+        rows += self._waiting(scope)
+        if not rows:
+            return "nothing is damaged or dirty, and no view has stopped"
+        return Listed(("relation", "found", "done"), rows)
 
     def _waiting(self, scope: list[Table | View]) -> list[Row]:
         """List the views that wait for a function, which only registering it resumes."""
-        wait = {e.view: e.detail for e in self.ledger.head.dirty if e.cause == WAITING}
+        ledger = self.reader.ledger
+        wait = {e.view: e.detail for e in ledger.head.dirty if e.cause == WAITING}
         return [
-            (self._shown(view), "stopped", f"still waiting: {wait[view.id]} {REGISTER}")
+            (
+                shown_name(view, self.reader.catalog),
+                "stopped",
+                f"still waiting: {wait[view.id]} {REGISTER}",
+            )
             for view in scope
-            if isinstance(view, View) and view.id in wait and not self._marked(view, STOPPED)
+            if isinstance(view, View) and view.id in wait and not is_marked(ledger, view, STOPPED)
         ]
-
-    # -- dirty slices ----------------------------------------------------------------------
-
-    def _recompute(self, scope: Collection[RelationId]) -> list[Row]:
-        """Recompute the dirty slices of some views, and list those that wait for a refresh."""
-        by_id = self.reader.catalog.by_id
-        wanted = [e.id for e in self.ledger.head.dirty if e.view in scope and e.id is not None]
-        done = self.repairing.repair(
-            wanted, lambda entry: self._progress(f"recomputing {by_id[entry.view].name}")
-        )
-        rows = []
-        for each in done:
-            name, found = by_id[each.entry.view].name, _problem(each.entry)
-            if isinstance(each.done, HeadraceError):
-                did = f"still dirty: {each.done.primary}"
-            else:
-                read, changed = each.done.read, each.done.changed
-                did = (
-                    f"recomputed from {read:,} rows in epoch {each.done.epoch}: {changed:,} changes"
-                )
-            rows.append((name, found, did))
-        for entry, late in awaiting_refresh(self.ledger.head.dirty, self.reader.catalog):
-            if entry.view in scope:
-                names = ", ".join(view.name for view in late)
-                did = f"still dirty: REFRESH {names} reads what was repaired below"
-                rows.append((by_id[entry.view].name, _problem(entry), did))
-        return rows
-
-    # -- pieces ----------------------------------------------------------------------------
-
-    def _marked(self, view: View, cause: str) -> bool:
-        return any((e.view, e.cause) == (view.id, cause) for e in self.ledger.head.dirty)
-
-    def _shown(self, relation: Table | View) -> str:
-        return shown_name(relation, self.reader.catalog)
-
-    def _progress(self, what: str) -> FillProgress:
-        return lambda done, total: self.report(Progress(what, done, total, "rows"))
-
-
-def _problem(entry: Dirty) -> str:
-    where = f", {entry.slice.where}" if entry.slice.where else ""
-    return f"dirty: {entry.cause}{where}"

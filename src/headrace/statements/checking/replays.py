@@ -28,12 +28,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ReplayStatements:
-    """Recomputes slices of views because somebody asks for it, and explains that."""
+    """Recomputes slices of views, and explains how rows are computed."""
 
     reader: Reader
     slices: Slices
     replays: Replays
-    sources: RowSources
+    row_sources: RowSources
     repairing: Repairing
     report: Callable[[Progress], None]
 
@@ -48,10 +48,10 @@ class ReplayStatements:
             view, slice_ = self._named(statement.name, SliceOf(statement.where))
             progress = self._progress("tracing", view)
             if statement.deep:
-                steps = explained_deep(self.sources, view, slice_.where, progress)
+                steps = explained_deep(self.row_sources, view, slice_.where, progress)
                 lines = [line for step in steps for line in _traced_below(step, view)]
                 return Result.of(("explanation",), [(line,) for line in lines], last)
-            found = self.sources.explain(view, slice_.where, progress)
+            found = self.row_sources.explain(view, slice_.where, progress)
             lines = [*_traced(view, found)]
             return Result.of(("explanation",), [(line,) for line in lines], found.epoch)
         view, slice_ = self._named(statement.name, statement.slice)

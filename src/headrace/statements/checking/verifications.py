@@ -13,7 +13,7 @@ from headrace.errors import Code, HeadraceError
 from headrace.parts.naming import HIDDEN, shown_name
 from headrace.runtime.published import WAITING
 from headrace.serving.python_values import python_rows
-from headrace.statements.results import Progress
+from headrace.statements.results import Listed, Progress
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from headrace.history.comparing import Comparing
     from headrace.parts.reader import Reader
     from headrace.runtime.published import Published
-    from headrace.sql import Name
+    from headrace.sql import Name, Verify
     from headrace.types import RelationId
 
 _MOST_DIFFERENCES = 20
@@ -46,9 +46,9 @@ class Verifications:
     comparing: Comparing
     report: Callable[[Progress], None]
 
-    def verify(self, name: Name | None) -> list[tuple[str, int, int, str]]:
+    def verify(self, statement: Verify) -> Listed:
         """Return the verdict on each view, or on the named one."""
-        reader = self.reader
+        reader, name = self.reader, statement.name
         fed = {r.source: r.name for r in reader.catalog if isinstance(r, Sink)}
         views = self._views(name, fed)
         damaged = self._damaged(views, everything=name is None)
@@ -59,7 +59,8 @@ class Verifications:
             for id_, text in damaged.items()
             if id_ not in verdicts
         ]
-        return others + [(shown_name(view, reader.catalog), *verdicts[view.id]) for view in views]
+        found = [(shown_name(view, reader.catalog), *verdicts[view.id]) for view in views]
+        return Listed(("view", "rows", "differences", "verdict"), others + found)
 
     def _views(self, name: Name | None, fed: dict[RelationId, str]) -> list[View]:
         catalog = self.reader.catalog
@@ -160,7 +161,7 @@ class Verifications:
         }
 
     def _with_inputs(self, view: View, verdict: Verdict, state: Published) -> Verdict:
-        """Return a verdict that says of which views below the stored rows were read, if of any."""
+        """Return a verdict that names the views below whose stored rows were read, if any."""
         stored, different, words = verdict
         below = self.comparing.stored_below(view, state).views
         cut = [each for each in below if state.unkept(each)]

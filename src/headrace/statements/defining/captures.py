@@ -16,13 +16,11 @@ from headrace.connectors import (
 )
 from headrace.errors import Code, HeadraceError, masked
 from headrace.sql import CreateTable, ObjectKind
-from headrace.statements.defining.drops import listed
-from headrace.statements.defining.placing import place_of
+from headrace.statements.defining.placing import listed, place_of
 from headrace.types import Schema, require_key
 
 if TYPE_CHECKING:
     from headrace.connectors import Capture, Captures
-    from headrace.ledger import Ledger
     from headrace.parts.capturing import Capturing
     from headrace.parts.definer import Definer
     from headrace.parts.reader import Reader
@@ -35,7 +33,6 @@ class CaptureChanges:
     """Creates and drops sources of several tables, and the tables that follow them."""
 
     reader: Reader
-    ledger: Ledger
     definer: Definer
     relations: Relations
     captures: Captures
@@ -66,7 +63,7 @@ class CaptureChanges:
         if replaced is None:
             return f'"{statement.name}" exists already'
         if statement.captured is None:
-            raise HeadraceError(Code.INTERNAL, "a table without a source was to be captured")
+            raise HeadraceError(Code.INTERNAL, "a table without a source cannot be captured")
         source = statement.captured.source
         capture = self.captures.find(source.dotted, source.span)
         try:
@@ -80,7 +77,7 @@ class CaptureChanges:
         return f"created table {table.name}, which follows {reference} of source {capture.name}"
 
     def owns(self, statement: Drop) -> bool:
-        """Whether a DROP SOURCE is of a source of several tables."""
+        """Whether a statement drops a source of several tables."""
         return statement.kind is ObjectKind.SOURCE and statement.name.dotted in self.captures
 
     def drop(self, statement: Drop) -> str:
@@ -193,4 +190,4 @@ class CaptureChanges:
             (REFERENCE, str(reference)),
         )
         declaration = Declaration(masked(statement.span.source), source=stored)
-        return Table(self.ledger.ids.relation(), name, schema, key, None, declaration)
+        return Table(self.definer.new_relation(), name, schema, key, None, declaration)

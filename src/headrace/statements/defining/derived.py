@@ -1,8 +1,8 @@
-"""CREATE STREAM AS: a view that is a stream, with event times, into which rows can be inserted.
+"""CREATE TABLE AS, and CREATE STREAM AS: a view with event times, into which rows can be inserted.
 
-It is a materialized view over its query and a hidden stream, which takes the rows of INSERT. A
-hidden plain view has the same rows with their event times; queries that use these read it, and so
-compute with the streams themselves (see :mod:`headrace.dialects.event_time`).
+Such a stream is a materialized view over its query and a hidden stream, which takes the rows of
+INSERT. A hidden plain view has the same rows with their event times; queries that use these read
+it, and so compute with the streams themselves (see :mod:`headrace.dialects.event_time`).
 
 A query whose rows are none of the rows that it reads, since it groups them or reads a table only,
 makes an ordinary materialized view.
@@ -25,14 +25,13 @@ from headrace.catalog import (
 from headrace.dialects import INSTANT, refuse_undecided, timed
 from headrace.errors import Code, HeadraceError, Span
 from headrace.parts.naming import HIDDEN
-from headrace.sql import CreateTableAs, quote
+from headrace.sql import CreateTableAs, ObjectKind, quote
 from headrace.statements.defining.placing import place_of
 from headrace.statements.defining.views import check_names
 from headrace.types import Column, RelationId, Schema, TimestampType
 
 if TYPE_CHECKING:
     from headrace.engine.engine import Engine
-    from headrace.ledger import Ledger
     from headrace.parts.definer import Definer
     from headrace.parts.reader import Reader
     from headrace.statements.defining.views import Views
@@ -43,13 +42,18 @@ class DerivedStreams:
     """Creates streams by queries."""
 
     reader: Reader
-    ledger: Ledger
     engine: Engine
     definer: Definer
     views: Views
 
     def create(self, statement: CreateTableAs) -> str:
-        """Create a stream by a query, with the rows that there are already.
+        """Create a table by a query, which is a materialized view, or a stream."""
+        if statement.kind is ObjectKind.STREAM:
+            return self._create(statement)
+        return self.views.create_materialized(statement)
+
+    def _create(self, statement: CreateTableAs) -> str:
+        """Create a stream by a query, with the existing rows.
 
         Raises:
             HeadraceError: as for a materialized view; ``conflict`` if views use the event times of
@@ -120,7 +124,7 @@ class DerivedStreams:
 
     def _inserted(self, schema: Schema) -> RelationId:
         """Create the hidden stream that takes the rows of INSERT."""
-        id_ = self.ledger.ids.relation()
+        id_ = self.definer.new_relation()
         # ksqlDB's INSERT INTO stream SELECT goes on; the topic has it do so.
         name = inserted_into(id_)
         declaration = Declaration(options=(("kafka_topic", name),), rowtime=True)
@@ -136,7 +140,7 @@ class DerivedStreams:
         time = Column(ROWTIME, TimestampType())
         self.definer.create(
             PlainView(
-                self.ledger.ids.relation(),
+                self.definer.new_relation(),
                 with_rowtime(into),
                 Schema((*analysed.schema.renamed((*schema.names, ROWTIME)).columns[:-1], time)),
                 text,

@@ -1,4 +1,4 @@
-"""DROP of relations and sinks; messages name everything that is dropped, or would be."""
+"""DROP of relations, sinks and sources; messages name everything that is dropped, or would be."""
 
 from __future__ import annotations
 
@@ -9,25 +9,27 @@ from headrace.catalog import PlainView, Relation, Sink, Stream, Table, View
 from headrace.errors import Code, HeadraceError
 from headrace.parts.naming import HIDDEN
 from headrace.sql import Drop, ObjectKind
-from headrace.statements.defining.placing import WORDS
+from headrace.statements.defining.placing import WORDS, listed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from headrace.catalog import Catalog, Defined
     from headrace.parts.definer import Definer
     from headrace.parts.reader import Reader
+    from headrace.statements.defining.captures import CaptureChanges
 
 
 @dataclass(frozen=True, slots=True)
 class Drops:
-    """Drops relations and sinks."""
+    """Drops relations, sinks and sources."""
 
     reader: Reader
     definer: Definer
+    capture_changes: CaptureChanges
 
     def drop(self, statement: Drop) -> str:
         """Drop a relation; with CASCADE, also the views that depend on it."""
+        if self.capture_changes.owns(statement):
+            return self.capture_changes.drop(statement)
         catalog, name = self.reader.catalog, statement.name
         relation = catalog.find(name.dotted)
         if relation is None and statement.if_exists:
@@ -55,11 +57,6 @@ def dropped_with(catalog: Catalog, relation: Relation) -> list[Defined]:
         more = catalog.dependants(relation.into)
         above += [each for each in more if each.id != relation.id and each not in above]
     return above
-
-
-def listed(relations: Iterable[Relation]) -> str:
-    """Return the names of relations, quoted, without hidden ones."""
-    return ", ".join(f'"{r.name}"' for r in relations if not r.name.startswith(HIDDEN))
 
 
 def _check_kind(relation: Relation, statement: Drop) -> None:

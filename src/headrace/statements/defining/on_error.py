@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from headrace.circuit import Circuit
     from headrace.engine.engine import Engine
     from headrace.errors import Span
-    from headrace.ledger import Ledger
     from headrace.parts.definer import Definer
     from headrace.parts.reader import Reader
     from headrace.sql import AlterView, Option
+    from headrace.statements.refreshing import Refreshing
 
 ON_ERROR: Final = "on_error"
 _CHOICES: Final = {"stop": False, "quarantine": True}
@@ -91,16 +91,23 @@ def _unsupported(primary: str, hint: str, place: Span) -> HeadraceError:
 
 @dataclass(frozen=True, slots=True)
 class ErrorPolicies:
-    """Changes what views do on errors."""
+    """ALTER MATERIALIZED VIEW: what a view does on errors, and when it is refreshed."""
 
     reader: Reader
-    ledger: Ledger
     engine: Engine
     definer: Definer
+    refreshing: Refreshing
     report: Callable[[Progress], None]
 
-    def alter(self, statement: AlterView, option: Option) -> str:
-        """Have a view stop on errors, or quarantine rows: it is rebuilt beside what it is.
+    def alter(self, statement: AlterView) -> str:
+        """Change an option of a view."""
+        option = on_error(statement.options)
+        if option is None:
+            return self.refreshing.alter(statement)
+        return self._set(statement, option)
+
+    def _set(self, statement: AlterView, option: Option) -> str:
+        """Let a view stop on errors, or quarantine rows: another build of it is filled.
 
         One that has stopped is to be repaired after that.
 
@@ -125,7 +132,7 @@ class ErrorPolicies:
         altered = replace(
             view,
             quarantines=chosen,
-            replacement=self.ledger.ids.build(),
+            replacement=self.definer.new_build(),
             created_sql=f"{view.created_sql};\n{masked(statement.span.source)}",
         )
         with self.engine.planning:

@@ -1,4 +1,4 @@
-"""The place of a new relation: its name, and what it replaces."""
+"""The place of a new relation: its name, and what it replaces; how messages name relations."""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ from headrace.sql import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from headrace.catalog import Catalog
     from headrace.types import RelationId
 
@@ -70,6 +72,11 @@ def place_of(catalog: Catalog, name: Name, statement: Placed) -> tuple[RelationI
     if not (redefines and isinstance(existing, View)):  # else that depends on the query
         catalog.without([existing.id], name.span)
     return (existing.id,)
+
+
+def listed(relations: Iterable[Relation]) -> str:
+    """Return the names of relations, quoted, without hidden ones."""
+    return ", ".join(f'"{r.name}"' for r in relations if not r.name.startswith(HIDDEN))
 
 
 def _replaceable(statement: Placed) -> tuple[type[Relation], ...]:

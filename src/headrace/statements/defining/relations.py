@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from headrace.connectors import Connection, Connections
     from headrace.engine.engine import Engine
     from headrace.errors import Span
-    from headrace.ledger import Ledger
     from headrace.parts.definer import Definer
     from headrace.parts.feeding import Feeding
     from headrace.parts.reader import Reader
@@ -50,7 +49,6 @@ class Relations:
     """Creates streams and tables, which are empty."""
 
     reader: Reader
-    ledger: Ledger
     engine: Engine
     definer: Definer
     feeding: Feeding
@@ -72,7 +70,7 @@ class Relations:
         effective = effective_column(statement, schema)
         if effective is not None:
             schema = _present(schema, effective)
-        id_ = self.ledger.ids.relation()
+        id_ = self.definer.new_relation()
         name = statement.name.dotted
         relation: Stream | Table
         if isinstance(statement, CreateTable) or statement.primary_key:

@@ -69,7 +69,7 @@ class Retentions:
     retirement: Retirement
 
     def alter(self, statement: AlterStream) -> str:
-        """Have a stream keep its events for another time; return what that makes impossible."""
+        """Change how long a stream keeps its events; return what that makes impossible."""
         stream = self._stream(statement.name)
         for option in statement.options:
             if option.key.lower() != RETENTION:

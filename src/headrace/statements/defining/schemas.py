@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from headrace.errors import Code, HeadraceError, unknown
 from headrace.parts.naming import SYSTEM_SCHEMA
-from headrace.statements.defining.drops import listed
+from headrace.statements.defining.placing import listed
 
 if TYPE_CHECKING:
     from headrace.parts.access import Access

@@ -21,20 +21,20 @@ if TYPE_CHECKING:
     from headrace.catalog import Catalog, Defined
     from headrace.catalyst.analysed import Analysed
     from headrace.engine.engine import Engine
-    from headrace.ledger import Ledger
     from headrace.parts.definer import Definer
     from headrace.parts.reader import Reader
     from headrace.sql import CreateFunction, DropFunction
+    from headrace.statements.functions import FunctionChanges
 
 
 @dataclass(frozen=True, slots=True)
 class SqlFunctions:
-    """Creates and drops functions by CREATE FUNCTION."""
+    """Creates functions whose body is an expression, and drops functions."""
 
     reader: Reader
-    ledger: Ledger
     engine: Engine
     definer: Definer
+    function_changes: FunctionChanges
 
     def create(self, statement: CreateFunction) -> str:
         """Create a function, or replace one that nothing calls.
@@ -75,16 +75,12 @@ class SqlFunctions:
         done = "created" if former is None else "replaced"
         return f"{done} function {statement.signature}"
 
-    def owns(self, statement: DropFunction) -> bool:
-        """Whether the function of a DROP FUNCTION is one of these."""
-        return find_function(self.reader.catalog, statement.name.dotted) is not None
-
     def drop(self, statement: DropFunction) -> str:
-        """Drop a function; with CASCADE, drop what calls it as well."""
+        """Drop a function, of SQL or Python; with CASCADE, drop what calls it as well."""
         catalog, name = self.reader.catalog, statement.name.dotted
         function = find_function(catalog, name)
         if function is None:
-            raise HeadraceError(Code.INTERNAL, f"function {name} is dropped, and does not exist")
+            return self.function_changes.drop(statement)
         above = catalog.dependants(function.id)
         if not statement.cascade:
             hint = f"Use DROP FUNCTION {name} CASCADE to drop these too."
@@ -109,7 +105,7 @@ class SqlFunctions:
             analysed = self._analysed(query, span)
             self._require_one_row(call, nulls, span)
         return PlainView(
-            self.ledger.ids.relation(),
+            self.definer.new_relation(),
             f"{FUNCTION_VIEW}{statement.name.dotted}",
             analysed.schema,
             query,

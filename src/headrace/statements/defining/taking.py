@@ -19,8 +19,8 @@ def with_taken(stream: Stream, taken: Taken) -> Stream:
     """Return a stream that takes the rows that the clauses of its statement say.
 
     Raises:
-        HeadraceError: ``invalid``, at its place, for a column that does not exist, a duration that
-            is none, and a stream whose event time is not of a type that has one.
+        HeadraceError: ``invalid``, at its place, for a column that does not exist, what is not a
+            duration, and a stream whose event time is not of a type of times.
     """
     if taken.span is None:
         return stream

@@ -1,15 +1,16 @@
-"""CREATE TOKEN and DROP TOKEN, GRANT and REVOKE, and what SHOW lists of them."""
+"""CREATE TOKEN and DROP TOKEN, GRANT and REVOKE."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from headrace.dialects import duration_of
 from headrace.errors import Code, HeadraceError, unknown
 from headrace.parts.access import DATABASE
 from headrace.parts.naming import DEFAULT_SCHEMA, SYSTEM_SCHEMA
+from headrace.statements.results import Listed
 
 if TYPE_CHECKING:
     from headrace.parts.access import Access
@@ -17,24 +18,22 @@ if TYPE_CHECKING:
     from headrace.parts.schemas import Schemas
     from headrace.sql import CreateToken, DropToken, Fragment, Grant, Name, Revoke
 
-TOKEN_COLUMNS = ("name", "secret", "expires")
-LISTED_COLUMNS = ("name", "created", "expires", "state")
-GRANT_COLUMNS = ("token", "role", "on", "schema")
+_CREATED = ("name", "secret", "expires")
 
 
 @dataclass(frozen=True, slots=True)
 class TokenChanges:
-    """Changes and lists access tokens, and the roles that they have."""
+    """Changes access tokens, and the roles that they have."""
 
     access: Access
     reader: Reader
     schemas: Schemas
 
-    def create(self, statement: CreateToken) -> list[tuple[Any, ...]]:
-        """Create a token; return its row of ``TOKEN_COLUMNS``: its secret is shown only here."""
+    def create(self, statement: CreateToken) -> Listed:
+        """Create a token; return its name, secret and end. The secret is shown only here."""
         seconds = _seconds(statement.valid_for)
         made, secret = self.access.create(statement.name.dotted, seconds, statement.name.span)
-        return [(made.name, secret, _time(made.expires))]
+        return Listed(_CREATED, [(made.name, secret, second_of(made.expires))])
 
     def drop(self, statement: DropToken) -> str:
         """Drop a token."""
@@ -57,32 +56,6 @@ class TokenChanges:
         place = DATABASE if statement.schema is None else statement.schema.dotted
         self.access.revoke(name, statement.role, place, statement.span)
         return f"revoked role {statement.role} {_where(place)} from {name}"
-
-    def listed(self) -> list[tuple[Any, ...]]:
-        """Return the tokens, with ``LISTED_COLUMNS``."""
-        now = self.access.clock()
-        return [
-            (
-                token.name,
-                _time(token.created),
-                _time(token.expires),
-                "expired" if token.expires is not None and token.expires <= now else "valid",
-            )
-            for token in self.access
-        ]
-
-    def grants(self, name: Name | None, own: str | None) -> list[tuple[Any, ...]]:
-        """Return the roles of one token, or of all, with ``GRANT_COLUMNS``; of ``own`` if given."""
-        if name is not None:
-            self.access.find(name.dotted, name.span)
-        wanted = own if name is None else name.dotted
-        return [
-            (token.name, str(role), "schema" if place else "database", place or None)
-            for token in self.access
-            if wanted in (None, token.name)
-            for place, roles in sorted(token.roles.items())
-            for role in sorted(roles)
-        ]
 
     def _place(self, schema: Name | None) -> str:
         """Return where a role is granted.
@@ -124,7 +97,8 @@ def _seconds(given: Fragment | None) -> float | None:
     return found / 1_000_000
 
 
-def _time(seconds: float | None) -> str | None:
+def second_of(seconds: float | None) -> str | None:
+    """Return a time in UTC, to the second, as a listing shows it."""
     if seconds is None:
         return None
     return datetime.fromtimestamp(seconds, UTC).isoformat(sep=" ", timespec="seconds")

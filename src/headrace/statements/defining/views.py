@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
     from headrace.catalog import Defined, Index
     from headrace.engine.engine import Engine
-    from headrace.ledger import Ledger
     from headrace.parts.definer import Definer
     from headrace.parts.reader import Reader
     from headrace.sql.view_columns import DeclaredKey
@@ -44,7 +43,6 @@ class Views:
     """Plans and creates views; a materialized one has its rows when a method returns."""
 
     reader: Reader
-    ledger: Ledger
     engine: Engine
     definer: Definer
     report: Callable[[Progress], None]
@@ -198,7 +196,7 @@ class Views:
         names = statement.columns or analysed.schema.names
         check_names(names, len(analysed.schema.names), span)
         view = PlainView(
-            self.ledger.ids.relation(),
+            self.definer.new_relation(),
             statement.name.dotted,
             analysed.schema.renamed(tuple(names)),
             span.source,
@@ -270,7 +268,7 @@ class Views:
             names = columns or analysed.schema.names
             check_names(names, len(analysed.schema.names), span)
             schema = analysed.schema.renamed(tuple(names))
-            build = self.ledger.ids.build()
+            build = self.definer.new_build()
             id_ = RelationId(build) if former is None else former.id
             by = () if index is None else index.columns
             stated = None if key is None else declared_columns(key, schema)

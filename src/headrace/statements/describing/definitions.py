@@ -1,4 +1,4 @@
-"""EXPLAIN CHANGE of statements that change what exists: what they would do to each view."""
+"""EXPLAIN CHANGE of statements that change the catalog: what they would do to each view."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 from headrace.catalog import Stream, View
-from headrace.errors import HeadraceError
+from headrace.errors import HeadraceError, unknown
 from headrace.ledger import Repair
 from headrace.parts.functions import above, users
 from headrace.parts.naming import HIDDEN
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
     from headrace.catalog import Defined, Relation
     from headrace.history.changes import Changes
+    from headrace.ledger import Carried
+    from headrace.parts.functions import Functions
     from headrace.parts.reader import Reader
     from headrace.runtime.retirement import Retirement
     from headrace.sql import Name
@@ -42,13 +44,13 @@ Definition: TypeAlias = (
     | Drop
     | DropFunction
 )
-"""The statements that change what exists, and of which the effect on views is explained."""
+"""The statements that change the catalog and whose effect on views is explained."""
 DEFINITIONS = (
     AddColumns, AlterStream, AlterView, CreateMaterializedView, CreateTableAs, Drop, DropFunction
 )  # fmt: skip
 
 Row: TypeAlias = "tuple[Relation, str, str, int | None]"
-"""What is changed, how, why, and the rows that a rebuild of it reads, if it is rebuilt."""
+"""A relation, what happens to it, why, and how many rows its rebuild reads, if it is rebuilt."""
 
 DROP, REFUSED = "drop", "refused"
 
@@ -59,6 +61,7 @@ class DefinitionChanges:
 
     reader: Reader
     retirement: Retirement
+    functions: Functions
     changes: Changes
 
     def of(self, statement: Definition) -> Iterator[Row]:
@@ -87,6 +90,19 @@ class DefinitionChanges:
                 )
             case CreateMaterializedView() | CreateTableAs():
                 yield from self._replaced(statement)
+
+    def of_function(self, name: Name) -> list[Carried]:
+        """Return what another function of a name would do to the views that call it.
+
+        Raises:
+            HeadraceError: ``invalid``, at the name, if there is no such function.
+        """
+        key, known = name.dotted, self.functions.records
+        if key not in known:
+            otherwise = "SHOW FUNCTIONS lists what exists."
+            raise unknown("function", name, known, otherwise, name.span)
+        calling = users(self.reader.catalog, key)
+        return self.changes.of_function([view for view in calling if isinstance(view, View)])
 
     def _dropped(self, statement: Drop) -> Iterator[Row]:
         catalog = self.reader.catalog

@@ -33,7 +33,7 @@ class Explanations:
     reader: Reader
     ledger: Ledger
     engine: Engine
-    evaluator: OwnEvaluator
+    own_evaluator: OwnEvaluator
 
     def explain(self, statement: Explain) -> Result:
         """Return the output of EXPLAIN as a table, line by line."""
@@ -101,7 +101,7 @@ class Explanations:
                 analysed, refusal = engine.planner.analyse(span, once=True), error
             plan = ["", "-- Spark's optimised plan", *analysed.text.rstrip().split("\n")]
             if isinstance(target, Query):
-                plan += ["", "-- Read now by", self.evaluator.way(analysed, target.text)]
+                plan += ["", "-- Read now by", self.own_evaluator.way(analysed, target.text)]
             if any(is_system(id_) for id_ in analysed.names):
                 return ["-- read when queried; views cannot read it", *plan]
             try:

@@ -20,7 +20,7 @@ def followed_query(bound: Bound) -> Query:
     """Return the query of a text that is to be followed.
 
     Raises:
-        HeadraceError: ``invalid`` if it is none.
+        HeadraceError: ``invalid`` if it is not one query.
     """
     statements = bound.statements()
     if len(statements) != 1 or not isinstance(statements[0], Query):

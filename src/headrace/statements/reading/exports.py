@@ -17,16 +17,17 @@ from headrace.statements.results import Progress, Result
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from headrace.parts.reader import Reader
     from headrace.sql import CopyTo
     from headrace.statements.reading.selects import Selects
 
 
 @dataclass(frozen=True, slots=True)
 class Exports:
-    """Writes files. ``directory`` is that of the data, which no file is written into."""
+    """Writes files, anywhere but into the data directory."""
 
+    reader: Reader
     selects: Selects
-    directory: Path
     report: Callable[[Progress], None]
 
     def export(self, statement: CopyTo) -> Result:
@@ -37,7 +38,7 @@ class Exports:
         """
         source = statement.source
         if isinstance(source, Name) and not _is_listing(source):
-            self.selects.reader.catalog.resolve(source.dotted, source.span)
+            self.reader.catalog.resolve(source.dotted, source.span)
         path = Path(statement.path.removeprefix("file://")).absolute()
         try:
             options = ExportOptions.of(path, Given.of(statement.options))
@@ -55,7 +56,7 @@ class Exports:
         return Result(None, epoch, f'{what} as of epoch {epoch} written to "{path}"{note}')
 
     def _require_outside(self, path: Path) -> None:
-        if path.resolve().is_relative_to(self.directory.resolve()):
+        if path.resolve().is_relative_to(self.reader.directory.resolve()):
             raise HeadraceError(
                 Code.INVALID,
                 f'file "{path}" is in the data directory',

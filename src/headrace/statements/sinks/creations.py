@@ -10,26 +10,23 @@ from headrace.connectors import SinkOptions, known_kind
 from headrace.connectors.options import read_options, stored_options
 from headrace.connectors.sinks import declare_key
 from headrace.errors import Code, HeadraceError, Span, masked, meant
-from headrace.sql import CreateSink, CreateStream, CreateTable, Insert, Name, Query, quote
+from headrace.sql import CreateSink, Insert, Name, Query, quote
 from headrace.sql.lexer import tokens
 from headrace.statements.changing.targets import chosen, taking, target_named
 from headrace.statements.defining.columns import require_known_rows
-from headrace.statements.defining.options import writes_outside
 from headrace.statements.defining.placing import place_of
 from headrace.statements.sinks.destination import Destination, delivery_options
 from headrace.statements.sinks.places import require_own_place
 from headrace.types import RelationId, Schema
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from headrace.connectors import Connections
-    from headrace.ledger import Ledger
     from headrace.parts.definer import Definer
     from headrace.parts.destinations import Destinations
     from headrace.parts.reader import Reader
     from headrace.parts.sinks import Sinks
-    from headrace.statements.sinks.sources import Sources
+    from headrace.sql import CreateTable
+    from headrace.statements.sinks.sources import SinkSources
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +34,8 @@ class SinkCreations:
     """Creates sinks, and starts the deliveries to them."""
 
     reader: Reader
-    ledger: Ledger
     definer: Definer
-    sources: Sources
+    sink_sources: SinkSources
     destinations: Destinations
     connections: Connections
     sinks: Sinks
@@ -96,23 +92,9 @@ class SinkCreations:
             )
         return Destination.over(connection, (*over.options, *statement.options), over.name.span)
 
-    def delivered(
-        self,
-        statement: CreateStream | CreateTable,
-        create: Callable[[CreateStream | CreateTable], str],
-    ) -> str:
-        """Create a table, and have it written to the system that its options name, if they do.
-
-        If that cannot be, there is no table.
-        """
+    def deliver(self, statement: CreateTable, table: RelationId) -> str:
+        """Create the sink that the options of a new table name; if that fails, drop the table."""
         name = statement.name
-        former = self.reader.catalog.find(name.dotted)
-        message = create(statement)
-        if not isinstance(statement, CreateTable) or not writes_outside(statement.options):
-            return message
-        table = self.reader.catalog.resolve(name.dotted, name.span)
-        if former is not None and former.id == table.id:
-            return message
         try:
             into = Destination.of(statement.options)
             self._require_place(statement, into)
@@ -120,14 +102,14 @@ class SinkCreations:
             own = f"{name.dotted}_to_{into.connector.name}"
             sink = self._made(own, name, None, (), into, created, into.delivery)
         except BaseException:
-            self.definer.drop([table.id])
+            self.definer.drop([table])
             raise
-        return f"{message}, which sink {sink.name} delivers: {self.sinks.begin(sink)}"
+        return f"sink {sink.name} delivers: {self.sinks.begin(sink)}"
 
     def is_job(self, statement: Insert) -> bool:
         """Whether INSERT ... SELECT runs continuously: the target has a connector."""
         target = target_named(self.reader.catalog, statement.target)
-        return self.sources.is_continuous(statement, target)
+        return self.sink_sources.is_continuous(statement, target)
 
     def start_job(self, statement: Insert) -> str:
         """Fill a table continuously from a query, until the job is dropped."""
@@ -166,14 +148,14 @@ class SinkCreations:
         if target is not None:
             filled = Schema(chosen(target, columns, span))
         try:
-            followed, made = self.sources.followed(source, filled)
+            followed, made = self.sink_sources.followed(source, filled)
         except HeadraceError as error:
             if error.span is None or error.span.text == span.text:
                 raise
             shown = HeadraceError(error.code, error.primary, error.detail, error.hint)
             raise shown.at(span) from error  # not in a query that nobody has written
         delivery = delivery or SinkOptions()
-        id_ = self.ledger.ids.relation()
+        id_ = self.definer.new_relation()
         try:
             key = _key(followed, delivery, span)
             if not delivery.snapshot:

@@ -1,4 +1,4 @@
-"""PAUSE, RESUME, RESET, ALTER and RECONCILE of a sink that there is."""
+"""PAUSE, RESUME, RESET, ALTER and RECONCILE of an existing sink."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from headrace.connectors.options import (
 from headrace.errors import Code, HeadraceError, masked, meant, unknown
 from headrace.ledger import DeliveryState
 from headrace.sql import SinkAction
+from headrace.statements.results import Listed
 from headrace.statements.sinks.destination import delivery_options
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from headrace.runtime.deliveries import Delivery
     from headrace.sql import AlterSink, HandleSink, Name, ReconcileSink
 
-RECONCILED = ("sink", "epoch", "rows", "missing", "different", "extra", "refused", "outcome")
+_RECONCILED = ("sink", "epoch", "rows", "missing", "different", "extra", "refused", "outcome")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +44,7 @@ class SinkChanges:
     sinks: Sinks
 
     def handle(self, statement: HandleSink) -> str:
-        """Pause a sink, have it go on, or begin anew."""
+        """Pause a sink, resume it, or start it again with the rows of its view."""
         sink, delivery = self._found(statement.name)
         match statement.action:
             case SinkAction.PAUSE:
@@ -99,8 +100,8 @@ class SinkChanges:
         stands = "" if going is DeliveryState.RUNNING else f", which is {going}: RESUME SINK it"
         return f"altered sink {sink.name}{stands}"
 
-    def reconcile(self, statement: ReconcileSink) -> list[tuple[object, ...]]:
-        """Compare the target of a sink with its view, and unless it only checks, mend it."""
+    def reconcile(self, statement: ReconcileSink) -> Listed:
+        """Compare the target of a sink with its view; repair it unless it is only checked."""
         sink, delivery = self._found(statement.name)
         write = not statement.checks
         try:
@@ -110,7 +111,7 @@ class SinkChanges:
         repaired = write and not found.refused
         outcome = "equal" if not found.differences else "repaired" if repaired else "different"
         counts = (found.rows, found.missing, found.different, found.extra, found.refused)
-        return [(sink.name, epoch, *counts, outcome)]
+        return Listed(_RECONCILED, [(sink.name, epoch, *counts, outcome)])
 
     def _connected(
         self, sink: Sink, delivery: Delivery, own: list[Given]
@@ -150,7 +151,7 @@ class SinkChanges:
         return relation, self.sinks.deliveries.by_sink[relation.id]
 
     def _require_own_target(self, sink: Sink, name: Name) -> None:
-        """Refuse to begin anew in a table: which of its rows the sink has written is not known."""
+        """Refuse to reset a sink into a table: which rows it has written is not known."""
         if sink.target is not None:
             raise HeadraceError(
                 Code.UNSUPPORTED,

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Sources:
+class SinkSources:
     """Finds, or creates, the relation whose changes a sink is given."""
 
     reader: Reader

@@ -1,0 +1,413 @@
+"""What statements need: the least roles of whoever asks, by the relations that they name.
+
+:data:`headrace.session.table.TABLE` has the function for each class of statements.
+
+A role is that in a schema or in the database, so what is needed follows from the names in the
+statement, whether or not there is anything of that name. A materialized view is read with the
+rights of whoever created it: what is needed is a role in its own schema. A plain view is planned
+as a part of the query that names it, so errors could show a reader rows that it leaves out: all
+that its query reads must be readable as well.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from headrace.catalog import PlainView, Sink, Stream, Table, View, title
+from headrace.errors import Code, HeadraceError, Span
+from headrace.parts.access import DATABASE
+from headrace.parts.naming import HIDDEN, SYSTEM_SCHEMA, schema_of
+from headrace.sql import (
+    CreateMaterializedView,
+    CreateTable,
+    CreateTableAs,
+    CreateView,
+    ExplainReplay,
+    Listing,
+    Name,
+    ObjectKind,
+    Role,
+)
+from headrace.statements.defining.options import is_external
+from headrace.statements.reading.simple import simple_select
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from headrace.catalog import Catalog
+    from headrace.engine.engine import Engine
+    from headrace.parts.access import Principal
+    from headrace.parts.reader import Reader
+    from headrace.sql import (
+        AlterSink,
+        Copy,
+        CopyTo,
+        Correct,
+        CreateIndex,
+        CreateSink,
+        CreateStream,
+        Delete,
+        Describe,
+        Drop,
+        Explain,
+        ExplainRow,
+        Fragment,
+        Insert,
+        Invalidate,
+        Print,
+        Query,
+        Reconcile,
+        Refresh,
+        Replay,
+        Show,
+        ShowCreate,
+        Statement,
+        Subscribe,
+        Truncate,
+        Update,
+        Verify,
+    )
+
+_MAY_READ: Final = re.compile(r"(?i)\b(select|from|table|values|with)\b")
+"""An expression without one of these words has no subquery."""
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """A role that is needed in a schema, or in the whole database, and the place that needs it.
+
+    ``through`` is what errors call the plain view that reads in the schema, which they do not name.
+    """
+
+    role: Role
+    schema: str = DATABASE
+    span: Span | None = None
+    through: str = ""
+
+    @classmethod
+    def of(cls, role: Role, name: str, span: Span | None = None) -> Need:
+        """Return what is needed to do something with the relation of a dotted name.
+
+        Hidden relations are of those who follow them: others need to be owners of the database.
+        """
+        if name.startswith(HIDDEN):
+            return cls(Role.OWNER, DATABASE, span)
+        return cls(role, schema_of(name), span)
+
+    def is_met(self, principal: Principal) -> bool:
+        """Whether a principal has the role, now."""
+        if self.schema == SYSTEM_SCHEMA and self.role is Role.READER:
+            return principal.is_known  # its rows are of what the client sees
+        return principal.may(self.role, self.schema)
+
+    def error(self) -> HeadraceError:
+        """Return the error for a client without the role."""
+        if self.through:
+            return HeadraceError(
+                Code.FORBIDDEN,
+                f"role {self.role} is needed in the schemas of all that {self.through} reads",
+                detail="It is planned as a part of the query that reads it, as a plain view is.",
+                hint="Make it a MATERIALIZED VIEW: its rows are stored, and can be granted alone.",
+                span=self.span,
+            )
+        where = f'schema "{self.schema}"' if self.schema else "the database"
+        on = f"SCHEMA {self.schema}" if self.schema else "DATABASE"
+        return HeadraceError(
+            Code.FORBIDDEN,
+            f"role {self.role} in {where} is needed",
+            hint=f"Ask an owner of the database: GRANT {self.role.upper()} ON {on} TO your token.",
+            span=self.span,
+        )
+
+
+def to_read(catalog: Catalog, name: str, span: Span | None = None) -> Iterator[Need]:
+    """Yield what is needed to read the relation of a dotted name, there or not."""
+    relation = catalog.find(name)
+    if not isinstance(relation, PlainView):
+        yield Need.of(Role.READER, name, span)
+        return
+    through = "ROWTIME of a stream by CREATE STREAM AS"
+    if not relation.name.startswith(HIDDEN):
+        yield Need.of(Role.READER, name, span)
+        through = title(relation)
+    for id_ in relation.depends_on:
+        below = catalog.by_id[id_].name
+        if not below.startswith(HIDDEN):  # else they are rows inserted into a stream that it reads
+            yield replace(Need.of(Role.READER, below, span), through=through)
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """The relations that a statement names, looked up on demand."""
+
+    reader: Reader
+    engine: Engine
+    principal: Principal
+
+    @property
+    def catalog(self) -> Catalog:
+        """The published catalog."""
+        return self.reader.catalog
+
+    def read(self, query: Query | Name) -> Iterator[Need]:
+        """Yield what is needed to read a relation, or the relations that a query names."""
+        yield from self.reading(self.names(query), query.span)
+
+    def names(self, query: Query | Name) -> frozenset[str]:
+        """Return the dotted names of the relations that a query reads, or of the one named."""
+        if isinstance(query, Name):
+            return frozenset([query.dotted])
+        simple = simple_select(query.text)
+        if simple is not None and not simple.relation.startswith(HIDDEN):
+            return frozenset([simple.relation.lower()])
+        return self._named(query.span, query.span)
+
+    def _named(self, text: Span, place: Span) -> frozenset[str]:
+        with self.engine.planning:
+            try:
+                return self.engine.planner.named(text, self.principal.sees)
+            except HeadraceError as error:
+                raise error.at(place) from error
+
+    def evaluate(self, *fragments: Fragment | None) -> Iterator[Need]:
+        """Yield what is needed for the subqueries in expressions."""
+        for fragment in fragments:
+            if fragment is not None and _MAY_READ.search(fragment.text):
+                text = Span.whole(f"SELECT ({fragment.text})")
+                yield from self.reading(self._named(text, fragment.span), fragment.span)
+
+    def define(self, target: Query | Name) -> Iterator[Need]:
+        """Yield what is needed to see how relations are defined: to read all that is below."""
+        yield from self.read(target)
+        found = [r.id for name in self.names(target) if (r := self.catalog.find(name)) is not None]
+        below = (self.catalog.by_id[id_].name for id_ in self.catalog.below(found))
+        yield from self.reading(below, target.span)
+
+    def reading(self, names: Iterable[str], span: Span) -> Iterator[Need]:
+        """Yield what is needed to read relations."""
+        for name in sorted(names):
+            yield from to_read(self.catalog, name, span)
+
+
+def nothing(_asked: Named, _statement: Statement) -> Iterator[Need]:
+    """Yield nothing: everybody may."""
+    return iter(())
+
+
+def owner(_asked: Named, statement: Any) -> Iterator[Need]:
+    """Yield the role of an owner of the database."""
+    yield Need(Role.OWNER, DATABASE, statement.span)
+
+
+def creator(_asked: Named, statement: Any) -> Iterator[Need]:
+    """Yield the role of an owner of the schema of the name."""
+    yield Need(Role.OWNER, schema_of(statement.name.dotted), statement.name.span)
+
+
+def index(_asked: Named, statement: CreateIndex) -> Iterator[Need]:
+    """Yield the role of an owner of the relation's schema."""
+    yield Need(Role.OWNER, schema_of(statement.relation.dotted), statement.relation.span)
+
+
+def relation(asked: Named, statement: CreateStream | CreateTable) -> Iterator[Need]:
+    """Yield what is needed to create a stream or table; of other systems, an owner's role."""
+    yield from creator(asked, statement)
+    captured = isinstance(statement, CreateTable) and statement.captured is not None
+    if captured or is_external(statement.options):
+        yield Need(Role.OWNER, DATABASE, statement.span)
+
+
+def derived(
+    asked: Named, statement: CreateTableAs | CreateMaterializedView | CreateView
+) -> Iterator[Need]:
+    """Yield what is needed to create a view, and to read what its query reads."""
+    yield from creator(asked, statement)
+    yield from asked.read(statement.query)
+    if not isinstance(statement, CreateView) and is_external(statement.options):
+        yield Need(Role.OWNER, DATABASE, statement.span)
+
+
+def sink(asked: Named, statement: CreateSink) -> Iterator[Need]:
+    """Yield what is needed to create a sink: to read its source, and to write to its target."""
+    yield from creator(asked, statement)
+    yield from asked.read(statement.source)
+    if isinstance(statement.into, Name):
+        yield _writer(statement.into)
+    else:
+        yield Need(Role.OWNER, DATABASE, statement.span)
+
+
+def altered_sink(asked: Named, statement: AlterSink) -> Iterator[Need]:
+    """Yield what is needed to alter a sink; outside of the database, an owner's role."""
+    yield from creator(asked, statement)
+    sink = asked.catalog.find(statement.name.dotted)
+    if isinstance(sink, Sink) and sink.target is None:
+        yield Need(Role.OWNER, DATABASE, statement.span)
+
+
+def drop(asked: Named, statement: Drop) -> Iterator[Need]:
+    """Yield what is needed to drop a relation and, with CASCADE, what depends on it."""
+    relation = asked.catalog.find(statement.name.dotted)
+    if relation is None and statement.kind is ObjectKind.SOURCE:
+        yield Need(Role.OWNER, DATABASE, statement.span)  # of several tables
+        return
+    yield from creator(asked, statement)
+    if relation is not None and statement.cascade:
+        for other in asked.catalog.dependants(relation.id):
+            yield Need(Role.OWNER, schema_of(other.name), statement.span)
+
+
+def _writer(name: Name) -> Need:
+    return Need(Role.WRITER, schema_of(name.dotted), name.span)
+
+
+def write(_asked: Named, statement: Truncate | Copy) -> Iterator[Need]:
+    """Yield the role of a writer of the target."""
+    yield _writer(statement.target)
+
+
+def insert(asked: Named, statement: Insert) -> Iterator[Need]:
+    """Yield what is needed to write to the target, and to read what the query reads."""
+    yield _writer(statement.target)
+    yield from asked.read(statement.query)
+    conflict = statement.on_conflict
+    if conflict is not None:
+        assigned = (each.expression for each in conflict.assignments)
+        yield from asked.evaluate(*assigned, conflict.where)
+    target = asked.catalog.find(statement.target.dotted)
+    fed = isinstance(target, Stream | Table) and target.declaration.connector is not None
+    if fed and asked.names(statement.query):  # it may run continuously, as a sink does
+        yield Need(Role.OWNER, DATABASE, statement.span)
+
+
+def update(asked: Named, statement: Update) -> Iterator[Need]:
+    """Yield what is needed to write to the target, and to read what expressions read."""
+    yield _writer(statement.target)
+    assigned = (each.expression for each in statement.assignments)
+    yield from asked.evaluate(*assigned, statement.where)
+
+
+def delete(asked: Named, statement: Delete) -> Iterator[Need]:
+    """Yield what is needed to delete rows, or to void events of a stream."""
+    if isinstance(asked.catalog.find(statement.target.dotted), Stream):
+        yield Need(Role.OWNER, schema_of(statement.target.dotted), statement.target.span)
+    else:
+        yield _writer(statement.target)
+    yield from asked.evaluate(statement.where)
+
+
+def invalidate(asked: Named, statement: Invalidate) -> Iterator[Need]:
+    """Yield what is needed to invalidate a slice of a view."""
+    yield from creator(asked, statement)
+    yield from asked.evaluate(statement.slice.where, statement.slice.since)
+
+
+def correct(asked: Named, statement: Correct) -> Iterator[Need]:
+    """Yield what is needed to correct events."""
+    yield from creator(asked, statement)
+    yield from asked.evaluate(statement.where, *(a.expression for a in statement.assignments))
+
+
+def explain_row(asked: Named, statement: ExplainRow) -> Iterator[Need]:
+    """Yield what is needed to see from what a row is computed."""
+    yield from asked.define(statement.name)
+    yield from asked.evaluate(statement.where)
+
+
+def replay(asked: Named, statement: Replay | ExplainReplay) -> Iterator[Need]:
+    """Yield what is needed to recompute a view; errors may quote what is below it."""
+    given = statement.replay if isinstance(statement, ExplainReplay) else statement
+    yield from creator(asked, given)
+    yield from asked.define(given.name)
+    yield from asked.evaluate(given.slice.where, given.slice.since)
+
+
+def verify(asked: Named, statement: Verify) -> Iterator[Need]:
+    """Yield what is needed to read one view, or all."""
+    if statement.name is not None:
+        yield from asked.read(statement.name)
+    else:
+        yield Need(Role.READER, DATABASE, statement.span)
+
+
+def refresh(asked: Named, statement: Refresh) -> Iterator[Need]:
+    """A view that lags behind is written: what all its readers see changes."""
+    if statement.everything:
+        yield Need(Role.WRITER, DATABASE, statement.span)
+    for name in statement.names:
+        yield from asked.read(name)
+        relation = asked.catalog.find(name.dotted)
+        if isinstance(relation, View) and relation.refresh.lags:
+            yield _writer(name)
+
+
+def show(asked: Named, statement: Show) -> Iterator[Need]:
+    """Yield what is needed to see a listing; some are an owner's."""
+    others = statement.token is not None and statement.token.dotted != asked.principal.name
+    if statement.listing in _OF_OWNERS or others:
+        yield Need(Role.OWNER, DATABASE, statement.span)
+    if statement.relation is not None and statement.listing is Listing.ERRORS:
+        yield from asked.define(statement.relation)  # they quote rows of what is below
+    elif statement.relation is not None:
+        yield from asked.read(statement.relation)
+
+
+_OF_OWNERS: Final = frozenset({Listing.SECRETS, Listing.CONNECTIONS, Listing.TOKENS})
+"""The listings that are whole or not at all; others have what the client sees."""
+
+
+def describe(asked: Named, statement: Describe) -> Iterator[Need]:
+    """Yield what is needed to read a relation or, with EXTENDED, to see its definition."""
+    if statement.extended:
+        yield from asked.define(statement.name)
+    else:
+        yield Need.of(Role.READER, statement.name.dotted, statement.name.span)
+
+
+def explain(asked: Named, statement: Explain) -> Iterator[Need]:
+    """Yield what is needed to see how a query or view is computed."""
+    target = statement.target
+    if isinstance(target, CreateMaterializedView | CreateTableAs):
+        yield from derived(asked, target)
+        target = target.query
+    yield from asked.define(target)
+
+
+def reconcile(_asked: Named, statement: Reconcile) -> Iterator[Need]:
+    """Yield what is needed to compare a view, and have it repaired."""
+    name = statement.name
+    if name is None:
+        yield Need(Role.OWNER, DATABASE, statement.span)
+    else:
+        yield Need(Role.OWNER, schema_of(name.dotted), name.span)
+
+
+def print_(asked: Named, statement: Print) -> Iterator[Need]:
+    """Yield what is needed to read the relations over a topic."""
+    over = {
+        relation.name
+        for relation in asked.catalog
+        if isinstance(relation, Stream | Table)
+        and relation.declaration.option("kafka_topic", "topic") == statement.topic
+    }
+    named = asked.catalog.find(statement.topic)  # is followed, whatever else is over the topic
+    if named is not None or not over:
+        over.add(statement.topic.lower())
+    yield from asked.reading(over, statement.topic_span)
+
+
+def subscribe(asked: Named, statement: Subscribe) -> Iterator[Need]:
+    """Yield what is needed to read what is followed."""
+    yield from asked.read(statement.target)
+
+
+def show_create(asked: Named, statement: ShowCreate) -> Iterator[Need]:
+    """Yield what is needed to see how a relation was created."""
+    yield from asked.define(statement.name)
+
+
+def copy_to(asked: Named, statement: CopyTo) -> Iterator[Need]:
+    """Yield what is needed to read the rows that are written to a file."""
+    yield from asked.read(statement.source)

@@ -1,0 +1,71 @@
+"""SELECT, SUBSCRIBE and PRINT in a session, whose properties say which queries are followed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from headrace.session.properties import OFFSET_RESET, RUNTIME_MODE
+from headrace.sql import Print, Query, Subscribe
+from headrace.statements.reading.following import Begin, Pushed
+
+if TYPE_CHECKING:
+    from headrace.session.properties import Properties
+    from headrace.sql import Statement
+    from headrace.statements.reading.following import Following
+    from headrace.statements.reading.selects import Selects
+    from headrace.statements.reading.subscription import ViewSubscription
+    from headrace.statements.results import Result
+    from headrace.types import Epoch
+
+
+@dataclass(frozen=True, slots=True)
+class Reads:
+    """Runs queries once, or follows their changes."""
+
+    properties: Properties
+    selects: Selects
+    following: Following
+
+    def query(self, query: Query) -> Result | ViewSubscription:
+        """Run a query, or follow it if it is a push query in this session."""
+        pushed = self.pushed(query)
+        if pushed is None:
+            return self.selects.select(query)
+        return self.following.follow(*pushed)
+
+    def subscribe(self, statement: Subscribe) -> ViewSubscription:
+        """Follow what SUBSCRIBE names."""
+        return self.following.follow(*self.following.subscribed(statement, self._begin()))
+
+    def print(self, statement: Print) -> ViewSubscription:
+        """Follow what PRINT names."""
+        return self.following.follow(*self.following.printed(statement))
+
+    def follow(self, query: Query, after: Epoch | None = None) -> ViewSubscription:
+        """Follow a query, from its rows or after an epoch."""
+        return self.following.follow(*self.followed(query, after))
+
+    def pushed(self, statement: Statement) -> Pushed | None:
+        """Return what a statement follows; None if it follows nothing."""
+        match statement:
+            case Query() if statement.emit_changes or self._is_streaming(statement):
+                return self.followed(statement)
+            case Subscribe():
+                return self.following.subscribed(statement, self._begin())
+            case Print():
+                return self.following.printed(statement)
+            case _:
+                return None
+
+    def followed(self, query: Query, after: Epoch | None = None) -> Pushed:
+        """Return what following a query means in this session."""
+        return Pushed(query, after or self._begin())
+
+    def _begin(self) -> Begin:
+        """Return where a push query of this session begins."""
+        return Begin.NOW if self.properties[OFFSET_RESET] == "latest" else Begin.CONTENTS
+
+    def _is_streaming(self, query: Query) -> bool:
+        """Return whether a bare SELECT is a push query in this session."""
+        return self.properties[RUNTIME_MODE] == "streaming" and query.as_of is None

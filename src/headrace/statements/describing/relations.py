@@ -1,0 +1,119 @@
+"""SHOW of relations: streams, tables, views and indexes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from headrace.catalog import PlainView, Stream, Table, View, key_of
+from headrace.parts.naming import shown_name
+from headrace.parts.quarantined import quarantined_count
+from headrace.parts.stopped import view_state
+from headrace.sql import Listing
+from headrace.statements.defining.retention import RETENTION
+from headrace.statements.describing.listed import is_shown, listed
+from headrace.statements.results import Listed, shown_time
+
+if TYPE_CHECKING:
+    from headrace.catalog import Relation
+    from headrace.ledger import Ledger
+    from headrace.parts.access import Principal
+    from headrace.parts.reader import Reader
+    from headrace.runtime.published import Published
+    from headrace.runtime.retirement import Retirement
+    from headrace.sql import Show
+
+_STREAMS = (
+    "name", "kind", "key", "state", "retired", "changes", "segments", "bytes", "since", "retention",
+    "kept_for",
+)  # fmt: skip
+
+_KINDS: dict[Listing, tuple[type[Relation], ...]] = {
+    Listing.TABLES: (Stream, Table, View, PlainView),
+    Listing.VIEWS: (View, PlainView),
+    Listing.MATERIALIZED_VIEWS: (View,),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class RelationListings:
+    """Lists relations, and how much of the events of streams is kept."""
+
+    reader: Reader
+    ledger: Ledger
+    retirement: Retirement
+    principal: Principal
+
+    def show(self, statement: Show) -> Listed:
+        """Return the streams, the indexes, or the relations of some kinds."""
+        match statement.listing:
+            case Listing.STREAMS:
+                return self._streams()
+            case Listing.INDEXES:
+                return self._indexes(statement)
+            case _:
+                return self._relations(_KINDS[statement.listing])
+
+    def _relations(self, kinds: tuple[type[Relation], ...]) -> Listed:
+        state = self.reader.published
+        rows = [
+            (
+                relation.name,
+                relation.kind,
+                ", ".join(key_of(relation)),
+                self._state(relation, state),
+            )
+            for relation in state.catalog
+            if isinstance(relation, kinds) and is_shown(relation, self.principal)
+        ]
+        return listed(("name", "kind", "key", "state"), rows)
+
+    def _state(self, relation: Relation, state: Published) -> str:
+        """Return what a relation does now, and how many rows a view has in quarantine."""
+        does = view_state(relation, state.stopped)
+        kept: int | None = None
+        if isinstance(relation, View):
+            kept = quarantined_count(self.ledger, self.reader.directory, state, relation)
+        return f"{does}, {kept:,} {'row' if kept == 1 else 'rows'} in quarantine" if kept else does
+
+    def _streams(self) -> Listed:
+        """Return the streams, and how much of their events is kept."""
+        state, sizes = self.reader.published, self.ledger.log.sizes()
+        rows = []
+        for stream in state.catalog:
+            if not isinstance(stream, Stream) or not is_shown(stream, self.principal):
+                continue
+            size, retention = sizes.get(stream.id), stream.declaration.retention
+            rows.append(
+                (
+                    stream.name,
+                    stream.kind,
+                    "",
+                    view_state(stream, state.stopped),
+                    state.starts.get(stream.id, 0),
+                    0 if size is None else size.changes,
+                    0 if size is None else size.segments,
+                    0 if size is None else size.bytes,
+                    None if size is None else shown_time(size.since),
+                    None if retention is None else stream.declaration.option(RETENTION),
+                    ", ".join(filter(self.principal.sees, self._kept_for(stream))),
+                )
+            )
+        return listed(_STREAMS, rows)
+
+    def _kept_for(self, stream: Stream) -> list[str]:
+        """Return the views for which a stream's events are kept longer than its retention."""
+        views = self.retirement.kept_for(stream)
+        return [shown_name(view, self.reader.catalog) for view in views]
+
+    def _indexes(self, statement: Show) -> Listed:
+        catalog, asked = self.reader.catalog, statement.relation
+        only = None if asked is None else catalog.resolve(asked.dotted, asked.span).id
+        rows = [
+            (index.name, relation.name, ", ".join(index.columns))
+            for relation in catalog
+            if is_shown(relation, self.principal) and only in {None, relation.id}
+            for view in catalog.indexes(relation.id)
+            if (index := view.index) is not None
+        ]
+        return listed(("name", "relation", "columns"), sorted(rows))
