@@ -1,4 +1,4 @@
-"""What a database keeps by name beside its catalog: secrets, connections, captures."""
+"""Named JSON settings stored in the ledger: secrets, connections, captures."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Kept:
         self.ledger.settings.set(self.key, {**self.all(), name: value})
 
     def remove(self, name: str) -> None:
-        """Keep the value of a name no longer."""
+        """Delete the value of a name."""
         self.ledger.settings.set(
             self.key, {each: v for each, v in self.all().items() if each != name}
         )

@@ -62,11 +62,11 @@ class Cursors:
         return self._ends[rows] - self._at[rows]
 
     def end(self) -> None:
-        """Set messages aside of which bytes are left."""
+        """Reject messages with trailing bytes."""
         self.damaged(np.flatnonzero(self._at != self._ends), "bytes are left after its end")
 
     def damaged(self, rows: Rows, reason: str) -> None:
-        """Set messages aside that are not what they should be."""
+        """Reject messages for a reason, unless they are rejected already."""
         found = rows[~self.broken[rows]]
         for row in found.tolist():
             self.problems[row] = {None: reason}

@@ -360,7 +360,7 @@ class Transactions:
         return Mark(Epoch(found.offset), found.metadata or "")
 
     def _said(self) -> Mark | None:
-        """Return the last epoch that the last committed messages are of, if any of them are ours.
+        """Return the epoch recorded by our newest committed messages, or None.
 
         An epoch is whole if one message of it is committed.
         """

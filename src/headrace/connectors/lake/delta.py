@@ -175,7 +175,7 @@ class DeltaSink:
     # -- pieces ----------------------------------------------------------------------------
 
     def _is_there(self) -> bool:
-        """Whether there is a table."""
+        """Whether the Delta table exists."""
         delta, storage = _library(), self.where.storage
         try:
             return bool(delta.DeltaTable.is_deltatable(self.where.uri, storage))

@@ -210,7 +210,7 @@ class IcebergSink:
         self.close()
 
     def is_there(self) -> bool:
-        """Whether there is a table.
+        """Whether the Iceberg table exists.
 
         Raises:
             HeadraceError: ``unavailable`` or ``invalid`` if the catalogue does not say.

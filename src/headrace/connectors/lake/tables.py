@@ -128,7 +128,7 @@ def _names(kind: DataType) -> Iterator[str]:
 
 
 def require_columns(found: pa.Schema, wanted: pa.Schema, what: str) -> None:
-    """Refuse a table that there is, and that has other columns.
+    """Refuse an existing table whose columns differ.
 
     Raises:
         HeadraceError: ``invalid``, with the first column that differs.

@@ -357,7 +357,7 @@ class RedisSession:
 
 
 def _cells(rows: pa.Table) -> list[pa.Array]:
-    """Return what hashes are made of: which fields each has not, and all fields."""
+    """Return the NULL mask of each row as text, then the values of each field."""
     nulls = [pc.if_else(column.is_null(), "1", "0") for column in rows.columns]
     missing = pc.binary_join_element_wise(*nulls, "")
     return [missing, *(pc.fill_null(cells(column), b"") for column in rows.columns)]
