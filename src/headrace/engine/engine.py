@@ -27,6 +27,7 @@ from headrace.engine.as_stored import as_stored
 from headrace.engine.expiring import left_by
 from headrace.engine.jobs.executors import is_local
 from headrace.engine.jobs.failures import step_failure
+from headrace.engine.jobs.gateway import acknowledge_at_once
 from headrace.engine.jobs.optimizer import bare_session, for_few_rows
 from headrace.engine.jobs.reports import (
     Note,
@@ -91,6 +92,7 @@ class Engine:
     """
 
     def __init__(self, spark: SparkSession, partitions: int, log: LogReader) -> None:
+        acknowledge_at_once(spark)
         self.spark = spark
         self.partitions = partitions
         self.log = log
