@@ -17,7 +17,7 @@ from headrace.engine.reading.queries import Queries
 from headrace.errors import Code, HeadraceError
 from headrace.functions import Function, Kind, function
 from headrace.history.amending import Amending
-from headrace.history.changes import Changes
+from headrace.history.changes import ChangeClassifier
 from headrace.history.comparing import Comparing
 from headrace.history.pending_versions import PendingVersions
 from headrace.history.reconciler import Reconciler
@@ -259,7 +259,7 @@ class Database(DefaultSession):
             replays=replays,
             row_sources=RowSources(reader, ledger, engine, loop, replays),
             amending=amending,
-            changes=Changes(reader, ledger, engine, loop, replays, amending),
+            changes=ChangeClassifier(reader, ledger, engine, loop, replays, amending),
             versions=versions,
             reconciling=reconciling,
             reconciler=Reconciler(reconciling, self.settings.reconcile_budget, partitions),

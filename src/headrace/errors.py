@@ -71,10 +71,11 @@ class Span:
         return self.line + before.count("\n"), self.start - (before.rfind("\n") + 1) + 1
 
     def excerpt(self) -> Span:
-        """Return the range in a text of at most some 200 characters, with secrets masked.
+        """Return the range in an excerpt of at most about 200 characters, with secrets masked.
 
-        The text begins with a line where that is possible, so that columns stay what they are. Of
-        a range that does not fit, the beginning is shown. The time does not depend on the text.
+        The excerpt begins at a line start if possible, so that columns stay the same. Of a range
+        that does not fit, the beginning is kept. The time does not depend on the length of the
+        text.
         """
         if len(self.text) <= _LONGEST_EXCERPT:
             return replace(self, text=masked(self.text))
@@ -83,7 +84,7 @@ class Span:
         begin = max(0, self.start - spare)
         if begin > 0:
             begin = self.text.find("\n", begin - 1, self.start) + 1 or begin
-        # What a secret is begins far before it, perhaps.
+        # The option name that makes a text secret may precede it by far.
         far = max(0, begin - _AROUND_SECRET)
         text = masked(self.text[far : end + spare + _AROUND_SECRET])[
             begin - far : end + spare - far
@@ -229,17 +230,17 @@ class HeadraceError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Where an expression begins in a query, with its text; line and column are counted from 1."""
+class QueryPosition:
+    """The start of an expression in a query, and its text; line and column count from 1."""
 
     line: int
     column: int
     fragment: str
 
     def within(self, query: Span) -> Span | None:
-        """Return the expression's place in a query that may have been rewritten since.
+        """Return the span of the expression in a query that may have been rewritten since.
 
-        None if it does not stand there, and not exactly once elsewhere.
+        None if the text is not at the position, and occurs elsewhere not at all or repeatedly.
         """
         lines = query.source.split("\n")
         at = sum(len(line) + 1 for line in lines[: self.line - 1]) + self.column - 1
@@ -252,15 +253,15 @@ class Place:
 
 
 class EvaluationError(HeadraceError):
-    """The data are the cause of the failure of a step, or a defect is.
+    """A step failed on the data, or because of a defect.
 
-    ``place`` is that of the expression in the text that Spark was given, if that is known.
+    ``place`` is the position of the expression in the text given to Spark, if known.
     """
 
-    place: Place | None = None
+    place: QueryPosition | None = None
 
     def with_detail(self, sentence: str) -> EvaluationError:
-        """Return the error with another sentence in its detail."""
+        """Return the error with a sentence added to its detail."""
         detail = f"{self.detail.removesuffix('.')}. {sentence}" if self.detail else sentence
         found = EvaluationError(self.code, self.primary, detail, self.hint, self.span)
         found.place = self.place
@@ -293,7 +294,7 @@ def shortened(text: str, most: int) -> str:
 
 
 def unexpected(error: Exception) -> HeadraceError:
-    """Return the error of a statement that raised something else than a ``HeadraceError``."""
+    """Return the error for an exception other than ``HeadraceError`` in a statement."""
     if isinstance(error, HeadraceError):
         return error
     what = f"{type(error).__name__}: {error}".rstrip(".")
@@ -313,7 +314,7 @@ def unexpected(error: Exception) -> HeadraceError:
 
 
 def not_written(what: str, error: OSError) -> HeadraceError:
-    """Return the error that something could not be written, with the system's reason."""
+    """Return the error that a file could not be written, with the system's reason."""
     full = error.errno in (errno.ENOSPC, errno.EDQUOT) or "No space left" in str(error)
     return HeadraceError(
         Code.UNAVAILABLE,
@@ -326,7 +327,7 @@ def not_written(what: str, error: OSError) -> HeadraceError:
 def nearest(word: str, known: Iterable[str]) -> str | None:
     """Return the known word most similar to ``word``, or None if none is similar.
 
-    A word is also similar to one that it is the beginning or the end of, from three letters on.
+    A prefix or suffix of at least three letters counts as similar.
     """
     from difflib import get_close_matches  # noqa: PLC0415  (only errors pay for it)
 
@@ -366,13 +367,13 @@ def unknown(
     otherwise: str | None = None,
     span: Span | None = None,
 ) -> HeadraceError:
-    """Return the error that a name does not exist, with the most similar one that does.
+    """Return the error that a name does not exist, suggesting the most similar existing name.
 
     Args:
-        kind: the kind of object that was looked for, such as "table, stream or view".
+        kind: the kind of object that was looked up, such as "table, stream or view".
         name: the name as it is shown.
-        known: the names that exist, without those that must not be shown.
-        otherwise: the hint if none is similar: what lists the names, or creates one.
+        known: the existing names that the client may see.
+        otherwise: the hint if none is similar: how to list the names, or to create one.
         span: the place of the name.
     """
     hint = meant(str(name), known, otherwise)

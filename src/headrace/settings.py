@@ -97,7 +97,7 @@ class Settings:
 
     @classmethod
     def of(cls, given: Mapping[str, Any], environment: Mapping[str, str] | None = None) -> Settings:
-        """Return the settings that are given, else those of the environment, else the defaults."""
+        """Return the given settings, completed from the environment, then from the defaults."""
         found = os.environ if environment is None else environment
         kinds = get_type_hints(cls)
         names = setting_names()
@@ -117,10 +117,10 @@ class Settings:
         return cls(**values, chosen=frozenset(values)).completed(found)
 
     def completed(self, environment: Mapping[str, str]) -> Settings:
-        """Return the settings with the defaults that depend on the machine and the user."""
+        """Return the settings with the defaults that depend on machine and user filled in."""
         cores = min(8, os.cpu_count() or 1)
         partitions = self.partitions or cores
-        # One slot more than a fill or a large query takes, so that small epochs go on beside it.
+        # One slot more than a fill or a large query uses, so that small epochs run beside it.
         master = self.master or f"local[{partitions + 1}]"
         cache = self.cache or str(_caches(environment) / "headrace")
         return replace(self, partitions=partitions, master=master, cache=cache)
@@ -165,7 +165,7 @@ def setting_names() -> list[str]:
 
 
 def variable(name: str) -> str | None:
-    """Return a variable of the environment that a statement names; None if it is not set."""
+    """Return an environment variable that a statement names; None if it is not set."""
     return os.environ.get(name)
 
 
@@ -227,10 +227,10 @@ def _require_sense(what: str, name: str, value: Any) -> None:
 
 
 def require_heap(what: str, value: str) -> None:
-    """Refuse what is not the size of a heap, or too small a one.
+    """Refuse a text that is not the size of a heap, or too small a size.
 
     Raises:
-        HeadraceError: ``invalid`` in that case.
+        HeadraceError: ``invalid``.
     """
     if (heap_bytes(value) or 0) < LEAST_HEAP:
         raise HeadraceError(

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from pyspark.sql import types as t
 
 from headrace.formats.avro import AvroRecords
-from headrace.formats.values import Refused
+from headrace.formats.values import RejectedValueError
 from headrace.types import Column, Schema
 
 
@@ -333,7 +333,7 @@ def test_schemas_that_cannot_be_read_are_refused(text: str, reason: str | None) 
         reason = "twice"
     else:
         wanted = columns(a=t.IntegerType())
-    with pytest.raises(Refused, match=reason):
+    with pytest.raises(RejectedValueError, match=reason):
         AvroRecords(text, wanted)
 
 

@@ -9,14 +9,14 @@ import pytest
 from pyspark.sql import types as t
 
 from headrace.formats.literals import (
-    Day,
-    Moment,
+    Date,
     NoLiteral,
-    OfDay,
+    TimeOfDay,
+    Timestamp,
     literal,
     literal_converter,
 )
-from headrace.formats.values import Refused
+from headrace.formats.values import RejectedValueError
 from headrace.sql.lexer import tokens
 from headrace.types import Column
 
@@ -37,9 +37,9 @@ BEYOND = 9007199254740993
         ("-1.0D", -1.0),
         (r"'it''s\n'", "it's\n"),
         ('"doubled"', "doubled"),
-        ("DATE '1970-01-03'", Day(2, "1970-01-03")),
-        ("TIME '23:59:59.5'", OfDay("23:59:59.5")),
-        ("timestamp'1970-01-01 00:00:00.5'", Moment(500_000, "1970-01-01 00:00:00.5")),
+        ("DATE '1970-01-03'", Date(2, "1970-01-03")),
+        ("TIME '23:59:59.5'", TimeOfDay("23:59:59.5")),
+        ("timestamp'1970-01-01 00:00:00.5'", Timestamp(500_000, "1970-01-01 00:00:00.5")),
     ],
 )
 def test_a_literal_is_the_value_that_is_written(text: str, value: object) -> None:
@@ -106,6 +106,6 @@ def test_a_literal_becomes_a_value_of_its_column_exactly() -> None:
 def test_a_literal_that_its_column_cannot_hold_is_refused(
     text: str, data_type: t.DataType, reason: str
 ) -> None:
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RejectedValueError) as refused:
         converted(text, data_type)
     assert str(refused.value) == reason

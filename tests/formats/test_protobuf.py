@@ -16,7 +16,7 @@ from pyspark.sql import types as t
 from headrace.formats.protobuf import ProtobufMessages
 from headrace.formats.protobuf_files import described
 from headrace.formats.registered import RegisteredSchema
-from headrace.formats.values import Refused
+from headrace.formats.values import RejectedValueError
 from headrace.types import Column, Schema
 
 pytest.importorskip("grpc_tools")
@@ -207,5 +207,5 @@ def test_decimals_of_confluents_type() -> None:
     ],
 )
 def test_schemas_that_cannot_be_read_are_refused(text: str, references: Any) -> None:
-    with pytest.raises(Refused):
+    with pytest.raises(RejectedValueError):
         ProtobufMessages(RegisteredSchema("PROTOBUF", text, references), ORDER)

@@ -51,7 +51,7 @@ def test_a_round_compares_every_slice_once(rows: int, sizes: list[int]) -> None:
     assert (rounds.covered, rounds.samples, rounds.total.units) == (1.0, taken, taken)
     again = rounds.next_round(rows, {})
     assert (again.done, again.complete, again.last) == (0, 1, rounds.tally)
-    assert again.anew(rows, {}).last.units == 0
+    assert again.restarted(rows, {}).last.units == 0
 
 
 def test_the_bound_is_that_of_clopper_and_pearson() -> None:

@@ -1,4 +1,4 @@
-"""All relations at one moment, by name and by id, with their dependencies."""
+"""All relations at one epoch, by name and by id, with their dependencies."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ _STATEMENT_KINDS = {
 
 @dataclass(frozen=True)
 class Catalog:
-    """An immutable set of relations with unique names; dependencies exist and have no cycle.
+    """An immutable set of relations with unique names; dependencies exist and are acyclic.
 
-    Names are compared regardless of case, as Spark does. A changed catalog is a new value.
+    Names are compared regardless of case, as in Spark. A changed catalog is a new value.
     """
 
     relations: tuple[Relation, ...] = ()
@@ -85,8 +85,8 @@ class Catalog:
         """Return the relation of this dotted name.
 
         Raises:
-            HeadraceError: ``invalid``, at the span, if there is none; the hint has the most similar
-                name.
+            HeadraceError: ``invalid``, at the span, if it does not exist; the hint has the most
+                similar name.
         """
         relation = self.find(name)
         if relation is not None:
@@ -143,7 +143,7 @@ class Catalog:
     def dependants(self, id_: RelationId) -> tuple[Defined, ...]:
         """Return the views and sinks that depend on a relation, directly or indirectly.
 
-        Each comes after all those that it depends on.
+        Dependencies come first.
         """
         touched = {id_}
         found: list[Defined] = []
@@ -154,27 +154,27 @@ class Catalog:
         return tuple(found)
 
     def below(self, ids: Iterable[RelationId]) -> frozenset[RelationId]:
-        """Return relations with everything that they read, directly or through views.
+        """Return relations with all their inputs, direct and through views.
 
-        Ids that the catalog does not have are left out.
+        Unknown ids are left out.
         """
         known = self._below
         return frozenset().union(*(known[id_] for id_ in ids if id_ in known))
 
     def sees_all(self, sees: Callable[[str], bool], id_: RelationId) -> bool:
-        """Return whether a relation and all that it reads have names of which ``sees`` is true."""
+        """Return whether ``sees`` is true for the names of a relation and of all its inputs."""
         return all(sees(self.by_id[each].name) for each in self.below([id_]))
 
     def bases(self, ids: Iterable[RelationId]) -> frozenset[RelationId]:
-        """Return the streams and tables that relations read, directly or through views."""
+        """Return the streams and tables below relations, direct and through views."""
         return frozenset(i for i in self.below(ids) if isinstance(self.by_id[i], Stream | Table))
 
     def shown_by(
         self, ids: Iterable[RelationId], apart: Collection[RelationId]
     ) -> frozenset[RelationId]:
-        """Return relations with what they read, not beyond the views ``apart`` that these read.
+        """Return relations with their inputs, without going below the views ``apart``.
 
-        An epoch that reads a change shows it in those of them that are above it.
+        An epoch that reads a change of one of these shows it in the relations above it.
         """
         if not apart:
             return self.below(ids)
@@ -196,7 +196,7 @@ class Catalog:
         return found
 
     def views_in_order(self) -> tuple[View, ...]:
-        """Return all materialized views, each after those that it depends on; else by id."""
+        """Return all materialized views, inputs first, otherwise by id."""
         return self._views_in_order
 
     @cached_property
@@ -204,11 +204,11 @@ class Catalog:
         return tuple(view for view in self.defined_in_order() if isinstance(view, View))
 
     def defined_in_order(self) -> tuple[View | PlainView, ...]:
-        """Return all views, also plain ones, each after those that it depends on; else by id."""
+        """Return all views, plain ones too, inputs first, otherwise by id."""
         return self._defined_in_order
 
     def written_through(self, relation: RelationId) -> tuple[RelationId, ...]:
-        """Return the views over a stream or table that show a write when it returns."""
+        """Return the views over a stream or table that are refreshed before its writes return."""
         return self._written_through.get(relation, ())
 
     @cached_property
@@ -264,10 +264,10 @@ class Catalog:
         return tuple(ordered)
 
     def connected_sets(self) -> tuple[frozenset[RelationId], ...]:
-        """Return the sets of relations that are connected by views, by smallest id.
+        """Return the sets of relations that are connected by views, ordered by smallest id.
 
-        An epoch covers a whole set, which is why the views of a set agree. A relation that no view
-        reads is a set of its own.
+        An epoch steps a whole set, so its views always agree. A relation that no view reads is a
+        set of its own.
         """
         set_of: dict[RelationId, set[RelationId]] = {r.id: {r.id} for r in self.relations}
         for relation in self.relations:

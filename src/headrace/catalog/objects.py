@@ -64,21 +64,21 @@ class Declaration:
         return frozenset(name for name, _ in (*self.computed, *self.metadata))
 
     def option(self, *keys: str) -> str | None:
-        """Return the value of the first of these options that is given, or None."""
+        """Return the value of the first of these options that is set, or None."""
         given = dict(self.options)
         return next((given[key] for key in keys if key in given), None)
 
     @property
     def shared_source(self) -> str | None:
-        """The source that rows come from, if it is one of several tables; else None.
+        """The source that feeds the relation and other tables together; None if it has its own.
 
-        What it gives these tables together, one epoch reads.
+        One epoch reads what the source lands in these tables together.
         """
         return dict(self.source).get(SHARED_SOURCE)
 
     @property
     def connector(self) -> str | None:
-        """The connector of the relation, which is used once a broker is configured."""
+        """The connector of the relation; it takes effect once a broker is configured."""
         named = self.option("connector", "type")
         return named or ("kafka" if self.option("topic", "kafka_topic") else None)
 
@@ -133,10 +133,9 @@ class Declaration:
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """A relation of events, to which others are appended; each has an offset in its log.
+    """An append-only relation of events; each event has an offset in its log.
 
-    Its events never change, unless it is ``corrected``: then its log may also have changes that
-    replace or retract earlier events.
+    If it is ``corrected``, the log may also contain changes that replace or retract earlier events.
     """
 
     kind: ClassVar[str] = "stream"
@@ -150,7 +149,7 @@ class Stream:
 
     @property
     def event_time(self) -> str | None:
-        """The column with the event time of a row: that of the watermark, or of an option."""
+        """The column with the event time of a row: from the watermark, or from an option."""
         mark = self.declaration.watermark
         named = mark[0] if mark is not None else self.declaration.option("timestamp")
         folded = (named or "").lower()
@@ -158,7 +157,7 @@ class Stream:
 
     @property
     def logged(self) -> Schema:
-        """The columns of its log: those of the stream, and the time of each row if it is kept."""
+        """The columns of its log: the stream's, and the time of each row if it is stored."""
         if not self.declaration.rowtime:
             return self.schema
         return Schema((*self.schema.columns, Column(ROWTIME, TimestampType(), nullable=False)))
@@ -196,7 +195,7 @@ class Table:
 
     @property
     def versioned_key(self) -> tuple[str, ...]:
-        """The primary key as declared; the rows of a versioned table are versions of it."""
+        """The declared primary key, of which a versioned table has several versions."""
         return tuple(name for name in self.primary_key if name != self.effective_from)
 
     def to_json(self) -> dict[str, Any]:
@@ -247,7 +246,7 @@ class _NamedQuery:
 
 @dataclass(frozen=True, slots=True)
 class Index:
-    """What makes a hidden view an index: it has all rows of a relation, arranged by columns."""
+    """Marks a hidden view as an index: the rows of a relation, arranged by columns."""
 
     name: str
     """As it is dropped by, in lower case."""
@@ -298,7 +297,7 @@ class View(_NamedQuery):
 
     @property
     def build(self) -> BuildId:
-        """The build that computes it; the first has the id of the view."""
+        """The build that maintains the view; the first one has the view's id."""
         return BuildId(self.id) if self.replacement is None else self.replacement
 
     def to_json(self) -> dict[str, Any]:
@@ -426,14 +425,14 @@ Relation: TypeAlias = Stream | Table | Defined
 
 
 def title(relation: Relation) -> str:
-    """Return what messages call a relation, such as ``view "v"``."""
+    """Return the name of a relation for messages, such as ``view "v"``."""
     if isinstance(relation, View) and relation.index is not None:
         return f'index "{relation.index.name}"'
     return f'{relation.kind} "{relation.name}"'
 
 
 def key_of(relation: Relation) -> tuple[str, ...]:
-    """Return the unique columns of a relation's rows; empty if none are known."""
+    """Return the unique columns of a relation; empty if none are known."""
     match relation:
         case Stream() | PlainView() | Sink():
             return ()
@@ -444,7 +443,7 @@ def key_of(relation: Relation) -> tuple[str, ...]:
 
 
 def is_ksqldb(relation: Relation) -> bool:
-    """Return whether queries of a relation are read as ksqlDB's, by how it was declared."""
+    """Return whether queries over a relation are read as ksqlDB's, by its declaration."""
     match relation:
         case Stream() | Table():
             return relation.declaration.ksqldb
@@ -455,7 +454,7 @@ def is_ksqldb(relation: Relation) -> bool:
 
 
 def inserted_into(into: RelationId) -> str:
-    """Return the name of the hidden stream of a view into which rows are inserted."""
+    """Return the name of the hidden stream that holds the rows inserted into a view."""
     return f"__into_{into}"
 
 
@@ -468,20 +467,20 @@ as on any other plain view; ``created_sql`` is the statement.
 
 
 def with_rowtime(into: RelationId) -> str:
-    """Return the name of the hidden plain view with the event times of the rows of such a view."""
+    """Return the name of the hidden plain view with the event times of such a view's rows."""
     return f"__timed_{into}"
 
 
 def logged(relation: Relation) -> Schema:
-    """Return the columns that can be read of a relation; of a stream, those of its log."""
+    """Return the readable columns of a relation; for a stream, those of its log."""
     return relation.logged if isinstance(relation, Stream) else relation.schema
 
 
 def relation_of_json(value: dict[str, Any]) -> Relation:
-    """Return the relation that ``to_json`` of its class wrote.
+    """Return the relation that its class's ``to_json`` wrote.
 
     Raises:
-        HeadraceError: ``corrupt`` if the value has another form.
+        HeadraceError: ``corrupt`` if the value is malformed.
     """
     try:
         match value["kind"]:

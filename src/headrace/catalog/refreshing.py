@@ -1,4 +1,4 @@
-"""When a view reads what has changed below it."""
+"""The refresh policy of a view: when it reads the changes of its inputs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, Final
 
 
 class RefreshKind(StrEnum):
-    """What makes a view read its inputs."""
+    """What triggers a refresh of a view."""
 
     CONTINUOUS = "continuous"
     """Every epoch."""
@@ -25,18 +25,18 @@ _UNITS: Final = (("day", 86_400), ("hour", 3_600), ("minute", 60), ("second", 1)
 
 @dataclass(frozen=True, slots=True)
 class RefreshPolicy:
-    """When a view is refreshed; ``seconds`` is the interval of one that is refreshed EVERY."""
+    """When a view is refreshed; ``seconds`` is the interval of EVERY."""
 
     kind: RefreshKind = RefreshKind.CONTINUOUS
     seconds: int = 0
 
     @property
     def lags(self) -> bool:
-        """Whether epochs leave the view out: it shows its inputs as of its last refresh."""
+        """Whether epochs skip the view: it shows its inputs as of its last refresh."""
         return self.kind in (RefreshKind.EVERY, RefreshKind.MANUAL)
 
     def __str__(self) -> str:
-        """Return the policy as it is written in the option ``refresh``."""
+        """Return the policy as a value of the option ``refresh``."""
         if self.kind is not RefreshKind.EVERY:
             return self.kind.value
         unit, size = next((u, s) for u, s in _UNITS if self.seconds % s == 0)

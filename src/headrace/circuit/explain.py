@@ -47,9 +47,9 @@ Sizes = Mapping[ArrangementId, tuple[int, int]]
 
 @dataclass(frozen=True, slots=True)
 class Arranged:
-    """An arrangement that an operator uses: its own, or the rows of a ``relation``.
+    """An arrangement that an operator uses: its own, or the contents of a ``relation``.
 
-    ``rows`` and ``bytes`` are what is stored; None for a view that does not exist.
+    ``rows`` and ``bytes`` are the stored sizes; None for a view that does not exist.
     """
 
     id: ArrangementId
@@ -64,9 +64,9 @@ class Arranged:
 class Described:
     """A node of a circuit in words. ``again``: it was described before, with its inputs.
 
-    ``depth`` is that below the output; inputs follow their users. ``number`` is the same whenever a
-    node is described again. ``cost`` is that of a change, and ``operator`` the name under which the
-    node reports its work; None for a node without state.
+    ``depth`` counts from the output; inputs follow their users. ``number`` is the same whenever a
+    node is described again. ``cost`` is the cost of a change, ``operator`` the name under which the
+    node reports its work; both None for a node without state.
     """
 
     depth: int
@@ -195,7 +195,7 @@ def _by(node: Stateful, layout: Layout) -> str:
 
 
 def _column_names(node: Stateful) -> dict[str, str]:
-    """Return the names in the query of the columns that a node's arrangements are stored by."""
+    """Return the query's names of the columns that a node's arrangements store."""
     match node:
         case Aggregate():
             return {f"g{i}": each.text for i, each in enumerate(node.plan.grouping)}
@@ -209,7 +209,7 @@ def _column_names(node: Stateful) -> dict[str, str]:
 
 
 def title_of(node: Node | Output, name_of: Callable[[RelationId], str]) -> str:
-    """Return what a node computes, in words, and its law if it stores nothing or joins."""
+    """Return what a node computes, in words, and its law if it is stateless or a join."""
     return f"{step_of(node, name_of)}{_law(node)}"
 
 
@@ -219,9 +219,9 @@ def step_of(node: Node | Output, name_of: Callable[[RelationId], str]) -> str:
 
 
 def with_calls(node: Node | Output, text: str) -> str:
-    """Return a text about a node's columns without the names that only Spark's plans have.
+    """Replace generated names of Spark's plans in a text about a node's columns.
 
-    What a name stands for takes its place: a call of a Python function, or an expression.
+    Each becomes the expression that it names, such as a call of a Python function.
     """
     text = text.replace(_QUALIFIER, "")
     if isinstance(node, Stateless) and isinstance(node.plan, plan.Project):
@@ -233,7 +233,7 @@ def with_calls(node: Node | Output, text: str) -> str:
 
 
 def _generated(project: plan.Project) -> dict[str, str]:
-    """Return what a projection's generated names stand for; one that is ambiguous is left out."""
+    """Return the expressions named by a projection's generated names, without ambiguous ones."""
     found: dict[str, set[str]] = {}
     for attribute, expression in zip(project.attributes, project.expressions, strict=True):
         if _NAME.fullmatch(attribute.name) and expression.passes is None:

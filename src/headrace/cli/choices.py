@@ -21,7 +21,7 @@ class Format(StrEnum):
 
 
 class OnError(StrEnum):
-    """What a script does when a statement fails; the exit code is 1 in either case."""
+    """What a script does when a statement fails; the exit code is 1 either way."""
 
     STOP = "stop"
     CONTINUE = "continue"

@@ -131,7 +131,7 @@ class _Commands(click.Group):
 
 
 def _leave() -> None:
-    """End the process although a statement is running: its uncommitted changes have no effect."""
+    """Exit while a statement is running: its uncommitted changes have no effect."""
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
     os._exit(_INTERRUPTED)
@@ -213,7 +213,7 @@ def _format_option(command: F) -> F:
 
 
 def _target(context: click.Context) -> Path | Address:
-    """Return what a command is to work on: that of its options, else HEADRACE_URL."""
+    """Return the database of a command: from its options, else from HEADRACE_URL."""
     from headrace.settings import URL, variable  # noqa: PLC0415  (--help is quick)
 
     found = context.meta

@@ -1,4 +1,4 @@
-r"""Commands of the shell: the lines that begin with a backslash."""
+r"""The shell's commands: lines that begin with a backslash."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def run_command(line: str, interpreter: Interpreter) -> None:
 
     Raises:
         Quit: the command ends the shell.
-        HeadraceError: ``invalid`` if there is no such command, or it does not take these words.
+        HeadraceError: ``invalid`` for an unknown command, or invalid arguments.
     """
     word, _, rest = line.strip().rstrip(";").rstrip().partition(" ")
     command = _BY_NAME.get(word)

@@ -1,4 +1,4 @@
-"""Open a data directory, or connect to a server, for the duration of a command."""
+"""Opens a data directory, or connects to a server, for the duration of a command."""
 
 from __future__ import annotations
 
@@ -78,8 +78,8 @@ def opened(
 
     Raises:
         HeadraceError: ``invalid`` if it is not a directory; ``conflict`` if it is in use, or if a
-            function differs from the one that views use, and ``replace`` is not set; as
-            :func:`headrace.connect` of a URL, and ``unsupported`` for functions with one.
+            function differs from the one that views use, and ``replace`` is not set; for a URL,
+            as :func:`headrace.connect`, and ``unsupported`` for functions.
     """
     if functions.files and isinstance(target, Address):
         raise HeadraceError(
@@ -102,7 +102,7 @@ def opened(
 
 
 def make_directory(directory: Path | Address, err: TextIO) -> None:
-    """Create a missing data directory, with a message, so that a mistyped path is noticed."""
+    """Create a missing data directory, and say so, because the path may be mistyped."""
     if isinstance(directory, Address):
         return
     need_no_file(directory)

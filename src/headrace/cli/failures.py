@@ -1,4 +1,4 @@
-"""Errors as the user sees them: a message with its place and a hint, not a stack trace."""
+"""Errors as users see them: a message with its place and a hint, not a stack trace."""
 
 from __future__ import annotations
 

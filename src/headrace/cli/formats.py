@@ -31,7 +31,7 @@ class ChangeTable:
     _columns: Columns | None = field(init=False, default=None)
 
     def lines(self, changes: Sequence[Change]) -> list[str]:
-        """Return the lines of further changes, with the header before the first ones."""
+        """Return the lines of further changes; the first call also returns the header."""
         cells = [change_cells(c) for c in changes for _ in range(copies(c))]
         columns, first = self._columns, self._columns is None
         if columns is None:
@@ -53,7 +53,7 @@ def change_cells(change: Change) -> Cells:
 
 
 def numeric(changes: Sequence[Change]) -> list[bool]:
-    """Return for each column of the changes' rows whether it has numbers."""
+    """Return, for each column of the changes' rows, whether it is numeric."""
     return [any(is_number(c.row[name]) for c in changes) for name in changes[0].row]
 
 

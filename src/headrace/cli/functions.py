@@ -1,7 +1,7 @@
 """``--functions FILE``: Python functions that the statements of a command can call.
 
-The file is run as a module, and the functions that :func:`headrace.function` made in it, or that it
-imports by name, are registered in the database.
+The file is run as a module, and the functions that :func:`headrace.function` creates in it, or that
+it imports by name, are registered in the database.
 """
 
 from __future__ import annotations
@@ -53,10 +53,10 @@ class FunctionFiles:
     replace: bool
 
     def made(self) -> tuple[Function, ...]:
-        """Run the files and return the functions made in them, which have different names.
+        """Run the files and return the functions created in them, which have different names.
 
         Raises:
-            HeadraceError: ``invalid`` if a file fails or makes none, or if two have the same name.
+            HeadraceError: ``invalid`` if a file fails or creates none, or if a name is repeated.
         """
         found: dict[str, Function] = {}
         for file in self.files:

@@ -1,4 +1,4 @@
-r"""Run the statements and ``\`` commands of a script, or of a line typed at the shell."""
+r"""Runs the statements and ``\`` commands of a script, or of a line typed at the shell."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _DEEPEST = 16
 
 @dataclass(slots=True)
 class Interpreter:
-    """Runs text against one database; has the statements that its commands refer to."""
+    """Runs text against one database; stores the statements that commands refer to."""
 
     statements: Statements
     environment: Environment
@@ -85,7 +85,7 @@ class Interpreter:
             self._depth -= 1
 
     def run_again(self, sql: str, *, once: bool = True) -> None:
-        """Run statements for a command, and make them the last ones."""
+        """Run statements for a command; they become the last statements."""
         self.last = sql
         self.statements.run(sql, once=once)
 
@@ -93,7 +93,7 @@ class Interpreter:
         """Return the statement before the command, else the last one that ran.
 
         Raises:
-            HeadraceError: ``invalid`` if there is none.
+            HeadraceError: ``invalid`` if none has run.
         """
         sql, self.before = self.before or self.last, ""
         if not sql:

@@ -1,4 +1,4 @@
-"""A followed query as its current rows, redrawn at each epoch."""
+"""Live tables: the current rows of a followed query, redrawn at each epoch."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class LiveTable:
-    """The rows of a query, as a bag: each has a place, and an update keeps the place of its row.
+    """The rows of a query, as a bag; an update keeps the position of its row.
 
     The cost of a change does not depend on the number of rows; only the first rows are drawn.
     """
@@ -35,7 +35,7 @@ class LiveTable:
     _next: int = 0
 
     def apply(self, changes: Sequence[Change]) -> None:
-        """Apply changes in order; an updated row takes the place of the row that it replaces."""
+        """Apply changes in order; an updated row takes the position of the replaced one."""
         self.changed, self._fresh = len(changes), set()
         beginning = self.epoch is None
         self._right = self._right or [False] * len(self.names)

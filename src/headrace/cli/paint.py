@@ -10,7 +10,7 @@ _CODES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "cyan": "36"}
 
 @dataclass(frozen=True, slots=True)
 class Paint:
-    """Applies styles to text, or leaves it as it is if ``coloured`` is false."""
+    """Applies styles to text; does nothing if ``coloured`` is false."""
 
     coloured: bool = False
 

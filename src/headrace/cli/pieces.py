@@ -1,7 +1,7 @@
-r"""Split a script into pieces of SQL and commands of the shell.
+r"""Splits a script into pieces of SQL and commands of the shell.
 
-A backslash outside of strings and comments, where SQL has none, begins a command that ends with its
-line. The text of a command is not parsed as SQL, so it may contain an unpaired quote.
+A backslash outside of strings and comments, which SQL does not have, starts a command that ends
+with its line. The text of a command is not parsed as SQL, so it may contain an unpaired quote.
 """
 
 from __future__ import annotations

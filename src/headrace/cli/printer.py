@@ -1,4 +1,4 @@
-"""Write results: rows, messages and changes, each in the chosen format and to its stream."""
+"""Writes results: rows, messages and changes, in the chosen format."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class Printer:
     # -- where to --------------------------------------------------------------------------
 
     def redirect(self, file: TextIO | None) -> None:
-        """Write results to a file from now on, or to ``out`` with None; close the file before."""
+        """Write results to a file from now on, or to ``out`` for None; close the previous file."""
         if self._file is not None:
             self._file.close()
         self._file = file
@@ -158,7 +158,7 @@ class Printer:
         self.err.flush()
 
     def waiting(self) -> None:
-        """Begin the changes of another subscription; on a terminal, show how to end it."""
+        """Start the output of another subscription; on a terminal, show how to end it."""
         self._changes = ChangeTable(self.look)
         self._first, self._counted = True, 0
         if self.on_terminal and self.display.chosen.for_people:

@@ -27,10 +27,10 @@ _FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 
 
 class StatusLine:
-    """One line at the bottom of a terminal that is redrawn, with the elapsed time, and then erased.
+    """A line at the bottom of a terminal, redrawn with the elapsed time, then erased.
 
-    It never ends with a line break, so nothing of it is left in the terminal's history. It is
-    written to a descriptor of its own: starting Spark redirects that of standard error meanwhile.
+    It never ends with a line break, so it leaves nothing in the terminal's history. It is written
+    to a duplicated descriptor, because starting Spark redirects standard error meanwhile.
     """
 
     def __init__(self, stream: TextIO, text: str, began: float) -> None:
@@ -142,7 +142,7 @@ class ProgressBar:
 
 
 def progress_text(progress: Progress, seconds: float = 0.0) -> str:
-    """Return what is done, a bar if the total is known, and how much of it is done."""
+    """Return the work done, with a bar and the share done if the total is known."""
     shown = [progress.what, count_text(progress, seconds)]
     if progress.total:
         full = min(_BAR_CELLS, _BAR_CELLS * progress.done // progress.total)

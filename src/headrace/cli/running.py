@@ -23,7 +23,7 @@ _SHOWN_SQL = 60
 
 
 def go(words: str, interpreter: Interpreter) -> None:
-    """Run the statement before the command, or the last one again."""
+    """Run the statement before the command, or repeat the last one."""
     _need_nothing(r"\g", words)
     interpreter.run_again(interpreter.asked())
 
@@ -52,7 +52,7 @@ def watch(words: str, interpreter: Interpreter) -> None:
     left = int(found["times"]) if found["times"] else None
     sql = interpreter.asked()
     printer = interpreter.statements.printer
-    place = terminal.Place(printer.out) if printer.on_terminal else None
+    place = terminal.ScreenArea(printer.out) if printer.on_terminal else None
     pause = threading.Event()
     with terminal.keys_unseen():
         while True:

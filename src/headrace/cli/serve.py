@@ -1,4 +1,4 @@
-"""``headrace serve``: a database over HTTP until Ctrl-C, or until the process is asked to end."""
+"""``headrace serve``: serves a database over HTTP until Ctrl-C or SIGTERM."""
 
 from __future__ import annotations
 
@@ -32,11 +32,10 @@ class Serving:
     """The options of ``headrace serve``.
 
     Clients' statements may read files below ``roots``; their queries run in up to
-    ``query_processes`` processes, each with a heap of ``query_memory``; ``readers``
-    processes answer lookups; ``pages`` are an application's, for browsers. ``certificate``,
-    ``key``, ``host_names`` and ``plain_http`` are of its transport, and ``auth`` has clients
-    need tokens also before there are any.
-    ``log_format`` is ``text`` or ``json``; ``log_requests`` logs each request.
+    ``query_processes`` processes, each with a heap of ``query_memory``; ``readers`` processes
+    answer lookups; ``pages`` are an application's pages for browsers. ``certificate``, ``key``,
+    ``host_names`` and ``plain_http`` configure the transport; ``auth`` requires tokens even before
+    any exists. ``log_format`` is ``text`` or ``json``; ``log_requests`` logs each request.
     """
 
     listen: str
@@ -54,7 +53,7 @@ class Serving:
     log_requests: bool = False
 
     def transport(self) -> Transport:
-        """Return how clients reach the server."""
+        """Return the transport by which clients reach the server."""
         from headrace.server.address import Transport  # noqa: PLC0415  (it has the libraries)
 
         return Transport(self.certificate, self.key, self.host_names, self.plain_http)
@@ -123,7 +122,7 @@ def serve_directory(
 
 @dataclass(frozen=True, slots=True)
 class _Said:
-    """Writes what is being done, with the seconds since the beginning, one line each."""
+    """Writes a line for each step, with the seconds since the start."""
 
     err: TextIO
     begun: float = field(default_factory=time.monotonic)
@@ -134,7 +133,7 @@ class _Said:
 
 
 def _wait_for_end() -> None:
-    """Wait until the process is asked to end by SIGTERM, or interrupted by Ctrl-C."""
+    """Wait for SIGTERM or Ctrl-C."""
     ended = threading.Event()
     before = signal.signal(signal.SIGTERM, lambda *_: ended.set())
     try:

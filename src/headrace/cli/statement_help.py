@@ -264,12 +264,12 @@ STATEMENTS: dict[str, Synopsis] = {
         "ALTER SINK archive SET (max_rows_per_second = 1000, on_error = 'stop');",
     ),
     "RESET SINK": Synopsis(
-        "remove what a sink has written, and begin anew with the rows of its view",
+        "remove what a sink has written, and deliver all rows of its view again",
         "RESET SINK name",
         "RESET SINK archive;",
     ),
     "RECONCILE SINK": Synopsis(
-        "compare what a sink's target has with its view, and mend it",
+        "compare a sink's target with its view, and repair it",
         "RECONCILE SINK name [CHECK]",
         "RECONCILE SINK archive CHECK;",
     ),
@@ -296,7 +296,7 @@ def help_on(words: str) -> str:
     """Return the synopses of the statements that begin with the words; without words, a list.
 
     Raises:
-        HeadraceError: ``invalid`` if there is no such statement.
+        HeadraceError: ``invalid`` for an unknown statement.
     """
     wanted = " ".join(words.upper().split())
     if not wanted:

@@ -1,8 +1,8 @@
-"""The thread that runs statements, so that Ctrl-C cancels them without interrupting them midway.
+"""The thread that runs statements, so that Ctrl-C cancels them instead of interrupting them.
 
 Python raises KeyboardInterrupt anywhere in the main thread. So while a statement runs, the main
 thread only waits and counts Ctrl-C: a commit or a call into the JVM is never interrupted, and no
-call is left running unnoticed.
+call continues unnoticed.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _MOST_PRESSES = 3
 class Interrupted(KeyboardInterrupt):
     """Ctrl-C was pressed while a call ran, and the call has ended since.
 
-    ``finished``: whether it succeeded nevertheless; ``value`` is then the value it returned.
+    ``finished``: whether it succeeded nevertheless; then ``value`` is its result.
     """
 
     def __init__(self, *, finished: bool, value: Any = None) -> None:
@@ -41,7 +41,7 @@ class Interrupted(KeyboardInterrupt):
 
 
 class Abandoned(KeyboardInterrupt):
-    """Ctrl-C was pressed so often that the wait was given up; the call may still be running."""
+    """Ctrl-C was pressed so often that the wait was abandoned; the call may still be running."""
 
 
 class Presses:
@@ -120,7 +120,7 @@ class StatementThread:
 
 
 def let_finish() -> None:
-    """Do nothing: for calls so short that they are not cancelled."""
+    """Do nothing: for calls too short to be cancelled."""
 
 
 def _until_ended(future: Future[Any], cancel: Callable[[], None]) -> None:

@@ -1,4 +1,4 @@
-"""Run statements one by one, and show each result when its statement finishes."""
+"""Runs statements one by one, and shows each result when its statement finishes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TextIO
 from headrace.cli.live import LiveTable
 from headrace.cli.progress import ProgressBar
 from headrace.cli.statement_thread import Interrupted, let_finish
-from headrace.cli.terminal import Place, keys_unseen, size
+from headrace.cli.terminal import ScreenArea, keys_unseen, size
 from headrace.errors import Code, HeadraceError
 from headrace.statements.results import Result
 
@@ -38,8 +38,8 @@ class Statements:
     def run(self, text: str, file: str | None = None, *, once: bool = True) -> None:
         """Run a script and show each result when it is available.
 
-        With ``once`` false, the script is one that is run repeatedly: it shows no progress and
-        cannot follow changes.
+        ``once`` is false for a script that is run repeatedly: it shows no progress and cannot
+        follow changes.
 
         Raises:
             HeadraceError: of the first statement that fails; those before it have taken effect.
@@ -105,7 +105,7 @@ class Statements:
             self.thread.call(subscription.close, let_finish)
 
     def _redraw(self, subscription: Subscription) -> None:
-        table, place = LiveTable(subscription.columns), Place(self.printer.out)
+        table, place = LiveTable(subscription.columns), ScreenArea(self.printer.out)
         with keys_unseen():
             while True:
                 place.draw(table.lines(self.printer.look, size()[1] - 1))

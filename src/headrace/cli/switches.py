@@ -1,4 +1,4 @@
-r"""The commands that set how results are shown, such as ``\x`` and ``\timing``."""
+r"""The commands that change how results are shown, such as ``\x`` and ``\timing``."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def form(words: str, interpreter: Interpreter) -> None:
 
 
 def by_name(words: str, interpreter: Interpreter) -> None:
-    """Set the setting that the first word names to the rest."""
+    """Change the setting named by the first word to the remaining words."""
     name, _, value = words.partition(" ")
     switch = _NAMED.get(name.lower())
     if switch is None:

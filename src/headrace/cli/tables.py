@@ -92,7 +92,7 @@ class Columns:
         return " " * (width - long) + text if self.right[i] else text + " " * (width - long)
 
     def _narrow(self, most: int) -> None:
-        """Narrow the widest columns first; if that is not enough, leave out the last ones."""
+        """Narrow the widest columns first; if that is not enough, omit the last ones."""
         widths = self._widths
         over = sum(widths) + _BETWEEN * len(widths) - 1 - most
         while over > 0:

@@ -79,8 +79,8 @@ def keys_unseen() -> Iterator[None]:
         termios.tcsetattr(fd, termios.TCSADRAIN, before)
 
 
-class Place:
-    """Lines of the screen that are redrawn in place, from the current position of the cursor."""
+class ScreenArea:
+    """Lines of the screen, redrawn at the same position from the cursor on."""
 
     def __init__(self, out: TextIO) -> None:
         self._out = out
@@ -88,7 +88,7 @@ class Place:
         self._size = size()
 
     def draw(self, lines: Sequence[str]) -> None:
-        """Draw lines, none wider than the terminal; those beyond its height are left out."""
+        """Draw lines, none wider than the terminal; lines beyond its height are left out."""
         now = size()
         shown = lines[: now[1] - 1]
         if now != self._size:

@@ -1,4 +1,4 @@
-"""``headrace token``: the first access token of a database that is not served."""
+"""``headrace token``: creates the first access token of a database that is not served."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 def create_token(directory: Path, name: str, role: Role, schema: str | None, err: TextIO) -> str:
     """Create an access token with a role in a schema, or in the whole database; return its secret.
 
-    Nothing but the ledger is opened, so Spark is not started.
+    Only the ledger is opened, so Spark is not started.
 
     Raises:
         HeadraceError: ``conflict`` if the database is in use, or has a token of this name;
-            ``invalid`` for a name that is none.
+            ``invalid`` for a malformed name.
     """
     from headrace.parts.access import DATABASE, Access  # noqa: PLC0415  (--help is quick)
     from headrace.sql import CreateToken, parse, quote  # noqa: PLC0415
@@ -40,7 +40,7 @@ def create_token(directory: Path, name: str, role: Role, schema: str | None, err
 
 @contextmanager
 def _ledger(directory: Path) -> Iterator[Ledger]:
-    """Open the ledger of a directory while a block runs, and keep others from opening it."""
+    """Open the ledger of a directory exclusively while a block runs."""
     from headrace.ledger import DirectoryLock, Ledger, prepare_directory  # noqa: PLC0415
 
     prepare_directory(directory)

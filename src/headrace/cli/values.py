@@ -14,7 +14,7 @@ NULL = "NULL"
 
 
 def is_number(value: Any) -> bool:
-    """Return whether a value is aligned to the right."""
+    """Return whether a value is a number, which is aligned to the right."""
     return isinstance(value, int | float | Decimal) and not isinstance(value, bool)
 
 

@@ -14,7 +14,7 @@ from headrace.formats.delimited import CsvMessages
 from headrace.formats.messages import decoder_of
 from headrace.formats.protobuf import ProtobufMessages
 from headrace.formats.registered import RegisteredMessages
-from headrace.formats.values import Refused
+from headrace.formats.values import RejectedValueError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -91,7 +91,7 @@ class MessageFormat(RegistryAccess):
             )
         try:
             return AvroRecords(self.avro_schema, schema)
-        except Refused as refused:
+        except RejectedValueError as refused:
             raise HeadraceError(
                 Code.INVALID,
                 'option "avro.schema" does not describe these messages',

@@ -1,4 +1,4 @@
-"""Queries of four dialects in Spark's words: one table of translations, and the forms beyond it."""
+"""Translates queries of four dialects to Spark SQL: a table of functions, and other forms."""
 
 from headrace.dialects.calls import CALLS, Call
 from headrace.dialects.differences import DIFFERENCES, Difference

@@ -1,4 +1,4 @@
-"""Words of other dialects after a relation that Spark would read as its alias.
+"""Refuses words of other dialects after a relation, where Spark would read an alias.
 
 ``a LATEST JOIN b``, ``FROM t FINAL``, ``a OUTER JOIN b``: none of these words is reserved in Spark,
 so the query would run with another meaning. Such a word is refused unless the query shows that it
@@ -104,7 +104,7 @@ def aliases(writer: Writer, block: Block, scope: Scope) -> Edits | None:
 
 
 def _refuse_unfinished(writer: Writer, block: Block) -> None:
-    """Refuse the word of a clause at the end, after an expression of a SELECT without FROM."""
+    """Refuse a clause's first word at the end of a SELECT without FROM."""
     before, last = block.nodes[block.end - 2 : block.end]
     if before.text in {",", "."} or before.word in {"AS", "SELECT", "DISTINCT", "ALL"}:
         return

@@ -1,9 +1,9 @@
 """As-of joins of RisingWave, DuckDB and ClickHouse, which have the inequality in ON.
 
-``a ASOF LEFT JOIN b ON a.k = b.k AND a.t >= b.t`` is Spark's
-``a LEFT ASOF JOIN b MATCH_CONDITION (a.t >= b.t) ON a.k = b.k``: of the rows of ``b`` that meet the
-other conditions, the nearest one in time. The condition must have exactly one inequality between
-the two sides; what compares columns of one side alone stays in ON.
+``a ASOF LEFT JOIN b ON a.k = b.k AND a.t >= b.t`` is Spark's ``a LEFT ASOF JOIN b MATCH_CONDITION
+(a.t >= b.t) ON a.k = b.k``: among the rows of ``b`` that meet the other conditions, the nearest one
+in time. The condition must have exactly one inequality between the two sides; conditions on columns
+of one side stay in ON.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from headrace.dialects.blocks import (
     condition_end,
     relations_of,
 )
-from headrace.dialects.tree import Found, Group, Node, Part, bare_name, is_group
+from headrace.dialects.tree import Found, Group, Node, TextPart, bare_name, is_group
 from headrace.dialects.writer import Edits, Scope, Writer
 from headrace.sql.lexer import Kind, Token
 
@@ -72,7 +72,7 @@ def asof_joins(writer: Writer, block: Block, scope: Scope) -> Edits | None:
 
 
 def opens_asof(nodes: Sequence[Node], at: int, last: int) -> bool:
-    """Return whether the words of an as-of join begin here: ASOF, its kind, and JOIN."""
+    """Return whether an as-of join begins here: ASOF, its kind, and JOIN."""
     if nodes[at].word != "ASOF" or nodes[at - 1].text == "." or nodes[at - 1].word == "AS":
         return False
     end = at + 1
@@ -97,7 +97,7 @@ def _joined(writer: Writer, block: Block, at: int, last: int) -> _Join:
     return _Join(at, relation, on, end)
 
 
-def _written(writer: Writer, block: Block, join: _Join, scope: Scope) -> list[Part]:
+def _written(writer: Writer, block: Block, join: _Join, scope: Scope) -> list[TextPart]:
     conditions = _conjuncts(writer, block, join)
     crossing = [each for each in conditions if _crosses(writer, block, join, each)]
     if len(crossing) != 1:
@@ -116,7 +116,7 @@ def _written(writer: Writer, block: Block, join: _Join, scope: Scope) -> list[Pa
 
 
 def _conjuncts(writer: Writer, block: Block, join: _Join) -> list[Sequence[Node]]:
-    """Return the conditions that AND combines in ON, which may be in parentheses as a whole."""
+    """Return the operands of AND in ON; the whole condition may be in parentheses."""
     nodes: Sequence[Node] = block.nodes[join.on + 1 : join.end]
     while len(nodes) == 1 and isinstance(nodes[0], Group):
         nodes = nodes[0].inside
@@ -162,7 +162,7 @@ def _crosses(writer: Writer, block: Block, join: _Join, condition: Sequence[Node
 def _sides(
     writer: Writer, block: Block, join: _Join, nodes: Sequence[Node]
 ) -> Iterator[str | None]:
-    """Yield the side of each column that an expression names; None if it is not known."""
+    """Yield the side of each column that an expression names; None if unknown."""
     named = list(relations_of(block))
     left = [each for each in named if each.start < join.start]
     right = [each for each in named if each.start == join.relation]

@@ -1,4 +1,4 @@
-"""The SELECTs of one bracket level, and the positions of their clauses.
+"""Finds the SELECTs of one bracket level, and the positions of their clauses.
 
 A query that begins with FROM, as in ``FROM t |> WHERE ...``, is a block too. A pipe ends a block.
 """
@@ -37,8 +37,8 @@ NAMES = frozenset({Kind.WORD, Kind.BACKQUOTED})
 class Block:
     """One SELECT, or FROM alone: the nodes ``[start, end)`` of a level, and its clauses.
 
-    A clause is known by its first word, and is ``[first, last)``, from the node after its own words
-    to the next clause.
+    A clause is named by its first word; its range ``[first, last)`` starts after its keywords and
+    ends at the next clause.
     """
 
     nodes: Sequence[Node]
@@ -47,7 +47,7 @@ class Block:
     clauses: dict[str, tuple[int, int]]
 
     def clause(self, word: str) -> Sequence[Node]:
-        """Return the nodes of a clause; none if the SELECT has no such clause."""
+        """Return the nodes of a clause; empty if the SELECT has no such clause."""
         first, last = self.clauses.get(word, (0, 0))
         return self.nodes[first:last]
 
@@ -123,7 +123,7 @@ def _clauses(nodes: Sequence[Node], start: int, end: int) -> dict[str, tuple[int
 
 
 def _opens_join(nodes: Sequence[Node], at: int, end: int) -> bool:
-    """Say whether words such as ``LEFT OUTER JOIN`` begin here."""
+    """Return whether words such as ``LEFT OUTER JOIN`` begin here."""
     while at < end and nodes[at].word in KINDS_OF_JOIN:
         at += 1
     return at < end and nodes[at].word == "JOIN"
@@ -202,7 +202,7 @@ _FURTHER = frozenset({"JOIN", "LATERAL", "PIVOT", "UNPIVOT"})
 
 
 def condition_end(nodes: Sequence[Node], at: int, last: int) -> int:
-    """Return the index after the condition that begins at a node: of the next join, or the end."""
+    """Return the end of the condition that begins at a node: the next join, or ``last``."""
     end = next((i for i in range(at, last) if _goes_on(nodes, i)), last)
     if end < last:
         while nodes[end - 1].word in KINDS_OF_JOIN:
@@ -211,5 +211,5 @@ def condition_end(nodes: Sequence[Node], at: int, last: int) -> int:
 
 
 def _goes_on(nodes: Sequence[Node], at: int) -> bool:
-    """Return whether a part of FROM begins here that ends a condition."""
+    """Return whether a part of FROM that ends a condition begins here."""
     return nodes[at].text == "," or (nodes[at].word in _FURTHER and nodes[at - 1].text != ".")

@@ -1,4 +1,4 @@
-"""Functions of other dialects that translate to one Spark expression, as a table.
+"""A table of functions of other dialects that translate to one Spark expression.
 
 A template has ``{0}``, ``{1}``, ... for the arguments, and ``{filter}`` at the place of the FILTER
 clause that follows the call of an aggregate function. Without it, the clause stays after the call.
@@ -21,7 +21,7 @@ DUCKDB = "DuckDB"
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A function, and the translation of its calls with as many arguments as the template has."""
+    """A function, and the translation of calls with as many arguments as the template has."""
 
     name: str
     dialects: tuple[str, ...]

@@ -1,6 +1,6 @@
-"""Forms that Spark and other dialects share with different meanings, as a table.
+"""A table of forms that Spark and other dialects share with different meanings.
 
-Spark's meaning applies. The functions that have ksqlDB's meaning in a query of ksqlDB are in
+Spark's meaning applies. Functions that have ksqlDB's meaning in a query of ksqlDB are in
 :mod:`headrace.dialects.ksqldb`.
 """
 

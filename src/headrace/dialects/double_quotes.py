@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def with_names_unquoted(query: Span) -> Rewritten:
-    """Return the query with backticks for double quotes, if double quotes mean names in it."""
+    """Return the query with backticks for double quotes, if double quotes denote names in it."""
     if query.text.find('"', query.start, query.end) < 0:
         return unchanged(query)
     tokens = Cursor(Source(query.text, query.start, query.end, query.file)).tokens[:-1]

@@ -1,9 +1,9 @@
-"""The event time of a stream's rows: of a column that the stream declares, or of its log.
+"""The event time of a stream's rows: a column that the stream declares, or the log's time.
 
-``ROWTIME`` is the event time in milliseconds, and compared with a text it is a timestamp. A stream
-that declares none has the time that its log keeps of each row: that of a record of its topic, one
-that an INSERT gives, or that of appending the row. A SELECT that uses it reads the stream under
-another name, as for the position of rows (see :mod:`headrace.dialects.streams`).
+``ROWTIME`` is the event time in milliseconds; compared with text it is a timestamp. A stream
+without a declared event time has the time that its log stores for each row: that of the record of
+its topic, one given by an INSERT, or the time of appending. A SELECT that uses it reads the stream
+under another name, as for the position of rows (see :mod:`headrace.dialects.streams`).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ BY_TIME = frozenset({"LATEST_BY_EVENT_TIME", "EARLIEST_BY_EVENT_TIME"})
 
 
 def log_of(relation: RelationId) -> str:
-    """Return the name of a stream together with what its log has of each row."""
+    """Return the name of a stream with the log's columns: the time and position of each row."""
     return f"{RESERVED_PREFIX}log_{relation}"
 
 
@@ -64,9 +64,9 @@ def event_time(writer: Writer, found: Named) -> tuple[str, str] | None:
 
 
 def kept_by(writer: Writer, found: Named) -> str | None:
-    """Return the name under which a relation is read with the time that is kept of each row.
+    """Return the name under which a relation is read together with the log's time of each row.
 
-    None if a column has the time, or nothing.
+    None if a column has the event time, or the log stores none.
     """
     match writer.relation(found.name):
         case Stream() as stream if stream.declaration.rowtime:
@@ -89,7 +89,7 @@ def _escaped(text: str) -> str:
 
 
 def with_kept_times(writer: Writer, streams: Sequence[Named], block: Block) -> list[Named]:
-    """Return the streams of a SELECT that uses the event time kept of their rows."""
+    """Return the streams of a SELECT that uses the event time stored by the log."""
     found = []
     for named in streams:
         columns = {column.lower() for column in writer.relations[named.name].schema.names}
@@ -103,8 +103,8 @@ def with_times(
 ) -> Scope:
     """Return the scope with the event times of the streams of a SELECT.
 
-    ``columns`` are the names of their columns in lower case: none of them is hidden by ROWTIME. The
-    event time of a join is that of the latest of its rows.
+    ``columns`` are the lower-case names of their columns, which take precedence over ROWTIME. The
+    event time of a join is the latest of its rows.
     """
     if NAME.lower() in columns:
         return scope
@@ -129,9 +129,9 @@ def with_times(
 
 
 def timed(query: str) -> str | None:
-    """Return a query with the event time of its rows as another column, :data:`ROWTIME`.
+    """Return a query with the event time of its rows as an additional column :data:`ROWTIME`.
 
-    None if its rows are none of the rows that it reads: if it groups them, or reads nothing.
+    None if result rows are not input rows: if the query groups them, or reads nothing.
     """
     nodes = nodes_of(query)
     blocks = blocks_of(nodes)
@@ -152,7 +152,7 @@ def _is_used(block: Block) -> bool:
 
 
 def _names_it(nodes: Sequence[Node]) -> bool:
-    """Return whether the event time is named here, without subqueries."""
+    """Return whether nodes name the event time, outside of subqueries."""
     for at, node in enumerate(nodes):
         if isinstance(node, Group):
             if not is_query(node.inside) and _names_it(node.inside):

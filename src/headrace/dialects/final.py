@@ -1,4 +1,4 @@
-"""``EMIT FINAL``: windows once the event time of their source has passed their end.
+"""``EMIT FINAL``: windows are shown once the event time of their source has passed their end.
 
 RisingWave's ``EMIT ON WINDOW CLOSE`` is the same.
 

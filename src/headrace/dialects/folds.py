@@ -1,8 +1,8 @@
 """``FROM balance(TABLE payments)``: folds, Python functions of a key's events, in plain Spark SQL.
 
 The call becomes a subquery that collects and sorts the events of each key, and calls the function
-on the list. So Spark itself can run it as a batch query; a view is maintained event by event.
-PARTITION BY and ORDER BY may be written, as in SQL's table functions, and must be the fold's own.
+on the list. So Spark can run it as a batch query; a view is maintained event by event. PARTITION BY
+and ORDER BY may be given, as in SQL's table functions, and must equal the fold's own.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class _Call:
         self.fold = fold
 
     def rewrite(self, rewriting: Rewriting) -> None:
-        """Take the call, and write the subquery."""
+        """Parse the call, and write the subquery."""
         cursor, fold = self.cursor, self.fold
         name = cursor.advance()
         cursor.expect_symbol("(")
@@ -90,7 +90,7 @@ class _Call:
         rewriting.replace(cursor.span(name), [before, events, f" GROUP BY {key}))"])
 
     def _events(self) -> tuple[int, int]:
-        """Take a relation's name, or a query in brackets; return its range, as FROM has it."""
+        """Take a relation's name, or a query in brackets; return its range, as in FROM."""
         cursor = self.cursor
         if cursor.at_symbol("("):
             first = cursor.token
@@ -128,7 +128,7 @@ class _Call:
                 return token
 
     def _check(self, clause: str, wanted: tuple[str, ...]) -> None:
-        """Take columns, and refuse others than the fold's own."""
+        """Take columns, and refuse them if they differ from the fold's own."""
         cursor = self.cursor
         bracketed = cursor.accept_symbol("(")
         first, found = cursor.token, []

@@ -1,4 +1,4 @@
-"""Where array indexes begin, for readers of a query: at 0 in Spark, at 1 in most other dialects."""
+"""The array index base of a query: 0 in Spark, 1 in most other dialects."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 
 def index_base(query: Span, relations: Mapping[str, Relation]) -> str:
-    """Return where array indexes begin, as a clause; empty if no constant index leaves it open.
+    """Return a sentence part saying where array indexes begin; "" if no index depends on it.
 
-    An index of 0 leaves nothing open.
+    An index of 0 is unambiguous.
     """
     if "[" not in query.text[query.start : query.end]:
         return ""

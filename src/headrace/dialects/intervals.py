@@ -41,12 +41,12 @@ _NUMBER = re.compile(r"\s*[+-]?\d+(?:\.\d+)?\s*$")
 
 
 def duration_of(text: str) -> int | None:
-    """Return the constant duration that a text is, in microseconds; None if it is none."""
+    """Return the duration of a text, in microseconds; None if it is not a constant duration."""
     return microseconds(nodes_of(text))
 
 
 def delay_of(watermark: str) -> int:
-    """Return how far a watermark is behind the event time: of ``at - INTERVAL '5' SECOND``.
+    """Return the delay of a watermark ``at - INTERVAL '5' SECOND``, in microseconds.
 
     0 if it is not a constant.
     """
@@ -58,7 +58,7 @@ def delay_of(watermark: str) -> int:
 
 
 def unit_of(word: str) -> str | None:
-    """Return the unit that a word denotes, in the singular; None if it denotes none."""
+    """Return the unit of time that a word denotes, in the singular; None if it is not a unit."""
     upper = word.upper()
     upper = _SHORT.get(upper, upper)
     return upper if upper in UNITS else upper[:-1] if upper[:-1] in UNITS else None
@@ -88,7 +88,7 @@ def microseconds(nodes: Sequence[Node]) -> int | None:
 
 
 def spelled(length: int) -> str:
-    """Return a duration for Spark's ``window``, in the largest unit that gives a whole number."""
+    """Return a duration for Spark's ``window``, in the largest unit that divides it."""
     for unit in ("DAY", "HOUR", "MINUTE", "SECOND", "MILLISECOND"):
         if length and length % UNITS[unit] == 0:
             count = length // UNITS[unit]

@@ -1,9 +1,9 @@
 """ksqlDB's joins of two streams within a time: ``a JOIN b WITHIN 1 HOUR ON a.x = b.x``.
 
 The event times of joined rows satisfy ``a.time - before <= b.time <= a.time + after``, where
-``WITHIN x`` gives both and ``WITHIN (x, y)`` gives ``before`` and ``after``. The translation is one
-more condition in ON. The event time of a join result is the latest of the joined rows' times.
-``GRACE PERIOD`` has no effect: late rows are joined too.
+``WITHIN x`` gives both and ``WITHIN (x, y)`` gives ``before`` and ``after``. The translation adds a
+condition to ON. The event time of a result is the latest of the joined rows' times. ``GRACE
+PERIOD`` has no effect: late rows are joined too.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from headrace.dialects.blocks import Named, condition_end, opens_within, relations_of
 from headrace.dialects.event_time import event_time, is_stream
 from headrace.dialects.intervals import microseconds, spelled
-from headrace.dialects.tree import Found, Group, Part, split_at
+from headrace.dialects.tree import Found, Group, TextPart, split_at
 from headrace.dialects.writer import Edits, Scope, Writer
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def within(writer: Writer, block: Block, scope: Scope) -> Edits | None:
     """Add the comparison of the event times to the condition of a join."""
     first, last = block.clauses.get("FROM", (0, 0))
     replaced: dict[int, Found] = {}
-    inserted: dict[int, list[Part]] = {}
+    inserted: dict[int, list[TextPart]] = {}
     for at in range(first + 1, last):
         if not opens_within(block.nodes, at):
             continue
@@ -78,7 +78,7 @@ def _described(writer: Writer, block: Block, at: int) -> tuple[int, int, int]:
 
 
 def _times(writer: Writer, block: Block, at: int) -> tuple[str, str]:
-    """Return the event times of the left side, and of the stream that is joined to it."""
+    """Return the event times of the left side and of the joined stream."""
     first, _ = block.clauses["FROM"]
     named = [each for each in relations_of(block) if each.start < at]
     introduced = {

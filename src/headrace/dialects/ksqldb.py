@@ -28,7 +28,7 @@ from headrace.dialects.ksqldb_further import AGGREGATES, FURTHER, further
 from headrace.dialects.lambdas import makes_function
 from headrace.dialects.streams import BY_OFFSET
 from headrace.dialects.times import KEEPS_DATES
-from headrace.dialects.tree import Found, Group, Node, Part, is_group
+from headrace.dialects.tree import Found, Group, Node, TextPart, is_group
 from headrace.sql.lexer import Kind, Token
 
 if TYPE_CHECKING:
@@ -174,10 +174,10 @@ _MEANINGS = {
 
 
 def meant(site: Site) -> Found | None:
-    """Return the translation of a call that has another meaning in Spark than in ksqlDB.
+    """Return the translation of a call that has different meanings in ksqlDB and in Spark.
 
     Raises:
-        HeadraceError: ``unsupported`` if the query does not say which of the two is meant.
+        HeadraceError: ``unsupported`` if the query does not decide between the two.
     """
     writer = site.writer
     found = further(site) if writer.declared or writer.undecided else None
@@ -225,4 +225,4 @@ def backslashes(writer: Writer, nodes: Sequence[Node], at: int, scope: Scope) ->
             node,
             detail="A backslash is itself in ksqlDB, so that the text would end at the quote.",
         )
-    return Found(at + 1, [Part(node.text.replace("\\", "\\\\"), node.start, node.end)])
+    return Found(at + 1, [TextPart(node.text.replace("\\", "\\\\"), node.start, node.end)])

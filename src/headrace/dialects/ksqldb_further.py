@@ -1,8 +1,8 @@
 """Meanings of functions in queries over relations that were declared as in ksqlDB.
 
-They are in addition to those of :mod:`headrace.dialects.ksqldb`, which any query of ksqlDB has. The
-two are apart since stored views are planned again from their text, and have to mean what they meant
-when they were created: relations have not always kept how they were declared.
+They extend those of :mod:`headrace.dialects.ksqldb`, which any query of ksqlDB has. The two are
+separate because stored views are planned again from their text, and must keep their meaning:
+earlier versions did not store how relations were declared.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ FURTHER: tuple[Call, ...] = tuple(
 
 
 def _rounded(site: Site) -> Found | None:
-    """``ROUND(x, n)``: halves go up, those of negative numbers too."""
+    """``ROUND(x, n)``: half up, toward positive infinity, for negative numbers too."""
     if len(site.arguments) != 2:  # noqa: PLR2004
         return None
     sign, *digits = ([] if site.arguments[1][0].text == "-" else [""]) + [
@@ -105,7 +105,7 @@ _CALLS = {(each.name, each.arguments): each for each in FURTHER}
 
 
 def further(site: Site) -> Found | None:
-    """Return the translation of a call; None if these meanings do not include it."""
+    """Return the translation of a call; None if it has no such meaning."""
     form = FURTHER_FORMS.get(site.name)
     found = form(site) if form is not None else None
     if found is not None:

@@ -27,7 +27,7 @@ LAMBDAS = frozenset(
 
 
 def makes_function(nodes: Sequence[Node], at: int, function: str) -> bool:
-    """Return whether an arrow is that of a lambda; ``->`` is none in a query that uses ``=>``."""
+    """Return whether an arrow belongs to a lambda; ``->`` does not in a query that uses ``=>``."""
     if function not in LAMBDAS or at == 0 or (at > 1 and nodes[at - 2].text != ","):
         return False
     return nodes[at].text == "=>" or all(node.text != "=>" for node in nodes)
@@ -86,7 +86,7 @@ def reduced(site: Site) -> Found | None:
 
 
 def _parameters(argument: Sequence[Node]) -> list[tuple[Node, ...]]:
-    """Return the parameters of ``(k, v) => ...``; none where an argument is anything else."""
+    """Return the parameters of ``(k, v) => ...``; empty if an argument is anything else."""
     if len(argument) < 3 or argument[1].text != "=>" or not isinstance(argument[0], Group):  # noqa: PLR2004
         return []
     return split_at(argument[0].inside)

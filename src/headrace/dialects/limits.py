@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from headrace.dialects.blocks import blocks_of
-from headrace.dialects.tree import Found, Group, Node, Part, is_group, is_query
+from headrace.dialects.tree import Found, Group, Node, TextPart, is_group, is_query
 from headrace.dialects.writer import Edits
 from headrace.sql.lexer import Kind, Token
 
@@ -21,7 +21,7 @@ _FIRST = frozenset({"FIRST", "NEXT"})
 
 
 class _Count(NamedTuple):
-    """The number of rows in a clause, if it has one; ``end`` is the node after it."""
+    """The number of rows in a clause, if any; ``end`` is the node after it."""
 
     nodes: tuple[Node, ...]
     end: int
@@ -64,15 +64,15 @@ def existing(writer: Writer, nodes: Sequence[Node], at: int, scope: Scope) -> Fo
     return Found(
         at + 2,
         [
-            Part(None, nodes[at].start, inside[0].start),
+            TextPart(None, nodes[at].start, inside[0].start),
             *writer.level(inside, replace(scope, function="")),
-            Part(None, group.closing.start, group.end),
+            TextPart(None, group.closing.start, group.end),
         ],
     )
 
 
 def _is_some(node: Node) -> bool:
-    """Return whether a node is the number of at least one row."""
+    """Return whether a node is a literal number of at least 1."""
     return isinstance(node, Token) and node.text.isdecimal() and int(node.text[:9]) > 0
 
 

@@ -83,7 +83,7 @@ def _nodes(query: Span) -> tuple[Node, ...]:
 def _calls(
     nodes: Sequence[Node], functions: Mapping[str, PlainView]
 ) -> Iterator[tuple[Node, Group]]:
-    """Yield the outermost calls of functions, each as its name and its parentheses."""
+    """Yield the outermost calls of functions, each as name and parentheses."""
     for at, node in enumerate(nodes):
         called = _is_call(nodes, at, functions)
         if called is not None:
@@ -109,7 +109,7 @@ def _is_call(nodes: Sequence[Node], at: int, functions: Mapping[str, PlainView])
 
 
 def _replaced(query: Span, name: Node, group: Group, functions: Mapping[str, PlainView]) -> str:
-    """Return the text for a call, in which no call of these functions is left."""
+    """Return the text for a call, in which all nested calls are replaced too."""
     function = function_of(functions[name.word.lower()].created_sql)
     place = Span(query.text, name.start, group.end, query.file, query.line)
     arguments = split_at(group.inside)

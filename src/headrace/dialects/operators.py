@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from headrace.dialects.lambdas import makes_function
 from headrace.dialects.operands import ends_operand, is_double_arrow, operand_before
-from headrace.dialects.tree import Found, Group, Node, Part, is_group, split_at
+from headrace.dialects.tree import Found, Group, Node, TextPart, is_group, split_at
 from headrace.errors import Code, HeadraceError, Span
 from headrace.sql.column_types import ALIASES, take_type
 from headrace.sql.cursor import Cursor
@@ -87,7 +87,7 @@ def literal(writer: Writer, nodes: Sequence[Node], at: int, scope: Scope) -> Fou
 
 
 def _type(writer: Writer, nodes: Sequence[Node], stop: int) -> tuple[str | None, int]:
-    """Return a type in Spark's notation, and its end; None if Spark should read it."""
+    """Return a type in Spark's notation, and its end; None if it needs no translation."""
     first, query = nodes[0], writer.query
     if not isinstance(first, Token) or first.kind is not Kind.WORD:
         return None, 0
@@ -314,4 +314,4 @@ def quoted(writer: Writer, nodes: Sequence[Node], at: int, scope: Scope) -> Foun
     if node.text[0] not in "\u2018\u2019\u201c\u201d":
         return None
     text = string_value(node).replace("\\", "\\\\").replace("'", "\\'")
-    return Found(at + 1, [Part(f"'{text}'", node.start, node.end)])
+    return Found(at + 1, [TextPart(f"'{text}'", node.start, node.end)])

@@ -6,7 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from headrace.dialects.blocks import relations_of
-from headrace.dialects.tree import Found, Group, Node, Part, bare_name, is_group, split_at
+from headrace.dialects.tree import Found, Group, Node, TextPart, bare_name, is_group, split_at
 from headrace.dialects.writer import Edits, Scope, Writer
 from headrace.sql.keywords import quote
 
@@ -84,7 +84,7 @@ def joined_names(writer: Writer, block: Block, scope: Scope) -> Edits | None:
     items = split_at(block.nodes[at : first - 1])
     counts = Counter(bare_name(item[-1].text) for item in items if item)
     replaced: dict[int, Found] = {}
-    inserted: dict[int, list[Part]] = {}
+    inserted: dict[int, list[TextPart]] = {}
     for item in items:
         end = at + len(item)
         texts = [node.text for node in item]

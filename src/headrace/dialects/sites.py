@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias
 
 from headrace.dialects.operands import ends_operand
-from headrace.dialects.tree import Found, Group, Node, Part, is_group, split_at
+from headrace.dialects.tree import Found, Group, Node, TextPart, is_group, split_at
 from headrace.sql.lexer import Kind, Token, string_value
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class Site:
 
     @property
     def over(self) -> bool:
-        """Whether OVER follows the call, so that it is evaluated over a window."""
+        """Whether OVER follows the call, so that it is a window function."""
         end, _, _ = self._filter()
         return self._over(end)
 
@@ -76,7 +76,7 @@ class Site:
     def written(self, template: str, arguments: Sequence[Sequence[Node]] | None = None) -> Found:
         """Return a template filled with the arguments, replacing the call and its FILTER."""
         given = self.arguments if arguments is None else arguments
-        parts: list[Part] = []
+        parts: list[TextPart] = []
         end, last, condition = self._filter()
         own = "{filter}" in template
         if own and self._over(end):
@@ -103,13 +103,13 @@ class Site:
         self._put(parts, template[at:], place)
         return Found(end, parts)
 
-    def _put(self, parts: list[Part], text: str, place: tuple[Node, Node]) -> None:
+    def _put(self, parts: list[TextPart], text: str, place: tuple[Node, Node]) -> None:
         if text:
             parts.append(self.writer.put(text, *place))
 
     def _filtered(
         self,
-        parts: list[Part],
+        parts: list[TextPart],
         condition: tuple[Node, ...],
         place: tuple[Node, Node],
         *,
@@ -143,7 +143,7 @@ Form: TypeAlias = "Callable[[Site], Found | None]"
 
 
 def site_at(writer: Writer, nodes: Sequence[Node], at: int, scope: Scope) -> Site | None:
-    """Return the call at a node; None if there is none."""
+    """Return the call at a node; None if the node is not a call."""
     if at + 1 >= len(nodes) or not nodes[at].word or not is_group(nodes[at + 1]):
         return None
     before = nodes[at - 1] if at else None

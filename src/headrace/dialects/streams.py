@@ -104,7 +104,7 @@ def _has_time_column(writer: Writer, named: Named) -> bool:
 def _ordered(
     writer: Writer, block: Block, streams: Sequence[Named], columns: Container[str]
 ) -> Named | None:
-    """Return the stream whose order of arrival a SELECT uses; None if it uses none."""
+    """Return the stream whose order of arrival a SELECT uses; None if it uses no such order."""
     uses = _uses(block.nodes[block.start : block.end])
     used = sorted(
         (u for u in uses if u.word.lower() not in columns), key=lambda u: u.word in _LISTS
@@ -143,7 +143,7 @@ def _is_use(nodes: Sequence[Node], at: int, function: str) -> bool:
 
 
 def _is_in_no_order(nodes: Sequence[Node], at: int, function: str) -> bool:
-    """Return whether a list without a stated order is gathered here, and its order is visible."""
+    """Return whether a list without ORDER BY is collected here, and its order is visible."""
     group = nodes[at + 1] if at + 1 < len(nodes) else None
     if function in _ORDER_FORGOTTEN or not isinstance(group, Group) or not group.inside:
         return False
@@ -155,7 +155,7 @@ def _is_in_no_order(nodes: Sequence[Node], at: int, function: str) -> bool:
 
 
 def in_order_of_arrival(site: Site) -> Found | None:
-    """``COLLECT_LIST(x)`` and similar functions over one stream; None if they have an order."""
+    """``COLLECT_LIST(x)`` and similar over one stream; None if the call has ORDER BY."""
     order, most = site.scope.offset, 2 if site.name in {"LISTAGG", "STRING_AGG"} else 1
     if order is None or not _is_in_no_order(site.nodes, site.at, site.scope.function):
         return None

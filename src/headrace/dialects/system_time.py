@@ -82,7 +82,7 @@ class _Clause:
         self.name = name_before(cursor, _CLAUSE)
 
     def rewrite(self, rewriting: Rewriting) -> None:
-        """Take the clause, and write its rewriting."""
+        """Parse the clause, and write its translation."""
         cursor, before = self.cursor, self.before[: -len(self.name)]
         introduction = before[-1] if before else None
         table = self._table()
@@ -105,7 +105,7 @@ class _Clause:
             rewriting.add(f" AS {quote(identifier_value(self.name[-1]))}")
 
     def _table(self) -> Table:
-        """Return the versioned table of this name."""
+        """Return the versioned table that the clause follows."""
         name = ".".join(identifier_value(t) for t in self.name if t.text != ".").lower()
         span = self.cursor.span(self.name[0], self.name[-1])
         if name in common_tables(self.cursor.tokens):
@@ -162,10 +162,10 @@ _BEFORE_NAME = frozenset({"FROM", "JOIN"})
 
 
 def name_before(cursor: Cursor, clause: str) -> list[Token]:
-    """Return the tokens of the relation's name before a clause, where the cursor is.
+    """Return the tokens of the relation's name before a clause at the cursor.
 
     Raises:
-        HeadraceError: ``invalid`` if something else is before it, such as an alias.
+        HeadraceError: ``invalid`` if something else precedes it, such as an alias.
     """
     tokens = cursor.tokens[: cursor.index]
     if not tokens or tokens[-1].kind not in _IDENTIFIERS or tokens[-1].word in NOT_NAMES:
@@ -190,7 +190,7 @@ def name_before(cursor: Cursor, clause: str) -> list[Token]:
 
 
 def table_named(name: str, relations: Mapping[str, Relation], span: Span) -> Relation:
-    """Return the relation of a dotted name, in lower case; raise ``invalid`` if there is none."""
+    """Return the relation of a dotted lower-case name; raise ``invalid`` if it does not exist."""
     relation = relations.get(name)
     if relation is None:
         what, otherwise = "stream, table or view", "SHOW TABLES lists what exists."
@@ -207,7 +207,7 @@ def has_alias(cursor: Cursor) -> bool:
 
 
 def common_tables(tokens: Sequence[Token]) -> set[str]:
-    """Return the names that WITH gives to queries, ``name [(columns)] AS (``, in lower case."""
+    """Return the lower-case names that WITH defines, ``name [(columns)] AS (``."""
     found = set()
     for i, (here, following) in enumerate(pairwise(tokens)):
         if here.word != "AS" or following.text != "(" or not i:

@@ -1,9 +1,9 @@
-"""``FROM orders VERSION AS OF 17``: one table of a query as it was, at an epoch or a time.
+"""``FROM orders VERSION AS OF 17``: one table of a query as of an epoch or a time.
 
-Spark, Delta and Flink write ``[FOR] VERSION AS OF n``, ``[FOR] TIMESTAMP AS OF time`` and
-``FOR SYSTEM_TIME AS OF time``; ``AS OF EPOCH n`` and ``AS OF TIMESTAMP '...'`` are Headrace's own.
-Each is replaced by a name of its own, which stands for the rows of that table at that epoch, so
-that one query can compare two epochs of a table. A version is an epoch.
+Spark, Delta and Flink write ``[FOR] VERSION AS OF n``, ``[FOR] TIMESTAMP AS OF time`` and ``FOR
+SYSTEM_TIME AS OF time``; ``AS OF EPOCH n`` and ``AS OF TIMESTAMP '...'`` are Headrace's own. Each
+is replaced by a generated name that stands for the rows of that table at that epoch, so one query
+can compare two epochs of a table. A version is an epoch.
 
 ``FOR SYSTEM_TIME AS OF`` after a versioned table chooses versions by their dates instead: see
 :mod:`headrace.dialects.system_time`.
@@ -43,7 +43,7 @@ _TYPED = 2
 
 @dataclass(frozen=True, slots=True)
 class AtEpoch:
-    """A table or view of a query, and when it is read; ``name`` stands for it in the new text."""
+    """A table or view read as of an epoch or time; ``name`` replaces it in the new text."""
 
     name: str
     relation: Table | View
@@ -61,13 +61,13 @@ class WithEpochs:
 
 
 def with_epochs(query: Span, relations: Mapping[str, Relation], prefix: str = "") -> WithEpochs:
-    """Return a query with a name, beginning with ``prefix``, for each table that is read as of.
+    """Return a query with a generated name, with ``prefix``, for each table that is read as of.
 
     ``relations`` are by their dotted names.
 
     Raises:
         HeadraceError: ``invalid`` or ``unsupported``, at the place in the query, if a clause is
-            malformed, or its relation has no epochs.
+            malformed, or its relation is not stored by epoch.
     """
     if _CLAUSE.search(query.source) is None:
         return WithEpochs(unchanged(query), (), query)
@@ -91,7 +91,7 @@ def with_epochs(query: Span, relations: Mapping[str, Relation], prefix: str = ""
 
 
 def refuse_epochs(query: Span, relations: Mapping[str, Relation]) -> None:
-    """Raise ``unsupported`` at the first table of a query that is read as of an epoch or a time."""
+    """Raise ``unsupported`` at the first table that is read as of an epoch or a time."""
     found = with_epochs(query, relations, "").tables
     if found:
         raise HeadraceError(
@@ -105,9 +105,9 @@ def refuse_epochs(query: Span, relations: Mapping[str, Relation]) -> None:
 
 
 def _clause(cursor: Cursor, relations: Mapping[str, Relation]) -> tuple[int, bool]:
-    """Return the number of words of the clause that begins here, up to OF; 0 if none does.
+    """Return the number of words of the clause that begins here, up to OF; 0 if there is none.
 
-    And whether it names an epoch or a time at which a table is read: not if it chooses versions.
+    The second value is False if the clause chooses versions, not an epoch or time of reading.
     """
     first = 1 if cursor.at("FOR") else 0
     kind, rest = cursor.peek(first), [cursor.peek(first + i).word for i in (1, 2)]
@@ -122,7 +122,7 @@ def _clause(cursor: Cursor, relations: Mapping[str, Relation]) -> tuple[int, boo
 
 
 def _has_epochs(cursor: Cursor, relations: Mapping[str, Relation]) -> bool:
-    """Whether a view, or a table that is not versioned, is before the clause."""
+    """Whether a view, or an unversioned table, precedes the clause."""
     try:
         tokens = name_before(cursor, "FOR SYSTEM_TIME AS OF")
     except HeadraceError:
@@ -161,7 +161,7 @@ def _stored(cursor: Cursor, tokens: list[Token], relations: Mapping[str, Relatio
 
 
 def _taken(cursor: Cursor, words: int, clause: Token) -> AsOf:
-    """Take the clause, and return its epoch or time."""
+    """Parse the clause; return its epoch or time."""
     kind = cursor.peek(words - 3).word if words > 2 else cursor.peek(words).word  # noqa: PLR2004
     for _ in range(words if words > 2 else words + 1):  # noqa: PLR2004
         cursor.advance()

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from headrace.dialects.blocks import NAMES, alias_at
 from headrace.dialects.intervals import spelled
-from headrace.dialects.tree import Found, Group, Node, Part, is_group, split_at
+from headrace.dialects.tree import Found, Group, Node, TextPart, is_group, split_at
 from headrace.dialects.windows import KINDS, WINDOW, Window, length_of, window_of
 from headrace.dialects.writer import Edits, Ending, Scope, Writer
 from headrace.sql.lexer import Token
@@ -128,7 +128,7 @@ def _form(writer: Writer, name: Node, group: Group) -> HeadraceError:
     )
 
 
-def _written(writer: Writer, call: _Call, place: tuple[Node, Node], scope: Scope) -> list[Part]:
+def _written(writer: Writer, call: _Call, place: tuple[Node, Node], scope: Scope) -> list[TextPart]:
     lengths = [call.given[key] for key in _LENGTHS[call.name.word]]
     offset = 0
     if "OFFSET" in call.given:
@@ -160,7 +160,7 @@ def _written(writer: Writer, call: _Call, place: tuple[Node, Node], scope: Scope
 
 def _session(
     writer: Writer, call: _Call, window: Window, place: tuple[Node, Node], scope: Scope
-) -> list[Part]:
+) -> list[TextPart]:
     """Number the sessions of a key: a session begins if the gap to the previous row is longer."""
     keys = ", ".join(f"{{{i + 2}}}" for i in range(len(call.keys)))
     by = f"PARTITION BY {keys} " if keys else ""

@@ -106,7 +106,7 @@ def _truncated(site: Site, unit: str) -> Found | None:
 
 
 def _part(site: Site, which: int) -> str:
-    """Return BigQuery's part of a date, such as ``MONTH`` or ``WEEK(MONDAY)``; '' if it is none."""
+    """Return BigQuery's part of a date, such as ``MONTH`` or ``WEEK(MONDAY)``; "" otherwise."""
     nodes = site.arguments[which] if which < len(site.arguments) else ()
     word = nodes[0].word if nodes else ""
     if len(nodes) == 2 and word == "WEEK" and is_group(nodes[1]):  # noqa: PLR2004

@@ -1,4 +1,4 @@
-"""The tokens of a query as a tree of brackets, and the parts of its new text."""
+"""Parses the tokens of a query into a tree of brackets; parts of the translated text."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ class Group:
 Node: TypeAlias = Token | Group
 
 
-class Part(NamedTuple):
-    """A part of the new text: ``text`` in place of the range ``[start, end)``, or a copy of it."""
+class TextPart(NamedTuple):
+    """A part of the new text: ``text`` in place of ``[start, end)``, or a copy of that range."""
 
     text: str | None
     start: int
@@ -63,13 +63,13 @@ class Found:
     """
 
     end: int
-    parts: list[Part]
+    parts: list[TextPart]
     first: int | None = None
     wrapped: tuple[str, str] = ("", "")
 
 
 def nodes_of(text: str) -> tuple[Node, ...]:
-    """Return the nodes of a text of our own, which is whole; none if a bracket has no partner."""
+    """Return the nodes of a generated text; empty if a bracket is unbalanced."""
     span = Span(text, 0, len(text))
     return tuple(tree_of(Cursor(Source(text, 0, len(text))).tokens[:-1], span) or ())
 

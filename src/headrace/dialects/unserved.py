@@ -27,7 +27,7 @@ _MOMENTS = frozenset({"OFFSET", "TIMESTAMP", "STATEMENT", "STREAM"})
 
 
 def unserved(writer: Writer, nodes: Sequence[Node], at: int, scope: Scope) -> Found | None:
-    """Refuse the clause that begins at a node, if it is one of these."""
+    """Refuse the clause that begins at a node, if it is listed here."""
     del scope
     word, following = nodes[at].word, nodes[at + 1] if at + 1 < len(nodes) else None
     if not word or following is None:

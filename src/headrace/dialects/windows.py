@@ -20,7 +20,7 @@ from headrace.dialects.tree import (
     Found,
     Group,
     Node,
-    Part,
+    TextPart,
     bare_name,
     folded,
     is_group,
@@ -362,12 +362,12 @@ def window_name(writer: Writer, nodes: Sequence[Node], at: int, scope: Scope) ->
     place = nodes[at].start, nodes[end - 1].end
     is_time = scope.function in {*KINDS, *_SPARKS} or _compares_text(nodes, at, end)
     if name in scope.instants and is_time:
-        return Found(end, [Part(scope.instants[name], *place)])
+        return Found(end, [TextPart(scope.instants[name], *place)])
     item = before is not None and (before.word in {"SELECT", "DISTINCT"} or before.text == ",")
     last = following is None or following.text == "," or following.word == "FROM"
     named = item and last and _in_select(nodes, at)
     shown = f"{text} AS {name.rpartition('.')[2]}" if named else text
-    return Found(end, [Part(shown, *place)])
+    return Found(end, [TextPart(shown, *place)])
 
 
 _COMPARISONS = frozenset({"=", "<>", "!=", "<", ">", "<=", ">="})

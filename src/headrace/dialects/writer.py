@@ -1,4 +1,4 @@
-"""Writes the new text of a query: copies what is not translated, and records every place."""
+"""Writes the translated text of a query: copies the rest, and records every position."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol
 
 from headrace.dialects.blocks import Block, blocks_of
-from headrace.dialects.tree import Found, Group, Node, Part, is_query
+from headrace.dialects.tree import Found, Group, Node, TextPart, is_query
 from headrace.errors import Code, HeadraceError, Span
 from headrace.sql.rewritten import Rewriting, unchanged
 
@@ -22,7 +22,7 @@ _PLACE = re.compile(r"\{(\d)\}")
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """When the windows end by which the rows of a SELECT are grouped.
+    """When the windows end by which a SELECT groups its rows.
 
     ``end`` is the expression for the end of a window, ``time`` that for the time of a row: nodes of
     the query, or text. ``grace`` is the delay after a window's end in microseconds, if the query
@@ -37,14 +37,14 @@ class Ending:
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """Properties that the expressions of one SELECT can refer to, besides its columns.
+    """Names that the expressions of one SELECT can refer to, besides its columns.
 
-    ``ending``: when the windows end by which its rows are grouped. ``time`` is the event time of
-    its stream, ``offset`` the position of a row in its log, if they are known. ``times`` has the
-    types of its time columns, by name in lower case, alone and qualified. ``hidden`` are the
-    columns that ``*`` does not show, with the name of their relation. ``names`` are expressions by
-    name, such as ROWTIME in milliseconds; ``instants`` has the same as timestamps. ``source`` is
-    what its FROM reads, where that differs from what it names.
+    ``ending``: when the windows that group its rows end. ``time`` is the event time of its stream,
+    ``offset`` the position of a row in its log, if known. ``times`` has the types of its time
+    columns, by lower-case name, alone and qualified. ``hidden`` are the columns that ``*``
+    excludes, with the name of their relation. ``names`` are expressions by name, such as ROWTIME in
+    milliseconds; ``instants`` has the same as timestamps. ``source`` is what FROM reads, where it
+    differs from the named relation.
     """
 
     calls: Mapping[str, WindowColumn] = field(default_factory=dict)
@@ -75,12 +75,12 @@ class WindowColumn:
 
 
 class Rule(Protocol):
-    """Translates the form that begins at one node of a level, if it knows it."""
+    """Translates a form that begins at one node of a level."""
 
     def __call__(
         self, writer: Writer, nodes: Sequence[Node], at: int, scope: Scope
     ) -> Found | None:
-        """Return the replacement of this node and those after it; None to leave them to others."""
+        """Return the replacement of this node and following ones; None if it does not apply."""
         ...
 
 
@@ -98,7 +98,7 @@ class Edits:
 
     scope: Scope
     replaced: Mapping[int, Found] = field(default_factory=dict)
-    inserted: Mapping[int, list[Part]] = field(default_factory=dict)
+    inserted: Mapping[int, list[TextPart]] = field(default_factory=dict)
     """Before the node with this index; one past the last node is the end of the block."""
 
 
@@ -133,10 +133,10 @@ class Writer:
                 rewriting.put(part.text, part.start, part.end)
         return rewriting.done()
 
-    def level(self, nodes: Sequence[Node], scope: Scope) -> list[Part]:
+    def level(self, nodes: Sequence[Node], scope: Scope) -> list[TextPart]:
         """Return the parts for the nodes of one level, and for the text between them."""
         edits, scopes = self._edits(nodes, scope)
-        written: list[Part] = []
+        written: list[TextPart] = []
         marks: dict[int, int] = {}
         at, last = 0, nodes[0].start if nodes else 0
         while at < len(nodes):
@@ -154,7 +154,12 @@ class Writer:
                 place = nodes[found.first].start, nodes[found.end - 1].end
                 before, after = found.wrapped
                 kept = written[begun:]
-                written[begun:] = [Part(before, *place), *kept, *found.parts, Part(after, *place)]
+                written[begun:] = [
+                    TextPart(before, *place),
+                    *kept,
+                    *found.parts,
+                    TextPart(after, *place),
+                ]
             else:
                 written += found.parts
             last, at = nodes[found.end - 1].end, found.end
@@ -163,7 +168,7 @@ class Writer:
 
     def _edits(self, nodes: Sequence[Node], scope: Scope) -> tuple[Edits, dict[int, Scope]]:
         replaced: dict[int, Found] = {}
-        inserted: dict[int, list[Part]] = {}
+        inserted: dict[int, list[TextPart]] = {}
         scopes: dict[int, Scope] = {}
         for block in blocks_of(nodes):
             own = Scope()
@@ -184,9 +189,9 @@ class Writer:
                 return found
         return None
 
-    def _node(self, node: Node, scope: Scope, name: str) -> list[Part]:
+    def _node(self, node: Node, scope: Scope, name: str) -> list[TextPart]:
         if not isinstance(node, Group):
-            return [Part(None, node.start, node.end)]
+            return [TextPart(None, node.start, node.end)]
         function = "" if is_query(node.inside) else name
         inside = self.level(node.inside, replace(scope, function=function))
         first = node.inside[0].start if node.inside else node.closing.start
@@ -197,8 +202,8 @@ class Writer:
             *self._copy(last, node.end),
         ]
 
-    def _copy(self, start: int, end: int) -> list[Part]:
-        return [Part(None, start, end)] if end > start else []
+    def _copy(self, start: int, end: int) -> list[TextPart]:
+        return [TextPart(None, start, end)] if end > start else []
 
     def relation(self, name: str) -> Relation | None:
         """Return the relation of a name in FROM; None if WITH defines the name."""
@@ -206,9 +211,9 @@ class Writer:
 
     # -- for rules -------------------------------------------------------------------------
 
-    def put(self, text: str, first: Node, last: Node) -> Part:
+    def put(self, text: str, first: Node, last: Node) -> TextPart:
         """Return text that replaces the nodes from one to another."""
-        return Part(text, first.start, last.end)
+        return TextPart(text, first.start, last.end)
 
     def filled(
         self,
@@ -216,9 +221,9 @@ class Writer:
         arguments: Sequence[Sequence[Node]],
         place: tuple[Node, Node],
         scope: Scope,
-    ) -> list[Part]:
+    ) -> list[TextPart]:
         """Return a template's text, with the translated arguments at ``{0}``, ``{1}``, ..."""
-        parts: list[Part] = []
+        parts: list[TextPart] = []
         at = 0
         for hole in _PLACE.finditer(template):
             if hole.start() > at:

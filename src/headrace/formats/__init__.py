@@ -1,1 +1,1 @@
-"""Decoders of external forms: bytes to rows of a schema, and the rows that do not fit it."""
+"""Decoders of external formats: bytes to rows of a schema, and rejects; rows to Avro."""

@@ -1,12 +1,12 @@
-"""Avro records into rows: the schema that they were written by, read for the columns' types.
+"""Avro records to rows: the writer's schema, read for the types of the columns.
 
-A column takes the field of its name, in any case; a field without a column is passed over, and a
-column without a field is NULL. Values follow the rule of :mod:`headrace.formats.fitting`: exactly
-or not at all. A logical type gives its value (a decimal, a date, a time), unless the column has the
-type under it: an integer, or BINARY. ``duration`` is what is under it.
+A column takes the field of its name, in any case; a field without a column is skipped, and a column
+without a field is NULL. Values follow the rule of :mod:`headrace.formats.fitting`: exactly or not
+at all. A logical type gives its value (a decimal, a date, a time), unless the column has the
+underlying type: an integer, or BINARY. ``duration`` is read as its underlying type.
 
 Many messages are decoded by one walk over the schema (:mod:`headrace.formats.cursors`), strictly: a
-message that ends early, or has bytes left, is refused whole.
+message that ends early, or has trailing bytes, is rejected as a whole.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from headrace.formats.cursors import Cursors
 from headrace.formats.fitting import fitted, list_array, offsets_of
 from headrace.formats.libraries import library
 from headrace.formats.messages import messages_of
-from headrace.formats.values import Refused, place_of, type_name
+from headrace.formats.values import RejectedValueError, place_of, type_name
 from headrace.types import to_arrow
 
 if TYPE_CHECKING:
@@ -62,12 +62,13 @@ _WIDTHS: Final = {"float": "<f4", "double": "<f8"}
 
 
 class AvroRecords:
-    """Decodes records that were written by one schema.
+    """Decodes records that were written with one schema.
 
-    ``references`` are the texts of the schemas that it names, each after those that it names.
+    ``references`` are the texts of the schemas that it names, dependencies first.
 
     Raises:
-        Refused: if the text is no Avro schema of a record, or has none of the columns.
+        RejectedValueError: if the text is not an Avro schema of a record, or has none of the
+            columns.
         HeadraceError: ``invalid`` if the library for Avro is not installed.
     """
 
@@ -81,7 +82,7 @@ class AvroRecords:
             if place is not None:
                 columns[place] = column
         if not columns:
-            raise Refused("none of the columns is in its schema")
+            raise RejectedValueError("none of the columns is in its schema")
         self._plan = [
             (columns[place].name, types.reader(field["type"], columns[place].type))
             if place in columns
@@ -90,7 +91,7 @@ class AvroRecords:
         ]
 
     def decode(self, values: Sequence[bytes], start: int = 0) -> Messages:
-        """Return the rows of values, of which each is read from the byte ``start`` on."""
+        """Return the rows of values; each value is read from the byte ``start`` on."""
         cursors = Cursors(values, start)
         rows = cursors.rows
         found: dict[str, Any] = {}
@@ -104,7 +105,7 @@ class AvroRecords:
 
 
 class _Types:
-    """The types of one schema, with those that are named, and readers of their values."""
+    """The types of one schema, by name, and readers of their values."""
 
     def __init__(self, record: dict[str, Any], named: dict[str, Any]) -> None:
         self._record = record
@@ -120,11 +121,11 @@ class _Types:
                 avro.parse_schema(json.loads(each), named)
             parsed = avro.parse_schema(json.loads(text), named)
         except (ValueError, avro.SchemaParseException, avro.UnknownType) as error:
-            raise Refused(f"its schema is not one of Avro: {error}") from error
+            raise RejectedValueError(f"its schema is not one of Avro: {error}") from error
         except (TypeError, KeyError, AttributeError, RecursionError) as error:
-            raise Refused("its schema is not one of Avro") from error
+            raise RejectedValueError("its schema is not one of Avro") from error
         if not isinstance(parsed, dict) or parsed["type"] not in ("record", "error"):
-            raise Refused("its schema is not of a record")
+            raise RejectedValueError("its schema is not of a record")
         return cls(parsed, named)
 
     @property
@@ -149,7 +150,7 @@ class _Types:
     # -- values that a column takes ----------------------------------------------------------
 
     def reader(self, avro: Any, wanted: t.DataType) -> Reader:
-        """Return what reads values of a type as values of a column's type."""
+        """Return a function that reads values of an Avro type as values of a column's type."""
         kind, attributes = self._plain(avro)
         match kind, wanted:
             case "union", _:
@@ -165,7 +166,7 @@ class _Types:
         return _fitting(_scalars(kind, attributes, wanted), wanted)
 
     def _unfit(self, kind: str, avro: Any, wanted: t.DataType) -> Reader:
-        """Return what refuses every value."""
+        """Return a reader that rejects every value."""
         skip, arrow = self.skipper(avro), to_arrow(wanted)
         article = "an" if kind[0] in "ae" else "a"
         reason = f"{article} Avro {kind} is not of type {type_name(wanted)}"
@@ -250,7 +251,7 @@ class _Types:
             twice = counted.filter(pc.greater(counted["count_all"], 1))
             for owner in pc.unique(twice["owner"]).to_pylist():
                 cursors.refused(int(rows[owner]), "a key is given twice")
-            if parts[0].null_count:  # those rows are refused, and a map's keys are never NULL
+            if parts[0].null_count:  # those rows are rejected, and a map's keys are never NULL
                 lengths, parts = np.zeros_like(lengths), [part.slice(0, 0) for part in parts]
             return list_array(offsets_of(lengths), _no_nulls(rows), parts, arrow)
 
@@ -259,7 +260,7 @@ class _Types:
     # -- values that no column takes ---------------------------------------------------------
 
     def skipper(self, avro: Any) -> Skipper:
-        """Return what passes over values of a type, which may contain itself."""
+        """Return a function that skips values of a type, which may be recursive."""
         kind, attributes = self._plain(avro)
         name = attributes.get("name")
         if name is None:
@@ -314,7 +315,7 @@ def _each(parts: Sequence[Skipper], cursors: Cursors, rows: Rows) -> None:
 
 
 def _deeper(inner: Skipper, cursors: Cursors, rows: Rows) -> None:
-    """Pass over a value within one of its own type."""
+    """Skip a value nested within one of its own type."""
     if cursors.depth >= _DEEPEST:
         cursors.damaged(rows, "it is nested too deeply")
         return
@@ -324,7 +325,7 @@ def _deeper(inner: Skipper, cursors: Cursors, rows: Rows) -> None:
 
 
 def _ignore(_values: NDArray[Any]) -> None:
-    """Take what was read, and keep nothing."""
+    """Discard the values."""
 
 
 def _no_nulls(rows: Rows) -> pa.Array:
@@ -332,20 +333,20 @@ def _no_nulls(rows: Rows) -> pa.Array:
 
 
 def _branches(cursors: Cursors, rows: Rows, count: int) -> NDArray[np.int64]:
-    """Read which branch of a union each message has; -1 of messages that are damaged."""
+    """Read the union branch of each message; -1 for damaged messages."""
     chosen = cursors.zigzags(rows)
     cursors.damaged(rows[(chosen < 0) | (chosen >= count)], "a union has no such branch")
     return np.where(cursors.broken[rows], -1, chosen)
 
 
 def _block(cursors: Cursors, rows: Rows) -> NDArray[np.int64]:
-    """Read how many items the next block of an array or map has; 0 is the end."""
+    """Read the number of items in the next block of an array or map; 0 is the end."""
     counts = cursors.zigzags(rows)
     sized = rows[counts < 0]
     if len(sized):
         cursors.zigzags(sized)  # the block's size in bytes
     counts = np.abs(counts)
-    # Every item that this reads has a byte at least: no count can keep a decoder busy for ever.
+    # An item has at least one byte, which bounds the number of items of a damaged message.
     many = (counts > cursors.left(rows)) | (counts < 0)
     cursors.damaged(rows[many], "an array has more items than bytes")
     return np.where(cursors.broken[rows], 0, counts)
@@ -356,9 +357,9 @@ def _skip_blocks(cursors: Cursors, rows: Rows, parts: Sequence[Skipper]) -> None
 
 
 def _blocks(cursors: Cursors, rows: Rows, read: Callable[[NDArray[np.int64]], None]) -> None:
-    """Have one item after the other read, each of all messages that have as many.
+    """Read item by item, each item of all messages that have that many.
 
-    ``read`` is given the places in ``rows`` of these messages.
+    ``read`` is called with the indexes into ``rows`` of these messages.
     """
     left = _block(cursors, rows)
     active = np.flatnonzero(left)
@@ -374,7 +375,7 @@ def _blocks(cursors: Cursors, rows: Rows, read: Callable[[NDArray[np.int64]], No
 def _collected(
     cursors: Cursors, rows: Rows, readers: Sequence[Reader], types: Sequence[pa.DataType]
 ) -> tuple[NDArray[np.int64], list[pa.Array]]:
-    """Return the number of items of each message, and the parts of all items in their order."""
+    """Return the number of items of each message, and all items, ordered by message."""
     owners: list[NDArray[np.int64]] = []
     found: list[list[pa.Array]] = [[] for _ in readers]
 
@@ -393,7 +394,7 @@ def _collected(
 
 
 def _fitting(read: Reader, wanted: t.DataType) -> Reader:
-    """Return what reads values, and converts them to a column's type or refuses them."""
+    """Return a reader that converts values to a column's type, or rejects them."""
 
     def converted(cursors: Cursors, rows: Rows) -> pa.Array:
         result = fitted(read(cursors, rows), wanted)
@@ -405,7 +406,7 @@ def _fitting(read: Reader, wanted: t.DataType) -> Reader:
 
 
 def _scalars(kind: str, attributes: dict[str, Any], wanted: t.DataType) -> Reader:
-    """Return what reads values without parts, in the type that they were written with."""
+    """Return a reader of scalar values, in the type that they were written with."""
     logical = attributes.get("logicalType")
     match kind:
         case "null":

@@ -1,7 +1,7 @@
-"""Rows as Avro records, each column encoded as a whole, by a schema that is made from the columns.
+"""Rows to Avro records, each column encoded at once, with a schema derived from the columns.
 
-A value's bytes are put together of pieces that are columns of bytes themselves: the branch of a
-union, a length, a body. A list takes the bytes of its items as they lie beside each other.
+The bytes of a value are concatenated from columns of bytes: the union branch, a length, a body. A
+list concatenates the adjacent bytes of its items.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ AVRO_TYPES: Final = {
 class AvroEncoder:
     """Encodes tables of one schema as Avro records.
 
-    ``text`` is the Avro schema, of a record named ``name``. Every field may be null, which is its
-    default, so columns may be added.
+    ``text`` is the Avro schema, of a record named ``name``. Every field is nullable with the
+    default null, so columns may be added later.
 
     Raises:
         HeadraceError: ``unsupported`` for a column whose name or type Avro does not have.
@@ -66,7 +66,7 @@ class AvroEncoder:
         self.text = json.dumps({"type": "record", "name": name, "fields": fields})
 
     def encode(self, rows: pa.Table, before: bytes = b"") -> pa.BinaryArray:
-        """Return the record of each row, with some bytes before it."""
+        """Return the record of each row, with the prefix ``before``."""
         pieces = [
             encode(_array(rows[name]))
             for name, encode in zip(self._names, self._encoders, strict=True)
@@ -77,13 +77,13 @@ class AvroEncoder:
 
 
 def record_name(text: str) -> str:
-    """Return a name of Avro that resembles a text."""
+    """Return a valid Avro name that resembles a text."""
     found = re.sub(r"[^A-Za-z0-9_]", "_", text)
     return found if _NAME.fullmatch(found) else f"_{found}"
 
 
 def _field(column: pa.Field, path: Sequence[str]) -> tuple[dict[str, Any], Encode]:
-    """Return a nullable field of a record, and what encodes its values; ``path`` leads to it."""
+    """Return a nullable field of a record, and its encoder; ``path`` names the enclosing fields."""
     if not _NAME.fullmatch(column.name):
         raise HeadraceError(
             Code.UNSUPPORTED,
@@ -111,7 +111,7 @@ def _nullable(kind: pa.DataType, path: Sequence[str]) -> tuple[list[Any], Encode
 
 
 def _of_type(kind: pa.DataType, path: Sequence[str]) -> tuple[Any, Encode]:
-    """Return the Avro type of an Arrow type, and what encodes its values."""
+    """Return the Avro type of an Arrow type, and its encoder."""
     is_ = pa.types
     if is_.is_boolean(kind):
         return "boolean", lambda array: _fixed(array.cast(pa.uint8()), "u1")
@@ -186,7 +186,7 @@ def _map(kind: pa.MapType, path: Sequence[str]) -> tuple[Any, Encode]:
 
 
 def _block(array: pa.Array, items: pa.Array) -> pa.Array:
-    """Return the values of an array or map: the number of items, these, and the end."""
+    """Return arrays or maps as one block: the number of items, the items, and the end."""
     starts = array.offsets.to_numpy().astype(np.int64)
     starts -= starts[0]
     at = _offsets(items)[starts]
@@ -209,14 +209,14 @@ def _with_length(array: pa.Array) -> pa.Array:
 
 
 def _fixed(array: pa.Array, kind: str) -> pa.Array:
-    """Return the bytes of numbers of one width."""
+    """Return the bytes of fixed-width numbers."""
     values = array.to_numpy(zero_copy_only=False).astype(kind)
     width = values.dtype.itemsize
     return _binary(np.arange(len(values) + 1) * width, pa.py_buffer(values.tobytes()))
 
 
 def _varints(array: pa.Array) -> pa.Array:
-    """Return 64-bit integers in Avro's form: zigzag, seven bits to a byte, the lowest first."""
+    """Return 64-bit integers in Avro's encoding: zigzag, seven bits a byte, the lowest first."""
     values = array.to_numpy(zero_copy_only=False).astype(np.int64)
     rest = ((values << 1) ^ (values >> 63)).view(np.uint64)
     table = np.zeros((len(rest), _VARINT_BYTES), np.uint8)
@@ -230,7 +230,7 @@ def _varints(array: pa.Array) -> pa.Array:
 
 
 def _unscaled(array: pa.Array) -> pa.Array:
-    """Return decimals' unscaled numbers: two's complement of fewest bytes, the highest first."""
+    """Return the unscaled values of decimals in the fewest bytes, two's complement, big-endian."""
     stored = pa.concat_arrays([array])  # without an offset
     raw = np.frombuffer(stored.buffers()[1], np.uint8)
     first = stored.offset * _DECIMAL_BYTES
@@ -246,7 +246,7 @@ def _unscaled(array: pa.Array) -> pa.Array:
 
 
 def _selected(table: NDArray[np.uint8], taken: NDArray[np.bool_]) -> pa.Array:
-    """Return, of each row of bytes, those that are taken."""
+    """Return, for each row of a byte matrix, the bytes where ``taken`` is true."""
     offsets = np.concatenate([[0], np.cumsum(taken.sum(axis=1))])
     return _binary(offsets, pa.py_buffer(table[taken].tobytes()))
 

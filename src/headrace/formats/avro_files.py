@@ -12,7 +12,7 @@ import xxhash
 from headrace.errors import Code, HeadraceError
 from headrace.formats.avro import AvroRecords
 from headrace.formats.blocks import Block, Decoded, Progress
-from headrace.formats.values import Refused
+from headrace.formats.values import RejectedValueError
 from headrace.ledger import Reject
 
 if TYPE_CHECKING:
@@ -27,14 +27,14 @@ def avro_chunks(path: Path, schema: Schema, start: Progress) -> Iterator[tuple[B
 
     Raises:
         HeadraceError: INVALID if the file is damaged, has none of the columns, or the library for
-            Avro is not installed; CONFLICT if its beginning is not the one that it had when it was
+            Avro is not installed; CONFLICT if its header differs from that of the file that was
             read up to ``start``.
     """
     with path.open("rb") as stored:
         reader = _opened(path, stored)
         try:
             records = AvroRecords(reader.metadata["avro.schema"], schema)
-        except Refused as refused:
+        except RejectedValueError as refused:
             raise HeadraceError(Code.INVALID, f'file "{path}": {refused}') from refused
         checksum = _header_checksum(reader)
         start.require_same(path, checksum)
@@ -75,7 +75,7 @@ def _opened(path: Path, stored: BinaryIO) -> Any:
 
 
 def _blocks(path: Path, reader: Any) -> Iterator[list[bytes]]:
-    """Yield the records of each block, as they are encoded."""
+    """Yield the encoded records of each block."""
     from fastavro import parse_schema, schemaless_reader  # noqa: PLC0415
 
     schema = parse_schema(json.loads(reader.metadata["avro.schema"]))
@@ -100,7 +100,7 @@ def _blocks(path: Path, reader: Any) -> Iterator[list[bytes]]:
 
 
 def _header_checksum(reader: Any) -> str:
-    """Return the checksum of a file's header, whose marker of 16 bytes is the file's own."""
+    """Return the checksum of a file's header, which contains 16 bytes unique to the file."""
     header = reader._header  # noqa: SLF001 (the reader has no other way to it)
     return xxhash.xxh3_64(bytes(header["sync"])).hexdigest()
 

@@ -1,9 +1,9 @@
-"""Changes of MySQL as Maxwell and Canal write them, in JSON; the meaning is Flink's.
+"""Changes of MySQL in the JSON formats of Maxwell and Canal, interpreted as in Flink.
 
-Maxwell has one row per message, ``{"type": "update", "data": {...}, "old": {...}}``. Canal has
-several, ``{"type": "UPDATE", "data": [{...}], "old": [{...}]}``, and all its values are text.
-``old`` has the former values of those columns that have changed. Other messages, about tables and
-the bounds of bootstraps, make no change, except for Canal's TRUNCATE.
+Maxwell writes one row per message, ``{"type": "update", "data": {...}, "old": {...}}``. Canal
+writes several, ``{"type": "UPDATE", "data": [{...}], "old": [{...}]}``, with all values as text.
+``old`` has the former values of the changed columns. Other messages, about tables and the bounds of
+bootstraps, make no change, except for Canal's TRUNCATE.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pyspark.sql import types as t
 
 from headrace.formats.captured import BadMessage, Change, Origin
 from headrace.formats.json_lines import object_of
-from headrace.formats.values import Refused, from_json, refuse
+from headrace.formats.values import RejectedValueError, from_json, refuse
 
 if TYPE_CHECKING:
     import re
@@ -61,7 +61,7 @@ class Maxwell:
         key: bytes | None,  # noqa: ARG002 - the row is in the value
         value: bytes | None,
     ) -> Iterable[Change]:
-        """Return the change of a message; none for one that is about something else."""
+        """Return the change of a message; empty for a message without a change."""
         if value is None:
             return ()
         message = object_of(value)
@@ -77,7 +77,7 @@ class Maxwell:
         """Return the transaction of a message, unless it is its last."""
         try:
             message = object_of(value)
-        except Refused:
+        except RejectedValueError:
             return None
         if message.get("commit") is True or "xid" not in message:
             return None
@@ -87,7 +87,7 @@ class Maxwell:
 class Canal:
     """Reads Canal's messages; a :class:`headrace.formats.captured.Capture`.
 
-    Only those of databases and tables whose names the patterns match as a whole are read.
+    Only messages of databases and tables whose full names match the patterns are read.
     """
 
     def __init__(
@@ -108,7 +108,7 @@ class Canal:
         key: bytes | None,  # noqa: ARG002 - the rows are in the value
         value: bytes | None,
     ) -> Iterable[Change]:
-        """Return the changes of a message; none for one that is about something else."""
+        """Return the changes of a message; empty for a message without a change."""
         if value is None:
             return ()
         message = object_of(value)
@@ -129,7 +129,7 @@ class Canal:
         return [_change(message, op, row, before, self._converters) for row, before in pairs]
 
     def transaction(self, value: bytes) -> str | None:  # noqa: ARG002 - it has none
-        """Return None: Canal does not say what belongs together but by a message."""
+        """Return None: Canal does not mark transactions that span messages."""
         return None
 
 
@@ -171,7 +171,7 @@ def _rows(value: Any, name: str) -> list[dict[str, Any]]:
 
 
 def _of_maxwell(column: Column) -> Converter:
-    """Return the converter of a value as Maxwell writes it; TINYINT(1) is a number."""
+    """Return the converter of a Maxwell value; TINYINT(1) is a number."""
     plain = from_json(column)
     if isinstance(column.type, t.BooleanType):
         return lambda value: bool(value) if value in (0, 1) else plain(value)
@@ -179,7 +179,7 @@ def _of_maxwell(column: Column) -> Converter:
 
 
 def _of_canal(column: Column) -> Converter:
-    """Return the converter of a value as Canal writes it: text, whose letters are bytes."""
+    """Return the converter of a Canal value: text, in which each character of BINARY is a byte."""
     plain = from_json(column)
     match column.type:
         case t.BooleanType():

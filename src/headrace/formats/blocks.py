@@ -58,8 +58,8 @@ class Progress:
     """A position in a file; everything before it has been delivered.
 
     ``position`` counts bytes of text, after decompression, or rows of a Parquet file; ``line``
-    counts the lines, or rows, before it. ``checksum`` is that of all text before ``position``, or
-    of a Parquet file's footer; empty where nothing has been read.
+    counts the lines, or rows, before it. ``checksum`` covers all text before ``position``, or a
+    Parquet file's footer; empty if nothing has been read.
     """
 
     position: int = 0
@@ -76,7 +76,7 @@ class Progress:
         return cls(int(value["position"]), int(value["line"]), str(value.get("checksum", "")))
 
     def require_same(self, path: Path, checksum: str) -> None:
-        """Raise if the file's ``checksum`` up to this position is another one.
+        """Raise if the file's ``checksum`` up to this position differs.
 
         Raises:
             HeadraceError: CONFLICT if it differs.
@@ -228,10 +228,10 @@ def salvage(
     whole: Callable[[Sequence[R]], pa.Table | None],
     one_by_one: Callable[[Sequence[R], Decoded], None],
 ) -> Decoded:
-    """Decode records of which some are bad.
+    """Decode records of which some are bad, by bisection.
 
-    ``whole`` decodes records at once, or returns None if any is bad; ``one_by_one`` adds the
-    good rows and the rejects of a few records. Rows and rejects keep their order.
+    ``whole`` decodes records at once, or returns None if any is bad; ``one_by_one`` adds the good
+    rows and the rejects of a few records. Rows and rejects keep their order.
     """
     found = Decoded()
 
@@ -281,11 +281,11 @@ def is_utf8(data: Text) -> bool:
 
 
 def size_of(path: Path) -> int:
-    """Return the size in bytes of a file that can be read from its beginning, more than once.
+    """Return the size in bytes of a file that can be read repeatedly from its beginning.
 
     Raises:
-        HeadraceError: INVALID if there is no such file, it cannot be read, or it is a
-            directory, pipe, socket or device: opening one of these may wait forever.
+        HeadraceError: INVALID if the file does not exist or cannot be read, or is a directory,
+            pipe, socket or device: opening one of these may wait forever.
     """
     try:
         found = path.stat()

@@ -1,10 +1,10 @@
-"""Captured changes: what inserts, updates, deletes and truncates of a source do to its copy here.
+"""Captured changes: the effect of a source's inserts, updates, deletes and truncates on its copy.
 
 With a primary key, the last change of a key wins, whatever the row was before, so a change that is
 delivered again does no harm; an update that moves a row deletes its former key. Without one, an
-update or deletion takes back a row that equals its image before, and is a reject if there is none.
-A column ``op`` has the operation that last wrote the row, and is ignored when rows are compared.
-This is the one meaning of all formats, which differ only in how they write a :class:`Change`.
+update or deletion removes a row that equals its image before, and is rejected if there is none. A
+column ``op`` has the operation that last wrote the row, and is ignored when rows are compared. All
+formats have this meaning; they differ only in how they write a :class:`Change`.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 import numpy as np
 import pyarrow as pa
 
-from headrace.formats.changes import Changes
+from headrace.formats.changes import DecodedChanges
 from headrace.formats.messages import payload
 from headrace.formats.rows import together
-from headrace.formats.values import Refused, field_of, writable
+from headrace.formats.values import RejectedValueError, field_of, writable
 from headrace.ledger import Reject
 from headrace.types import Schema
 
@@ -36,7 +36,7 @@ _LAST_MICROSECOND: Final = 253_402_300_799_999_999
 
 
 class _Kept:
-    """The value of a cell that the source did not send, since it has not changed."""
+    """The value of an unchanged cell that the source did not send."""
 
     def __repr__(self) -> str:
         return "KEPT"
@@ -47,7 +47,7 @@ KEPT: Final = _Kept()
 
 
 class BadMessage(Exception):  # noqa: N818 - a verdict on a message
-    """A message that is no change, with the reason and the column that it is about."""
+    """A message that is not a valid change, with the reason and the column concerned."""
 
     def __init__(self, reason: str, column: str | None = None) -> None:
         super().__init__(reason)
@@ -59,9 +59,9 @@ class BadMessage(Exception):  # noqa: N818 - a verdict on a message
 class Change:
     """One change: ``op`` is c (created), r (read), u (updated), d (deleted) or t (truncated).
 
-    ``before`` and ``after`` are rows by field, None where the source sent none; their values are
-    turned into those of columns by ``converters``. A deletion may lack all but the key. ``message``
-    is what the change was found in.
+    ``before`` and ``after`` are rows by field, None where the source sent none; ``converters``
+    convert their values to those of columns. A deletion may lack all but the key. ``message`` is
+    the message that contained the change.
     """
 
     op: str
@@ -72,7 +72,7 @@ class Change:
 
 
 class Origin(NamedTuple):
-    """Where a message says where or when its change was made.
+    """The path in a message to a value about the change's origin, such as its time.
 
     A time is a number of units of ``micros`` microseconds; anything else is text.
     """
@@ -81,7 +81,7 @@ class Origin(NamedTuple):
     micros: int | None = None
 
     def of(self, message: dict[str, Any] | None) -> Any:
-        """Return the value, NULL where the message has none of that kind."""
+        """Return the value, NULL if the message has no value of that kind."""
         found: Any = message
         for name in self.path:
             found = found.get(name) if isinstance(found, dict) else None
@@ -96,15 +96,15 @@ class Capture(Protocol):
     """A format of captured changes."""
 
     def changes(self, key: bytes | None, value: bytes | None) -> Iterable[Change]:
-        """Return the changes of a message; none if it is about something else.
+        """Return the changes of a message; empty if it is about something else.
 
         Raises:
-            BadMessage, Refused: if it is not of the format.
+            BadMessage, RejectedValueError: if it is malformed.
         """
         ...
 
     def transaction(self, value: bytes) -> str | None:
-        """Return the transaction that a message belongs to and may not end, if it says so."""
+        """Return the source transaction that may continue after a message; None if unknown."""
         ...
 
 
@@ -112,8 +112,8 @@ class Capture(Protocol):
 class CapturedMessages:
     """Decodes messages of captured changes; a :class:`headrace.formats.changes.ChangeDecoder`.
 
-    The rows have the columns ``schema``, of which ``key`` is the primary key, empty if there is
-    none; ``origins`` are columns that are not in the images.
+    Rows have the columns of ``schema``, ``key`` is the primary key or empty; ``origins`` are
+    columns that come from the message instead of its images.
     """
 
     schema: Schema
@@ -121,8 +121,10 @@ class CapturedMessages:
     capture: Capture
     origins: Mapping[str, Origin] = field(default_factory=dict)
 
-    def changes(self, keys: Sequence[bytes | None], values: Sequence[bytes | None]) -> Changes:
-        """Return the changes of messages; each message is taken whole, or is a reject."""
+    def changes(
+        self, keys: Sequence[bytes | None], values: Sequence[bytes | None]
+    ) -> DecodedChanges:
+        """Return the changes of messages; a message is accepted or rejected as a whole."""
         images = _Images(self.schema, self.key, self.origins)
         made = _Made(len(self.schema.columns))
         rejects: list[Reject] = []
@@ -136,7 +138,7 @@ class CapturedMessages:
             except BadMessage as bad:
                 reason = writable(bad.reason)
                 rejects.append(Reject("", at, bad.column, reason, payload(value)))
-            except Refused as refused:
+            except RejectedValueError as refused:
                 reason = writable(str(refused))
                 rejects.append(Reject("", at, None, reason, payload(value)))
             else:
@@ -145,12 +147,12 @@ class CapturedMessages:
         return made.changes(self.schema, tuple(rejects))
 
     def transaction(self, value: bytes) -> str | None:
-        """Return the transaction that a message belongs to and may not end, if it says so."""
+        """Return the source transaction that may continue after a message; None if unknown."""
         return self.capture.transaction(value)
 
 
 def image_schema(schema: Schema, origins: Iterable[str] = ()) -> Schema:
-    """Return the columns that the images of a change have."""
+    """Return the columns of a change's images: the schema without ``origins``."""
     others = set(origins)
     columns = (c for c in schema.columns if c.name not in others)
     return Schema(tuple(c for c in columns if c.name.lower() != OP))
@@ -158,7 +160,7 @@ def image_schema(schema: Schema, origins: Iterable[str] = ()) -> Schema:
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """A row to insert or delete; None instead of its values empties the table."""
+    """A row to insert or delete; ``values`` of None empty the table."""
 
     weight: int
     values: Sequence[Any] | None
@@ -168,7 +170,7 @@ _EMPTIED: Final = _Step(0, None)
 
 
 class _Images:
-    """Turns the images of changes into rows."""
+    """Converts the images of changes to rows."""
 
     def __init__(self, schema: Schema, key: tuple[str, ...], origins: Mapping[str, Origin]) -> None:
         self._columns = image_schema(schema, origins).columns
@@ -217,7 +219,7 @@ class _Images:
     def _step(self, change: Change, weight: int, values: list[Any]) -> _Step:
         """Return a row with the columns that are not in its image.
 
-        Of a row that is taken back, these are not compared; by key, they do not matter.
+        For a deleted row these are not compared; by key, they do not matter.
         """
         if not self._others:
             return _Step(weight, values)
@@ -230,9 +232,9 @@ class _Images:
         return _Step(weight, row)
 
     def _key_of(self, change: Change) -> tuple[list[Any] | None, str]:
-        """Return a row of the key before a change, with NULL in all other columns.
+        """Return a row with the key before a change, and NULL in all other columns.
 
-        None if it is not known, with the name of what is missing.
+        None if the key is unknown; the second value names what is missing.
         """
         if change.before is None:
             return None, "before"
@@ -251,7 +253,7 @@ class _Images:
         return former
 
     def _fill(self, change: Change, after: list[Any]) -> None:
-        """Take cells that are kept from the image before, where it has them."""
+        """Copy unchanged cells from the image before, where it has them."""
         if change.before is None:
             return
         for at, value in enumerate(after):
@@ -298,7 +300,7 @@ class _Images:
         try:
             value = field_of(image, name)
             return None if value is None else change.converters[name](value)
-        except Refused as refused:
+        except RejectedValueError as refused:
             raise BadMessage(str(refused), name) from refused
 
 
@@ -320,7 +322,7 @@ class _Made:
         self._weights.append(step.weight)
         self._messages.append(message)
 
-    def changes(self, schema: Schema, rejects: tuple[Reject, ...]) -> Changes:
+    def changes(self, schema: Schema, rejects: tuple[Reject, ...]) -> DecodedChanges:
         arrays = []
         unchanged = {}
         for arrow, values in zip(schema.arrow, self._columns, strict=True):
@@ -330,7 +332,7 @@ class _Made:
                 arrays.append(pa.array([None if v is KEPT else v for v in values], arrow.type))
             else:
                 arrays.append(pa.array(values, arrow.type))
-        return Changes(
+        return DecodedChanges(
             pa.table(arrays, schema=schema.arrow),
             np.array(self._weights, np.int64),
             np.array(self._messages, np.int64),

@@ -1,6 +1,6 @@
-"""Messages as changes of rows: the seam between what brings messages and what they mean.
+"""Messages as changes of rows: the interface between message sources and message formats.
 
-A plain format has a row per message. In an upsert format, a message replaces the row of its key,
+A plain format has one row per message. In an upsert format, a message replaces the row of its key,
 and one without a value deletes it. Formats of captured changes have the rows before and after.
 """
 
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Changes:
-    """The changes that some messages make, in their order, and the messages that are refused.
+class DecodedChanges:
+    """The changes decoded from some messages, in order, and the rejected messages.
 
-    ``rows`` have ``weights``, and ``unchanged`` cells; before the rows ``emptied``, all rows are
-    deleted: all as in a :class:`headrace.runtime.ports.Part`. ``messages`` are the positions of
-    the messages that the rows are of. Of a reject, ``line`` is the position of the message.
+    ``rows`` have ``weights``, and ``unchanged`` cells; before each row index in ``emptied``, all
+    rows of the table are deleted: as in :class:`headrace.runtime.ports.Part`. ``messages`` has the
+    message index of each row. The ``line`` of a reject is its message index.
     """
 
     rows: pa.Table
@@ -42,18 +42,20 @@ class Changes:
 class ChangeDecoder(Protocol):
     """Decodes the keys and values of messages into changes of rows."""
 
-    def changes(self, keys: Sequence[bytes | None], values: Sequence[bytes | None]) -> Changes:
-        """Return the changes of messages, each with its key and value, which may be absent."""
+    def changes(
+        self, keys: Sequence[bytes | None], values: Sequence[bytes | None]
+    ) -> DecodedChanges:
+        """Return the changes of messages, given as keys and values, each of which may be absent."""
         ...
 
     def transaction(self, value: bytes) -> str | None:
-        """Return the transaction of its source that a message belongs to and may not end."""
+        """Return the source transaction that may continue after a message; None if unknown."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Appended:
-    """Takes each message for a row that is inserted; one without a value is a reject."""
+    """Decodes each message as an inserted row; a message without a value is a reject."""
 
     decoder: MessageDecoder
 
@@ -61,7 +63,7 @@ class Appended:
         self,
         keys: Sequence[bytes | None],  # noqa: ARG002 - the rows are in the values
         values: Sequence[bytes | None],
-    ) -> Changes:
+    ) -> DecodedChanges:
         """Return a row for each value that fits."""
         return appended(self.decoder, values, "a message without a value")
 
@@ -72,8 +74,8 @@ class Appended:
 
 def appended(
     decoder: MessageDecoder, values: Sequence[bytes | None], without: str | None
-) -> Changes:
-    """Return a row for each value; messages without one are rejects for a reason, or left out."""
+) -> DecodedChanges:
+    """Return a row for each value; messages without one are rejects with the reason, or skipped."""
     present = [at for at, value in enumerate(values) if value is not None]
     decoded = decoder.decode([values[at] or b"" for at in present])
     rejects = [Reject(r.file, present[r.line], r.column, r.reason, r.raw) for r in decoded.rejects]
@@ -81,4 +83,4 @@ def appended(
         absent = (at for at, value in enumerate(values) if value is None)
         rejects += [Reject("", at, None, without, "") for at in absent]
     messages = np.array(present, np.int64)[decoded.kept]
-    return Changes(decoded.rows, np.ones(len(messages), np.int64), messages, tuple(rejects))
+    return DecodedChanges(decoded.rows, np.ones(len(messages), np.int64), messages, tuple(rejects))

@@ -28,7 +28,7 @@ def matched(path: Path, found: pa.Schema, schema: Schema) -> list[str | None]:
     """Return the name in the file of each column; None where it is missing.
 
     Raises:
-        HeadraceError: INVALID if the file has none of the columns, or one of another kind.
+        HeadraceError: INVALID if the file has none of the columns, or one of an incompatible type.
     """
     by_name = {name.casefold(): name for name in found.names}
     columns = [by_name.get(column.name.casefold()) for column in schema.columns]
@@ -38,7 +38,7 @@ def matched(path: Path, found: pa.Schema, schema: Schema) -> list[str | None]:
                 Code.INVALID,
                 f'column "{column.name}" is {type_name(column.type)}, '
                 f'but {found.field(name).type} in file "{path}"',
-                hint="Declare the column with a type of that kind, or write the file anew.",
+                hint="Declare the column with a type of that kind, or rewrite the file.",
             )
     if not any(columns) and schema.columns:
         raise HeadraceError(
@@ -52,7 +52,7 @@ def matched(path: Path, found: pa.Schema, schema: Schema) -> list[str | None]:
 def decoded(
     path: str, table: pa.Table, schema: Schema, names: list[str | None], first_row: int
 ) -> Decoded:
-    """Return rows of a file as those of a schema, and the rejects among them.
+    """Convert rows of a file to a schema; return them and the rejects.
 
     ``names`` are the columns in the table, as :func:`matched` returns them; ``first_row`` is the
     number of the first row, from 1.

@@ -3,8 +3,8 @@
 An unquoted field that equals the null text (default: empty) is NULL; a quoted field never is. A
 quote inside an unquoted field is a plain character, as is text after a closing quote.
 
-A file has one line ending: LF, also after CR; or CR alone, if no LF is outside of quotes at the
-beginning of the file. The other character is a plain one within a field.
+A file has one line ending: LF or CR LF; or CR alone, if the beginning of the file has no LF outside
+of quotes. The other character is a plain one within a field.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from headrace.formats.rows import (
     require_precision,
     together,
 )
-from headrace.formats.values import Refused, cast_texts, from_text
+from headrace.formats.values import RejectedValueError, cast_texts, from_text
 from headrace.ledger import Reject
 
 if TYPE_CHECKING:
@@ -325,7 +325,7 @@ class CsvDecoder:
                 values.append(text if is_binary else convert(text.decode()))
             except UnicodeDecodeError:
                 wrong.append((column.name, "not UTF-8"))
-            except Refused as refused:
+            except RejectedValueError as refused:
                 wrong.append((column.name, str(refused)))
         if wrong:
             raise _RefusedField(*together(wrong))

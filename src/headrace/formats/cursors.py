@@ -1,8 +1,8 @@
-"""Encoded values read side by side: one position in each, all moved by one NumPy operation.
+"""Decodes many encoded values together: a position in each, all advanced by one NumPy operation.
 
-A decoder over cursors visits a schema once for a whole batch of messages, where one over streams of
-bytes visits it once per message. A message that is damaged is set aside with the reason, and reads
-as zeros from then on, so that it cannot delay or change the others.
+A decoder over cursors visits a schema once for a whole batch of messages, instead of once per
+message. A damaged message is rejected with the reason and reads as zeros from then on, so that it
+cannot delay or change the others.
 """
 
 from __future__ import annotations
@@ -30,11 +30,10 @@ _MORE: Final = 0x80
 
 
 class Cursors:
-    """Positions in the bytes of messages; each method that reads moves those of its ``rows``.
+    """Positions in the bytes of messages; each reading method advances those of its ``rows``.
 
-    ``start`` is where reading begins in each message. ``problems`` has the reason why a message
-    cannot be decoded, or a value of it be taken, by the number of the message and its column; None
-    is the whole message.
+    ``start`` is the first position in each message. ``problems`` maps the index of a message to its
+    reasons for rejection, by column; None is the whole message.
     """
 
     def __init__(self, values: Sequence[bytes], start: int = 0) -> None:
@@ -58,7 +57,7 @@ class Cursors:
         return np.arange(len(self._at))
 
     def left(self, rows: Rows) -> Rows:
-        """Return how many bytes of messages have not been read."""
+        """Return the number of unread bytes of messages."""
         return self._ends[rows] - self._at[rows]
 
     def end(self) -> None:
@@ -74,7 +73,7 @@ class Cursors:
         self._at[rows] = self._ends[rows] = self._nowhere
 
     def refused(self, row: int, reason: str) -> None:
-        """Note that a value of a message does not fit the column that is read."""
+        """Record that a value of a message does not fit its column."""
         if not self.broken[row]:
             self.problems.setdefault(row, {}).setdefault(self.column, reason)
 
@@ -123,7 +122,7 @@ class Cursors:
         return self._binary(starts, self._lengths(rows, lengths))
 
     def texts(self, rows: Rows, lengths: NDArray[np.int64]) -> pa.Array:
-        """Read UTF-8 text of the given lengths in bytes; a message with other bytes is damaged."""
+        """Read UTF-8 text of the given byte lengths; a message with invalid UTF-8 is rejected."""
         starts = self._skipped(rows, lengths)
         lengths = self._lengths(rows, lengths)
         try:
@@ -143,7 +142,7 @@ class Cursors:
     ) -> NDArray[np.uint8]:
         """Read big-endian two's complement numbers as little-endian ones of ``width`` bytes.
 
-        A message in which one is longer is damaged.
+        A message with a longer number is rejected.
         """
         lengths = np.broadcast_to(np.asarray(lengths, np.int64), rows.shape)
         starts = self._skipped(rows, lengths)
@@ -157,11 +156,11 @@ class Cursors:
         return np.ascontiguousarray(np.where(before, sign[:, None], found)[:, ::-1])
 
     def skip(self, rows: Rows, lengths: NDArray[np.int64] | int) -> None:
-        """Pass over bytes."""
+        """Skip bytes."""
         self._skipped(rows, lengths)
 
     def _skipped(self, rows: Rows, lengths: NDArray[np.int64] | int) -> NDArray[np.int64]:
-        """Move past so many bytes; return the positions before them."""
+        """Advance by the lengths; return the positions before."""
         starts = self._at[rows]
         if not isinstance(lengths, int):
             self.damaged(rows[lengths < 0], "a length is negative")
@@ -171,7 +170,7 @@ class Cursors:
         return starts
 
     def _lengths(self, rows: Rows, lengths: NDArray[np.int64] | int) -> NDArray[np.int64]:
-        """Return lengths that were read, 0 of damaged messages."""
+        """Return the lengths, with 0 for damaged messages."""
         return np.where(self.broken[rows], 0, lengths)
 
     def _move(self, rows: Rows, at: NDArray[np.int64]) -> None:
@@ -182,11 +181,11 @@ class Cursors:
             self.damaged(rows[over], "it ends too early")
 
     def _windows(self, starts: NDArray[np.int64], width: int) -> NDArray[np.uint8]:
-        """Return the bytes from each position on, ``width`` of them."""
+        """Return ``width`` bytes from each position on."""
         return np.lib.stride_tricks.sliding_window_view(self._data, width)[starts]
 
     def _binary(self, starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> pa.Array:
-        """Return the bytes at positions, by views into the data: long ones are copied once."""
+        """Return the bytes at positions: long values share the data, short ones are copied."""
         views = np.zeros((len(starts), 4), np.int32)
         views[:, 0] = lengths
         short = np.array(self._windows(starts, _INLINE))

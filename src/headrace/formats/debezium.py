@@ -1,9 +1,9 @@
 """Debezium's envelopes in JSON: ``{"op": "u", "before": {...}, "after": {...}, "source": {...}}``.
 
-They come with or without the schemas that Kafka Connect's converter writes, as ``{"schema": ...,
-"payload": {...}}``. Messages about something else (heartbeats, the bounds of transactions, logical
-decoding messages) make no change. A message without a value follows a deletion, so that the topic
-can be compacted: it deletes the row of its key once more, for those who missed the deletion.
+They come with or without the schemas of Kafka Connect's converter, as ``{"schema": ..., "payload":
+{...}}``. Messages about something else (heartbeats, the bounds of transactions, logical decoding
+messages) make no change. A message without a value follows a deletion, so that the topic can be
+compacted: it deletes the row of its key again, in case the deletion was missed.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from headrace.formats.captured import BadMessage, Change, Origin
 from headrace.formats.debezium_values import Semantic, converters_of
 from headrace.formats.json_lines import object_of
-from headrace.formats.values import Refused, field_of
+from headrace.formats.values import RejectedValueError, field_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -40,9 +40,9 @@ _PAYLOAD: Final = b'"payload":'
 
 
 class Debezium:
-    """Reads envelopes into changes; a :class:`headrace.formats.captured.Capture`.
+    """Decodes envelopes to changes; a :class:`headrace.formats.captured.Capture`.
 
-    ``columns`` are those of the images, and ``key`` the names of those in the primary key.
+    ``columns`` are those of the images; ``key`` names the primary key.
     """
 
     def __init__(self, columns: Sequence[Column], key: tuple[str, ...], encoding: Encoding) -> None:
@@ -54,7 +54,7 @@ class Debezium:
         """By the bytes before a payload, which messages of one schema share; see `_message`."""
 
     def changes(self, key: bytes | None, value: bytes | None) -> Iterable[Change]:
-        """Return the change of an envelope; none for a message that is about something else."""
+        """Return the change of an envelope; empty for other messages."""
         if value is None or value.strip() == b"null":
             return self._tombstone(key)
         envelope, typed = self._message(value)
@@ -74,12 +74,12 @@ class Debezium:
         raise BadMessage(f"{found}: an envelope has op c, r, u, d, t or m", "op")
 
     def transaction(self, value: bytes) -> str | None:
-        """Return the transaction of an event, which it has with `provide.transaction.metadata`."""
+        """Return the transaction of an event, present with `provide.transaction.metadata`."""
         if b'"transaction"' not in value:
             return None
         try:
             envelope, _ = self._message(value)
-        except Refused:
+        except RejectedValueError:
             return None
         found = None if envelope is None else envelope.get("transaction")
         id_ = found.get("id") if isinstance(found, dict) else None
@@ -103,12 +103,12 @@ class Debezium:
         return Change(op, images["before"], images["after"], typed.images, envelope)
 
     def _tombstone(self, key: bytes | None) -> Iterable[Change]:
-        """Return the deletion of a message without a value, if its key is the primary key."""
+        """Return the deletion for a message without a value, if its key is the primary key."""
         if key is None or not self._key:
             return ()
         try:
             image, typed = self._message(key)
-        except Refused:
+        except RejectedValueError:
             return ()
         names = {name.casefold() for name in image or ()}
         if image is None or names != {name.casefold() for name in self._key}:
@@ -116,17 +116,17 @@ class Debezium:
         return (Change("d", image, None, typed.row),)
 
     def _lacks_key(self, image: dict[str, Any] | None) -> bool:
-        """Return whether a part of the primary key is not in an image."""
+        """Return whether an image lacks a column of the primary key."""
         missing = (field_of(image or {}, name) is None for name in self._key)
         return any(missing)
 
     def _message(self, text: bytes) -> tuple[dict[str, Any] | None, _Typed]:
         """Return the payload of a message, None if it has none, and its types.
 
-        Most of a message with a schema is the schema, the same in all: it is parsed once.
+        Most of a message with a schema is the schema, which repeats: it is parsed once.
 
         Raises:
-            Refused: if it is not a JSON object.
+            RejectedValueError: if the message is not a JSON object.
         """
         at = text.find(_PAYLOAD) if text.startswith(b'{"schema":') else -1
         if at >= 0:
@@ -137,18 +137,18 @@ class Debezium:
             if typed is not None and rest.endswith(b"}"):
                 try:
                     return _object_or_none(rest[:-1]), typed
-                except Refused:
-                    pass  # which the whole message explains
+                except RejectedValueError:
+                    pass  # the error is raised for the whole message
         found = object_of(text)
         if "payload" not in found or not found.keys() <= {"schema", "payload"}:
             return found, self._plain
         payload = found["payload"]
         if payload is not None and not isinstance(payload, dict):
-            raise Refused("its payload is not a JSON object")
+            raise RejectedValueError("its payload is not a JSON object")
         return payload, _Typed(found.get("schema"), self._columns, self._encoding)
 
     def _remember(self, before: bytes) -> None:
-        """Parse what precedes a payload, if it is just a schema."""
+        """Parse the text before a payload, if it is only a schema."""
         try:
             found = json.loads(before + b"null}")
         except ValueError:
@@ -162,7 +162,7 @@ class Debezium:
 
 
 class _Typed:
-    """The converters of messages of one schema; of those that came without, if it is None."""
+    """The converters for messages of one schema, or of none."""
 
     def __init__(self, schema: Any, columns: Sequence[Column], encoding: Encoding) -> None:
         self._schema = schema

@@ -1,13 +1,13 @@
-"""The values of Debezium's events as those of columns.
+"""Converts the values of Debezium's events to those of columns.
 
-What a JSON value means depends on the type that the source has, which the schema of the event
-says: ``1767225600123`` may be a time in milliseconds, ``"BAg="`` a decimal number. Without a
-schema, options say how the connector was configured (``decimal.handling.mode`` and the like), and
-without these the value itself, if it can be read in one way only: nothing is guessed.
+The meaning of a JSON value depends on the source's type, which the schema of the event gives:
+``1767225600123`` may be a time in milliseconds, ``"BAg="`` a decimal number. Without a schema,
+options give the connector's configuration (``decimal.handling.mode`` and the like); without these,
+a value is accepted only if it can be read in one way: nothing is guessed.
 
 A time without a unit is in microseconds if it is beyond the year 9999 in milliseconds, and in
-nanoseconds if it is beyond it in microseconds. A smaller one is refused, except in a column whose
-declared precision says the unit.
+nanoseconds if it is beyond it in microseconds. A smaller one is rejected, except in a column whose
+declared precision implies the unit.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pyspark.sql import types as t
 
 from headrace.formats.captured import KEPT
 from headrace.formats.values import (
-    Refused,
+    RejectedValueError,
     field_of,
     from_json,
     is_number_text,
@@ -71,9 +71,9 @@ class Binaries(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Encoding:
-    """How a connector was configured, as far as it is known, and what columns were declared as.
+    """The connector's configuration, as far as it is known, and declared precisions.
 
-    ``precisions`` are the digits of the seconds of columns declared as ``TIMESTAMP(n)``, by name.
+    ``precisions`` are the fractional digits of columns declared as ``TIMESTAMP(n)``, by name.
     """
 
     decimals: Decimals | None = None
@@ -85,7 +85,7 @@ class Encoding:
 
 @dataclass(frozen=True, slots=True)
 class Semantic:
-    """The type of a value in its source: Kafka Connect's, and the name of what it stands for."""
+    """The type of a value in its source: Kafka Connect's type, and its semantic type name."""
 
     kind: str
     name: str = ""
@@ -95,7 +95,7 @@ class Semantic:
 
     @classmethod
     def of(cls, schema: Any) -> Semantic | None:
-        """Return the type that a schema in JSON has; None if there is none."""
+        """Return the type described by a schema in JSON; None if there is no schema."""
         if not isinstance(schema, dict) or not isinstance(schema.get("type"), str):
             return None
         parameters, fields = schema.get("parameters"), schema.get("fields")
@@ -152,7 +152,7 @@ _LAST_MICROSECOND: Final = _LAST_MILLISECOND * 1_000 + 999
 def converters_of(
     columns: Iterable[Column], row: Semantic | None, encoding: Encoding
 ) -> dict[str, Converter]:
-    """Return the converters of the values of columns in rows of a type, by column."""
+    """Return the converter of each column, by name, for rows of a type."""
     known = {} if row is None else row.fields
     return {
         column.name: _kept_or(
@@ -163,7 +163,7 @@ def converters_of(
 
 
 def _kept_or(column: Column, encoding: Encoding, convert: Converter) -> Converter:
-    """Return a converter that knows the placeholder of a value that the source did not send."""
+    """Return a converter that recognises the placeholder of an unchanged value."""
     text = encoding.placeholder
     letters = text.encode()
     match column.type:
@@ -181,7 +181,7 @@ def _kept_or(column: Column, encoding: Encoding, convert: Converter) -> Converte
 
 
 def _converter(column: Column, semantic: Semantic | None, encoding: Encoding) -> Converter:
-    """Return the converter of a column's values; ``semantic`` is their type, if it is known."""
+    """Return the converter of a column's values; ``semantic`` is their type, if known."""
     plain = from_json(column)
     match column.type:
         case t.ArrayType():
@@ -227,11 +227,13 @@ def _of_number(
             return plain(_scaled(value, declared if semantic.scale is None else semantic.scale))
         if encoding.decimals is Decimals.PRECISE:
             if not scaled:
-                raise Refused(f'"{value}" is the binary form of a number whose scale is not known')
+                raise RejectedValueError(
+                    f'"{value}" is the binary form of a number whose scale is not known'
+                )
             return plain(_scaled(value, declared))
         if encoding.decimals is None and _is_base64(value):
             if is_number_text(value):
-                raise Refused(
+                raise RejectedValueError(
                     f'"{value}" may be a number, or the binary form of another: set'
                     " 'debezium.decimal-handling-mode'"
                 )
@@ -243,7 +245,7 @@ def _of_number(
 
 
 def _with_scale(value: Mapping[str, Any], data_type: t.DataType) -> Decimal:
-    """Return a number that comes with its scale: ``{"scale": 2, "value": "BAg="}``."""
+    """Return a number that is sent with its scale: ``{"scale": 2, "value": "BAg="}``."""
     scale, text = value.get("scale"), value.get("value")
     if type(scale) is not int or abs(scale) > _LARGEST_SCALE or not isinstance(text, str):
         raise refuse(value, data_type)
@@ -251,10 +253,10 @@ def _with_scale(value: Mapping[str, Any], data_type: t.DataType) -> Decimal:
 
 
 def _scaled(text: str, scale: int) -> Decimal:
-    """Return the number of a two's complement, the first byte first, in base64."""
+    """Return the number of an unscaled value: two's complement, big-endian, in base64."""
     raw = _base64(text)
     if not raw:
-        raise Refused("no bytes are no number")
+        raise RejectedValueError("no bytes are no number")
     unscaled = int.from_bytes(raw, "big", signed=True)
     digits = tuple(int(digit) for digit in str(abs(unscaled)))
     return Decimal((int(unscaled < 0), digits, -scale))
@@ -264,13 +266,13 @@ def _base64(text: str) -> bytes:
     try:
         return base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError) as error:
-        raise Refused(f'"{text[:60]}" is not base64') from error
+        raise RejectedValueError(f'"{text[:60]}" is not base64') from error
 
 
 def _is_base64(text: str) -> bool:
     try:
         return bool(_base64(text))
-    except Refused:
+    except RejectedValueError:
         return False
 
 
@@ -329,7 +331,7 @@ def _unit_of(semantic: Semantic, column: Column) -> Callable[[int], int]:
 
 
 def _unit_by_option(column: Column, encoding: Encoding) -> Callable[[int], int]:
-    """Return the unit of a time by the options, the declared precision and the number itself."""
+    """Return the unit of a time by options, declared precision, or the number's magnitude."""
     if encoding.times in _UNITS:
         unit = _UNITS[encoding.times]
         return lambda _value: unit
@@ -345,7 +347,7 @@ def _unit_by_option(column: Column, encoding: Encoding) -> Callable[[int], int]:
             return 1
         if precision is not None and precision <= _MILLISECONDS and encoding.times is None:
             return 1_000
-        raise Refused(
+        raise RejectedValueError(
             f"{value} has no unit: set 'debezium.time-precision-mode', or declare the column as"
             f" {type_name(column.type)}(3) for milliseconds"
         )
@@ -360,12 +362,12 @@ def _unit_of_precision(digits: int) -> int:
 
 
 def _micros(value: int, unit: int) -> int:
-    """Return a time in microseconds; digits below are cut, as in text."""
+    """Return a time in microseconds, truncating smaller digits, as for text."""
     return value * unit if unit > 0 else value // -unit
 
 
 def _of_text(data_type: t.StringType, semantic: Semantic | None, plain: Converter) -> Converter:
-    """Return the converter to text, also of times of day and numbers that have another form."""
+    """Return the converter to text, also for times of day and numbers in other encodings."""
     name = "" if semantic is None else semantic.name
 
     def convert(value: Any) -> Any:
@@ -381,7 +383,7 @@ def _of_text(data_type: t.StringType, semantic: Semantic | None, plain: Converte
 def _of_day(data_type: t.TimeType, semantic: Semantic | None, plain: Converter) -> Converter:
     """Return the converter of a time of day: a number whose unit is known, or a text.
 
-    Without a schema a number has no unit; a text with a zone is none.
+    A number without a schema has no unit; a text with a time zone is rejected.
     """
     name = "" if semantic is None else semantic.name
 
@@ -390,7 +392,7 @@ def _of_day(data_type: t.TimeType, semantic: Semantic | None, plain: Converter) 
             iso = name == _ISO_TIME and isinstance(value, str)
             return plain(value.removesuffix("Z") if iso else value)
         if name not in _OF_DAY:
-            raise Refused(f"{value} has no unit: it is known from messages with schemas")
+            raise RejectedValueError(f"{value} has no unit: it is known from messages with schemas")
         nanoseconds = value * _OF_DAY[name]
         if not 0 <= nanoseconds < _NANOSECONDS_OF_DAY:
             raise out_of_range(value, data_type)
@@ -421,7 +423,7 @@ def _of_binary(data_type: t.BinaryType, mode: Binaries) -> Converter:
         try:
             return binascii.unhexlify(value)
         except (binascii.Error, ValueError) as error:
-            raise Refused(f'"{value[:60]}" is not hexadecimal') from error
+            raise RejectedValueError(f'"{value[:60]}" is not hexadecimal') from error
 
     return convert
 

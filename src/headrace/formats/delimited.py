@@ -1,4 +1,4 @@
-"""CSV values of messages: each is one record, with its fields in the order of the columns."""
+"""Messages as CSV: each value is one record, with its fields in the order of the columns."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class CsvMessages:
-    """Decodes messages that are one record of CSV each, by the rules for CSV files."""
+    """Decodes messages of one CSV record each, by the rules for CSV files."""
 
     def __init__(self, schema: Schema, dialect: Dialect) -> None:
         self._schema = schema
@@ -48,7 +48,7 @@ class CsvMessages:
         return Messages(rows, np.flatnonzero(kept), ordered)
 
     def _lines(self, lines: Sequence[bytes]) -> dict[int, int]:
-        """Return which of some records begins at a line of their text."""
+        """Return the index of each record by the line of their text that it begins at."""
         found, line = {}, 0
         for at, record in enumerate(lines):
             found[line] = at
@@ -56,7 +56,7 @@ class CsvMessages:
         return found
 
     def _wrong(self, line: bytes) -> str | None:
-        """Return why a value is not one record, or None."""
+        """Return why a value is not a single record, or None."""
         if not line:
             return "an empty value"
         if self._quote not in line:

@@ -1,4 +1,4 @@
-"""Values converted to the type of a column, and the reasons why others were refused."""
+"""Values converted to a column's type, and the reasons for the rejected ones."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.errors import Code, HeadraceError
-from headrace.formats.values import Refused
+from headrace.formats.values import RejectedValueError
 from headrace.types import to_arrow
 
 if TYPE_CHECKING:
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
 
 class Fitted(NamedTuple):
-    """Values of a column's type, NULL where one was refused; the reasons by position from 0."""
+    """Values of a column's type, NULL where rejected; the reasons by position from 0."""
 
     values: pa.Array | pa.ChunkedArray
-    refused: dict[int, Refused]
+    refused: dict[int, RejectedValueError]
 
 
 def of_texts(
@@ -39,18 +39,18 @@ def of_texts(
 
     ``whole`` converts an array, and raises a ``pa.ArrowException`` or ``ValueError`` unless every
     text certainly fits; it is None for a type without such a conversion. ``one`` returns the
-    converter of a single text, which raises ``Refused`` if it does not fit.
+    converter of a single text, which raises ``RejectedValueError`` if it does not fit.
     """
     if whole is not None:
         with suppress(pa.ArrowException, ValueError):
             return Fitted(whole(texts), {})
     convert = one()
     values: list[Any] = []
-    refused: dict[int, Refused] = {}
+    refused: dict[int, RejectedValueError] = {}
     for row, text in enumerate(texts.to_pylist()):
         try:
             values.append(None if text is None else convert(text))
-        except Refused as why:
+        except RejectedValueError as why:
             values.append(None)
             refused[row] = why
     return Fitted(pa.array(values, target), refused)
@@ -63,14 +63,14 @@ def scattered(
     wanted = to_arrow(data_type)
     parts: list[Any] = []
     indices = np.full(count, -1, np.int64)
-    refused: dict[int, Refused] = {}
+    refused: dict[int, RejectedValueError] = {}
     start = 0
     for places, found in groups:
         indices[places] = np.arange(start, start + len(places))
         refused |= {places[at]: reason for at, reason in found.refused.items()}
         parts.append(found.values)
         start += len(places)
-    if len(parts) == 1 and start == count:  # as most columns: in order, and all there
+    if len(parts) == 1 and start == count:  # most columns: complete and in order
         return Fitted(parts[0], refused)
     if not parts:
         return Fitted(pa.nulls(count, wanted), {})
@@ -79,10 +79,10 @@ def scattered(
 
 
 def require_fitting(columns: Sequence[Column], found: Sequence[Fitted], span: Span | None) -> None:
-    """Refuse rows with a value that does not fit; the error has the first row, column and value.
+    """Raise if a value does not fit; the error names the first row, its column and value.
 
     Raises:
-        HeadraceError: ``invalid``; nothing is to be written then.
+        HeadraceError: ``invalid``; the caller writes nothing then.
     """
     bad = [
         (row, place, reason)
@@ -94,8 +94,8 @@ def require_fitting(columns: Sequence[Column], found: Sequence[Fitted], span: Sp
         raise not_fitting(f'column "{columns[place].name}" in row {row + 1}', reason, span)
 
 
-def not_fitting(place: str, reason: Refused, span: Span | None) -> HeadraceError:
-    """Return the error for a value that was refused."""
+def not_fitting(place: str, reason: RejectedValueError, span: Span | None) -> HeadraceError:
+    """Return the error for a rejected value."""
     return HeadraceError(
         Code.INVALID,
         f"{place}: {reason}",

@@ -1,14 +1,14 @@
-"""Typed values converted to the type of the column that they are written to.
+"""Converts typed values to the type of the column that they are written to.
 
 This is the rule for values that have a type: columns of Arrow, pandas and Parquet, Python objects,
 and the results of Spark for ``INSERT`` and ``UPDATE``. Each value is converted independently, and
 exactly or not at all; :mod:`headrace.formats.values` has the same rule for text and JSON.
 
-- Integers and DECIMAL take any number that is exactly one of theirs. A binary floating-point number
-  counts as the shortest decimal number that it is written as, so 9.99 fits DECIMAL(9,2).
-- FLOAT and DOUBLE take every number within their range, as the nearest that they have.
+- Integers and DECIMAL take any number that they represent exactly. A binary floating-point number
+  counts as its shortest decimal representation, so 9.99 fits DECIMAL(9,2).
+- FLOAT and DOUBLE take every number within their range, rounded to the nearest.
 - DATE takes a timestamp at midnight, timestamps take a date as its midnight, in UTC. TIME takes
-  times of day. Digits below a microsecond, or the precision of a TIME, are cut, as Spark cuts them.
+  times of day. Digits below a microsecond, or the precision of a TIME, are truncated, as in Spark.
 - BOOLEAN, STRING, BINARY and intervals take only their own kind.
 - Arrays, maps and structs follow the rule in all their parts. Fields are matched by name if
   all given names are known, and otherwise by position.
@@ -25,7 +25,7 @@ import pyarrow.compute as pc
 from pyspark.sql import types as t
 
 from headrace.formats.fitted import Fitted
-from headrace.formats.values import Refused, out_of_range, refuse
+from headrace.formats.values import RejectedValueError, out_of_range, refuse
 from headrace.runtime.offenders import divided
 from headrace.types import holds, to_arrow
 
@@ -78,7 +78,7 @@ def _converted(conversion: Conversion, values: pa.Array) -> pa.Array | None:
 
 def _fitted_chunks(values: pa.ChunkedArray, data_type: t.DataType, *, first: bool) -> Fitted:
     chunks: list[Any] = []
-    refused: dict[int, Refused] = {}
+    refused: dict[int, RejectedValueError] = {}
     start = 0
     for chunk in values.chunks:
         found = fitted(chunk, data_type, first=first)
@@ -91,9 +91,9 @@ def _fitted_chunks(values: pa.ChunkedArray, data_type: t.DataType, *, first: boo
 def _bisected(
     values: pa.Array, conversion: Conversion, data_type: t.DataType, *, first: bool
 ) -> Fitted:
-    """Convert as many values at once as fit, splitting arrays that have others."""
+    """Convert as many values at once as fit, bisecting arrays with values that do not."""
     wanted = to_arrow(data_type)
-    refused: dict[int, Refused] = {}
+    refused: dict[int, RejectedValueError] = {}
     parts: list[Any] = []
 
     def attempt(start: int, stop: int) -> pa.Array | None:
@@ -213,7 +213,7 @@ def _floats(values: Any, wanted: pa.DataType) -> Any:
 
 
 def _finite(values: Any, made: Any) -> Any:
-    """Refuse values that became infinite in the conversion."""
+    """Reject values that became infinite in the conversion."""
     infinite = pc.is_inf(made)
     if pa.types.is_floating(values.type):
         infinite = pc.and_not(infinite, pc.is_inf(values))
@@ -308,7 +308,7 @@ def _struct_conversion(found: pa.DataType, data_type: t.StructType) -> Conversio
 def _places(given: Sequence[str], names: Sequence[str]) -> list[int | None] | None:
     """Return the index of each field: by name if all names are known, else by position.
 
-    None where neither will do: too many or too few, or a known name at another position.
+    None if neither works: too many or too few, or a known name at another position.
     """
     known = [name.lower() for name in names]
     found = [name.lower() for name in given]
@@ -321,7 +321,7 @@ def _places(given: Sequence[str], names: Sequence[str]) -> list[int | None] | No
 
 
 def _only_empty(wanted: pa.DataType) -> Conversion:
-    """Accept NULL and empty lists: they have no value that could have another type."""
+    """Accept NULL and empty lists, which have no elements of a wrong type."""
 
     def convert(values: Any) -> Any:
         offsets = _offsets(values)
@@ -361,7 +361,7 @@ def offsets_of(lengths: Any) -> pa.Array:
 def list_array(
     offsets: pa.Array, nulls: pa.Array, parts: Sequence[pa.Array], wanted: pa.DataType
 ) -> pa.Array:
-    """Return lists, or maps of keys and values, from their offsets, nulls and elements."""
+    """Return lists, or maps of keys and values, from offsets, nulls and elements."""
     kind = pa.MapArray if pa.types.is_map(wanted) else pa.ListArray
     if pa.types.is_map(wanted):
         offsets = pa.Array.from_buffers(

@@ -1,4 +1,4 @@
-"""Python objects as values of a column, by the rule of :mod:`headrace.formats.fitting`."""
+"""Converts Python objects to values of a column, by the rule of :mod:`headrace.formats.fitting`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pyspark.sql import types as t
 
 from headrace.formats.fitted import Fitted, scattered
 from headrace.formats.fitting import fitted, list_array, offsets_of
-from headrace.formats.values import Refused, out_of_range, refuse
+from headrace.formats.values import RejectedValueError, out_of_range, refuse
 from headrace.types import to_arrow
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ def _maps(values: Sequence[Any], data_type: t.MapType) -> Fitted:
 
 
 def _structs(values: Sequence[Any], data_type: t.StructType) -> Fitted:
-    refused: dict[int, Refused] = {}
+    refused: dict[int, RejectedValueError] = {}
     rows: list[list[Any] | None] = []
     for place, value in enumerate(values):
         row = _fields(value, data_type.names)
@@ -160,7 +160,7 @@ def _missing(rows: Sequence[Any]) -> pa.Array:
 
 def _refused_rows(
     values: Sequence[Any], rows: Sequence[Any], data_type: t.DataType
-) -> dict[int, Refused]:
+) -> dict[int, RejectedValueError]:
     return {
         place: refuse(value, data_type)
         for place, (value, row) in enumerate(zip(values, rows, strict=True))
@@ -168,8 +168,8 @@ def _refused_rows(
     }
 
 
-def _owners(inner: Fitted, lengths: Sequence[int]) -> dict[int, Refused]:
-    """Return the reasons by the index of the row that contains each refused element."""
+def _owners(inner: Fitted, lengths: Sequence[int]) -> dict[int, RejectedValueError]:
+    """Return the reasons by the index of the row that contains each rejected element."""
     ends = np.cumsum(lengths)
     return {
         int(np.searchsorted(ends, place, side="right")): reason

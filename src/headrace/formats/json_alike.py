@@ -1,4 +1,4 @@
-"""JSON lines with the same structure, read as CSV in half the time of a JSON reader.
+"""Reads JSON lines of equal structure as CSV, in half the time of a JSON reader.
 
 Most JSON lines files repeat one line with other values. Without escapes, quotation marks occur only
 around strings. If all lines are split at quotation marks, each has the same number of pieces, so
@@ -68,9 +68,9 @@ def read_alike(data: Text, schema: Schema, parse_bytes: int) -> pa.Table | None:
 
 
 def _is_text(data: Text, newlines: int) -> bool:
-    """Return whether data is UTF-8 whose only control characters are newlines.
+    """Return whether data is UTF-8 whose only control characters are ``newlines`` newlines.
 
-    Others are invalid in JSON strings, and a surplus newline is a blank line.
+    Other control characters are invalid in JSON strings, and a surplus newline is a blank line.
     """
     # As a signed number, a byte of a non-ASCII character is negative.
     if count_of(data, lambda characters: characters.view(np.int8) < _SPACE) == newlines:
@@ -141,7 +141,7 @@ class Likeness:
         return None
 
     def spelled(self, names: Sequence[str]) -> Likeness:
-        """Return the structure with these names for those that differ from them in case alone."""
+        """Return the structure with ``names`` for the names that differ only in case."""
         given = [*self.quoted, *self.bare]
         folded = [name.casefold() for name in given]
         known = {name.casefold(): name for name in names if name not in given}

@@ -1,6 +1,6 @@
 """JSON files: one object per line; names in any case, unknown names ignored.
 
-A missing field is NULL, but an object without any of the columns is refused. Numbers for DECIMAL
+A missing field is NULL, but an object without any of the columns is rejected. Numbers for DECIMAL
 columns are not converted to floating point.
 """
 
@@ -34,7 +34,7 @@ from headrace.formats.rows import (
     require_precision,
     together,
 )
-from headrace.formats.values import Refused, cast_texts, field_of, from_json, parse_json
+from headrace.formats.values import RejectedValueError, cast_texts, field_of, from_json, parse_json
 from headrace.ledger import Reject
 
 if TYPE_CHECKING:
@@ -101,9 +101,9 @@ class JsonDecoder:
         return None
 
     def _overlooks(self, data: Text, table: pa.Table) -> bool:
-        """Return whether a NULL may stand for a field whose name is in other case.
+        """Return whether a NULL may stand for a field whose name differs in case.
 
-        Also whether a row has no value at all: it may be of an object without any of the columns.
+        Also whether a row is all NULL: its object may have none of the columns.
         """
         sparse = [n for n in table.column_names if table[n].null_count]
         if not sparse and not self._inner:
@@ -149,7 +149,7 @@ class JsonDecoder:
             column: str | None
             try:
                 values, wrong = self._values(object_of(raw))
-            except Refused as refused:
+            except RejectedValueError as refused:
                 column, reason = None, str(refused)
             else:
                 if not wrong:
@@ -161,11 +161,11 @@ class JsonDecoder:
         rows.into(found.tables)
 
     def _values(self, parsed: dict[str, Any]) -> tuple[list[Any], list[tuple[str, str]]]:
-        """Return the values of a row, and the columns whose values were refused, with reasons."""
+        """Return the values of a row, and the columns whose values were rejected, with reasons."""
         values: list[Any] = []
         wrong: list[tuple[str, str]] = []
         if self._names.isdisjoint(name.casefold() for name in parsed):
-            raise Refused("none of the columns is in it")
+            raise RejectedValueError("none of the columns is in it")
         for column, convert in self._converters:
             try:
                 value = field_of(parsed, column.name)
@@ -173,7 +173,7 @@ class JsonDecoder:
                     wrong.append((column.name, "NULL in a NOT NULL column"))
                 else:
                     values.append(None if value is None else convert(value))
-            except Refused as refused:
+            except RejectedValueError as refused:
                 wrong.append((column.name, str(refused)))
         return values, wrong
 
@@ -198,7 +198,7 @@ def _has_empty_row(table: pa.Table) -> bool:
 
 
 def require_lines(source: str, beginning: bytes) -> None:
-    """Refuse what is one JSON array, which cannot be read by line; ``source`` says what it is.
+    """Refuse a JSON array, which cannot be read by line; ``source`` names it in the error.
 
     Raises:
         HeadraceError: UNSUPPORTED.
@@ -212,13 +212,13 @@ def require_lines(source: str, beginning: bytes) -> None:
 
 
 def object_of(raw: Text) -> dict[str, Any]:
-    """Return the JSON object on a line, or the reason why it is not one."""
+    """Return the JSON object on a line, or raise with the reason why it is not one."""
     try:
         parsed = parse_json(raw.decode())
     except UnicodeDecodeError as error:
-        raise Refused("not UTF-8") from error
+        raise RejectedValueError("not UTF-8") from error
     if not isinstance(parsed, dict):
-        raise Refused("not a JSON object")
+        raise RejectedValueError("not a JSON object")
     return parsed
 
 

@@ -1,4 +1,4 @@
-"""Libraries that only some formats and connectors need: each comes with an extra."""
+"""Optional libraries of formats and connectors, each installed by an extra."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from headrace.errors import Code, HeadraceError
 
 
 def library(module: str, what: str, extra: str) -> Any:
-    """Return a module of a library; ``what`` names that, and ``extra`` has it.
+    """Import a module of a library; ``what`` names the library, ``extra`` installs it.
 
     Raises:
         HeadraceError: ``invalid`` if it is not installed.

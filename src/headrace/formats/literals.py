@@ -55,38 +55,38 @@ _EPOCH: Final = date(1970, 1, 1).toordinal()
 _MICROSECONDS_PER_DAY: Final = 86_400_000_000
 
 
-class Day(NamedTuple):
+class Date(NamedTuple):
     """The value of ``DATE '...'``: days since 1970."""
 
     days: int
     text: str
 
 
-class Moment(NamedTuple):
+class Timestamp(NamedTuple):
     """The value of ``TIMESTAMP '...'``: microseconds since 1970, in UTC."""
 
     micros: int
     text: str
 
 
-class OfDay(NamedTuple):
-    """The value of ``TIME '...'``, as it is written."""
+class TimeOfDay(NamedTuple):
+    """The value of ``TIME '...'``, as written."""
 
     text: str
 
 
-Literal: TypeAlias = bool | int | float | Decimal | str | Day | Moment | OfDay | None
+Literal: TypeAlias = bool | int | float | Decimal | str | Date | Timestamp | TimeOfDay | None
 
 
 class NoLiteral(ValueError):  # noqa: N818 (nothing failed: Spark evaluates it)
-    """The tokens are not a literal that is parsed here."""
+    """The tokens are not a literal that is supported here."""
 
 
 def literal(found: Sequence[Token]) -> Literal:
     """Return the value of a literal. Numbers keep all their digits, except binary ones.
 
     Raises:
-        NoLiteral: for anything else.
+        NoLiteral: for any other expression.
     """
     count = len(found)
     first = found[0]
@@ -146,11 +146,11 @@ def _typed(word: str, text: str) -> Literal:
     """Return the value of a literal that begins with its type."""
     try:
         if word == "DATE" and _DAY.fullmatch(text):
-            return Day(date.fromisoformat(text).toordinal() - _EPOCH, text)
+            return Date(date.fromisoformat(text).toordinal() - _EPOCH, text)
         if word in _ZONES and _TIME.fullmatch(text):
-            return Moment(timestamp_micros(text, with_zone=False), text)
+            return Timestamp(timestamp_micros(text, with_zone=False), text)
         if word == "TIME" and _OF_DAY.fullmatch(text):
-            return OfDay(text)
+            return TimeOfDay(text)
     except ValueError as error:  # Arrow's errors are ValueErrors, too
         raise NoLiteral from error
     raise NoLiteral
@@ -159,8 +159,8 @@ def _typed(word: str, text: str) -> Literal:
 def literal_converter(column: Column) -> Converter:
     """Return the conversion of a literal, other than NULL, to the column's type.
 
-    It raises ``Refused`` if the value does not fit. A string literal is accepted for any scalar
-    type, as in PostgreSQL, and is read like a field of CSV. Other literals keep their type.
+    It raises ``RejectedValueError`` if the value does not fit. A string literal is accepted for any
+    scalar type, as in PostgreSQL, and is read like a field of CSV. Other literals keep their type.
     """
     type_ = column.type
     number = from_number(type_)
@@ -188,28 +188,30 @@ def _read(text: str, column: Column) -> Any:
     return convert(text)
 
 
-def _day_or_time(value: Day | Moment | OfDay, type_: DataType) -> int:
-    if isinstance(value, OfDay):
+def _day_or_time(value: Date | Timestamp | TimeOfDay, type_: DataType) -> int:
+    if isinstance(value, TimeOfDay):
         if isinstance(type_, TimeType):
             return time_nanos(value.text, type_)
         raise refuse(value.text, type_)
     match type_:
         case DateType():
-            if isinstance(value, Day):
+            if isinstance(value, Date):
                 return value.days
             days, rest = divmod(value.micros, _MICROSECONDS_PER_DAY)
             if rest:
                 raise out_of_range(value.text, type_)
             return days
         case TimestampType() | TimestampNTZType():
-            return value.micros if isinstance(value, Moment) else value.days * _MICROSECONDS_PER_DAY
+            return (
+                value.micros if isinstance(value, Timestamp) else value.days * _MICROSECONDS_PER_DAY
+            )
     raise refuse(value.text, type_)
 
 
 def plain_value(token: Token, type_: DataType, *, negative: bool) -> tuple[bool, Any]:
-    """Return whether a column compared with the token is compared with a value, and the value.
+    """Return whether Spark compares a column with the token without a cast, and the value.
 
-    False where Spark might cast one of the sides; Spark then makes the comparison.
+    False if Spark might cast either side; then the comparison is left to Spark.
     """
     word = token.text.lower()
     if word == "null" and not negative:
@@ -242,11 +244,11 @@ def plain_value(token: Token, type_: DataType, *, negative: bool) -> tuple[bool,
 
 
 def constant(column: Column, text: str) -> Any:
-    """Return the value that the text of a literal has in a column, for ``pa.array``.
+    """Return the value of a literal as a value of a column, for ``pa.array``.
 
     Raises:
         NoLiteral: for any other expression.
-        Refused: if the column cannot hold it.
+        RejectedValueError: if it does not fit the column.
     """
     value = literal(list(tokens(text)))
     return None if value is None else literal_converter(column)(value)

@@ -1,4 +1,4 @@
-"""Values of messages, each one row: JSON objects, or texts and bytes as they are."""
+"""Decodes messages of one row each: JSON objects, or text and bytes unchanged."""
 
 from __future__ import annotations
 
@@ -29,10 +29,9 @@ _SHOWN = 4096
 
 @dataclass(frozen=True, slots=True)
 class Messages:
-    """The rows of some messages, in their order, and the messages that are none.
+    """The rows decoded from some messages, in order, and the rejected messages.
 
-    ``kept`` are the positions of the messages that the rows are of. Of a reject, ``line`` is the
-    position of the message.
+    ``kept`` has the message index of each row. The ``line`` of a reject is its message index.
     """
 
     rows: pa.Table
@@ -56,7 +55,7 @@ class JsonMessages:
         self._decoder = JsonDecoder("", schema)
 
     def decode(self, values: Sequence[bytes]) -> Messages:
-        """Return the rows of values; one that is no object, or does not fit, is a reject."""
+        """Return the rows of values; one that is not an object, or does not fit, is a reject."""
         # No string of JSON has a line feed within, so a value on several lines may be put on one.
         lines = [value.replace(b"\n", b" ") if b"\n" in value else value for value in values]
         data = b"\n".join(lines)
@@ -71,7 +70,7 @@ class JsonMessages:
 
 
 class PlainMessages:
-    """Takes a value as the only column of a row: text, or bytes as they are."""
+    """Decodes a value as the only column of a row: text, or bytes unchanged."""
 
     def __init__(self, schema: Schema) -> None:
         if len(schema.columns) != 1 or not isinstance(
@@ -86,7 +85,7 @@ class PlainMessages:
         self._text = isinstance(schema.columns[0].type, t.StringType)
 
     def decode(self, values: Sequence[bytes]) -> Messages:
-        """Return values as rows; bytes that are no UTF-8 text are a reject of a text column."""
+        """Return values as rows; for a text column, invalid UTF-8 is a reject."""
         kept, rejects, found = [], [], []
         for at, value in enumerate(values):
             try:
@@ -101,7 +100,7 @@ class PlainMessages:
 
 
 def shown(value: bytes) -> str:
-    """Return the beginning of a refused value that is not text, in hexadecimal."""
+    """Return the beginning of a rejected binary value, in hexadecimal."""
     return "\\x" + value[:_SHOWN].hex()
 
 
@@ -116,10 +115,10 @@ def messages_of(
     problems: Mapping[int, Mapping[str | None, str]],
     schema: Schema,
 ) -> Messages:
-    """Return the messages of a binary format, from what was decoded of all of them.
+    """Return the messages of a binary format from the decoded columns.
 
-    ``columns`` are values by column, of which one may be missing; ``problems`` the reasons why the
-    message of a number is refused, by column.
+    ``columns`` are values by column name, missing columns are NULL; ``problems`` maps the index of
+    a message to its reasons for rejection, by column.
     """
     found = {row: dict(reasons) for row, reasons in problems.items()}
     arrays = [
@@ -143,17 +142,18 @@ def messages_of(
 
 
 def _one_of(reasons: Mapping[str | None, str]) -> tuple[str | None, str]:
-    """Return the columns that are wrong, with their reasons, as one of each."""
+    """Combine the rejected columns, and their reasons, into one of each."""
     if None in reasons:
         return None, reasons[None]
     return together([(column or "", reason) for column, reason in reasons.items()])
 
 
 def decoder_of(name: str, schema: Schema) -> MessageDecoder:
-    """Return the decoder of a format of messages, for rows of a schema.
+    """Return the decoder of a message format, for rows of a schema.
 
     Raises:
-        HeadraceError: ``unsupported`` for another format; ``invalid`` if it has other columns.
+        HeadraceError: ``unsupported`` for an unknown format; ``invalid`` if the columns do not
+            suit it.
     """
     match name.lower():
         case "json":

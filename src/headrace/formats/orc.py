@@ -25,11 +25,11 @@ _FOOTER_BYTES = 1 << 16
 def orc_chunks(path: Path, schema: Schema, start: Progress) -> Iterator[tuple[Block, Decoded]]:
     """Yield an ORC file's rows from ``start`` on; a line number is a row number, from 1.
 
-    A stripe is in memory at once.
+    One stripe is held in memory.
 
     Raises:
-        HeadraceError: INVALID if the file is damaged, or a column is of another kind; CONFLICT if
-            its end is not the one that it had when it was read up to ``start``.
+        HeadraceError: INVALID if the file is damaged, or a column has an incompatible type;
+            CONFLICT if its end differs from that of the file that was read up to ``start``.
     """
     checksum = _end_checksum(path)
     start.require_same(path, checksum)
@@ -64,7 +64,7 @@ def _batches(
 
 
 def _end_checksum(path: Path) -> str:
-    """Return the checksum of a file's last 64 KiB, where its footer is."""
+    """Return the checksum of a file's last 64 KiB, which contain its footer."""
     with path.open("rb") as file:
         file.seek(max(0, path.stat().st_size - _FOOTER_BYTES))
         return xxhash.xxh3_64(file.read()).hexdigest()

@@ -26,8 +26,8 @@ def parquet_chunks(path: Path, schema: Schema, start: Progress) -> Iterator[tupl
     """Yield a Parquet file's rows from ``start`` on; a line number is a row number, from 1.
 
     Raises:
-        HeadraceError: INVALID if the file is damaged, or a column is of another kind; CONFLICT if
-            its footer is not the one that it had when it was read up to ``start``.
+        HeadraceError: INVALID if the file is damaged, or a column has an incompatible type;
+            CONFLICT if its footer differs from that of the file that was read up to ``start``.
     """
     try:
         with pq.ParquetFile(path) as file:
@@ -64,7 +64,7 @@ def _batches(
 
 
 def _footer_checksum(path: Path) -> str:
-    """Return the checksum of a footer, which has the position of each column of each row group."""
+    """Return the checksum of a footer, which locates each column of each row group."""
     with path.open("rb") as file:
         file.seek(-8, os.SEEK_END)
         footer = int.from_bytes(file.read(4), "little")

@@ -1,11 +1,11 @@
-"""Protobuf messages into rows: by the descriptors of the file that they were written by.
+"""Protobuf messages to rows, by the descriptors of the writer's file.
 
-A column takes the field of its name, in any case; a column without a field is NULL, as is a field
-that may be absent and is. A field that cannot be absent has its default. Values follow the rule of
+A column takes the field of its name, in any case; a column without a field is NULL, as is an absent
+optional field. A field that cannot be absent has its default. Values follow the rule of
 :mod:`headrace.formats.fitting`. An enum is its symbol, ``google.protobuf.Timestamp`` a time,
 ``google.type.Date`` a date, a wrapper its value or NULL, ``confluent.type.Decimal`` a decimal.
 
-The library parses each message; its values are then made columns together.
+The library parses each message; their values are converted to columns together.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pyspark.sql import types as t
 from headrace.formats.fitting_objects import fitted_objects
 from headrace.formats.messages import messages_of
 from headrace.formats.protobuf_files import described
-from headrace.formats.values import Refused, place_of, type_name
+from headrace.formats.values import RejectedValueError, place_of, type_name
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -39,14 +39,14 @@ _FIRST: Final = (0,)
 
 
 class ProtobufMessages:
-    """Decodes messages of one registered file, which may have many types.
+    """Decodes messages of one registered file, which may define many types.
 
-    A value begins with the place of its type in the file: the number of places, then each place,
-    a type within a type.
+    A value begins with the path of its type in the file: the number of indexes, then each index,
+    the next one within the type before.
 
     Raises:
-        Refused: if the schema is none of Protobuf.
-        HeadraceError: ``invalid`` if a library that is needed is not installed.
+        RejectedValueError: if it is not a Protobuf schema.
+        HeadraceError: ``invalid`` if a required library is not installed.
     """
 
     def __init__(self, registered: RegisteredSchema, schema: Schema) -> None:
@@ -59,7 +59,7 @@ class ProtobufMessages:
         self._types: dict[tuple[int, ...], tuple[Any, dict[str, Taker]]] = {}
 
     def decode(self, values: Sequence[bytes], start: int) -> Messages:
-        """Return the rows of values, of which each begins at the byte ``start``."""
+        """Return the rows of values; each message begins at the byte ``start``."""
         problems: dict[int, dict[str | None, str]] = defaultdict(dict)
         found: dict[str, list[Any]] = {name: [None] * len(values) for name in self._schema.names}
         for row, value in enumerate(values):
@@ -70,13 +70,13 @@ class ProtobufMessages:
             except self._damaged:
                 problems[row][None] = "it is not a message of its type"
                 continue
-            except Refused as refused:
+            except RejectedValueError as refused:
                 problems[row][None] = str(refused)
                 continue
             for name, take in takers.items():
                 try:
                     found[name][row] = take(parsed)
-                except (Refused, OverflowError, ValueError) as error:
+                except (RejectedValueError, OverflowError, ValueError) as error:
                     problems[row].setdefault(name, str(error))
         columns = {}
         for column in self._schema.columns:
@@ -87,31 +87,31 @@ class ProtobufMessages:
         return messages_of(values, columns, problems, self._schema)
 
     def _type(self, places: tuple[int, ...]) -> tuple[Any, dict[str, Taker]]:
-        """Return how messages of a type are parsed, and what the columns take of them."""
+        """Return the parser of a message type, and the reader of each column's field."""
         if places not in self._types:
             types = list(self._file.message_types_by_name.values())
             described_type = None
             for place in places:
                 if not 0 <= place < len(types):
-                    raise Refused(f"its schema has no type {'.'.join(map(str, places))}")
+                    raise RejectedValueError(f"its schema has no type {'.'.join(map(str, places))}")
                 described_type = types[place]
                 types = list(described_type.nested_types)
             takers = _fields(
                 described_type, {column.name: column.type for column in self._schema.columns}
             )
             if not takers:
-                raise Refused("none of the columns is in its schema")
+                raise RejectedValueError("none of the columns is in its schema")
             self._types[places] = (self._class_of(described_type).FromString, takers)
         return self._types[places]
 
 
 def _places(value: bytes, start: int) -> tuple[tuple[int, ...], int]:
-    """Return the place of a value's type, and where the message begins."""
+    """Return the path of a value's type, and the position where the message begins."""
     count, at = _zigzag(value, start)
     if count == 0:
         return _FIRST, at
     if not 0 < count <= len(value):
-        raise Refused("the place of its type is damaged")
+        raise RejectedValueError("the place of its type is damaged")
     places = []
     for _ in range(count):
         place, at = _zigzag(value, at)
@@ -125,11 +125,11 @@ def _zigzag(value: bytes, at: int) -> tuple[int, int]:
         found |= (octet & 0x7F) << (7 * shift)
         if octet < 0x80:  # noqa: PLR2004
             return (found >> 1) ^ -(found & 1), at + shift + 1
-    raise Refused("the place of its type is damaged")
+    raise RejectedValueError("the place of its type is damaged")
 
 
 def _fields(message: Any, wanted: dict[str, t.DataType]) -> dict[str, Taker]:
-    """Return what takes each of the wanted names, of those that a type has as fields."""
+    """Return a reader for each of the wanted names that is a field of a type."""
     fields = list(message.fields)
     names = [field.name for field in fields]
     found = {}
@@ -163,7 +163,7 @@ def _map(field: Any, wanted: t.DataType) -> Taker:
 
 
 def _value(field: Any, wanted: t.DataType) -> Taker:
-    """Return what takes a value of a field's type, whether the field has one or many."""
+    """Return a reader of a field's value, whether singular or repeated."""
     if field.enum_type is not None:
         symbols = {number: each.name for number, each in field.enum_type.values_by_number.items()}
         return lambda number: _symbol(symbols, number)
@@ -182,7 +182,7 @@ def _unfit(what: str, wanted: t.DataType) -> Taker:
     reason = f"{what} is not of type {type_name(wanted)}"
 
     def take(_message: Any) -> Any:
-        raise Refused(reason)
+        raise RejectedValueError(reason)
 
     return take
 
@@ -193,7 +193,7 @@ def _same(value: Any) -> Any:
 
 def _symbol(symbols: dict[int, str], number: int) -> str:
     if number not in symbols:
-        raise Refused(f"its enum has no symbol {number}")
+        raise RejectedValueError(f"its enum has no symbol {number}")
     return symbols[number]
 
 

@@ -1,4 +1,4 @@
-"""Protobuf schemas as descriptors: from a registry's serialized files, or compiled from text."""
+"""Protobuf schemas to descriptors: from a registry's serialised files, or compiled from text."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Final
 
 from headrace.errors import Code, HeadraceError
-from headrace.formats.values import Refused
+from headrace.formats.values import RejectedValueError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -40,8 +40,8 @@ def described(registered: RegisteredSchema) -> Any:
     """Return the descriptor of a registered file.
 
     Raises:
-        Refused: if it is no Protobuf schema.
-        HeadraceError: ``invalid`` if a library that is needed is not installed.
+        RejectedValueError: if it is not a Protobuf schema.
+        HeadraceError: ``invalid`` if a required library is not installed.
     """
     libraries = _libraries()
     texts = {**dict(registered.references), _FILE: registered.text}
@@ -58,11 +58,11 @@ def described(registered: RegisteredSchema) -> Any:
                 pool.Add(each)
         return pool.FindFileByName(_FILE)
     except (TypeError, KeyError) as error:
-        raise Refused(f"its schema is not one of Protobuf: {error}") from error
+        raise RejectedValueError(f"its schema is not one of Protobuf: {error}") from error
 
 
 def _serialized(libraries: Any, name: str, text: str) -> Any:
-    """Return a file that is given serialized, in base64; None if it is text."""
+    """Return a file given in serialised form, in base64; None if it is text."""
     try:
         found = libraries.descriptor_pb2.FileDescriptorProto.FromString(
             base64.b64decode(text, validate=True)
@@ -83,9 +83,9 @@ def _add_known(pool: Any, names: Iterable[str], added: set[str]) -> None:
 
 
 def _compiled(libraries: Any, texts: dict[str, str]) -> list[Any]:
-    """Return files given as text, with all that they import, each after those that it needs.
+    """Compile files given as text, with their imports; return them, dependencies first.
 
-    The compiler runs in a process of its own: what it says of a mistake is only written.
+    The compiler runs in a child process, because it reports errors only on its output.
     """
     try:
         import grpc_tools  # noqa: PLC0415
@@ -100,7 +100,7 @@ def _compiled(libraries: Any, texts: dict[str, str]) -> list[Any]:
         for name, text in texts.items():
             path = (Path(folder) / name).resolve()
             if not path.is_relative_to(Path(folder).resolve()):
-                raise Refused(f'its schema imports "{name}"')
+                raise RejectedValueError(f'its schema imports "{name}"')
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text, encoding="utf-8")
         known = Path(grpc_tools.__file__).parent / "_proto"
@@ -112,7 +112,7 @@ def _compiled(libraries: Any, texts: dict[str, str]) -> list[Any]:
         )
         if done.returncode:
             said = done.stderr.replace(f"{folder}/", "").strip()
-            raise Refused(f"its schema is not one of Protobuf: {said}")
+            raise RejectedValueError(f"its schema is not one of Protobuf: {said}")
         return list(libraries.descriptor_pb2.FileDescriptorSet.FromString(out.read_bytes()).file)
 
 

@@ -1,8 +1,8 @@
-"""Messages that name their schema by its id in a schema registry: a zero byte, then four of the id.
+"""Messages that name their schema by its id in a schema registry: a zero byte, then four id bytes.
 
-Each message is decoded by the schema that it was written by, so a topic may hold messages of many
-versions. An id that the registry does not know makes a reject; a registry that does not answer
-delays the source.
+Each message is decoded with the schema that it was written with, so a topic may hold messages of
+many versions. A message with an unknown id is a reject; a registry that does not answer delays the
+source.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.formats.messages import Messages, shown
-from headrace.formats.values import Refused
+from headrace.formats.values import RejectedValueError
 from headrace.ledger import Reject
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ _SHORT: Final = b"\xff" * HEADER
 class RegisteredSchema:
     """A schema of a registry: its text, and the schemas that it imports, by name.
 
-    ``kind`` is AVRO, PROTOBUF or JSON. Of the references, each is after those that it needs.
+    ``kind`` is AVRO, PROTOBUF or JSON. References are ordered, dependencies first.
     """
 
     kind: str
@@ -44,10 +44,10 @@ class RegisteredSchema:
 
 
 class SchemaRegistry(Protocol):
-    """Where schemas are found."""
+    """Looks up schemas."""
 
     def schema(self, id_: int) -> RegisteredSchema | None:
-        """Return the schema of an id; None if there is none.
+        """Return the schema with an id; None if it does not exist.
 
         Raises:
             HeadraceError: ``unavailable`` if the registry does not answer.
@@ -64,17 +64,17 @@ class SchemaRegistry(Protocol):
 
 
 class Payloads(Protocol):
-    """Decodes values that were written by one schema, after their header."""
+    """Decodes values that were written with one schema, after their header."""
 
     def decode(self, values: Sequence[bytes], start: int) -> Messages:
-        """Return the rows of values, of which each begins at the byte ``start``."""
+        """Return the rows of values; each payload begins at the byte ``start``."""
         ...
 
 
 class RegisteredMessages:
-    """Decodes messages, each by its own schema.
+    """Decodes messages, each with its own schema.
 
-    ``compiled`` returns the decoder of a schema, and raises :class:`Refused` if there can be none.
+    ``compiled`` returns the decoder of a schema, or raises :class:`RejectedValueError`.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class RegisteredMessages:
         self._registry = registry
         self._kind = kind
         self._compiled = compiled
-        self._decoders: dict[int, Payloads | Refused] = {}
+        self._decoders: dict[int, Payloads | RejectedValueError] = {}
 
     def decode(self, values: Sequence[bytes]) -> Messages:
         """Return the rows of values; one that does not fit its schema or columns is a reject.
@@ -108,36 +108,38 @@ class RegisteredMessages:
         return _merged(parts, self._schema)
 
     def _of_id(self, id_: int, values: Sequence[bytes]) -> Messages:
-        """Return the rows of values that have the same id."""
+        """Return the rows of values with the same schema id."""
         decoder = self._decoder(id_)
-        if not isinstance(decoder, Refused):
+        if not isinstance(decoder, RejectedValueError):
             return decoder.decode(values, HEADER)
         rejects = tuple(
             Reject("", at, None, str(decoder), shown(value)) for at, value in enumerate(values)
         )
         return Messages(self._schema.arrow.empty_table(), np.zeros(0, np.int64), rejects)
 
-    def _decoder(self, id_: int) -> Payloads | Refused:
+    def _decoder(self, id_: int) -> Payloads | RejectedValueError:
         if id_ == _NO_ID:
-            return Refused("it does not begin with the id of a schema")
+            return RejectedValueError("it does not begin with the id of a schema")
         if id_ not in self._decoders:
             registered = self._registry.schema(id_)
             if registered is None:  # not kept: it may be registered later
-                return Refused(f"the registry has no schema {id_}")
+                return RejectedValueError(f"the registry has no schema {id_}")
             self._decoders[id_] = self._made(id_, registered)
         return self._decoders[id_]
 
-    def _made(self, id_: int, registered: RegisteredSchema) -> Payloads | Refused:
+    def _made(self, id_: int, registered: RegisteredSchema) -> Payloads | RejectedValueError:
         if registered.kind != self._kind:
-            return Refused(f"schema {id_} is of kind {registered.kind}, not {self._kind}")
+            return RejectedValueError(
+                f"schema {id_} is of kind {registered.kind}, not {self._kind}"
+            )
         try:
             return self._compiled(registered)
-        except Refused as refused:
-            return Refused(f"schema {id_}: {refused}")
+        except RejectedValueError as refused:
+            return RejectedValueError(f"schema {id_}: {refused}")
 
 
 def _ids(values: Sequence[bytes]) -> NDArray[np.int64]:
-    """Return the id of each value, -1 where there is none."""
+    """Return the schema id of each value, -1 if it has none."""
     heads = b"".join([v[:HEADER] if len(v) >= HEADER else _SHORT for v in values])
     table = np.frombuffer(heads, np.uint8).reshape(-1, HEADER)
     ids = np.ascontiguousarray(table[:, 1:]).view(">u4")[:, 0].astype(np.int64)
@@ -145,7 +147,7 @@ def _ids(values: Sequence[bytes]) -> NDArray[np.int64]:
 
 
 def _merged(parts: Sequence[tuple[NDArray[np.int64], Messages]], schema: Schema) -> Messages:
-    """Return messages that were decoded apart in their order; of each, where they were."""
+    """Merge messages that were decoded in groups; each group has the indexes of its messages."""
     tables = [schema.arrow.empty_table(), *(part.rows for _, part in parts)]
     kept = np.concatenate([np.zeros(0, np.int64), *(p[part.kept] for p, part in parts)])
     order = np.argsort(kept)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Rows:
-    """Rows that are collected into a table."""
+    """Collects rows into a table."""
 
     def __init__(self, schema: pa.Schema) -> None:
         self._schema = schema
@@ -38,7 +38,7 @@ class Rows:
 
 
 def together(wrong: Sequence[tuple[str, str]]) -> tuple[str, str]:
-    """Return the columns that are wrong in a row, each with its reason, as one of each."""
+    """Combine the rejected columns of a row, and their reasons, into one of each."""
     if len(wrong) == 1:
         return wrong[0]
     columns = ", ".join(column for column, _ in wrong)
@@ -54,7 +54,7 @@ def misses_required(table: pa.Table, schema: Schema) -> bool:
 
 
 def require_precision(table: pa.Table) -> None:
-    """Raise Arrow's error if a decimal has too many digits, which some of its readers accept."""
+    """Raise Arrow's error if a decimal has too many digits, which some Arrow readers accept."""
     for values in table.columns:
         if pa.types.is_decimal(values.type) or pa.types.is_nested(values.type):
             values.validate(full=True)

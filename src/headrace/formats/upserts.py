@@ -1,8 +1,8 @@
-"""Topics of which the last message of each key counts, as Kafka keeps them when it compacts them.
+"""Upsert topics: the last message of each key counts, as in a compacted topic of Kafka.
 
 A message with a value inserts or replaces the row of its key; one without a value deletes it. The
-primary key is in the key of the message, and its columns may be in the value as well, where they
-have to be the same. Order is that of a partition, so all messages of a key are in one.
+primary key is in the key of the message; the value may repeat its columns, which must then be
+equal. Order is that of a partition, so all messages of a key must be in one.
 """
 
 from __future__ import annotations
@@ -17,10 +17,17 @@ import pyarrow as pa
 from pyspark.sql import types as t
 
 from headrace.errors import Code, HeadraceError
-from headrace.formats.changes import Changes, appended
+from headrace.formats.changes import DecodedChanges, appended
 from headrace.formats.messages import payload
 from headrace.formats.rows import together
-from headrace.formats.values import Refused, field_of, from_json, from_text, parse_json, type_name
+from headrace.formats.values import (
+    RejectedValueError,
+    field_of,
+    from_json,
+    from_text,
+    parse_json,
+    type_name,
+)
 from headrace.ledger import Reject
 from headrace.types import Schema
 from headrace.zset import row_codes
@@ -54,10 +61,10 @@ _BYTES: Final[dict[type[t.DataType], str]] = {
 
 
 class Keys:
-    """Decodes keys of messages into the columns of a primary key.
+    """Decodes keys of messages to the columns of a primary key.
 
     Raises:
-        HeadraceError: ``invalid`` if the format has no form for these columns.
+        HeadraceError: ``invalid`` if the format cannot represent these columns.
     """
 
     def __init__(self, columns: Sequence[Column], form: KeyFormat) -> None:
@@ -75,14 +82,14 @@ class Keys:
             self._read = _single_keys(columns[0], form)
 
     def decode(self, keys: Sequence[bytes | None]) -> tuple[pa.Table, dict[int, tuple[str, str]]]:
-        """Return the columns of keys, NULL where one is refused; these with columns and reasons."""
+        """Return the columns of keys, NULL where rejected; the rejected ones with their reasons."""
         found: list[list[Any]] = []
         refused: dict[int, tuple[str, str]] = {}
         names = ", ".join(column.name for column in self._columns)
         for at, key in enumerate(keys):
             try:
                 found.append(self._values(key))
-            except Refused as reason:
+            except RejectedValueError as reason:
                 refused[at] = (names, str(reason))
                 found.append([None] * len(self._columns))
         schema = Schema(tuple(self._columns)).arrow
@@ -93,10 +100,10 @@ class Keys:
 
     def _values(self, key: bytes | None) -> list[Any]:
         if key is None:
-            raise Refused("the message has no key")
+            raise RejectedValueError("the message has no key")
         values = self._read(key)
         if None in values:
-            raise Refused("NULL in the primary key")
+            raise RejectedValueError("NULL in the primary key")
         return values
 
 
@@ -107,14 +114,14 @@ def _json_keys(columns: Sequence[Column]) -> Callable[[bytes], list[Any]]:
         try:
             found = parse_json(key.decode())
         except UnicodeDecodeError as error:
-            raise Refused("the key of the message is not UTF-8") from error
-        except Refused as refused:
-            raise Refused(f"the key of the message is {refused}") from refused
+            raise RejectedValueError("the key of the message is not UTF-8") from error
+        except RejectedValueError as refused:
+            raise RejectedValueError(f"the key of the message is {refused}") from refused
         if isinstance(found, dict) and found.keys() == {"schema", "payload"}:
             found = found["payload"]
         if not isinstance(found, dict):
             if len(converters) > 1:
-                raise Refused("the key of the message is not a JSON object")
+                raise RejectedValueError("the key of the message is not a JSON object")
             found = {converters[0][0]: found}
         values = [(field_of(found, name), convert) for name, convert in converters]
         return [None if value is None else convert(value) for value, convert in values]
@@ -130,7 +137,7 @@ def _single_keys(column: Column, form: KeyFormat) -> Callable[[bytes], list[Any]
             try:
                 return [convert(key.decode())]
             except UnicodeDecodeError as error:
-                raise Refused("the key of the message is not UTF-8") from error
+                raise RejectedValueError("the key of the message is not UTF-8") from error
 
         return read_text
     if isinstance(column.type, t.BinaryType):
@@ -145,7 +152,7 @@ def _single_keys(column: Column, form: KeyFormat) -> Callable[[bytes], list[Any]
 
     def read(key: bytes) -> list[Any]:
         if len(key) != struct.calcsize(layout):
-            raise Refused(f"{len(key)} bytes are not a {type_name(column.type)}")
+            raise RejectedValueError(f"{len(key)} bytes are not a {type_name(column.type)}")
         return list(struct.unpack(layout, key))
 
     return read
@@ -153,10 +160,10 @@ def _single_keys(column: Column, form: KeyFormat) -> Callable[[bytes], list[Any]
 
 @dataclass(frozen=True, slots=True)
 class Upserts:
-    """Decodes messages of keys; a :class:`headrace.formats.changes.ChangeDecoder`.
+    """Decodes upsert messages; a :class:`headrace.formats.changes.ChangeDecoder`.
 
-    ``value`` decodes values into rows of ``schema``, where the columns of the key may be NULL, or
-    are missing if they are in the keys alone. Without ``keys``, the columns of the key are in the
+    ``value`` decodes values to rows of ``schema``, in which the key's columns may be NULL, or
+    absent if only the message keys have them. Without ``keys``, the key's columns are in the
     values, and a message without a value is a reject.
     """
 
@@ -165,7 +172,9 @@ class Upserts:
     value: MessageDecoder
     keys: Keys | None
 
-    def changes(self, keys: Sequence[bytes | None], values: Sequence[bytes | None]) -> Changes:
+    def changes(
+        self, keys: Sequence[bytes | None], values: Sequence[bytes | None]
+    ) -> DecodedChanges:
         """Return an insertion or deletion by key for each message."""
         if self.keys is None:
             return appended(
@@ -190,7 +199,7 @@ class Upserts:
         good = ~np.isin(messages, np.fromiter(rejects, np.int64, len(rejects)))
         order = np.argsort(messages, kind="stable")
         order = order[good[order]]
-        return Changes(
+        return DecodedChanges(
             pa.concat_tables([rows, deletions]).take(pa.array(order)),
             weights[order],
             messages[order],
@@ -202,7 +211,7 @@ class Upserts:
         return None
 
     def _keyed(self, rows: pa.Table, keys: pa.Table) -> tuple[pa.Table, dict[int, str]]:
-        """Return rows with the columns of their keys, and the columns that differ, by row."""
+        """Return rows with the columns of their keys, and the contradicting columns, by row."""
         wrong: dict[int, list[tuple[str, str]]] = {}
         columns = []
         for field in self.schema.arrow:

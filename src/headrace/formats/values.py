@@ -1,12 +1,12 @@
 """Converts single values: a JSON value or a CSV field to a column's type.
 
-This defines the meaning of values. The vectorised paths must agree with it on values they accept,
-and leave the others to it. Nothing is rounded and nothing wraps around: a value that its type
-cannot hold exactly is refused, and ``1.0`` is exactly an integer. There are two exceptions: FLOAT
-and DOUBLE take the nearest number that they have, and digits below a microsecond are cut, as Spark
-cuts them. A JSON text in a column of a number, BOOLEAN, date or time is read like a field of CSV,
-and only STRING and BINARY have texts of their own. :mod:`headrace.formats.fitting` has the same
-rule for values that have a type of their own.
+This defines the meaning of values. Vectorised paths must agree with it on the values that they
+accept, and leave all others to it. Nothing is rounded and nothing wraps around: a value that its
+type cannot hold exactly is rejected, and ``1.0`` is exactly an integer. There are two exceptions:
+FLOAT and DOUBLE take the nearest representable number, and digits below a microsecond are
+truncated, as in Spark. JSON text in a column of a number, BOOLEAN, date or time is read like a
+field of CSV; only STRING and BINARY have text formats of their own. :mod:`headrace.formats.fitting`
+has the same rule for typed values.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from headrace.types import Column
 
 Converter = Callable[[Any], Any]
-"""From a decoded value that is not NULL to what ``pa.array`` takes; raises :class:`Refused`."""
+"""Converts a value other than NULL to one for ``pa.array``, or raises RejectedValueError."""
 
 _RANGES: Final = {t.ByteType: 8, t.ShortType: 16, t.IntegerType: 32, t.LongType: 64}
 _NUMBER: Final = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
@@ -55,15 +55,15 @@ _MINUS_ZERO: Final = -0.0
 """The value of the JSON integer ``-0``: it has a sign in a DOUBLE, and none elsewhere."""
 
 
-class Refused(ValueError):  # noqa: N818 (a verdict on a value, not a failure of the program)
-    """A value that is not of its column's type; the text is the reason."""
+class RejectedValueError(ValueError):
+    """A value that does not fit its column's type; the text is the reason."""
 
 
 def field_of(found: dict[str, Any], name: str) -> Any:
-    """Return a field of a JSON object, or None; its name may be in other case.
+    """Return a field of a JSON object, or None; the name matches regardless of case.
 
     Raises:
-        Refused: if it is given twice.
+        RejectedValueError: if it is given twice.
     """
     if name in found:
         spelled = name
@@ -71,38 +71,38 @@ def field_of(found: dict[str, Any], name: str) -> Any:
         folded = name.casefold()
         spellings = [each for each in found if each.casefold() == folded]
         if len(spellings) > 1:
-            raise Refused("it is given twice")
+            raise RejectedValueError("it is given twice")
         if not spellings:
             return None
         spelled = spellings[0]
     if isinstance(found, Twice) and spelled in found.twice:
-        raise Refused("it is given twice")
+        raise RejectedValueError("it is given twice")
     return found[spelled]
 
 
 def place_of(name: str, given: Sequence[str]) -> int | None:
-    """Return the place of a name among those given, which may be in other case; None if absent.
+    """Return the index of a name among the given ones, regardless of case; None if absent.
 
     Raises:
-        Refused: if several differ from it only in case.
+        RejectedValueError: if several differ from it only in case.
     """
     if name in given:
         return given.index(name)
     folded = name.casefold()
     places = [place for place, each in enumerate(given) if each.casefold() == folded]
     if len(places) > 1:
-        raise Refused(f'"{name}" is in its schema twice')
+        raise RejectedValueError(f'"{name}" is in its schema twice')
     return places[0] if places else None
 
 
 class Twice(dict[str, Any]):
-    """A JSON object with duplicate names, which are in ``twice``."""
+    """A JSON object with duplicate names, listed in ``twice``."""
 
     twice: frozenset[str] = frozenset()
 
 
 def type_name(data_type: t.DataType) -> str:
-    """Return a type as written in messages."""
+    """Return a type's name for messages."""
     return str(data_type.simpleString()).upper()
 
 
@@ -115,7 +115,7 @@ def parse_json(text: str) -> Any:
     """Parse one JSON value; numbers with a fraction stay exact.
 
     Raises:
-        Refused: if it is not JSON, with the place of the error, counted from 1.
+        RejectedValueError: if it is not JSON, with the position of the error, from 1.
     """
     whole = text.rstrip(" \t\r\n")
     try:
@@ -127,9 +127,9 @@ def parse_json(text: str) -> Any:
             why = f"it ends too early: {error.msg} at its end"
         else:
             why = f"{error.msg} at character {error.pos + 1}"
-        raise Refused(f"not JSON: {why}") from error
+        raise RejectedValueError(f"not JSON: {why}") from error
     except (ValueError, RecursionError) as error:
-        raise Refused(f"not JSON: {error}") from error
+        raise RejectedValueError(f"not JSON: {error}") from error
 
 
 def _whole(text: str) -> int | float:
@@ -161,7 +161,7 @@ def from_text(column: Column) -> Converter:
 
 
 def from_number(data_type: t.DataType) -> Converter:
-    """Return the converter of numbers: integers, decimals, and binary ones by their digits."""
+    """Return the converter of numbers: integers, decimals, and floats by their shortest decimal."""
     match data_type:
         case t.DecimalType():
             return lambda value: _decimal(
@@ -180,7 +180,7 @@ def timestamp_micros(text: str, *, with_zone: bool) -> int:
     """Return an ISO-8601 time as microseconds since 1970; without a zone it is UTC.
 
     Raises:
-        ValueError: if it is no such time, or names a zone where ``with_zone`` is False.
+        ValueError: if it is not such a time, or names a zone where ``with_zone`` is False.
     """
     cut = _BELOW_MICROSECOND.sub(r"\1", text)
     try:
@@ -194,10 +194,10 @@ def timestamp_micros(text: str, *, with_zone: bool) -> int:
 def time_nanos(text: str, data_type: t.TimeType) -> int:
     """Return a time of day, ``HH:MM[:SS[.fraction]]``, as nanoseconds since midnight.
 
-    Digits of the fraction beyond the type's precision are cut.
+    Digits of the fraction beyond the type's precision are truncated.
 
     Raises:
-        Refused: if it is no such time.
+        RejectedValueError: if it is not such a time.
     """
     found = _TIME_OF_DAY.fullmatch(text)
     if found is None:
@@ -209,10 +209,10 @@ def time_nanos(text: str, data_type: t.TimeType) -> int:
 
 
 def cast_texts(texts: Any, data_type: t.DataType, arrow: pa.DataType) -> Any:
-    """Return an array of texts as values of an Arrow type, which is that of ``data_type``.
+    """Cast an array of text to ``arrow``, the Arrow type of ``data_type``.
 
     Raises:
-        pa.ArrowException: if a text is no value of it, or only one by one is known to be one.
+        pa.ArrowException: if a text is not valid, or only :func:`from_text` can decide.
     """
     if not isinstance(data_type, t.TimeType):
         return pc.cast(texts, arrow)
@@ -224,16 +224,16 @@ def cast_texts(texts: Any, data_type: t.DataType, arrow: pa.DataType) -> Any:
     return pc.cast(cut, arrow)
 
 
-def refuse(value: object, data_type: t.DataType) -> Refused:
-    """Return the refusal of a value that is not of a type."""
+def refuse(value: object, data_type: t.DataType) -> RejectedValueError:
+    """Return the error for a value that is not of a type."""
     name = type_name(data_type)
     article = "an" if name[0] in "AEIOU" else "a"
-    return Refused(f"{_shown(value)} is not {article} {name}")
+    return RejectedValueError(f"{_shown(value)} is not {article} {name}")
 
 
-def out_of_range(value: object, data_type: t.DataType) -> Refused:
-    """Return the refusal of a number that does not fit its type."""
-    return Refused(f"{_shown(value)} does not fit {type_name(data_type)}")
+def out_of_range(value: object, data_type: t.DataType) -> RejectedValueError:
+    """Return the error for a number that does not fit its type."""
+    return RejectedValueError(f"{_shown(value)} does not fit {type_name(data_type)}")
 
 
 def _shown(value: object) -> str:
@@ -246,7 +246,7 @@ def _shown(value: object) -> str:
 
 
 def writable(text: str) -> str:
-    """Return a text with question marks for halves of surrogate pairs, which UTF-8 cannot hold."""
+    """Replace unpaired surrogates, which UTF-8 cannot encode, by question marks."""
     return text.encode("utf-8", "replace").decode()
 
 
@@ -407,7 +407,9 @@ def _string(value: str, data_type: t.DataType) -> str:
     try:
         value.encode()
     except UnicodeEncodeError as error:
-        raise Refused(f"half of a surrogate pair is not a {type_name(data_type)}") from error
+        raise RejectedValueError(
+            f"half of a surrogate pair is not a {type_name(data_type)}"
+        ) from error
     return value
 
 
@@ -415,7 +417,7 @@ def _binary(value: str) -> bytes:
     try:
         return base64.b64decode(value, validate=True)
     except ValueError as error:
-        raise Refused(f"{_shown(value)} is not base64") from error
+        raise RejectedValueError(f"{_shown(value)} is not base64") from error
 
 
 def _moment(value: str, data_type: t.DataType) -> int:
@@ -433,7 +435,7 @@ def _moment(value: str, data_type: t.DataType) -> int:
 
 
 def _within_four_digits(text: str) -> tuple[str, int]:
-    """Return a time whose year has a sign in a year of four digits, and how many days it is later.
+    """Return a time with a signed year as one with a four-digit year, and the days between both.
 
     The calendar repeats after 400 years.
     """
@@ -510,12 +512,12 @@ def _struct(data_type: t.StructType) -> Converter:
 def _of_struct(value: dict[str, Any], name: str) -> Any:
     try:
         return field_of(value, name)
-    except Refused as refused:
-        raise Refused(f'"{name}" is given twice') from refused
+    except RejectedValueError as refused:
+        raise RejectedValueError(f'"{name}" is given twice') from refused
 
 
 def _require_once(value: dict[str, Any], names: Any) -> None:
     if isinstance(value, Twice):
         for name in names:
             if name in value.twice:
-                raise Refused(f'"{name}" is given twice')
+                raise RejectedValueError(f'"{name}" is given twice')

@@ -45,11 +45,11 @@ class Call:
             raise self.raised(error, shown) from error
 
     def parts(self) -> Any:
-        """Return what was pickled: the function or, of a fold, all functions that it has."""
+        """Return the unpickled function; for a fold, all of its functions."""
         return _loaded(self.code, self.copy)
 
     def fresh(self) -> Call:
-        """Return the call of a copy that was never called."""
+        """Return the call with a copy of the function that was never called."""
         return replace(self, copy=next(_COPIES))
 
     def raised(self, error: Exception, shown: str) -> HeadraceError:

@@ -42,7 +42,7 @@ _GLOBAL = ("LOAD_GLOBAL", "LOAD_NAME")
 
 
 def digest(body: Any) -> str:
-    """Return a short text that differs if two functions differ in the parts that it covers."""
+    """Return a short text that differs if two functions differ in the covered parts."""
     hashed = hashlib.blake2s(digest_size=16)
     for part in _described(body, {}):
         hashed.update(part.encode())
@@ -51,10 +51,10 @@ def digest(body: Any) -> str:
 
 
 def _described(value: Any, seen: Seen) -> Iterator[str]:
-    """Yield a description of a value; a value that was described before is named by its number.
+    """Yield a description of a value; a repeated value is described by its number.
 
-    ``seen`` has each with its number, by identity: it keeps them alive, since another value could
-    have the identity of one that is gone.
+    ``seen`` maps the identity of each value to it and its number, which keeps the value alive:
+    otherwise another value could get the same identity.
     """
     if value is None or value is Ellipsis or isinstance(value, _PLAIN):
         yield f"{type(value).__name__} {value!r}"

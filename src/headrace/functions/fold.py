@@ -29,10 +29,10 @@ def fold(
     """Make a function of a state and an event a fold; a decorator.
 
     ``key`` and ``order_by`` are columns of the events, ``returns`` the further columns of the
-    result as SQL writes them. ``start`` is the state before the first event, and ``finish`` makes
-    the row of a state, a dictionary or a tuple; without it, a state is its row. States are plain
-    values: numbers, texts, dates, and lists, tuples and dictionaries of these. A state is the
-    function's own: it may change and return the one that it is given. An event has the columns as
+    result as SQL writes them. ``start`` is the state before the first event, and ``finish``
+    converts a state to its row, a dictionary or a tuple; without it, a state is its row. States are
+    plain values: numbers, texts, dates, and lists, tuples and dictionaries of these. The function
+    owns its state: it may change and return the one that it is given. An event has the columns as
     attributes; timestamps are in UTC and have no time zone.
 
     >>> @fold(key=["account"], order_by=["at"], returns="balance BIGINT", start=0,

@@ -1,4 +1,4 @@
-"""Run a fold in Spark's workers: over all events of a key, or from a state that was kept."""
+"""Runs folds in Spark's workers: over all events of a key, or from a stored state."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Folding:
     type: StructType
 
     def fresh(self) -> Folding:
-        """Return the fold with functions that were never called: a copy as another process has."""
+        """Return the fold with functions that were never called, as in another process."""
         return Folding(self.call.fresh(), self.type)
 
     def events(self, columns: pa.Table) -> Iterator[Any]:
@@ -56,12 +56,12 @@ class Folding:
     def states(
         self, start: bytes | None, events: Iterator[Any], stops: Sequence[int]
     ) -> tuple[bytes, ...]:
-        """Take as many events as the last of ``stops``, and return the state at each of these.
+        """Process as many events as the last of ``stops``; return the state after each of these.
 
-        They ascend. ``start`` is the state before, or None if no event comes before.
+        ``stops`` ascend. ``start`` is the state before, or None before the first event.
 
         Raises:
-            HeadraceError: ``invalid`` if the function fails, or its state cannot be kept.
+            HeadraceError: ``invalid`` if the function fails, or its state cannot be stored.
         """
         step, first, _ = self.call.parts()
         state = decoded(self._kept(first) if start is None else start)
@@ -119,7 +119,7 @@ def shown(event: Any) -> str:
 
 
 def folded_lists(folding: Folding, lists: pa.Array) -> pa.StructArray:
-    """Return the row of each list of events, as Spark collects and sorts them."""
+    """Return the row of each list of events, which Spark has collected and sorted."""
     states: list[bytes] = []
     for found in lists:
         events = found.values.field(EVENT)
@@ -135,7 +135,7 @@ def _event_type(names: tuple[str, ...]) -> Any:
 
 
 def _without_zones(column: pa.Array) -> pa.Array:
-    """Return times in UTC without a time zone, as Python functions get them."""
+    """Return times in UTC without a time zone, as passed to Python functions."""
     kind = _zoneless(column.type)
     return column if kind == column.type else column.cast(kind)
 

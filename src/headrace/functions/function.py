@@ -112,10 +112,10 @@ class FunctionRecord:
 
 @dataclass(frozen=True, slots=True)
 class Folded:
-    """What a fold has besides the function of a state and an event.
+    """The parts of a fold besides the function of a state and an event.
 
     ``key`` and ``order_by`` are columns of the events. ``start`` is the state before the first
-    event. ``finish`` makes the row of a state; without it, a state is its row.
+    event. ``finish`` converts a state to its row; without it, a state is its row.
     """
 
     key: tuple[str, ...]
@@ -176,12 +176,12 @@ class Function:
 
     @property
     def key(self) -> str:
-        """The name in the catalog: in lower case."""
+        """The lower-case name in the catalog."""
         return self.name.lower()
 
     @property
     def arity(self) -> tuple[int, int | None]:
-        """The least and the greatest number of arguments; None if there is no greatest."""
+        """The least and the greatest number of arguments; None if unlimited."""
         try:
             parameters = inspect.signature(self.body).parameters.values()
         except (TypeError, ValueError):  # some functions written in C have no signature
@@ -198,7 +198,7 @@ class Function:
 
     @property
     def takes(self) -> str:
-        """The number of arguments that it takes, as text."""
+        """The accepted number of arguments, as text."""
         least, most = self.arity
         if most is None:
             return f"{least} or more"
@@ -206,7 +206,7 @@ class Function:
 
     @property
     def parts(self) -> Any:
-        """The Python values that are its code: what its digest covers, and what workers need."""
+        """The Python values that make up its code: covered by the digest, and sent to workers."""
         if self.folded is None:
             return self.body
         return (self.body, self.folded.start, self.folded.finish)

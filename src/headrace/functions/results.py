@@ -89,7 +89,7 @@ def require_returnable(name: str, type_: DataType) -> None:
 def require_returnable_together(name: str, type_: DataType) -> None:
     """Raise ``unsupported`` for a type that pandas and Arrow functions cannot return.
 
-    Spark takes every array of times of day for one of TIME(6), also with digits beyond those.
+    Spark accepts any array of times of day as TIME(6), even with more digits.
     """
     if holds(type_, (TimeType,)):
         raise HeadraceError(

@@ -1,7 +1,7 @@
-"""The states of folds as bytes: plain values, so that no stored state is ever code.
+"""The states of folds as bytes: plain values, so that a stored state is never code.
 
-A state is JSON. What JSON has no form for is an object with one field, whose name says what it is.
-A value decodes to one that is equal and of the same type, and dictionaries keep their order.
+A state is JSON. A value without a JSON form is an object with one field, whose name is its type. A
+value decodes to an equal one of the same type, and dictionaries keep their order.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def encoded(value: Any) -> bytes:
     UTC), time (without a time zone), timedelta, and lists, tuples and dictionaries of these.
 
     Raises:
-        NotPlainError: for any other value, also inside of a list, a tuple or a dictionary.
+        NotPlainError: for any other value, also nested.
     """
     return json.dumps(_to_json(value), separators=(",", ":"), ensure_ascii=False).encode(
         "utf-8", "surrogatepass"
@@ -40,7 +40,7 @@ def encoded(value: Any) -> bytes:
 
 
 def decoded(text: bytes) -> Any:
-    """Return the value of which :func:`encoded` made these bytes; a new one for every call."""
+    """Return the value that :func:`encoded` converted to bytes; each call returns a new one."""
     return _of_json(json.loads(text.decode("utf-8", "surrogatepass")))
 
 

@@ -1,1 +1,1 @@
-"""What keeps views true to canonical history: dirty slices, changes, replays and reconciliation."""
+"""Keeps views equal to their logs: dirty slices, the change classifier, replays, reconciliation."""

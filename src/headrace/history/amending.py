@@ -37,12 +37,12 @@ _ATTEMPTS = 5
 
 @dataclass(frozen=True, slots=True)
 class Amending:
-    """Has views take corrections of a stream, before its first one.
+    """Prepares views for the corrections of a stream, before its first one.
 
-    Some operators keep less where no row is ever retracted. Views with such operators over the
-    stream get another build beside the one that serves, which keeps what a correction needs. Their
-    rows stay as they are: a view that lags behind is not refreshed by that, and that of one that
-    has stopped is filled when it is repaired.
+    Some operators keep less state while no row is ever retracted. A view with such an operator over
+    the stream gets a second build, filled beside the serving one, whose state can apply
+    corrections. The rows of the view do not change: a lagging view is not refreshed by this, and a
+    stopped one is filled when it is repaired.
     """
 
     reader: Reader
@@ -51,9 +51,9 @@ class Amending:
     definer: Definer
 
     def prepared(self, stream: Stream, progress: Progress) -> tuple[Stream, tuple[View, ...]]:
-        """Return a stream that takes corrections, and the views that were rebuilt for that.
+        """Return the stream marked as correctable, and the views that were rebuilt for it.
 
-        Its views, and later ones, follow the corrections.
+        From then on its views, present and later ones, follow corrections.
 
         Raises:
             HeadraceError: if a view that has to be rebuilt cannot be.
@@ -79,7 +79,7 @@ class Amending:
         return stream, tuple(rebuilt)
 
     def relying(self, stream: Stream) -> Iterator[View]:
-        """Yield the views whose circuits rely on that no event of a stream changes."""
+        """Yield the views whose circuits assume that events of the stream never change."""
         for view in self.reader.catalog.dependants(stream.id):
             if isinstance(view, View) and stream.id in view.depends_on:
                 with self.engine.planning:
@@ -104,7 +104,10 @@ class Amending:
 
 
 def amendments(old: pa.Table, offsets: pa.ChunkedArray, new: pa.Table | None) -> pa.Table:
-    """Return the changes of a log that amend events; without ``new`` rows they are void."""
+    """Return the log entries that correct events: ``old`` with -1, ``new`` with +1 at ``offsets``.
+
+    Without ``new`` the events are deleted.
+    """
     rows = weighted(old, -1).append_column(AMENDED, offsets)
     if new is None:
         return rows
@@ -116,7 +119,8 @@ def amended_events(
 ) -> Iterator[tuple[CorrectionRecord, int, str, str | None]]:
     """Yield the newest corrected events: the correction, the offset, the row before and after.
 
-    Rows are JSON text; None in place of one that is void. ``directory`` is that of the log.
+    Rows are JSON text; the row after is None if the event was deleted. ``directory`` is that of the
+    log.
     """
     for record in ledger.log.corrections(stream.id, most):
         if most <= 0:

@@ -1,4 +1,4 @@
-"""Which rows of a view events of streams have changed since a time, as a condition."""
+"""Compiles "changed by events since a time" to a condition on a view's columns."""
 
 from __future__ import annotations
 
@@ -26,9 +26,10 @@ MOST_KEYS: Final = 2_000
 
 
 def changed_since(engine: Engine, loop: EpochLoop, view: View, since: int) -> str | None:
-    """Return a condition that all rows meet which events since a time have changed.
+    """Return a condition that every row of the view changed by events since a time meets.
 
-    ``since`` is in microseconds UTC. None if there is no condition that is known to be one.
+    ``since`` is in microseconds UTC. None if no such condition can be derived; see
+    :func:`why_unknown`.
     """
     found = engine.touched(view, since)
     if found is None:
@@ -38,7 +39,7 @@ def changed_since(engine: Engine, loop: EpochLoop, view: View, since: int) -> st
 
 
 def why_unknown(view: View, catalog: Catalog) -> str:
-    """Return why there is no such condition, and what to declare so that there is one."""
+    """Return why no condition can be derived, and what to declare so that one can be."""
     below = [catalog.by_id[id_] for id_ in view.depends_on]
     for relation in below:
         if isinstance(relation, Stream) and relation.event_time is None:
@@ -55,7 +56,7 @@ def why_unknown(view: View, catalog: Catalog) -> str:
 
 
 def _of_keys(loop: EpochLoop, touched: Touched, since: int) -> str:
-    """Return which values of the view's columns events since a time have; "" if unknown."""
+    """Return a condition on the view's keys that events since a time have; "" if unknown."""
     stream = loop.catalog.by_id[touched.stream]
     if not isinstance(stream, Stream) or not touched.keys:
         return ""
@@ -89,7 +90,7 @@ def _of_keys(loop: EpochLoop, touched: Touched, since: int) -> str:
 
 
 def is_among(name: str, values: pa.Array) -> str:
-    """Return a condition that a column has one of some values, which may include NULL."""
+    """Return a condition that a column equals one of some values, which may include NULL."""
     column, given = quote(name), values.unique()
     found = []
     if given.null_count:
@@ -101,7 +102,7 @@ def is_among(name: str, values: pa.Array) -> str:
 
 
 def is_literal(type_: pa.DataType) -> bool:
-    """Whether :func:`is_among` takes values of a type."""
+    """Whether :func:`is_among` supports values of a type."""
     return bool(pa.types.is_integer(type_) or pa.types.is_string(type_))
 
 

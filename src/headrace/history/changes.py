@@ -35,16 +35,17 @@ _ONCE = "keeps less, since no event of {} had changed: rebuilt once, then by del
 _LATER = "reads the change when it, or a view that it reads, is refreshed"
 _MANY = 100_000
 """The rows up to which an epoch takes a second or two, whatever a rebuild would take."""
-_STOPPED = "has stopped: REPAIR fills it anew"
+_STOPPED = "has stopped: REPAIR rebuilds it"
 
 
 @dataclass(frozen=True, slots=True)
-class Changes:
-    """Says, for each view, whether deltas carry a change, or a replay or a rebuild must.
+class ChangeClassifier:
+    """Classifies a change for each view above it: carried by deltas, by a replay or by a rebuild.
 
-    Deltas carry every change of rows, late ones too, since no operator forgets what it needs: it is
-    only the maximum or the first rows of an append-only stream of which less is kept, until its
-    first correction. What a view computes by, such as a function, is not a row: then it is rebuilt.
+    Deltas carry every change of rows, late ones too, because operators keep the state that they
+    need. The exception: over an append-only stream, the state of a maximum or of the first rows is
+    reduced until the stream's first correction. A change of the query or of a function is not a
+    change of rows: it rebuilds the view.
     """
 
     reader: Reader
@@ -57,9 +58,10 @@ class Changes:
     def of_rows(
         self, relation: Stream | Table, rows: pa.Table, note: str, *, corrects: bool
     ) -> list[Carried]:
-        """Classify changes of a stream's or table's rows, which are tried and not kept.
+        """Classify changes of the rows of a stream or table by a trial step that is not committed.
 
-        ``note`` begins the rule of each view. ``corrects``: they amend events of a stream.
+        ``note`` is the prefix of the rule of each view. ``corrects``: whether the changes amend
+        events of a stream.
         """
         rebuilt: dict[RelationId, Carried] = {}
         if corrects and isinstance(relation, Stream) and not relation.corrected:
@@ -105,9 +107,9 @@ class Changes:
         ]
 
     def of_versions(self, table: Table, end: Offset) -> list[Carried]:
-        """Classify what a statement has written into a versioned table, up to an offset of its log.
+        """Classify what a statement wrote into a versioned table, up to an offset of its log.
 
-        Nothing is returned for other tables, and if no view reads the table.
+        Empty for other tables, and if no view reads the table.
         """
         above = self._above([table.id])
         if table.effective_from is None or not above or not end:
@@ -123,13 +125,13 @@ class Changes:
         ]
 
     def of_replaced(self, view: View) -> list[Carried]:
-        """Classify another query of a view."""
+        """Classify the replacement of a view's query."""
         whole = self._rows_below(view)
-        rule = "filled anew beside the former; its rows change by the difference"
+        rule = "rebuilt beside the serving build; rows change by the difference"
         return [Carried(view.id, Repair.REBUILD, rule, whole, whole), *self._following([view.id])]
 
     def of_function(self, calling: Iterable[View]) -> list[Carried]:
-        """Classify another body of a Python function that views call."""
+        """Classify the replacement of a Python function that views call."""
         views = {view.id: view for view in calling}
         carried = []
         for view in self.reader.catalog.views_in_order():
@@ -140,10 +142,10 @@ class Changes:
         return [*carried, *self._following([*views])]
 
     def record(self, carried: list[Carried], origin: Mapping[str, Any]) -> None:
-        """Keep what carried a change that has been made, for SHOW CHANGES."""
+        """Store how a committed change was carried, for SHOW CHANGES."""
         self.ledger.dirty.record_changes(carried, origin)
 
-    # -- pieces ----------------------------------------------------------------------------
+    # -- steps -----------------------------------------------------------------------------
 
     def _tried(
         self, relation: Stream | Table, rows: pa.Table, without: frozenset[RelationId]
@@ -157,19 +159,19 @@ class Changes:
                 error.code,
                 error.primary,
                 error.detail,
-                "The query of a view fails on this change: that view would stop, or quarantine rows"
-                " if it is to do that; others go on.",
+                "The query of a view fails on this change: that view would stop, or quarantine the"
+                " rows if it is declared so; other views continue.",
             ) from error
 
     def _once(self, view: View, stream: Stream) -> Carried:
-        """Say that a view is rebuilt before the first correction of a stream."""
+        """Classify the rebuild of a view before the first correction of a stream."""
         why, whole = _ONCE.format(stream.name), self._rows_below(view)
         if self._later(view, [stream.id]):
             why = f"{why}; {_LATER}"
         return Carried(view.id, Repair.REBUILD, why, whole, whole)
 
     def _left_out(self, view: View, changed: list[RelationId], note: str = "") -> Carried | None:
-        """Say so if the epoch that reads a change below a view does not show it in the view."""
+        """Classify a view that the next epoch does not update: stopped or lagging; else None."""
         whole = self._rows_below(view)
         if view.id in self.reader.published.stopped:
             return Carried(view.id, Repair.RESUME, _STOPPED, None, whole)
@@ -178,7 +180,7 @@ class Changes:
         return None
 
     def _later(self, view: View, changed: list[RelationId]) -> bool:
-        """Whether only a refresh shows a change of some relations in a view above them."""
+        """Whether a change of some relations becomes visible in a view only by a refresh."""
         lagging = self.reader.published.lagging
         near = self.reader.catalog.shown_by([view.id], lagging)
         return view.id in lagging or near.isdisjoint(changed)
@@ -198,7 +200,7 @@ class Changes:
         return [view for view in views if not view.name.startswith(HIDDEN)]
 
     def _rows_below(self, view: View) -> int:
-        """Return how many rows the inputs of a view are stored as: what a rebuild reads."""
+        """Return the number of stored rows of a view's inputs, all of which a rebuild reads."""
         state, rows = self.reader.published, 0
         ends = state.read_by(view) if view.id in state.lagging else self.ledger.head.ends
         for id_ in view.depends_on:
@@ -210,9 +212,9 @@ class Changes:
 
 
 def outcome(touched: int, changed: int, whole: int) -> str:
-    """Return what a change does to a view that deltas carry it to, and what is to be done.
+    """Describe what the next epoch changes in a view, and whether dropping it first costs less.
 
-    A rebuild, which reads ``whole`` rows, costs less only if many are ``touched``.
+    A rebuild reads ``whole`` rows; it is suggested only if the change touches more than that.
     """
     if not changed:
         said = "No row of the view changes."
@@ -228,7 +230,7 @@ def outcome(touched: int, changed: int, whole: int) -> str:
 
 
 def in_effect(table: Table, rows: pa.Table) -> str:
-    """Return since when changed versions of a table are in effect; empty if it has no versions."""
+    """Return a sentence with the time from which changed versions apply; "" for other tables."""
     if table.effective_from is None:
         return ""
     return f"Versions in effect from {pc.min(rows[table.effective_from]).as_py()} on. "

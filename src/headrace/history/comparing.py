@@ -1,4 +1,4 @@
-"""Comparing what is stored with what plain Spark batch makes of canonical history."""
+"""Compares stored contents with the result of plain Spark batch over canonical history."""
 
 from __future__ import annotations
 
@@ -39,16 +39,16 @@ Stored: TypeAlias = Table | View
 
 @dataclass(frozen=True, slots=True)
 class Comparing:
-    """Compares what a published state has stored with what logs make of it.
+    """Compares the contents stored in a published state with a recomputation from the logs.
 
-    Of a view, that is its query over the logs of its inputs; of a table, its log. The logs are read
-    up to where the state's epoch has read them; of views that lag behind, up to where these stand.
-    This shares no code with the operators.
+    A view is compared with its query over the logs of its inputs, a table with its log. Logs are
+    read up to the offsets that the state's epoch has read; for lagging views, up to the offsets of
+    their own frontier. No code is shared with the operators.
 
-    Some views take part as the rows that are stored of them: those that have read events which are
-    no longer kept. And below a view that lags behind, which shows what these were by their queries
-    of then, and where they stood then: those that were replaced since, or lagged behind until
-    later.
+    Some views enter the recomputation as stored rows: those that have read events which are no
+    longer retained; and, below a lagging view, those that have been replaced since, or lagged
+    behind at that epoch, because the lagging view shows the result of their former query and
+    position.
     """
 
     reader: Reader
@@ -92,7 +92,7 @@ class Comparing:
         )
 
     def stored_below(self, view: View, state: Published) -> StoredInputs:
-        """Return the views that a view reads, directly or not, that take part as stored rows."""
+        """Return the views below a view, at any depth, that are read as stored rows."""
         stands, catalog = state.lagging.get(view.id), state.catalog
         near = catalog.shown_by(view.inputs, state.lagging) - state.lagging.keys()
         live = [each for each in catalog.views_in_order() if each.id in near]
@@ -104,9 +104,10 @@ class Comparing:
         return StoredInputs(tuple(stored), (*above, view)) if stored else FROM_LOGS
 
     def _other_than(self, epoch: Epoch, views: Sequence[View]) -> list[View]:
-        """Return the views that had another query at an epoch, or lagged then and do no more.
+        """Return the views whose contents at an epoch cannot be recomputed by their present query.
 
-        And those that quarantine rows: which rows these were then is not kept.
+        These are views whose query was another one, views that lagged at that epoch, and views that
+        quarantine rows, because which rows were in quarantine then is not recorded.
         """
         objects, head = self.reader.ledger.relations.existing(epoch), self.reader.ledger.head
         then = {each.relation: each.definition for each in objects}
@@ -121,9 +122,9 @@ class Comparing:
     def _together(
         self, relations: Sequence[Stored], state: Published
     ) -> Iterator[tuple[Published, list[Stored], StoredInputs]]:
-        """Yield what is compared in one state, by the same inputs.
+        """Yield groups of relations that are compared in one state with the same inputs.
 
-        That is each view that lags, or reads stored rows, apart.
+        A view that lags, or that reads stored rows, is a group of its own.
         """
         views = [each for each in relations if isinstance(each, View)]
         stored = {view.id: self.stored_below(view, state) for view in views}
@@ -141,10 +142,9 @@ class Comparing:
     def _shares(
         self, relations: Sequence[Stored], state: Published, inputs: StoredInputs
     ) -> dict[RelationId, Share]:
-        """Return what is stored of relations, and the logs of all that they are made of.
+        """Return the stored contents of relations, and the logs that they are recomputed from.
 
-        Of views that lag behind, and that these read, it is the stored contents that they read; and
-        of the ``inputs``.
+        Lagging views below them, and the ``inputs``, are read as stored contents instead of logs.
         """
         reader, catalog, ids = self.reader, state.catalog, [each.id for each in relations]
         below = {id_ for each in relations if isinstance(each, View) for id_ in each.inputs}
@@ -163,7 +163,7 @@ class Comparing:
         return stored | apart_rows | reader.shares(late, state) | reader.logs(logs, state)
 
     def _in_quarantine(self, relations: Sequence[Stored], state: Published) -> StoredInputs:
-        """Return what maintained relations, and the views below them, have in quarantine."""
+        """Return the quarantined rows of maintained relations and of the views below them."""
         catalog, wanted = state.catalog, {each.id for each in relations}
         near = wanted | catalog.below(wanted)
         views = [each for each in catalog.views_in_order() if each.id in near]
@@ -196,7 +196,7 @@ class Comparing:
 
 
 def _both(stored: StoredInputs, quarantined: StoredInputs, state: Published) -> StoredInputs:
-    """Return what a maintained view reads of views as they are stored, and of others apart."""
+    """Combine what a view reads as stored rows with the quarantined rows of the other views."""
     left = tuple(each for each in quarantined.quarantine if each.view not in stored.views)
     above = {view.id for view in (*stored.above, *(quarantined.above if left else ()))}
     in_order = (view for view in state.catalog.views_in_order() if view.id in above)

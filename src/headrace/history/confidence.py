@@ -1,4 +1,4 @@
-"""What a sample says of the whole: the exact bound of Clopper and Pearson."""
+"""The confidence bound of a random sample: the exact bound of Clopper and Pearson."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Where a row comes from, through all views below: down to the rows of tables and streams.
+"""Explains a row through all views below it, down to the rows of tables and streams.
 
-The rows of a view that another one comes from are explained in turn, by their keys, or by all of
-their columns if no key is known.
+The source rows in a view below are explained in turn, selected by their key, or by all of their
+columns if no key is known.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ MOST_STEPS: Final = 100
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """The explanation of some rows of a view; or why there is none."""
+    """The explanation of some rows of a view, or the error that prevented it."""
 
     view: View
     where: str
@@ -37,10 +37,10 @@ class Step:
 def explained_deep(
     sources: RowSources, view: View, where: str, progress: Progress
 ) -> Iterator[Step]:
-    """Yield the explanation of rows of a view, then of the rows below that these come from.
+    """Yield the explanation of rows of a view, then of their source rows in the views below.
 
     Raises:
-        HeadraceError: as :meth:`RowSources.explain` does of the rows of the view itself.
+        HeadraceError: as :meth:`RowSources.explain` raises for the rows of the view itself.
     """
     first = Step(view, where, sources.explain(view, where, progress))
     yield first
@@ -59,7 +59,7 @@ def explained_deep(
 
 
 def _below(step: Step) -> Iterator[tuple[View, str]]:
-    """Yield the views that rows come from, each with a condition for these rows."""
+    """Yield the views that contain source rows, each with a condition that selects these rows."""
     if isinstance(step.found, HeadraceError):
         return
     for source in step.found.sources:
@@ -69,7 +69,7 @@ def _below(step: Step) -> Iterator[tuple[View, str]]:
 
 
 def _condition(view: View, rows: Sequence[Mapping[str, Any]]) -> str:
-    """Return a condition that some rows of a view meet, and few others do."""
+    """Return a condition that the given rows of a view meet, and few others do."""
     key = view.key if view.key and set(view.key) <= rows[0].keys() else tuple(rows[0])
     types = {name: view.schema.arrow.field(name).type for name in key}
     names = [name for name in key if is_literal(types[name])]

@@ -1,4 +1,4 @@
-"""The dirty ledger as it is shown to one client."""
+"""The dirty ledger as one client may see it."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class DirtySlice:
-    """A dirty entry, its view, and how long it has been there.
+    """A dirty entry, its view, and its age in seconds.
 
-    ``origin`` and ``detail`` may quote what is in the inputs: they are None for a client that may
-    not read all of them.
+    ``origin`` and ``detail`` may quote values of the inputs: they are None for a client that may
+    not read all of the inputs.
     """
 
     relation: Relation
@@ -40,8 +40,8 @@ def dirty_slices(
 ) -> Iterator[DirtySlice]:
     """Yield the dirty entries of the views that a client sees, oldest first.
 
-    Views that are stopped because one below them is have entries as well, and those that versions
-    are about to change.
+    Includes entries of views that are stopped because a view below them is, and of views that
+    pending versions are about to change.
     """
     catalog, now = state.catalog, time.time()
     stored = ledger.head.dirty
@@ -61,7 +61,7 @@ def dirty_slices(
 
 
 def slice_words(slice_: Slice) -> str:
-    """Return a slice as it is written in statements; empty for all rows."""
+    """Return a slice in the syntax of statements; empty for all rows."""
     parts = [f"WHERE {slice_.where}"] if slice_.where else []
     if slice_.since is not None:
         at = datetime.fromtimestamp(slice_.since / 1_000_000, UTC).replace(tzinfo=None)

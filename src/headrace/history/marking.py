@@ -1,4 +1,4 @@
-"""Marking slices of views dirty, and with them what the views above show of these."""
+"""Marks slices of views dirty, together with the dependent slices of the views above."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ THROUGH = "through"
 class Marking:
     """Writes entries into the dirty ledger.
 
-    The rows of a view above a dirty slice are what its query makes of that slice: they become right
-    by the deltas of its repair. Their entries say so, and are removed with it.
+    A view above a dirty slice is corrected by the deltas of the slice's repair. Its entry says so,
+    and is removed in the same commit.
     """
 
     ledger: Ledger
@@ -39,7 +39,7 @@ class Marking:
     def entries(
         self, catalog: Catalog, found: Iterable[Dirty], origin: Mapping[str, Any]
     ) -> tuple[Dirty, ...]:
-        """Return the entries of one event: those that are found, and those of the views above."""
+        """Return the entries of one event: the given ones, and derived ones for the views above."""
         event = {**origin, EVENT: uuid4().hex}
         roots = {entry.view: replace(entry, origin=event) for entry in found}
         return tuple(with_above(self.engine, catalog, roots).values())
@@ -47,9 +47,9 @@ class Marking:
     def mark(
         self, catalog: Catalog, found: Iterable[Dirty], origin: Mapping[str, Any]
     ) -> tuple[Dirty, ...]:
-        """Record the entries of one event, all or none, and return them; those found come first.
+        """Record the entries of one event in one transaction; return them, the given ones first.
 
-        The lock of epochs is held.
+        The caller holds the lock of epochs.
         """
         marked = self.ledger.dirty.mark(*self.entries(catalog, found, origin))
         self.loop.published.publish()
@@ -59,7 +59,7 @@ class Marking:
 def with_above(
     engine: Engine, catalog: Catalog, roots: Mapping[RelationId, Dirty]
 ) -> dict[RelationId, Dirty]:
-    """Return the entries of one event by relation: those given, and those of the views above."""
+    """Return the entries of one event by relation: the given ones and those of the views above."""
     dirty = dict(roots)
     for view in catalog.views_in_order():
         below = [dirty[id_] for id_ in view.depends_on if id_ in dirty]

@@ -1,4 +1,4 @@
-"""Why a slice of a view has no rows: the nodes, from the inputs up, that no row passes."""
+"""Why a slice of a view has no rows: the lowest nodes that no row passes."""
 
 from __future__ import annotations
 
@@ -18,14 +18,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class MissingRows:
-    """Says why no row of a slice passes a node; ``rows`` are those that do, where known."""
+    """Explains why no row of a slice passes a node.
+
+    ``rows`` are the counts of rows that pass each node, None where unknown.
+    """
 
     sliced: Sliced
     rows: Mapping[Any, int | None]
     name_of: Callable[[RelationId], str]
 
     def why(self, node: Node) -> tuple[str, ...]:
-        """Return a sentence for each of the nodes that no row passes though it might."""
+        """Return a sentence for each of the lowest nodes that could have rows and have none."""
         return tuple(dict.fromkeys(self._why(node)))
 
     def _why(self, node: Node) -> Iterator[str]:
@@ -47,7 +50,7 @@ class MissingRows:
         step = step_of(node, self.name_of)
         if isinstance(node, Join):
             return self._of_join(node, step, conditions)
-        # Rows below meet what was passed on to them.
+        # Rows below a node already meet the conditions that were pushed down to them.
         if isinstance(node, Sum) or any(lost.node is node for lost in self.sliced.lost):
             return f"no row of {step} meets {conditions}"
         return f"rows come up to it, and none passes {step}"
@@ -71,7 +74,7 @@ class MissingRows:
 
 
 def leaves(node: Node) -> Iterator[Source]:
-    """Yield the leaves below a node, or the node if it is one."""
+    """Yield the leaves below a node; the node itself if it is a leaf."""
     if isinstance(node, Source):
         yield node
     for child in inputs(node):
@@ -79,7 +82,7 @@ def leaves(node: Node) -> Iterator[Source]:
 
 
 def _needed(node: Node) -> tuple[Node, ...]:
-    """Return the inputs of a node without whose rows it has none, or, of a union, has fewer."""
+    """Return the inputs without whose rows a node has no output (of a union: all inputs)."""
     below = inputs(node)
     if isinstance(node, Aggregate) and not node.plan.grouping:
         return ()

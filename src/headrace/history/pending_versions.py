@@ -1,8 +1,8 @@
-"""Versions that are in a log and not in the views yet, shown as dirty slices of these.
+"""Versions that are logged but not yet read by views, shown as dirty slices of these views.
 
-A version may change rows of long ago. Deltas carry it, in the next epoch. Nothing is written for
-that: an entry is there from the commit of the statement on, until an epoch is published that has
-read the table's log up to there.
+A version may change rows of any age. The next epoch carries the change by deltas, so nothing is
+stored: an entry is shown from the commit of the statement until an epoch that has read the table's
+log up to there is published.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ class PendingVersions:
     def entries(self, state: Published) -> Iterator[Dirty]:
         """Yield an entry for each view over a table with versions that a state does not show.
 
-        Views that have stopped, or are refreshed apart, are left out: no epoch is about to change
-        them.
+        Views that have stopped or are refreshed on a schedule are left out: the next epoch does not
+        change them.
         """
         ends = self.reader.ledger.head.ends
         for table in state.catalog:
@@ -91,7 +91,7 @@ class PendingVersions:
 
 
 def _named(entry: Dirty, table: Table) -> Dirty:
-    """Return an entry whose origin names the view below it, if there is one."""
+    """Remove the table's own name from an entry's origin; the name of a view below stays."""
     if entry.origin.get(THROUGH) != table.name:
         return entry
     origin = {key: value for key, value in entry.origin.items() if key != THROUGH}

@@ -1,4 +1,4 @@
-"""What a replay leaves unread: segments of logs whose bounds show that no row is in the slice."""
+"""Prunes the inputs of a replay: segments whose bounds exclude the slice are not read."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ _SAMPLED_ROWS: Final = 4096
 
 @dataclass(frozen=True, slots=True)
 class Pruned:
-    """Finds the parts of the inputs of a slice that may have rows of it."""
+    """Finds the parts of the inputs that may contain rows of a slice."""
 
     ledger: Ledger
     relations: Mapping[RelationId, Relation]
     sliced: Sliced
 
     def parts(self, relation: RelationId, share: LogShare) -> Iterator[LogShare]:
-        """Yield the parts of a share of a log that may have rows of the slice, in order."""
+        """Yield the parts of a log share that may contain rows of the slice, in order."""
         for first, end in self._ranges(relation, share.first, share.end):
             yield within(share, first, end)
 
     def estimated(self, relation: Relation, first: int, end: int, directory: Path) -> int:
-        """Return about how many of some rows of an input are read: a sample is tested."""
+        """Estimate from a sample how many rows of the offsets ``[first, end)`` have to be read."""
         restrictions = self._restrictions(relation.id)
         if not isinstance(relation, Stream) or not all(r.tests for r in restrictions):
             return end - first
@@ -66,7 +66,7 @@ class Pruned:
     def _ranges(
         self, relation: RelationId, first: Offset, end: Offset
     ) -> Iterator[tuple[Offset, Offset]]:
-        """Yield the offsets, as ranges, of segments that may have rows of the slice."""
+        """Yield the offset ranges of segments that may contain rows of the slice."""
         restrictions = self._restrictions(relation)
         if not all(each.tests for each in restrictions):
             yield first, end
@@ -92,7 +92,7 @@ class Pruned:
 
 
 def _samples(ranges: list[tuple[Offset, Offset]], rows: int) -> Iterator[tuple[Offset, Offset]]:
-    """Yield ranges of few rows, at equal distances within ranges of so many rows together."""
+    """Yield short ranges at equal distances within ``ranges``, which have ``rows`` rows in all."""
     size = min(_SAMPLED_ROWS, -(-rows // _SAMPLES))
     for number in range(_SAMPLES if rows else 0):
         at = number * rows // _SAMPLES

@@ -1,4 +1,4 @@
-"""Reconciliation in the background, within a share of one processor."""
+"""Runs reconciliation in the background, within a budget of processor time."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ _TOGETHER: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class _Size:
-    """About how many rows to compare next; and how long the last sample took, in seconds."""
+    """How many rows to compare next, and how long the last sample took, in seconds."""
 
     rows: int
     seconds: float = math.inf
 
     def after(self, seconds: float) -> _Size:
-        """Return the size after a sample: twice, unless this one took much longer than the last."""
+        """Return the next size: doubled, unless this sample took much longer than the last one."""
         if seconds > _MUCH_LONGER * self.seconds:
             return _Size(max(SLICE_ROWS, self.rows // 2), seconds)
         return _Size(min(2 * self.rows, _MOST_ROWS), seconds)
@@ -60,13 +60,14 @@ def _rows(size: _Size) -> int:
 
 @dataclass(slots=True)
 class Reconciler:
-    """Compares one sample after the other, of the table or view that was compared longest ago.
+    """Compares samples one after the other; the relation compared longest ago is next.
 
-    ``budget`` is the share of one processor that this may take on average; 0 is none. A comparison
-    is charged as if it had kept all processors busy that its tasks may use, so it takes less.
-    A sample takes about as long as reading the history below it, however small it is: samples of a
-    relation double while that makes comparing them hardly longer.
-    Those whose rows were all compared, and whose inputs have not changed since, are left alone.
+    ``budget`` is the average share of one processor that comparisons may take; 0 disables them. A
+    comparison is charged as if it had kept all processors that its tasks may use busy, so the real
+    share is lower. A sample takes about as long as reading the history below it, however small it
+    is: the sample size of a relation is doubled while that hardly prolongs the comparison.
+    Relations that have been compared completely, and whose inputs have not changed since, are
+    skipped.
     """
 
     reconciling: Reconciling
@@ -93,7 +94,7 @@ class Reconciler:
             self._thread.start()
 
     def close(self) -> None:
-        """Cancel the comparison at hand, and end."""
+        """Cancel the running comparison, and stop."""
         self._closed.set()
         thread, until = self._thread, time.monotonic() + _LONGEST_FAREWELL
         while thread is not None and thread.is_alive() and time.monotonic() < until:
@@ -103,7 +104,7 @@ class Reconciler:
             thread.join(_CANCEL_SECONDS)
 
     def turn(self) -> float:
-        """Compare the next sample, if there is one; return for how many seconds to pause then."""
+        """Compare the next sample, if there is one; return the pause after it, in seconds."""
         state = self.reconciling.reader.published
         relations = self._next(state)
         if not relations:
@@ -138,7 +139,7 @@ class Reconciler:
                     _log.warning("views are not reconciled: %s", self.error.primary)
 
     def _next(self, state: Published) -> list[Stored]:
-        """Return the relation to compare next, and another one that shares a log with it."""
+        """Return the relation to compare next, and possibly one more that shares a log with it."""
         waiting = {
             relation: rounds
             for relation, rounds in self.reconciling.rounds(state).items()

@@ -1,9 +1,9 @@
-"""Reconciliation: samples of all that is stored, compared with its source, again and again.
+"""Reconciliation: samples of all stored contents are repeatedly compared with their source.
 
-A sample of the stored rows of a view is compared with what plain Spark batch makes of the logs
-below it, and one of a table with what its log makes, by
-:class:`~headrace.history.comparing.Comparing`. Rows that differ are kept as evidence, those of a
-view with a dirty entry, in one transaction. What happens then is a setting.
+A sample of a view is compared with the result of plain Spark batch over the logs below it, a sample
+of a table with the contents of its log, by :class:`~headrace.history.comparing.Comparing`.
+Differing rows are stored as evidence and, for a view, marked dirty, in one transaction. Setting
+``on_difference`` chooses what follows.
 """
 
 from __future__ import annotations
@@ -68,9 +68,9 @@ _TOGETHER: Final = 2
 class Compared:
     """The outcome of comparing a sample of a table or view.
 
-    ``rows`` are the stored rows of the sample, ``differences`` how many are not what they should
-    be, of which there is ``evidence``. ``outcome`` says what was done about them; or, if the query
-    fails in batch, why nothing was compared.
+    ``rows`` is the number of stored rows in the sample, ``differences`` the number of wrong rows,
+    which ``evidence`` lists. ``outcome`` says what was done about them or, if the query fails in
+    batch, why nothing was compared.
     """
 
     relation: Stored
@@ -84,7 +84,7 @@ class Compared:
 
 @dataclass(frozen=True, slots=True)
 class Reconciling:
-    """Compares samples of tables and views, one at a time, and has differences repaired."""
+    """Compares samples of tables and views, one at a time, and repairs differences."""
 
     reader: Reader
     ledger: Ledger
@@ -97,11 +97,11 @@ class Reconciling:
     _alone: StatementLock = field(default_factory=StatementLock)
 
     def relations(self, state: Published) -> list[Stored]:
-        """Return the tables and views that are compared in a state, each after what it reads.
+        """Return the tables and views of a state that can be compared, inputs first.
 
-        Queries that are followed are left out, since they live no longer than their readers; and
-        views that have read events which are no longer kept. One that lags is compared where it
-        stands.
+        Queries of followers are left out because they end with their readers; views that have read
+        events which are no longer retained are left out because they cannot be recomputed. A
+        lagging view is compared at its own frontier.
         """
         catalog = state.catalog
         fed = {sink.source for sink in catalog if isinstance(sink, Sink)}
@@ -116,12 +116,12 @@ class Reconciling:
         return [*tables, *views]
 
     def rounds(self, state: Published) -> dict[Stored, Rounds]:
-        """Return how far each of these has been compared, as of its last comparison."""
+        """Return the progress of each of these relations, as of its last comparison."""
         known = rounds_of(self.ledger)
         return {r: known.get(r.id) or self._first(r, state) for r in self.relations(state)}
 
     def inputs(self, relation: Stored, state: Published) -> dict[str, int]:
-        """Return what tells the rows of a relation in a state from those in others."""
+        """Return values that differ between two states if the rows of a relation may differ."""
         catalog = state.catalog
         found = {str(id_): int(at) for id_, at in state.shown(relation.id).items()}
         if catalog.below([relation.id]) & self.engine.temporal().keys():
@@ -131,7 +131,7 @@ class Reconciling:
         return found
 
     def is_settled(self, relation: Stored, rounds: Rounds, state: Published) -> bool:
-        """Whether all rows were compared, and nothing that they are made of has changed since."""
+        """Whether all rows have been compared, and the inputs have not changed since."""
         return rounds.is_over and dict(rounds.began) == self.inputs(relation, state)
 
     def compare(
@@ -143,8 +143,8 @@ class Reconciling:
     ) -> list[Compared]:
         """Compare the next samples of some relations in one job, or in several if that fails.
 
-        ``wanted`` returns about how many rows to compare of a number of them; ``report`` is given
-        how far a repair is.
+        ``wanted`` maps the number of rows of a relation to the number of rows to compare;
+        ``report`` receives the progress of repairs.
 
         Raises:
             HeadraceError: ``conflict`` if the catalog has changed meanwhile; ``unavailable``,
@@ -175,18 +175,21 @@ class Reconciling:
     def _begun(
         self, relation: Stored, rounds: Rounds, state: Published, wanted: Callable[[int], int]
     ) -> Rounds:
-        """Return the round at hand, the next one if it is over; a new one if all is wanted."""
+        """Return the current round, the next one if it is complete, or a restarted one.
+
+        It is restarted if the view was rebuilt, or if all rows are wanted in the middle of a round.
+        """
         rows, began = _rows(relation, state), self.inputs(relation, state)
         if rounds.done and not rounds.is_over and wanted(rows) >= rows:
-            return rounds.anew(rows, began)
+            return rounds.restarted(rows, began)
         if rounds.began.get(_BUILD) != began.get(_BUILD):
-            return rounds.anew(rows, began)
+            return rounds.restarted(rows, began)
         return rounds.next_round(rows, began) if rounds.is_over else rounds
 
     def _counted(
         self, relations: Sequence[Stored], state: Published, samples: Mapping[Any, Sample]
     ) -> dict[Stored, Count | HeadraceError]:
-        """Return what was counted of each; the error, if its query fails on the data."""
+        """Return the counts of each relation, or the error if its query fails on the data."""
         found: dict[Stored, Count | HeadraceError] = {}
         for start in range(0, len(relations), _TOGETHER):
             some = relations[start : start + _TOGETHER]
@@ -230,7 +233,7 @@ class Reconciling:
         return self._acted(relation, rounds, sample, count, evidence, report)
 
     def _is_as_it_was(self, relation: Stored, state: Published) -> bool:
-        """Whether a relation, and all that it reads, is defined as it is in a state."""
+        """Whether the definitions of a relation and of its inputs are still those of a state."""
         before, now = state.catalog.by_id, self.reader.catalog.by_id
         return all(
             id_ in now and _defined(now[id_]) == _defined(before[id_])
@@ -257,7 +260,7 @@ class Reconciling:
             count.wrong,
         )
 
-    # -- what is done about differences ----------------------------------------------------
+    # -- acting on differences -------------------------------------------------------------
 
     def _acted(
         self,
@@ -268,7 +271,7 @@ class Reconciling:
         found: Evidence,
         report: Progress,
     ) -> Compared:
-        """Keep the evidence, mark a view's slice dirty, and do what is to be done about it."""
+        """Store the evidence, mark a view's slice dirty, and apply ``on_difference``."""
         ledger, made = self.ledger, rounds.to_json()
         known = self._marked(relation)
         entries = self._entries(relation, found) if isinstance(relation, View) and not known else ()
@@ -281,7 +284,7 @@ class Reconciling:
             case OnDifference.REPAIR if self.repairing.automatic:
                 return self._repaired(compared, sample, report)
             case OnDifference.QUARANTINE if isinstance(relation, View):
-                outcome = f"quarantined: REPAIR {relation.name} fills it anew"
+                outcome = f"quarantined: REPAIR {relation.name} rebuilds it"
                 return replace(compared, outcome=outcome)
             case OnDifference.QUARANTINE:  # a table cannot stop, and its log says what is right
                 return self._repaired(compared, sample, report)
@@ -289,7 +292,7 @@ class Reconciling:
                 return replace(compared, outcome="not repaired")
 
     def _marked(self, relation: Stored) -> list[DirtyId]:
-        """Return the dirty entries of a relation of which there is evidence."""
+        """Return the dirty entries of a relation that reconciliation has made."""
         own = (e for e in self.ledger.head.dirty if e.view == relation.id)
         return [e.id for e in own if e.cause == RECONCILIATION and e.id is not None]
 
@@ -311,9 +314,9 @@ class Reconciling:
         return (entry, stop)
 
     def _repaired(self, compared: Compared, sample: Sample, report: Progress) -> Compared:
-        """Have a slice recomputed that differs, and compare it again, then all rows above it.
+        """Recompute a differing slice and compare it again, then all rows of the views above.
 
-        If a relation that it reads was wrong and has been repaired since, it is right already.
+        Nothing is recomputed if the slice has become equal because an input was repaired meanwhile.
         """
         relation, evidence = compared.relation, compared.evidence
         equal = self._equal_in(relation, sample)
@@ -335,18 +338,18 @@ class Reconciling:
             self.ledger.evidence.settle(evidence.id, outcome)
         state = self.reader.published
         now = self._live(relation, state)
-        rounds = compared.rounds.anew(_rows(now, state), self.inputs(now, state))
+        rounds = compared.rounds.restarted(_rows(now, state), self.inputs(now, state))
         self.ledger.evidence.record(relation.id, rounds.to_json())
-        # Where one row is wrong, others may be, here and in what reads it: all rows are compared.
+        # One wrong row suggests others, here and in the views above: all rows are compared.
         again = [now] if sample.where else []
         for each in (*again, *self._above(relation)):
             self.compare([each], self.reader.published, lambda rows: rows, report)
         return replace(compared, outcome=outcome)
 
     def _compare_below(self, relation: Stored, report: Progress) -> None:
-        """Compare all that a relation reads: a relation made anew of it that is wrong stays wrong.
+        """Compare all inputs of a relation: recomputing from a wrong input gives wrong rows again.
 
-        What differs is repaired, and what reads that is compared again, this relation too.
+        Differences are repaired, which also compares the views above them, this relation included.
         """
         below = self.reader.catalog.below([relation.id]) - {relation.id}
         for each in self.relations(self.reader.published):
@@ -354,14 +357,14 @@ class Reconciling:
                 self.compare([each], self.reader.published, lambda rows: rows, report)
 
     def _keep_dirty(self, relation: Stored, evidence: Evidence | None) -> None:
-        """Mark a slice that still differs, until somebody asks for its repair."""
+        """Mark a slice that still differs as dirty, to be repaired only by a statement."""
         if isinstance(relation, View) and evidence is not None and not self._marked(relation):
             (entry, *_) = self._entries(relation, evidence)
             origin = {"evidence": evidence.id}
             self.ledger.dirty.mark(replace(entry, origin=origin, state=DirtyState.REPORTED))
 
     def _equal_in(self, relation: Stored, sample: Sample) -> Epoch | None:
-        """Compare a sample as it is now; return its epoch if it is equal, None if it differs."""
+        """Compare the sample in the current state; return its epoch if equal, else None."""
         state = self.reader.published
         now = self._live(relation, state)
         (count,) = self.comparing.counted([now], state, {now.id: sample})
@@ -370,10 +373,10 @@ class Reconciling:
         return state.epoch
 
     def _recompute(self, relation: Stored, report: Progress) -> HeadraceError | None:
-        """Recompute what is wrong; return the error if that fails.
+        """Recompute the wrong rows; return the error if that fails.
 
-        What reads the relation follows the difference. Where it cannot, since it never followed the
-        rows that were wrong, it stops meanwhile, and is filled anew.
+        Views above follow the difference by deltas. If they cannot, because they never read the
+        wrong rows, they are stopped meanwhile and rebuilt.
         """
         error = self._replayed(relation, report)
         above = self._above(relation)
@@ -382,7 +385,7 @@ class Reconciling:
         last = self.ledger.head.epoch
         with self.loop.exclusive():
             for each in above:
-                why = f'It is filled anew after {relation.kind} "{relation.name}" is repaired.'
+                why = f'It is rebuilt after {relation.kind} "{relation.name}" is repaired.'
                 mark_stopped(self.ledger, each, last, why)
         error = self._replayed(relation, report)
         with self.loop.exclusive(), self.compaction.busy:
@@ -404,14 +407,14 @@ class Reconciling:
         return errors[0] if errors else None
 
     def _above(self, relation: Stored) -> list[View]:
-        """Return the maintained views that read a relation, each after those that it reads."""
+        """Return the maintained views that read a relation, inputs first."""
         state = self.reader.published
         ids = {each.id for each in state.catalog.dependants(relation.id)}
         views = (each for each in self.relations(state) if isinstance(each, View))
         return [view for view in views if view.id in ids]
 
     def _live(self, relation: Stored, state: Published) -> Stored:
-        """Return a relation as a state has it: of a view, with its present build.
+        """Return the present definition of a relation in a state; of a view, its serving build.
 
         Raises:
             HeadraceError: ``conflict`` if it was dropped, or has stopped.
@@ -427,10 +430,10 @@ class Reconciling:
 
 
 def _rows(relation: Stored, state: Published) -> int:
-    """Return an upper bound of the number of rows that a state stores of a relation."""
+    """Return an upper bound of the number of rows of a relation that a state stores."""
     return sum(run.rows for run in state.runs(relation))
 
 
 def _defined(relation: Relation) -> Relation:
-    """Return a relation without what differs between two builds of the same query."""
+    """Return a relation without the fields that differ between two builds of the same query."""
     return replace(relation, replacement=None) if isinstance(relation, View) else relation

@@ -1,4 +1,4 @@
-"""Repairing dirty slices of views, in the background or when a statement asks for it."""
+"""Repairs dirty slices of views, in the background or on request of a statement."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ _CANCEL_SECONDS: Final = 0.1
 
 
 class Plan(Protocol):
-    """What recomputing a slice would read: rows, and rows of the whole view's inputs."""
+    """The cost of recomputing a slice, in rows."""
 
     @property
     def cost(self) -> int:
-        """The estimated number of rows to read."""
+        """The estimated number of rows that recomputing the slice reads."""
 
     @property
     def whole(self) -> int:
@@ -40,7 +40,7 @@ class Plan(Protocol):
 
 
 class Recomputed(Protocol):
-    """What recomputing a slice did."""
+    """The result of recomputing a slice."""
 
     @property
     def epoch(self) -> Epoch:
@@ -52,7 +52,7 @@ class Recomputed(Protocol):
 
     @property
     def whole(self) -> int:
-        """The number of rows that recomputing all of the view reads."""
+        """The number of rows that recomputing the whole view reads."""
 
     @property
     def changed(self) -> int:
@@ -63,7 +63,7 @@ class Recomputing(Protocol):
     """Recomputes slices of views from their inputs."""
 
     def plan(self, view: View, slice_: Slice) -> Plan:
-        """Return what recomputing a slice would read; nothing is changed."""
+        """Return the estimated cost of recomputing a slice; changes nothing."""
 
     def replay(
         self, view: View, slice_: Slice, progress: Progress, cleaned: tuple[DirtyId, ...] = ()
@@ -73,7 +73,7 @@ class Recomputing(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Repaired:
-    """An entry that was repaired, and how; or the error for which it was not."""
+    """A dirty entry and the result of its repair, or the error that it failed with."""
 
     entry: Dirty
     done: Recomputed | HeadraceError
@@ -81,11 +81,11 @@ class Repaired:
 
 @dataclass(slots=True)
 class Repairing:
-    """Repairs dirty slices, one at a time, the oldest first, and inputs before what reads them.
+    """Repairs dirty slices, one at a time: the oldest first, and inputs before the views above.
 
-    An entry is in the ledger until the transaction that makes its slice right removes it. One whose
-    repair was interrupted is repaired again. One whose repair fails stays, with the error as its
-    detail, and is tried again later, each time after a longer while.
+    An entry is removed by the transaction that corrects its slice. An interrupted repair is
+    repeated. If a repair fails, its entry stays with the error as its detail, and the repair is
+    tried again after growing delays.
     """
 
     ledger: Ledger
@@ -103,13 +103,13 @@ class Repairing:
     """By entry whose repair failed: when it is tried again, in monotonic seconds, and the wait."""
 
     def start(self) -> None:
-        """Repair in the background from now on, unless it is left to statements."""
+        """Repair in the background from now on, unless repairs are left to statements."""
         if self.automatic:
             self._thread = threading.Thread(target=self._work, name="headrace-repairs", daemon=True)
             self._thread.start()
 
     def close(self) -> None:
-        """Cancel the repair at hand, and stop."""
+        """Cancel the running repair, and stop."""
         self._closed = True
         while self._thread is not None and self._thread.is_alive():
             self.reader.publisher.wake()
@@ -121,10 +121,10 @@ class Repairing:
     def repair(
         self, among: Collection[DirtyId], progress: Callable[[Dirty], Progress]
     ) -> list[Repaired]:
-        """Repair entries now, also those in quarantine; return what was done, in order.
+        """Repair entries now, quarantined ones too; return the results in order.
 
-        ``progress`` returns where the progress of an entry's repair is reported. Entries of views
-        that have stopped, or that read one whose repair fails, are left.
+        ``progress`` returns the callback for the progress of an entry's repair. Entries of stopped
+        views, and of views above one whose repair fails, are skipped.
         """
         done: list[Repaired] = []
         wanted = set(among)
@@ -144,17 +144,17 @@ class Repairing:
         return next_to_repair(self.ledger.head.dirty, state.catalog, state.stopped, among)
 
     def _repaired(self, entry: Dirty, progress: Progress) -> Recomputed:
-        """Repair an entry; if that fails, leave it as it was, with the error."""
+        """Repair an entry; if that fails, restore its state and add the error."""
         view = self.reader.catalog.by_id.get(entry.view)
         if not isinstance(view, View):
             raise HeadraceError(Code.CONFLICT, "the view was dropped meanwhile")
         return self._recomputed(view, entry.slice, [entry], progress)
 
     def replay(self, view: View, slice_: Slice, progress: Progress) -> Recomputed:
-        """Recompute a slice of a view now, dirty or not; the entries that it covers are repaired.
+        """Recompute a slice of a view now, dirty or not; repair the entries within it.
 
         Raises:
-            HeadraceError: as recomputing it does; entries stay then, with the error.
+            HeadraceError: as the replay raises it; the entries stay then, with the error.
         """
         with self._busy:
             entries = repairable(self.ledger.head.dirty, view.id)
@@ -164,7 +164,7 @@ class Repairing:
     def _recomputed(
         self, view: View, slice_: Slice, entries: Collection[Dirty], progress: Progress
     ) -> Recomputed:
-        """Recompute a slice; if that fails, leave entries as they were, with the error."""
+        """Recompute a slice; if that fails, restore the state of entries and add the error."""
         self._set(entries, lambda _entry: DirtyState.REPAIRING)
         try:
             cleaned = removed_with(entries, self.ledger.head.dirty, self.reader.catalog)
@@ -198,7 +198,7 @@ class Repairing:
         return self._closed or self._next(self._ready()) is not None
 
     def _ready(self) -> frozenset[DirtyId]:
-        """Return the entries to repair in the background now."""
+        """Return the entries that the background thread may repair now."""
         now = time.monotonic()
         return frozenset(
             e.id
@@ -215,7 +215,7 @@ class Repairing:
         return None if first is None else max(0.0, first - time.monotonic())
 
     def _work_on_one(self) -> None:
-        """Repair one entry, if one is due still."""
+        """Repair one entry, if one is still due."""
         entry: Dirty | None = None
         try:
             with self._busy:
@@ -229,7 +229,7 @@ class Repairing:
 
 
 def is_cancelled(error: BaseException) -> bool:
-    """Whether an error is that of work that was cancelled."""
+    """Whether an error says that work was cancelled."""
     return isinstance(error, HeadraceError) and error.code is Code.CANCELLED
 
 
@@ -238,7 +238,7 @@ def _before(entry: Dirty) -> DirtyState:
 
 
 def _why(error: BaseException) -> str | None:
-    """Return what an entry tells of the failure of its repair."""
+    """Return the error text that is stored with an entry whose repair failed."""
     if is_cancelled(error) or not isinstance(error, Exception):
         return None
     said = str(error) if isinstance(error, HeadraceError) else "error[internal]"

@@ -1,4 +1,4 @@
-"""Replaying slices of views beside the epochs; see :mod:`headrace.runtime.replay`."""
+"""Replays slices of views beside the epochs; see :mod:`headrace.runtime.replay`."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """A replay that was committed: its epoch, what it cost, and what it has changed.
+    """A committed replay: its epoch, its cost, and the number of changed rows.
 
-    ``read`` are the rows of inputs that were read, of the ``whole`` that a rebuild reads;
-    ``changed`` the rows by which the view changed, ``state`` those by which the state of its
-    operators did. ``how`` is the plan in words.
+    ``read`` counts the rows of inputs that were read, ``whole`` those that a rebuild reads.
+    ``changed`` counts the changed rows of the view, ``state`` the changed rows of its operators'
+    state. ``how`` is the plan in words.
     """
 
     epoch: Epoch
@@ -56,9 +56,9 @@ class Replayed:
 
 @dataclass(frozen=True, slots=True)
 class InputPlan:
-    """What a replay reads of an input: the rows that meet a condition, "" for all of ``rows``.
+    """What a replay reads of an input: the rows that meet a condition; "" is all ``rows``.
 
-    With ``looked_up``, joins find the rows that they need by key, and no others are read.
+    If ``looked_up``, joins find the needed rows by key, and the input is not scanned.
     """
 
     relation: RelationId
@@ -71,7 +71,7 @@ class InputPlan:
 
 @dataclass(frozen=True, slots=True)
 class StatePlan:
-    """What a replay replaces of an arrangement: rows that meet a condition, "" for all."""
+    """What a replay replaces in an arrangement: the rows that meet a condition; "" is all rows."""
 
     arrangement: ArrangementId
     condition: str
@@ -80,10 +80,10 @@ class StatePlan:
 
 @dataclass(frozen=True, slots=True)
 class ReplayPlan:
-    """What a replay would read and replace; nothing has been done.
+    """What a replay would read and replace, before it runs.
 
-    ``cost`` is the number of rows of inputs that it reads, estimated, and ``whole`` those that a
-    rebuild reads. ``reasons`` say why it reads no less.
+    ``cost`` is the estimated number of input rows that it reads, ``whole`` the number that a
+    rebuild reads. ``reasons`` say why it does not read fewer.
     """
 
     inputs: tuple[InputPlan, ...]
@@ -92,12 +92,12 @@ class ReplayPlan:
 
     @property
     def cost(self) -> int:
-        """The rows of inputs that are read, as far as that is known before."""
+        """The estimated number of input rows that the replay reads."""
         return sum(each.read for each in self.inputs)
 
     @property
     def whole(self) -> int:
-        """The rows of inputs that a rebuild reads."""
+        """The number of input rows that a rebuild reads."""
         return sum(each.rows for each in self.inputs)
 
     @property
@@ -108,7 +108,7 @@ class ReplayPlan:
 
 @dataclass(frozen=True, slots=True)
 class Replays:
-    """Plans and runs replays. Those of one view wait for each other; epochs go on meanwhile."""
+    """Plans and runs replays: one at a time for each view, while epochs continue."""
 
     reader: Reader
     ledger: Ledger
@@ -124,22 +124,22 @@ class Replays:
         """Return what the replay of a slice would read and replace.
 
         Raises:
-            HeadraceError: ``invalid`` or ``unsupported`` for a condition that is none on the
-                view's columns.
+            HeadraceError: ``invalid`` or ``unsupported`` if the slice's condition cannot be
+                evaluated on the view's columns.
         """
         return self.planned(view, *self._sliced(view, slice_))
 
     def replay(
         self, view: View, slice_: Slice, progress: Progress, cleaned: tuple[DirtyId, ...] = ()
     ) -> Replayed:
-        """Recompute a slice of a view from its inputs, and replace it, whatever it was.
+        """Recompute a slice of a view from its inputs and replace it, whether or not it is dirty.
 
-        ``cleaned`` are the entries of the dirty ledger that this repairs.
+        ``cleaned`` are the dirty entries that this repairs.
 
         Raises:
             HeadraceError: as :meth:`plan`; ``conflict`` if the view or an input is stopped, or is
-                dropped or replaced meanwhile, or if events of the slice may be no longer kept; what
-                its query fails with. Nothing is replaced then.
+                dropped or replaced meanwhile, or if events of the slice may not be retained any
+                more; any error of the view's query. Nothing is replaced then.
         """
         self.reader.require_running(view)
         with self._alone(view):
@@ -173,7 +173,7 @@ class Replays:
     def _replaced(
         self, fill: Fill, known_as: BuildId, cleaned: tuple[DirtyId, ...], *, alone: bool
     ) -> Replaced:
-        """Fill the slice, and replace it where the view stands."""
+        """Fill the slice, and replace it at the view's frontier."""
         view, loop = fill.view, self.loop
 
         def join(*, lags: bool = False) -> Replaced:
@@ -185,7 +185,7 @@ class Replays:
         return self.filling.join_standing(fill, lambda: join(lags=True))
 
     def _sliced(self, view: View, slice_: Slice) -> tuple[Sliced, tuple[str, ...]]:
-        """Return a slice of a view's circuit, and why a time does not narrow it."""
+        """Return the sliced circuit of a view, and why a time does not restrict its inputs."""
         if slice_.since is None:
             return self.engine.sliced(view, slice_.where), ()
         found = changed_since(self.engine, self.loop, view, slice_.since)
@@ -225,7 +225,7 @@ class Replays:
         return ReplayPlan(tuple(inputs), kept, (*reasons, *why))
 
     def require_possible(self, view: View, slice_: Slice) -> None:
-        """Refuse a slice that cannot be recomputed, since events of it may be no longer kept.
+        """Refuse a slice that cannot be recomputed because its events may not be retained any more.
 
         Raises:
             HeadraceError: as :meth:`plan`; ``conflict``.
@@ -233,7 +233,7 @@ class Replays:
         self.require_kept(view, self._sliced(view, slice_)[0])
 
     def require_kept(self, view: View, found: Sliced) -> None:
-        """Refuse a slice of which events may be no longer kept.
+        """Refuse a slice some of whose events may not be retained any more.
 
         Raises:
             HeadraceError: ``conflict``.
@@ -249,7 +249,7 @@ class Replays:
             )
 
     def unkept(self, view: View, found: Sliced) -> list[Stream]:
-        """Return the streams of which events that may be in a slice are no longer kept."""
+        """Return the streams that no longer retain all events that may belong to a slice."""
         state, missing = self.reader.published, []
         for id_ in state.unkept(view):
             stream = state.catalog.by_id[id_]

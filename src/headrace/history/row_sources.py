@@ -1,10 +1,10 @@
-"""Where a row of a view comes from, and why there is none: its slice, computed step by step.
+"""Explains a row of a view by its source rows, or why it is missing: the slice, step by step.
 
-The slice is filled as for a replay, and nothing is stored. The rows that pass each node are
-counted. A row of an input is a *source* of the slice if it meets the slice's condition on that
-input, and is among the rows of every node above it that passes its rows on one by one: filters,
-joins, windows and first rows, up to the first aggregate. Where a condition does not pass an
-aggregate, few rows that meet it are explained by their keys instead.
+The slice is computed as for a replay, without storing anything, and the rows that pass each node
+are counted. A row of an input is a *source* of the slice if it meets the slice's condition on that
+input, and is among the rows of every node above it that passes rows on one by one: filters, joins,
+windows and first rows, up to the first aggregate. If a condition cannot be pushed below an
+aggregate, and few rows meet it, these rows are explained by their keys instead.
 """
 
 from __future__ import annotations
@@ -76,9 +76,10 @@ MOST_READ: Final = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Passed:
-    """A node of a view's circuit, and how many rows of a slice pass it, if that is known.
+    """A node of a view's circuit, and the number of rows of the slice that pass it.
 
-    It is not for rows that are ``looked_up`` by key, and those between the parts of a join.
+    ``rows`` is None where it is unknown: for rows ``looked_up`` by key, and between the parts of a
+    join.
     """
 
     depth: int
@@ -89,11 +90,11 @@ class Passed:
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """The rows of an input that a slice comes from: how many, and the first ones.
+    """The source rows of a slice in one input: their number, and the first of them.
 
-    These are the key of each, the columns that are read, and the offset of an event of a stream. If
-    they are not ``whole``, there may be more. ``rows`` is None if they are not known: joins find
-    them by key, and pass none of their columns on.
+    Each row has its key and the columns that the query reads, and an event of a stream its offset.
+    If not ``whole``, there may be more rows. ``rows`` is None if unknown: joins look the rows up by
+    key and pass none of their columns on.
     """
 
     relation: Relation
@@ -111,10 +112,10 @@ class Sources:
 
 @dataclass(frozen=True, slots=True)
 class Explained:
-    """Where the rows of a slice come from, at an epoch; ``missing`` says why there are none.
+    """The sources of the rows of a slice at an epoch; ``missing`` says why it has no rows.
 
-    ``wider`` says which conditions do not narrow the inputs, so that the sources may be those of
-    other rows too; ``keys`` is the condition on keys of the rows that were found, if that does.
+    ``wider`` lists the conditions that do not restrict the inputs, so that sources of other rows
+    may be included; ``keys`` is the condition on the keys of the found rows, if it was used.
     """
 
     epoch: Epoch
@@ -128,7 +129,7 @@ class Explained:
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """A slice that was computed: how many rows pass its nodes, and those that were kept."""
+    """A computed slice: the number of rows that pass each node, and the rows kept of some nodes."""
 
     state: Published
     sliced: Sliced
@@ -138,7 +139,7 @@ class _Seen:
 
 @dataclass(frozen=True, slots=True)
 class RowSources:
-    """Explains rows of views. Epochs go on meanwhile."""
+    """Explains rows of views, while epochs continue."""
 
     reader: Reader
     ledger: Ledger
@@ -148,10 +149,10 @@ class RowSources:
     _numbers: Iterator[int] = field(default_factory=lambda: itertools.count(10**9))
 
     def explain(self, view: View, where: str, progress: Progress) -> Explained:
-        """Return where the rows of a view that meet a condition come from.
+        """Return the sources of the rows of a view that meet a condition.
 
         Raises:
-            HeadraceError: ``invalid`` if the condition is none on the view's columns;
+            HeadraceError: ``invalid`` if the condition cannot be evaluated on the view's columns;
                 ``unsupported`` if too many rows of inputs would have to be read.
         """
         self.reader.require_running(view)
@@ -163,9 +164,9 @@ class RowSources:
         return self._explained(seen, keys)
 
     def _keys(self, view: View, seen: _Seen) -> tuple[str, ...]:
-        """Return conditions on keys that the rows have which were found, if these are few.
+        """Return conditions on the keys of the found rows, if these are few.
 
-        They are on columns by which conditions pass all aggregates.
+        They use only columns whose conditions can be pushed below all aggregates.
         """
         top = seen.sliced.circuit.output.child
         rows = seen.kept.get(top)
@@ -181,7 +182,7 @@ class RowSources:
         return tuple(found)
 
     def _seen(self, view: View, where: str, state: Published, progress: Progress) -> _Seen:
-        """Compute a slice in a state, and store nothing."""
+        """Compute a slice in a state, without storing it."""
         sliced = self.engine.sliced(view, where)
         if sliced.circuit.loops():
             raise HeadraceError(
@@ -228,9 +229,9 @@ class RowSources:
         return _Seen(state, sliced, rows, kept)
 
     def _planned(self, view: View, sliced: Sliced) -> tuple[Sliced, ReplayPlan]:
-        """Return a slice of which partners of semi and anti joins are read too, if these are few.
+        """Return the slice, extended to scan the right sides of semi and anti joins if cheap.
 
-        Such joins pass none of their columns on.
+        These joins pass no column of the right side on, so its rows are found only by scanning.
         """
         partners = {
             leaf.plan.relation
@@ -245,7 +246,7 @@ class RowSources:
         return sliced, self.replays.planned(view, sliced)
 
     def _kept(self, fill: Fill, name: str, node: Node) -> pa.Table:
-        """Return the rows that were kept of a node, a column for each attribute."""
+        """Return the rows that were kept of a node, one column for each attribute."""
         layout = watched_layout(node.plan.attributes)
         runs, directory = fill.kept(ArrangementId(name)), self.loop.directory / "runs"
         parts = [part.table for part in Spine.open(directory, layout, runs).scan(1 << 16)]
@@ -275,7 +276,7 @@ class RowSources:
         sources = tuple(replace(each, whole=whole and each.whole) for each in found_in)
         found = rows.get(top, 0)
         missing = () if found else MissingRows(sliced, read, name_of).why(top)
-        # Of several columns, keys of different rows may be met together.
+        # Conditions on several key columns may also match rows that were not found.
         by_key = len(keys) == 1 or (bool(keys) and found == 1)
         wider = _wider(sliced, by_key=by_key)
         why = tuple(dict.fromkeys(_shown(lost, name_of) for lost in wider))
@@ -291,7 +292,7 @@ class RowSources:
         sliced: Sliced,
         kept: Mapping[Node, pa.Table],
     ) -> Sources:
-        """Return the rows of a leaf that the slice comes from."""
+        """Return the source rows of the slice in one leaf."""
         names = relation.schema.names
         pairs = zip(leaf.plan.attributes, leaf.plan.columns, strict=True)
         columns = {a.id: names[i] for a, i in pairs if i < len(names)}
@@ -308,9 +309,10 @@ class RowSources:
     def _stored(
         self, relation: Relation, state: Published, restriction: Restriction, among: pa.Table
     ) -> pa.Table:
-        """Return the rows of a table or view that are among some, with the columns of its key.
+        """Return the stored rows of a relation that match ``among``, with its key columns added.
 
-        Where that would take reading too many, return those without what is not read of them.
+        If the relation has too many rows to scan, return ``among`` unchanged, without the key
+        columns.
         """
         key = [name for name in key_of(relation) if name not in among.schema.names]
         spine = state.spine(relation, self.loop.directory)
@@ -333,7 +335,7 @@ class RowSources:
         sliced: Sliced,
         among: pa.Table,
     ) -> list[tuple[dict[str, Any], int]]:
-        """Return the events of a stream that are among some rows, each with its offset."""
+        """Return the events of a stream that match ``among``, each with its offset."""
         fields = [stream.schema.arrow.field(name) for name in among.schema.names]
         end = state.positions.get(stream.id, Offset(0))
         share = whole_log(self.ledger, state, stream.id, end)
@@ -365,7 +367,7 @@ def _may_pass(node: Node | Output) -> bool:
 
 
 def _is_watched(node: Node) -> bool:
-    """Whether the rows of a node can be counted: not those between the parts of a join."""
+    """Whether the rows of a node can be counted: not for nodes between the parts of a join."""
     if not isinstance(node, Join):
         return True
     kind = node.plan.kind
@@ -388,10 +390,10 @@ def _steps(
 
 
 def _wider(sliced: Sliced, *, by_key: bool = False) -> list[Lost]:
-    """Return the conditions below which it is not known which row of an input passes to which.
+    """Return the conditions below which input rows cannot be traced to output rows.
 
-    It is if all nodes there pass rows on one by one or, if the slice is ``by_key`` of rows, group
-    them by its keys.
+    They can be traced if all nodes there pass rows on one by one or, with ``by_key``, group rows by
+    the keys that the slice selects.
     """
     users = sliced.circuit.users()
 
@@ -403,7 +405,7 @@ def _wider(sliced: Sliced, *, by_key: bool = False) -> list[Lost]:
 
 
 def _is_by_row(node: Node) -> bool:
-    """Whether a node passes rows on one by one, so that it is known which of each input it does."""
+    """Whether a node passes rows on one by one, so that each output row has known input rows."""
     if isinstance(node, Join) and node.plan.kind.of_one_side:
         keys = *node.plan.left_keys, *node.plan.right_keys
         return node.plan.residual is None and all(key.passes is not None for key in keys)
@@ -413,7 +415,7 @@ def _is_by_row(node: Node) -> bool:
 
 
 def _is_of_keys(sliced: Sliced, node: Node) -> bool:
-    """Whether a node groups rows, and its slice has conditions on all of its keys."""
+    """Whether a node groups rows, and the slice has conditions on all of its keys."""
     if not isinstance(node, Aggregate):
         return False
     used = {id_ for condition in sliced.nodes[node] for id_ in condition.uses}
@@ -428,7 +430,7 @@ def _shown(lost: Lost, name_of: Callable[[RelationId], str]) -> str:
 
 
 def _in_sql(value: Any) -> str:
-    """Return a value as in SQL, as far as there is a literal of it for people."""
+    """Return a value as a SQL literal if it has one, otherwise as readable text."""
     if value is None or isinstance(value, str | bytes | date):
         return literal_text(value, Span.whole(""))
     return csv_text(value) or ""
@@ -437,9 +439,9 @@ def _in_sql(value: Any) -> str:
 def _passed_on(
     sliced: Sliced, leaf: Source, columns: dict[int, str], kept: Mapping[Node, pa.Table]
 ) -> tuple[pa.Table | None, bool]:
-    """Return the rows of a leaf that pass the nodes above it, as far as these pass its columns on.
+    """Return the distinct rows of a leaf, as far as the nodes above pass its columns on.
 
-    Distinct, by name; None if none of its columns is read. And whether these are all of them.
+    None if none of its columns is read. The second value is whether these are all rows.
     """
     users: dict[Any, list[Any]] = defaultdict(list)
     for user in sliced.circuit.nodes():
@@ -483,10 +485,11 @@ def _without_padding(rows: pa.Table) -> pa.Table:
 def _partners(
     join: Join, found: pa.Table | None, columns: dict[int, str], kept: Mapping[Node, pa.Table]
 ) -> pa.Table | None:
-    """Return those of some rows of the right of a semi or anti join that decide its result.
+    """Return the rows of a semi or anti join's right side that decide its result.
 
-    They are partners of the rows that it returns; of an anti join, if it returns none, of the rows
-    of the left. Partners are known by keys that are columns; without these, it is all.
+    They are the partners of the rows that the join returns; for an anti join that returns none, of
+    the rows of its left side. Partners are found by key columns; without any, all rows are
+    returned.
     """
     if found is None or join not in kept or join.left not in kept:
         return found
@@ -509,7 +512,7 @@ def _partners(
 
 
 def _unread(sliced: Sliced) -> set[Any]:
-    """Return the nodes that pass rows on which joins look up: none of theirs are read."""
+    """Return the nodes on lookup sides of joins: their inputs are not scanned."""
     found: set[Any] = set()
     for node in sliced.circuit.nodes():
         looked_up = isinstance(node, Source) and node.plan.relation in sliced.lookups
@@ -519,7 +522,7 @@ def _unread(sliced: Sliced) -> set[Any]:
 
 
 def _named(rows: pa.Table, node: Any, columns: dict[int, str]) -> pa.Table:
-    """Return the distinct rows of a node in the columns of a leaf that it passes on, by name."""
+    """Return the distinct rows of a node, restricted to and named by the columns of a leaf."""
     found = {
         columns[a.id]: rows[f"x{i}"] for i, a in enumerate(node.plan.attributes) if a.id in columns
     }
@@ -532,7 +535,7 @@ def _named(rows: pa.Table, node: Any, columns: dict[int, str]) -> pa.Table:
 
 
 def _is_among(rows: pa.Table, others: pa.Table) -> np.ndarray:
-    """Return which rows are, in the columns that others have, equal to one of these."""
+    """Return a mask of the rows that equal one of ``others`` in the columns of ``others``."""
     columns: Sequence[str] = others.schema.names
     pairs = [
         pa.concat_arrays(

@@ -1,16 +1,14 @@
-"""How far reconciliation has come with a view: rounds of samples that cover all of its rows.
+"""The progress of reconciliation: rounds of samples that together cover all rows of a relation.
 
-A round divides the rows of a view, those that are stored as well as those that should be, into
-slices by a salted hash of its key, or of all columns if it has none. Each slice is compared once,
-in a random order. So a complete round has compared every row, and the slices compared so far are a
-random sample.
+A round divides the rows of a view, both the stored and the expected ones, into slices by a salted
+hash of its key, or of all columns if it has no key. Each slice is compared once, in a random order.
+So a complete round has compared every row, and the slices compared so far are a random sample.
 
-What is sampled is a *unit*: the rows with one value of the hashed columns. By a key, that is a row,
-whether it is stored, should be stored, or both. The salt is drawn anew for each round, and does not
-depend on the rows: as far as the hash is random, the units of the slices compared are a random
-sample without replacement of all units, and
-:func:`~headrace.history.confidence.upper_bound` holds for the share of units that were wrong when
-they were compared. Rows that change afterwards are not sampled again before the next round.
+What is sampled is a *unit*: the rows with one value of the hashed columns. With a key, a unit is
+one row that is stored, expected, or both. Each round draws a new salt, independent of the rows: as
+far as the hash is random, the compared units are a random sample without replacement of all units,
+and :func:`~headrace.history.confidence.upper_bound` holds for the share of units that were wrong
+when they were compared. Rows that change afterwards are not sampled again before the next round.
 """
 
 from __future__ import annotations
@@ -37,23 +35,23 @@ _SALTS: Final = 1 << 31
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """Units that were compared, and how many of them were wrong."""
+    """The number of compared units, and how many of them were wrong."""
 
     units: int = 0
     wrong: int = 0
 
     def plus(self, units: int, wrong: int) -> Tally:
-        """Return the tally after further units."""
+        """Return the tally with further units added."""
         return Tally(self.units + units, self.wrong + wrong)
 
 
 @dataclass(frozen=True, slots=True)
 class Rounds:
-    """The samples of one view: the round at hand, the last complete one, and all of them.
+    """The samples of one view: the current round, the last complete one, and the total.
 
-    Of the ``slices`` of the round at hand, ``done`` have been compared. ``began`` identifies the
-    inputs as the round found them; ``samples`` and ``total`` count over all rounds. ``at`` is when
-    the last comparison was made, in Unix seconds.
+    ``done`` of the ``slices`` of the current round have been compared. ``began`` identifies the
+    state of the inputs when the round began; ``samples`` and ``total`` count over all rounds.
+    ``at`` is the time of the last comparison, in Unix seconds.
     """
 
     salt: int
@@ -69,24 +67,24 @@ class Rounds:
 
     @classmethod
     def first(cls, rows: int, began: Mapping[str, int]) -> Rounds:
-        """Return the first round of a view with about this many rows, before any sample."""
+        """Return the first round of a view with about ``rows`` rows."""
         return cls(_salt(), _slices(rows), began)
 
     @property
     def is_over(self) -> bool:
-        """Whether every slice of the round at hand has been compared."""
+        """Whether every slice of the current round has been compared."""
         return self.done >= self.slices
 
     @property
     def covered(self) -> float:
-        """The share of the rows that the round at hand has compared."""
+        """The share of the rows that the current round has compared."""
         return self.done / self.slices
 
     @property
     def bound(self) -> float:
-        """The upper bound, at 95%, on the share of wrong units, rounded up to four digits.
+        """The upper bound, at 95% confidence, on the share of wrong units, rounded up to 4 digits.
 
-        By the samples of the round at hand and of the last complete one.
+        It uses the samples of the current round and of the last complete one.
         """
         wrong, units = self.tally.wrong + self.last.wrong, self.tally.units + self.last.units
         bound = upper_bound(wrong, units)
@@ -94,17 +92,17 @@ class Rounds:
         return min(1.0, float(f"{math.ceil(bound / digit) * digit:.4g}"))
 
     def slices_for(self, rows: int, wanted: int) -> int:
-        """Return how many slices of a view with some rows have about a wanted number of them."""
+        """Return the number of slices that together have about ``wanted`` of ``rows`` rows."""
         return max(1, min(self.slices, -(-wanted * self.slices // max(rows, 1))))
 
     def sample(self, columns: tuple[str, ...], slices: int = 1) -> Sample:
-        """Return the next slices to compare, fewer if the round ends before."""
+        """Return the next slices to compare; fewer if the round ends before."""
         order = random.Random(self.salt).sample(range(self.slices), self.slices)  # noqa: S311
         chosen = tuple(sorted(order[self.done : self.done + slices]))
         return Sample(columns, self.salt, self.slices, chosen)
 
     def after(self, sample: Sample, found: Count, at: float) -> Rounds:
-        """Return the round after a sample was compared."""
+        """Return the progress after a sample was compared."""
         return replace(
             self,
             done=self.done + len(sample.chosen),
@@ -115,12 +113,12 @@ class Rounds:
         )
 
     def next_round(self, rows: int, began: Mapping[str, int]) -> Rounds:
-        """Return the round after a complete one, before any of its samples."""
-        fresh = self.anew(rows, began)
+        """Return the progress at the start of the next round."""
+        fresh = self.restarted(rows, began)
         return replace(fresh, last=self.tally, complete=self.complete + 1)
 
-    def anew(self, rows: int, began: Mapping[str, int]) -> Rounds:
-        """Return a first round of rows that have been replaced: earlier samples say nothing now."""
+    def restarted(self, rows: int, began: Mapping[str, int]) -> Rounds:
+        """Return a first round after the rows were replaced: earlier samples no longer count."""
         return replace(
             self,
             salt=_salt(),
@@ -143,7 +141,7 @@ class Rounds:
 
 
 def rounds_of(ledger: Ledger) -> dict[RelationId, Rounds]:
-    """Return how far reconciliation has come with each view of which it has compared a sample."""
+    """Return the progress of each view of which a sample has been compared."""
     return {id_: Rounds.of_json(made) for id_, made in ledger.evidence.progress().items()}
 
 

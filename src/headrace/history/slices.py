@@ -1,4 +1,4 @@
-"""Slices of views: those that statements give are checked, and carried to the views above."""
+"""Slices of views: checks those that statements name, and maps them to the views above."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _OF_QUERIES = frozenset({"SELECT", "VALUES", "TABLE"})
 
 @dataclass(frozen=True, slots=True)
 class Slices:
-    """Reads the slices of views that statements name."""
+    """Reads and checks the slices that statements name."""
 
     reader: Reader
     engine: Engine
@@ -41,8 +41,8 @@ class Slices:
         """Return the slice of a view that a statement names.
 
         Raises:
-            HeadraceError: ``invalid`` or ``unsupported``, at the place, if the condition is not one
-                over the view's columns alone, or the time is none.
+            HeadraceError: ``invalid`` or ``unsupported``, at the place, if the condition uses more
+                than the view's columns, or the time is not a time.
         """
         if given.where is not None:
             self._check(view, given.where)
@@ -71,7 +71,7 @@ class Slices:
             )
 
     def _time(self, since: Fragment) -> int:
-        """Return a time in microseconds UTC."""
+        """Evaluate a time; return it in microseconds UTC."""
         _refuse_subquery(since)
         text = f"SELECT CAST(({since.text}) AS TIMESTAMP) AS since"
 
@@ -94,9 +94,9 @@ class Slices:
 
 
 def carried(engine: Engine, slice_: Slice, below: Relation, above: View) -> Slice:
-    """Return the slice of a view in which a slice of a relation that it reads changes rows.
+    """Return the slice of ``above`` in which a slice of a relation below it can change rows.
 
-    Its condition is kept where the columns in it pass through under their names.
+    The condition is kept if its columns pass through under their names; otherwise it is all rows.
     """
     if not slice_.where:
         return slice_
@@ -113,7 +113,7 @@ def carried(engine: Engine, slice_: Slice, below: Relation, above: View) -> Slic
 
 
 def _unqualified(error: HeadraceError) -> HeadraceError:
-    """Return an error that names columns without the alias of their view."""
+    """Return the error with column names that lack the internal alias of their view."""
     primary, detail, hint = (
         text and text.replace(f"{ALIAS}.", "") for text in (error.primary, error.detail, error.hint)
     )
@@ -121,7 +121,7 @@ def _unqualified(error: HeadraceError) -> HeadraceError:
 
 
 def _names(condition: str) -> frozenset[str]:
-    """Return what may be names of columns in a condition, in lower case."""
+    """Return the possible column names in a condition, in lower case."""
     return frozenset(
         identifier_value(token).lower()
         for token in tokens(condition)

@@ -1,4 +1,4 @@
-"""What a statement would write, without writing it: a log that appends nothing, no rebuilds."""
+"""Records what a statement would write, for trials: nothing is appended or rebuilt."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class TrialLog(Log):
-    """Takes changes as the log would have them; nothing is written. Duplicates are not left out."""
+    """Records changes as the log would append them, without deduplication; writes nothing."""
 
     taken: list[tuple[Stream | Table, pa.Table]] = field(default_factory=list)
 
     @classmethod
     def of(cls, log: Log) -> TrialLog:
-        """Return a log that takes what would be appended to another."""
+        """Return a trial log in place of a log."""
         return cls(log.directory, log.ledger, log.appender, log.queries, log.pump, log.admission)
 
     def append(
@@ -42,7 +42,7 @@ class TrialLog(Log):
         rejects: Sequence[Reject] = (),
         guard: Callable[[Offset], None] | None = None,
     ) -> OffsetRange:
-        """Take changes, with the values of generated columns, at the end of the log."""
+        """Record changes, with the values of generated columns, at the end of the log."""
         del load, producer, rejects, guard
         end = self.ledger.head.log_end(relation.id)
         rows = self.completed(relation, rows)
@@ -50,7 +50,7 @@ class TrialLog(Log):
         return OffsetRange(end, Offset(end + rows.num_rows))
 
     def correct(self, stream: Stream, rows: pa.Table, correction: Correction) -> OffsetRange:
-        """Take changes that amend earlier events of a stream."""
+        """Record changes that amend earlier events of a stream."""
         del correction
         end = self.ledger.head.log_end(stream.id)
         self.taken.append((stream, with_correction(rows, end)))

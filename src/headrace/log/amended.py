@@ -1,7 +1,7 @@
-"""Which changes of a log are superseded: what was read of an event that was corrected since.
+"""Superseded changes of a log: events that a later correction in the same range amends.
 
-A range of a log that has an event and its correction is summed to the same without what the
-correction retracts. A query that would fail on the event as it was does not see it then.
+A log range with an event and its correction has the same sum without the event and the correction's
+retraction. Leaving both out spares a query that would fail on the original event.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Superseded:
-    """The events that the corrections within a range of a log amend.
+    """The events that the corrections within a log range amend.
 
-    The arrays are by event: its ``offsets``, ascending, the ``ends`` of the first correction of it,
-    and the ``starts`` of the last one. ``first`` is the first offset of the range.
+    The arrays are by event: its ``offsets``, ascending, the ``ends`` of its first correction, and
+    the ``starts`` of its last one. ``first`` is the first offset of the range.
     """
 
     first: Offset
@@ -39,10 +39,10 @@ class Superseded:
     starts: NDArray[np.int64]
 
     def kept(self, rows: pa.RecordBatch, at: Offset) -> Bools | None:
-        """Return which changes of one segment, from offset ``at``, are left; None if all are.
+        """Return a mask of the changes of a segment at offset ``at`` to keep; None if all are.
 
-        An event is left out if it was amended. So is what a correction puts in its place if another
-        amends that again, and what it retracts if that is in the range as well.
+        An amended event is left out. So are the insertion of a correction that another correction
+        amends, and the retraction of a change that is in the range as well.
         """
         if AMENDED not in rows.schema.names:
             low, high = np.searchsorted(self.offsets, [at, at + rows.num_rows])
@@ -65,9 +65,9 @@ class Superseded:
 
 @lru_cache(maxsize=2)
 def superseded(directory: Path, corrected: Corrected) -> Superseded:
-    """Return what the corrections of a range supersede; ``directory`` is that of the log.
+    """Return the events superseded by a range's corrections; ``directory`` is that of the log.
 
-    It takes 24 bytes for each event that was amended, and is read once per process.
+    Uses 24 bytes for each amended event, and is read once per process.
     """
     read = [
         np.unique(open_segment(directory, each.file)[AMENDED].to_numpy())

@@ -1,8 +1,8 @@
 """Group commit: writers that wait together share one sync and one ledger transaction.
 
-The first writer that finds nobody committing commits for all that wait, and those that come
-meanwhile wait for the next turn: the busier the log, the larger the groups. Small appends to one
-relation become one segment. No writer ever waits for an epoch.
+A writer that finds no commit running commits for all waiting writers; writers that arrive meanwhile
+wait for the next turn. So the busier the log, the larger the groups. Small appends to one relation
+become one segment. No writer ever waits for an epoch.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ _GATHERED_ROWS = 4096
 
 @dataclass(frozen=True, slots=True)
 class Admitted:
-    """Rows that a log takes, and what becomes of others that were to be appended with them.
+    """Rows that a log admits, and the outcome of the others of the same append.
 
-    ``left_out`` counts those by reason; ``newest`` has the newest event time of each partition of
-    their source, in microseconds, where it has moved.
+    ``left_out`` counts the others by reason; ``newest`` has the newest event time of each source
+    partition that has advanced, in microseconds.
     """
 
     rows: pa.Table
@@ -56,8 +56,8 @@ class Admitted:
 class Append:
     """Changes to append to one relation's log, and the outcome.
 
-    ``placed`` returns what to write, where it depends on the offset of the first row. ``guard`` is
-    called with the log's end before they are appended, and refuses by raising.
+    ``placed`` returns the rows to write if they depend on the offset of the first row. ``guard`` is
+    called with the log's end before the append, and prevents it by raising.
     """
 
     relation: RelationId
@@ -78,17 +78,17 @@ class Append:
 
     @property
     def owner(self) -> RelationId | None:
-        """The relation, if its segments share no file with those of others."""
+        """The relation, if its segments do not share files with other relations."""
         return self.relation if self.apart else None
 
     @property
     def is_plain(self) -> bool:
-        """Whether it can share a segment with others."""
+        """Whether the append can share a segment with other appends."""
         alone = self.load or self.rejects or self.placed or self.guard or self.correction
         return not alone and not self.staged and self.rows.num_rows <= _GATHERED_ROWS
 
     def take(self, admitted: Admitted) -> None:
-        """Append what was admitted, beside what has been left out before."""
+        """Add admitted rows, and the counts of the others."""
         self.rows, self.rejects = admitted.rows, (*self.rejects, *admitted.rejects)
         counts = Counter(self.left_out)
         counts.update(admitted.left_out)
@@ -153,10 +153,10 @@ class Appender:
         self.ledger.log.append_together(records)
 
     def _turn(self) -> list[Append]:
-        """Begin a turn of this thread; return all that wait.
+        """Start a turn of this thread; return all waiting appends.
 
-        Writers that were given their outcome just now mostly write again. A turn that began without
-        them would commit alone what one sync could have covered, so it waits for them briefly.
+        Writers that have just received their outcome usually write again. A turn that started
+        without them would need another sync soon, so it waits for them briefly.
         """
         self._committing = True
         if self._usual > 1:
@@ -167,7 +167,7 @@ class Appender:
 
     @contextmanager
     def closed(self, relation: RelationId) -> Iterator[None]:
-        """Have all other threads that append to one relation wait while the block runs."""
+        """Make other threads that append to one relation wait while the block runs."""
         with self._changed:
             self._changed.wait_for(lambda: self._may_append(relation) and not self._committing)
             before = self._closed.get(relation)
@@ -208,7 +208,7 @@ class Appender:
                 self._together([[each]])
 
     def _gathered(self, plain: dict[RelationId, list[Append]]) -> list[list[Append]]:
-        """Return the appends of each segment: those to one relation, without repeated ones."""
+        """Group appends by segment: those to one relation, without repeated ones of a producer."""
         asked = [(a.relation, a.producer.producer) for g in plain.values() for a in g if a.producer]
         known = self.ledger.producers.all_last(asked) if asked else {}
         found: list[list[Append]] = []

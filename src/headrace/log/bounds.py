@@ -1,4 +1,4 @@
-"""The least and greatest values of a segment's columns: what is kept to leave segments unread.
+"""The least and greatest values of a segment's columns, stored to skip segments when reading.
 
 They are JSON values: numbers, days and microseconds since 1970, text. Columns of other types, and
 those with long text, have no bounds.
@@ -24,7 +24,7 @@ _LONGEST: Final = 64
 
 
 def bounds_of(rows: pa.Table) -> dict[str, Any]:
-    """Return the bounds of the columns of rows, by name; both are None where all values are."""
+    """Return the bounds of the columns of rows, by name; both are None if all values are NULL."""
     found: dict[str, Any] = {}
     for field in rows.schema:
         number = _as_number(field.type)
@@ -42,7 +42,7 @@ def bounds_of(rows: pa.Table) -> dict[str, Any]:
 
 
 def merged_bounds(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the bounds of rows of which these are those of two parts."""
+    """Return the bounds of the union of two sets of rows."""
     found = {}
     for name in first.keys() & second.keys():
         ends = [end for both in (first[name], second[name]) for end in both if end is not None]
@@ -51,7 +51,7 @@ def merged_bounds(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[s
 
 
 def read_bounds(known: Mapping[str, Any], schema: pa.Schema) -> dict[str, Bounds]:
-    """Return bounds that :func:`bounds_of` returned as values of a relation's columns."""
+    """Decode bounds from :func:`bounds_of` to values of a relation's columns."""
     found = {}
     for name, both in known.items():
         if name not in schema.names:
@@ -65,7 +65,7 @@ def read_bounds(known: Mapping[str, Any], schema: pa.Schema) -> dict[str, Bounds
 
 
 def _as_number(type_: pa.DataType) -> pa.DataType | None:
-    """Return the type of integers in which values are kept, if they are."""
+    """Return the integer type in which values of a type are stored, or None."""
     if pa.types.is_integer(type_):
         return type_
     if pa.types.is_date32(type_):

@@ -38,11 +38,11 @@ class EmbeddedLog:
     ) -> Iterator[pa.RecordBatch]:
         """Yield the columns, then ``__weight``, then, with ``offsets``, ``__offset``.
 
-        A stream's log has no weights, since all its rows are insertions, but for corrections of its
-        events: they have the offset of the event that they amend. A column that was added after a
-        change was appended is NULL in it. Rows that do not meet the restriction are left out: only
-        the columns that it tests are read of them. So are those that corrections in the share
-        supersede, if it is to be read as corrected.
+        A stream's log stores no weights, because its rows are insertions, except in corrections:
+        their rows have weights and the offset of the event that they amend. A column that was added
+        after a change was appended is NULL in it. Rows that do not meet the restriction are left
+        out, after reading only its columns. If the share is read as corrected, superseded changes
+        are left out too.
         """
         at = share.first
         amended = None if share.corrected is None else superseded(directory, share.corrected)
@@ -74,7 +74,7 @@ class EmbeddedLog:
 
 
 def _amends_kept(rows: pa.RecordBatch, since: Offset) -> Bools | None:
-    """Return which changes are of events that are kept; None if all are."""
+    """Return a mask of the changes whose events are retained; None if all are."""
     if not since or AMENDED not in rows.schema.names:
         return None
     found: Bools = pc.greater_equal(rows[AMENDED], since).to_numpy(zero_copy_only=False)

@@ -1,10 +1,10 @@
 """The ids that a stream has had within a horizon, so that no event is appended twice.
 
-An index over the log, from which it can always be made again: each block has the 128-bit hashes of
-the ids in a range of offsets, sorted, with the times at which they were appended. Blocks are merged
-as they grow; large ones are files, mapped into memory, which a reopened database reads instead of
-the log. A file says in its name what it covers and its checksum, so one that is damaged, or of
-other offsets, is not used. The ids of changes that the log no longer has are all in files.
+An index that can be rebuilt from the log: each block has the 128-bit hashes of the ids in an offset
+range, sorted, with their append times. Blocks are merged as they grow; large ones are memory-mapped
+files, which a reopened database reads instead of the log. A file's name contains its range and
+checksum, so a damaged file, or one of other offsets, is not used. The ids of changes that retention
+has removed from the log are all in files.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _MOST_IDS: Final = 1 << 22
 
 
 def ids_of(rows: pa.Table, columns: Sequence[str]) -> tuple[Ids, NDArray[np.bool_]]:
-    """Return the hashes of ids, and which rows have one: an id with a NULL is none."""
+    """Return the hashes of ids, and a mask of the rows with an id: NULL in any column is none."""
     halves = np.zeros((2, rows.num_rows), np.uint64)
     present = np.ones(rows.num_rows, bool)
     for name in columns:
@@ -59,9 +59,9 @@ def ids_of(rows: pa.Table, columns: Sequence[str]) -> tuple[Ids, NDArray[np.bool
 
 @dataclass(frozen=True, slots=True)
 class _Block:
-    """The ids of the offsets ``[first, end)``: sorted ``high``, with ``low`` and times.
+    """The ids of the offsets ``[first, end)``: sorted ``high`` words, ``low`` words and times.
 
-    ``at`` has the times in microseconds. ``file`` is where they are stored, if anywhere.
+    ``at`` has the append times in microseconds. ``file`` is the file that stores them, or None.
     """
 
     first: int
@@ -81,7 +81,7 @@ class _Block:
         return int(self.at.max()) if len(self.at) else 0
 
     def holds(self, ids: Ids, since: int) -> NDArray[np.bool_]:
-        """Return which of the ids are here, and not older than ``since``."""
+        """Return a mask of the ids that are in the block and not older than ``since``."""
         found = np.zeros(ids.shape[1], bool)
         at = np.searchsorted(self.high, ids[0])
         left = np.arange(ids.shape[1])
@@ -105,10 +105,10 @@ class _Block:
 class Seen:
     """The index of one stream; not thread-safe.
 
-    ``name`` is the prefix of its files in ``directory``. ``logged`` yields the ids of the offsets
-    ``[first, end)`` of the log, at most as old as a time in microseconds, by segment, with the end
-    of each and the time of appending them. ``horizon`` is in microseconds; None is for ever.
-    ``start`` returns the first offset that the log has.
+    ``name`` is the prefix of its files in ``directory``. ``logged`` yields the ids of the log's
+    offsets ``[first, end)``, not older than a time in microseconds, by segment, with its end and
+    append time. ``horizon`` is in microseconds; None is unlimited. ``start`` returns the log's
+    first offset.
     """
 
     directory: Path
@@ -121,10 +121,10 @@ class Seen:
     """The offset to which the index is complete; None until it was opened."""
 
     def new(self, ids: Ids, present: NDArray[np.bool_], end: int, now: int) -> NDArray[np.bool_]:
-        """Return which rows are to be appended at offset ``end``: the first of each id.
+        """Return a mask of the rows to append at offset ``end``: the first of each new id.
 
-        They are in the index afterwards. If they are not appended after all, the next call sees
-        it by its ``end``, and reads the log again.
+        They are added to the index. If they are not appended after all, the next call notices it by
+        its ``end``, and reads the log again.
         """
         self._continue_to(end, now)
         since = 0 if self.horizon is None else max(0, now - self.horizon)
@@ -138,7 +138,7 @@ class Seen:
         return kept
 
     def keep(self, upto: int, end: int, now: int) -> None:
-        """Store the ids before an offset durably, since the log that ends at ``end`` loses them."""
+        """Store the ids before an offset durably; retention is about to remove their changes."""
         self._continue_to(end, now)
         before = [block for block in self._blocks if block.first < upto]
         kept: list[_Block] = []
@@ -156,14 +156,14 @@ class Seen:
                 _remove(block)
 
     def _continue_to(self, end: int, now: int) -> None:
-        """Have the index cover the log up to ``end``, and forget what is too old."""
+        """Extend the index to cover the log up to ``end``, and remove expired ids."""
         since = 0 if self.horizon is None else max(0, now - self.horizon)
         if self._end is None:
             stored = list(_stored(self.directory, self.name, self.start(), end))
             if self.horizon is None and self.start() and (not stored or stored[0].first):
                 raise _lost(self.directory / self.name, "A file of it is missing.")
             self._end = stored[-1].end if stored else 0
-            if stored:  # what precedes the files was too small to be one, or is too old
+            if stored:  # ids before the files are too old, or were too few for a file
                 for upto, ids, at in self.logged(0, stored[0].first, since):
                     self._add(upto, ids, at)
             self._blocks += stored
@@ -180,7 +180,7 @@ class Seen:
     def _add(self, end: int, ids: Ids, at: int) -> None:
         """Add the ids of the next offsets up to ``end``, which may not be appended yet.
 
-        What the log no longer has stays in files of its own.
+        Ids of changes that the log no longer has stay in separate files.
         """
         if not ids.shape[1]:
             return
@@ -213,7 +213,7 @@ class Seen:
 
 
 def _first_of_each(ids: Ids) -> NDArray[np.bool_]:
-    """Return which ids are the first of their kind."""
+    """Return a mask of the first occurrence of each id."""
     order = np.lexsort((np.arange(ids.shape[1]), ids[1], ids[0]))
     high, low = ids[0][order], ids[1][order]
     first = np.ones(ids.shape[1], bool)
@@ -222,18 +222,18 @@ def _first_of_each(ids: Ids) -> NDArray[np.bool_]:
 
 
 def _merges(before: _Block, block: _Block) -> bool:
-    """Return whether two blocks are one: those of like size, so that few stay."""
+    """Return whether two blocks are merged: those of similar size, so that few remain."""
     together = len(before.high) + len(block.high)
     return len(before.high) < 2 * len(block.high) and together <= _MOST_IDS
 
 
 def _stored(directory: Path, name: str, start: int, end: int) -> Iterable[_Block]:
-    """Yield the blocks in files that follow on each other and end at ``end`` or before.
+    """Yield the stored blocks, which are consecutive and end at ``end`` or before.
 
     Other files of the index are removed.
 
     Raises:
-        HeadraceError: CORRUPT if one is damaged or missing that has ids from before ``start``.
+        HeadraceError: CORRUPT if a file with ids from before ``start`` is damaged or missing.
     """
     found: list[tuple[int, int, Path]] = []
     for path in directory.glob(f"{name}-*.npy"):

@@ -87,7 +87,7 @@ def read_range(
 
 
 def verified(path: Path, checksum: str) -> None:
-    """Record that this process knows a segment's checksum, as it has written the segment."""
+    """Record a segment's checksum as verified: this process has just written the segment."""
     with _verified_lock:
         _verified[str(path), checksum] = None
         while len(_verified) > _MOST_VERIFIED:

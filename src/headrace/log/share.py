@@ -1,4 +1,4 @@
-"""A range of one relation's log, as data that a step or a query reads."""
+"""A range of one relation's log, described as data for a step or a query."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _BEGINNING: Final = Offset(0)
 
 @dataclass(frozen=True, slots=True)
 class Corrected:
-    """The corrections in a range of a log from ``first`` on: each segment is one."""
+    """The corrections in a log range from ``first`` on; each segment is one."""
 
     first: Offset
     segments: tuple[Segment, ...]
@@ -26,8 +26,8 @@ class Corrected:
 class LogShare:
     """The changes ``[first, end)`` of a relation's log, and the segments that contain them.
 
-    Corrections of events before ``since`` are left out: these events are no longer kept. What
-    those in ``corrected`` supersede is left out as well; see :meth:`as_corrected`.
+    Corrections of events before ``since``, which are no longer retained, are left out. So are
+    changes that ``corrected`` supersedes; see :meth:`as_corrected`.
     """
 
     segments: tuple[Segment, ...]
@@ -42,10 +42,10 @@ class LogShare:
         return self.end - self.first
 
     def as_corrected(self) -> LogShare:
-        """Return the same share, to be read without what its own corrections supersede.
+        """Return the share without the changes that its own corrections supersede.
 
-        Its sum is the same, also that of its parts together, but an event that it has with its
-        correction is read only as it is by the end of the share.
+        The sum is the same, also over its parts together, but an event whose correction is in the
+        share is read only in its corrected form.
         """
         own = tuple(s for s in self.segments if s.amends)
         whole = all(s.range.first >= self.first and s.range.end <= self.end for s in own)

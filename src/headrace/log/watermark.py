@@ -1,8 +1,8 @@
-"""Watermarks: how far event time has come, by the slowest partition of a source that has news.
+"""Watermarks: a bound on event time, by the slowest active partition of a source.
 
-The watermark is a bound on the event time of rows to come: the newest event time of each partition
-less a delay, of all partitions the least. One from which nothing has arrived for a while is idle,
-and holds nothing up. A row is *late* if its time is before the watermark, less what is allowed.
+The watermark is the least, over the partitions, of their newest event time less a delay. A
+partition from which nothing has arrived for a while is idle, and not waited for. A row is *late* if
+its time is before the watermark, less the allowed lateness.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ NEVER: Final = np.iinfo(np.int64).min
 class Watermark:
     """The watermark of one stream, from the newest event time of each of its partitions.
 
-    All times are in microseconds; event times may be before 1970. ``delay`` is that of the
-    watermark behind the newest time, ``idle`` how long a partition without rows is waited for.
+    All times are in microseconds; event times may be before 1970. ``delay`` is subtracted from the
+    newest event time; a partition without rows for ``idle`` is not waited for.
     """
 
     delay: int
@@ -40,7 +40,7 @@ class Watermark:
     def now(self, clock: int) -> int | None:
         """Return the watermark; None if no rows have arrived yet.
 
-        If all partitions are idle, it is that of the one that has come furthest.
+        If all partitions are idle, it is that of the most advanced one.
         """
         known = [self.newest[p] for p in self._active(clock) if p in self.newest]
         if known:
@@ -55,9 +55,10 @@ class Watermark:
         allowed: int,
         clock: int,
     ) -> NDArray[np.bool_]:
-        """Return which rows are late by more than ``allowed``, given the rows before each.
+        """Return a mask of the rows late by more than ``allowed``, given the rows before each.
 
-        ``partitions`` are those of the rows. What is asked changes nothing; see :meth:`advance`.
+        ``partitions`` has the partition of each row. The watermark does not change; see
+        :meth:`advance`.
         """
         names, of = np.unique(np.array(partitions, object), return_inverse=True)
         active = self._active(clock) | set(names)
@@ -78,7 +79,7 @@ class Watermark:
     def advance(
         self, times: NDArray[np.int64], partitions: Partitions, clock: int
     ) -> dict[str, int]:
-        """Take the times of appended rows; return the newest of each partition among them."""
+        """Advance by the times of appended rows; return the newest time by partition."""
         names, of = np.unique(np.array(partitions, object), return_inverse=True)
         found = {}
         for number, name in enumerate(names):
@@ -89,5 +90,5 @@ class Watermark:
         return found
 
     def _active(self, clock: int) -> set[str]:
-        # Copied first: others ask while rows arrive.
+        # Copied first: other threads read while rows arrive.
         return {name for name, at in list(self.heard.items()) if clock - at < self.idle}

@@ -1,7 +1,7 @@
-"""Writing segments: small ones one after another into a shared file, large ones into their own.
+"""Writes segments: small ones consecutively into a shared file, large ones into their own.
 
-Bytes are synced before the ledger names them, so every segment in the ledger is on disk. A file for
-each insert would cost a file and a sync of its directory each.
+Bytes are synced before the ledger names them, so every segment in the ledger is on disk. A file per
+insert would cost a file and a sync of its directory each.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ Written = SegmentFile | HeadraceError
 class SegmentWriter:
     """Writes the segments of one directory. Thread-safe.
 
-    A *pack* is the file into which small segments are written until it is large; a process begins
-    new ones. There is one that logs share, and one for each log whose beginning is retired: a file
-    is deleted once nothing in it is kept.
+    A *pack* is a file that collects small segments until it is large; each process starts new ones.
+    One pack is shared by all logs, except that a log with retention has its own: a file is deleted
+    once none of its segments is retained.
     """
 
     directory: Path
@@ -53,9 +53,9 @@ class SegmentWriter:
     ) -> tuple[Written, ...]:
         """Write tables as segments, which are on disk when this returns.
 
-        For each table, return its segment, or the error (UNAVAILABLE) with which the disk failed.
-        ``owners`` has, for each table, the log whose segments share no file with those of others;
-        None, as without it, for one that shares.
+        For each table, return its segment, or the error (UNAVAILABLE) of the disk. ``owners`` has,
+        for each table, the log whose segments do not share files with other logs; None for a log
+        that shares, the default.
         """
         with self._lock:
             found: dict[int, Written] = {}
@@ -71,14 +71,14 @@ class SegmentWriter:
             return tuple(found[at] for at in range(len(tables)))
 
     def close_pack(self, names: frozenset[str]) -> None:
-        """Write no more into the present packs that are among these files."""
+        """Close the current packs that are among these files: nothing is appended to them."""
         with self._lock:
             for owner, pack in list(self._packs.items()):
                 if pack.path.name in names:
                     self._close_pack(owner)
 
     def close(self) -> None:
-        """Close the present packs."""
+        """Close the current packs."""
         with self._lock:
             for owner in list(self._packs):
                 self._close_pack(owner)
@@ -120,7 +120,7 @@ class SegmentWriter:
             path = self.directory if pack is None else pack.path
             if pack is not None and not pack.synced:
                 path.unlink(missing_ok=True)
-            self._close_pack(owner)  # what it holds after its last segment is not known
+            self._close_pack(owner)  # its contents after the last segment are unknown
             failed = not_written(f'segment "{path}"', error)
             return [failed for _ in tables]
         for file in placed:
@@ -148,9 +148,9 @@ class _Pack:
         return cls(path, file)
 
     def add(self, rows: pa.Table) -> SegmentFile:
-        """Write a segment at the end, not synced yet."""
-        # Into a file, Arrow would make many small writes, each of which takes Python's lock again:
-        # with many writers that is most of the time.
+        """Write a segment at the end, without a sync."""
+        # Into a file, Arrow would make many small writes, each of which reacquires Python's lock:
+        # with many writers, that takes most of the time.
         buffer = pa.BufferOutputStream()
         _serialise(rows, buffer)
         data = buffer.getvalue()
@@ -169,7 +169,7 @@ def write_segment(directory: Path, rows: pa.Table) -> SegmentFile:
     """Write rows as one new segment, which is on disk when this returns.
 
     Raises:
-        HeadraceError: UNAVAILABLE if the disk is full or fails; the ledger names nothing of it.
+        HeadraceError: UNAVAILABLE if the disk is full or fails; the ledger does not name it then.
     """
     writer = SegmentWriter(directory)
     (written,) = writer.write([rows])

@@ -32,10 +32,10 @@ class Distinct:
     """``count(DISTINCT a, b)``, ``sum(DISTINCT a)``: feed accumulators once per value.
 
     ``arguments`` are input columns; ``weight`` is the input column with the weight of a row for
-    this part. As a value comes or goes, each accumulator in ``counts`` changes by one, and each one
-    in ``sums`` by the argument it is paired with; of each triple in ``halves``, the first changes
-    by the upper and the second by the lower half of the int64 argument that is the third. Those
-    accumulators have no input column.
+    this part. When a value appears or disappears, each accumulator in ``counts`` changes by one,
+    and each one in ``sums`` by the argument it is paired with; of each triple in ``halves``, the
+    first changes by the upper and the second by the lower half of the int64 argument that is the
+    third. Those accumulators have no input column.
 
     Cost per epoch: O(|Δ| log n), one lookup per value touched.
     """

@@ -1,4 +1,4 @@
-"""Which rows of one side of a join are in the output, by whether they have a partner."""
+"""Which rows of one side of a join are in the output: those with or without a partner."""
 
 from __future__ import annotations
 

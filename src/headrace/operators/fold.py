@@ -1,17 +1,17 @@
-"""A row per key, made by a function over the key's events in order: a state and an event at a time.
+"""A fold: one row per key, computed by a function over the key's events in order.
 
-Algebra: not linear. Only the keys touched can change, and of their events those that do not come
-before a change::
+Algebra: not linear. Only the keys touched can change, and of their events only the changed and
+later ones are processed again::
 
     state(e1 ... en) = step(state(e1 ... en-1), en),   Δ row = row(state after) - row(state before)
 
-State: the events by key, the last one first, and *checkpoints*: the state after some of the events
-of a key, with the last of these. The last state is always kept; further back, checkpoints are as
-far apart as they are from the end, so there are O(log n) of them for n events.
-Cost per epoch: O(|Δ| log n) if events arrive in order, each is one step. A change before the last
-event takes the events since the nearest checkpoint before it: about twice as many as come after.
+State: the events by key, in descending order, and *checkpoints*: the state after some of a key's
+events, with the last of these. The last state is always stored; further back, the distance between
+checkpoints is about their distance from the end, so there are O(log n) of them for n events.
+Cost per epoch: O(|Δ| log n) if events arrive in order: each is one step. A change before the last
+event processes the events since the nearest checkpoint before it: about twice as many as follow it.
 NULL: the NULLs of a key are one key; in the order, NULL comes first.
-Ties: the order of the layout has all columns, so only events that are equal tie.
+Ties: the order of the layout has all columns, so only equal events tie.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _WEIGHT_FIELD = pa.field(WEIGHT, pa.int64(), nullable=False)
 
 
 class Folding(Protocol):
-    """The function of a fold; picklable, since it is sent to the workers."""
+    """The function of a fold; it is pickled and sent to the workers."""
 
     def events(self, columns: pa.Table) -> Iterator[Any]:
         """Yield the rows of a table as the events that :meth:`states` takes."""
@@ -55,9 +55,9 @@ class Folding(Protocol):
     def states(
         self, start: bytes | None, events: Iterator[Any], stops: Sequence[int]
     ) -> tuple[bytes, ...]:
-        """Take as many events as the last of ``stops``, and return the state at each of these.
+        """Process as many events as the last of ``stops``; return the state after each of these.
 
-        ``start`` is the state before; None if no event comes before.
+        ``start`` is the state before; None before the first event.
         """
         ...
 
@@ -70,8 +70,8 @@ class Folding(Protocol):
 class Fold(StatefulOperator):
     """Emit the change of each key's row: the columns of the key, and the struct ``folded``.
 
-    ``layout``: of the events; its order is that of the events backwards, and has all columns.
-    ``names``: what the function knows the columns as. ``row``: the type of its rows.
+    ``layout``: the events; its order is descending, and has all columns. ``names``: the function's
+    names of the columns. ``row``: the type of its rows.
     """
 
     layout: Layout
@@ -88,7 +88,7 @@ class Fold(StatefulOperator):
 
     @property
     def layouts(self) -> tuple[Layout, Layout]:
-        """The events, and the checkpoints: the last event before each, its place, the state."""
+        """The events, and the checkpoints: the last event before each, its position, the state."""
         more = [pa.field(_PLACE, pa.int64()), pa.field(_STATE, pa.binary())]
         columns = pa.schema([*self.layout.columns, *more])
         return self.layout, Layout(self.layout.key, columns, pa.schema([_WEIGHT_FIELD]))
@@ -145,7 +145,7 @@ class Fold(StatefulOperator):
     def _in_order(
         self, change: ZSet, of_row: Ints, places: Ints, work: list[_Key]
     ) -> list[tuple[pa.Table, list[_Key]]]:
-        """Return the keys that go on from their last state, whose changes are their events."""
+        """Return the keys that continue from their last state, with their changes as events."""
         goes_on = np.array([key.goes_on for key in work])
         # Backwards, so that floats that differ in their bits alone are in one order everywhere.
         chosen = np.flatnonzero(goes_on[of_row])[::-1]
@@ -157,9 +157,9 @@ class Fold(StatefulOperator):
     def _again(
         self, events: Spine, first: ZSet, work: list[_Key]
     ) -> list[tuple[pa.Table, list[_Key]]]:
-        """Return the other keys, with their events since the checkpoint that they go back to.
+        """Return the other keys, with their events since the checkpoint to resume from.
 
-        Keys that need about as many events are read together.
+        Keys that need similar numbers of events are read together.
         """
         sizes: dict[int, list[int]] = {}
         for position, key in enumerate(work):
@@ -192,7 +192,7 @@ class Fold(StatefulOperator):
         return rows.table
 
     def _folded(self, events: pa.Table, keys: list[_Key]) -> ZSet:
-        """Step each key over its events, which follow each other; return the new checkpoints."""
+        """Step each key over its consecutive events; return the new checkpoints."""
         if sum(key.needed for key in keys) != events.num_rows:
             raise HeadraceError(Code.INTERNAL, "a fold has not as many events as it has counted")
         names = self.layout.columns.names
@@ -218,7 +218,7 @@ class Fold(StatefulOperator):
         return ZSet(layout, pa.Table.from_arrays(columns, schema=layout.schema))
 
     def _output(self, first: ZSet, work: list[_Key]) -> pa.Table:
-        """Return the rows of the keys as they are, minus those as they were."""
+        """Return the new rows of the keys, minus the old rows."""
         changed = [i for i, key in enumerate(work) if key.former != key.after]
         old = [i for i in changed if work[i].former is not None]
         new = [i for i in changed if work[i].after is not None]
@@ -235,12 +235,12 @@ class Fold(StatefulOperator):
 
 @dataclass(slots=True)
 class _Key:
-    """What is to be done for one key.
+    """The work for one key.
 
-    ``usable`` are its checkpoints before all changes, as pairs of the place and the row among those
-    kept, ascending. ``former`` is its last state before the step, ``state`` the one to start from,
-    after ``place`` events; None stands for that before the first event. ``needed`` is how many
-    events are to be taken.
+    ``usable`` are its checkpoints before all changes, as pairs of position and row among the stored
+    ones, ascending. ``former`` is its last state before the step, ``state`` the one to resume from,
+    after ``place`` events; None is the state before the first event. ``needed`` is the number of
+    events to process.
     """
 
     usable: list[tuple[int, int]]
@@ -254,10 +254,10 @@ class _Key:
     """The rows of the usable checkpoints that stay."""
 
     def stops(self, spacing: int) -> list[int]:
-        """Return the places of new checkpoints, ascending, and decide which of the old ones stay.
+        """Return the positions of new checkpoints, ascending; mark the old ones to retain.
 
-        One that stays is needed: without it, the two beside it would be further apart than the
-        later one is from the end.
+        An old one is retained if without it, its neighbours would be further apart than the later
+        one is from the end.
         """
         if not self.needed:
             self.after = self.state
@@ -279,7 +279,7 @@ class _Key:
 
 
 def _work(kept: ZSet, probes: Ints, valid: Bools, added: Ints) -> list[_Key]:
-    """Return what is to be done for each key, whose number of events changes by ``added``."""
+    """Return the work for each key, whose number of events changes by ``added``."""
     places, states = numbers(kept.table, _PLACE), column(kept.table, _STATE)
     by_key = np.lexsort([places, probes])
     bounds = np.searchsorted(probes[by_key], np.arange(len(added) + 1))

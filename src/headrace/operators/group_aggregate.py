@@ -142,7 +142,7 @@ class GlobalAggregate(StatefulOperator):
 
 @dataclass(frozen=True, slots=True)
 class _Groups:
-    """The totals of some of the groups touched; ``at`` has their positions among these."""
+    """The totals of some of the touched groups; ``at`` has their positions among these."""
 
     at: Ints
     totals: ZSet

@@ -46,8 +46,8 @@ class Matches(StatefulOperator):
     side's columns; its rows are pairs, rows of the kind ``alone`` (this side's rows), and rows of
     other kinds. The output has the columns of ``schema``. It contains the pairs (only with
     ``passes``), the rows of other kinds, and, with the kind ``SETTLED``, the rows of the side that
-    ``emits`` asks for, with NULL in the other side's columns. For ``FLAGGED``, the output has only
-    the last of these, and the column ``__exists``.
+    ``emits`` selects, with NULL in the other side's columns. For ``FLAGGED``, the output has only
+    these last rows, and the column ``__exists``.
     """
 
     layout: Layout

@@ -1,14 +1,14 @@
-"""Rows of a relation on which the query of a view fails, kept apart from those that it reads.
+"""Quarantine: rows of a relation on which the query of a view fails, kept out of its input.
 
 Algebra: the input is divided between the output and the quarantine, and nothing is lost::
 
     Δ output + Δ quarantine = Δ input
 
 An inserted row goes into quarantine if its hash is refused, or if equal rows are there already. A
-retracted row is taken from there first. So both parts are bags whenever the input is one.
+retracted row is removed from there first. So both parts are bags whenever the input is one.
 
 State: the rows in quarantine by all of their columns, with the error and the time of each.
-Cost per epoch: O(|Δ| log n) for n rows in quarantine; none of the rows that pass is stored.
+Cost per epoch: O(|Δ| log n) for n rows in quarantine; rows that pass are not stored.
 NULL: a value like any other.
 """
 
@@ -43,9 +43,9 @@ _SUMMED: Final = pa.schema([pa.field(WEIGHT, pa.int64())])
 class Quarantine(StatefulOperator):
     """Divide the rows of a relation, which have the given columns.
 
-    A step has two inputs, the delta and the hashes that are refused (:data:`REFUSED`), and two
-    spines: the quarantine, and rows that are to be refused as well, of the same layout. Equal rows
-    have equal hashes; rows that share one by chance are refused together.
+    A step has two inputs, the delta and the refused hashes (:data:`REFUSED`), and two spines of the
+    same layout: the quarantine, and further rows to refuse. Equal rows have equal hashes; rows that
+    share one by chance are refused together.
     """
 
     columns: pa.Schema
@@ -63,7 +63,7 @@ class Quarantine(StatefulOperator):
         return (Layout(tuple(self.columns.names), columns, _SUMMED),)
 
     def step(self, inputs: tuple[pa.Table, ...], before: tuple[Spine, ...]) -> Step:
-        """Return the consolidated rows that are read, and the change of the quarantine."""
+        """Return the consolidated rows that pass, and the delta of the quarantine."""
         change, refused = inputs
         kept, known = before
         rows = ZSet.of(self.rows, change).consolidated()
@@ -100,7 +100,7 @@ class Quarantine(StatefulOperator):
 
 
 def held_back(rows: pa.Table, below: int | None) -> tuple[pa.Table, pa.Table]:
-    """Return the rows without insertions whose hash is not below a bound; None has all pass.
+    """Return the rows without insertions whose hash is at least ``below``; None lets all pass.
 
     Also return all inserted rows.
     """
@@ -112,7 +112,7 @@ def held_back(rows: pa.Table, below: int | None) -> tuple[pa.Table, pa.Table]:
 
 
 def arrived_in(quarantine: Layout) -> Layout:
-    """Return the layout of the rows that reach a quarantine, without what it adds."""
+    """Return the layout of the rows that reach a quarantine, without its added columns."""
     return Quarantine(pa.schema(list(quarantine.columns)[:-2])).rows
 
 
@@ -124,7 +124,7 @@ def _weighted(rows: ZSet, weights: Ints) -> ZSet:
 
 
 def _places(known: Ints, hashes: Ints) -> Ints:
-    """Return where each hash is among the known ones; -1 if it is not."""
+    """Return the index of each hash in ``known``; -1 if absent."""
     if not len(known):
         return np.full(len(hashes), -1, np.int64)
     order = np.argsort(known, kind="stable")
@@ -133,7 +133,7 @@ def _places(known: Ints, hashes: Ints) -> Ints:
 
 
 def _first(probes: Ints, count: int) -> Ints:
-    """Return the first position at which each of so many numbers is among probes; or -1."""
+    """Return, for each number below ``count``, its first index in ``probes``; -1 if absent."""
     found = np.full(count, -1, np.int64)
     found[probes[::-1]] = np.arange(len(probes))[::-1]
     return found
@@ -151,7 +151,7 @@ def _reasons(table: pa.Table, places: Ints) -> pa.Table:
 
 
 def _shares(probes: Ints, weights: Ints, taken: Ints) -> Ints:
-    """Return how many copies of each row found are taken: those found first are first."""
+    """Return how many copies of each found row are taken, in the order found."""
     order = np.argsort(probes, kind="stable")
     own, mine = weights[order], probes[order]
     before = np.cumsum(own) - own

@@ -33,8 +33,8 @@ class SemiJoin(StatefulOperator):
     """Emit rows of the left by whether the right has a row with an equal key.
 
     The inputs are tables with the physical schemas of :attr:`layouts`: the rows of the left, and
-    the key columns of the right. The output has the columns of ``pairs.schema``, none of which are
-    of the right, followed by ``__exists`` for ``FLAGGED``.
+    the key columns of the right. The output has the columns of ``pairs.schema``, which are all of
+    the left, followed by ``__exists`` for ``FLAGGED``.
     """
 
     pairs: Pairs

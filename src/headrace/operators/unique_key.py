@@ -26,16 +26,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """Rows that break a key: two of one key, or one with NULL in it. A row is by column."""
+    """Rows that violate a key: two with the same key, or one with NULL in it; by column."""
 
     key: tuple[Any, ...]
     rows: tuple[dict[str, Any], ...]
 
 
 def violation(before: Spine, change: ZSet) -> Violation | None:
-    """Return the first rows by which the contents after a change break their key, or None.
+    """Return the first rows of the contents after a change that violate their key, or None.
 
-    ``before`` are the contents by key, which do not break it; ``change`` is consolidated.
+    ``before`` are the contents by key, which satisfy it; ``change`` is consolidated.
     """
     inserted = change.filter(change.weights > 0)
     for values in inserted.keys:

@@ -1,1 +1,1 @@
-"""What statements work on: the parts of one open database, each of which promises one thing."""
+"""The parts of one open database that statements use; each makes one promise."""

@@ -1,7 +1,7 @@
-"""Access tokens, the roles granted to them, and who asks.
+"""Access tokens, the roles granted to them, and the principal of a request.
 
-Of a token's secret only its SHA-256 is kept. That is enough: a slow hash protects secrets that
-people choose, which can be guessed, and these are 256 random bits.
+Only the SHA-256 of a token's secret is stored. That is enough: slow hashes protect secrets that
+people choose and others can guess, and these are 256 random bits.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ DATABASE: Final = ""
 class AccessToken:
     """A token: the hash of its secret, its times in Unix seconds, and its roles by schema.
 
-    The key of roles in the whole database is :data:`DATABASE`.
+    Roles in the whole database have the key :data:`DATABASE`.
     """
 
     name: str
@@ -55,7 +55,7 @@ class AccessToken:
         return cls(name, stored["hash"], stored["created"], stored["expires"], roles)
 
     def to_json(self) -> dict[str, Any]:
-        """Return what is kept of it, but for its name."""
+        """Return the token without its name, as it is stored."""
         roles = {place: sorted(each) for place, each in self.roles.items()}
         times = {"created": self.created, "expires": self.expires}
         return {"hash": self.hash, **times, "roles": roles}
@@ -68,16 +68,16 @@ class AccessToken:
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """Who asks: the holder of an access token, or, without a name, whoever has the directory.
+    """The holder of an access token or, without a name, whoever opened the data directory.
 
-    ``token`` returns the token as it is now; None if it has been dropped or has expired.
+    ``token`` returns the current token; None if it has been dropped or has expired.
     """
 
     name: str | None = None
     token: Callable[[], AccessToken | None] = lambda: None
 
     def may(self, role: Role, schema: str = DATABASE) -> bool:
-        """Whether this is allowed what a role in a schema, or in the whole database, allows."""
+        """Whether the principal has at least a role in a schema, or in the whole database."""
         if self.name is None:
             return True
         token = self.token()
@@ -85,7 +85,7 @@ class Principal:
         return mine is not None and mine.includes(role)
 
     def sees(self, name: str) -> bool:
-        """Whether this may know of the relation of a dotted name, and read it."""
+        """Whether the principal may know of and read the relation of a dotted name."""
         if self.name is None:
             return True
         schema = schema_of(name)
@@ -95,7 +95,7 @@ class Principal:
 
     @property
     def is_known(self) -> bool:
-        """Whether this may still ask at all."""
+        """Whether the principal's token, if it has one, is still valid."""
         return self.name is None or self.token() is not None
 
 
@@ -105,10 +105,10 @@ OWNER: Final = Principal()
 
 @dataclass(slots=True)
 class Tokens:
-    """Some access tokens by name, as they are known in this process.
+    """Access tokens by name, as this process knows them.
 
-    ``tokens`` is never changed in place, since it is read without a lock. ``clock`` returns Unix
-    seconds.
+    ``tokens`` is replaced, never changed in place, because it is read without a lock. ``clock``
+    returns Unix seconds.
     """
 
     tokens: Mapping[str, AccessToken] = field(default_factory=dict)
@@ -116,13 +116,13 @@ class Tokens:
 
     @property
     def is_required(self) -> bool:
-        """Whether there are tokens, so that whoever asks over HTTP must have one."""
+        """Whether any token exists: then every HTTP request must have one."""
         return bool(self.tokens)
 
     def principal(self, secret: str) -> Principal | None:
-        """Return who has a secret; None if it is no token's, or the token has expired.
+        """Return the principal of a secret; None if no valid token has it.
 
-        The time that this takes says nothing about the secrets that there are.
+        The time that this takes reveals nothing about the existing secrets.
         """
         given, found = _hash(secret), None
         for token in self.tokens.values():
@@ -133,7 +133,7 @@ class Tokens:
         return self.holder(found)
 
     def holder(self, token: AccessToken) -> Principal:
-        """Return who has a token; a later token of its name is another."""
+        """Return the principal of a token; a later token with the same name is a different one."""
 
         def now() -> AccessToken | None:
             known = self.tokens.get(token.name)
@@ -146,7 +146,7 @@ class Tokens:
 
 
 class Access(Tokens):
-    """The access tokens of one database; what is changed is durable when a method returns."""
+    """The access tokens of one database; a change is durable when its method returns."""
 
     __slots__ = ("_lock", "ledger")
 
@@ -161,19 +161,19 @@ class Access(Tokens):
         return Kept(self.ledger, _TOKENS)
 
     def __iter__(self) -> Iterator[AccessToken]:
-        """Yield the tokens by name, those that have expired, too."""
+        """Yield the tokens by name, expired ones too."""
         yield from sorted(self.tokens.values(), key=lambda token: token.name)
 
     def create(
         self, name: str, valid_for: float | None = None, span: Span | None = None
     ) -> tuple[AccessToken, str]:
-        """Create a token that may do nothing yet; return it and its secret, which is not kept.
+        """Create a token without roles; return it and its secret, which is not stored.
 
         ``valid_for`` is in seconds.
 
         Raises:
-            HeadraceError: ``conflict``, at the span, if there is one of this name;
-                ``unsupported`` if there are too many.
+            HeadraceError: ``conflict``, at the span, if the name exists; ``unsupported`` if there
+                are too many tokens.
         """
         secret = _PREFIX + secrets.token_urlsafe(_SECRET_BYTES)
         now = self.clock()
@@ -197,7 +197,7 @@ class Access(Tokens):
         return made, secret
 
     def drop(self, name: str) -> None:
-        """Drop a token: whoever has it may do nothing any more."""
+        """Drop a token; its holders lose their roles at once."""
         with self._lock:
             self._kept.remove(name)
             self.tokens = {each: token for each, token in self.tokens.items() if each != name}
@@ -206,7 +206,7 @@ class Access(Tokens):
         """Grant a token a role in a schema, or in :data:`DATABASE`.
 
         Raises:
-            HeadraceError: ``invalid``, at the span, if there is no such token.
+            HeadraceError: ``invalid``, at the span, if the token does not exist.
         """
         with self._lock:
             token = self.find(name, span)
@@ -214,10 +214,11 @@ class Access(Tokens):
             self._keep(replace(token, roles={**token.roles, place: roles}))
 
     def revoke(self, name: str, role: Role, place: str, span: Span | None = None) -> None:
-        """Take back a role that was granted.
+        """Revoke a role that was granted.
 
         Raises:
-            HeadraceError: ``invalid``, at the span, if it was not, or there is no such token.
+            HeadraceError: ``invalid``, at the span, if the role was not granted or the token does
+                not exist.
         """
         with self._lock:
             token = self.find(name, span)
@@ -236,7 +237,7 @@ class Access(Tokens):
             self._keep(replace(token, roles=rest))
 
     def forget_schema(self, schema: str) -> None:
-        """Take back all roles in a schema that was dropped: another of its name is not the same."""
+        """Revoke all roles in a dropped schema: a later schema of that name starts without."""
         with self._lock:
             for token in self.tokens.values():
                 if schema in token.roles:
@@ -244,10 +245,10 @@ class Access(Tokens):
                     self._keep(replace(token, roles=rest))
 
     def find(self, name: str, span: Span | None = None) -> AccessToken:
-        """Return the token of a name.
+        """Return the token with a name.
 
         Raises:
-            HeadraceError: ``invalid``, at the span, if there is none.
+            HeadraceError: ``invalid``, at the span, if it does not exist.
         """
         return named("token", name, self.tokens, f"CREATE TOKEN {name}.", span)
 

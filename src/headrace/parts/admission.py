@@ -1,8 +1,7 @@
-"""Which rows the log of a stream takes: no event twice, and none that is too late.
+"""Admission of rows to the log of a stream: without duplicates and without late rows.
 
-It is decided once, as rows are appended, in their order: the log has what was taken, so every view
-and every later reading of the log agrees. Rows that are left out are counted by reason, and late
-ones are rejects.
+It is decided once, when rows are appended, in their order: views and later readers of the log all
+see the admitted rows only. Other rows are counted by reason; late ones are stored as rejects.
 """
 
 from __future__ import annotations
@@ -55,7 +54,7 @@ IDLE_MICROS: Final = 60_000_000
 
 @dataclass(slots=True)
 class Admission:
-    """The gates of the streams that do not take every row."""
+    """The gates of the streams that do not admit every row."""
 
     directory: Path
     """Of the log's segments; indexes of ids are beside it."""
@@ -66,7 +65,7 @@ class Admission:
     """Held while a gate is looked up: there is one for each stream."""
 
     def gate(self, relation: Relation) -> _Gate | None:
-        """Return what decides about the rows of a relation; None if it takes all."""
+        """Return the gate of a relation; None if it admits all rows."""
         if not isinstance(relation, Stream) or not _decides(relation.declaration):
             return None
         with self._making:
@@ -83,16 +82,16 @@ class Admission:
         return gate.watermark.now(self._micros())
 
     def keep_ids(self, stream: Stream, end: Offset) -> None:
-        """Store the ids of the events before an offset, which the stream's log is about to lose.
+        """Store the ids of the events before an offset, which retention is about to remove.
 
-        Nothing is appended to the stream meanwhile.
+        The caller prevents appends to the stream meanwhile.
         """
         gate = self.gate(stream)
         if gate is not None and gate.seen is not None:
             gate.seen.keep(end, self.ledger.head.log_end(stream.id), self._micros())
 
     def sweep(self, relations: Iterable[Relation]) -> None:
-        """Remove the indexes of all other streams than these."""
+        """Remove the indexes of all streams but these."""
         kept = {str(each.id) for each in relations}
         for path in self._indexes.glob("*-*"):
             if path.suffix == DRAFT or path.name.split("-")[0] not in kept:
@@ -124,7 +123,7 @@ class Admission:
     def _logged(
         self, stream: Stream, first: int, end: int, since: int
     ) -> Iterator[tuple[int, Ids, int]]:
-        """Yield the ids of a part of the log by segment, with the end and time of each."""
+        """Yield the ids of a part of the log by segment, with the segment's end and time."""
         start = max(Offset(first), self._start(stream.id))
         for segment in self.ledger.log.segments(stream.id, start, Offset(end)):
             at = int(segment.appended_at * 1_000_000)
@@ -138,7 +137,7 @@ class Admission:
 
 
 def takes_some(relation: Relation) -> bool:
-    """Whether the log of a relation may leave out rows."""
+    """Whether the log of a relation may reject or skip rows."""
     declaration = relation.declaration if isinstance(relation, Stream) else Declaration()
     return bool(declaration.unique or declaration.rejects_late)
 
@@ -150,7 +149,7 @@ def _decides(declaration: Declaration) -> bool:
 
 @dataclass(slots=True)
 class _Gate:
-    """Decides about the rows of one stream; called by one thread at a time."""
+    """Decides which rows of one stream are admitted; not thread-safe."""
 
     stream: Stream
     ledger: Ledger
@@ -161,7 +160,7 @@ class _Gate:
     """The log's end after what was admitted last, if it was appended."""
 
     def admit(self, rows: pa.Table, end: Offset) -> Admitted:
-        """Return the rows to append at the offset ``end``, and what becomes of the others."""
+        """Return the rows to append at the offset ``end``, and the rejects and counts of others."""
         left_out: dict[str, int] = {}
         rejects: tuple[Reject, ...] = ()
         newest: Mapping[str, int] = {}

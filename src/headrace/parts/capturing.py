@@ -1,4 +1,4 @@
-"""Capturing: tables that follow those of another database, several through one source."""
+"""Captures: tables that follow the tables of another database through one source."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Capturing:
-    """Has the tables of captures follow their source, each capture on a thread."""
+    """Runs captures, each on a thread, so that their tables follow the source."""
 
     reader: Reader
     ledger: Ledger
@@ -36,12 +36,12 @@ class Capturing:
     captures: Captures
 
     def begin_all(self) -> None:
-        """Continue every capture where its last moment ended."""
+        """Resume every capture after its last landed transaction."""
         for capture in self.captures:
             self.begin(capture)
 
     def begin(self, capture: Capture) -> None:
-        """Begin or continue a capture, with the tables that it has now."""
+        """Start or resume a capture with its present tables."""
         tables = {table.id: table for table in self.tables(capture.name)}
         self.feeds.share(capture.name, None)
         ingest = JointIngest.of(self.log, self.ledger, capture.identity, tables)
@@ -71,7 +71,7 @@ def _captured(table: Table) -> CapturedTable:
 
 @dataclass(frozen=True, slots=True)
 class _Whole:
-    """A source whose parts have whole rows."""
+    """A source whose parts are completed to whole rows."""
 
     source: PostgresSource
     reader: Reader
@@ -83,10 +83,10 @@ class _Whole:
             yield Moment(parts, moment.done, moment.total, moment.whole)
 
     def _whole(self, relation: RelationId, part: Part) -> Part:
-        """Return a part with the cells that its changes leave as they were.
+        """Return a part with the unchanged cells filled in from the table.
 
-        All that precedes it has been landed, and nobody else writes to the table. Rows are deleted
-        as PostgreSQL had them, so they are there without looking.
+        All earlier parts have been landed, and the capture is the table's only writer. Deletions
+        are not looked up: PostgreSQL has deleted rows that the table has.
         """
         table = self.tables[relation]
         if not (part.unchanged or part.emptied) or table.id not in self.reader.catalog.by_id:

@@ -1,4 +1,4 @@
-"""What Spark knows of the catalog: relations declared for views and for queries."""
+"""Declares the catalog's relations to Spark, for views and for queries."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 class Declarations:
     """Declares relations to Spark: names for the planner, circuits for epochs, texts for batch.
 
-    A view whose query cannot be planned is declared without a circuit, and its stored rows can be
-    read. Nothing here is stored: opening a database declares everything again.
+    A view whose query cannot be planned is declared without a circuit; its stored rows stay
+    readable. Nothing is stored: opening a database declares everything again.
     """
 
     engine: Engine
@@ -39,7 +39,7 @@ class Declarations:
 
     @property
     def planning(self) -> threading.RLock:
-        """Held while Spark resolves names, or while they get another meaning."""
+        """The lock of planning, held while Spark resolves names and while declarations change."""
         return self.engine.planning
 
     def announce_system(self) -> None:
@@ -58,7 +58,7 @@ class Declarations:
         self._unplanned.add(view.id)
 
     def plan_again(self, view: View | PlainView) -> None:
-        """Plan a view again over its present inputs; views that read it are planned afterwards."""
+        """Plan a view again over its present inputs; the caller then plans the views above it."""
         self.engine.forget(view)
         self.announce(view)
         self._unplanned.discard(view.id)
@@ -67,14 +67,14 @@ class Declarations:
             self.check_stored(view, {record.id: dict(record.layout) for record in records})
 
     def announce_replaced(self, view: View, catalog: Catalog) -> None:
-        """Declare a view that has another query, and the texts that name it."""
+        """Declare a view whose query was replaced, and the views above that name it."""
         self.announce(view)
         for above in catalog.dependants(view.id):
             if not isinstance(above, Sink) and self.is_planned(above):
                 self.queries.declare(above)
 
     def withdraw(self, relations: Iterable[Relation], catalog: Catalog) -> None:
-        """Forget relations of a catalog: views before their inputs."""
+        """Remove the declarations of relations of a catalog: views before their inputs."""
         order = {view.id: i for i, view in enumerate(catalog.defined_in_order())}
         for relation in sorted(relations, key=lambda r: -order.get(r.id, -1)):
             # A relation that replaced it may have its name.
@@ -85,7 +85,7 @@ class Declarations:
     def announced(
         self, relation: Stream | Table | PlainView, former: Iterable[Relation], catalog: Catalog
     ) -> Iterator[None]:
-        """Declare a relation in place of others; restore these if the block fails."""
+        """Declare a relation in place of others; restore the others if the block fails."""
         try:
             self.announce(relation)
             yield
@@ -101,12 +101,12 @@ class Declarations:
     # -- circuits ----------------------------------------------------------------------------
 
     def is_planned(self, relation: Relation) -> bool:
-        """Whether a relation is not a view without a circuit, since a function is missing."""
+        """Whether a relation is planned: a view is not if a function of its query is missing."""
         return relation.id not in self._unplanned
 
     @property
     def unplanned(self) -> frozenset[RelationId]:
-        """The views whose queries cannot be planned, since a function is missing."""
+        """The views whose queries cannot be planned because a function is missing."""
         return frozenset(self._unplanned)
 
     def circuit(self, view: View) -> Circuit | None:
@@ -114,7 +114,7 @@ class Declarations:
         return self.engine.circuit(view) if self.is_planned(view) else None
 
     def check_stored(self, view: View, stored: Mapping[ArrangementId, object]) -> None:
-        """Refuse a view whose state was stored by a circuit other than the planned one."""
+        """Refuse a view whose stored state belongs to a circuit other than the planned one."""
         circuit = self.engine.circuit(view)
         planned: dict[ArrangementId, object] = {
             id_: layout.to_json() for id_, layout in circuit.arrangements().items()

@@ -1,4 +1,4 @@
-"""The definer: what CREATE, DROP and REPLACE change the catalog with."""
+"""Changes the catalog: the part behind CREATE, DROP, ALTER and REPLACE."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Definer:
-    """Changes the catalog: each change is one epoch, which Spark and readers know at once.
+    """Changes the catalog: each change is one epoch, visible to Spark and to readers at once.
 
-    A change that fails leaves the catalog as it was.
+    A failed change leaves the catalog unchanged.
     """
 
     ledger: Ledger
@@ -60,7 +60,7 @@ class Definer:
     def create(
         self, relation: Stream | Table | PlainView | Sink, dropped: tuple[RelationId, ...] = ()
     ) -> Epoch:
-        """Create a relation without contents, in place of ``dropped``, in an epoch of its own."""
+        """Create an empty relation, in place of ``dropped``, in an epoch of its own."""
         declarations, dropped = self.declarations, tuple(self._with_sources(dropped))
         with self._changing():
             gone = live(self.loop.catalog, dropped)
@@ -105,10 +105,10 @@ class Definer:
         *,
         earliest: bool = False,
     ) -> Epoch:
-        """Create a view, and fill it from stored rows, in place of ``dropped``.
+        """Create a view filled from its inputs, in place of ``dropped``.
 
-        With ``earliest``, it is over the events that streams still have; otherwise it is refused
-        over streams that no longer have all of theirs.
+        With ``earliest``, it is filled from the events that streams still retain; otherwise it is
+        refused over streams that have lost events.
         """
 
         def join(fill: Fill, circuit: Circuit) -> Epoch:
@@ -132,12 +132,11 @@ class Definer:
         earliest: bool = False,
         names_row: bool = False,
     ) -> Epoch:
-        """Replace the build of a view: what reads it follows the difference, in the same epoch.
+        """Replace the build of a view; views above follow the difference in the same epoch.
 
-        The dirty slices that it has when this begins are repaired by that. If the view ``stays``
-        and lags behind, it goes on from where it stands; otherwise the build reads all up to now.
-        For ``earliest`` see :meth:`create_view`, for ``names_row``
-        :meth:`Filling.fill`.
+        Dirty entries that exist when this begins are repaired by it. If the view ``stays`` and
+        lags, the new build is filled as of the view's frontier; otherwise up to the present. For
+        ``earliest`` see :meth:`create_view`, for ``names_row`` :meth:`Filling.fill`.
         """
         dirty = repairable(self.ledger.head.dirty, former.id)
 
@@ -155,7 +154,7 @@ class Definer:
         )
 
     def replace_stopped(self, former: View, view: View) -> Epoch:
-        """Replace the build of a view that has stopped by one that is filled once it is repaired.
+        """Replace the build of a stopped view by one that is filled when the view is repaired.
 
         Raises:
             HeadraceError: ``conflict`` if the view runs again, or has been dropped or replaced.
@@ -188,10 +187,10 @@ class Definer:
         return epoch
 
     def regroup(self, view: View, altered: View) -> Epoch:
-        """Have a view be refreshed at other times, or be maintained as its inputs change.
+        """Change when a view is refreshed: on a schedule, manually, or in every epoch.
 
-        Its contents do not change, unless epochs are to maintain it from now on: it is refreshed
-        before, so that it joins them where they stand.
+        Its contents do not change, except that a lagging view that becomes maintained in every
+        epoch is refreshed first, so that it joins the epochs at their frontier.
         """
         loop, ledger = self.loop, self.ledger
         begins, ends = altered.refresh.lags, view.refresh.lags
@@ -221,7 +220,7 @@ class Definer:
         return epoch
 
     def alter_sink(self, sink: Sink) -> Epoch:
-        """Give a sink other options."""
+        """Replace the options of a sink."""
         with self._changing():
             live(self.loop.catalog, [sink.id])
             change = {sink.id: sink.to_json()}
@@ -231,7 +230,7 @@ class Definer:
         return epoch
 
     def _unread(self, view: View, state: Published, frontier: FrontierId) -> tuple[Read, ...]:
-        """Return what a view shows of logs, and the frontier to which it changes has not read."""
+        """Return the parts of logs that a view shows and its new frontier has not read."""
         shown = state.shown(view.id)
         streams = {id_ for id_ in view.depends_on if isinstance(state.catalog.by_id[id_], Stream)}
         if frontier == LIVE:
@@ -244,10 +243,10 @@ class Definer:
         )
 
     def redefine(self, stream: Stream) -> Epoch:
-        """Give a stream more columns than it has; what depends on it has to stay as it is.
+        """Add columns to a stream; views over it must keep their schemas and circuits.
 
         Raises:
-            HeadraceError: ``conflict`` if a view would become another one.
+            HeadraceError: ``conflict`` if a view would change.
         """
         with self._changing():
             (former,) = live(self.loop.catalog, [stream.id])
@@ -269,7 +268,7 @@ class Definer:
         return epoch
 
     def _require_same(self, view: View | PlainView, stream: Stream) -> None:
-        """Plan a view again, and refuse if it is another one over the stream as it would be."""
+        """Plan a view over the redefined stream; raise if its columns would change."""
         try:
             self.declarations.plan_again(view)
         except HeadraceError as error:
@@ -306,19 +305,19 @@ class Definer:
 
     @contextmanager
     def _changing(self) -> Iterator[None]:
-        """Have neither epochs nor queries' names change while the block runs."""
+        """Hold the locks of epochs and of planning while the block runs."""
         with self.loop.exclusive(), self.declarations.planning:
             yield
 
     def _end_feeds(self, dropped: Sequence[RelationId]) -> None:
-        """End the feeds of dropped relations; no lock is held that a feed may wait for."""
+        """Stop the feeds of dropped relations; no lock may be held that a feed waits for."""
         for id_ in dropped:
             self.feeds.forget(id_)
 
     def _with_sources(self, ids: Sequence[RelationId]) -> list[RelationId]:
-        """Stop the sinks among relations to drop; return these, with what is hidden behind them.
+        """Stop the sinks among relations to drop; return the relations with their hidden ones.
 
-        That is the hidden view of a sink, and the hidden stream with what was inserted into a view.
+        These are the hidden view of a sink, and the hidden stream of rows inserted into a view.
         """
         found, catalog = list(ids), self.loop.catalog
         for relation in map(catalog.by_id.get, ids):
@@ -334,7 +333,7 @@ class Definer:
         return found
 
     def _publish(self, catalog: Catalog, new: Mapping[ArrangementId, Layout]) -> None:
-        """Publish a catalog, and the layouts of the contents of relations that it did not have."""
+        """Publish a catalog, with the layouts of the contents of new relations."""
         kept = {rows_of(relation.id) for relation in catalog}
         layouts = {**self.loop.published.current.layouts, **new}
         self.loop.published.publish(catalog, {i: a for i, a in layouts.items() if i in kept})

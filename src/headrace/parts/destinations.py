@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Destinations:
-    """Opens what sinks write to."""
+    """Opens the writers of sinks."""
 
     directory: Path
     secrets: Secrets
@@ -43,7 +43,7 @@ class Destinations:
     """Directories outside of that of the data, below which sinks may write."""
 
     def opened(self, sink: Sink) -> tuple[SinkWriter, DeliverySettings]:
-        """Return the writer for a sink's destination, and how it is given changes."""
+        """Return the writer for a sink's destination, and its delivery settings."""
         options = restored_options(SinkOptions, sink.delivery, "a sink")
         if sink.target is not None:
             writer = TableWriter(self.reader, self.log, self.queries, sink, sink.target)
@@ -56,7 +56,7 @@ class Destinations:
     def context(
         self, sink: RelationId, schema: Schema, key: tuple[str, ...], options: SinkOptions
     ) -> SinkContext:
-        """Return what a connector needs to know of this database, and of the rows of a sink."""
+        """Return what a connector needs of this database, and the schema of the sink's rows."""
         identity = f"{self.log.ledger.settings.identity}/{sink}"
         stops = options.on_error is OnError.STOP
         return SinkContext(
@@ -68,10 +68,9 @@ class Destinations:
 class TableWriter:
     """Appends to a table's or stream's log, as a producer whose sequence numbers are epochs.
 
-    So each epoch is written exactly once. What is appended together is read by one epoch, so the
-    changes of an epoch are one append, of parts that are written as they come. In each, deletions
-    come before insertions, so that the new row of a primary key stays: all changes of it are in one
-    part.
+    So each epoch is written exactly once. The changes of an epoch are one append, and are therefore
+    read by one epoch; its parts are written as they arrive. In each part, deletions precede
+    insertions, so that the new row of a primary key stays: all changes of a key are in one part.
     """
 
     reader: Reader
@@ -87,21 +86,21 @@ class TableWriter:
         return None if found is None else Epoch(found)
 
     def stored(self) -> Iterator[pa.Table] | None:
-        """Return None: others may write there as well."""
+        """Return None: others may write to the relation as well."""
         return None
 
     def clear(self) -> None:
-        """Do nothing: which rows of the table the sink has written is not known."""
+        """Do nothing: which rows of the table came from the sink is not known."""
 
     def close(self) -> None:
-        """Do nothing: nothing is held."""
+        """Do nothing: no resource is held."""
 
     @property
     def _producer(self) -> str:
         return f"sink {self.sink.id}"
 
     def write(self, epoch: Epoch, parts: Iterable[pa.Table]) -> Sequence[Refused]:
-        """Append the changes of an epoch, unless they have been appended."""
+        """Append the changes of an epoch, unless they were appended before."""
         relation = self.reader.catalog.by_id[self.into]
         if not isinstance(relation, Stream | Table):
             raise HeadraceError(Code.INTERNAL, f"sink {self.sink.name} writes to no table")
@@ -111,7 +110,7 @@ class TableWriter:
         return ()
 
     def _changes(self, relation: Stream | Table, changes: pa.Table) -> pa.Table:
-        """Return changes of the view as changes of the relation."""
+        """Convert changes of the view to changes of the relation."""
         weights = changes[WEIGHT]
         given = changes.drop_columns([WEIGHT]).rename_columns(list(self.sink.columns))
         rows = completed(self.queries, relation, given)

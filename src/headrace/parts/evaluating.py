@@ -1,4 +1,4 @@
-"""Where the queries of statements are planned and evaluated: by Spark, on one published state."""
+"""Evaluates the queries of statements by Spark, on one published state."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Beside:
-    """Tables that only one query knows, and a catalog of a database with these added."""
+    """Tables visible to one query only, and a catalog with these tables added."""
 
     tables: tuple[Table, ...]
     catalog: Catalog
@@ -37,9 +37,9 @@ class Beside:
 class Asked:
     """What a query reads: relations of one state.
 
-    ``names`` are the relations in its text, ``ids`` those whose contents it reads. ``sees`` tells
-    which relations the information schema shows, by name. ``beside`` are tables that only this
-    query knows, which the state's catalog has as well.
+    ``names`` are the relations in its text, ``ids`` those whose contents it reads. ``sees`` decides
+    by name which relations the information schema shows. ``beside`` are tables visible to this
+    query only, which the state's catalog has as well.
     """
 
     state: Published
@@ -71,13 +71,13 @@ class Evaluator(Protocol):
         ...
 
     def shaped_beside(self, query: Span, beside: Beside) -> Shape:
-        """Return the shape of a query that also names tables which only it knows."""
+        """Return the shape of a query that also names tables visible to it alone."""
         ...
 
     def try_planning(self, query: Span) -> None:
-        """Plan a query where that can do no harm, before the process that makes epochs plans it.
+        """Plan a query in a process that may fail, before the process that makes epochs plans it.
 
-        What is wrong with the query is not said here.
+        Errors of the query itself are not raised here.
 
         Raises:
             HeadraceError: ``unsupported`` if planning it needs too much memory; ``cancelled``.
@@ -85,7 +85,7 @@ class Evaluator(Protocol):
         ...
 
     def rows(self, text: str, asked: Asked) -> pa.Table | None:
-        """Return a query's rows with Spark's types; None if names have another meaning by now.
+        """Return a query's rows with Spark's types; None if the catalog has changed meanwhile.
 
         Raises:
             HeadraceError: if it fails on the data.
@@ -99,7 +99,7 @@ class Evaluator(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class OwnEvaluator:
-    """Evaluates queries by the Spark that makes epochs."""
+    """Evaluates queries by the Spark session that makes epochs."""
 
     reader: Reader
     engine: Engine
@@ -107,7 +107,7 @@ class OwnEvaluator:
     information: SystemRows
 
     def shaped(self, query: Span) -> tuple[Catalog, Shape]:
-        """Return a query's shape and catalog; no other query is planned meanwhile."""
+        """Return a query's shape and catalog; the lock of planning is held meanwhile."""
         plans, catalog = self.queries.plans, self.reader.catalog
         known = plans.shape(query.source, catalog)
         if known is not None:
@@ -119,7 +119,7 @@ class OwnEvaluator:
         return catalog, shape
 
     def shaped_beside(self, query: Span, beside: Beside) -> Shape:
-        """Return the shape of a query that also names tables which only it knows."""
+        """Return the shape of a query that also names tables visible to it alone."""
         with self.engine.beside(beside.tables):
             return self.engine.planner.analyse(query, once=True).shape
 
@@ -127,7 +127,7 @@ class OwnEvaluator:
         """Do nothing: this is the process that makes epochs."""
 
     def rows(self, text: str, asked: Asked) -> pa.Table | None:
-        """Return a query's rows; no lock is held while it runs."""
+        """Return a query's rows; no lock is held while the query runs."""
         if asked.beside is None:
             return self._rows(text, asked)
         tables = asked.beside.tables
@@ -168,7 +168,7 @@ class OwnEvaluator:
         return self.queries.computed(rows, expressions, source)
 
     def _indexes(self, asked: Asked) -> list[Contents]:
-        """Return the contents of the indexes of the only relation that a query reads."""
+        """Return the contents of the indexes, if the query reads a single relation."""
         return [self.reader.contents(asked.state, view) for view in asked.indexed(self.reader)]
 
     def way(self, analysed: Analysed, text: str) -> str:

@@ -1,4 +1,4 @@
-"""Feeding: streams and tables whose rows come from an external system."""
+"""Feeds: streams and tables whose rows come from an external system."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _BEGIN_SECONDS = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Feeding:
-    """Has the sources of streams and tables landed in their logs, for as long as these exist."""
+    """Lands the sources of streams and tables in their logs, for as long as these exist."""
 
     reader: Reader
     ledger: Ledger
@@ -51,15 +51,15 @@ class Feeding:
     feeds: Feeds
 
     def begin_all(self) -> None:
-        """Continue every source of the catalog where its last part ended."""
+        """Resume every source of the catalog after its last landed part."""
         for relation in self.reader.catalog:
             if isinstance(relation, Stream | Table):
                 self.begin(relation)
 
     def begin(self, relation: Stream | Table, *, rejecting: bool = False) -> None:
-        """Begin or continue the source of a relation, if it has one.
+        """Start or resume the source of a relation, if it has one.
 
-        A source that stops at what does not fit lands the first such part if it is ``rejecting``.
+        A source that stops at rows that do not fit lands the first such part if ``rejecting``.
         """
         if not relation.declaration.source or relation.declaration.shared_source:
             return
@@ -70,10 +70,10 @@ class Feeding:
         self.feeds.add(relation.id, relation.name, Feed(ingest, opened))
 
     def begin_new(self, relation: Stream | Table) -> None:
-        """Begin the source of a relation that was created just now.
+        """Start the source of a relation that was created just now.
 
-        Returns once it is stored where the source begins: what arrives there afterwards is not
-        missed by one that begins with what is new.
+        Returns once the source's first position is stored: a source that starts at the newest
+        record misses nothing that arrives after this call.
         """
         self.begin(relation)
         feed = self.feeds.by_relation.get(relation.id)
@@ -81,11 +81,11 @@ class Feeding:
             feed.wait_begun(_BEGIN_SECONDS)
 
     def check(self, relation: Stream | Table) -> None:
-        """Raise if the source of a relation that is to be created cannot be read.
+        """Check that the source of a relation about to be created can be read.
 
         Raises:
             HeadraceError: ``unavailable`` if it does not answer; ``invalid`` or ``unsupported`` if
-                it never will.
+                no retry can help.
         """
         if relation.declaration.source:
             connector, options = _restored(relation)
@@ -123,7 +123,7 @@ def _restored(relation: Stream | Table) -> tuple[SourceConnector[Any], Any]:
 
 @dataclass(frozen=True, slots=True)
 class _Completed:
-    """A source whose rows have all columns of their relation."""
+    """A source whose rows are completed to all columns of their relation."""
 
     source: LiveSource
     reader: Reader
@@ -163,9 +163,9 @@ class _Completed:
         )
 
     def _whole(self, part: Part) -> Part:
-        """Return a part with whole rows; what precedes it has been landed.
+        """Return a part completed to whole rows; all earlier parts have been landed.
 
-        Nobody else writes to the table, so its rows stay as they are until the part is landed.
+        The source is the table's only writer, so its rows do not change until the part is landed.
         """
         table = self.relation
         if not isinstance(table, Table) or not depends_on_rows(part, table.primary_key):
@@ -173,14 +173,14 @@ class _Completed:
         return with_rows_before(part, table.primary_key, rows_of(self.reader, table))
 
     def _timed(self, part: Part) -> pa.Table:
-        """Return the rows with the time that the source has of each, if the log keeps that."""
+        """Return the rows with the source's time of each row, if the log stores it."""
         if part.times is None or not self.relation.declaration.rowtime:
             return part.rows
         now = pa.scalar(int(time.time() * 1_000_000), part.times.type)
         return part.rows.append_column(ROWTIME, pc.fill_null(part.times, now))
 
     def _placed(self, rows: pa.Table, part: Part) -> pa.Table:
-        """Return rows with their places in the source, if the stream has a watermark."""
+        """Return the rows with their positions in the source, if the stream has a watermark."""
         declaration = self.relation.declaration
         if part.origin is None or (declaration.watermark, declaration.lateness) == (None, None):
             return rows

@@ -1,4 +1,4 @@
-"""Filling a view beside the epochs, and joining them."""
+"""Fills views beside the epochs, and lets them join."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Join: TypeAlias = "Callable[[Fill, Circuit], Epoch]"
 
 @dataclass(frozen=True, slots=True)
 class Filling:
-    """Fills builds of views from stored rows. A fill that fails leaves nothing behind."""
+    """Fills builds of views from stored rows. A failed fill leaves nothing behind."""
 
     reader: Reader
     engine: Engine
@@ -49,16 +49,16 @@ class Filling:
         earliest: bool = False,
         names_row: bool = False,
     ) -> Epoch:
-        """Fill a build of a view, and have it join the epochs; return the epoch in which it does.
+        """Fill a build of a view and let it join the epochs; return the epoch that it joins in.
 
-        Epochs and other fills go on meanwhile: the lock is held for the last changes only, and for
-        ``join``. A view that has recursions is filled with the lock. If it ``stays`` and lags
-        behind, it is filled as of where it stands. With ``earliest``, it is filled from what
-        streams still have. With ``names_row``, the error of a query that fails names a row with
-        which it does: for those who may read what the view reads.
+        Epochs and other fills continue: the lock of epochs is held only for the last changes and
+        for ``join``; for a view with recursions, during the whole fill. If it ``stays`` and lags,
+        it is filled as of its frontier. With ``earliest``, it is filled from the events that
+        streams still retain. With ``names_row``, the error of a failing query quotes a row that it
+        fails on: only for clients that may read the inputs.
 
         Raises:
-            HeadraceError: ``conflict`` if a stream no longer has all its events.
+            HeadraceError: ``conflict`` if a stream no longer retains all its events.
         """
         circuit = self.engine.begin_fill(view)
         clocked = bool(circuit.temporal())
@@ -99,10 +99,10 @@ class Filling:
         alone: bool,
         begun: Callable[[], None] = lambda: None,
     ) -> T:
-        """Fill what the engine knows of, and have it join the epochs with ``join``.
+        """Fill the builds that the engine knows of, and publish them by ``join``.
 
-        If it is filled ``alone``, the lock is held for all of it; otherwise ``begun`` is called
-        without it, once most is written.
+        If ``alone``, the lock of epochs is held for the whole fill; otherwise ``begun`` is called
+        without it, once most rows are written.
         """
         reader, loop, view = self.reader, self.loop, fill.view
         for relation in live(reader.catalog, view.depends_on):
@@ -130,10 +130,10 @@ class Filling:
     def join_standing(
         self, fill: Fill, join: Callable[[], T], *, begun: Callable[[], None] = lambda: None
     ) -> T:
-        """Fill what the engine knows of where its view stands, which lags, and call ``join``.
+        """Fill a build of a lagging view as of the view's frontier, and publish it by ``join``.
 
-        The view is not refreshed meanwhile. Epochs are made until ``join``, before which ``begun``
-        is called.
+        The view is not refreshed meanwhile. Epochs continue until ``join``; ``begun`` is called
+        before it.
         """
         loop, catalog = self.loop, self.reader.catalog
         for relation in live(catalog, fill.view.depends_on):
@@ -148,7 +148,7 @@ class Filling:
                 return join()
 
     def _without(self, view: View, circuit: Circuit) -> dict[RelationId, Offset]:
-        """Return up to where no event of streams is in anything that a view would keep by now."""
+        """Return, by stream, the offset before which no event is still part of the view's state."""
         found: dict[RelationId, Offset] = {}
         ledger = self.loop.ledger
         state, clock = self.reader.published, ledger.epochs.clock()
@@ -164,10 +164,10 @@ class Filling:
         return found
 
     def _standing(self, view: View) -> Published:
-        """Return the state where a view stands, which lags.
+        """Return the state at the frontier of a lagging view.
 
         Raises:
-            HeadraceError: ``conflict`` if it is not kept, since what the view reads was repaired.
+            HeadraceError: ``conflict`` if it is not retained, because an input was repaired since.
         """
         try:
             return self.loop.published.at_frontier(view)
@@ -178,7 +178,7 @@ class Filling:
                 Code.CONFLICT,
                 f'what view "{view.name}" has read can no longer be read where it stands',
                 "It lags behind, and a relation that it reads was repaired since.",
-                f"CREATE OR REPLACE {view.name} fills it anew; then run the statement again.",
+                f"CREATE OR REPLACE {view.name} rebuilds it; then run the statement again.",
             ) from error
 
 
@@ -187,9 +187,9 @@ def live(
     ids: Iterable[RelationId],
     before: Mapping[RelationId, Relation] | None = None,
 ) -> list[Relation]:
-    """Return relations that a statement found when it began, unless one was dropped since.
+    """Return the relations that a statement started with; raise if one was dropped since.
 
-    With ``before``, unless one is another than it was.
+    With ``before``, also raise if one was replaced since.
     """
     found = [catalog.by_id.get(id_) for id_ in ids]
     there = [relation for relation in found if relation is not None]

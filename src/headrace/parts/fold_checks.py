@@ -1,11 +1,11 @@
-"""Folds are checked before they are published: on events of a few keys, every way gives one row.
+"""Checks folds before they are published: every way to fold the same events must agree.
 
-A fold is a promise: the row of a key depends on its events alone. It is broken by a function that
-reads what changes, such as the clock, a counter, or a random number, or that keeps a part of its
-state elsewhere. Here a sample of events is folded in each of the ways in which it may ever be: all
-at once, again, in another process, on from a state that was kept, and event by event in another
-order, with copies and retractions. If two of them differ, events are left out for as long as they
-do, and the error shows what remains.
+A fold promises that the row of a key depends on the key's events alone. A function breaks this if
+it reads what changes, such as the clock, a counter or a random number, or if it keeps a part of its
+state elsewhere. A sample of events is therefore folded in each of the ways in which epochs may fold
+them: all at once, repeatedly, in another process, resumed from a stored state, and event by event
+in another order, with copies and retractions. If two ways differ, the events are reduced to the
+fewest for which they still do, and the error shows these.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def check_folds(
 ) -> None:
     """Check the folds of a circuit on a sample of the events that are stored for them.
 
-    ``folding`` is another function that is to take the place of the circuit's own, of its name.
+    ``folding``, if given, replaces the circuit's function of the same name.
 
     Raises:
         HeadraceError: ``invalid`` if two ways to fold the same events give different rows.
@@ -73,7 +73,7 @@ def check_folds(
 
 
 def check_agreement(operator: Fold, events: ZSet) -> None:
-    """Check a fold on the events of one key, consolidated, backwards as they are stored.
+    """Check a fold on the consolidated events of one key, which are stored in reverse order.
 
     Raises:
         HeadraceError: ``invalid``, with the fewest events found for which two ways differ.
@@ -108,9 +108,9 @@ class _Trial:
     events: pa.Table
 
     def differing(self, way: _Way, chosen: list[int]) -> tuple[Any, Any] | None:
-        """Return the row of all events at once, and that of a way that differs; else None.
+        """Return the row of folding all events at once and a differing row of ``way``; else None.
 
-        A function may fail on a part of the events that it gets in the end: that is no difference.
+        A function may fail on some subsets of events: that is not a difference.
         """
         if not chosen:
             return None
@@ -126,7 +126,7 @@ class _Trial:
         return None
 
     def smallest(self, way: _Way, count: int) -> list[int]:
-        """Return few positions for which a way differs: half of them are left out, and so on."""
+        """Return few positions for which a way still differs, found by repeated halving."""
         chosen, size = list(range(count)), count // 2
         while size:
             at = 0
@@ -158,7 +158,7 @@ def _again(trial: _Trial, rows: pa.Table) -> Iterator[Any]:
 
 
 def _elsewhere(trial: _Trial, rows: pa.Table) -> Iterator[Any]:
-    """Fold with a copy of the function that has never been called, as in another process."""
+    """Fold with a copy of the function that was never called, as in another process."""
     folding = trial.operator.folding
     if isinstance(folding, Folding):
         fresh = folding.fresh()
@@ -166,13 +166,13 @@ def _elsewhere(trial: _Trial, rows: pa.Table) -> Iterator[Any]:
 
 
 def _from_kept(trial: _Trial, rows: pa.Table) -> Iterator[Any]:
-    """Go on from the state after each event."""
+    """Resume from the stored state after each event."""
     for place, state in enumerate(trial.states(rows)):
         yield trial.row(trial.states(rows.slice(place), state if place else None)[-1])
 
 
 def _by_epochs(trial: _Trial, rows: pa.Table) -> Iterator[Any]:
-    """Have the operator take the events in order, and in another order with copies retracted."""
+    """Step the operator over the events in order, then in another order with retracted copies."""
     count = rows.num_rows
     in_order = np.array_split(np.arange(count), min(count, _EPOCHS))
     yield _maintained(trial.operator, [(rows.take(pa.array(part)), 1) for part in in_order])
@@ -188,7 +188,7 @@ def _by_epochs(trial: _Trial, rows: pa.Table) -> Iterator[Any]:
 
 
 def _maintained(operator: Fold, epochs: list[tuple[pa.Table, int]]) -> Any:
-    """Return the row that the operator has after epochs, of events each with a weight."""
+    """Return the row that the operator maintains after epochs, each of events and a weight."""
     operator = replace(operator, spacing=_SPACING)
     spines = tuple(Spine(layout) for layout in operator.layouts)
     rows = ZSet.empty(operator.answer)
@@ -207,7 +207,7 @@ def _maintained(operator: Fold, epochs: list[tuple[pa.Table, int]]) -> Any:
 
 @dataclass(frozen=True)
 class _Way:
-    """A way to fold events: the rows that it gives, and what it is called in the error."""
+    """A way to fold events: the function that yields its rows, and its name in the error."""
 
     name: str
     rows: Callable[[_Trial, pa.Table], Iterator[Any]]

@@ -1,4 +1,4 @@
-"""Freshness: what each view shows of its inputs, and how long what it lacks has waited."""
+"""Freshness: which changes of its inputs a view does not show yet, and for how long."""
 
 from __future__ import annotations
 
@@ -39,11 +39,10 @@ class ViewFreshness:
     """How current one view is.
 
     ``pending`` counts the changes of its inputs that it does not show, ``seconds`` is how long the
-    oldest of them has waited: 0 if there is none. ``dirty_since`` is in Unix seconds; None unless
-    it, or a view that it reads, is known to differ from its inputs. One that has stopped shows
-    nothing since then: ``pending`` is None, since it is not counted. It shows its inputs as of
-    ``epoch``, which is that of its last refresh if it lags behind, and was committed at
-    ``shown_at``; ``next_refresh`` is when it is due again, both in Unix seconds.
+    oldest of them has waited, 0 if none does. ``dirty_since`` is in Unix seconds, None unless the
+    view or one below it is known to differ from its inputs. ``pending`` is None for a stopped view.
+    ``epoch`` is the epoch whose inputs it shows, that of the last refresh if it lags, committed at
+    ``shown_at``; ``next_refresh`` is when it is due again; both times in Unix seconds.
     """
 
     view: View
@@ -69,7 +68,7 @@ class ViewFreshness:
 def view_freshness(
     reader: Reader, admission: Admission, state: Published
 ) -> Iterator[ViewFreshness]:
-    """Yield how current the views of a published state are, each after those it reads."""
+    """Yield the freshness of the views of a published state, inputs first."""
     ends, arrived, now = reader.ledger.head.ends, reader.arrivals(state), time.time()
     catalog, due = state.catalog, reader.pump.refreshes.due_times(state)
     failed = reader.pump.refreshes.failed

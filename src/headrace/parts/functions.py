@@ -1,6 +1,6 @@
-"""Python functions of a database: registered by the process, recorded in the catalog.
+"""The Python functions of a database: registered in this process, recorded in the catalog.
 
-The catalog has a record of each function. Code is never stored, so none is loaded from a data
+Only a record of each function is stored, never its code, so no code is loaded from a data
 directory: a view that calls a function which this process has not registered waits for it, see
 :mod:`headrace.parts.waiting`.
 """
@@ -44,7 +44,7 @@ class Functions:
         return self.engine.planner.functions
 
     def restore(self, catalog: Catalog, given: Iterable[Function]) -> None:
-        """Load the recorded functions, and register the given ones; views are restored later."""
+        """Load the recorded functions and register the given ones; views are restored later."""
         stored = self.ledger.settings.get(_RECORDS) or {}
         for name, record in stored.items():
             self.records[name] = FunctionRecord.of_json(record)
@@ -57,7 +57,7 @@ class Functions:
         """Return a function in the form in which it can be registered.
 
         Raises:
-            HeadraceError: ``invalid`` if it is none, or cannot be called from SQL.
+            HeadraceError: ``invalid`` if it is not a function that can be called from SQL.
         """
         if not isinstance(function, Function):
             raise HeadraceError(
@@ -91,7 +91,7 @@ class Functions:
         return same and record.deterministic
 
     def refuse_other(self, record: FunctionRecord, calling: tuple[View | PlainView, ...]) -> None:
-        """Refuse another function than the recorded one of this name, which views call."""
+        """Refuse a function that differs from the record of its name, if views call it."""
         known = self.records.get(record.name)
         if known is None or known == record or not calling:
             return

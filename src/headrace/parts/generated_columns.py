@@ -1,7 +1,7 @@
 """Generated columns: computed columns, and METADATA columns with the origin of a row.
 
-Both are evaluated when the row is written and stored with it, so they never change afterwards. A
-computed value has to fit its column exactly, as a written one does.
+Both are evaluated when the row is written, and stored with it, so they never change afterwards. A
+computed value has to fit its column exactly, like a written one.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ _OFFSET = "offset"
 
 
 def has_offsets(relation: Stream | Table) -> bool:
-    """Whether a column of a relation is the offset of its row."""
+    """Whether a column of a relation holds the offset of its row."""
     return any(key == _OFFSET for _, key in relation.declaration.metadata)
 
 
 def with_offsets(relation: Stream | Table, rows: pa.Table, first: Offset) -> pa.Table:
-    """Return changes with their offsets, the first of which is given; see :func:`has_offsets`."""
+    """Return changes with their offsets, counted from ``first``; see :func:`has_offsets`."""
     names = [name for name, key in relation.declaration.metadata if key == _OFFSET]
     if not names:
         return rows
@@ -46,7 +46,7 @@ def with_offsets(relation: Stream | Table, rows: pa.Table, first: Offset) -> pa.
 
 
 def with_rowtime(relation: Stream | Table, rows: pa.Table) -> pa.Table:
-    """Return rows of a stream with their time, if its log keeps that: now, if they bring none."""
+    """Return rows with their time, if the stream's log stores it: the given one, or now."""
     if not relation.declaration.rowtime or ROWTIME in rows.schema.names:
         return rows
     now = pa.scalar(int(time.time() * 1_000_000), pa.timestamp("us", "UTC"))
@@ -89,7 +89,7 @@ def with_computed_columns(queries: Queries, relation: Stream | Table, rows: pa.T
 
 
 def _spread(values: pa.Array | pa.ChunkedArray, to: pa.ChunkedArray) -> pa.Array:
-    """Return values in the rows for which ``to`` is true, and NULL in the others."""
+    """Return values at the rows where ``to`` is true, and NULL elsewhere."""
     places = pc.cumulative_sum(pc.cast(to, pa.int64()))
     return values.take(pc.if_else(to, pc.subtract(places, 1), None))
 

@@ -25,9 +25,9 @@ def jobs(
 ) -> list[tuple[Any, ...]]:
     """Return the sinks by id; ``epoch`` is the last one delivered, NULL before the first.
 
-    ``refused`` counts the rows that the target has refused. ``rows_done`` of ``rows_total`` have
-    been taken of what is being written, NULL if nothing is.
-    ``sees`` tells whether sinks, and relations that they name, are shown.
+    ``refused`` counts the rows that the target has refused. ``rows_done`` of ``rows_total`` rows of
+    the current write have been taken, NULL if none is running. ``sees`` decides by name whether a
+    sink and the relations that it names are shown.
     """
     rows = []
     for sink in state.catalog:

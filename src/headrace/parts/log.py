@@ -1,4 +1,4 @@
-"""The log of a database: what INSERT, UPDATE, DELETE, COPY and sinks write to."""
+"""The log of a database, written by INSERT, UPDATE, DELETE, COPY, sources and sinks."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Changed:
-    """The changes that a statement computed, the number of rows it counts, and what it has read."""
+    """The changes that a statement computed, its row count, and the state and rows it read."""
 
     state: Published
     count: int
@@ -62,8 +62,8 @@ class Changed:
 class Log:
     """The changes of streams and tables, in the order in which epochs read them.
 
-    What a method appends is durable when it returns. Nobody waits for an epoch here, but whoever
-    makes them is woken. What one call appends is read by one epoch.
+    An append is durable when its method returns. It does not wait for an epoch, but wakes the pump.
+    What one call appends is read by one epoch.
     """
 
     directory: Path
@@ -87,7 +87,7 @@ class Log:
     ) -> OffsetRange:
         """Append changes, with the values of generated columns; return their offsets.
 
-        They are fewer than the changes if the relation has not taken all; see
+        Fewer rows are appended if the relation does not admit all; see
         :class:`headrace.parts.admission.Admission`. For ``guard`` see :class:`Append`.
         """
         rows = self.completed(relation, rows)
@@ -111,10 +111,10 @@ class Log:
     def append_in_parts(
         self, relation: Stream | Table, parts: Iterator[pa.Table], *, producer: ProducerPosition
     ) -> OffsetRange:
-        """Append changes that come in parts as one call of :meth:`append` would: all or none.
+        """Append changes that arrive in parts, all or none, as one call of :meth:`append` would.
 
-        A part is written as it comes, so few are in memory. Other writers of the relation wait
-        meanwhile only if which rows it takes, or what is written of them, depends on their offsets.
+        A part is written as it arrives, so memory stays small. Other writers of the relation wait
+        meanwhile only if admission or stored values depend on offsets.
         """
         first = next(parts, relation.schema.arrow.empty_table())
         second = next(parts, None)
@@ -160,7 +160,7 @@ class Log:
 
     @contextmanager
     def correcting(self, stream: RelationId) -> Iterator[None]:
-        """Have other corrections of a stream wait while the block runs."""
+        """Exclude other corrections of a stream while the block runs."""
         with self._lock(stream):
             yield
 
@@ -172,9 +172,9 @@ class Log:
         load: LoadProgress,
         rejects: Sequence[Reject],
     ) -> Offset:
-        """Append changes of an external source, with its position; see :meth:`append`.
+        """Append changes of an external source, together with its position; see :meth:`append`.
 
-        They bring the values of generated columns.
+        The rows already have the values of generated columns.
         """
         timed = with_rowtime(relation, rows)
         gate = self.admission.gate(relation)
@@ -186,18 +186,18 @@ class Log:
         return end
 
     def stage(self, rows: pa.Table) -> SegmentFile:
-        """Write rows that :meth:`land_together` is to append; the ledger does not know them yet."""
+        """Write rows for :meth:`land_together` to a segment that the ledger does not name yet."""
         return write_segment(self.directory, rows)
 
     def _unstage(self, staged: Sequence[SegmentFile]) -> None:
-        """Remove staged rows that will not be appended."""
+        """Remove the segments of staged rows that are not appended."""
         for each in staged:
             (self.directory / each.name).unlink(missing_ok=True)
 
     def land_together(self, staged: Sequence[AppendRecord], appends: Sequence[Append]) -> None:
-        """Append changes of several relations, with positions, all or none; first staged ones.
+        """Append changes of several relations, with positions, all or none; staged ones first.
 
-        They bring the values of generated columns.
+        The rows already have the values of generated columns.
         """
         self.appender.append_together(staged, appends)
         self.pump.wake()
@@ -205,9 +205,9 @@ class Log:
     def change(self, table: Table, compute: Callable[[], Changed]) -> tuple[int, Offset]:
         """Append the changes that a statement computes from the rows of a table.
 
-        Inserts go on meanwhile. If they touch the rows that are to be changed, the statement is
-        computed again, and other writers of this table wait for it. Returns the number of rows
-        that the statement counts, and the log's end.
+        Inserts continue meanwhile. If they touch the same rows, the statement is computed again
+        while other writers of the table wait. Returns the number of rows that the statement counts,
+        and the log's end.
         """
         with self._lock(table.id):
             try:
@@ -218,7 +218,7 @@ class Log:
 
     @contextmanager
     def alone(self, table: Table) -> Iterator[None]:
-        """Have all other writers of a table wait while the block runs."""
+        """Exclude other writers of a table while the block runs."""
         with self._lock(table.id), self.appender.closed(table.id):
             yield
 
@@ -264,26 +264,25 @@ class Log:
 def with_correction(rows: pa.Table, first: Offset) -> pa.Table:
     """Return changes that amend earlier events, with the number of their correction.
 
-    That is the offset of the first of them.
+    The number is the offset of the first change.
     """
     number = pa.repeat(pa.scalar(first, pa.int64()), rows.num_rows)
     return rows.append_column(CORRECTION, number)
 
 
 def expires(relation: Stream | Table) -> bool:
-    """Whether the log of a relation loses its oldest events."""
+    """Whether retention removes the oldest events from the log of a relation."""
     return relation.declaration.retention is not None
 
 
 class _OvertakenError(HeadraceError):
-    """Rows that a statement is about to change were changed since it read them."""
+    """The rows that a statement is about to change have been changed since it read them."""
 
 
 def _touches(table: Table, rows: pa.Table, meanwhile: pa.Table | None) -> bool:
-    """Return whether changes that were made meanwhile are of the same rows.
+    """Return whether changes made ``meanwhile`` concern the same rows.
 
-    The order of all others does not matter. Without a key, rows are equal or not: insertions touch
-    no row that was there.
+    Other changes commute. Without a key, rows match by equality: insertions touch no existing row.
     """
     if meanwhile is None:
         return False

@@ -25,7 +25,7 @@ def schema_of(name: str) -> str:
 
 
 def shown_name(relation: Relation, catalog: Catalog) -> str:
-    """Return what a relation is called: a hidden view by what it is for."""
+    """Return the public name of a relation; a hidden view is named after its index or sink."""
     if isinstance(relation, View) and relation.index is not None:
         return f"index {relation.index.name}"
     if not relation.name.startswith(HIDDEN):

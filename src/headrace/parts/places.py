@@ -1,4 +1,4 @@
-"""Where in a statement an error is that arose in a query generated from it."""
+"""Maps the error of a generated query to its place in the statement."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rows that views have in quarantine, in a published state."""
+"""The rows that are in quarantine, by view, in a published state."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ _SCAN_ROWS = 10_000
 class QuarantinedRow:
     """A row of a relation on which the query of a view has failed.
 
-    ``row`` has the columns that the view reads, by name; ``since`` is the clock of the epoch, in
-    microseconds.
+    ``row`` has the columns that the view reads, by name; ``since`` is the clock of the epoch that
+    quarantined it, in microseconds.
     """
 
     relation: Relation
@@ -44,7 +44,7 @@ class QuarantinedRow:
 def quarantined_rows(
     ledger: Ledger, directory: Path, state: Published, view: View
 ) -> Iterator[QuarantinedRow]:
-    """Yield the rows that a view has in quarantine; ``directory`` is that of the data."""
+    """Yield the quarantined rows of a view; ``directory`` is the data directory."""
     for relation, layout, files in _stored(ledger, state, view):
         spine = Spine.open(directory / "runs", Layout.of_json(json.loads(layout)), files)
         for part in spine.scan(_SCAN_ROWS):
@@ -55,7 +55,7 @@ def quarantined_rows(
 
 
 def quarantined_count(ledger: Ledger, directory: Path, state: Published, view: View) -> int | None:
-    """Return how many rows a view has in quarantine, each copy counted; None if that is damaged."""
+    """Return the number of quarantined rows of a view, counting copies; None if it is damaged."""
     stored = _stored(ledger, state, view)
     try:
         return sum(_copies(directory / "runs", layout, files) for _, layout, files in stored)
@@ -67,7 +67,7 @@ def quarantined_count(ledger: Ledger, directory: Path, state: Published, view: V
 
 @lru_cache(maxsize=256)
 def _copies(runs: Path, layout: str, files: tuple[RunFile, ...]) -> int:
-    """Return how many rows a quarantine has; what it has changes with its runs."""
+    """Return the number of rows in a quarantine, cached by its runs."""
     spine = Spine.open(runs, Layout.of_json(json.loads(layout)), files)
     return sum(int(part.weights.sum()) for part in spine.scan(_SCAN_ROWS))
 
@@ -75,7 +75,7 @@ def _copies(runs: Path, layout: str, files: tuple[RunFile, ...]) -> int:
 def _stored(
     ledger: Ledger, state: Published, view: View
 ) -> Iterator[tuple[Relation, str, tuple[RunFile, ...]]]:
-    """Yield the quarantines of a view that have had rows: relation, layout as JSON, runs."""
+    """Yield the non-empty quarantines of a view: relation, layout as JSON, runs."""
     if not view.quarantines:
         return
     for id_ in view.depends_on:

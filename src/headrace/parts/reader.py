@@ -1,4 +1,4 @@
-"""The reader: the published state, waiting until it shows what was written, and what is in it."""
+"""Reads the published state, and waits until it shows what was written."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ _LISTEN_SECONDS = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """Reads what is published. No statement can change anything through it.
+    """Reads published states. Nothing can be changed through it.
 
-    A state that it returns stays readable for as long as it is held, whatever happens meanwhile.
-    Waiting for a state makes the epochs that are missing, if nobody else makes them.
+    A returned state stays readable for as long as it is held. Waiting for a state makes the missing
+    epochs, unless they are made in the background.
     """
 
     directory: Path
@@ -49,7 +49,7 @@ class Reader:
 
     @property
     def published(self) -> Published:
-        """What readers see now."""
+        """The latest published state."""
         return self.publisher.current
 
     @property
@@ -59,7 +59,7 @@ class Reader:
 
     @property
     def ends(self) -> Mapping[RelationId, Offset]:
-        """The ends of all logs: what has arrived."""
+        """The ends of all logs."""
         return self.ledger.head.ends
 
     # -- waiting -----------------------------------------------------------------------------
@@ -67,17 +67,17 @@ class Reader:
     def settled(
         self, reads: Iterable[RelationId], wanted: Mapping[RelationId, Offset] | None = None
     ) -> Published:
-        """Return a state in which some relations have all changes before the wanted offsets.
+        """Return a state in which some relations include all changes before the wanted offsets.
 
-        The default is the present ends of the logs of everything that they read. Rows that are due
-        by now have also entered or left them.
+        By default, these are the present ends of all logs below the relations. Rows whose time is
+        due by now have also entered or left them.
         """
         below = self.catalog.shown_by(reads, self.published.lagging)
         ends = self.ledger.head.ends if wanted is None else wanted
         return self.pump.settle({id_: end for id_, end in ends.items() if id_ in below}, below)
 
     def show_written(self, relation: RelationId, end: Offset) -> None:
-        """Wait until the views whose refresh is ``on write`` show a write before an offset."""
+        """Wait until the views with refresh ``on write`` show a write that ends at an offset."""
         state = self.published
         through = state.catalog.written_through(relation)
         if through:
@@ -87,7 +87,7 @@ class Reader:
     def settle_all(self) -> Epoch:
         """Make epochs, and deliver all changes so far to sinks; failing sinks are skipped.
 
-        One sink may write what another reads, so there are as many rounds as there are sinks.
+        One sink may feed another, so there are as many rounds as sinks.
         """
         epoch = self.pump.settle().epoch
         for _ in tuple(self.deliveries.by_sink):
@@ -97,25 +97,25 @@ class Reader:
         return epoch
 
     def settle_sinks(self) -> None:
-        """Have reads see the writes of sinks, which belong to no session.
+        """Make the writes of sinks visible to reads: they belong to no session.
 
-        Nothing is done where sinks are delivered to in the background.
+        Does nothing where sinks are delivered to in the background.
         """
         if self.deliveries.by_sink and not self.pump.running:
             self.settle_all()
 
     def wait_beyond(self, epoch: Epoch | None, is_over: Callable[[], bool], seconds: float) -> None:
-        """Wait until an epoch after another is published or ``is_over``, or some seconds pass."""
+        """Wait until a later epoch is published, ``is_over`` returns True, or the seconds pass."""
         publisher = self.publisher
         publisher.wait_for(lambda: is_over() or (epoch or 0) < publisher.current.epoch, seconds)
 
     def wait_for(self, epoch: Epoch, ends: Mapping[RelationId, Offset]) -> None:
-        """Wait until a state is published that has an epoch, and the changes before some offsets.
+        """Wait until a state is published that has an epoch and all changes before some offsets.
 
-        Logs that do not exist any more are not waited for.
+        Dropped logs are not waited for.
 
         Raises:
-            HeadraceError: ``invalid`` for an offset that the log does not have; ``cancelled``.
+            HeadraceError: ``invalid`` for an offset beyond the log's end; ``cancelled``.
         """
         known = self.ledger.head.ends
         if any(end > known[id_] for id_, end in ends.items() if id_ in known):
@@ -132,19 +132,19 @@ class Reader:
             self.wait_beyond(Epoch(epoch - 1), lambda: False, _LISTEN_SECONDS)
 
     def unseen_since(self, state: Published, relation: RelationId) -> float | None:
-        """Return when the oldest change arrived that a state does not show of a relation.
+        """Return when the oldest change below a relation that a state does not show arrived.
 
-        In Unix seconds; None if it shows all that the relation reads.
+        In Unix seconds; None if it shows all changes.
         """
         return min(self.arrivals(state, relation).values(), default=None)
 
     def arrivals(
         self, state: Published, relation: RelationId | None = None
     ) -> dict[RelationId, float]:
-        """Return when the oldest change arrived that a state does not show, by the log it is in.
+        """Return when the oldest change that a state does not show arrived, by log.
 
-        In Unix seconds; logs that the state shows wholly are left out. With a relation, what that
-        does not show of the logs below it; by default, what no epoch has read.
+        In Unix seconds; logs that are shown completely are left out. With a relation, only the logs
+        below it count, compared with what it shows; by default, what no epoch has read.
         """
         ends, found = self.ledger.head.ends, {}
         every = relation is not None and state.lags(relation)
@@ -156,10 +156,10 @@ class Reader:
         return found
 
     def fresh(self, reads: Iterable[RelationId], seconds: float) -> Published:
-        """Return the last state, if it lacks no change of some relations for more than ``seconds``.
+        """Return the last state, if no change of the relations has waited longer than ``seconds``.
 
         Raises:
-            HeadraceError: ``unavailable`` if it does.
+            HeadraceError: ``unavailable`` if one has.
         """
         state = self.published
         for id_ in reads if seconds < math.inf else ():
@@ -176,12 +176,12 @@ class Reader:
         return state
 
     def require_epochs(self) -> None:
-        """Raise the error of the epochs that are made in the background, if they fail."""
+        """Raise the error that stopped the epochs made in the background, if there is one."""
         if self.pump.error is not None:
             raise self.pump.error
 
     def behind(self, state: Published) -> int:
-        """Return the number of changes that have arrived and that a state does not show."""
+        """Return the number of changes that have arrived and a state does not show."""
         return state.behind(self.ledger.head.ends)
 
     # -- what a state has ----------------------------------------------------------------------
@@ -191,7 +191,7 @@ class Reader:
         return Contents.of(self.directory, state, relation)
 
     def indexes(self, state: Published, *relations: Relation) -> list[View]:
-        """Return the indexes of relations that a state shows at the same epoch."""
+        """Return the indexes of relations that are at the same epoch as the state."""
         views = (view for each in relations for view in state.catalog.indexes(each.id))
         return [v for v in views if v.id not in state.stopped and rows_of(v.id) in state.spines]
 
@@ -203,8 +203,8 @@ class Reader:
     def shares(self, ids: Iterable[RelationId], state: Published) -> dict[RelationId, Share]:
         """Return the contents of relations in a state, for a query of Spark.
 
-        Epochs do not read a stream that no view reads: for such a stream, the whole log is
-        returned.
+        For a stream that no view reads, and whose log epochs therefore do not read, the share is
+        the whole log.
         """
         relations = [state.catalog.by_id[id_] for id_ in sorted(set(ids)) if not is_system(id_)]
         for relation in relations:
@@ -219,7 +219,7 @@ class Reader:
         return {id_: whole_log(self.ledger, state, id_, end) for id_, end in ends.items()}
 
     def damaged(self, relations: Iterable[Relation]) -> dict[RelationId, list[Damage]]:
-        """Return the damaged files of relations' contents and state; every byte is read."""
+        """Return the damaged files of relations' contents and state; reads every byte."""
         ids = {relation.id for relation in relations}
         found: dict[RelationId, list[Damage]] = {}
         for each in damaged_runs(self.ledger, self.directory / "runs", ids):
@@ -227,17 +227,17 @@ class Reader:
         return found
 
     def as_of(self, epoch: Epoch, last: Published, relations: Iterable[Relation]) -> Published:
-        """Return the state in which relations of the last one can be read at an earlier epoch.
+        """Return the state in which relations of the last state are read at an earlier epoch.
 
         Raises:
-            HeadraceError: INVALID if the epoch is no longer kept.
+            HeadraceError: INVALID if the epoch is no longer retained.
         """
         return last if epoch == last.epoch else self.publisher.as_of(epoch, *relations)
 
     def require_running(
         self, relation: Relation, state: Published | None = None, epoch: Epoch | None = None
     ) -> None:
-        """Refuse a view that has stopped: by now, by the epoch of a state, or by an earlier one."""
+        """Refuse a view that has stopped: by now, at the epoch of a state, or at an earlier one."""
         if relation.id in (state or self.published).stopped:
             at = epoch if epoch is not None or state is None else state.epoch
             refuse_stopped(self.ledger, self.catalog, relation, at)

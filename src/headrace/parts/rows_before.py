@@ -1,18 +1,18 @@
-"""Changes that depend on the rows of their table: what they leave open is taken from those rows.
+"""Completes changes that depend on the table's rows: unknown cells are filled in from these.
 
 A source of a table's changes may not know all of a row. It says so in its :class:`Part`, and this
-module completes the part from the rows that the table has, and from the rows that precede in the
-part itself:
+module completes the part from the rows that the table has, and from earlier rows of the part
+itself:
 
-- a cell that is *unchanged* has the value of the row before: the last row of the same key. An
-  update that moves a row to another key is a deletion and, right after it and of the same origin,
-  an insertion; the row before is then the one deleted;
-- of a table without a key, a deletion takes back one row that agrees with it in all cells but the
-  unchanged ones, whose values are those of the row taken back. If there is none, it is a reject,
-  and so is the insertion of the same update;
+- an *unchanged* cell has the value of the row before: the last row with the same key. An
+  update that moves a row to another key is a deletion followed by an insertion of the same
+  origin; the row before is then the deleted one;
+- without a key, a deletion removes one row that equals it in all cells but the unchanged
+  ones, which take the values of the removed row. If no row does, it is a reject, together with
+  the insertion of the same update;
 - where the table is *emptied*, every row that it has until then is deleted.
 
-What is returned consists of whole rows, and is landed as any other part.
+The result consists of whole rows, and is landed like any other part.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ _UNEQUAL = "no row equals the one before the change"
 
 
 class Present(Protocol):
-    """The rows that a table has, without those of the part at hand."""
+    """The rows of a table before the current part."""
 
     def parts(self, columns: Sequence[str]) -> Iterator[pa.Table]:
-        """Yield all rows, with some columns, each row as often as its weight."""
+        """Yield all rows in parts, with the given columns, each row as often as its weight."""
         ...
 
     def alike(self, rows: pa.Table) -> pa.Table:
-        """Return the rows that agree with one of the given in all columns of these."""
+        """Return the rows that equal one of ``rows`` in all columns of ``rows``."""
         ...
 
     def with_keys(self, keys: pa.Table) -> pa.Table:
@@ -56,17 +56,17 @@ class Present(Protocol):
 
 
 def depends_on_rows(part: Part, key: tuple[str, ...]) -> bool:
-    """Return whether a part of a table with a primary key, or none, has to be completed."""
+    """Return whether a part has to be completed from the table's rows."""
     if part.emptied or part.unchanged:
         return True
     return not key and part.rows.num_rows > 0 and pc.min(part.rows[WEIGHT]).as_py() < 0
 
 
 def with_rows_before(part: Part, key: tuple[str, ...], present: Present) -> Part:
-    """Return a part whose rows are whole; see the module's description.
+    """Return the part completed to whole rows, as the module describes.
 
-    Only the last place where the table is emptied matters: nobody sees the rows before it, since a
-    part is read by one epoch.
+    Only the last place where the table is emptied matters: rows before it are never visible,
+    because one epoch reads the whole part.
     """
     first = part.emptied[-1] if part.emptied else 0
     rows = part.rows.slice(first).combine_chunks()
@@ -96,13 +96,13 @@ def with_rows_before(part: Part, key: tuple[str, ...], present: Present) -> Part
 
 
 def rows_of(reader: Reader, table: Table) -> Present:
-    """Return the rows of a table when all that was written to it has been read."""
+    """Return the rows of a table after all its writes have been read by epochs."""
     return reader.contents(reader.settled([table.id]), table)
 
 
 @dataclass(frozen=True, slots=True)
 class _Changes:
-    """Changes of a part, which are its rows ``places``; ``cells`` are the unchanged ones."""
+    """Changes of a part at the row indexes ``places``; ``cells`` masks the unchanged ones."""
 
     part: Part
     places: Ints
@@ -117,7 +117,7 @@ class _Changes:
         return ("", 0) if self.part.origin is None else self.part.origin(int(self.places[at]))
 
     def moved(self, at: Ints) -> Ints:
-        """Return those of some rows that are the second half of an update; see the module."""
+        """Return the indexes among ``at`` that are the insertion half of an update."""
         weights = self.weights
         second = at[(at > 0) & (weights[at] > 0)]
         second = second[weights[second - 1] < 0]
@@ -135,7 +135,7 @@ class _Changes:
 
 @dataclass(frozen=True, slots=True)
 class _Kept:
-    """Whole rows, and which row of the part each of them is."""
+    """Whole rows, and the index in the part of each."""
 
     rows: pa.Table
     places: Ints
@@ -159,7 +159,7 @@ class _Nothing:
 def _by_key(
     changes: _Changes, key: tuple[str, ...], present: Present
 ) -> tuple[_Kept, list[Reject]]:
-    """Return the changes with the cells that they keep, and those without a row before."""
+    """Return the changes with unchanged cells filled in; rejects where no row exists before."""
     rows = changes.rows
     keeps = np.logical_or.reduce(list(changes.cells.values())) & (changes.weights > 0)
     keeping = np.flatnonzero(keeps)
@@ -198,7 +198,7 @@ def _by_key(
 
 
 def _followed(source: Ints) -> Ints:
-    """Follow the sources of values to where they begin; -1 is nowhere."""
+    """Follow links between rows to the row that has the value; -1 if there is none."""
     while True:
         further = np.where(source < 0, -1, source[source])
         if np.array_equal(further, source):
@@ -207,7 +207,7 @@ def _followed(source: Ints) -> Ints:
 
 
 def _by_value(changes: _Changes, present: Present) -> tuple[_Kept, list[Reject]]:
-    """Return the changes whose deletions are of rows that are there, and the others."""
+    """Return the changes whose deletions match existing rows; the others as rejects."""
     rows, weights = changes.rows, changes.weights
     compared = [name for name in rows.column_names if name not in {WEIGHT, *changes.cells}]
     deleting = np.flatnonzero(weights < 0)
@@ -257,7 +257,7 @@ def _deleted(schema: pa.Schema, key: tuple[str, ...], present: Present) -> pa.Ta
 
 
 def _columns(rows: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Return rows with the columns of a schema; those that they lack are NULL."""
+    """Return rows with the columns of a schema; missing ones are NULL."""
     columns = [
         rows[field.name].cast(field.type)
         if field.name in rows.column_names
@@ -278,7 +278,7 @@ def _array(column: pa.ChunkedArray) -> pa.Array:
 
 
 def _shifted(part: Part, gone: int, places: Ints) -> Callable[[int], tuple[str, int]] | None:
-    """Return the origins of the rows that follow ``gone`` deletions of rows without an origin."""
+    """Return the origins of rows that now follow ``gone`` deletions, which have no origin."""
     origin = part.origin
     if origin is None:
         return None

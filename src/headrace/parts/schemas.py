@@ -1,4 +1,4 @@
-"""The schemas of a database: those that were created, and those that relations are in."""
+"""The schemas of a database: created ones, and those that relations are in."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ class Schemas:
         return tuple(sorted({*used, *self._created(), SYSTEM_SCHEMA}))
 
     def add(self, name: str) -> None:
-        """Keep a schema, durably."""
+        """Store a created schema."""
         self.ledger.settings.set(_CREATED, sorted({*self._created(), name}))
 
     def remove(self, name: str) -> None:
-        """Keep a schema no longer; it exists as long as a relation is in it."""
+        """Remove a created schema; it remains as long as a relation is in it."""
         self.ledger.settings.set(_CREATED, [known for known in self._created() if known != name])
 
     def _created(self) -> list[str]:

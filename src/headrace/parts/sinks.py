@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Unopened:
-    """Stands for a writer that cannot be opened: every use of it says why."""
+    """Stands in for a writer that could not be opened; every use raises its error."""
 
     error: HeadraceError
     guarantee: str = "not known"
@@ -54,9 +54,9 @@ class Unopened:
 
 @dataclass(frozen=True, slots=True)
 class Sinks:
-    """Has the changelogs of views delivered, each from its stored position on.
+    """Delivers the changelogs of views to sinks, each from its stored position on.
 
-    Sinks are delivered to in the background if epochs are made there too.
+    Delivery runs in the background if epochs are made in the background.
     """
 
     ledger: Ledger
@@ -69,7 +69,7 @@ class Sinks:
     def begin_all(self) -> None:
         """Resume delivery to the sinks in the catalog.
 
-        One whose destination cannot be opened shows that, until it is resumed by a statement.
+        A sink whose destination cannot be opened shows the error until a statement resumes it.
         """
         for relation in self.reader.catalog:
             if not isinstance(relation, Sink):
@@ -85,10 +85,10 @@ class Sinks:
         return self._begin(sink, *self.destinations.opened(sink))
 
     def resume(self, sink: Sink) -> bool:
-        """Have a delivery go on; return whether it had stopped.
+        """Resume a delivery; return whether it had stopped.
 
         Raises:
-            HeadraceError: why its destination cannot be opened.
+            HeadraceError: if its destination cannot be opened.
         """
         delivery = self.deliveries.by_sink[sink.id]
         if delivery.state == DeliveryState.RUNNING:

@@ -1,4 +1,4 @@
-"""Queries that Spark evaluates once, on one published state."""
+"""Runs queries by Spark once, on one published state."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Snapshots:
-    """Runs queries, each on one state. No lock is held while one runs.
+    """Runs queries, each on one state, without holding a lock.
 
-    ``sees`` tells which relations the information schema shows, by name.
+    ``sees`` decides by name which relations the information schema shows.
     """
 
     reader: Reader
@@ -39,12 +39,12 @@ class Snapshots:
         text: Callable[[Shape], str],
         also: tuple[RelationId, ...] = (),
     ) -> tuple[pa.Table, Published]:
-        """Return a query's rows with Spark's types, and the state from which they were read.
+        """Return a query's rows with Spark's types, and the state that they were read from.
 
-        ``state`` waits for, and returns, the state that the query reads; ``text`` returns the text
-        to run, which may add to the analysed one; ``also`` are relations that it may read beside
-        those it names. If the catalog changes before Spark has resolved its names, the query is
-        analysed again.
+        ``state`` waits for the state to read and returns it; ``text`` returns the text to run,
+        which may extend the analysed one; ``also`` are relations that it may read besides those it
+        names. If the catalog changes before Spark has resolved its names, the query is analysed
+        again.
         """
         while True:
             catalog, shape = self.evaluator.shaped(span)
@@ -62,9 +62,9 @@ class Snapshots:
     def rows_beside(
         self, span: Span, beside: Beside, state: Callable[[Shape], Published]
     ) -> tuple[pa.Table, Published] | None:
-        """Return the rows of a query that also names tables which only it knows.
+        """Return the rows of a query that also names tables visible to it alone.
 
-        The state has their contents. None if the catalog has changed meanwhile.
+        The state has the contents of these tables. None if the catalog has changed meanwhile.
         """
         shape = self.evaluator.shaped_beside(span, beside)
         found, ids = state(shape), frozenset(shape.reads)

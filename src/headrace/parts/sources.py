@@ -1,4 +1,4 @@
-"""Streams and tables as inputs: where their rows come from, how far that is, what was left out."""
+"""The state of streams and tables as inputs: their source, its progress, rejected rows."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Fed:
-    """What a source does now, how many messages it has left if it knows, and its error."""
+    """The activity of a source, its number of pending messages if known, and its error."""
 
     state: str
     behind: int | None = None
@@ -31,10 +31,10 @@ class Fed:
 
 @dataclass(frozen=True, slots=True)
 class SourceState:
-    """One stream or table, or a source of several tables, and what is known of its rows.
+    """The input state of one stream or table, or of a source of several tables.
 
-    ``rejected``, ``duplicates`` and ``late`` count rows since it was created; None where none are
-    looked for. ``watermark`` is in microseconds.
+    ``rejected``, ``duplicates`` and ``late`` count rows since its creation; None where rows are not
+    checked for it. ``watermark`` is in microseconds.
     """
 
     name: str
@@ -60,7 +60,7 @@ class SourceStates:
     admission: Admission
 
     def of(self, relations: Iterator[Relation]) -> Iterator[SourceState]:
-        """Yield the states of streams and tables among relations, then those of shared sources."""
+        """Yield the input states of streams and tables among relations, then of shared sources."""
         for relation in relations:
             if isinstance(relation, Stream | Table) and not relation.name.startswith(HIDDEN):
                 yield self._of(relation)
@@ -84,7 +84,7 @@ class SourceStates:
         )
 
     def _left_out(self, relation: Stream | Table) -> tuple[int | None, int | None]:
-        """Return the number of duplicates and of late rows; None where none are looked for."""
+        """Return the numbers of duplicates and of late rows; None where rows are not checked."""
         if self.admission.gate(relation) is None or not isinstance(relation, Stream):
             return None, None
         found, unique = self.ledger.rejects.left_out(relation.id), relation.declaration.unique
@@ -95,7 +95,7 @@ class SourceStates:
         )
 
     def fed(self, relation: Stream | Table) -> Fed:
-        """Return what the source of a stream or table does."""
+        """Return the activity of the source of a stream or table."""
         shared = relation.declaration.shared_source
         if shared is None:
             return _fed(self.feeds.by_relation.get(relation.id))

@@ -1,4 +1,4 @@
-"""Views that stopped: since which epoch their contents are old."""
+"""Stopped views: the last epoch at which their contents were correct, and their errors."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _OF_KEY = "PRIMARY KEY ("
 def stopped_after(ledger: Ledger, catalog: Catalog, view: Relation) -> Epoch:
     """Return the last epoch at which a stopped view's contents are its query's result; or -1.
 
-    For a view that reads a stopped one, this is the last epoch in which that one ran.
+    For a view above a stopped one, this is the last epoch in which the one below ran.
     """
     marked = {e.view: e.after for e in ledger.head.dirty if e.cause == STOPPED}
     above = catalog.dependants
@@ -36,9 +36,9 @@ def stopped_after(ledger: Ledger, catalog: Catalog, view: Relation) -> Epoch:
 
 
 def stopped_below(entries: Iterable[Dirty], catalog: Catalog) -> Iterator[Dirty]:
-    """Yield an entry for each view that has none, and is stopped because one that it reads is.
+    """Yield a derived entry for each view without one that is stopped because an input is.
 
-    The ledger has no such entries: a view runs again with the one below it.
+    These entries are not stored: the view runs again together with its input.
     """
     marked = [entry for entry in entries if entry.cause in (STOPPED, WAITING)]
     known = {entry.view for entry in marked}
@@ -51,7 +51,7 @@ def stopped_below(entries: Iterable[Dirty], catalog: Catalog) -> Iterator[Dirty]
 
 
 def view_state(relation: Relation, stopped: frozenset[RelationId]) -> str:
-    """Return the word for what a view does now; it says of streams and tables that they run."""
+    """Return the word for the state of a relation: stopped, not stored, lagging or running."""
     if relation.id in stopped:
         return "stopped"
     if isinstance(relation, PlainView):
@@ -62,7 +62,7 @@ def view_state(relation: Relation, stopped: frozenset[RelationId]) -> str:
 def refuse_stopped(
     ledger: Ledger, catalog: Catalog, relation: Relation, epoch: Epoch | None
 ) -> None:
-    """Raise if a view had stopped at an epoch; None is the last epoch."""
+    """Raise if a view had stopped by an epoch; None is the last epoch."""
     last_right = stopped_after(ledger, catalog, relation)
     if epoch is not None and epoch <= last_right:
         return
@@ -103,13 +103,13 @@ def refuse_stopped(
 
 
 def in_sentences(error: str) -> str:
-    """Return why a view stopped, the text of an error, as the detail of another one."""
+    """Return the error text for which a view stopped as the detail of another error."""
     parts = re.split(r"\n(?:detail|hint): ", error.removeprefix("error[invalid]: "))
     return " ".join(f"{part.removesuffix('.')}." for part in parts)
 
 
 def _quarantined(relation: Relation, wrong: Relation, entry: Dirty) -> HeadraceError:
-    """Return the error of reading a view in quarantine, or one that reads such a view."""
+    """Return the error of reading a view in quarantine, or a view above one."""
     what = "is quarantined"
     if wrong is not relation:
         what = f'reads view "{wrong.name}", which is quarantined'
@@ -117,10 +117,10 @@ def _quarantined(relation: Relation, wrong: Relation, entry: Dirty) -> HeadraceE
         Code.UNAVAILABLE,
         f'{relation.kind} "{relation.name}" {what}',
         detail=in_sentences(entry.detail),
-        hint=f"SHOW EVIDENCE FOR {wrong.name} lists the rows; REPAIR {wrong.name} fills it anew.",
+        hint=f"SHOW EVIDENCE FOR {wrong.name} lists the rows; REPAIR {wrong.name} rebuilds it.",
     )
 
 
 def mark_stopped(ledger: Ledger, view: View, after: Epoch, why: str) -> None:
-    """Exclude a view from epochs: its contents are valid up to the epoch ``after``."""
+    """Stop a view: epochs skip it, and its contents are valid up to the epoch ``after``."""
     ledger.dirty.mark(Dirty(view.id, STOPPED, time.time(), why, after))

@@ -1,7 +1,7 @@
 """The relations of ``information_schema``: the state of the database, for SELECT.
 
-Their rows are gathered when a query names them, all at one epoch. They are read-only, and views
-cannot read them, since they change without events.
+Their rows are gathered when a query names them, all at one epoch. They are read-only. Views cannot
+read them, because they change without logged events.
 """
 
 from __future__ import annotations
@@ -48,14 +48,14 @@ _TEXT, _WHOLE, _FLAG, _TIME, _REAL = (
 
 
 class SystemRows(Protocol):
-    """Gathers the rows of these relations."""
+    """Gathers the rows of relations of the information schema."""
 
     def named(
         self, state: Published, names: Iterable[RelationId], sees: Callable[[str], bool]
     ) -> list[tuple[Stream, pa.Table]]:
-        """Return those of these relations that a query names, with their rows in a state.
+        """Return the relations of the schema that a query names, with their rows in a state.
 
-        ``sees`` returns whether they show a relation, by its name.
+        ``sees`` decides by name which relations the rows may describe.
         """
         ...
 

@@ -1,7 +1,7 @@
 """Views that wait for a Python function which this process has not registered.
 
-So do the views that read them: they are marked dirty and skipped by epochs. Registering the
-function resumes them; if epochs were made in the meantime, they are rebuilt.
+Views above them wait too: all are marked dirty and skipped by epochs. Registering the function
+resumes them; if epochs were made in the meantime, they are rebuilt.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def _silent(_done: int, _total: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class WaitingViews:
-    """Excludes views from epochs while they lack a function, and resumes them."""
+    """Excludes views that lack a function from epochs, and resumes them."""
 
     functions: Functions
     declarations: Declarations
@@ -45,7 +45,7 @@ class WaitingViews:
     pump: Pump
 
     def lacking(self, catalog: Catalog) -> dict[RelationId, str]:
-        """Return the views that lack a function, and those that read them, each with the reason."""
+        """Return the views that lack a function, and the views above, each with the reason."""
         found: dict[RelationId, str] = {}
         for view in catalog.defined_in_order():
             why = lacks(view.functions, self.functions.registered)
@@ -59,7 +59,7 @@ class WaitingViews:
     def wait(self, why: Mapping[RelationId, str], *, changed: bool = False) -> None:
         """Exclude views from epochs from now on.
 
-        ``changed``: whether their query has changed, so that their stored contents cannot be used.
+        ``changed``: their query has changed, so their stored contents cannot be used.
         """
         loop, ledger = self.loop, self.ledger
         live = {view.id for view in loop.catalog.views_in_order()}
@@ -73,7 +73,7 @@ class WaitingViews:
                 ledger.dirty.clear(id_, STOPPED)
 
     def resume(self) -> None:
-        """Include every view in epochs again that no longer waits for a function."""
+        """Include views in epochs again whose functions are now registered."""
         loop, ledger = self.loop, self.ledger
         with loop.exclusive():
             lacking, marked = self.lacking(loop.catalog), self._marked(WAITING)

@@ -1,7 +1,7 @@
-"""Rows as they are written: with all columns of their relation, NOT NULL kept, and a weight.
+"""Completes written rows: all columns of their relation, NOT NULL checked, and a weight.
 
-A column that an INSERT omits, or for which it writes DEFAULT, has its default: an expression that
-is stored as text, and evaluated for each row when the row is written.
+A column that an INSERT omits, or for which it writes DEFAULT, gets its default: an expression that
+is stored as text and evaluated for each row when the row is written.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def completed(queries: Queries, relation: Stream | Table, rows: pa.Table) -> pa.
 
 
 def given_time(relation: Stream | Table) -> Column | None:
-    """Return the column by which rows bring their own time, in milliseconds; None if none does."""
+    """Return the column in which rows may give their own time, in milliseconds; None if none."""
     hidden = _GIVEN.lower() in {name.lower() for name in relation.schema.names}
     if hidden or not relation.declaration.rowtime:
         return None
@@ -75,7 +75,7 @@ def given_time(relation: Stream | Table) -> Column | None:
 
 
 def _with_time(relation: Stream | Table, whole: pa.Table, rows: pa.Table) -> pa.Table:
-    """Return rows with the time that they were given, if they were given any."""
+    """Return the rows with their given time as a column, if they have any."""
     if not relation.declaration.rowtime:
         return whole
     if ROWTIME in rows.schema.names:

@@ -1,1 +1,1 @@
-"""Processes beside the one that makes epochs, and what they are sent."""
+"""Processes beside the one that makes epochs, and their messages."""

@@ -1,4 +1,4 @@
-"""A process of ours: started, asked one thing at a time, and ended with all that it has started."""
+"""A child process: asked one thing at a time, and ended with all that it has started."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ _FROM_OUTSIDE: Final = (signal.SIGKILL, signal.SIGTERM)
 
 
 class EndedError(Exception):
-    """The process has ended, without an answer."""
+    """The process has ended without an answer."""
 
 
 class Child:
-    """A Python process in a session of its own, and our end of its connection.
+    """A Python process in its own session, and this process's end of the connection to it.
 
-    It ends itself when our end is closed, so also when this process is killed. What it has
-    started, such as a JVM, is in its process group and is killed with it.
+    It exits when this end is closed, so also when this process is killed. Processes that it starts,
+    such as a JVM, are in its process group and are killed with it.
     """
 
     def __init__(self, process: Popen[bytes], connection: Connection, errors: Path) -> None:
@@ -51,7 +51,7 @@ class Child:
     def started(cls, module: str, errors: Path, *descriptors: int) -> Self:
         """Start a module as a process; its arguments are the descriptor of its end, and others.
 
-        What it writes to standard error goes to a file.
+        Standard error is written to the file ``errors``.
         """
         ours, theirs = socket.socketpair()
         with theirs, errors.open("wb") as written:
@@ -68,12 +68,12 @@ class Child:
 
     @property
     def pid(self) -> int:
-        """The number of the process, and of its group."""
+        """The id of the process and of its group."""
         return self._process.pid
 
     @property
     def is_alive(self) -> bool:
-        """Whether the process runs. Its number stays its own until :meth:`kill` has been called."""
+        """Whether the process runs. Its id is not reused until :meth:`kill` has been called."""
         with self._killing:
             if self._process.returncode is not None:
                 return False
@@ -82,9 +82,9 @@ class Child:
 
     @property
     def ending(self) -> str:
-        """How a process ended that was killed or has ended: by which signal, or with which status.
+        """Describe how the process ended: by which signal, or with which status.
 
-        What it has written is added unless it was killed: only then it is about the end.
+        Its standard error is added unless it was killed by a signal.
         """
         status = self._process.returncode
         how = f"ended by signal {-status}" if status < 0 else f"ended with status {status}"
@@ -97,10 +97,10 @@ class Child:
         return f"{how}: {written}" if written else how
 
     def ask(self, message: object, grace: float, seconds: float = math.inf) -> Any:
-        """Send a message and return its answer; a process that gives none in time is killed.
+        """Send a message and return its answer; kill the process if it does not answer in time.
 
-        If this thread's statement is cancelled meanwhile, so is what was asked; if no answer comes
-        within ``grace`` seconds then, the process is killed.
+        If this thread's statement is cancelled meanwhile, the question is cancelled; if no answer
+        follows within ``grace`` seconds, the process is killed.
 
         Raises:
             HeadraceError: ``cancelled`` in that case.
@@ -133,9 +133,10 @@ class Child:
         self.kill()
 
     def kill(self) -> None:
-        """End the process and all of its group at once. May be called by any thread.
+        """Kill the process and its whole group. Thread-safe.
 
-        Our end of the connection closes when nobody refers to it: somebody may be reading it.
+        This end of the connection is closed when it is no longer referenced: another thread may be
+        reading it.
         """
         with self._killing:
             if self._process.returncode is None:  # so the number is still that of this process

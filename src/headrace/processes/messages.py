@@ -1,6 +1,6 @@
-"""What a query process is sent, and what it answers: values, pickled.
+"""Messages to a query process, and its answers, as pickled values.
 
-Both ends are the same program of the same user, at the two ends of one pair of sockets.
+Both ends are the same program of the same user, connected by a socket pair.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Begin:
-    """The first message: the data directory, which is only read, and how Spark is started.
+class StartSpark:
+    """The first message: the data directory, which is read only, and Spark's settings.
 
-    ``scratch`` is a directory of the process's own, which ends with it; ``path`` is where modules
-    are found; ``bytes`` is the memory that the process and its JVM may use in all.
+    ``scratch`` is a directory of the process, removed with it; ``path`` is the module search path;
+    ``bytes`` limits the memory of the process and its JVM together.
     """
 
     directory: Path
@@ -40,7 +40,7 @@ class Begin:
 
 @dataclass(frozen=True, slots=True)
 class Declared:
-    """The names that queries can use: all of them, in place of those declared before.
+    """The names that queries can use, in place of those declared before.
 
     The queries of the plain views in ``waiting`` cannot be planned. ``functions`` are pickled, by
     name; ``remembered`` are those recorded in the catalog.
@@ -63,7 +63,7 @@ class AskShape:
 class AskRows:
     """Asks for a query's rows, over the contents of relations.
 
-    ``given`` are rows of relations without stored contents. Of more than ``most`` bytes, rows are
+    ``given`` are rows of relations without stored contents. A result of more than ``most`` bytes is
     refused.
     """
 
@@ -86,23 +86,23 @@ class AskComputed:
 
 @dataclass(frozen=True, slots=True)
 class Cancel:
-    """Cancels what is asked; its answer is an error, or what it has become by then."""
+    """Cancels the current question; the answer is an error, or the result if it was finished."""
 
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """The answer to one question: a shape; rows; None to :class:`Begin` and :class:`Declared`."""
+    """The answer to a question: a shape, rows, or None if nothing was asked."""
 
     value: Any = None
 
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """The error of what was asked."""
+    """The error of a question."""
 
     error: HeadraceError
 
 
 @dataclass(frozen=True, slots=True)
 class Full:
-    """What was asked needs more memory than there is: the process ends."""
+    """The question needs more memory than allowed: the process ends."""

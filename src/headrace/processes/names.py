@@ -1,7 +1,7 @@
-"""Names in a query's text that the catalog does not have, found without Spark.
+"""Finds unknown names in a query's text without Spark.
 
-While no query process answers, a query waits for one. A misspelt name is refused before that. Only
-what is certain is refused here; everything else is left to Spark, which resolves all names.
+A query waits if no query process is ready yet; a misspelt name is refused before that. Only certain
+errors are raised here; everything else is left to Spark, which resolves all names.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def _word_after_alias(rest: Sequence[Token]) -> str:
 def _relations(found: Sequence[Token]) -> Iterator[tuple[str, int, int]]:
     """Yield the dotted names after FROM and JOIN, with their places.
 
-    Functions and subqueries are left out, and so is FROM inside of a call, as in ``extract``.
+    Functions and subqueries are left out, and so is FROM inside a call, as in ``extract``.
     """
     opened: list[bool] = []
     for at, token in enumerate(found):
@@ -94,7 +94,7 @@ def _relations(found: Sequence[Token]) -> Iterator[tuple[str, int, int]]:
 
 
 def _require_columns(query: Span, found: Sequence[Token], relation: Relation) -> None:
-    """Refuse a column that is a whole item of SELECT, and that the only relation does not have."""
+    """Refuse an unknown column that is a whole item of SELECT over a single relation."""
     begins = next(at for at, each in enumerate(found) if each.word == "SELECT") + 1
     ends = next(at for at, each in enumerate(found) if each.word == "FROM")
     names = relation.schema.names
@@ -114,7 +114,7 @@ def _require_columns(query: Span, found: Sequence[Token], relation: Relation) ->
 
 
 def _items(found: Sequence[Token]) -> Iterator[list[Token]]:
-    """Yield the items of a list, split at the commas that are in no brackets."""
+    """Yield the items of a list, split at commas outside of brackets."""
     item: list[Token] = []
     depth = 0
     for token in found:

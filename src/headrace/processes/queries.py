@@ -1,8 +1,8 @@
 """Query processes: queries are planned and evaluated outside of the process that makes epochs.
 
-A query can exhaust the heap of the JVM that plans it, or keep its planner busy for ever. So each is
-run in a process of its own for that time, with a small JVM, and ended with the process if it does
-not end otherwise. Only the query fails: another process takes its place.
+A query can exhaust the heap of the JVM that plans it, or keep its planner busy forever. So each
+query has a process to itself while it runs, with a small JVM, and the process is killed if the
+query cannot be stopped otherwise. Only the query fails: another process replaces the lost one.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from headrace.processes.messages import (
     AskComputed,
     AskRows,
     AskShape,
-    Begin,
     Declared,
     Failed,
     Full,
+    StartSpark,
 )
 from headrace.processes.names import require_known_names
 from headrace.runtime.cancelling import check_cancelled
@@ -63,7 +63,7 @@ _BESIDE_HEAP: Final = 1 << 30
 
 @dataclass(frozen=True, slots=True)
 class QuerySettings:
-    """How many query processes there may be, and how large each."""
+    """The limit of query processes, and the memory of each."""
 
     most: int = 2
     memory: str = "1g"
@@ -73,15 +73,15 @@ class QuerySettings:
 
     @property
     def bytes(self) -> int:
-        """The memory that a process and its JVM may use in all."""
+        """The memory that a process and its JVM may use in total."""
         return 2 * (heap_bytes(self.memory) or 0) + _BESIDE_HEAP
 
 
 class QueryProcesses:
     """The query processes of one database: an :class:`Evaluator`.
 
-    One is started by :meth:`warm`, and more as queries need them at the same time; those that are
-    not needed end by :meth:`end_idle`.
+    :meth:`warm` starts one, and concurrent queries start more; :meth:`end_idle` ends those that are
+    not needed.
     """
 
     def __init__(self, database: Database, settings: QuerySettings) -> None:
@@ -103,21 +103,21 @@ class QueryProcesses:
 
     @property
     def count(self) -> int:
-        """How many processes there are."""
+        """The number of processes."""
         return len(self._all)
 
     @property
     def are_ready(self) -> bool:
-        """Whether a process answers: a query need not wait until one has started."""
+        """Whether a started process is available, so that a query need not wait for one."""
         return any(process.answers for process in self._all)
 
     @property
     def failure(self) -> HeadraceError | None:
-        """Why the last process that was started does not answer, if it does not."""
+        """The error of the last process that failed to start, if any."""
         return self._failure
 
     def warm(self) -> None:
-        """Start a process if there is none, without waiting for it."""
+        """Start a process if none exists, without waiting for it."""
         with self._changed:
             if not self._all and not self._starting:
                 self._start()
@@ -130,7 +130,7 @@ class QueryProcesses:
                 self._discard(self._idle.popleft())
 
     def close(self) -> None:
-        """End all processes; queries that run fail."""
+        """End all processes; running queries fail."""
         with self._changed:
             self._closed = True
             for process in list(self._all):
@@ -148,19 +148,19 @@ class QueryProcesses:
         return catalog, self._value(catalog, AskShape(query))
 
     def shaped_beside(self, query: Span, beside: Beside) -> Shape:
-        """Return the shape of a query that also names tables which only it knows."""
+        """Return the shape of a query that also names tables visible to it alone."""
         found: Shape = self._value(beside.added, AskShape(query))
         return found
 
     def try_planning(self, query: Span) -> None:
-        """Plan a query in a process, and forget what comes of it."""
+        """Plan a query in a process, and discard the result."""
         try:
             self._ask(self._parts.reader.catalog, AskShape(query))
         except HeadraceError as error:
             raise error.at(query) from error
 
     def rows(self, text: str, asked: Asked) -> pa.Table:
-        """Return a query's rows; names mean what they did in the state that it reads."""
+        """Return a query's rows; names are resolved in the catalog of the state that it reads."""
         reader, state = self._parts.reader, asked.state
         given = self._parts.information.named(state, asked.names, asked.sees)
         indexes = [view.id for view in asked.indexed(reader)]
@@ -179,14 +179,14 @@ class QueryProcesses:
         return self._value(catalog, AskComputed(rows, expressions, source))
 
     def _value(self, catalog: Catalog, question: AskShape | AskRows | AskComputed) -> Any:
-        """Return the value of an answer, or raise its error; see :meth:`_ask`."""
+        """Return the value in an answer, or raise its error; see :meth:`_ask`."""
         answer = self._ask(catalog, question)
         if isinstance(answer, Failed):
             raise answer.error
         return answer.value
 
     def _ask(self, catalog: Catalog, question: AskShape | AskRows | AskComputed) -> Done | Failed:
-        """Return the answer of a process in which names mean what they do in a catalog.
+        """Return the answer of a process in which names are resolved in the given catalog.
 
         Raises:
             HeadraceError: ``unsupported`` if it needs too much memory; ``unavailable`` if the
@@ -219,7 +219,7 @@ class QueryProcesses:
 
     @contextmanager
     def _taken(self) -> Iterator[_Process]:
-        """Yield a process that nobody else uses meanwhile; one that has ended is replaced."""
+        """Yield a process for exclusive use; if it has ended afterwards, it is replaced."""
         process = self._take()
         try:
             yield process
@@ -244,7 +244,7 @@ class QueryProcesses:
                 self._waiting -= 1
 
     def _taken_when_idle(self) -> _Process:
-        """Return an idle process; more are started if fewer start than are waited for."""
+        """Return an idle process; start more if fewer are starting than are waited for."""
         while True:
             if self._closed:
                 raise HeadraceError(Code.UNAVAILABLE, "the server was stopping")
@@ -261,7 +261,7 @@ class QueryProcesses:
             self._check_cancelled()
 
     def _check_cancelled(self) -> None:
-        """End a wait that was cancelled; say so if it was one for the first process.
+        """Raise if the wait was cancelled; the error says if it was for the first process.
 
         Raises:
             HeadraceError: ``cancelled`` in that case.
@@ -279,13 +279,13 @@ class QueryProcesses:
             ) from error
 
     def _start_spares(self) -> None:
-        """After a loss, have two processes: the next query may well be lost as this one was."""
+        """Keep two processes after a loss: the next query may well be lost in the same way."""
         while not self._closed and len(self._all) < min(_SPARES, self._settings.most):
             if not self._start():
                 return
 
     def _start(self) -> bool:
-        """Start a process, and return whether it was.
+        """Start a process unless the limit is reached; return whether it was started.
 
         A thread waits until it answers, which takes seconds.
         """
@@ -319,8 +319,8 @@ class QueryProcesses:
                 self._discard(process)
             self._changed.notify_all()
 
-    def _begin(self, scratch: Path) -> Begin:
-        return Begin(
+    def _begin(self, scratch: Path) -> StartSpark:
+        return StartSpark(
             self._directory,
             scratch,
             self._parts.engine.partitions,
@@ -336,13 +336,13 @@ class QueryProcesses:
 
 
 def _not_started(why: str) -> HeadraceError:
-    """Return the error of a process that did not start; the log has the reason."""
+    """Return the error for a process that did not start; the log has the reason."""
     _log.warning("a query process did not start: %s", why)
     return HeadraceError(Code.UNAVAILABLE, "a query process could not be started")
 
 
 class _Process:
-    """One process, and the names that it was given."""
+    """One process, and the names declared to it."""
 
     @classmethod
     def started(cls) -> Self:
@@ -358,7 +358,7 @@ class _Process:
         self._known: tuple[Any, ...] = ()
 
     def declare(self, catalog: Catalog, parts: Any) -> None:
-        """Have names mean what they do in a catalog.
+        """Declare the names of a catalog, unless the process has them.
 
         Raises:
             EndedError: the process has ended.

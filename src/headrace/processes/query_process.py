@@ -1,8 +1,8 @@
-"""A query process: runs queries, one at a time, by a Spark of its own.
+"""A query process: runs queries, one at a time, in its own Spark session.
 
-It is started by :mod:`headrace.processes.queries`, has the data directory's files open for reading
-only, and writes to a directory of its own. It ends, with its JVM, when the other end of its
-connection is closed, or when it uses more memory than it may.
+It is started by :mod:`headrace.processes.queries`, opens files of the data directory for reading
+only, and writes to its own directory. It exits, with its JVM, when the other end of its connection
+is closed, or when it exceeds its memory limit.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ from headrace.processes.messages import (
     AskComputed,
     AskRows,
     AskShape,
-    Begin,
     Cancel,
     Declared,
     Done,
     Failed,
     Full,
+    StartSpark,
 )
 from headrace.runtime.cancelling import Cancellation
 from headrace.runtime.step import RowsShare, Share
@@ -60,14 +60,14 @@ _PRIORITY: Final = 5
 
 
 class QueryProcess:
-    """What the process does: one thread listens and watches, another answers."""
+    """The process: one thread receives messages and watches the memory, another answers."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._sending = threading.Lock()
         self._asked: SimpleQueue[Any] = SimpleQueue()
         self._cancellation = Cancellation()
-        self._begin: Begin | None = None
+        self._begin: StartSpark | None = None
         self._jobs: StatementJobs | None = None
         self._jvm: Popen[bytes] | None = None
 
@@ -88,7 +88,7 @@ class QueryProcess:
             self._end()
 
     def _watch(self) -> None:
-        """End if the process and its JVM use more memory than they may."""
+        """Exit if the process and its JVM exceed the memory limit."""
         if self._begin is None or self._jvm is None:
             return
         if _resident(os.getpid()) + _resident(self._jvm.pid) > self._begin.bytes:
@@ -104,7 +104,7 @@ class QueryProcess:
                     self._jobs.cancel()
 
     def _end(self) -> Never:
-        """End at once, with the JVM: both are in one process group."""
+        """Exit at once, with the JVM: both are in one process group."""
         if self._begin is not None:
             shutil.rmtree(self._begin.scratch, ignore_errors=True)
         os.killpg(0, signal.SIGKILL)
@@ -129,8 +129,8 @@ class QueryProcess:
         with self._sending:
             self._connection.send(answer)
 
-    def _begun(self, begin: Begin) -> _Spark | None:
-        """Start Spark; None if it cannot be started, which is answered."""
+    def _begun(self, begin: StartSpark) -> _Spark | None:
+        """Start Spark; if that fails, send the error and return None."""
         self._begin = begin
         sys.path[:] = begin.path
         for name in ("runs", "log"):
@@ -162,7 +162,7 @@ class QueryProcess:
         return answer
 
     def _lost(self) -> Full:
-        """Return the answer if the JVM ended since its heap was full.
+        """Return the answer for a JVM that ended because its heap was full.
 
         Raises:
             _LostError: it ended for another reason.
@@ -173,7 +173,7 @@ class QueryProcess:
         raise _LostError
 
     def _wait_for_tasks(self, spark: _Spark) -> None:
-        """End the process if tasks of a cancelled query do not end: they would go on for ever."""
+        """Exit if tasks of a cancelled query do not stop: they might run forever."""
         until = time.monotonic() + _END_SECONDS
         while tasks_left(spark.engine.spark):
             if time.monotonic() > until:
@@ -186,9 +186,9 @@ class _LostError(Exception):
 
 
 class _Spark:
-    """A Spark to which the names of a catalog are declared."""
+    """A Spark session with the names of a catalog declared."""
 
-    def __init__(self, begin: Begin) -> None:
+    def __init__(self, begin: StartSpark) -> None:
         scratch = begin.scratch
         spark = start_spark(begin.spark, scratch / "spark")
         log = EmbeddedLog()
@@ -201,7 +201,7 @@ class _Spark:
             self.engine.declare(each)
 
     def responds(self) -> bool:
-        """Whether the JVM can be called."""
+        """Whether the JVM answers calls."""
         try:
             self.engine.spark.sparkContext.defaultParallelism  # noqa: B018  (which asks the JVM)
         except Exception:  # noqa: BLE001  (whatever it is)
@@ -262,7 +262,7 @@ class _Spark:
     # -- names ---------------------------------------------------------------------------------
 
     def _declare(self, declared: Declared) -> None:
-        """Give names the meaning that they have in a catalog, where it is another by now."""
+        """Declare the names of a catalog, where they differ from those declared before."""
         before, catalog = self._catalog, Catalog.of(declared.relations)
         functions = declared.functions != self._declared.functions
         self.engine.remembered.clear()
@@ -282,7 +282,7 @@ class _Spark:
         self._declared, self._catalog = declared, catalog
 
     def _staying(self, declared: Declared, catalog: Catalog) -> frozenset[Any]:
-        """Return the relations that are the same in another catalog, and so is all they read."""
+        """Return the relations that are unchanged in another catalog, and so are their inputs."""
         former = self._catalog
         moved = declared.waiting ^ self._declared.waiting
         changed = [r.id for r in former if r.id in moved or catalog.by_id.get(r.id) != r]
@@ -307,7 +307,7 @@ def _bases(catalog: Catalog) -> list[Relation]:
 
 
 def _resident(pid: int) -> int:
-    """Return how many bytes of memory a process has; 0 where that is not known."""
+    """Return the resident memory of a process in bytes; 0 where it is unknown."""
     try:
         pages = int(Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[1])
     except (OSError, ValueError, IndexError):
@@ -316,7 +316,7 @@ def _resident(pid: int) -> int:
 
 
 def main() -> None:
-    """Run the process whose end of the connection is the descriptor given as an argument."""
+    """Run the process; the argument is the descriptor of its end of the connection."""
     QueryProcess(Connection(int(sys.argv[1]))).run()
 
 

@@ -1,4 +1,4 @@
-"""A served database, used as an embedded one: the same methods, results and errors over HTTP."""
+"""A served database with the methods, results and errors of an embedded one, over HTTP."""
 
 from headrace.remote.database import RemoteDatabase, connect
 from headrace.remote.session import RemoteSession

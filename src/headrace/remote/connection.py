@@ -1,4 +1,4 @@
-"""A connection that is kept between requests, and made anew when it is lost."""
+"""A client's connection, kept open between requests and reopened when it is lost."""
 
 from __future__ import annotations
 
@@ -37,18 +37,18 @@ _BUSY: Final = 503
 
 
 class SessionGoneError(HeadraceError):
-    """The server does not know a session any more; nothing of the request was run."""
+    """The server has ended a session; nothing of the request was run."""
 
 
 class LostError(HeadraceError):
-    """A connection was lost: it is not known whether the request took effect."""
+    """A connection was lost: whether the request took effect is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A request. One that is ``repeatable`` takes effect once however often it is sent.
+    """A request. A ``repeatable`` one takes effect once, however often it is sent.
 
-    ``path`` is quoted, ``query`` is not.
+    ``path`` is percent-encoded, ``query`` is not.
     """
 
     method: str
@@ -66,7 +66,7 @@ class Request:
 
 
 class Connection:
-    """The connection of one client; one request at a time is made over it.
+    """The connection of one client, for one request at a time.
 
     Another thread may :meth:`abort` that request.
     """
@@ -80,13 +80,13 @@ class Connection:
         self._aborted = False
 
     def ask(self, request: Request, read: Callable[[HTTPResponse], T]) -> T:
-        """Make a request, and return what ``read`` makes of its answer.
+        """Send a request, and return the result of ``read`` on its response.
 
-        If the connection is lost, or the server is busy, a repeatable request is made again.
+        If the connection is lost, or the server is busy, a repeatable request is sent again.
 
         Raises:
-            HeadraceError: the error that the server answers with; ``unavailable`` if it does not
-                answer; ``invalid`` if what answers is not Headrace.
+            HeadraceError: the error in the response; ``unavailable`` if the server does not
+                answer; ``invalid`` if it is not a Headrace server.
         """
         with self._lock:
             self._aborted = False
@@ -127,7 +127,7 @@ class Connection:
                 self.close()
 
     def _connected(self) -> HTTPConnection:
-        """Return the kept connection if the server has not closed it, else a new one."""
+        """Return the open connection, or a new one if the server has closed it."""
         http = self._http
         if http is not None and http.sock is not None:
             idle = time.monotonic() - self._used
@@ -138,7 +138,7 @@ class Connection:
         return self._http
 
     def _failure(self, answer: HTTPResponse) -> Exception:
-        """Return the error that an answer stands for."""
+        """Return the error that a response describes."""
         body = answer.read(_LONGEST_ERROR)
         try:
             error = HeadraceError.of_json(json.loads(body)["error"])
@@ -152,7 +152,7 @@ class Connection:
         return error
 
     def stranger(self, answer: HTTPResponse) -> HeadraceError:
-        """Return the error that what has answered is not Headrace."""
+        """Return the error that the server is not Headrace."""
         kind = answer.headers.get("Content-Type", "no type")
         return HeadraceError(
             Code.INVALID,
@@ -172,7 +172,7 @@ class Connection:
         )
 
     def abort(self) -> None:
-        """Have the running request fail: its connection is cut. From any thread."""
+        """Close the socket, so that the running request fails. Thread-safe."""
         self._aborted = True
         http = self._http
         if http is not None and http.sock is not None:
@@ -180,14 +180,14 @@ class Connection:
                 http.sock.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
-        """Close the connection; the next request makes another."""
+        """Close the connection; the next request opens another."""
         if self._http is not None:
             self._http.close()
             self._http = None
 
 
 class _BusyError(Exception):
-    """The server could not take a request now, and says when to try again."""
+    """The server is too busy for a request; ``seconds`` is when to retry."""
 
     def __init__(self, error: HeadraceError, seconds: float) -> None:
         super().__init__(error)
@@ -196,7 +196,7 @@ class _BusyError(Exception):
 
 
 def read_json(answer: HTTPResponse) -> Any:
-    """Return the JSON of an answer; None if it is none."""
+    """Return the JSON of a response; None if it is not JSON."""
     try:
         return json.loads(answer.read())
     except ValueError:
@@ -204,6 +204,6 @@ def read_json(answer: HTTPResponse) -> Any:
 
 
 def _is_closed(sock: socket.socket) -> bool:
-    """Return whether the other side has closed a connection over which nothing is expected."""
+    """Return whether the peer has closed a connection that no response is expected on."""
     readable, _, _ = select.select([sock], [], [], 0)
     return bool(readable)

@@ -1,4 +1,4 @@
-"""A served database, as an embedded one is used."""
+"""A database on a server, with the interface of an embedded one."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ _RECENT_SECONDS: Final = 1.0
 
 
 def connect(url: str, *, token: str | None = None, ca: str | Path | None = None) -> RemoteDatabase:
-    """Connect to the server at a URL, with a token if it asks for one.
+    """Connect to the server at a URL, with a token if it requires one.
 
-    ``ca`` is a file of certificates to trust for ``https``, besides none of the system's.
+    ``ca`` is a file of certificates to trust for ``https``, in place of the system's.
 
     Raises:
-        HeadraceError: ``unavailable`` if no server answers; ``invalid`` if what answers is not
-            Headrace, or the token is refused.
+        HeadraceError: ``unavailable`` if no server answers; ``invalid`` if it is not a Headrace
+            server, or refuses the token.
     """
     database = RemoteDatabase(Server.of(url, token, ca))
     try:
@@ -59,7 +59,7 @@ class RemoteDatabase(DefaultSession):
 
     @property
     def origin(self) -> tuple[str, str]:
-        """What it is, and where: a server and its URL."""
+        """The kind of the database, a server, and its URL."""
         return "server", self._server.url
 
     # -- statements ------------------------------------------------------------------------
@@ -72,7 +72,7 @@ class RemoteDatabase(DefaultSession):
         return session
 
     def register(self, *_: object, **__: object) -> Any:
-        """Refuse to register a function: it would have to run in the server.
+        """Refuse to register a function: it would have to run on the server.
 
         Raises:
             HeadraceError: ``unsupported``.
@@ -111,11 +111,11 @@ class RemoteDatabase(DefaultSession):
         return Epoch(self._catalog()["epoch"])
 
     def pending(self) -> int:
-        """Return the number of changes that have arrived and that no epoch has read yet."""
+        """Return the number of changes that have arrived and no epoch has read yet."""
         return int(self._catalog()["pending"])
 
     def close(self) -> None:
-        """End all sessions, and what they run. The server goes on."""
+        """End all sessions and their statements. The server continues."""
         with self._closing:
             if not self._open:
                 return

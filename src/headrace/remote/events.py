@@ -1,4 +1,4 @@
-"""Server-sent events, as they are read from an answer."""
+"""Parses server-sent events from a response."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ WITH_ARROW = f"{MEDIA_TYPE}; rows=arrow"
 
 
 class Event(NamedTuple):
-    """One event; an event that was cut off is none."""
+    """One complete event; an incomplete one is discarded."""
 
     kind: str
     data: bytes
@@ -26,7 +26,7 @@ class Event(NamedTuple):
 
 
 def events(lines: Iterable[bytes]) -> Iterator[Event | None]:
-    """Yield the events in some lines; None for each comment, which says that the server is there.
+    """Yield the events in lines of a response; None for each comment, a keep-alive.
 
     Headrace writes one line of data for each event.
     """

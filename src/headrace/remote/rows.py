@@ -1,4 +1,4 @@
-"""Rows that a program gives, as the Arrow that is sent to a server."""
+"""Converts a program's rows to the Arrow data that is sent to a server."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ MEDIA_TYPE = "application/vnd.apache.arrow.stream"
 
 
 class _UnknownColumnsError(Exception):
-    """Rows have columns that the relation does not take."""
+    """Rows have columns that the relation does not have."""
 
 
 def as_arrow(rows: Any, described: Callable[[], Any]) -> pa.Table:
-    """Return rows as Arrow: as they are, or converted to the types of the columns they are for.
+    """Return rows as Arrow, converted to the types of the relation's columns if they are objects.
 
-    ``described`` returns what ``GET /v1/streams/{name}`` answers. Of rows with a column that the
-    relation does not take, the names are sent, and the server says what is wrong with them.
+    ``described`` returns the response of ``GET /v1/streams/{name}``. If rows have an unknown
+    column, only their column names are sent, and the server returns the error.
 
     Raises:
         HeadraceError: ``invalid`` for a row or value that does not fit, as an embedded database.
@@ -61,5 +61,5 @@ def written(table: pa.Table) -> bytes:
 
 
 def read(parts: list[bytes]) -> pa.Table:
-    """Return the table of an Arrow IPC stream, given in parts."""
+    """Read the table of an Arrow IPC stream, given in parts."""
     return pa.ipc.open_stream(b"".join(parts)).read_all()

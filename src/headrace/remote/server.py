@@ -1,4 +1,4 @@
-"""Where a server is, and how it is asked."""
+"""The address of a server, and how connections to it are opened."""
 
 from __future__ import annotations
 
@@ -20,10 +20,9 @@ _REACH_SECONDS: Final = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """The address of a server, and what a client shows it.
+    """The address of a server, and the client's token and TLS settings.
 
-    ``prefix`` is the path below which it is, if it is behind a proxy; ``tls`` is None for plain
-    HTTP.
+    ``prefix`` is its path behind a proxy, if any; ``tls`` is None for plain HTTP.
     """
 
     url: str
@@ -38,7 +37,7 @@ class Server:
         """Return the server of a URL; ``ca`` is a file of certificates to trust.
 
         Raises:
-            HeadraceError: ``invalid`` if the URL is none of a server, or ``ca`` cannot be read.
+            HeadraceError: ``invalid`` if the URL is not that of a server, or ``ca`` cannot be read.
         """
         try:
             parts = urlsplit(url)
@@ -73,10 +72,10 @@ class Server:
         return {} if self.token is None else {"Authorization": f"Bearer {self.token}"}
 
     def connected(self, seconds: float) -> HTTPConnection:
-        """Return a new connection, whose reads and writes may each take some seconds.
+        """Return a new connection; each read and write may take up to ``seconds``.
 
         Raises:
-            HeadraceError: ``unavailable`` if nobody answers there; ``invalid`` if the server's
+            HeadraceError: ``unavailable`` if nothing answers; ``invalid`` if the server's
                 certificate is not trusted.
         """
         reach = min(seconds, _REACH_SECONDS)

@@ -1,4 +1,4 @@
-"""A session on a server: what one client does there, one statement after another."""
+"""A session on a server: the statements of one client, one after another."""
 
 from __future__ import annotations
 
@@ -74,11 +74,10 @@ _LONGEST_FOLLOWED: Final = 32_000
 
 
 class RemoteSession:
-    """One client of a served database, as :class:`headrace.Session` is of an embedded one.
+    """One client of a served database, with the interface of :class:`headrace.Session`.
 
-    The session on the server is opened with the first statement. If the server has ended it, which
-    it does after some minutes without a statement, or when it is restarted, another is opened, with
-    the same settings.
+    The first statement opens the session on the server. If the server has ended it, after some
+    minutes without a statement or by a restart, another is opened with the same settings.
     """
 
     def __init__(
@@ -125,7 +124,7 @@ class RemoteSession:
         file: str | None = None,
         progress: Callable[[Progress], None] | None = None,
     ) -> Iterator[Result | Subscription]:
-        """Run statements one by one, and yield each result when its statement has run."""
+        """Run statements one by one, and yield each result when its statement finishes."""
         bound = bind(text, parameters, file)
         for source, statement in bound.parsed(file):
             with self._running(), bound.rewritten.mapping_errors(), _placed(source):
@@ -176,7 +175,7 @@ class RemoteSession:
     ) -> Subscription:
         """Follow a query or a view; see :meth:`headrace.Session.subscribe`.
 
-        A lost connection is made anew for up to two minutes, without a gap or a repetition.
+        A lost connection is reopened for up to two minutes, without gaps or duplicates.
         """
         bound = bind(followed_text(query), parameters)
         with self._running(), bound.rewritten.mapping_errors():
@@ -195,9 +194,9 @@ class RemoteSession:
         return flushed.epoch
 
     def cancel(self) -> bool:
-        """Cancel the running statement, which then fails; return whether one ran.
+        """Cancel the running statement, which then fails; return whether one was running.
 
-        If the server cannot be asked to, the connection of the statement is cut.
+        If the server cannot be reached for that, the connection of the statement is closed.
         """
         opening, id_ = self._opening, self._id
         if opening is not None:
@@ -262,7 +261,7 @@ class RemoteSession:
     def _result(
         self, progress: Callable[[Progress], None] | None, answer: HTTPResponse
     ) -> Result | Followed:
-        """Return the result in the events of an answer.
+        """Return the result in the events of a response.
 
         Raises:
             HeadraceError: the error in the events; ``unavailable`` if they end before a result.
@@ -290,7 +289,7 @@ class RemoteSession:
         return result
 
     def _follow(self, source: Source, followed: Followed) -> Subscription:
-        """Follow what a statement follows; errors are at its place in the script."""
+        """Open the subscription of a statement; errors are at its place in the script."""
         with followed.placed(source):
             feed = self._opening = Feed(self._server, followed.query)
             try:
@@ -303,7 +302,7 @@ class RemoteSession:
         return made
 
     def _in_session(self, call: Callable[[str], T]) -> T:
-        """Return what a call with the session's id returns; the server refuses an ended session."""
+        """Call with the session's id; if the server has ended the session, open another first."""
         try:
             return call(self._id or self._begin())
         except SessionGoneError:
@@ -347,9 +346,9 @@ class RemoteSession:
 
 @dataclass(frozen=True, slots=True)
 class Followed:
-    """What a statement follows: a query, from where, and after how many rows it ends.
+    """What a statement follows: a query, its first epoch, and a limit of rows.
 
-    ``start`` is the place of the query in the statement, if it is a part of it.
+    ``start`` is the position of the query in the statement, if it is a part of it.
     """
 
     sql: str
@@ -359,12 +358,12 @@ class Followed:
     start: int | None
 
     def resumed(self, after: int) -> Followed:
-        """Return the same, from an epoch on."""
+        """Return the same subscription, from after an epoch on."""
         return replace(self, after=after)
 
     @property
     def query(self) -> dict[str, str]:
-        """What is asked of ``/v1/subscribe``.
+        """The query parameters of ``/v1/subscribe``.
 
         Raises:
             HeadraceError: ``unsupported`` for a query that is too long for a URL.
@@ -381,7 +380,7 @@ class Followed:
 
     @contextmanager
     def placed(self, source: Source) -> Iterator[None]:
-        """Change the place of errors from the query to the statement of which it is a part."""
+        """Map the places of errors from the query to the statement that contains it."""
         begin = 0 if self.start is None else self.start
         part = Source(source.text, source.start + begin, source.end, source.file)
         with _placed(part, self.sql) if self.start is not None else nullcontext():
@@ -401,7 +400,7 @@ def _result(document: Any, parts: list[bytes]) -> Result:
 
 @contextmanager
 def _placed(source: Source, sent: str | None = None) -> Iterator[None]:
-    """Change the place of errors from what was sent of a statement to the whole script."""
+    """Map the places of errors from the sent part of a statement to the whole script."""
     try:
         yield
     except HeadraceError as error:
@@ -423,6 +422,6 @@ def _once(server: Server) -> Iterator[Connection]:
 
 
 def _end(server: Server, id_: str) -> None:
-    """End a session on the server, if that is still there."""
+    """End a session on the server, if it still exists."""
     with suppress(HeadraceError), _once(server) as connection:
         connection.ask(Request("DELETE", f"/v1/sessions/{id_}"), read_json)

@@ -39,21 +39,21 @@ _END_SECONDS: Final = 2.0
 
 
 class Began(NamedTuple):
-    """Where following began: the columns, and the epoch before the first change, if any."""
+    """The start of a subscription: the columns, and the epoch before the first change, if any."""
 
     columns: tuple[str, ...]
     epoch: Epoch | None
 
 
 class Delivered(NamedTuple):
-    """The changes of one epoch; that of a mark of progress has none."""
+    """The changes of one epoch; empty for a mark of progress."""
 
     epoch: Epoch
     changes: list[Change]
 
 
 class RemoteSubscription(Subscription):
-    """Follows a query on a server. A lost connection is made anew, without gap or repetition."""
+    """Follows a query on a server. A lost connection is reopened, without gaps or duplicates."""
 
     def __init__(self, feed: Feed, limit: int | None, may_continue: Callable[[], bool]) -> None:
         super().__init__(limit)
@@ -74,7 +74,7 @@ class RemoteSubscription(Subscription):
 
     @property
     def epoch(self) -> Epoch | None:
-        """The last epoch that was delivered; a later subscription can start after it."""
+        """The last delivered epoch; a later subscription can start after it."""
         return self._epoch
 
     def _may_continue(self) -> bool:
@@ -95,7 +95,7 @@ class RemoteSubscription(Subscription):
 class Feed:
     """Reads the events of a subscription on a thread, and reconnects when they end.
 
-    ``query`` is what is asked of ``/v1/subscribe``.
+    ``query`` are the parameters of ``/v1/subscribe``.
     """
 
     server: Server
@@ -108,7 +108,7 @@ class Feed:
     _began: bool = False
 
     def __post_init__(self) -> None:
-        """Begin to read."""
+        """Start the thread."""
         self._connection = Connection(self.server)
         self._queue: Queue[Began | Delivered | HeadraceError] = Queue(_EPOCHS)
         self._closed = threading.Event()
@@ -116,10 +116,10 @@ class Feed:
         self._thread.start()
 
     def begun(self) -> Began:
-        """Wait until the server has begun to answer; return where.
+        """Wait for the beginning of the response, and return where the subscription starts.
 
         Raises:
-            HeadraceError: the error that it answers with; ``cancelled`` if this was closed.
+            HeadraceError: the error in the response; ``cancelled`` if this was closed.
         """
         while not self._closed.is_set():
             try:
@@ -133,10 +133,10 @@ class Feed:
         raise HeadraceError(Code.CANCELLED, "the statement was cancelled")
 
     def take(self, timeout: float) -> Delivered | None:
-        """Return the changes of the next epoch; None if there are none within some seconds.
+        """Return the changes of the next epoch; None if none arrive within the timeout, in seconds.
 
         Raises:
-            HeadraceError: that with which following ended.
+            HeadraceError: the error that ended the subscription.
         """
         try:
             found = self._queue.get(timeout=timeout) if timeout > 0 else self._queue.get_nowait()
@@ -167,7 +167,7 @@ class Feed:
             self._connection.close()
 
     def _follow(self) -> None:
-        """Read until this is closed, and connect again whenever the answer ends."""
+        """Read until this is closed; reconnect whenever the response ends."""
         pause = _FIRST_PAUSE
         while not self._closed.is_set():
             began = time.monotonic()
@@ -219,7 +219,7 @@ class Feed:
         self._put(Began(names, None if self._token is None else _epoch_of(self._token)))
 
     def _add(self, kind: str, data: Any) -> None:
-        """Take a part of an epoch; part 0 begins it anew."""
+        """Add a part of an epoch; part 0 restarts the epoch."""
         if data["part"] == 0:
             self._parts = []
         self._parts.append(read([base64.b64decode(data["arrow"])]))
@@ -236,7 +236,7 @@ class Feed:
         self._at, self._token = max(epoch, self._at), data["token"]
 
     def _put(self, item: Began | Delivered | HeadraceError) -> None:
-        """Hand something over; wait while too much waits to be taken."""
+        """Hand over an item; wait while the queue is full."""
         while not self._closed.is_set():
             try:
                 self._queue.put(item, timeout=_LOOK_SECONDS)

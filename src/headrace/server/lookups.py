@@ -27,8 +27,7 @@ from starlette.requests import Request
 
 from headrace.catalog import PlainView, Stream, Table, View, key_of
 from headrace.errors import Code, HeadraceError, meant, unknown
-from headrace.formats.values import Refused as NotOfType
-from headrace.formats.values import from_json, from_text
+from headrace.formats.values import RejectedValueError, from_json, from_text
 from headrace.server.answers import accepted, answer
 from headrace.server.entrance import asking
 from headrace.server.failures import Refused
@@ -123,7 +122,7 @@ class Lookup:
         read = from_json if isinstance(column.type, BinaryType) else from_text
         try:
             value = read(column)(text)
-        except NotOfType as error:
+        except RejectedValueError as error:
             raise HeadraceError(
                 Code.INVALID,
                 f"{parameter}: {error}",

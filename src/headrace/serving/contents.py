@@ -71,7 +71,7 @@ class Contents:
         return repeated(rows)
 
     def _sum(self, places: list[tuple[pa.RecordBatch, int]], key: list[object]) -> pa.Table:
-        """Return the rows that have a key, added up without leaving Python: for a few rows."""
+        """Return the sum of the rows with a key, in Python: fast for a few rows."""
         schema = self.layout.columns
         if len(places) == 1:
             batch, row = places[0]
@@ -94,7 +94,7 @@ class Contents:
         return pa.Table.from_batches([row.select(schema.names) for row in rows], schema)
 
     def where(self, restriction: Restriction, most: int) -> pa.Table | None:
-        """Return the rows that pass, each as often as its weight; None if over ``most``."""
+        """Return the rows that pass, each as often as its weight; None if more than ``most``."""
         parts, count = [], 0
         for run in self.spine.runs:
             for batch in run.batches:
@@ -110,9 +110,9 @@ class Contents:
         return found if found.num_rows <= most else None
 
     def with_keys(self, keys: pa.Table) -> pa.Table:
-        """Return the rows that have one of the keys, whose columns are those of the layout's key.
+        """Return the rows that have one of the keys; ``keys`` has the columns of the layout's key.
 
-        Without a scan where :meth:`can_look_up`.
+        Without a scan if :meth:`can_look_up`.
         """
         if not keys.num_rows:
             return self.layout.columns.empty_table()
@@ -127,7 +127,7 @@ class Contents:
         return self.alike(keys.select(list(self.layout.key)))
 
     def alike(self, rows: pa.Table) -> pa.Table:
-        """Return the rows that agree with one of the given in all columns of these, by a scan."""
+        """Return the rows that equal one of ``rows`` in all columns of ``rows``, by a scan."""
         schema = pa.schema([self.layout.columns.field(name) for name in rows.column_names])
         asked = rows.cast(schema)
         found = [self.layout.columns.empty_table()]
@@ -145,7 +145,7 @@ class Contents:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """The snapshots and deltas of one arrangement, by epoch, as far back as they are kept."""
+    """The snapshots and deltas of one arrangement, by epoch, as far back as they are retained."""
 
     ledger: Ledger
     directory: Path
@@ -176,7 +176,7 @@ class History:
         return SpineParts(self.at(epoch).spine, most, self.part_bytes)
 
     def rows_at(self, epoch: Epoch) -> int:
-        """Return how many physical rows a snapshot reads."""
+        """Return the number of physical rows that a snapshot reads."""
         return sum(run.rows for run in self.ledger.spines.runs(self.id, epoch))
 
     def changed(self, after: Epoch, upto: Epoch) -> list[Epoch]:
@@ -190,7 +190,7 @@ class History:
         return SpineParts(spine, most, self.part_bytes)
 
     def rows_changed(self, after: Epoch, upto: Epoch) -> int:
-        """Return how many rows the changes of the epochs in ``(after, upto]`` have."""
+        """Return the number of rows in the deltas of the epochs in ``(after, upto]``."""
         return self.ledger.spines.delta_rows(self.id, after, upto)
 
 
@@ -201,7 +201,7 @@ def can_look_up(layout: Layout) -> bool:
 
 
 def key_values(rows: pa.Table, key: Sequence[str]) -> list[tuple[object, ...]]:
-    """Return the keys of rows, as values that are equal where the keys are."""
+    """Return the keys of rows as Python values that are equal iff the keys are."""
     columns = [
         [repr(value) for value in python_values(rows[name])]
         if pa.types.is_nested(rows[name].type)
@@ -212,7 +212,7 @@ def key_values(rows: pa.Table, key: Sequence[str]) -> list[tuple[object, ...]]:
 
 
 def _identity(value: pa.Scalar) -> object:
-    """Return a value that is equal where, as part of a row, the given one is the same."""
+    """Return a value that is equal for equal parts of a row: NaN equals NaN."""
     type_ = value.type
     if not value.is_valid or pa.types.is_integer(type_) or pa.types.is_string(type_):
         return value.as_py()

@@ -1,7 +1,7 @@
-"""Columns and rows as JSON, each a whole column at a time: the values of :func:`json_value`.
+"""Columns and rows as JSON, column-wise, with the values of :func:`json_value`.
 
-Scalars are formatted by Arrow. Text that needs escapes, binary, durations, lists and maps are
-written value by value.
+Scalars are formatted by Arrow. Text with escapes, binary, durations, lists and maps are written
+value by value.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ def json_column(column: pa.Array | pa.ChunkedArray) -> pa.StringArray:
 
 
 def json_objects(columns: Mapping[str, pa.Array | pa.ChunkedArray], rows: int) -> pa.StringArray:
-    """Return a JSON object for each of some rows; ``columns`` are its fields, by name.
+    """Return a JSON object for each of ``rows`` rows; ``columns`` are its fields, by name.
 
-    Of a column of texts from :func:`json_column`, give it as :class:`Encoded`.
+    A column that :func:`json_column` has encoded is passed as :class:`Encoded`.
     """
     if not columns:
         return pa.array(["{}"] * rows, pa.string())
@@ -44,7 +44,7 @@ def json_objects(columns: Mapping[str, pa.Array | pa.ChunkedArray], rows: int) -
 
 
 class Encoded:
-    """A column whose values are JSON already, as a field of :func:`json_objects`."""
+    """A column whose values are already JSON, as a field of :func:`json_objects`."""
 
     def __init__(self, texts: pa.StringArray) -> None:
         self.texts = texts
@@ -83,7 +83,7 @@ def _quoted(texts: pa.Array) -> pa.Array:
 
 
 def _times(texts: pa.Array, array: pa.Array) -> pa.Array:
-    """Return texts of dates or times between quotes, with a sign where the year has one."""
+    """Return dates or times in quotes, with a sign where the year has one."""
     beyond, quoted = beyond_python(array), _quoted(texts)
     return _replaced(quoted, beyond, array) if pc.any(beyond).as_py() else quoted
 
@@ -117,7 +117,7 @@ def _structs(array: pa.StructArray) -> pa.Array:
 
 
 def _replaced(texts: pa.Array, where: pa.BooleanArray, array: pa.Array) -> pa.Array:
-    """Return texts in which those of some values are written one by one."""
+    """Return texts, with those where the mask is true rewritten value by value."""
     mask = pc.fill_null(where, False)  # noqa: FBT003 - the value of missing ones
     return pc.replace_with_mask(texts, mask, _one_by_one(array.filter(mask)).cast(texts.type))
 

@@ -1,4 +1,4 @@
-"""Single rows by key from a published state: bounded work, without a planner, a lock or a wait."""
+"""Looks up single rows by key in a published state: bounded work, no planner, lock or wait."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ _MOST_UNREAD: Final = 4 << 20
 def row_by_key(
     directory: Path, state: Published, relation: Relation, texts: Sequence[str]
 ) -> pa.Table | None:
-    """Return the row of a key of a table or view in a state, all columns of it.
+    """Return the row with a key of a table or view in a state, with all its columns.
 
-    ``texts`` are the values of the key, in the order of its columns. None if the lookup is not of
-    the kind that takes microseconds: the relation has no unique key, or one of other types than
-    integers, booleans and strings; a text is no plain value of its type; the view has stopped; or
-    so much of its runs was never read by this process that checking them takes longer.
+    ``texts`` are the values of the key, in the order of its columns. None if the lookup cannot be
+    answered in microseconds: the relation has no unique key, or its types are not integers,
+    booleans and strings; a text is not a plain value of its type; the view has stopped; or this
+    process has never verified so much of its runs that doing so would take longer.
     """
     key = key_of(relation)
     if not isinstance(relation, Table | View) or not key or len(key) != len(texts):
@@ -53,7 +53,7 @@ def row_by_key(
 
 
 def _value(schema: Schema, name: str, text: str) -> object | None:
-    """Return the value of a column that a text stands for; None if that is left to Spark."""
+    """Return the value of a column for a text; None if only Spark can decide."""
     type_ = schema.arrow.field(name).type
     if pa.types.is_string(type_):
         return None if is_collated(schema.spark[name].dataType) else text

@@ -1,4 +1,4 @@
-"""The delta of one epoch as a changelog: a retraction and an insertion of one key are an update."""
+"""Deltas as changelogs: a retraction and an insertion of one key are an update."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ def with_operations(changes: pa.Table, key: Sequence[str]) -> pa.Table:
 
 
 def by_key(changes: pa.Table, key: Sequence[str]) -> tuple[pa.Table, pa.Table]:
-    """Return the rows to write, one per key in its new state, and the keys to delete.
+    """Return the new row of each key, and the keys to delete.
 
     ``changes`` has all changes of each of its keys, which are unique, with ``__weight``. The rows
-    have all columns but that; the keys have those of the key.
+    have all columns but the weight; the deleted keys have the key's columns.
     """
     weights = numbers(changes, WEIGHT)
     codes = row_codes([column(changes, name) for name in key], changes.num_rows)

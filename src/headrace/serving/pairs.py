@@ -1,4 +1,4 @@
-"""The changes of keys in pairs: the row before, and the row after."""
+"""Pairs the changes of each key: the row before, and the row after."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 
 def paired(changes: pa.Table, key: Sequence[str]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return, change by change, the number of the row before and of the row after; -1 is no row.
+    """Return, for each change, the indexes of the row before and of the row after; -1 for none.
 
     ``changes`` are rows with ``__weight``, with all changes of each of their keys, which are
-    unique. Without a key no row is paired: those that are gone come first.
+    unique. Without a key no row is paired, and deletions come first.
     """
     weights = numbers(changes, WEIGHT)
     gone, added = np.flatnonzero(weights < 0), np.flatnonzero(weights > 0)

@@ -1,7 +1,7 @@
-"""Values of Arrow as Python objects, also where Python has none: these are text.
+"""Arrow values as Python objects; values without a Python type are text.
 
-Python's dates and times are those of the years 1 to 9999. Another one is its text in ISO 8601, with
-a sign if the year has more than four digits: ``+10000-01-01``, ``-0044-03-15T12:00:00Z``.
+Python's dates and times cover the years 1 to 9999. Others are text in ISO 8601, with a sign if the
+year has more than four digits: ``+10000-01-01``, ``-0044-03-15T12:00:00Z``.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Maps = Literal["strict"] | None
 
 
 def python_values(column: pa.Array | pa.ChunkedArray, maps: Maps = None) -> list[Any]:
-    """Return the values of an Arrow array; a date or time that Python lacks is text."""
+    """Return the values of an Arrow array; dates and times beyond Python's are text."""
     try:
         found: list[Any] = column.to_pylist(maps_as_pydicts=maps)
     except (ValueError, OverflowError):
@@ -32,7 +32,7 @@ def python_values(column: pa.Array | pa.ChunkedArray, maps: Maps = None) -> list
 
 
 def python_rows(table: pa.Table) -> list[dict[str, Any]]:
-    """Return the rows of a table as dictionaries, with values as :func:`python_values` has them."""
+    """Return the rows of a table as dictionaries of :func:`python_values`."""
     columns = [python_values(column) for column in table.columns]
     if not columns:
         return [{} for _ in range(table.num_rows)]
@@ -71,7 +71,7 @@ def date_text(days: int) -> str:
 
 
 def time_text(micros: int, zone: str) -> str:
-    """Return a number of microseconds since 1970 as a date and time, and the text of its zone."""
+    """Return microseconds since 1970 as date and time, with the zone's suffix."""
     days, rest = divmod(micros, _DAY)
     seconds, fraction = divmod(rest, 1_000_000)
     minutes, second = divmod(seconds, 60)
@@ -85,7 +85,7 @@ def _year(year: int) -> str:
 
 
 def beyond_python(values: pa.Array) -> pa.BooleanArray:
-    """Return which dates or times of an array Python lacks; NULL where there is NULL."""
+    """Return a mask of dates or times beyond Python's range; NULL for NULL."""
     is_date = pa.types.is_date(values.type)
     numbers = values.cast(pa.int32() if is_date else pa.int64())
     first, end = _FIRST_DAY, _END_DAY

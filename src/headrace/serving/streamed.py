@@ -1,4 +1,4 @@
-"""All rows of a relation as a stream of batches, of which most are views of mapped files."""
+"""Streams all rows of a relation in batches, most of which are views of mapped files."""
 
 from __future__ import annotations
 

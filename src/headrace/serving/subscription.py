@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One row that was added or removed in one epoch.
+    """A row that was added or removed in one epoch.
 
-    ``operation`` is ``+I``, ``-U``, ``+U`` or ``-D``; ``weight`` is the number of copies of the row
-    that were added (positive) or removed (negative).
+    ``operation`` is ``+I``, ``-U``, ``+U`` or ``-D``; ``weight`` is the number of copies added
+    (positive) or removed (negative).
     """
 
     epoch: Epoch
@@ -38,10 +38,10 @@ class Change:
 
 @dataclass(slots=True)
 class Follower:
-    """Returns the changelog of one arrangement as changes, in order, from an epoch on.
+    """Reads the changelog of one arrangement as changes, in order, from an epoch on.
 
-    ``at`` is the last epoch that was delivered: a later follower can start from there. None means
-    that the snapshot has not been delivered yet. Changes of one ``key`` are updates.
+    ``at`` is the last delivered epoch: a later follower can start from there. None: the snapshot
+    has not been delivered yet. Changes of one ``key`` are updates.
     """
 
     history: History

@@ -1,4 +1,4 @@
-"""Columns as plain text, a whole column at a time: the values of :func:`csv_text`."""
+"""Columns as plain text, column-wise, with the values of :func:`csv_text`."""
 
 from __future__ import annotations
 

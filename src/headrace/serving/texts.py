@@ -17,7 +17,7 @@ _BATCH_ROWS = 10_000
 
 
 def rows(table: pa.Table) -> Iterator[tuple[Any, ...]]:
-    """Yield the table's rows as :func:`column_values` has them; maps are dictionaries."""
+    """Yield the table's rows with the values of :func:`column_values`; maps are dictionaries."""
     for batch in table.to_batches(max_chunksize=_BATCH_ROWS):
         if batch.num_columns:
             yield from zip(*map(column_values, batch.columns), strict=True)

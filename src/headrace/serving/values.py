@@ -1,4 +1,4 @@
-"""Values as JSON and as fields of CSV, exact and standard: one writer for sinks and the shell."""
+"""Values as JSON and as fields of CSV, exact and standard, for sinks and the shell."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 def column_values(column: Any) -> list[Any]:
     """Return the values of an Arrow array; a 32-bit float as its shortest decimal.
 
-    A date or time that Python lacks is its text.
+    A date or time beyond Python's range is text.
     """
     if pa.types.is_float32(column.type):
         return [None if v is None else float(str(np.float32(v))) for v in column.to_pylist()]
@@ -29,11 +29,11 @@ def column_values(column: Any) -> list[Any]:
 
 
 def json_value(value: Any) -> Any:
-    """Return what ``json.dumps`` writes for a value without losing any of it.
+    """Return a lossless value for ``json.dumps``.
 
-    Decimals are strings, since most readers take a JSON number with a fraction for a float;
-    so are the floats that JSON has no number for. Timestamps, dates and durations are ISO 8601,
-    in UTC where they are instants; binary is base64, as Spark's ``to_json`` has it.
+    Decimals are strings, because most readers parse a JSON number with a fraction as a float; so
+    are floats without a JSON number. Timestamps, dates and durations are ISO 8601, instants in UTC;
+    binary is base64, as in Spark's ``to_json``.
     """
     return _IN_JSON.get(type(value), str)(value)
 
@@ -44,7 +44,7 @@ def json_text(value: Any) -> str:
 
 
 def csv_text(value: Any) -> str | None:
-    """Return a value as the field of a CSV file: as in JSON, but scalars without quotes."""
+    """Return a value as a CSV field: as in JSON, but scalars without quotes."""
     plain = json_value(value)
     if plain is None or isinstance(plain, str):
         return plain

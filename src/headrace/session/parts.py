@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from headrace.engine.engine import Engine
     from headrace.engine.reading.queries import Queries
     from headrace.history.amending import Amending
-    from headrace.history.changes import Changes
+    from headrace.history.changes import ChangeClassifier
     from headrace.history.comparing import Comparing
     from headrace.history.pending_versions import PendingVersions
     from headrace.history.reconciler import Reconciler
@@ -81,7 +81,7 @@ class Parts:
     sources: SourceStates
     repairing: Repairing
     amending: Amending
-    changes: Changes
+    changes: ChangeClassifier
     versions: PendingVersions
     reconciling: Reconciling
     reconciler: Reconciler

@@ -1,9 +1,9 @@
-"""Which run files were checked on this machine: a register that its processes share.
+"""A register of verified run files, shared by the processes of this machine.
 
-A file is known by its device, its inode, the time of its last change, its size and its checksum, so
-one that is changed, copied or restored from a backup is checked again. So is every file after the
-machine has started again. The register is a file in the machine's temporary directory; without it,
-each process checks for itself.
+A file is identified by its device, inode, time of last change, size and checksum, so a file that is
+changed, copied or restored from a backup is verified again, and so is every file after a restart of
+the machine. The register is a file in the machine's temporary directory; without it, each process
+verifies for itself.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ def register_path() -> Path:
 
 @dataclass(slots=True)
 class Register:
-    """The files that processes of this user have checked or written on this machine. Thread-safe.
+    """The files that this user's processes have verified or written. Thread-safe.
 
-    Entries are lines; each is added by one write. A process reads what others have added since it
-    read last.
+    Entries are lines; each is added by one write. A process reads the lines that others have added
+    since its last read.
     """
 
     path: Path = field(default_factory=register_path)
@@ -49,7 +49,7 @@ class Register:
     _inode: int = 0
 
     def knows(self, path: str, checksum: str) -> bool:
-        """Return whether a file, as it is now, was checked against this checksum."""
+        """Return whether a file, as it is now, has been verified against this checksum."""
         try:
             entry = _entry(path, checksum)
             with self._lock:
@@ -69,7 +69,7 @@ class Register:
                     self._known.add(entry)
 
     def _updated(self) -> set[bytes]:
-        """Return all entries, after reading those that were added since."""
+        """Return all entries, after reading newly added ones."""
         try:
             descriptor = os.open(self.path, os.O_RDONLY | os.O_NOFOLLOW)
         except FileNotFoundError:
@@ -105,7 +105,7 @@ class Register:
 
 
 def _entry(path: str, checksum: str) -> bytes | None:
-    """Return what a file is known by; None for a small one."""
+    """Return the entry that identifies a file; None for a small file."""
     found = Path(path).stat()
     if found.st_size < LEAST_BYTES:
         return None

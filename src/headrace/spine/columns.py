@@ -1,8 +1,8 @@
 """A spine as columns to scan: the rows of its large runs in place, and the few others beside them.
 
-For most rows only one run counts. Those whose hash another run has as well are added up once, and
-left out of the large runs by a mask, so that a scan reads mapped files and copies nothing. What was
-found about the large runs is kept with them: an epoch adds small ones.
+Most rows are in one run only. Rows whose hash occurs in another run too are summed once, and masked
+out of the large runs, so that a scan reads mapped files and copies nothing. The result for the
+large runs is cached with them: an epoch adds small ones.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ _SMALL = 1 << 14
 
 
 def flat(spine: Spine) -> Flat | None:
-    """Return a spine as columns, made once.
+    """Return a spine as columns, cached with the spine.
 
-    None if too many rows would have to be added up, or the spine is a part of an arrangement.
+    None if too many rows would have to be summed, or the spine is a part of an arrangement.
     """
     if (spine.low, spine.high, spine.present) != (LOWEST, HIGHEST, ()) or not spine.distinct:
         return None
@@ -56,7 +56,7 @@ def _flat(spine: Spine) -> Flat | None:
 
 
 def _large(spine: Spine, runs: tuple[Run, ...]) -> Flat | None:
-    """Return the sum of large runs, which is kept with the largest of them."""
+    """Return the sum of large runs, cached with the largest of them."""
     if not runs:
         return Flat((), ZSet.empty(spine.layout))
     kept = runs[-1].flattened
@@ -72,7 +72,7 @@ def _large(spine: Spine, runs: tuple[Run, ...]) -> Flat | None:
 def _set_aside(
     spine: Spine, runs: Sequence[tuple[Run, Mask]], hashes: Ints, added: Sequence[Run]
 ) -> Flat | None:
-    """Return a sum in which rows of some hashes, and the runs ``added``, are beside the runs."""
+    """Return a sum in which rows of some hashes, and the runs ``added``, are in ``beside``."""
     aside = []
     for run, counted in runs:
         places = np.union1d(run.matches(hashes)[1], run.repeated)

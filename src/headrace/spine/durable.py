@@ -1,4 +1,4 @@
-"""Files that are on disk when the ledger names them, and their checksums."""
+"""Durable files with checksums: they are on disk before the ledger names them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def sync_directory(directory: Path) -> None:
 
 
 class ChecksummedFile(io.RawIOBase):
-    """A new file that computes the checksum and the number of the bytes written to it."""
+    """A new file that computes the checksum and the number of the written bytes."""
 
     def __init__(self, path: Path) -> None:
         """Create the file, which must not exist."""
@@ -31,7 +31,7 @@ class ChecksummedFile(io.RawIOBase):
         self.bytes = 0
 
     def writable(self) -> bool:
-        """Return that it can be written to."""
+        """Return True."""
         return True
 
     def write(self, data: Any) -> int:

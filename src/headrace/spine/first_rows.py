@@ -33,7 +33,7 @@ _LAST = "__last"
 
 
 class Rank(Enum):
-    """How the copies of the rows of one key are numbered, as by SQL's functions of these names."""
+    """How the copies of the rows of one key are numbered, as in SQL's functions of these names."""
 
     ROW_NUMBER = auto()
     """Each copy has its own number."""

@@ -1,4 +1,4 @@
-"""Open run files: memory-mapped, checked once per machine, cached while in use."""
+"""Opens run files: memory-mapped, verified once per machine, cached while in use."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ VERIFIED_RUNS = 65_536
 class _Process:
     """The runs that this process has opened and verified, least recently used first.
 
-    ``read_to_check`` is how many bytes this process has read to verify files.
+    ``read_to_check`` counts the bytes that this process has read to verify files.
     """
 
     runs: OrderedDict[str, tuple[RunFile, Run]] = field(default_factory=OrderedDict)
@@ -74,7 +74,7 @@ def open_run(directory: Path, file: RunFile, layout: Layout) -> Run:
 
 
 def unchecked_bytes(directory: Path, files: Iterable[RunFile]) -> int:
-    """Return the bytes of the files that opening them would read, to check them."""
+    """Return the number of bytes that opening files would read to verify them."""
     with _process.lock:
         known = _process.verified
         unknown = [f for f in files if (f"{directory}/{f.name}", f.checksum) not in known]
@@ -83,17 +83,17 @@ def unchecked_bytes(directory: Path, files: Iterable[RunFile]) -> int:
 
 
 def check_run(directory: Path, file: RunFile, layout: Layout) -> None:
-    """Read every byte of a run file, whatever is known of it; raise ``corrupt`` as `open_run`."""
+    """Read every byte of a run file, verified or not; raise ``corrupt`` as :func:`open_run`."""
     _opened(f"{directory}/{file.name}", file, layout, verified=False)
 
 
 def read_to_check() -> int:
-    """Return how many bytes of run files this process has read to check them."""
+    """Return the number of bytes of run files that this process has read to verify them."""
     return _process.read_to_check
 
 
 def forget_runs() -> None:
-    """Drop all open runs of this process, and which files it has verified."""
+    """Drop all open runs of this process, and the record of verified files."""
     with _process.lock:
         _process.runs.clear()
         _process.verified.clear()
@@ -101,14 +101,14 @@ def forget_runs() -> None:
 
 
 def let_go(directory: Path, files: Iterable[RunFile]) -> None:
-    """Keep files that are to be removed open no longer, except for who still uses them."""
+    """Drop files that are about to be removed from the cache; their users keep them open."""
     with _process.lock:
         for file in files:
             _process.runs.pop(f"{directory}/{file.name}", None)
 
 
 def times_forgotten() -> int:
-    """Return how often :func:`forget_runs` was called: what was opened before is not used again."""
+    """Return how often :func:`forget_runs` was called: runs opened before are not used again."""
     return _process.forgotten
 
 

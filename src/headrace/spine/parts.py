@@ -1,4 +1,4 @@
-"""The rows of a spine in parts of bounded size, as a target of another kind is given them."""
+"""The rows of a spine in parts of bounded size, for delivery to a target."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PART_BYTES: Final = 32 << 20
 
 @dataclass(slots=True)
 class SpineParts:
-    """The rows of a spine with their weights, and how many physical rows were read for them so far.
+    """The rows of a spine with their weights, and the number of physical rows read so far.
 
     ``most`` and ``most_bytes`` limit the physical rows of a part; see :meth:`Spine.scan`.
     """

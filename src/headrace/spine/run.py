@@ -81,7 +81,7 @@ class Run:
 
     @property
     def weight(self) -> int:
-        """The sum of the weights, added up once."""
+        """The sum of the weights, computed once."""
         if not self._weight:
             weights = (batch.column(WEIGHT).to_numpy() for batch in self.batches)
             self._weight.append(sum(int(own.sum()) for own in weights))
@@ -89,7 +89,7 @@ class Run:
 
     @property
     def repeated(self) -> Ints:
-        """The positions of the rows whose weight is not 1, found once."""
+        """The positions of the rows whose weight is not 1, computed once."""
         if not self._repeated:
             none = np.zeros(0, np.int64)
             found = [
@@ -127,8 +127,8 @@ class Run:
     def places(self, hash_: int) -> list[tuple[int, int]]:
         """Return the batch, and the position in it, of every row of one hash.
 
-        Faster than :meth:`matches` for a single hash. It calls nothing that lets other threads run
-        in between: many threads that look up single keys would wait for each other at every call.
+        Faster than :meth:`matches` for a single hash. It makes no call that releases Python's lock:
+        many threads that look up single keys would wait for each other at every such call.
         """
         if self.rows <= _SMALL:
             if not self._members:

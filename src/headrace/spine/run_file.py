@@ -56,11 +56,11 @@ class RunFile:
 
 
 class RunWriter:
-    """Write one run from consolidated parts in ascending order of hash.
+    """Writes one run from consolidated parts in ascending order of hash.
 
-    A context manager: leaving it without :meth:`finish`, as an error does, removes the file. What
-    the disk fails with is raised as ``unavailable``. The name of the file has the ``attempt``.
-    Holds up to ``BATCH_ROWS`` rows of ``BATCH_BYTES`` besides the part at hand.
+    A context manager: leaving it without :meth:`finish`, as on an error, removes the file. Errors
+    of the disk are raised as ``unavailable``. ``attempt`` is part of the file's name. Buffers up to
+    ``BATCH_ROWS`` rows of ``BATCH_BYTES`` besides the current part.
     """
 
     def __init__(self, directory: Path, layout: Layout, attempt: str = "") -> None:
@@ -153,7 +153,7 @@ def write_run(directory: Path, rows: ZSet, attempt: str = "") -> RunFile:
 
 
 def remove_runs_of(directory: Path, attempt: str) -> None:
-    """Delete the runs of a failed attempt, also those that were not reported."""
+    """Delete the runs of a failed attempt, also unreported ones."""
     prefix = _prefix(attempt)
     for path in directory.iterdir():
         if path.name.startswith(prefix):

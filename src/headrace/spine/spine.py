@@ -76,9 +76,9 @@ class Spine:
 
     @property
     def weight(self) -> int:
-        """The sum of all weights: the number of rows of the sum, each copy counted.
+        """The sum of all weights: the number of rows of the sum, counting copies.
 
-        The weights of a run are added up once. The spine must cover the whole range of hashes.
+        The weights of a run are summed once. The spine must cover the whole range of hashes.
         """
         return sum(run.weight for run in self.runs)
 
@@ -320,13 +320,13 @@ class Spine:
 
 
 def _met(part: ZSet, restriction: Restriction) -> ZSet:
-    """Return the rows that meet a restriction: one of the same row for all of its copies."""
+    """Return the rows that meet a restriction, which is the same for all copies of a row."""
     kept = restriction.rows(part.table)
     return part if kept is None else part.filter(kept)
 
 
 def _ascending(hashes: Ints) -> tuple[Ints | None, Ints]:
-    """Return the hashes in ascending order, and that order; None if they ascend already."""
+    """Return the hashes in ascending order, and that order; None if they are sorted already."""
     if bool((hashes[1:] >= hashes[:-1]).all()):
         return None, hashes
     order = np.argsort(hashes, kind="stable")

@@ -1,4 +1,4 @@
-"""``CREATE TOKEN``, ``GRANT`` and ``REVOKE``: who may do what over HTTP."""
+"""``CREATE TOKEN``, ``GRANT`` and ``REVOKE``: access over HTTP."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def take_revoke(cursor: Cursor) -> Revoke:
 
 
 def _granted(cursor: Cursor, before: str) -> tuple[Role, Name | None, Name]:
-    """Take ``role ON SCHEMA name | DATABASE``, the word before the token, and the token."""
+    """Take ``role ON SCHEMA name | DATABASE``, then ``before``, then the token."""
     place = cursor.token
     if place.word in _PRIVILEGES:
         raise HeadraceError(
@@ -80,7 +80,7 @@ def _granted(cursor: Cursor, before: str) -> tuple[Role, Name | None, Name]:
 
 
 def _token(cursor: Cursor) -> Name:
-    """Take the name of a token, which has one part."""
+    """Take the name of a token, which is not qualified."""
     name = cursor.name("a token's name")
     if len(name.parts) > 1:
         raise HeadraceError(Code.INVALID, "the name of a token has no dots", span=name.span)

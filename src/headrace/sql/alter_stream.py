@@ -1,4 +1,4 @@
-"""``ALTER STREAM ... SET`` and ``RESET``: other options of a stream."""
+"""``ALTER STREAM ... SET`` and ``RESET``: change the options of a stream."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class AlterStream(Statement):
 
 
 def at_stream_options(cursor: Cursor) -> bool:
-    """Return whether options of a stream follow its name."""
+    """Return whether a change of a stream's options follows its name."""
     return cursor.peek(1).text == "(" and (cursor.at("SET") or cursor.at("RESET"))
 
 

@@ -134,7 +134,7 @@ def take_delete(cursor: Cursor) -> Delete:
 def take_dropped_partition(cursor: Cursor, name: Name, first: Token) -> Delete:
     """Take ``DROP [IF EXISTS] PARTITION (condition, ...)``, as Spark and Hive write it.
 
-    There are no partitions of rows: those that meet all the conditions are deleted.
+    Rows are not partitioned: those that meet all the conditions are deleted.
     """
     cursor.expect("DROP")
     if cursor.accept("IF"):
@@ -160,7 +160,7 @@ def take_truncate(cursor: Cursor) -> Truncate:
 
 
 def _at_columns(cursor: Cursor) -> bool:
-    """Return whether the parenthesis here opens a list of columns, and not a query."""
+    """Return whether the parenthesis here opens a list of columns, not a query."""
     if not cursor.at_symbol("("):
         return False
     inside, after = cursor.peek(1), cursor.peek(2)

@@ -272,7 +272,7 @@ def take_type(cursor: Cursor) -> Fragment:
 
     Raises:
         HeadraceError: ``invalid`` if the type is malformed or unknown, ``unsupported`` if
-            Spark has none that keeps its values.
+            Spark has no type that represents its values.
     """
     first = cursor.token
     spark = _Types(cursor).type()

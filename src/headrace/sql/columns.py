@@ -61,7 +61,7 @@ _AFTER_VALUE = (
 
 @dataclass(slots=True)
 class Columns:
-    """The definitions between the parentheses, collected while they are read."""
+    """Collects the definitions between the parentheses."""
 
     cursor: Cursor
     kind: ObjectKind
@@ -77,7 +77,7 @@ class Columns:
 
         Raises:
             HeadraceError: ``invalid`` if it is malformed, a column is declared twice, or a key
-                names none of them; ``unsupported`` for other dialects' constraints.
+                names an unknown column; ``unsupported`` for other dialects' constraints.
         """
         first = self.cursor.token
         self.cursor.listed(self._entry, may_end_in_comma=True)
@@ -166,7 +166,7 @@ class Columns:
         self._set_watermark(column, take_expression(cursor, ",", ")"), first)
 
     def _lateness(self, column: str, first: Token) -> None:
-        """Take the length of time after Feldera's ``LATENESS``: how late a row may be."""
+        """Take the duration after Feldera's ``LATENESS``: how late a row may be."""
         length = take_expression(self.cursor, ",", ")", *_AFTER_VALUE)
         behind = Fragment(f"{quote(column)} - {length.text}", length.span)
         self._set_watermark(column, behind, first)

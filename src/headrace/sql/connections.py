@@ -1,4 +1,4 @@
-"""``CREATE CONNECTION``, and what is read over connections: streams, tables and sources."""
+"""``CREATE CONNECTION``, and the streams, tables and sources that use connections."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def take_connection(cursor: Cursor, first: Token, modes: tuple[bool, bool]) -> C
 
 
 def take_from_connection(cursor: Cursor) -> tuple[Option, ...]:
-    """Take ``FROM KAFKA CONNECTION name (TOPIC 't', ...)`` as options; return () if not next."""
+    """Take ``FROM KAFKA CONNECTION name (TOPIC 't', ...)`` as options; return () if absent."""
     if not cursor.at("FROM", "KAFKA", "CONNECTION"):
         return ()
     cursor.accept("FROM", "KAFKA", "CONNECTION")
@@ -74,7 +74,7 @@ def take_source(cursor: Cursor, name: Name, first: Token, modes: tuple[bool, boo
 
 
 def take_from_source(cursor: Cursor) -> FromSource | None:
-    """Take ``FROM SOURCE name (REFERENCE table)``; return None if it is not next."""
+    """Take ``FROM SOURCE name (REFERENCE table)``; return None if absent."""
     if not cursor.accept("FROM", "SOURCE"):
         return None
     source = cursor.name("a source's name")

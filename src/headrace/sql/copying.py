@@ -33,7 +33,7 @@ class Copy(Statement):
 class CopyTo(Statement):
     """``COPY ... TO``: write the rows of a relation or query to a file.
 
-    ``columns`` are those of the relation; empty for all, and for a query.
+    ``columns`` are the relation's; empty for all columns, and for a query.
     """
 
     source: Query | Name

@@ -1,4 +1,4 @@
-"""``CORRECT STREAM``: earlier events are replaced or voided."""
+"""``CORRECT STREAM``: replace or void earlier events."""
 
 from __future__ import annotations
 

@@ -384,7 +384,7 @@ def take_alter(
 
 
 def _other_alteration(cursor: Cursor, kind: ObjectKind, name: Name, first: Token) -> HeadraceError:
-    """Return the error of an ALTER of columns other than ADD, with what to do instead."""
+    """Return the error for an unsupported ALTER of columns, with an alternative."""
     word = cursor.token.word
     if word not in _ALTERATIONS or cursor.peek(1).word == "TO":
         return _no_alteration(cursor, first)

@@ -113,7 +113,7 @@ class Cursor:
         )
 
     def expected_word(self, *words: str) -> HeadraceError:
-        """Return a syntax error for a word that is none of these, with the most similar one."""
+        """Return a syntax error for an unexpected word, with the most similar expected one."""
         word = self.token.word
         return self.expected(*words, hint=meant(word, words, shown="{}") if word else None)
 

@@ -1,8 +1,8 @@
 """Queries and expressions inside a statement: finds their ends, without parsing them.
 
-Spark parses the text. Two clauses at the end of a query are Headrace's own and are cut off:
-``EMIT CHANGES`` and ``AS OF EPOCH n | TIMESTAMP '...'``, in either order. ``EMIT FINAL`` decides
-which rows the query returns, so it stays in the text.
+Spark parses the text. Two clauses at the end of a query are Headrace's own and are removed: ``EMIT
+CHANGES`` and ``AS OF EPOCH n | TIMESTAMP '...'``, in either order. ``EMIT FINAL`` decides which
+rows the query returns, so it stays in the text.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ def at_query(cursor: Cursor) -> bool:
 
 
 def take_query(cursor: Cursor, end: int | None = None) -> Query:
-    """Take the rest of the statement as a query, or the tokens before the one at ``end``.
+    """Take the rest of the statement as a query, or the tokens before index ``end``.
 
     Raises:
         HeadraceError: ``invalid`` if no query begins here, a bracket is unbalanced, or
-            ``EMIT CHANGES`` is not at the end; ``unsupported`` for what only Hive would run.
+            ``EMIT CHANGES`` is not at the end; ``unsupported`` for syntax of Hive alone.
     """
     if not at_query(cursor):
         raise cursor.expected("a query")
@@ -99,7 +99,7 @@ def take_expression(cursor: Cursor, *stops: str) -> Fragment:
     Words and symbols inside brackets or ``CASE ... END`` do not end it.
 
     Raises:
-        HeadraceError: ``invalid`` if there is no expression, a bracket or CASE has no partner,
+        HeadraceError: ``invalid`` if there is no expression, a bracket or CASE is not closed,
             or a clause follows that cannot be part of an expression.
     """
     first, start = cursor.token, cursor.index
@@ -133,7 +133,7 @@ def take_expression(cursor: Cursor, *stops: str) -> Fragment:
 
 
 def _is_clause(cursor: Cursor, start: int) -> bool:
-    """Return whether a clause of a query begins here, after an expression that began at start."""
+    """Return whether a query's clause begins here, after an expression that began at ``start``."""
     word = cursor.token.word
     if not word or cursor.index == start:
         return False
@@ -194,13 +194,13 @@ def _check_brackets(cursor: Cursor, body: list[Token]) -> None:
 
 
 def _ends_in(body: list[Token], *emitted: str) -> bool:
-    """Return whether the tokens end in EMIT and these words, with other tokens before them."""
+    """Return whether the tokens end in EMIT and these words, after at least one other token."""
     words = ["EMIT", *emitted]
     return len(body) > len(words) and [t.word for t in body[-len(words) :]] == words
 
 
 def _as_of(cursor: Cursor, body: list[Token]) -> AsOf | None:
-    """Return the AS OF at the end of the tokens, or None if it is Spark's own for one relation."""
+    """Return the AS OF at the end of the tokens; None if it is Spark's own for one relation."""
     if len(body) < _AS_OF_LENGTH or [t.word for t in body[-4:-2]] != ["AS", "OF"]:
         return None
     if len(body) > _AS_OF_LENGTH and body[-5].word in _TRAVELS:

@@ -1,6 +1,6 @@
-"""``CREATE FUNCTION`` with an expression as its body: its parts, and the text of a call.
+"""``CREATE FUNCTION`` with an expression as its body: parsing, and expansion of calls.
 
-A call is replaced by the body, with each parameter as the argument, cast to the declared type.
+A call is replaced by the body, with each argument, cast to the declared type, for its parameter.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def take_function(cursor: Cursor, first: Token, *, or_replace: bool) -> CreateFu
 
 @lru_cache(maxsize=1000)
 def function_of(statement: str) -> CreateFunction:
-    """Return the function of the text of its statement, as the catalog has it."""
+    """Parse the statement text that the catalog stores for a function."""
     cursor = Cursor(Source(statement, 0, len(statement)))
     first = cursor.advance()
     or_replace = cursor.accept("OR", "REPLACE")
@@ -121,7 +121,7 @@ def uses(function: CreateFunction, parameter: int) -> int:
 
 
 def _is_other(tokens: Sequence[Token], at: int) -> bool:
-    """Return whether a name is a field's, an alias or a function's, and not a parameter's."""
+    """Return whether a name denotes a field, an alias or a function, not a parameter."""
     before = tokens[at - 1] if at else None
     if before is not None and (before.text in {".", "::"} or before.word == "AS"):
         return True
@@ -153,7 +153,7 @@ def _parameters(cursor: Cursor) -> tuple[tuple[str, str], ...]:
 
 
 def _properties(cursor: Cursor) -> None:
-    """Skip what is true of every such function; refuse another language."""
+    """Skip properties that every such function has; refuse another language."""
     while True:
         if cursor.accept("LANGUAGE"):
             if not cursor.accept("SQL"):
@@ -208,7 +208,7 @@ def _parameters_of_lambda(tokens: Sequence[Token], arrow: int) -> list[Token]:
 
 
 def _in_call(tokens: Sequence[Token], at: int) -> bool:
-    """Return whether FROM is one of ``EXTRACT(YEAR FROM x)`` or ``IS DISTINCT FROM``."""
+    """Return whether FROM belongs to ``EXTRACT(YEAR FROM x)`` or ``IS DISTINCT FROM``."""
     depth = 0
     if tokens[at - 1].word == "DISTINCT":
         return True

@@ -23,9 +23,9 @@ def take_options(
     bare: bool = False,
     special: Callable[[Cursor], Option | None] = lambda _cursor: None,
 ) -> tuple[Option, ...]:
-    """Take ``WITH (...)`` or, if allowed, ``OPTIONS (...)``; return () if neither is next.
+    """Take ``WITH (...)`` or, if allowed, ``OPTIONS (...)``; return () if absent.
 
-    With ``bare``, the word may be missing. ``special`` takes options that are no assignments.
+    With ``bare``, the word may be missing. ``special`` takes options that are not assignments.
     """
     introduced = any(cursor.accept(word) for word in introductions or ("WITH", "OPTIONS"))
     if not (introduced or (bare and cursor.at_symbol("("))):
@@ -34,7 +34,7 @@ def take_options(
 
 
 def listed_options(cursor: Cursor, take: Callable[[], Option]) -> tuple[Option, ...]:
-    """Take options between parentheses, each by ``take``, and none twice."""
+    """Take options between parentheses, each by ``take``; raise if one is repeated."""
     options: dict[str, Option] = {}
 
     def one() -> None:

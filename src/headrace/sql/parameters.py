@@ -1,7 +1,7 @@
 """Parameters of statements: ``?`` by position and ``:name`` by name, bound to values.
 
-Parameters are found as tokens, so text inside strings, quoted names and comments is none. A value
-becomes a literal of its type, with spaces around it, that cannot end early or join other text.
+Parameters are found as tokens, so strings, quoted names and comments contain none. A value becomes
+a literal of its type, surrounded by spaces, so that it cannot merge with other text.
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ class Bound:
         """Return the statements of the script.
 
         Raises:
-            HeadraceError: ``invalid`` for one that cannot be read; ``unsupported`` for a parameter
-                where none is taken.
+            HeadraceError: ``invalid`` for a malformed statement; ``unsupported`` for a parameter
+                in a statement that does not take any.
         """
         return [statement for _, statement in self.parsed(file)]
 
     def parsed(self, file: str | None = None) -> list[tuple[Source, Statement]]:
-        """Return the statements of the script, each with its place; see :meth:`statements`."""
+        """Return the statements of the script, each with its source; see :meth:`statements`."""
         found: list[tuple[Source, Statement]] = []
         with self.rewritten.mapping_errors():
             for source in split(self.text, file):
@@ -138,7 +138,7 @@ def literal_text(value: Any, place: Span) -> str:
     """Return a literal of Spark SQL for a Python value.
 
     Raises:
-        HeadraceError: ``invalid``, at the parameter, where there is none.
+        HeadraceError: ``invalid``, at the parameter, if its type has no literal.
     """
     if hasattr(value, "dtype") and hasattr(value, "item"):
         value = value.item()  # a number of NumPy's
@@ -237,7 +237,7 @@ def _places(whole: Span) -> list[Span]:
 
 
 def _continues(before: Token | None, colon: Token) -> bool:
-    """Return whether a colon continues what is before it: ``value:path``, ``a[1:2]``, ``x:INT``."""
+    """Return whether a colon continues an expression: ``value:path``, ``a[1:2]``, ``x:INT``."""
     if before is None or before.end != colon.start:
         return False
     return before.kind is not Kind.SYMBOL or before.text in {")", "]"}

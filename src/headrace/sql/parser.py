@@ -1,4 +1,4 @@
-"""From text to statements: chooses the parser of each statement by its first words."""
+"""Parses scripts into statements: the first words choose the parser of each statement."""
 
 from __future__ import annotations
 
@@ -73,13 +73,13 @@ def parse(text: str, file: str | None = None) -> list[Statement]:
 
     Raises:
         HeadraceError: ``invalid`` or ``unsupported``, with its place, at the first statement that
-            cannot be read. Nothing is returned then, so nothing of the script has to be undone.
+            cannot be parsed. Statements are parsed before any of them runs.
     """
     return [parse_statement(source) for source in split(text, file)]
 
 
 def parse_statement(source: Source) -> Statement:
-    """Return the one statement of a piece that :func:`headrace.sql.split` returned.
+    """Parse one statement that :func:`headrace.sql.split` returned.
 
     Raises:
         HeadraceError: ``invalid`` or ``unsupported``, with its place in the whole script.

@@ -59,8 +59,8 @@ class Option:
     """One ``key = value`` of ``WITH (...)``.
 
     An unquoted key is in lower case. The value is text whatever its form: ``2`` and ``'2'`` are
-    equal, and so are ``TRUE`` and ``'true'``. ``repr`` omits the value, since it may be a secret.
-    With ``SECRET name`` as the value, ``secret`` is set and the value is that name.
+    equal, and so are ``TRUE`` and ``'true'``. ``repr`` omits the value, because it may be a secret.
+    If the value is ``SECRET name``, ``secret`` is set and the value is that name.
     """
 
     key: str
@@ -71,7 +71,7 @@ class Option:
 
 @dataclass(frozen=True, slots=True)
 class Query(Statement):
-    """A query for Spark, without the clauses at its end that are Headrace's own."""
+    """A query for Spark, without Headrace's own clauses at its end."""
 
     text: str
     span: Span
@@ -85,7 +85,7 @@ class Query(Statement):
 class ColumnDefinition:
     """One column of a stream or table; ``type`` is in Spark's notation, its span as written.
 
-    The type of a computed column may be empty: it is then that of the expression. ``metadata`` is
+    The type of a computed column may be empty: then it is that of the expression. ``metadata`` is
     the key of a METADATA column, such as ``offset``.
     """
 
@@ -121,13 +121,13 @@ class ObjectKind(StrEnum):
 
 
 class Role(StrEnum):
-    """What may be done in a schema or in the database; each role includes those before it."""
+    """What a token may do in a schema or in the database; each role includes those before it."""
 
     READER = "reader"
     WRITER = "writer"
     OWNER = "owner"
 
     def includes(self, other: Role) -> bool:
-        """Whether whoever has this role may do what needs the other."""
+        """Whether this role permits everything that another role permits."""
         order = list(Role)
         return order.index(self) >= order.index(other)

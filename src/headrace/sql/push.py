@@ -1,4 +1,4 @@
-"""Push queries with an end, ``EMIT CHANGES LIMIT n``, and ksqlDB's ``PRINT``."""
+"""Push queries that end, ``EMIT CHANGES LIMIT n``, and ksqlDB's ``PRINT``."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ def take_whole_query(cursor: Cursor) -> Query:
 
 
 def take_snapshot(cursor: Cursor) -> bool:
-    """Cut Materialize's ``WITH (SNAPSHOT = false)`` off the end of a statement; true without it.
+    """Remove Materialize's ``WITH (SNAPSHOT = false)`` from the statement's end; True if absent.
 
-    It is cut off first, since the query before it is read up to the end of the statement.
+    It is removed first, because a query is parsed up to the end of the statement.
     """
     for words in _SNAPSHOTS:
         ending = cursor.tokens[-1 - len(words) : -1]

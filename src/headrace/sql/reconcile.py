@@ -1,4 +1,4 @@
-"""``RECONCILE``: compare samples of what is stored with what the logs make."""
+"""``RECONCILE``: compare samples of stored contents with a recomputation from the logs."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ _WHOLE = 100.0
 
 @dataclass(frozen=True, slots=True)
 class Reconcile(Statement):
-    """``RECONCILE``: compare a sample of one table or view, or of all, with what the logs make.
+    """``RECONCILE``: compare a sample of one table or view, or of all, with its logs.
 
-    The sample has about so many ``rows``, or ``percent`` of them; by default, one slice.
+    The sample has about ``rows`` rows, or ``percent`` of them; by default, one slice.
     """
 
     span: Span

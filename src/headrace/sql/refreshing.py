@@ -1,6 +1,6 @@
-"""When views are refreshed: ``REFRESH``, ``ALTER MATERIALIZED VIEW``, and four dialects' clauses.
+"""Refreshes of views: ``REFRESH``, ``ALTER MATERIALIZED VIEW``, and four dialects' clauses.
 
-Every form becomes options of the view: ``refresh``, or what its dialect calls it.
+Every form becomes options of the view: ``refresh``, or the dialect's name for it.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ _OF_SNOWFLAKE: Final = frozenset({"TARGET_LAG", "WAREHOUSE", "REFRESH_MODE", "IN
 
 @dataclass(frozen=True, slots=True)
 class Refresh(Statement):
-    """``REFRESH``: have views show all changes so far; all views with ``everything``.
+    """``REFRESH``: bring views up to date with all changes so far; ``everything``: all views.
 
-    Without names, it waits until what epochs maintain shows them, as FLUSH does.
+    Without names, it waits for the views maintained by epochs, like FLUSH.
     """
 
     span: Span
@@ -43,7 +43,7 @@ class AlterView(Statement):
 
 
 def take_clauses(cursor: Cursor) -> tuple[Option, ...]:
-    """Take clauses of Databricks and Snowflake that say when a view is refreshed, as options."""
+    """Take clauses of Databricks and Snowflake that schedule a view's refreshes, as options."""
     options: tuple[Option, ...] = ()
     while (option := _clause(cursor, cursor.token)) is not None:
         options = merged_options(options, (option,))
@@ -51,7 +51,7 @@ def take_clauses(cursor: Cursor) -> tuple[Option, ...]:
 
 
 def merged_options(first: tuple[Option, ...], more: tuple[Option, ...]) -> tuple[Option, ...]:
-    """Return options together; one that is given in both is an error."""
+    """Concatenate options; raise if one is given in both."""
     known = {option.key for option in first}
     for option in more:
         if option.key in known:
@@ -138,7 +138,7 @@ def at_altered_view(cursor: Cursor) -> bool:
 
 
 def take_alter_view(cursor: Cursor) -> AlterView | Refresh:
-    """Take ``ALTER MATERIALIZED VIEW name SET (refresh = ...)``, and what other dialects write."""
+    """Take ``ALTER MATERIALIZED VIEW name SET (refresh = ...)`` or its forms in other dialects."""
     first = cursor.token
     for _ in range(3):
         cursor.advance()

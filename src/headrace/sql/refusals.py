@@ -1,4 +1,4 @@
-"""Statements that are refused, in one list, each with an alternative.
+"""One list of refused statements, each with an alternative.
 
 Spark would run most of them by default, outside of Headrace's guarantees: they change files, the
 session or the process. Forms inside a query are refused by the allow-list of plan nodes and
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """The first words of a statement, with its name in messages and an alternative."""
+    """The first words of a refused statement, its name in messages, and an alternative."""
 
     words: tuple[str, ...]
     thing: str
@@ -178,7 +178,7 @@ FIRST_WORDS = tuple(sorted({refusal.words[0] for refusal in REFUSALS}))
 def refuse_statement(cursor: Cursor) -> None:
     """Raise if the statement is refused by its first words.
 
-    ``OR REPLACE`` and ``IF NOT EXISTS`` do not hide a refused object.
+    ``OR REPLACE`` and ``IF NOT EXISTS`` are skipped to find the kind of object.
     """
     taken: list[Token] = []
     for ahead in range(_LONGEST + 2):

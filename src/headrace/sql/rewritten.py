@@ -1,4 +1,4 @@
-"""A query rewritten for Spark, with a mapping of places back to the original for errors."""
+"""A query rewritten for Spark, with a mapping of positions back to the original for errors."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Rewritten:
 
     @contextmanager
     def mapping_errors(self) -> Iterator[None]:
-        """Change the place of errors from the rewritten query to the original statement."""
+        """Map the places of errors from the rewritten query to the original statement."""
         try:
             yield
         except HeadraceError as error:

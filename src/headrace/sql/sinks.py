@@ -41,7 +41,7 @@ class CreateSink(Statement):
 
 @dataclass(frozen=True, slots=True)
 class AlterSink(Statement):
-    """``ALTER SINK name SET (key = value, ...)``: other options for what follows."""
+    """``ALTER SINK name SET (key = value, ...)``: change options for later deliveries."""
 
     name: Name
     options: tuple[Option, ...]
@@ -49,7 +49,7 @@ class AlterSink(Statement):
 
 
 class SinkAction(StrEnum):
-    """What is done to a sink."""
+    """The actions of ``PAUSE``, ``RESUME`` and ``RESET SINK``."""
 
     PAUSE = "pause"
     RESUME = "resume"
@@ -75,7 +75,7 @@ class ReconcileSink(Statement):
 
 
 def take_into(cursor: Cursor) -> Name | OverConnection | None:
-    """Take ``INTO table``, or ``INTO [kind] CONNECTION name (...)``; None if neither is next."""
+    """Take ``INTO table``, or ``INTO [kind] CONNECTION name (...)``; None if absent."""
     if not cursor.accept("INTO"):
         return None
     kind = None

@@ -65,7 +65,7 @@ def take_explain_replay(cursor: Cursor) -> ExplainReplay:
 
 
 def at_explain_row(cursor: Cursor) -> bool:
-    """Return whether the statement is ``EXPLAIN ROW``, and not EXPLAIN of a view of that name."""
+    """Return whether the statement is ``EXPLAIN ROW``, not EXPLAIN of a view named so."""
     return cursor.peek(1).word == "ROW" and cursor.peek(2).kind in {Kind.WORD, Kind.BACKQUOTED}
 
 

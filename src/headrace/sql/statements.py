@@ -39,7 +39,7 @@ class CreateStream(Statement):
 
 @dataclass(frozen=True, slots=True)
 class Captured:
-    """A table of another database, and the name of the table that follows it, if it is given."""
+    """A table of another database, and the name of the table that follows it, if given."""
 
     reference: Name
     name: Name | None = None
@@ -63,7 +63,7 @@ class CreateSource(Statement):
 
 @dataclass(frozen=True, slots=True)
 class FromSource:
-    """``FROM SOURCE name (REFERENCE table)``: the table of a source that a table follows."""
+    """``FROM SOURCE name (REFERENCE table)``: the upstream table that a table follows."""
 
     source: Name
     reference: Name
@@ -82,7 +82,7 @@ class AddColumns(Statement):
 class CreateTable(Statement):
     """``CREATE TABLE`` with columns: a relation that changes, with or without a primary key.
 
-    A table that follows one of a source may have no columns here: they are that one's.
+    A table that follows a table of a source may have no columns here: it takes those of that table.
     """
 
     name: Name
@@ -148,7 +148,7 @@ class CreateSchema(Statement):
 
 @dataclass(frozen=True, slots=True)
 class CreateIndex(Statement):
-    """``CREATE INDEX [name] ON relation (columns)``: rows are found by these columns."""
+    """``CREATE INDEX [name] ON relation (columns)``: makes lookups by these columns fast."""
 
     name: Name | None
     relation: Name
@@ -217,7 +217,7 @@ class DropConnection(Statement):
 
 @dataclass(frozen=True, slots=True)
 class CreateToken(Statement):
-    """``CREATE TOKEN name [VALID FOR interval]``: a secret by which a client is known."""
+    """``CREATE TOKEN name [VALID FOR interval]``: a secret that identifies a client."""
 
     name: Name
     span: Span
@@ -245,7 +245,7 @@ class Grant(Statement):
 
 @dataclass(frozen=True, slots=True)
 class Revoke(Statement):
-    """``REVOKE role ON SCHEMA s | DATABASE FROM name``: what :class:`Grant` has granted."""
+    """``REVOKE role ON SCHEMA s | DATABASE FROM name``: the inverse of :class:`Grant`."""
 
     role: Role
     token: Name
@@ -276,7 +276,7 @@ class Drop(Statement):
 
 @dataclass(frozen=True, slots=True)
 class DropFunction(Statement):
-    """``DROP FUNCTION``; with ``cascade`` also the views that call it, and those over them."""
+    """``DROP FUNCTION``; with ``cascade`` also the views that call it, and the views above."""
 
     name: Name
     span: Span
@@ -396,10 +396,10 @@ NAMED_LISTINGS = frozenset(Listing) - {
 
 @dataclass(frozen=True, slots=True)
 class Show(Statement):
-    """``SHOW``; ``relation`` restricts what is listed of relations to those of one.
+    """``SHOW``; ``relation`` restricts a listing to one relation.
 
-    ``schema`` restricts a listing to the names in a schema, ``like`` to names that match a pattern,
-    and ``limit`` rejects to a number, the newest first. ``token`` restricts grants to its own.
+    ``schema`` restricts it to the names in a schema, ``like`` to names that match a pattern,
+    ``limit`` to the newest rejects, and ``token`` to the grants of a token.
     """
 
     listing: Listing
@@ -422,7 +422,7 @@ class ShowCreate(Statement):
 
 @dataclass(frozen=True, slots=True)
 class ResumeSource(Statement):
-    """``RESUME SOURCE``: try a source again; ``rejecting`` what it has stopped for."""
+    """``RESUME SOURCE``: retry a source; ``rejecting``: reject the rows that it has stopped at."""
 
     name: Name
     span: Span
@@ -499,7 +499,7 @@ class Subscribe(Statement):
 
 @dataclass(frozen=True, slots=True)
 class Print(Statement):
-    """``PRINT``: the changes of the relation over a topic, from the first one or from now on."""
+    """``PRINT``: the changes of the relation over a topic, from the first or from now on."""
 
     topic: str
     topic_span: Span

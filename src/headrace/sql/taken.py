@@ -1,4 +1,4 @@
-"""The clauses of ``CREATE STREAM`` that say which rows it takes.
+"""The clauses of ``CREATE STREAM`` that restrict which rows it admits.
 
 ``DEDUPLICATE ON (id) [WITHIN INTERVAL '7' DAY]`` and ``ALLOWED LATENESS INTERVAL '1' HOUR [ON LATE
 REJECT | ON LATE ACCEPT]``, ``ON ERROR STOP | ON ERROR REJECT``, in any order. The last one is for
@@ -24,11 +24,11 @@ _ENDS = ("DEDUPLICATE", "ALLOWED", "WITH", "FROM", "ON")
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """Which rows a stream takes; without clauses, all.
+    """Which rows a stream admits; without clauses, all.
 
     ``unique`` are the columns of an event's id, which is remembered ``within`` a duration.
-    ``lateness`` is the duration by which rows may be late; ``rejects`` says that later ones are
-    rejected. ``stops`` says that its source stops at what does not fit, and rejects nothing.
+    ``lateness`` is the duration by which rows may be late; ``rejects``: later rows are rejected.
+    ``stops``: its source stops at a row that does not fit, instead of rejecting it.
     """
 
     unique: tuple[str, ...] = ()
@@ -43,10 +43,10 @@ EVERY_ROW: Final = Taken()
 
 
 def take_taken(cursor: Cursor) -> Taken:
-    """Take the clauses, if there are any.
+    """Take the clauses, if present.
 
     Raises:
-        HeadraceError: ``invalid`` if one is malformed, or given twice.
+        HeadraceError: ``invalid`` if one is malformed, or repeated.
     """
     first, begin = cursor.token, cursor.index
     unique: tuple[str, ...] = ()

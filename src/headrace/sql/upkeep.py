@@ -1,4 +1,4 @@
-"""Statements that correct what has happened, and that check or repair what is stored."""
+"""Statements that correct events, and that check or repair stored contents."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class SliceOf:
-    """``[WHERE condition] [SINCE timestamp]``: a part of a view's rows; without both, all."""
+    """``[WHERE condition] [SINCE timestamp]``: some rows of a view; without both, all."""
 
     where: Fragment | None = None
     since: Fragment | None = None
@@ -46,7 +46,7 @@ class Invalidate(Statement):
 
 @dataclass(frozen=True, slots=True)
 class Correct(Statement):
-    """``CORRECT STREAM``: replace events, or void them if there are no assignments."""
+    """``CORRECT STREAM``: replace events, or void them if ``assignments`` is empty."""
 
     name: Name
     assignments: tuple[Assignment, ...]
@@ -90,7 +90,7 @@ class ExplainReplay(Statement):
 
 @dataclass(frozen=True, slots=True)
 class ExplainChange(Statement):
-    """``EXPLAIN CHANGE statement | FUNCTION name``: what a change would do to views."""
+    """``EXPLAIN CHANGE statement | FUNCTION name``: the effect of a change on views."""
 
     target: (
         Insert

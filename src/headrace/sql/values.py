@@ -1,4 +1,4 @@
-"""``VALUES`` as rows of values, each a range of tokens, so that values are typed independently."""
+"""Parses ``VALUES`` as rows of token ranges, so that each value is typed independently."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def _bracketed(found: list[Token], at: int) -> tuple[ValueRow | None, int]:
 
 
 def _bare(found: list[Token], at: int) -> tuple[ValueRow | None, int]:
-    """Return the one value of a row without brackets, up to a comma, and its end."""
+    """Return the single value of a row without brackets, up to a comma, and its end."""
     depth = 0
     end = at
     while end < len(found):

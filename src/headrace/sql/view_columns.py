@@ -1,4 +1,4 @@
-"""The parentheses after a view's name: names of its columns, and the key that it declares."""
+"""The parentheses after a view's name: names of its columns, and its declared key."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class DeclaredKey:
-    """``PRIMARY KEY (column, ...)`` of a view: columns as written, and the place of the clause."""
+    """``PRIMARY KEY (column, ...)`` of a view: columns as written, and the clause's place."""
 
     columns: tuple[str, ...]
     span: Span
@@ -25,7 +25,7 @@ class DeclaredKey:
 class ViewColumns:
     """``(column, ..., [PRIMARY KEY (column, ...)])``; a column may have ``PRIMARY KEY`` itself.
 
-    ``names`` are empty if only a key is declared. ``NOT ENFORCED``, which Flink demands, has no
+    ``names`` is empty if only a key is declared. ``NOT ENFORCED``, which Flink requires, has no
     effect.
     """
 
@@ -37,7 +37,7 @@ class ViewColumns:
         """Take the parentheses.
 
         Raises:
-            HeadraceError: ``invalid`` if it is malformed, or there is a column or a key twice.
+            HeadraceError: ``invalid`` if it is malformed, or a column or key is repeated.
         """
         self.cursor.listed(self._entry)
 
@@ -70,7 +70,7 @@ class ViewColumns:
 
 
 def at_only_key(cursor: Cursor) -> bool:
-    """Whether the cursor is before the clause of a key in parentheses, alone, and a query."""
+    """Whether parentheses with only a key clause follow, and then a query."""
     if not _at_key(cursor, 1):
         return False
     ahead, depth = 1, 1

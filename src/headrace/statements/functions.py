@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from headrace.catalog import PlainView
     from headrace.catalyst.python import Registered
     from headrace.functions import Function, FunctionRecord
-    from headrace.history.changes import Changes
+    from headrace.history.changes import ChangeClassifier
     from headrace.parts.definer import Definer
     from headrace.parts.functions import Functions
     from headrace.parts.waiting import WaitingViews
@@ -31,7 +31,7 @@ class FunctionChanges:
     waiting: WaitingViews
     definer: Definer
     loop: EpochLoop
-    changes: Changes
+    changes: ChangeClassifier
 
     def register(self, function: Function, *, replace: bool) -> FunctionRecord:
         """Register a function, and resume the views that waited for it.

@@ -47,7 +47,7 @@ def to_arrow(type_: DataType) -> pa.DataType:
     """Return the Arrow type in which values of a Spark type are exchanged with Spark.
 
     All its parts are nullable: Spark infers different nullability in different plans of one query,
-    and in Arrow, the fields of a struct that is NULL are NULL too.
+    and in Arrow, the fields of a NULL struct are NULL too.
 
     Raises:
         HeadraceError: ``unsupported`` for types whose values cannot be stored.
@@ -58,14 +58,14 @@ def to_arrow(type_: DataType) -> pa.DataType:
 
 
 def of_task(schema: StructType) -> StructType:
-    """Return the schema of the rows of a Python task: Arrow has no VOID that is not nullable."""
+    """Return the schema of the rows of a Python task: VOID is made nullable, as Arrow requires."""
     if any(holds(field.dataType, (NullType,)) for field in schema.fields):
         return schema.toNullable()
     return StructType([StructField(f.name, f.dataType) for f in schema.fields])
 
 
 def require_kept(type_: DataType) -> None:
-    """Raise ``unsupported`` for a type whose values cannot be stored, also inside another type."""
+    """Raise ``unsupported`` for a type, also nested, whose values cannot be stored."""
     match type_:
         case ArrayType():
             require_kept(type_.elementType)
@@ -111,7 +111,7 @@ def holds(type_: DataType, kinds: tuple[type[DataType], ...]) -> bool:
 
 
 def is_collated(type_: DataType) -> bool:
-    """Whether a type is or contains text that is not compared by its bytes."""
+    """Whether a type is or contains text that is not compared by bytes."""
     match type_:
         case StringType():
             return not type_.isUTF8BinaryCollation()
@@ -124,7 +124,7 @@ def is_collated(type_: DataType) -> bool:
 
 
 def is_exact(type_: DataType) -> bool:
-    """Whether values of a type that are equal in SQL are the same value."""
+    """Whether values of a type that are equal in SQL are identical."""
     return not (holds(type_, (FloatType, DoubleType, MapType, VariantType)) or is_collated(type_))
 
 
@@ -171,7 +171,7 @@ class Schema:
 
     @cached_property
     def arrow(self) -> pa.Schema:
-        """The schema in which rows are exchanged with Spark; all its parts are nullable.
+        """The schema in which rows are exchanged with Spark; all fields are nullable.
 
         Timestamps are microseconds, in UTC; a TIME is in nanoseconds, whatever its precision;
         strings have 32-bit offsets.

@@ -1,8 +1,8 @@
-"""Conditions on single columns that Arrow evaluates: cheap, and necessary for a condition of Spark.
+"""Conditions on single columns that Arrow evaluates: necessary for a condition of Spark, and cheap.
 
-They decide which rows of a file are looked at in full: every row that meets Spark's condition meets
-them, and a few others may. Of a file whose values are known to lie within bounds, they decide
-whether it is opened at all.
+They select the rows of a file that are read in full: every row that meets Spark's condition meets
+them, and a few others may. With known bounds of a file's values, they decide whether it is opened
+at all.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """The least and the greatest value of a column that are not NULL; both None if none is."""
+    """The least and the greatest value of a column, without NULL; both None if all are NULL."""
 
     low: pa.Scalar | None
     high: pa.Scalar | None
@@ -40,10 +40,10 @@ _BOUNDS: Final[Mapping[str, Callable[[pa.Array, pa.Scalar], pa.BooleanArray]]] =
 
 @dataclass(frozen=True, slots=True)
 class Test:
-    """A column is one of some values, or lies within bounds; it is not NULL.
+    """A column equals one of some values, or lies within bounds; it is not NULL.
 
-    With ``values`` None it is at least ``low``, at most ``high``, greater than ``above``, and less
-    than ``below``; None is no bound.
+    If ``values`` is None, it is at least ``low``, at most ``high``, greater than ``above``, and
+    less than ``below``; None is no bound.
     """
 
     __test__ = False
@@ -57,16 +57,16 @@ class Test:
 
     @property
     def bounds(self) -> dict[str, pa.Scalar]:
-        """The bounds that it has, by the name of their field."""
+        """The bounds of the test, by field name."""
         every = {name: getattr(self, name) for name in _BOUNDS}
         return {name: bound for name, bound in every.items() if bound is not None}
 
     def of(self, column: str) -> Test:
-        """Return the same test of a column of another name."""
+        """Return the same test for a column with another name."""
         return replace(self, column=column)
 
     def mask(self, column: pa.Array) -> pa.BooleanArray:
-        """Return which values pass; NULL where a value is NULL, unless it is one of ``values``."""
+        """Return which values pass; NULL for NULL, unless ``values`` contains it."""
         if self.values is not None:
             if len(self.values) == 1:
                 return pc.equal(column, self.values[0])
@@ -91,7 +91,7 @@ class Test:
         return cls(value["column"], values, **bounds)
 
     def may_hold(self, bounds: Bounds) -> bool:
-        """Whether a value within bounds may pass."""
+        """Whether a value within bounds could pass."""
         if bounds.low is None or bounds.high is None:
             return False
         if self.values is not None:
@@ -105,14 +105,14 @@ class Test:
 
 @dataclass(frozen=True, slots=True)
 class Restriction:
-    """Tests that all have to pass; without any, every row does."""
+    """Tests that must all pass; without tests, every row passes."""
 
     tests: tuple[Test, ...] = ()
 
     def rows(self, batch: pa.RecordBatch | pa.Table) -> Bools | None:
-        """Return which rows pass; None if all do. A column that is not there is NULL.
+        """Return a mask of the rows that pass; None if all do. A missing column is NULL.
 
-        Only the columns that are tested are read.
+        Only the tested columns are read.
         """
         found: Bools | None = None
         for test in self.tests:
@@ -124,7 +124,7 @@ class Restriction:
         return None if found is None or found.all() else found
 
     def may_hold(self, bounds: Mapping[str, Bounds]) -> bool:
-        """Whether a row may pass whose columns, as far as they are known, are within bounds."""
+        """Whether a row could pass whose columns are within bounds, as far as these are known."""
         return all(test.may_hold(bounds[t]) for test in self.tests if (t := test.column) in bounds)
 
     def to_json(self) -> list[dict[str, Any]]:
@@ -137,14 +137,14 @@ class Restriction:
         return cls(tuple(map(Test.of_json, value)))
 
     def gives(self, key: tuple[str, ...]) -> bool:
-        """Whether each column of a key, which has some, is one of some values."""
+        """Whether the tests restrict each column of a non-empty key to some values."""
         given = {test.column for test in self.tests if test.values is not None}
         return bool(key) and given.issuperset(key)
 
     def of_key(self, key: tuple[str, ...], most: int) -> list[pa.Array] | None:
-        """Return the distinct keys that rows may have, an array for each column of the key.
+        """Return the distinct keys that rows may have, as an array for each column of the key.
 
-        None if a column is not one of some values, or if there are more than ``most`` keys.
+        None if a column is not restricted to some values, or for more than ``most`` keys.
         """
         if not self.gives(key):
             return None

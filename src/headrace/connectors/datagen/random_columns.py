@@ -20,7 +20,7 @@ from pyspark.sql import types as t
 
 from headrace.connectors.options import option, read_options, seconds, share
 from headrace.errors import Code, HeadraceError
-from headrace.formats.values import Refused, from_text
+from headrace.formats.values import RejectedValueError, from_text
 from headrace.types import to_arrow
 
 if TYPE_CHECKING:
@@ -305,7 +305,7 @@ class _Field:
         convert = from_text(self.column)
         try:
             values = [convert(each) for each in texts]
-        except Refused as refused:
+        except RejectedValueError as refused:
             raise self.wrong("values", str(refused), "Correct it.") from refused
         known = pa.array(values, _arrow(self.column))
         given = self.option("weights")

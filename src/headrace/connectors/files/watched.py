@@ -35,7 +35,7 @@ from headrace.connectors.files.source import (
 from headrace.connectors.options import Given, option, seconds
 from headrace.errors import Code, HeadraceError
 from headrace.formats.blocks import COMPRESSED
-from headrace.formats.values import Refused, from_text
+from headrace.formats.values import RejectedValueError, from_text
 from headrace.ledger import Reject
 from headrace.runtime.ports import Part
 from headrace.zset import WEIGHT
@@ -496,5 +496,5 @@ def _metadata(found: Found, key: str, column: Column) -> Any:
         raise HeadraceError(Code.INVALID, why)
     try:
         return from_text(column)(value)
-    except Refused as refused:
+    except RejectedValueError as refused:
         raise HeadraceError(Code.INVALID, f'directory "{name}=" in its path: {refused}') from None

@@ -32,7 +32,7 @@ from pyspark.sql import types as t
 from headrace.connectors.postgres.arrays import elements
 from headrace.errors import Code, HeadraceError
 from headrace.formats.fitted import Fitted, of_texts
-from headrace.formats.values import Converter, Refused, cast_texts, from_text, refuse
+from headrace.formats.values import Converter, RejectedValueError, cast_texts, from_text, refuse
 from headrace.types import Column, to_arrow
 
 _TIME = 1083
@@ -210,12 +210,12 @@ def _arrays(texts: pa.Array, column: Column) -> Fitted:
     flat: list[str | None] = []
     ends = [0]
     present: list[bool] = []
-    refused: dict[int, Refused] = {}
+    refused: dict[int, RejectedValueError] = {}
     for row, text in enumerate(texts.to_pylist()):
         try:
             found = None if text is None else elements(text)
         except ValueError as why:
-            found, refused[row] = None, Refused(f"{refuse(text, column.type)}: {why}")
+            found, refused[row] = None, RejectedValueError(f"{refuse(text, column.type)}: {why}")
         present.append(found is not None)
         flat += found or ()
         ends.append(len(flat))

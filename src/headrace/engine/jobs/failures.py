@@ -15,7 +15,7 @@ import pyarrow as pa
 from pyspark import errors
 
 from headrace.catalyst.failures import without_settings
-from headrace.errors import Code, EvaluationError, HeadraceError, Place
+from headrace.errors import Code, EvaluationError, HeadraceError, QueryPosition
 
 if TYPE_CHECKING:
     from py4j.protocol import Py4JError
@@ -139,7 +139,7 @@ def step_failure(error: PySparkException | Py4JError) -> HeadraceError:
     return raised
 
 
-def _place(text: str) -> Place | None:
+def _place(text: str) -> QueryPosition | None:
     """Return where the expression that failed is in the query that Spark was given."""
     found = _PLACE.search(text)
     if found is None:
@@ -149,7 +149,7 @@ def _place(text: str) -> Place | None:
         line[carets.index("^") : carets.rindex("^") + 1]
         for line, carets in zip(lines[::2], lines[1::2], strict=False)
     ]
-    return Place(int(found["line"]), int(found["column"]), "\n".join(parts))
+    return QueryPosition(int(found["line"]), int(found["column"]), "\n".join(parts))
 
 
 def _failure(error: PySparkException | Py4JError, text: str) -> HeadraceError:

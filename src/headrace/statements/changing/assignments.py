@@ -10,7 +10,7 @@ from headrace.errors import Span
 from headrace.formats.fitted import not_fitting
 from headrace.formats.fitting import fitted
 from headrace.formats.literals import NoLiteral, is_default, literal, literal_converter
-from headrace.formats.values import Refused
+from headrace.formats.values import RejectedValueError
 from headrace.sql.lexer import tokens
 from headrace.types import to_arrow
 
@@ -46,7 +46,7 @@ def split_assignments(
         if value is not None:
             try:
                 value = literal_converter(column)(value)
-            except Refused as reason:
+            except RejectedValueError as reason:
                 raise not_fitting(f'column "{column.name}"', reason, span) from reason
         constants[column.name] = pa.array([value], to_arrow(column.type))[0]
     return constants, computed

@@ -12,7 +12,7 @@ from headrace.errors import Code, HeadraceError, Span
 from headrace.formats.fitted import Fitted, not_fitting, require_fitting, scattered
 from headrace.formats.fitting import fitted
 from headrace.formats.literals import NoLiteral, is_default, literal, literal_converter
-from headrace.formats.values import Refused
+from headrace.formats.values import RejectedValueError
 from headrace.sql.lexer import Kind, tokens
 from headrace.sql.rewritten import Rewriting, Rewritten, unchanged
 from headrace.sql.values import ValueRow, place_of, value_rows
@@ -187,7 +187,7 @@ def _literals(
         if value is not None:
             try:
                 value = convert(value)
-            except Refused as reason:
+            except RejectedValueError as reason:
                 place = f'column "{column.name}" in row {number + 1}'
                 raise not_fitting(place, reason, place_of(query, row[at])) from reason
         values.append(value)

@@ -11,7 +11,7 @@ from headrace.errors import masked
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from headrace.history.changes import Changes
+    from headrace.history.changes import ChangeClassifier
     from headrace.parts.access import Principal
     from headrace.parts.reader import Reader
     from headrace.sql import Statement
@@ -28,7 +28,7 @@ class Writes:
     """
 
     reader: Reader
-    changes: Changes
+    changes: ChangeClassifier
     principal: Principal
     wrote: Callable[[RelationId, Offset], None]
 

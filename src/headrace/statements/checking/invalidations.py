@@ -13,7 +13,7 @@ from headrace.parts.naming import HIDDEN
 
 if TYPE_CHECKING:
     from headrace.catalog import Catalog
-    from headrace.history.changes import Changes
+    from headrace.history.changes import ChangeClassifier
     from headrace.history.marking import Marking
     from headrace.history.slices import Slices
     from headrace.parts.access import Principal
@@ -33,7 +33,7 @@ class Invalidations:
     loop: EpochLoop
     slices: Slices
     marking: Marking
-    changes: Changes
+    changes: ChangeClassifier
     principal: Principal
 
     def invalidate(self, statement: Invalidate) -> str:

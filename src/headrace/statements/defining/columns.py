@@ -8,7 +8,7 @@ from headrace.errors import Code, HeadraceError, Span
 from headrace.formats.fitted import not_fitting
 from headrace.formats.fitting import is_of_kind
 from headrace.formats.literals import NoLiteral, constant
-from headrace.formats.values import Refused, refuse, type_name
+from headrace.formats.values import RejectedValueError, refuse, type_name
 from headrace.sql.keywords import quote
 from headrace.sql.rewritten import Rewriting
 from headrace.types import Column, Schema, to_arrow
@@ -29,7 +29,7 @@ def require_default(engine: Engine, column: Column, span: Span) -> None:
         constant(column, span.source)
     except NoLiteral:
         pass
-    except Refused as reason:
+    except RejectedValueError as reason:
         raise not_fitting(f'the default of column "{column.name}"', reason, span) from reason
     else:
         return

@@ -17,7 +17,7 @@ from headrace.statements.results import Listed
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from headrace.history.changes import Changes
+    from headrace.history.changes import ChangeClassifier
     from headrace.history.slices import Slices
     from headrace.ledger import Carried
     from headrace.parts.access import Principal
@@ -37,7 +37,7 @@ class ChangeExplanations:
 
     reader: Reader
     slices: Slices
-    changes: Changes
+    changes: ChangeClassifier
     definition_changes: DefinitionChanges
     trials: Trials
     principal: Principal

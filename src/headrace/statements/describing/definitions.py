@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from headrace.catalog import Defined, Relation
-    from headrace.history.changes import Changes
+    from headrace.history.changes import ChangeClassifier
     from headrace.ledger import Carried
     from headrace.parts.functions import Functions
     from headrace.parts.reader import Reader
@@ -62,7 +62,7 @@ class DefinitionChanges:
     reader: Reader
     retirement: Retirement
     functions: Functions
-    changes: Changes
+    changes: ChangeClassifier
 
     def of(self, statement: Definition) -> Iterator[Row]:
         """Yield what a statement would do to each view, inputs before what reads them."""
