@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import shutil
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from headrace.catalog import View
 from headrace.circuit import own_arrangements, rows_of
 from headrace.ledger import EpochCommit, RunKind, Slice
-from headrace.runtime.attempt import Attempt, new_runs
+from headrace.runtime.attempt import Attempt
 from headrace.runtime.step import Arranged, Clock, Step
 from headrace.spine import Spine
 from headrace.types import BuildId
@@ -71,17 +70,14 @@ def emptied(db: headrace.Database, name: str, where: str = "") -> int:
             }
             clock = Clock(parts.ledger.epochs.clock(), parts.ledger.epochs.clock())
             step = Step(uuid4().hex, loop.directory, loop.partitions, {}, before, clock=clock)
-            step.write()
-            reports = parts.engine.run_difference(step, known_as)
-            shutil.rmtree(step.folder)
+            attempt = Attempt(loop.runs)
+            with step.on_disk():
+                attempt.take(parts.engine.run_difference(step, known_as))
         finally:
             parts.engine.end_replay(known_as)
-        above, rows = Attempt(), rows_of(view.id)
-        delta = tuple(r.runs[rows] for r in reports if rows in r.runs)
-        loop.follow({view.id: delta}, clock.after, above)
-        written = (*new_runs(reports, RunKind.DELTA), *new_runs(above.reports, RunKind.DELTA))
-        commit(db, written)
-    return sum(report.rows_out for report in reports)
+        above = loop.follow({view.id: attempt.written(rows_of(view.id))}, clock.after)
+        commit(db, (*attempt.new_runs(RunKind.DELTA), *above.new_runs(RunKind.DELTA)))
+    return sum(report.rows_out for report in attempt.reports)
 
 
 def commit(db: headrace.Database, runs) -> Epoch:

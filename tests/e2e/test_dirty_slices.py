@@ -12,7 +12,7 @@ import headrace
 from headrace.circuit import rows_of
 from headrace.errors import Code, HeadraceError
 from headrace.ledger import EpochCommit, RunKind
-from headrace.runtime.attempt import Attempt, new_run, new_runs
+from headrace.runtime.attempt import new_run
 from headrace.spine import forget_runs, write_run
 
 if TYPE_CHECKING:
@@ -27,10 +27,9 @@ def lose(db: headrace.Database, name: str, where: Any) -> None:
         (page,) = reader.published.spine(view, loop.directory).scan(1 << 16)
         lost: np.ndarray = page.table.to_pandas().apply(where, axis=1).to_numpy()
         file = write_run(loop.directory / "runs", page.filter(lost).negated())
-        above = Attempt()
-        loop.follow({view.id: (file,)}, ledger.epochs.clock(), above)
+        above = loop.follow({view.id: (file,)}, ledger.epochs.clock())
         run = new_run(rows_of(view.id), file, RunKind.DELTA)
-        runs = (run, *new_runs(above.reports, RunKind.DELTA))
+        runs = (run, *above.new_runs(RunKind.DELTA))
         ledger.commit(EpochCommit(ledger.head.epoch, uuid4().hex, runs=runs))
 
 

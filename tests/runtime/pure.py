@@ -33,11 +33,13 @@ from headrace.operators import (
     held_back,
 )
 from headrace.parts.quarantined import quarantined_count, quarantined_rows
-from headrace.runtime.attempt import Attempt, new_run, new_runs
+from headrace.runtime.attempt import new_run
+from headrace.runtime.builds import create_filled, take_over
 from headrace.runtime.compaction import Compaction
 from headrace.runtime.deliveries import Delivery
 from headrace.runtime.epoch import EpochLoop
 from headrace.runtime.fill import Fill
+from headrace.runtime.fill_parts import OfSlice
 from headrace.runtime.ports import LEAF, Refused, StepPlan
 from headrace.runtime.published import Publisher
 from headrace.runtime.quarantine import Guarded, candidates_of, refusals
@@ -488,7 +490,7 @@ class PureDatabase:
             fill.catch_up(self.loop.published.current)
             if former is not None:
                 return self.take_over(fill, former, cleaned)
-            fill.commit()
+            create_filled(fill)
             return self._filled(fill)
 
     def take_over(
@@ -496,7 +498,7 @@ class PureDatabase:
     ) -> View:
         """Commit a build in place of a former one, with what has been read."""
         with self.loop.exclusive():
-            fill.take_over(former.build, cleaned, stays=stays)
+            take_over(fill, former.build, cleaned, stays=stays)
             return self._filled(fill)
 
     def _filled(self, fill: Fill) -> View:
@@ -514,7 +516,12 @@ class PureDatabase:
         replay = BuildId(-view.build)
         self.runner.filling[replay] = view
         self.runner.slices[replay] = frozenset(groups)
-        fill = Fill(self.loop, view, lambda _done, _total: None, build=replay)
+        fill = Fill(
+            self.loop,
+            view,
+            lambda _done, _total: None,
+            of_slice=OfSlice(replay),
+        )
         if view.id not in self.loop.published.current.lagging:
             fill.begin(self.loop.published.current)
         return fill
@@ -528,7 +535,7 @@ class PureDatabase:
             else:
                 fill.catch_up(self.loop.published.current)
             done = replace_slice(fill, BuildId(-fill.view.build), cleaned, lags=lags)
-        fill.abandon()
+        fill.attempt.abandon()
         return done
 
     def damage(self, view: View, group: int) -> None:
@@ -553,10 +560,9 @@ class PureDatabase:
                     runs.append(new_run(id_, file, RunKind.DELTA))
         with self.loop.exclusive():
             delta = tuple(run.file for run in runs if run.arrangement == rows_of(view.id))
-            above = Attempt()
-            self.loop.follow({view.id: delta}, self.ledger.epochs.clock(), above)
+            above = self.loop.follow({view.id: delta}, self.ledger.epochs.clock())
             last = self.ledger.head.epoch
-            followed = new_runs(above.reports, RunKind.DELTA)
+            followed = above.new_runs(RunKind.DELTA)
             self.ledger.commit(EpochCommit(last, f"damage-{last}", runs=(*runs, *followed)))
 
     def drop(self, view: View) -> None:

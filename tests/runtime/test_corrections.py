@@ -10,7 +10,7 @@ import pytest
 
 from headrace.circuit import rows_of
 from headrace.ledger import EpochCommit, RunKind
-from headrace.runtime.attempt import Attempt, new_run, new_runs
+from headrace.runtime.attempt import new_run
 from headrace.runtime.rebuild import TableRebuild
 from headrace.spine import write_run
 from headrace.zset import WEIGHT, ZSet
@@ -33,11 +33,11 @@ def damage(db: PureDatabase, table: Table) -> None:
     loop, ledger = db.loop, db.ledger
     with loop.exclusive():
         delta = ZSet.of(TABLE, hashed(given, "k")).consolidated()
-        file, above = write_run(db.directory / "runs", delta), Attempt()
-        loop.follow({table.id: (file,)}, ledger.epochs.clock(), above)
+        file = write_run(db.directory / "runs", delta)
+        above = loop.follow({table.id: (file,)}, ledger.epochs.clock())
         runs = (
             new_run(rows_of(table.id), file, RunKind.DELTA),
-            *new_runs(above.reports, RunKind.DELTA),
+            *above.new_runs(RunKind.DELTA),
         )
         ledger.commit(EpochCommit(ledger.head.epoch, "damage", runs=runs))
 

@@ -20,6 +20,7 @@ from headrace.history.sampling import Rounds, rounds_of
 from headrace.ledger import Dirty, DirtyState, Evidence, Repair, Repaired, Slice
 from headrace.parts.naming import HIDDEN
 from headrace.parts.stopped import mark_stopped
+from headrace.runtime.builds import fill_again
 from headrace.runtime.cancelling import StatementLock
 from headrace.runtime.fill import Fill
 from headrace.runtime.published import STOPPED
@@ -390,7 +391,7 @@ class Reconciling:
         error = self._replayed(relation, report)
         with self.loop.exclusive(), self.compaction.busy:
             for each in above:
-                Fill(self.loop, each, report).again(Repaired(each.id, STOPPED, last))
+                fill_again(Fill(self.loop, each, report), Repaired(each.id, STOPPED, last))
         return error
 
     def _replayed(self, relation: Stored, report: Progress) -> HeadraceError | None:

@@ -17,6 +17,7 @@ from headrace.history.pruning import Pruned
 from headrace.log import read_bounds
 from headrace.parts.filling import live
 from headrace.runtime.fill import Fill
+from headrace.runtime.fill_parts import OfSlice
 from headrace.runtime.replay import replace_slice
 from headrace.runtime.retirement import known_of
 from headrace.types import BuildId
@@ -152,19 +153,20 @@ class Replays:
                 view,
                 progress,
                 clocked=bool(circuit.temporal()),
-                build=known_as,
-                lookups=found.lookups,
-                expects=planned.cost,
-                earliest=True,
-                narrowed=Pruned(self.ledger, self.reader.catalog.by_id, found).parts,
+                of_slice=OfSlice(
+                    known_as,
+                    found.lookups,
+                    Pruned(self.ledger, self.reader.catalog.by_id, found).parts,
+                    planned.cost,
+                ),
+                may_miss=None,
                 keeps=True,
             )
-
             self.engine.begin_replay(known_as, found)
             try:
                 done = self._replaced(fill, known_as, cleaned, alone=bool(circuit.loops()))
             finally:
-                fill.abandon()
+                fill.attempt.abandon()
                 self.engine.end_replay(known_as)
         return Replayed(
             done.epoch, fill.taken, planned.whole, done.changed, planned.how, done.state

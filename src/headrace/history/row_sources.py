@@ -42,6 +42,7 @@ from headrace.history.missing_rows import MissingRows, leaves
 from headrace.history.pruning import Pruned
 from headrace.log import EmbeddedLog
 from headrace.runtime.fill import Fill
+from headrace.runtime.fill_parts import OfSlice
 from headrace.runtime.shares import whole_log
 from headrace.serving.python_values import python_rows
 from headrace.serving.values import csv_text
@@ -63,7 +64,6 @@ if TYPE_CHECKING:
     from headrace.runtime.epoch import EpochLoop
     from headrace.runtime.fill import Progress
     from headrace.runtime.published import Published
-    from headrace.runtime.step import Report
     from headrace.types import Epoch, RelationId
 
 MOST_LISTED: Final = 20
@@ -198,11 +198,6 @@ class RowSources:
             )
         nodes = [n for n in sliced.circuit.nodes() if not isinstance(n, Output)]
         names = {node: f"watch {i}" for i, node in enumerate(nodes) if _is_watched(node)}
-        counts: Counter[str] = Counter()
-
-        def heard(report: Report) -> None:
-            counts[report.operator] += report.rows_out
-
         known_as = BuildId(-next(self._numbers))
         self.replays.require_kept(view, sliced)
         fill = Fill(
@@ -210,12 +205,13 @@ class RowSources:
             view,
             progress,
             clocked=bool(sliced.circuit.temporal()),
-            build=known_as,
-            lookups=sliced.lookups,
-            expects=planned.cost,
-            narrowed=Pruned(self.ledger, self.reader.catalog.by_id, sliced).parts,
-            earliest=True,
-            heard=heard,
+            of_slice=OfSlice(
+                known_as,
+                sliced.lookups,
+                Pruned(self.ledger, self.reader.catalog.by_id, sliced).parts,
+                planned.cost,
+            ),
+            may_miss=None,
             keeps=True,
         )
         self.engine.begin_replay(known_as, sliced, names)
@@ -223,8 +219,11 @@ class RowSources:
             fill.begin(state)
             kept = {node: self._kept(fill, name, node) for node, name in names.items()}
         finally:
-            fill.abandon()
+            fill.attempt.abandon()
             self.engine.end_replay(known_as)
+        counts: Counter[str] = Counter()
+        for report in fill.attempt.reports:
+            counts[report.operator] += report.rows_out
         rows = {node: counts[name] for node, name in names.items()}
         return _Seen(state, sliced, rows, kept)
 
@@ -248,7 +247,7 @@ class RowSources:
     def _kept(self, fill: Fill, name: str, node: Node) -> pa.Table:
         """Return the rows that were kept of a node, one column for each attribute."""
         layout = watched_layout(node.plan.attributes)
-        runs, directory = fill.kept(ArrangementId(name)), self.loop.directory / "runs"
+        runs, directory = fill.attempt.written(ArrangementId(name)), self.loop.runs
         parts = [part.table for part in Spine.open(directory, layout, runs).scan(1 << 16)]
         return pa.concat_tables([layout.schema.empty_table(), *parts])
 

@@ -14,6 +14,7 @@ from headrace.errors import Code, HeadraceError
 from headrace.ledger import LIVE, EpochCommit, NewArrangement, NewBuild, NewObject, Read
 from headrace.parts.filling import live
 from headrace.parts.naming import HIDDEN
+from headrace.runtime.builds import create_filled, take_over
 from headrace.runtime.dirty import removed_with, repairable
 from headrace.runtime.refresh import Refresh
 from headrace.types import Offset
@@ -114,7 +115,7 @@ class Definer:
         def join(fill: Fill, circuit: Circuit) -> Epoch:
             catalog = self.loop.catalog.without(dropped).with_(view)
             gone = live(self.loop.catalog, dropped)
-            epoch = fill.commit(dropped)
+            epoch = create_filled(fill, dropped)
             self.declarations.withdraw(gone, self.loop.catalog)
             self.declarations.announce(view)
             self._publish(catalog, {rows_of(view.id): circuit.output.operator.layout})
@@ -144,7 +145,7 @@ class Definer:
             live(self.loop.catalog, [former.id], {former.id: former})
             catalog = self.loop.catalog.with_(view)
             right = removed_with(dirty, self.ledger.head.dirty, self.loop.catalog)
-            epoch = fill.take_over(former.build, right, stays=stays)
+            epoch = take_over(fill, former.build, right, stays=stays)
             self.declarations.announce_replaced(view, catalog)
             self._publish(catalog, {})
             return epoch

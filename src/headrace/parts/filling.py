@@ -63,14 +63,13 @@ class Filling:
         circuit = self.engine.begin_fill(view)
         clocked = bool(circuit.temporal())
         standing = stays and view.id in self.reader.published.lagging
-        without = {} if earliest or standing else self._without(view, circuit)
+        may_miss = {} if earliest or standing else self._without(view, circuit)
         fill = Fill(
             self.loop,
             view,
             progress,
             clocked=clocked,
-            earliest=earliest,
-            without=without,
+            may_miss=None if earliest else may_miss,
             names_row=names_row,
         )
 
@@ -79,15 +78,13 @@ class Filling:
                 return join(fill, circuit)
 
         def begun() -> None:
-            check_folds(circuit, fill.files, self.loop.directory / "runs")
+            check_folds(circuit, fill.attempt.files, self.loop.runs)
 
         try:
-            if standing:
-                return self.join_standing(fill, planned, begun=begun)
-            return self.join(fill, planned, alone=bool(circuit.loops()), begun=begun)
-        except BaseException:
-            fill.abandon()
-            raise
+            with fill.attempt:
+                if standing:
+                    return self.join_standing(fill, planned, begun=begun)
+                return self.join(fill, planned, alone=bool(circuit.loops()), begun=begun)
         finally:
             self.engine.end_fill(view)
 

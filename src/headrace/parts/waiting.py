@@ -15,6 +15,7 @@ from headrace.catalog import View
 from headrace.catalyst.python import lacks
 from headrace.errors import Code, HeadraceError
 from headrace.ledger import NO_EPOCH, Dirty, EpochCommit, Repaired
+from headrace.runtime.builds import fill_again
 from headrace.runtime.fill import Fill
 from headrace.runtime.published import STOPPED, WAITING
 
@@ -105,7 +106,7 @@ class WaitingViews:
         self.pump.settle()
         try:
             with self.pump.compaction.busy:
-                Fill(self.loop, view, _silent).again(Repaired(view.id, WAITING), stays=True)
+                fill_again(Fill(self.loop, view, _silent), Repaired(view.id, WAITING), stays=True)
         except HeadraceError as error:
             if error.code not in (Code.INVALID, Code.CONFLICT):
                 raise

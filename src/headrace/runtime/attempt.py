@@ -1,40 +1,110 @@
-"""The reports of one attempt at an epoch, and the ledger records made from them."""
+"""One attempt at an epoch, a fill or a replay: the runs that it has written, and their cost."""
 
 from __future__ import annotations
 
-import shutil
 import time
+from collections import defaultdict
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 from uuid import uuid4
 
 from headrace.errors import Code, HeadraceError
 from headrace.ledger import NewRun, Read, RunKind
 from headrace.runtime.cancelling import check_cancelled
+from headrace.spine import due_by_partition, merge
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
+    from pathlib import Path
 
+    from headrace.ledger import EpochCommit, Ledger
     from headrace.runtime.step import Report, Step
     from headrace.spine import RunFile
-    from headrace.types import ArrangementId
+    from headrace.types import ArrangementId, Epoch
+    from headrace.zset import Layout
 
 T = TypeVar("T")
 
 
 @dataclass(slots=True)
 class Attempt:
-    """The results of the stages of one attempt so far.
+    """The runs that have been written so far and that the ledger does not name, and their cost.
+
+    ``directory`` is that of runs. As a context, an attempt removes its runs if its block fails,
+    unless a commit was begun: the ledger may name them then.
 
     ``jobs`` counts all Spark jobs; ``rounds`` counts those that were further rounds of recursions,
     and ``scanned`` the rows of logs and deltas that were read, each as often as it was.
     """
 
+    directory: Path
     reports: list[Report] = field(default_factory=list)
     jobs: int = 0
     rounds: int = 0
     scanned: int = 0
     begun: float = field(default_factory=time.perf_counter)
+    files: dict[ArrangementId, list[RunFile]] = field(default_factory=lambda: defaultdict(list))
+    """The runs by arrangement: those of the reports, and what has been made of them since."""
+    _committing: bool = False
+
+    def take(self, reports: Iterable[Report]) -> None:
+        """Add what tasks have written, and what it cost."""
+        taken = tuple(reports)
+        self.reports += taken
+        self.own(taken)
+
+    def own(self, reports: Iterable[Report]) -> None:
+        """Add runs whose cost is counted elsewhere."""
+        for report in reports:
+            for id_, file in report.runs.items():
+                self.files[id_].append(file)
+
+    def written(self, id_: ArrangementId) -> tuple[RunFile, ...]:
+        """Return the runs of an arrangement."""
+        return tuple(self.files.get(id_, ()))
+
+    def put(self, id_: ArrangementId, files: Iterable[RunFile]) -> None:
+        """Replace the runs of an arrangement by others, and remove them."""
+        former = self.written(id_)
+        self.files[id_] = list(files)
+        remove_runs(self.directory, former)
+
+    def compact(self, layouts: Mapping[ArrangementId, Layout], partitions: int) -> None:
+        """Merge the runs of arrangements as far as that is due."""
+        for id_, layout in layouts.items():
+            for group in due_by_partition(self.written(id_), partitions):
+                merged = merge(self.directory, layout, group)
+                left = [file for file in self.files[id_] if file not in group]
+                self.files[id_] = left if merged is None else [*left, merged]
+                remove_runs(self.directory, group)
+
+    def new_runs(self, kind: RunKind) -> tuple[NewRun, ...]:
+        """Return the ledger records of the runs."""
+        return tuple(
+            new_run(id_, file, kind) for id_, files in self.files.items() for file in files
+        )
+
+    def commit(self, ledger: Ledger, change: EpochCommit) -> Epoch:
+        """Commit an epoch that names the runs: from now on, they are not removed.
+
+        Raises:
+            HeadraceError: as :meth:`Ledger.commit`.
+        """
+        self._committing = True
+        return ledger.commit(change)
+
+    def abandon(self) -> None:
+        """Remove the runs, unless a commit was begun."""
+        if not self._committing:
+            for id_ in list(self.files):
+                self.put(id_, ())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, failed: type[BaseException] | None, *_: object) -> None:
+        if failed is not None:
+            self.abandon()
 
     def counters(self, reads: Iterable[Read]) -> dict[str, Any]:
         """Return the counters that the ledger stores with the epoch."""
@@ -64,22 +134,13 @@ def retried(step: Step, attempts: int, run: Callable[[Step], T]) -> T:
         check_cancelled()
         left -= 1
         attempt = replace(step, attempt=uuid4().hex)
-        attempt.write()
         try:
-            return run(attempt)
+            with attempt.on_disk():
+                return run(attempt)
         except HeadraceError as error:
             check_cancelled()
             if error.code is not Code.UNAVAILABLE or left <= 0:
                 raise
-        finally:
-            shutil.rmtree(attempt.folder, ignore_errors=True)
-
-
-def new_runs(reports: Iterable[Report], kind: RunKind) -> tuple[NewRun, ...]:
-    """Return ledger records of the runs that tasks wrote."""
-    return tuple(
-        new_run(id_, file, kind) for report in reports for id_, file in report.runs.items()
-    )
 
 
 def new_run(arrangement: ArrangementId, file: RunFile, kind: RunKind) -> NewRun:
@@ -87,3 +148,15 @@ def new_run(arrangement: ArrangementId, file: RunFile, kind: RunKind) -> NewRun:
     return NewRun(
         file.name, arrangement, file.rows, file.bytes, file.checksum, file.low, file.high, kind
     )
+
+
+def remove_runs(directory: Path, files: Iterable[RunFile]) -> None:
+    """Delete files that the ledger does not name."""
+    for file in files:
+        (directory / file.name).unlink(missing_ok=True)
+
+
+def remove_reported(directory: Path, reports: Iterable[Report]) -> None:
+    """Delete the files that tasks have written, of a step whose results are of no use."""
+    for report in reports:
+        remove_runs(directory, report.runs.values())

@@ -15,18 +15,15 @@ from typing import TYPE_CHECKING
 
 from headrace.ledger import ArrangementRecord, Merge, RunKind
 from headrace.runtime.attempt import new_run
-from headrace.runtime.rounds import remove_runs
-from headrace.spine import due, merge, partition_of, sync_directory
+from headrace.spine import due_by_partition, merge, sync_directory
 from headrace.types import Epoch
 from headrace.zset import Layout
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from headrace.runtime.epoch import EpochLoop
     from headrace.runtime.retirement import Retirement
-    from headrace.spine import RunFile
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,32 +115,3 @@ class Compaction:
             shutil.rmtree(left, ignore_errors=True)
             strays += 1
         return strays
-
-
-def compacted(
-    directory: Path, layout: Layout, files: list[RunFile], partitions: int
-) -> list[RunFile]:
-    """Merge runs that the ledger does not name as far as is due; return those that are left."""
-    kept = {file.name: file for file in files}
-    for group in due_by_partition(files, partitions):
-        merged = merge(directory, layout, group)
-        for file in group:
-            del kept[file.name]
-        remove_runs(directory, group)
-        if merged is not None:
-            kept[merged.name] = merged
-    return list(kept.values())
-
-
-def due_by_partition(files: list[RunFile], partitions: int) -> list[tuple[RunFile, ...]]:
-    """Return the groups of runs to merge; a merged run stays within one partition's range."""
-    import numpy as np  # noqa: PLC0415
-
-    if not files:
-        return []
-    owners = partition_of(np.array([file.low for file in files], np.int64), partitions)
-    return [
-        group
-        for partition in range(partitions)
-        for group in due([f for f, p in zip(files, owners, strict=True) if p == partition])
-    ]

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 from headrace.circuit import rows_of
 from headrace.errors import Code, HeadraceError, shortened
 from headrace.operators import Violation, violation
-from headrace.runtime.rounds import remove_runs
 from headrace.spine import Spine
 
 if TYPE_CHECKING:
@@ -35,25 +34,21 @@ def require_keys(
     before: Mapping[ArrangementId, Arranged],
     reports: Sequence[Report],
 ) -> None:
-    """Raise if what a step wrote breaks the declared key of a view; then its files are removed.
+    """Raise if what a step wrote breaks the declared key of a view.
 
     ``before`` has the contents of the views before the step.
 
     Raises:
         HeadraceError: ``invalid``, with both rows of a key.
     """
-    try:
-        for view in views:
-            if not view.checks_key:
-                continue
-            id_ = rows_of(view.id)
-            delta = [report.runs[id_] for report in reports if id_ in report.runs]
-            if delta:
-                stood = before[id_]
-                _require_key(view, directory, stood.layout, stood.runs, delta)
-    except HeadraceError:
-        remove_runs(directory, [run for report in reports for run in report.runs.values()])
-        raise
+    for view in views:
+        if not view.checks_key:
+            continue
+        id_ = rows_of(view.id)
+        delta = [report.runs[id_] for report in reports if id_ in report.runs]
+        if delta:
+            stood = before[id_]
+            _require_key(view, directory, stood.layout, stood.runs, delta)
 
 
 def require_key_of_all(

@@ -7,7 +7,6 @@ name the files of a failed attempt, and they are deleted later.
 
 from __future__ import annotations
 
-import shutil
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -20,7 +19,7 @@ from headrace.catalog import Catalog, Table, View
 from headrace.circuit import rows_of
 from headrace.errors import Code, EvaluationError, HeadraceError, Span
 from headrace.ledger import Dirty, EpochCommit, Ledger, OffsetRange, Read, RunKind
-from headrace.runtime.attempt import Attempt, new_runs
+from headrace.runtime.attempt import Attempt
 from headrace.runtime.cancelling import StatementLock
 from headrace.runtime.declared_keys import require_keys
 from headrace.runtime.faults import Fault, found_fault
@@ -135,6 +134,11 @@ class EpochLoop:
     def __post_init__(self) -> None:
         """Create the timetable of this loop's database."""
         self._timetable = Timetable(self.directory, self.runner)
+
+    @property
+    def runs(self) -> Path:
+        """The directory of runs."""
+        return self.directory / "runs"
 
     @property
     def catalog(self) -> Catalog:
@@ -290,15 +294,16 @@ class EpochLoop:
                 return None
             case Commit():
                 self.fault("commit")
-                epoch = self.ledger.commit(
+                epoch = attempt.commit(
+                    self.ledger,
                     EpochCommit(
                         stage.previous,
                         stage.attempt,
                         stage.reads,
-                        new_runs(attempt.reports, RunKind.DELTA),
+                        attempt.new_runs(RunKind.DELTA),
                         counters=attempt.counters(stage.reads),
                         clock=stage.clock,
-                    )
+                    ),
                 )
                 self.work.add(attempt.reports)
                 return epoch
@@ -327,37 +332,35 @@ class EpochLoop:
         before = before or at_previous
         first, runs = stage.step, stage.step.runs_directory
         rounds = Rounds(runs, stage.loops, self.settings.recursion_rows)
-        written = Written(runs, {rows_of(id_): delta for id_, delta in stage.given.items()})
         layouts = {id_: a.layout for id_, a in first.arrangements.items()}
         stood = dict(first.arrangements)
-        written.add(rounds.take(self._job(first, stage, frozenset(), attempt)))
-        while looping := rounds.looping():
-            self.fault("round")
-            partitions = self.partitions_for(rounds.rows)
-            none: frozenset[RelationId] = frozenset()
-            needs = self.runner.plan_live(none, stage.without, partitions, looping)
-            layouts |= needs.arrangements
-            there = before(needs)
-            stood = {**there, **stood}
-            there = written.after(there)
-            step = rounds.next_step(replace(first, partitions=partitions), there)
-            again = replace(stage, changed=none, given={}, jobs=needs.jobs, scanned=0)
-            written.add(rounds.take(self._job(step, again, looping, attempt)))
-        rounds.finish()
+        with Attempt(runs) as own:
+            written = Written(own, {rows_of(id_): delta for id_, delta in stage.given.items()})
+            own.take(rounds.take(self._job(first, stage, frozenset(), attempt)))
+            while looping := rounds.looping():
+                self.fault("round")
+                partitions = self.partitions_for(rounds.rows)
+                none: frozenset[RelationId] = frozenset()
+                needs = self.runner.plan_live(none, stage.without, partitions, looping)
+                layouts |= needs.arrangements
+                there = before(needs)
+                stood = {**there, **stood}
+                there = written.after(there)
+                step = rounds.next_step(replace(first, partitions=partitions), there)
+                again = replace(stage, changed=none, given={}, jobs=needs.jobs, scanned=0)
+                own.take(rounds.take(self._job(step, again, looping, attempt)))
+            rounds.finish()
+            reports = written.merged(layouts) if rounds.count else own.reports
+            require_keys(self.catalog.views_in_order(), runs, stood, reports)
         attempt.rounds += rounds.count
-        reports = written.merged(layouts) if rounds.count else written.reports
-        attempt.reports += reports
-        require_keys(self.catalog.views_in_order(), runs, stood, reports)
+        attempt.take(reports)
 
     def _job(
         self, step: Step, stage: RunStep, looping: frozenset[RelationId], attempt: Attempt
     ) -> tuple[Report, ...]:
-        step.write()
-        try:
+        with step.on_disk():
             given = frozenset(stage.given)
             reports = self.runner.run_live(step, stage.changed, stage.without, looping, given)
-        finally:
-            shutil.rmtree(step.folder, ignore_errors=True)
         attempt.jobs += stage.jobs
         attempt.scanned += stage.scanned
         return reports
@@ -365,26 +368,25 @@ class EpochLoop:
     def _attempt(
         self, poll: Poll, guards: Mapping[ArrangementId, Guarded] = NO_GUARDS
     ) -> Epoch | None:
-        attempt, epoch = Attempt(), None
-        for stage in self.plan(poll, guards):
-            epoch = self.perform(stage, attempt) or epoch
+        epoch = None
+        with Attempt(self.runs) as attempt:
+            for stage in self.plan(poll, guards):
+                epoch = self.perform(stage, attempt) or epoch
         return epoch
 
-    def follow(
-        self, deltas: Mapping[RelationId, tuple[RunFile, ...]], clock: int, attempt: Attempt
-    ) -> None:
-        """Step what reads some views over their deltas, which no step of an epoch made.
+    def follow(self, deltas: Mapping[RelationId, tuple[RunFile, ...]], clock: int) -> Attempt:
+        """Step what reads some relations over their deltas, which no step of an epoch made.
 
-        The runs are added to the attempt, which nothing names yet. The lock is held. Time stays at
-        ``clock``, by which no row is due.
+        The lock is held. Time stays at ``clock``, by which no row is due.
         """
+        attempt = Attempt(self.runs)
         state, given = self.published.current, {id_: each for id_, each in deltas.items() if each}
         without = state.left_out
         maintained = [v.id for v in self.catalog.views_in_order() if v.id not in without]
         apart = given.keys() | state.lagging.keys()
         near = self.catalog.shown_by((i for i in maintained if i not in given), apart)
         if not given.keys() & near:
-            return
+            return attempt
         shares = {
             id_: RowsShare(state.layout(self.catalog.by_id[id_]), delta, LOWEST, HIGHEST)
             for id_, delta in given.items()
@@ -405,6 +407,7 @@ class EpochLoop:
         scanned, last = needs.scanned(step.shares), state.epoch
         stage = RunStep(step, none, without, needs.loops, last, needs.jobs, given, scanned)
         self.run_step(stage, attempt)
+        return attempt
 
     # -- views that fail -------------------------------------------------------------------
 
@@ -451,7 +454,7 @@ class EpochLoop:
         if stage is None:
             return None
         try:
-            self._tried(stage)
+            self._tried(stage).abandon()
         except HeadraceError as error:
             return error if may_be_of_data(error) else None
         return None
@@ -471,7 +474,8 @@ class EpochLoop:
         def trial(tried: Mapping[ArrangementId, Guarded]) -> Sequence[Report]:
             self.fault("isolate")
             name = uuid4().hex
-            return self._tried(replace(stage, step=replace(stage.step, attempt=name, guards=tried)))
+            step = replace(stage.step, attempt=name, guards=tried)
+            return self._tried(replace(stage, step=step)).reports
 
         build = self.ledger.head.serving(view.id).id
         return isolating(
@@ -494,7 +498,7 @@ class EpochLoop:
         if stage is not None and stage.step.rows <= _EXPLAINED_ROWS:
 
             def trial(part: Step) -> Sequence[Report]:
-                return self._tried(replace(stage, step=part))
+                return self._tried(replace(stage, step=part)).reports
 
             ended = self.closing.is_set
             fault = found_fault(
@@ -518,11 +522,11 @@ class EpochLoop:
             return None
         return self._step(uuid4().hex, poll, changed, frozenset(without), guards)
 
-    def _tried(self, stage: RunStep) -> Sequence[Report]:
-        """Run a step whose runs are of no use afterwards; return its reports."""
-        attempt = Attempt()
+    def _tried(self, stage: RunStep) -> Attempt:
+        """Run a step that is not committed; return what it has written."""
+        attempt = Attempt(self.runs)
         self.run_step(stage, attempt)
-        return attempt.reports
+        return attempt
 
     # -- time ------------------------------------------------------------------------------
 

@@ -25,9 +25,9 @@ import pyarrow.compute as pc
 from headrace.catalog import title
 from headrace.errors import Code, EvaluationError, HeadraceError, shortened
 from headrace.log import WEIGHT, LogShare, open_segment, read_range
+from headrace.runtime.attempt import remove_reported
 from headrace.runtime.isolating import first_failing, may_be_of_data
 from headrace.runtime.ports import MoreRowsError
-from headrace.runtime.rounds import remove_runs
 from headrace.runtime.shares import NOTHING, within
 from headrace.runtime.step import RowsShare
 from headrace.spine import Spine
@@ -181,8 +181,7 @@ class _Search:
             if not may_be_of_data(error):
                 raise
             return error
-        runs = [run for report in reports for run in report.runs.values()]
-        remove_runs(self.step.runs_directory, runs)
+        remove_reported(self.step.runs_directory, reports)
         return None
 
     def _between(self, start: int, end: int) -> Mapping[RelationId, Share]:

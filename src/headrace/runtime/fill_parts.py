@@ -13,13 +13,33 @@ from headrace.spine import ranges
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
-    from headrace.types import RelationId
+    from headrace.types import BuildId, RelationId
 
 Narrowed: TypeAlias = "Callable[[RelationId, LogShare], Iterable[LogShare]]"
 """Returns the parts of a log that may have rows of a slice."""
 
 Part: TypeAlias = "tuple[Mapping[RelationId, Share], int]"
 """What a step reads, and its number of rows."""
+
+
+def whole_log(_relation: RelationId, share: LogShare) -> Iterable[LogShare]:
+    """Return all of a log, where no slice narrows it."""
+    return (share,)
+
+
+@dataclass(frozen=True, slots=True)
+class OfSlice:
+    """What is read of the inputs where only a slice of a view is computed.
+
+    The runner knows the slice as ``build``. The first contents of ``lookups`` need not be read,
+    since joins find all that matters in them. The slice ``expects`` about so many rows of inputs,
+    if that is known.
+    """
+
+    build: BuildId
+    lookups: frozenset[RelationId] = frozenset()
+    narrowed: Narrowed = whole_log
+    expects: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

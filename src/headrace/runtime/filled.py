@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+from uuid import uuid4
+
+from headrace.ledger import EpochCommit
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -28,3 +31,24 @@ class Filled:
     clock: int = 0
     quarantines: frozenset[ArrangementId] = frozenset()
     """The quarantines among the view's own arrangements."""
+
+    def runs_of(self, id_: ArrangementId) -> tuple[NewRun, ...]:
+        """Return the runs of one arrangement."""
+        return tuple(run for run in self.runs if run.arrangement == id_)
+
+    def change(
+        self, runs: tuple[NewRun, ...], clock: int | None, verb: str, name: str
+    ) -> EpochCommit:
+        """Return the commit of an epoch that adds runs, and joins epochs at this point.
+
+        The epoch's counters say that the relation of this name was, for example, ``filled``.
+        """
+        return EpochCommit(
+            self.previous,
+            uuid4().hex,
+            self.reads,
+            runs,
+            caught_up=self.caught_up,
+            counters={verb: name, "changes": self.rows},
+            clock=clock,
+        )

@@ -13,7 +13,6 @@ If the query fails without any insertion, no row of the step is to blame.
 
 from __future__ import annotations
 
-import shutil
 from bisect import bisect_right
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, TypeAlias
@@ -21,8 +20,8 @@ from uuid import uuid4
 
 from headrace.errors import Code, HeadraceError, shortened
 from headrace.operators import arrived_in
+from headrace.runtime.attempt import remove_reported
 from headrace.runtime.quarantine import Guarded, Refusal, candidates_in, candidates_of
-from headrace.runtime.rounds import remove_runs
 from headrace.runtime.step import Arranged, Step
 from headrace.spine import LOWEST
 
@@ -134,7 +133,7 @@ class Isolating:
                 found = self._sifted(id_, runs)
                 suspects |= {(id_, hash_): what for hash_, what in found.items()}
         finally:
-            self._remove(reports)
+            remove_reported(self.directory, reports)
         if not self._order:
             raise _not_quarantined(failure, "No row is inserted that could be left out.")
         return suspects
@@ -169,7 +168,7 @@ class Isolating:
     def _fails(self, count: int) -> HeadraceError | None:
         """Return the error of a trial with the first insertions; None if it passes."""
         try:
-            self._remove(self._tried(self._guards(count)))
+            remove_reported(self.directory, self._tried(self._guards(count)))
         except HeadraceError as error:
             if not may_be_of_data(error):
                 raise
@@ -179,10 +178,6 @@ class Isolating:
     def _tried(self, guards: Mapping[ArrangementId, Guarded]) -> Sequence[Report]:
         self.trials += 1
         return self.trial(guards)
-
-    def _remove(self, reports: Sequence[Report]) -> None:
-        for report in reports:
-            remove_runs(self.directory, report.runs.values())
 
     def _before(self, id_: ArrangementId) -> Guarded:
         return self.begun.get(id_, Guarded())
@@ -220,11 +215,8 @@ def isolating(
     def sieve(id_: ArrangementId, runs: Sequence[RunFile]) -> Mapping[int, str]:
         rows = Arranged(arrived_in(layouts[id_]), tuple(runs))
         one = Step(uuid4().hex, step.directory, step.partitions, {}, {id_: rows}, clock=step.clock)
-        one.write()
-        try:
+        with one.on_disk():
             return runner.sieve(one, build, id_)
-        finally:
-            shutil.rmtree(one.folder, ignore_errors=True)
 
     return Isolating(trial, sieve, layouts, step.clock.after, step.runs_directory, most)
 

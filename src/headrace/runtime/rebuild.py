@@ -1,6 +1,6 @@
 """Damaged runs: finding them, and rebuilding the contents of a table from its log.
 
-Views are rebuilt by :class:`headrace.runtime.fill.Fill`.
+Views are rebuilt by :mod:`headrace.runtime.builds`.
 """
 
 from __future__ import annotations
@@ -11,12 +11,11 @@ from uuid import uuid4
 
 from headrace.circuit import rows_of
 from headrace.errors import Code, HeadraceError
-from headrace.ledger import EpochCommit, Merge, RunKind
-from headrace.runtime.attempt import Attempt, new_run, new_runs, retried
-from headrace.runtime.compaction import compacted
-from headrace.runtime.rounds import remove_runs
+from headrace.ledger import EpochCommit, RunKind
+from headrace.runtime.attempt import Attempt, retried
 from headrace.runtime.shares import log_share
 from headrace.runtime.step import Arranged, Clock, Step
+from headrace.runtime.swap import followed, swap
 from headrace.spine import check_run, differences, sync_directory
 from headrace.types import Offset, RelationId
 from headrace.zset import Layout
@@ -30,7 +29,6 @@ if TYPE_CHECKING:
     from headrace.runtime.epoch import EpochLoop
     from headrace.runtime.fill import Progress
     from headrace.runtime.step import Report
-    from headrace.spine import RunFile
     from headrace.types import ArrangementId, Epoch
 
 
@@ -83,27 +81,19 @@ class TableRebuild:
         Raises:
             HeadraceError: ``corrupt`` if the log is damaged as well; nothing is replaced then.
         """
-        ledger, id_ = self.loop.ledger, rows_of(self.table.id)
-        end = ledger.head.position(self.table.id)
-        files: list[RunFile] = []
-        try:
-            self._read(end, files)
-        except BaseException:
-            remove_runs(self.loop.directory / "runs", files)
-            raise
-        sync_directory(self.loop.directory / "runs")
-        stored = tuple(run.name for run in ledger.spines.runs(id_))
-        epoch = ledger.commit(
-            EpochCommit(
+        loop, id_ = self.loop, rows_of(self.table.id)
+        ledger, end = loop.ledger, loop.ledger.head.position(self.table.id)
+        with Attempt(loop.runs) as attempt:
+            self._read(end, attempt)
+            sync_directory(loop.runs)
+            change = EpochCommit(
                 ledger.head.epoch,
                 uuid4().hex,
-                runs=tuple(new_run(id_, file, RunKind.MERGED) for file in files),
-                merges=(Merge(id_, stored, None),) if stored else (),
+                runs=attempt.new_runs(RunKind.MERGED),
                 counters={"repaired": self.table.name, "changes": 0},
             )
-        )
-        ledger.spines.advance_since({id_: epoch})
-        self.loop.published.publish()
+            epoch = swap(loop, attempt, change, emptied=(id_,))
+        loop.published.publish()
         return epoch, end
 
     def correct(self) -> Epoch:
@@ -116,44 +106,36 @@ class TableRebuild:
             HeadraceError: as :meth:`run`; and if what reads the table cannot follow.
         """
         loop, ledger, id_ = self.loop, self.loop.ledger, rows_of(self.table.id)
-        runs = loop.directory / "runs"
-        files: list[RunFile] = []
-        try:
-            self._read(ledger.head.position(self.table.id), files)
+        clock = ledger.epochs.clock()
+        with Attempt(loop.runs) as attempt:
+            self._read(ledger.head.position(self.table.id), attempt)
             before = [run.file for run in ledger.spines.runs(id_)]
-            delta = differences(runs, self.layout, before, files, loop.partitions)
-        finally:
-            remove_runs(runs, files)
-        above, clock = Attempt(), ledger.epochs.clock()
-        try:
+            after = attempt.written(id_)
+            attempt.put(id_, differences(loop.runs, self.layout, before, after, loop.partitions))
             loop.fault("correct")
-            sync_directory(runs)
-            loop.follow({self.table.id: delta}, clock, above)
-        except BaseException:
-            remove_runs(runs, delta)
-            raise
-        changes = tuple(new_run(id_, file, RunKind.DELTA) for file in delta)
-        epoch = ledger.commit(
-            EpochCommit(
+            sync_directory(loop.runs)
+            changes, delta = attempt.new_runs(RunKind.DELTA), attempt.written(id_)
+            above = followed(loop, attempt, {self.table.id: delta}, clock)
+            change = EpochCommit(
                 ledger.head.epoch,
                 uuid4().hex,
-                runs=(*changes, *new_runs(above.reports, RunKind.DELTA)),
-                counters={**above.counters(()), "repaired": self.table.name},
+                runs=changes,
+                counters={"repaired": self.table.name},
                 clock=clock,
             )
-        )
+            epoch = swap(loop, attempt, change, above)
         loop.published.publish()
         return epoch
 
-    def _read(self, end: Offset, files: list[RunFile]) -> None:
-        """Read the log up to an offset, in parts of whole segments, into ``files``."""
-        loop, at = self.loop, Offset(0)
+    def _read(self, end: Offset, attempt: Attempt) -> None:
+        """Read the log up to an offset, in parts of whole segments."""
+        loop, at, id_ = self.loop, Offset(0), rows_of(self.table.id)
         clock = loop.ledger.epochs.clock()
         changed = frozenset([self.table.id])
         without = frozenset(view.id for view in loop.catalog.views_in_order())
 
-        def run(attempt: Step) -> tuple[Report, ...]:
-            return loop.runner.run_live(attempt, changed, without)
+        def run(tried: Step) -> tuple[Report, ...]:
+            return loop.runner.run_live(tried, changed, without)
 
         while at < end:
             self.progress(at, end)
@@ -165,11 +147,10 @@ class TableRebuild:
                 loop.directory,
                 partitions,
                 {self.table.id: log_share(loop.ledger, self.table.id, at, stop)},
-                {i: Arranged(layout, tuple(files)) for i, layout in needs.arrangements.items()},
+                {i: Arranged(a, attempt.written(id_)) for i, a in needs.arrangements.items()},
                 clock=Clock(clock, clock),
             )
-            reports = retried(step, loop.settings.attempts, run)
-            files += [file for report in reports for file in report.runs.values()]
-            files[:] = compacted(step.runs_directory, self.layout, files, loop.partitions)
+            attempt.take(retried(step, loop.settings.attempts, run))
+            attempt.compact({id_: self.layout}, loop.partitions)
             at = stop
         self.progress(end, end)

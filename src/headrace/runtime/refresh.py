@@ -25,13 +25,13 @@ from headrace.catalog import Stream, View, title
 from headrace.circuit import rows_of
 from headrace.errors import Code, HeadraceError
 from headrace.ledger import EpochCommit, Frontier, Read, RunKind
-from headrace.runtime.attempt import Attempt, new_run
-from headrace.runtime.compaction import compacted
+from headrace.runtime.attempt import Attempt
 from headrace.runtime.dirty import followed_by
 from headrace.runtime.epoch import RunStep
-from headrace.runtime.rounds import arranged_for, remove_runs
+from headrace.runtime.rounds import arranged_for
 from headrace.runtime.shares import NOTHING, arranged, log_share, parts_of_log
 from headrace.runtime.step import Arranged, Clock, RowsShare, Share, Step
+from headrace.runtime.swap import followed, swap
 from headrace.spine import HIGHEST, LOWEST, RunFile, sync_directory
 from headrace.types import ArrangementId, Offset, RelationId
 
@@ -161,7 +161,7 @@ class Refresh:
                 return epoch
         except BaseException:
             for level in levels:
-                level.abandon()
+                level.attempt.abandon()
             raise
 
     def _unread(self) -> int:
@@ -186,17 +186,16 @@ class _Level:
     _at: Published = field(init=False)
     """The state up to which the inputs have been read; held, so that it stays readable."""
     _layouts: dict[ArrangementId, Layout] = field(default_factory=dict)
-    _files: dict[ArrangementId, list[RunFile]] = field(default_factory=lambda: defaultdict(list))
-    """The runs that this refresh has written, and that the ledger does not name."""
+    attempt: Attempt = field(init=False)
+    """What this refresh has written."""
     _fresh: dict[RelationId, list[RunFile]] = field(default_factory=lambda: defaultdict(list))
     """Of those, the deltas of views that other views have not read yet."""
-    _attempt: Attempt = field(default_factory=Attempt)
     _rows: int = 0
-    _committing: bool = False
 
     def __post_init__(self) -> None:
         """Find where the views stand."""
         loop = self.loop
+        self.attempt = Attempt(loop.runs)
         self._held = self._at = state = loop.published.current
         for view in self.views:
             stands = state.lagging.get(view.id)
@@ -205,12 +204,6 @@ class _Level:
             self._begun[view.id] = stands
             clock = loop.ledger.epochs.clock(stands.epoch)
             self._stands[view.id] = _Stand(stands.epoch, stands.offsets, clock)
-
-    def abandon(self) -> None:
-        """Remove what was written, unless a commit was begun: the ledger may name it then."""
-        if not self._committing:
-            for written in self._files.values():
-                remove_runs(self.loop.directory / "runs", written)
 
     # -- reading ---------------------------------------------------------------------------
 
@@ -225,10 +218,7 @@ class _Level:
                 self.progress(min(done, total), total)
         self._rows += done
         self._fresh.clear()
-        for id_, layout in self._layouts.items():
-            self._files[id_] = compacted(
-                self.loop.directory / "runs", layout, self._files[id_], self.loop.partitions
-            )
+        self.attempt.compact(self._layouts, self.loop.partitions)
         refreshed: dict[RelationId, Mapping[RelationId, Offset]] = {}
         for view in self.views:
             before = self._stands[view.id].offsets
@@ -382,14 +372,12 @@ class _Level:
         scanned, begun = needs.scanned(step.shares), self._held.epoch
         stage = RunStep(step, changed, without, needs.loops, begun, needs.jobs, given, scanned)
         loop.fault("refresh")
-        done = len(self._attempt.reports)
-        loop.run_step(stage, self._attempt, before)
+        done = len(self.attempt.reports)
+        loop.run_step(stage, self.attempt, before)
         contents = {rows_of(view.id): view.id for view in group.views}
-        for report in self._attempt.reports[done:]:
-            for id_, file in report.runs.items():
-                self._files[id_].append(file)
-                if id_ in contents:
-                    self._fresh[contents[id_]].append(file)
+        for report in self.attempt.reports[done:]:
+            for id_ in report.runs.keys() & contents.keys():
+                self._fresh[contents[id_]].append(report.runs[id_])
         loop.fault("refreshed")
 
     def _before(
@@ -412,12 +400,12 @@ class _Level:
                 own[id_] = layout
                 continue
             (there,) = arranged(ledger, {id_: layout}, group.inputs[relation].epoch).values()
-            written = self._files.get(rows_of(relation), [])  # of it in earlier readings
+            written = self.attempt.written(rows_of(relation))  # of it in earlier readings
             read = written[: len(written) - len(self._fresh.get(relation, ()))]
             found[id_] = replace(there, runs=(*there.runs, *read, *passed.get(relation, ())))
         self._layouts |= own
         for id_, there in arranged(ledger, own, self._held.epoch).items():
-            found[id_] = replace(there, runs=(*there.runs, *self._files.get(id_, ())))
+            found[id_] = replace(there, runs=(*there.runs, *self.attempt.written(id_)))
         return found
 
     # -- committing ------------------------------------------------------------------------
@@ -443,42 +431,31 @@ class _Level:
             for id_, end in self._stands[view.id].offsets.items()
         )
         reads = tuple(read for read in reads if read.to_offset > read.from_offset)
-        runs = [
-            new_run(id_, file, RunKind.DELTA)
-            for id_, files in self._files.items()
-            for file in files
-        ]
-        sync_directory(loop.directory / "runs")
+        runs = self.attempt.new_runs(RunKind.DELTA)
+        sync_directory(loop.runs)
         clock = self._stands[self.views[0].id].clock
         loop.fault("refresh follows")
-        deltas = {view.id: tuple(self._files[rows_of(view.id)]) for view in self.views}
-        above = Attempt()
-        loop.follow(deltas, clock, above)
-        for report in above.reports:
-            for id_, file in report.runs.items():
-                self._files[id_].append(file)
-                runs.append(new_run(id_, file, RunKind.DELTA))
+        deltas = {view.id: self.attempt.written(rows_of(view.id)) for view in self.views}
+        above = followed(loop, self.attempt, deltas, clock)
         self._require_read(above)
         counters = {
-            **self._attempt.counters(reads),
+            **self.attempt.counters(reads),
             "refreshed": len(self.views),
             "changes": self._rows,
-            "jobs": self._attempt.jobs + above.jobs,
-            "rows_scanned": self._attempt.scanned + above.scanned,
+            "jobs": self.attempt.jobs + above.jobs,
+            "rows_scanned": self.attempt.scanned + above.scanned,
         }
-        self._committing = True
-        epoch = loop.ledger.commit(
-            EpochCommit(
-                self._at.epoch,
-                uuid4().hex,
-                reads,
-                tuple(runs),
-                caught_up=tuple(frontiers.values()),
-                cleaned=followed_by(frontiers, loop.ledger.head.dirty, loop.catalog),
-                counters=counters,
-                clock=clock,
-            )
+        change = EpochCommit(
+            self._at.epoch,
+            uuid4().hex,
+            reads,
+            runs,
+            caught_up=tuple(frontiers.values()),
+            cleaned=followed_by(frontiers, loop.ledger.head.dirty, loop.catalog),
+            counters=counters,
+            clock=clock,
         )
+        epoch = swap(loop, self.attempt, change, above)
         loop.published.publish()
         return epoch
 

@@ -8,22 +8,21 @@ So readers see the old slice or the new one, and it does not matter what the old
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from headrace.circuit import rows_of
-from headrace.ledger import LIVE, EpochCommit, RunKind
-from headrace.runtime.attempt import Attempt, new_runs, retried
+from headrace.ledger import LIVE, RunKind
+from headrace.runtime.attempt import Attempt, retried
 from headrace.runtime.declared_keys import require_keys
-from headrace.runtime.rounds import remove_runs
 from headrace.runtime.step import Arranged, Clock, Step
+from headrace.runtime.swap import followed, swap
 from headrace.spine import sync_directory
 
 if TYPE_CHECKING:
     from headrace.runtime.fill import Fill
     from headrace.runtime.filled import Filled
-    from headrace.runtime.step import Report
     from headrace.types import BuildId, DirtyId, Epoch
 
 
@@ -52,39 +51,24 @@ def replace_slice(
         HeadraceError: if a view above fails on the new rows; nothing is replaced then.
     """
     loop, view, filled = fill.loop, fill.view, fill.written(None if lags else LIVE)
-    rows, runs = rows_of(view.id), loop.directory / "runs"
+    rows = rows_of(view.id)
     clock = loop.ledger.epochs.clock() if lags else filled.clock
     loop.fault("replace")
-    reports, above = _difference(fill, filled, build), Attempt()
-    try:
-        delta = tuple(report.runs[rows] for report in reports if rows in report.runs)
-        loop.follow({view.id: delta}, clock, above)
+    with Attempt(loop.runs) as attempt:
+        _write_difference(attempt, fill, filled, build)
+        delta = attempt.written(rows)
         changed = sum(run.rows for run in delta)
-        written = sum(run.rows for report in reports for run in report.runs.values())
+        written = sum(run.rows for runs in attempt.files.values() for run in runs)
+        runs = attempt.new_runs(RunKind.DELTA)
+        above = followed(loop, attempt, {view.id: delta}, clock)
         loop.fault("replaced")
-        commit = EpochCommit(
-            filled.previous,
-            uuid4().hex,
-            filled.reads,
-            (*new_runs(reports, RunKind.DELTA), *new_runs(above.reports, RunKind.DELTA)),
-            cleaned=cleaned,
-            counters={
-                **above.counters(filled.reads),
-                "replayed": view.name,
-                "changes": filled.rows,
-            },
-            clock=clock,
-        )
-    except BaseException:
-        for report in reports:
-            remove_runs(runs, report.runs.values())
-        raise
-    epoch = loop.ledger.commit(commit)
+        change = replace(filled.change(runs, clock, "replayed", view.name), cleaned=cleaned)
+        epoch = swap(loop, attempt, change, above)
     return Replaced(epoch, changed, written - changed)
 
 
-def _difference(fill: Fill, filled: Filled, build: BuildId) -> tuple[Report, ...]:
-    """Write by what the slice differs from what is stored; the ledger does not name it yet."""
+def _write_difference(attempt: Attempt, fill: Fill, filled: Filled, build: BuildId) -> None:
+    """Write by what the slice differs from what is stored."""
     loop = fill.loop
     stored = loop.ledger.spines.of(list(filled.layouts))
     before = {
@@ -92,9 +76,7 @@ def _difference(fill: Fill, filled: Filled, build: BuildId) -> tuple[Report, ...
         for id_, layout in filled.layouts.items()
         if id_ not in filled.quarantines  # they stay as they are
     }
-    recomputed = {
-        id_: tuple(run.file for run in filled.runs if run.arrangement == id_) for id_ in before
-    }
+    recomputed = {id_: tuple(run.file for run in filled.runs_of(id_)) for id_ in before}
     step = Step(
         uuid4().hex,
         loop.directory,
@@ -105,7 +87,6 @@ def _difference(fill: Fill, filled: Filled, build: BuildId) -> tuple[Report, ...
         recomputed=recomputed,
     )
     run = loop.runner.run_difference
-    reports = retried(step, loop.settings.attempts, lambda attempt: run(attempt, build))
-    require_keys([fill.view], step.runs_directory, before, reports)
-    sync_directory(step.runs_directory)
-    return reports
+    attempt.take(retried(step, loop.settings.attempts, lambda tried: run(tried, build)))
+    require_keys([fill.view], attempt.directory, before, attempt.reports)
+    sync_directory(attempt.directory)

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from headrace.errors import Code, HeadraceError
+from headrace.runtime.attempt import remove_runs
 from headrace.runtime.step import Arranged, Clock, Report, Step
 from headrace.spine import RunFile, Spine, merge, sync_directory
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from pathlib import Path
 
+    from headrace.runtime.attempt import Attempt
     from headrace.runtime.ports import LoopPlan
     from headrace.types import ArrangementId, RelationId
     from headrace.zset import Layout
@@ -127,27 +129,18 @@ def arranged_for(
 
 @dataclass(slots=True)
 class Written:
-    """The reports of all rounds of an attempt, and the runs that they wrote.
+    """What all rounds of a step have written, as an attempt of its own.
 
     ``given`` are runs that the first round reads as deltas: in later ones, they have been read.
     """
 
-    runs: Path
+    attempt: Attempt
     given: Mapping[ArrangementId, tuple[RunFile, ...]] = field(default_factory=dict)
-    reports: list[Report] = field(default_factory=list)
-    _files: Files = field(default_factory=lambda: defaultdict(list))
-
-    def add(self, reports: Iterable[Report]) -> None:
-        """Add the reports of one round."""
-        for report in reports:
-            self.reports.append(report)
-            for id_, file in report.runs.items():
-                self._files[id_].append(file)
 
     def after(self, before: Mapping[ArrangementId, Arranged]) -> dict[ArrangementId, Arranged]:
         """Return the arrangements ``before`` the epoch plus the runs of the rounds so far."""
         return {
-            id_: Arranged(a.layout, (*a.runs, *self.given.get(id_, ()), *self._files.get(id_, ())))
+            id_: Arranged(a.layout, (*a.runs, *self.given.get(id_, ()), *self.attempt.written(id_)))
             for id_, a in before.items()
         }
 
@@ -156,23 +149,15 @@ class Written:
 
         It is in the last report that wrote to the arrangement.
         """
-        sums = {id_: self._sum(layouts[id_], files) for id_, files in self._files.items()}
+        attempt = self.attempt
+        for id_, files in attempt.files.items():
+            if len(files) > 1:
+                total = merge(attempt.directory, layouts[id_], files)
+                attempt.put(id_, () if total is None else (total,))
+        sums = {id_: files[0] for id_, files in attempt.files.items() if files}
         found = []
-        for report in reversed(self.reports):
-            own = {id_: file for id_ in report.runs if (file := sums.pop(id_, None)) is not None}
+        for report in reversed(attempt.reports):
+            own = {id_: sums.pop(id_) for id_ in report.runs if id_ in sums}
             found.append(replace(report, runs=own))
-        sync_directory(self.runs)
+        sync_directory(attempt.directory)
         return tuple(reversed(found))
-
-    def _sum(self, layout: Layout, files: list[RunFile]) -> RunFile | None:
-        if len(files) == 1:
-            return files[0]
-        total = merge(self.runs, layout, files)
-        remove_runs(self.runs, files)
-        return total
-
-
-def remove_runs(directory: Path, files: Iterable[RunFile]) -> None:
-    """Delete files that the ledger does not name."""
-    for file in files:
-        (directory / file.name).unlink(missing_ok=True)

@@ -8,6 +8,8 @@ until the ledger names its runs.
 from __future__ import annotations
 
 import json
+import shutil
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,7 +27,7 @@ from headrace.types import ArrangementId, RelationId
 from headrace.zset import Layout, Restriction
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +145,19 @@ class Step:
             self.manifest.write_text(json.dumps(self.to_json()), encoding="utf-8")
         except OSError as error:
             raise not_written(f'manifest "{self.manifest}"', error) from error
+
+    @contextmanager
+    def on_disk(self) -> Iterator[None]:
+        """Write the manifest, and remove the attempt's folder after a block.
+
+        Raises:
+            HeadraceError: as :meth:`write`.
+        """
+        try:
+            self.write()
+            yield
+        finally:
+            shutil.rmtree(self.folder, ignore_errors=True)
 
     @classmethod
     def read(cls, manifest: Path) -> Step:

@@ -12,7 +12,7 @@ from headrace.ledger import OffsetRange, Segment
 from headrace.log import LogShare, write_segment
 from headrace.runtime.attempt import Attempt
 from headrace.runtime.epoch import RunStep
-from headrace.runtime.rounds import arranged_for, remove_runs
+from headrace.runtime.rounds import arranged_for
 from headrace.runtime.shares import arranged
 from headrace.runtime.step import Clock, Step
 from headrace.types import Offset
@@ -41,8 +41,7 @@ def tried(
 ) -> Mapping[RelationId, Tried]:
     """Return what an epoch that reads some changes of a relation would do, by view.
 
-    The step is run, and what it wrote is removed; what a failed one wrote, when the database is
-    opened next, as of any attempt. Views that lag, that have stopped, and those in
+    The step is run, and what it wrote is removed. Views that lag, that have stopped, and those in
     ``without`` are left out.
 
     Raises:
@@ -51,7 +50,7 @@ def tried(
     with loop.lock:
         left_out = loop.left_out() | without
         file = write_segment(loop.directory / "log", rows)
-        attempt = Attempt()
+        attempt = Attempt(loop.runs)
         try:
             first = loop.ledger.head.log_end(relation.id)
             end = Offset(first + rows.num_rows)
@@ -74,9 +73,7 @@ def tried(
             loop.run_step(stage, attempt)
             return _by_view(loop, attempt.reports)
         finally:
-            remove_runs(
-                loop.directory / "runs", [f for r in attempt.reports for f in r.runs.values()]
-            )
+            attempt.abandon()
             (loop.directory / "log" / file.name).unlink(missing_ok=True)
 
 

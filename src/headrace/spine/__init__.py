@@ -5,7 +5,7 @@ from headrace.spine.due_rows import due_rows, earliest_due
 from headrace.spine.durable import ChecksummedFile, sync_directory
 from headrace.spine.first_rows import Rank, Ranked
 from headrace.spine.flattened import Flat
-from headrace.spine.merge import difference, differences, due, merge
+from headrace.spine.merge import difference, differences, due, due_by_partition, merge
 from headrace.spine.open_runs import (
     check_run,
     forget_runs,
@@ -38,6 +38,7 @@ __all__ = [
     "difference",
     "differences",
     "due",
+    "due_by_partition",
     "due_rows",
     "earliest_due",
     "flat",

@@ -11,7 +11,9 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from headrace.spine.ranges import HIGHEST, LOWEST, ranges
+import numpy as np
+
+from headrace.spine.ranges import HIGHEST, LOWEST, partition_of, ranges
 from headrace.spine.run_file import RunFile, RunWriter
 from headrace.spine.spine import Spine
 
@@ -36,6 +38,18 @@ def due(runs: Sequence[RunFile], fanout: int = 8) -> list[tuple[RunFile, ...]]:
     for run in runs:
         tiers[_tier(run.rows, fanout)].append(run)
     return [tuple(tiers[tier]) for tier in sorted(tiers) if len(tiers[tier]) >= fanout]
+
+
+def due_by_partition(runs: Sequence[RunFile], partitions: int) -> list[tuple[RunFile, ...]]:
+    """Return the groups of runs to merge; a merged run stays within one partition's range."""
+    if not runs:
+        return []
+    owners = partition_of(np.array([run.low for run in runs], np.int64), partitions)
+    return [
+        group
+        for partition in range(partitions)
+        for group in due([run for run, p in zip(runs, owners, strict=True) if p == partition])
+    ]
 
 
 def merge(directory: Path, layout: Layout, runs: Sequence[RunFile]) -> RunFile | None:

@@ -7,7 +7,6 @@ over these tables. ``VERIFY`` compares the two.
 
 from __future__ import annotations
 
-import shutil
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -572,12 +571,8 @@ class Queries:
     def _reading(self, shares: Mapping[RelationId, Share]) -> Iterator[None]:
         """Set the shares that the jobs of this thread read, for the duration of a block."""
         step = Step(f"read-{uuid4().hex}", self.directory, self.partitions, shares, {})
-        step.write()
-        try:
-            with jobs_of(self.spark, step):
-                yield
-        finally:
-            shutil.rmtree(step.folder, ignore_errors=True)
+        with step.on_disk(), jobs_of(self.spark, step):
+            yield
 
 
 def _comparison(relation: Table | View, sample: Sample) -> Comparison:

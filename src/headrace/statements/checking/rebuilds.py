@@ -12,6 +12,7 @@ from headrace.errors import Code, HeadraceError
 from headrace.ledger import NO_EPOCH, Dirty, Repaired
 from headrace.parts.naming import shown_name
 from headrace.parts.stopped import mark_stopped, stopped_after
+from headrace.runtime.builds import fill_again, rebuild_filled
 from headrace.runtime.dirty import repairable
 from headrace.runtime.fill import Fill
 from headrace.runtime.published import STOPPED, WAITING
@@ -130,7 +131,7 @@ class Rebuilds:
             # What reads it follows the rows that it had, which cannot be read any more.
             mark_stopped(self.ledger, relation, NO_EPOCH, "Its rows were dirty, and are damaged.")
             return "to be rebuilt with what reads it, since it was dirty: see below"
-        epoch = Fill(self.loop, relation, progress, keeps=True).rebuilt()
+        epoch = rebuild_filled(Fill(self.loop, relation, progress, keeps=True))
         return f"rebuilt from its inputs in epoch {epoch}"
 
     def _set_aside(self, relation: Table | View, found: list[Damage]) -> str:
@@ -197,7 +198,7 @@ class Rebuilds:
         try:
             damaged = self.reader.damaged([view])
             fill, right = Fill(self.loop, view, progress), Repaired(view.id, STOPPED, after)
-            epoch = fill.rebuilt(right) if damaged else fill.again(right)
+            epoch = rebuild_filled(fill, right) if damaged else fill_again(fill, right)
         except HeadraceError as error:
             if error.code not in (Code.INVALID, Code.CONFLICT):
                 raise

@@ -1,0 +1,65 @@
+"""Swaps: what is stored of relations is replaced in one epoch, and what reads them follows.
+
+A build takes the place of another, a recomputed slice that of what was stored of it, repaired rows
+that of damaged ones, a view that lags behind catches up. Whatever wrote the replacement, contents
+change by a difference, as in an epoch of the sources, or not at all. Readers see the state before
+or the one after, and followers and sinks get exactly the difference.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from headrace.ledger import Merge, RunKind
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    from headrace.ledger import EpochCommit
+    from headrace.runtime.attempt import Attempt
+    from headrace.runtime.epoch import EpochLoop
+    from headrace.spine import RunFile
+    from headrace.types import ArrangementId, Epoch, RelationId
+
+
+def followed(
+    loop: EpochLoop, attempt: Attempt, deltas: Mapping[RelationId, tuple[RunFile, ...]], clock: int
+) -> Attempt:
+    """Step what reads some relations over the deltas by which a swap changes them.
+
+    The runs that this writes belong to the attempt as well. See :meth:`EpochLoop.follow`.
+    """
+    above = loop.follow(deltas, clock)
+    attempt.own(above.reports)
+    return above
+
+
+def swap(
+    loop: EpochLoop,
+    attempt: Attempt,
+    change: EpochCommit,
+    above: Attempt | None = None,
+    emptied: Collection[ArrangementId] = (),
+) -> Epoch:
+    """Commit a change whose runs an attempt has written; the lock is held.
+
+    ``above`` is what has followed it, and is committed with it. Of the arrangements ``emptied``,
+    nothing stays that was stored before, and their earlier epochs cannot be read any more.
+
+    Raises:
+        HeadraceError: as :meth:`Ledger.commit`.
+    """
+    ledger, stored = loop.ledger, loop.ledger.spines.of(emptied)
+    merges = tuple(
+        Merge(id_, tuple(run.name for run in runs), None) for id_, runs in stored.items() if runs
+    )
+    change = replace(change, merges=merges)
+    if above is not None:
+        counters = {**above.counters(change.reads), **change.counters}
+        runs = (*change.runs, *above.new_runs(RunKind.DELTA))
+        change = replace(change, runs=runs, counters=counters)
+    epoch = attempt.commit(ledger, change)
+    if emptied:
+        ledger.spines.advance_since(dict.fromkeys(emptied, epoch))
+    return epoch
