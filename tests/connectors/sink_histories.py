@@ -24,6 +24,7 @@ from pyspark.sql import types as t
 from headrace.connectors import SinkContext
 from headrace.errors import Code, HeadraceError
 from headrace.ledger import DeliveryRecord
+from headrace.runtime.delivered import Delivered
 from headrace.runtime.deliveries import Delivery, DeliverySettings
 from headrace.types import Column, Epoch, RelationId, Schema
 from headrace.zset import WEIGHT
@@ -233,8 +234,9 @@ class Outlived:
 
     def delivery(self, writer: SinkWriter, settings: DeliverySettings) -> Delivery:
         """Return a delivery that goes on with what was stored."""
+        loop = cast("EpochLoop", self)
         return Delivery(
-            cast("EpochLoop", self), self.record, _Cut(self), cast("Any", writer), settings
+            loop, Delivered(loop, self.record), _Cut(self), cast("Any", writer), settings
         )
 
 

@@ -1,16 +1,13 @@
 """Deliver changelogs of views to sinks: independently, by whole epochs, from a stored position.
 
 A delivery begins with the rows at an epoch and continues with the changes of every epoch after it,
-in parts, so that its memory does not depend on how much there is to deliver. Its position is stored
-after each write, in the transaction that keeps the rows that were refused. If a crash between the
-two makes a writer receive changes again, they are the same; a target that records epochs itself is
-not given again what it has.
+in parts, so that its memory does not depend on how much there is to deliver. Where it stands is
+``runtime/delivered.py``; how statements interrupt it is ``runtime/interruptible.py``.
 """
 
 from __future__ import annotations
 
 import random
-import threading
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -20,16 +17,19 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 
 from headrace.errors import Code, HeadraceError
-from headrace.ledger import DeliveryRecord, DeliveryState, EpochCommit, Reject
-from headrace.runtime.ports import Counted, Idles, KeepsEpochs, KeepsRefused, lost_changes
+from headrace.ledger import DeliveryState, EpochCommit
+from headrace.runtime.interruptible import Interruptible
+from headrace.runtime.ports import Counted, Idles
 from headrace.runtime.sink_differences import SinkDifference
 from headrace.types import Epoch
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
+    from headrace.ledger import DeliveryRecord
+    from headrace.runtime.delivered import Delivered
     from headrace.runtime.epoch import EpochLoop
-    from headrace.runtime.ports import Changelog, Refused, SinkWriter
+    from headrace.runtime.ports import Changelog, SinkWriter
     from headrace.runtime.sink_differences import Agreement
     from headrace.types import RelationId
 
@@ -44,8 +44,6 @@ _QUIET_EPOCHS: Final = 32
 """After how many epochs without changes the position is stored anyway."""
 _LOOKED_AT: Final = 1024
 """How many epochs are looked at together, so that a list of them stays small."""
-_JOINED: Final = 64
-"""How many epochs with changes are joined at most: each has files that are read together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,39 +99,32 @@ class Writing:
 
 @dataclass(slots=True)
 class Delivery:
-    """Delivers to one sink. ``at`` is the last epoch durable there; None before the first.
-
-    ``record`` is what the ledger has of it; ``error`` is the error of the last attempt, None if it
-    succeeded; ``refused`` is how many rows the target has refused.
-    """
+    """Delivers to one sink. ``error`` is that of the last attempt, None if it succeeded."""
 
     loop: EpochLoop
-    record: DeliveryRecord
+    delivered: Delivered
     changelog: Changelog
     writer: SinkWriter
     settings: DeliverySettings = field(default_factory=DeliverySettings)
-    at: Epoch | None = None
     error: HeadraceError | None = None
-    refused: int = 0
     writing: Writing | None = None
     """How far the write at hand is; None if nothing is being written."""
-    _resumed: bool = False
-    _first: bool = False
-    """Whether the next write may be one that has failed before."""
-    _lock: threading.RLock = field(default_factory=threading.RLock)
-    _changed: threading.Condition = field(default_factory=threading.Condition)
-    _asked: int = 0
-    """How many statements wait for the lock: a wait ends, and a write after the part at hand."""
-    _statements: int = 0
-    """How many statements there were: after one, what failed is tried again at once."""
-    _closed: bool = False
-    _thread: threading.Thread | None = None
+    _work: Interruptible = field(default_factory=Interruptible)
 
-    def __post_init__(self) -> None:
-        """Resume at the stored position; keep the epochs that are not delivered yet."""
-        self.at = self.record.delivered
-        self.refused = self.loop.ledger.rejects.count(self.sink)
-        self.loop.held[self.sink] = self.record.held
+    @property
+    def record(self) -> DeliveryRecord:
+        """What the ledger has of it."""
+        return self.delivered.record
+
+    @property
+    def at(self) -> Epoch | None:
+        """The last epoch that is durable in the target; None before the first."""
+        return self.delivered.at
+
+    @property
+    def refused(self) -> int:
+        """How many rows the target has refused."""
+        return self.delivered.refused
 
     @property
     def sink(self) -> RelationId:
@@ -143,14 +134,14 @@ class Delivery:
     @property
     def state(self) -> str:
         """``running``, ``failing``, ``paused`` or ``stopped``."""
-        if self.record.state is DeliveryState.RUNNING and self.error is not None:
+        if self.delivered.is_running and self.error is not None:
             return "failing"
         return self.record.state.value
 
     @property
     def retries(self) -> bool:
         """Whether it has failed, and tries again in the background."""
-        return self._thread is not None and self.error is not None
+        return self._work.has_thread and self.error is not None
 
     @property
     def lag(self) -> Lag:
@@ -190,19 +181,19 @@ class Delivery:
         Raises:
             HeadraceError: the writer's error; ``error`` keeps it until a delivery succeeds.
         """
-        with self._lock:
-            if self.record.state is not DeliveryState.RUNNING:
+        with self._work.lock:
+            if not self.delivered.is_running:
                 return False
             try:
                 written = self._deliver()
             except (OSError, pa.ArrowException) as error:
-                self._resumed = False
+                self.delivered.interrupt()
                 self.error = HeadraceError(
                     Code.UNAVAILABLE, "a sink cannot be written to", detail=f"{error}."
                 )
                 raise self.error from error
             except HeadraceError as error:
-                self._resumed = False  # what was begun may have been completed there
+                self.delivered.interrupt()
                 self.error = None if error.code is Code.CANCELLED else error
                 raise
             self.error = None
@@ -215,89 +206,36 @@ class Delivery:
         return written
 
     def _deliver_upto(self, last: Epoch) -> bool:
-        written = False
-        self._resume()
+        written, delivered = False, self.delivered
+        delivered.resume(self.writer)
         if self.at is None:
             if self.settings.snapshot:
                 rows = self.changelog.snapshot(self.record.begins, self.settings.most)
                 self._write(self.record.begins, rows)
                 written = True
-                if self.record.state is DeliveryState.STOPPED:
+                if not delivered.is_running:
                     return True
             else:
-                self._store(self.record.begins)
+                delivered.store(self.record.begins)
         while self.at is not None and self.at < last:
             upto = Epoch(min(last, self.at + _LOOKED_AT))
-            for epoch in self._steps(self.changelog.changed(self.at, upto)):
-                if self._joins and epoch != self.record.writing:
-                    self._put(replace(self.record, writing=epoch))
+            for epoch in delivered.steps(self.changelog.changed(self.at, upto), joins=self._joins):
+                if self._joins:
+                    delivered.begin(epoch)
                 parts = self.changelog.delta(self.at, epoch, self.settings.most)
                 rest = iter(parts)
                 first = next(rest, None)
                 if first is None:  # the changes of joined epochs cancel
-                    self._store(epoch)
+                    delivered.store(epoch)
                     continue
                 self._write(epoch, parts, chain([first], rest))
                 written = True
-                if self.record.state is DeliveryState.STOPPED:
+                if not delivered.is_running:
                     return True
-            self.at = upto
+            delivered.at = upto
             if upto - (self.record.delivered or 0) >= _QUIET_EPOCHS:
-                self._store(upto)
+                delivered.store(upto)
         return written
-
-    def _resume(self) -> None:
-        """Before the first write: begin anew if that was asked for, or where the target stands."""
-        if self.record.clears:
-            self.writer.clear()
-            self.loop.fault("sink cleared")
-            self._put(replace(self.record, clears=False))
-        if self._resumed:
-            return
-        there = self._durable()
-        if there is not None and there > self.loop.published.current.epoch:
-            raise HeadraceError(
-                Code.CONFLICT,
-                f"the target has changes up to epoch {there}, which this database has not made",
-                "The database was restored to an earlier state, or another one writes there.",
-                "RESET SINK writes all rows of the view anew.",
-            )
-        if there is not None and there > (-1 if self.at is None else self.at):
-            kept = self.writer.last_refused() if isinstance(self.writer, KeepsRefused) else ()
-            self._store(there, kept, written=there)
-        self._resumed = self._first = True
-
-    def _durable(self) -> Epoch | None:
-        """Return the last epoch that the target records.
-
-        Raises:
-            HeadraceError: ``conflict`` if that is an earlier one than it acknowledged.
-        """
-        there, written = self.writer.durable(), self.record.written
-        if written is not None and self._is_lost(there) and isinstance(self.writer, KeepsEpochs):
-            raise lost_changes(self.writer.target, there, written)
-        return there
-
-    def _is_lost(self, there: Epoch | None) -> bool:
-        """Whether the target has acknowledged changes after those that it records."""
-        written = self.record.written
-        keeps = isinstance(self.writer, KeepsEpochs)
-        return keeps and written is not None and (there is None or there < written)
-
-    def _steps(self, epochs: Sequence[Epoch]) -> Sequence[Epoch]:
-        """Return the epochs up to which changes are written together, of those that have any.
-
-        What was begun before a failure comes first, up to the same epoch: among the changes up to
-        another, some of those that were written may cancel.
-        """
-        if self._first and epochs:
-            self._first = False
-            begun = self.record.writing
-            upto = epochs[0] if begun is None or begun not in epochs else begun
-            return [upto, *self._steps([each for each in epochs if each > upto])]
-        if not self._joins or not epochs:
-            return epochs
-        return [*epochs[_JOINED - 1 : -1 : _JOINED], epochs[-1]]
 
     @property
     def _joins(self) -> bool:
@@ -311,18 +249,19 @@ class Delivery:
         *,
         forgets: bool = False,
     ) -> int:
-        """Have changes written; return how many rows were refused. ``forgets``: see `_put`.
+        """Have changes written; return how many rows were refused.
 
-        ``read`` yields the parts, if it has been begun to read them.
+        ``forgets`` is as in :meth:`Delivered.store`. ``read`` yields the parts if some of them have
+        been read already.
         """
         self.loop.fault("sink")
         try:
             refused = self.writer.write(epoch, self._counted(epoch, parts, read or parts))
             self.loop.fault("sink written")
             if refused and self.settings.stops:
-                self._stop(epoch, refused)
+                self.delivered.stop(epoch, refused)
             else:
-                self._store(epoch, refused, written=epoch, forgets=forgets)
+                self.delivered.store(epoch, refused, written=epoch, forgets=forgets)
         finally:
             self.writing = None
         return len(refused)
@@ -345,80 +284,31 @@ class Delivery:
         pace = self.settings.rows_per_second
         begun, given = time.monotonic(), 0
         for part in parts:
-            self._require_going_on()
+            self._work.require_going_on()
             yield part
             given += part.num_rows
             if pace:
-                self._wait(given / pace - (time.monotonic() - begun))
-        self._require_going_on()
-
-    def _require_going_on(self) -> None:
-        if self._closed or self._asked:
-            raise HeadraceError(Code.CANCELLED, "the delivery was interrupted")
-
-    def _wait(self, seconds: float, statements: int | None = None) -> None:
-        """Wait, until a statement or the end asks for the delivery.
-
-        ``statements`` is how many there were when what is waited for began, by default now.
-        """
-        before = self._statements if statements is None else statements
-        with self._changed:
-            self._changed.wait_for(
-                lambda: self._closed or self._asked or self._statements != before,
-                max(0.0, seconds),
-            )
-
-    def _store(
-        self,
-        epoch: Epoch,
-        refused: Sequence[Refused] = (),
-        *,
-        written: Epoch | None = None,
-        forgets: bool = False,
-    ) -> None:
-        rejects = [
-            Reject(f"epoch {epoch}", number, None, each.why, each.row)
-            for number, each in enumerate(refused, 1)
-        ]
-        last = self.record.written if written is None else written
-        record = replace(self.record, delivered=epoch, writing=None, written=last)
-        self._put(record, rejects, forgets=forgets)
-        self.at, self._first = epoch, False
-
-    def _stop(self, epoch: Epoch, refused: Sequence[Refused]) -> None:
-        first = refused[0]
-        why = f"epoch {epoch}, {len(refused)} of its rows; the first is {first.row}: {first.why}"
-        self._put(replace(self.record, state=DeliveryState.STOPPED, why=why))
-
-    def _put(
-        self, record: DeliveryRecord, rejects: Sequence[Reject] = (), *, forgets: bool = False
-    ) -> None:
-        """Store a record with rows that were refused; it ``forgets`` those before them."""
-        self.loop.ledger.deliveries.put(record, rejects, forgets=forgets)
-        self.record = record
-        self.refused = len(rejects) + (0 if forgets else self.refused)
-        # Hold the stored position, not the delivered one: a restart resumes there.
-        self.loop.held[self.sink] = record.held
+                self._work.wait(given / pace - (time.monotonic() - begun))
+        self._work.require_going_on()
 
     # -- statements ------------------------------------------------------------------------
 
     def pause(self) -> None:
         """Deliver nothing until resumed; a write ends after the part at hand."""
         with self._interrupted():
-            self._put(replace(self.record, state=DeliveryState.PAUSED))
+            self.delivered.put(replace(self.record, state=DeliveryState.PAUSED))
 
     def resume(self) -> None:
         """Go on where the delivery was paused, or has stopped at rows that were refused."""
         with self._interrupted():
-            self._put(replace(self.record, state=DeliveryState.RUNNING, why=None))
+            self.delivered.put(replace(self.record, state=DeliveryState.RUNNING, why=None))
             self.error = None
 
     def reset(self) -> None:
         """Begin anew with the rows of the last epoch, once what was written has been removed."""
         with self._interrupted():
-            begins = self.loop.published.current.epoch
-            self._put(DeliveryRecord(self.sink, begins, clears=True))
-            self.at, self.error, self.refused = None, None, 0
+            self.delivered.reset()
+            self.error = None
 
     def reconcile(
         self, columns: pa.Schema, key: Sequence[str], *, write: bool
@@ -435,12 +325,12 @@ class Delivery:
                 delivered yet, or the sink is paused or has stopped; the writer's error.
         """
         with self._interrupted():
-            running = self.record.state is DeliveryState.RUNNING
+            running = self.delivered.is_running
             if write and not running:
                 raise HeadraceError(
                     Code.INVALID, f"the sink is {self.state}", hint="RESUME SINK it first."
                 )
-            lost = write and self._is_lost(self.writer.durable())
+            lost = write and self.delivered.has_lost(self.writer)
             upto = self._own_epoch() if write else self.loop.published.current.epoch
             if running and not lost:
                 self._deliver_upto(upto)
@@ -462,7 +352,7 @@ class Delivery:
                     parts = difference.parts(self.settings.most)
                     found = replace(found, refused=self._write(at, parts, forgets=True))
                 elif write and self.refused:
-                    self._store(at, forgets=True)
+                    self.delivered.store(at, forgets=True)
             self.error = None if running else self.error
             return at, found
 
@@ -481,15 +371,8 @@ class Delivery:
     @contextmanager
     def _interrupted(self) -> Iterator[None]:
         """Run a block while nothing is delivered; what is being written is written again later."""
-        with self._changed:
-            self._asked += 1
-            self._statements += 1
-            self._changed.notify_all()
-        with self._lock:
-            with self._changed:
-                self._asked -= 1
-                self._changed.notify_all()
-            self._resumed = False
+        with self._work.interrupted():
+            self.delivered.interrupt()
             yield
         self.loop.published.wake()
 
@@ -497,18 +380,12 @@ class Delivery:
 
     def start(self) -> None:
         """Deliver in the background, until closed."""
-        self._thread = threading.Thread(target=self._run, name=f"sink-{self.sink}", daemon=True)
-        self._thread.start()
+        self._work.start(self._run, f"sink-{self.sink}")
 
     def close(self) -> None:
         """Stop after the part that is being written, and release the target."""
-        with self._changed:
-            self._closed = True
-            self._changed.notify_all()
-        self.loop.published.wake()
-        if self._thread is not None:
-            self._thread.join()
-        with self._lock:
+        self._work.close(self.loop.published.wake)
+        with self._work.lock:
             self.writer.close()
 
     def forget(self) -> None:
@@ -517,11 +394,9 @@ class Delivery:
         self.loop.held.pop(self.sink, None)
 
     def _run(self) -> None:
-        delay = 0.0
-        while not self._closed:
-            with self._changed:
-                self._changed.wait_for(lambda: self._closed or not self._asked)
-                statements = self._statements
+        delay, work = 0.0, self._work
+        while not work.is_closed:
+            statements = work.wait_for_turn()
             try:
                 self.advance()
             except Exception as error:  # noqa: BLE001 - it is shown, and must not end the thread
@@ -529,10 +404,10 @@ class Delivery:
                     self.error = HeadraceError(Code.INTERNAL, "a sink failed", detail=f"{error!r}")
                 delay = self._next_delay(delay)
                 wait = delay * random.uniform(0.5, 1.0)  # noqa: S311 - it spreads retries
-                self._wait(wait, statements)
+                work.wait(wait, statements)
                 continue
             delay = 0.0
-            self._wait(self.settings.interval)
+            work.wait(self.settings.interval)
             self.loop.published.wait_for(self._has_work, _LONGEST_RETRY_SECONDS)
 
     def _next_delay(self, before: float) -> float:
@@ -542,10 +417,10 @@ class Delivery:
         return min(_LONGEST_RETRY_SECONDS, max(least, 2 * before))
 
     def _has_work(self) -> bool:
-        if self._closed:
+        if self._work.is_closed:
             return True
-        running = self.record.state is DeliveryState.RUNNING
-        return running and (self.at is None or self.at < self.loop.published.current.epoch)
+        last = self.loop.published.current.epoch
+        return self.delivered.is_running and (self.at is None or self.at < last)
 
 
 @dataclass(slots=True)

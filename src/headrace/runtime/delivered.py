@@ -1,0 +1,171 @@
+"""Where a delivery stands: what the ledger has recorded of it, and what the target has.
+
+The record is stored after each write, in the transaction that keeps the rows that were refused. A
+crash between the two has the same changes written again; a target that records epochs itself is not
+given again what it has.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final
+
+from headrace.errors import Code, HeadraceError
+from headrace.ledger import DeliveryRecord, DeliveryState, Reject
+from headrace.runtime.ports import KeepsEpochs, KeepsRefused, lost_changes
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from headrace.runtime.epoch import EpochLoop
+    from headrace.runtime.ports import Refused, SinkWriter
+    from headrace.types import Epoch
+
+_JOINED: Final = 64
+"""How many epochs with changes are joined at most: each has files that are read together."""
+
+
+@dataclass(slots=True)
+class Delivered:
+    """How far one sink has been given changes. ``at`` is the last epoch durable there, or None.
+
+    ``record`` is what the ledger has of it; ``refused`` is how many rows the target has refused.
+    """
+
+    loop: EpochLoop
+    record: DeliveryRecord
+    at: Epoch | None = field(init=False)
+    refused: int = field(init=False)
+    _resumed: bool = False
+    _first: bool = False
+    """Whether the next write may be one that has failed before."""
+
+    def __post_init__(self) -> None:
+        """Resume at the stored position; keep the epochs that are not delivered yet."""
+        self.at = self.record.delivered
+        self.refused = self.loop.ledger.rejects.count(self.record.sink)
+        self._hold()
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it is neither paused nor has stopped."""
+        return self.record.state is DeliveryState.RUNNING
+
+    def resume(self, writer: SinkWriter) -> None:
+        """Before the first write: clear the target if that was asked for, or go on where it stands.
+
+        Raises:
+            HeadraceError: CONFLICT if the target has changes that were never made, or has lost
+                some.
+        """
+        if self.record.clears:
+            writer.clear()
+            self.loop.fault("sink cleared")
+            self.put(replace(self.record, clears=False))
+        if self._resumed:
+            return
+        there = self._durable(writer)
+        if there is not None and there > self.loop.published.current.epoch:
+            raise HeadraceError(
+                Code.CONFLICT,
+                f"the target has changes up to epoch {there}, which this database has not made",
+                "The database was restored to an earlier state, or another one writes there.",
+                "RESET SINK writes all rows of the view anew.",
+            )
+        if there is not None and there > (-1 if self.at is None else self.at):
+            kept = writer.last_refused() if isinstance(writer, KeepsRefused) else ()
+            self.store(there, kept, written=there)
+        self._resumed = self._first = True
+
+    def interrupt(self) -> None:
+        """Ask the target again before the next write: what was begun may have been completed."""
+        self._resumed = False
+
+    def _durable(self, writer: SinkWriter) -> Epoch | None:
+        """Return the last epoch that the target records.
+
+        Raises:
+            HeadraceError: ``conflict`` if that is an earlier one than it acknowledged.
+        """
+        there, written = writer.durable(), self.record.written
+        if written is not None and self._lacks(writer, there) and isinstance(writer, KeepsEpochs):
+            raise lost_changes(writer.target, there, written)
+        return there
+
+    def has_lost(self, writer: SinkWriter) -> bool:
+        """Whether the target has acknowledged changes after those that it records."""
+        return self._lacks(writer, writer.durable())
+
+    def _lacks(self, writer: SinkWriter, there: Epoch | None) -> bool:
+        written = self.record.written
+        keeps = isinstance(writer, KeepsEpochs)
+        return keeps and written is not None and (there is None or there < written)
+
+    def steps(self, epochs: Sequence[Epoch], *, joins: bool) -> Sequence[Epoch]:
+        """Return the epochs up to which changes are written together, of those that have any.
+
+        What was begun before a failure comes first, up to the same epoch: among the changes up to
+        another, some of those that were written may cancel. Others are written one by one, unless
+        the sink ``joins`` them.
+        """
+        if self._first and epochs:
+            self._first = False
+            begun = self.record.writing
+            upto = epochs[0] if begun is None or begun not in epochs else begun
+            rest = [each for each in epochs if each > upto]
+            return [upto, *self.steps(rest, joins=joins)]
+        if not joins or not epochs:
+            return epochs
+        return [*epochs[_JOINED - 1 : -1 : _JOINED], epochs[-1]]
+
+    def begin(self, epoch: Epoch) -> None:
+        """Store that the changes up to an epoch are being written together."""
+        if epoch != self.record.writing:
+            self.put(replace(self.record, writing=epoch))
+
+    def store(
+        self,
+        epoch: Epoch,
+        refused: Sequence[Refused] = (),
+        *,
+        written: Epoch | None = None,
+        forgets: bool = False,
+    ) -> None:
+        """Store that the changes up to an epoch have been delivered, but for rows refused.
+
+        ``written`` is that epoch if the target has acknowledged it. With ``forgets``, rows that
+        were refused before are forgotten.
+        """
+        rejects = [
+            Reject(f"epoch {epoch}", number, None, each.why, each.row)
+            for number, each in enumerate(refused, 1)
+        ]
+        last = self.record.written if written is None else written
+        record = replace(self.record, delivered=epoch, writing=None, written=last)
+        self.put(record, rejects, forgets=forgets)
+        self.at, self._first = epoch, False
+
+    def stop(self, epoch: Epoch, refused: Sequence[Refused]) -> None:
+        """Store that the delivery has stopped at rows of an epoch."""
+        first = refused[0]
+        why = f"epoch {epoch}, {len(refused)} of its rows; the first is {first.row}: {first.why}"
+        self.put(replace(self.record, state=DeliveryState.STOPPED, why=why))
+
+    def reset(self) -> None:
+        """Store that the delivery starts over with the rows of the last epoch."""
+        begins = self.loop.published.current.epoch
+        self.put(DeliveryRecord(self.record.sink, begins, clears=True))
+        self.at, self.refused = None, 0
+
+    def put(
+        self, record: DeliveryRecord, rejects: Sequence[Reject] = (), *, forgets: bool = False
+    ) -> None:
+        """Store a record with rows that were refused; see :meth:`store`."""
+        self.loop.ledger.deliveries.put(record, rejects, forgets=forgets)
+        self.record = record
+        self.refused = len(rejects) + (0 if forgets else self.refused)
+        self._hold()
+
+    def _hold(self) -> None:
+        """Hold the stored position, not the delivered one: a restart resumes there."""
+        self.loop.held[self.record.sink] = self.record.held
