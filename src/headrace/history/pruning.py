@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from headrace.catalog import Stream
 from headrace.log import EmbeddedLog, read_bounds
+from headrace.runtime.fill_parts import OfSlice
 from headrace.runtime.shares import log_share, within
 from headrace.types import Offset
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from headrace.circuit import Sliced
     from headrace.ledger import Ledger
     from headrace.log import LogShare
-    from headrace.types import RelationId
+    from headrace.types import BuildId, RelationId
     from headrace.zset import Restriction
 
 _SAMPLES: Final = 16
@@ -35,6 +36,10 @@ class Pruned:
     ledger: Ledger
     relations: Mapping[RelationId, Relation]
     sliced: Sliced
+
+    def inputs(self, build: BuildId, expects: int) -> OfSlice:
+        """Return what a fill reads that the runner knows as a build, of about so many rows."""
+        return OfSlice(build, self.sliced.lookups, self.parts, expects)
 
     def parts(self, relation: RelationId, share: LogShare) -> Iterator[LogShare]:
         """Yield the parts of a log share that may contain rows of the slice, in order."""

@@ -17,7 +17,6 @@ from headrace.history.pruning import Pruned
 from headrace.log import read_bounds
 from headrace.parts.filling import live
 from headrace.runtime.fill import Fill
-from headrace.runtime.fill_parts import OfSlice
 from headrace.runtime.replay import replace_slice
 from headrace.runtime.retirement import known_of
 from headrace.types import BuildId
@@ -148,17 +147,13 @@ class Replays:
             planned = self.planned(view, found, why)
             self.require_kept(view, found)
             known_as, circuit = BuildId(-next(self._numbers)), found.circuit
+            pruned = Pruned(self.ledger, self.reader.catalog.by_id, found)
             fill = Fill(
                 self.loop,
                 view,
                 progress,
                 clocked=bool(circuit.temporal()),
-                of_slice=OfSlice(
-                    known_as,
-                    found.lookups,
-                    Pruned(self.ledger, self.reader.catalog.by_id, found).parts,
-                    planned.cost,
-                ),
+                of_slice=pruned.inputs(known_as, planned.cost),
                 may_miss=None,
                 keeps=True,
             )

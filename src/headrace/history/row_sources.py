@@ -42,7 +42,6 @@ from headrace.history.missing_rows import MissingRows, leaves
 from headrace.history.pruning import Pruned
 from headrace.log import EmbeddedLog
 from headrace.runtime.fill import Fill
-from headrace.runtime.fill_parts import OfSlice
 from headrace.runtime.shares import whole_log
 from headrace.serving.python_values import python_rows
 from headrace.serving.values import csv_text
@@ -200,17 +199,13 @@ class RowSources:
         names = {node: f"watch {i}" for i, node in enumerate(nodes) if _is_watched(node)}
         known_as = BuildId(-next(self._numbers))
         self.replays.require_kept(view, sliced)
+        pruned = Pruned(self.ledger, self.reader.catalog.by_id, sliced)
         fill = Fill(
             self.loop,
             view,
             progress,
             clocked=bool(sliced.circuit.temporal()),
-            of_slice=OfSlice(
-                known_as,
-                sliced.lookups,
-                Pruned(self.ledger, self.reader.catalog.by_id, sliced).parts,
-                planned.cost,
-            ),
+            of_slice=pruned.inputs(known_as, planned.cost),
             may_miss=None,
             keeps=True,
         )
