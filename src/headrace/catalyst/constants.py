@@ -15,6 +15,7 @@ import math
 import re
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import chain, islice, product
 from typing import TYPE_CHECKING, Any, Final
 
 from py4j.java_gateway import get_field
@@ -22,7 +23,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 from headrace.catalyst.fence import origin
-from headrace.catalyst.scala import OPTIMIZER, items, kind_of, part
+from headrace.catalyst.scala import OPTIMIZER, items, kind_of, maybe, part
 from headrace.catalyst.walk import SUBQUERIES, replaced
 from headrace.errors import Code, HeadraceError
 
@@ -37,6 +38,8 @@ VALUES_PARSED: Final = ("spark.sql.parser.eagerEvalOfUnresolvedInlineTable", "fa
 MOST_BYTES: Final = 16 << 20
 _MOST_STEPS: Final = 10_000_000
 """How many steps a pattern may take, at the worst."""
+_MOST_TEXTS: Final = 64
+"""How many texts a pattern that is put together may be."""
 _GROWING: Final = re.compile(
     r"""(?ix) \|\| | \b(?: repeat | space | [lr]pad | sequence | array\w* | concat\w* | named_struct
     | struct | map\w* | replace | translate | format_\w+ | printf | hex
@@ -416,13 +419,46 @@ def _steps(pattern: Any, size: float, repeated: str) -> float:
 
     Each part that is repeated may begin and end anywhere; repeated groups may take for ever.
     """
-    if kind_of(pattern) != "Literal":
+    texts = _texts(pattern)
+    if texts is None:
         return math.inf
-    text = re.sub(r"\\.", "", str(pattern.value()), flags=re.DOTALL)
+    return max(_steps_of(text, size, repeated) for text in texts)
+
+
+def _steps_of(pattern: str, size: float, repeated: str) -> float:
+    if repeated != "%":
+        pattern = re.sub(r"\\Q.*?(\\E|$)", "", pattern, flags=re.DOTALL)
+    text = re.sub(r"\\.", "", pattern, flags=re.DOTALL)
     if repeated != "%" and re.search(r"\)[*+{]", text):
         return math.inf
     count = sum(text.count(each) for each in repeated)
     return max(size, 2.0) ** min(count, 32)
+
+
+def _texts(pattern: Any) -> list[str] | None:
+    """Return the texts that a constant pattern may be; None if they are not known, or many.
+
+    Dialects write patterns that are put together from literals, by ``concat`` and ``CASE``.
+    """
+    kind = kind_of(pattern)
+    if kind == "Literal":
+        return [str(pattern.value())]
+    if kind == "CaseWhen":
+        chosen = [part(branch, 1) for branch in items(pattern.branches())]
+        other = maybe(pattern.elseValue())
+        found = [_texts(each) for each in (*chosen, *(() if other is None else (other,)))]
+        return _known(chain.from_iterable(texts or () for texts in found), found)
+    if _name(pattern, kind) == "concat":
+        found = [_texts(each) for each in items(pattern.children())]
+        return _known(map("".join, product(*(texts or () for texts in found))), found)
+    return None
+
+
+def _known(texts: Iterable[str], found: Sequence[list[str] | None]) -> list[str] | None:
+    if any(each is None for each in found):
+        return None
+    some = list(islice(texts, _MOST_TEXTS + 1))
+    return some if len(some) <= _MOST_TEXTS else None
 
 
 def _too_large(name: str, span: Span) -> HeadraceError:
