@@ -159,7 +159,7 @@ def plain():
             length(CAST(s AS BINARY)) AS g, s LIKE 'a%' AS h, lower(hex(s)) AS i, X'41' AS j, translate(base64(CAST(repeat(s, 60) AS BINARY)), chr(13) || chr(10), '') AS l, X'41' AS m,
             try_cast(s AS BIGINT) AS n, date_sub(next_day(day, 'SUN'), 7) AS o, date_sub(next_day(day, 'MON'), 7) AS p,
             date_add(last_day(add_months(day, -1)), 1) AS q, CAST(date_sub(next_day(CAST(ts AS DATE), 'SUN'), 7) AS TIMESTAMP) AS r,
-            date_trunc('HOUR', ts) AS t, CAST(datediff(day, DATE '2024-01-07') AS BIGINT) AS u,
+            date_trunc('HOUR', ts) AS t, make_time(hour(ts), minute(ts), 0) AS tt, CAST(datediff(day, DATE '2024-01-07') AS BIGINT) AS u,
             CAST(floor(datediff(day, DATE '2024-01-07') / 7) AS BIGINT) AS v,
             CAST(floor(datediff(day, DATE '2024-01-01') / 7) AS BIGINT) AS w,
             CAST((year(day) - 2024) * 12 + month(day) - 1 AS BIGINT) AS x, CAST((year(day) - 2024) * 4 + quarter(day) - 1 AS BIGINT) AS y,
