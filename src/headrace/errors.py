@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 _PART = 3
-"""The letters from which a part of a name is similar to it."""
+"""The least number of letters at which a part of a name counts as similar."""
 
 
 class Code(StrEnum):
@@ -24,13 +24,13 @@ class Code(StrEnum):
     UNSUPPORTED = "unsupported"
     """The request is meaningful but not served: use another form."""
     FORBIDDEN = "forbidden"
-    """Whoever asks has not the role that is needed: ask an owner for it."""
+    """The client lacks a role that is required: ask an owner for it."""
     CONFLICT = "conflict"
     """The request conflicts with another writer or object: resolve that, then retry."""
     UNAVAILABLE = "unavailable"
     """An external system is down or not ready: retry later."""
     CANCELLED = "cancelled"
-    """The statement was ended, by whoever asked for that or by closing its session."""
+    """The statement was cancelled, explicitly or by closing its session."""
     CORRUPT = "corrupt"
     """Stored data fails its checksum or is missing: restore or rebuild it."""
     INTERNAL = "internal"
@@ -123,7 +123,7 @@ _LONGEST_LINE = 200
 _AROUND = 60
 _LONGEST_EXCERPT = 200
 _AROUND_SECRET = 20_000
-"""How far from an excerpt a secret is recognized that extends into it, in characters."""
+"""The distance from an excerpt at which secrets that extend into it are found, in characters."""
 _CUT = "... "
 _UNSHOWN = "\ufffd"
 """Replaces control characters, so that a message cannot control the terminal that shows it."""

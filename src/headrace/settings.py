@@ -27,7 +27,7 @@ _PREFIX = "HEADRACE_"
 NO_CACHE = "none"
 AUTOMATIC = "automatic"
 _WORDS = {"repair": (AUTOMATIC, "manual"), "on_difference": tuple(OnDifference)}
-"""The values of settings that are one of some words."""
+"""The allowed values of settings with a fixed set of words."""
 _RANGES: dict[str, tuple[int, int | None]] = {
     "partitions": (1, 1024),
     "epoch_rows": (1, None),
@@ -38,7 +38,7 @@ _RANGES: dict[str, tuple[int, int | None]] = {
 }
 """The least and the greatest value of numeric settings with a limited range."""
 _NEARLY = 0.8
-"""The least similarity, of 1, at which a name is taken for a mistyped name of a setting."""
+"""The least similarity, up to 1, at which a name counts as a mistyped setting."""
 URL = "HEADRACE_URL"
 TOKEN = "HEADRACE_TOKEN"  # noqa: S105  (the name of a variable)
 _DECIMAL = re.compile(r"\d+(\.\d*)?|\.\d+")
@@ -77,7 +77,7 @@ class Settings:
     history_epochs: int = 256
     """The number of past epochs at which tables and views can be read."""
     attempts: int = 3
-    """How often a step is tried."""
+    """The number of attempts at a step."""
     recursion_rows: int = 4_000_000
     """The maximum number of rows that recursions may change in one epoch, over all rounds."""
     repair: str = AUTOMATIC
@@ -87,7 +87,7 @@ class Settings:
     """The share of one processor for comparing samples of views with their queries in the
     background, while ``continuous``; 0 compares none."""
     on_difference: str = "repair"
-    """What is done about rows that reconciliation finds to differ: ``repair``, ``quarantine`` (the
+    """The reaction to rows that reconciliation finds to differ: ``repair``, ``quarantine`` (the
     view stops until it is repaired) or ``report``."""
     sink_roots: str = ""
     """Directories, with ``:`` between them, outside of the data directory, below which sinks of

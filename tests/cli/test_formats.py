@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.cli.formats import ChangeTable
-from headrace.cli.tables import Columns
+from headrace.cli.tables import AlignedColumns
 from headrace.errors import HeadraceError
 from headrace.serving import Change
 from headrace.serving.texts import csv_line, json_rows
@@ -32,7 +32,7 @@ def test_json_refuses_two_columns_of_one_name() -> None:
 
 
 def test_columns_are_as_wide_as_their_widest_cell_in_the_terminal() -> None:
-    columns = Columns(["name", "n"], [False, True])
+    columns = AlignedColumns(["name", "n"], [False, True])
     rows = [["水車", "1"], ["mill", "1000"], ["two\nlines", "2"]]
     columns.fit(rows)
     lines = [*columns.header(), *(line for row in rows for line in columns.lines(row))]

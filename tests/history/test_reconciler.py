@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from headrace.history.reconciler import Reconciler
-from headrace.history.reconciling import Compared
+from headrace.history.reconciling import SampleOutcome
 from headrace.history.sampling import SLICE_ROWS, Rounds
 
 
@@ -41,7 +41,7 @@ class Fake:
         self.busy += seconds
         for each in relations:
             self.known[each] = Rounds(1, 1 << 16, at=self.now)
-        return [Compared(each, self.known[each]) for each in relations]
+        return [SampleOutcome(each, self.known[each]) for each in relations]
 
 
 class _Relation(SimpleNamespace):

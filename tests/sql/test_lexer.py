@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from headrace.errors import Code, HeadraceError
 from headrace.sql import quote, split
-from headrace.sql.lexer import Kind, identifier_value, string_value, tokens
+from headrace.sql.lexer import TokenKind, identifier_value, string_value, tokens
 
 
 def kinds(text: str) -> list[tuple[str, str]]:
@@ -101,14 +101,14 @@ def test_words_numbers_and_symbols_are_told_apart(
 )
 def test_strings_have_the_value_that_spark_gives_them(text: str, value: str) -> None:
     (token,) = tokens(text)
-    assert token.kind in {Kind.STRING, Kind.DQUOTED}
+    assert token.kind in {TokenKind.STRING, TokenKind.DQUOTED}
     assert string_value(token) == value
 
 
 @given(st.text())
 def test_a_quoted_identifier_reads_back_unchanged(name: str) -> None:
     (token,) = tokens(quote(name))
-    assert token.kind is Kind.BACKQUOTED
+    assert token.kind is TokenKind.BACKQUOTED
     assert identifier_value(token) == name
 
 

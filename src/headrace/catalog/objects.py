@@ -36,25 +36,25 @@ class Declaration:
     defaults: tuple[tuple[str, str], ...] = ()
     """Columns with the expression of their DEFAULT."""
     source: tuple[tuple[str, str], ...] = ()
-    """The connector that rows come from and its options, of secrets the names; empty if none."""
+    """The source's connector and options, with names for secrets; empty if there is no source."""
     rowtime: bool = False
     """Whether the log of a stream has the column :data:`ROWTIME`."""
     precisions: tuple[tuple[str, int], ...] = ()
     """The columns declared as ``TIMESTAMP(n)``, each with its n: the digits of its seconds."""
     delay: int = 0
-    """That of the watermark behind the newest event time, in microseconds."""
+    """The watermark's delay behind the newest event time, in microseconds."""
     lateness: int | None = None
-    """By how much rows of a stream may be late, in microseconds; None if that is not declared."""
+    """The allowed lateness of a stream's rows, in microseconds; None if not declared."""
     rejects_late: bool = False
-    """Whether later ones are rejected; else they are taken, and counted."""
+    """Whether later rows are rejected; otherwise they are admitted, and counted."""
     stops_on_error: bool = False
-    """Whether its source stops at what does not fit; otherwise that is rejected."""
+    """Whether its source stops at a row that does not fit; otherwise the row is rejected."""
     unique: tuple[str, ...] = ()
-    """The columns with the id of an event, of which a stream takes the first row."""
+    """The columns of an event's id; only the first event with an id is admitted."""
     within: int | None = None
-    """How long ids are remembered, in microseconds; None is for ever."""
+    """How long ids are remembered, in microseconds; None is unlimited."""
     retention: int | None = None
-    """How long the log of a stream has its events, in microseconds; None is for ever."""
+    """How long the log of a stream retains events, in microseconds; None is unlimited."""
     ksqldb: bool = False
     """Whether it was declared as in ksqlDB, so that queries of it are read as ksqlDB's."""
 
@@ -195,7 +195,7 @@ class Table:
 
     @property
     def versioned_key(self) -> tuple[str, ...]:
-        """The declared primary key, of which a versioned table has several versions."""
+        """The declared primary key; a versioned table stores several versions of each key."""
         return tuple(name for name in self.primary_key if name != self.effective_from)
 
     def to_json(self) -> dict[str, Any]:
@@ -249,7 +249,7 @@ class Index:
     """Marks a hidden view as an index: the rows of a relation, arranged by columns."""
 
     name: str
-    """As it is dropped by, in lower case."""
+    """The index's name, in lower case."""
     of: RelationId
     columns: tuple[str, ...]
     """As the schema spells them, in the order of the index."""
@@ -279,15 +279,15 @@ class View(_NamedQuery):
     into: RelationId | None = None
     """The hidden stream with the rows that are inserted into it; None if none can be."""
     index: Index | None = None
-    """What it is an index of; None if it is a view that somebody has named, or follows."""
+    """The index that it implements; None for a view that is named or followed."""
     amendable: tuple[RelationId, ...] = ()
-    """Streams that are not corrected yet, and of which the circuit takes corrections."""
+    """Uncorrected streams whose later corrections its circuit can apply."""
     refresh: RefreshPolicy = CONTINUOUS
-    """When it reads what has changed below it."""
+    """When it reads the changes of its inputs."""
     quarantines: bool = False
-    """Whether rows on which its query fails are kept apart; otherwise it stops at the first."""
+    """Whether rows on which its query fails are quarantined; otherwise the view stops."""
     single: bool | None = None
-    """Whether it has at most one row, as far as its query tells; None if that is not recorded."""
+    """Whether its query implies at most one row; None if that is not recorded."""
     declares_key: bool = False
     """Whether its key was declared, by ``PRIMARY KEY``."""
     checks_key: bool = False
@@ -364,7 +364,7 @@ class Sink:
     name: str
     """Parts joined by dots, in lower case."""
     schema: Schema
-    """The columns of the changes that it gets."""
+    """The columns of the changes that it consumes."""
     source: RelationId
     """The view or table whose changes it consumes."""
     target: RelationId | None = None
@@ -378,7 +378,7 @@ class Sink:
     key: tuple[str, ...] = ()
     """The columns of a unique key of its rows; empty if none is known."""
     delivery: tuple[tuple[str, str], ...] = ()
-    """Options by key of how it is given changes."""
+    """The delivery options, by key."""
     connection: str | None = None
     """The connection over which it writes."""
 
@@ -459,10 +459,10 @@ def inserted_into(into: RelationId) -> str:
 
 
 FUNCTION_VIEW: Final = "__function_"
-"""What the name of the hidden plain view of a function by CREATE FUNCTION begins with.
+"""The name prefix of the hidden plain view of a function by CREATE FUNCTION.
 
-Its one row is the value for arguments that are NULL, so that what calls the function depends on it
-as on any other plain view; ``created_sql`` is the statement.
+Its one row is the function's value for NULL arguments, so that callers of the function depend on
+it as on any other plain view; ``created_sql`` is the statement.
 """
 
 

@@ -15,7 +15,7 @@ class RefreshKind(StrEnum):
     ON_WRITE = "on write"
     """Every epoch; a write returns when the view shows it."""
     EVERY = "every"
-    """A time since it last did, or ``REFRESH``."""
+    """An interval since the last refresh, or ``REFRESH``."""
     MANUAL = "manual"
     """``REFRESH``."""
 

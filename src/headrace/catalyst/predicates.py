@@ -19,7 +19,7 @@ from headrace.catalyst.resolved import columns_of, type_of
 from headrace.catalyst.scala import Numbers, items, kind_of, references
 from headrace.catalyst.walk import replaced
 from headrace.errors import HeadraceError
-from headrace.sql.lexer import Kind, tokens
+from headrace.sql.lexer import TokenKind, tokens
 from headrace.types import is_collated, to_arrow
 from headrace.zset import Restriction, Test
 
@@ -320,7 +320,7 @@ def _pieces(text: str) -> Iterator[str]:
     """Yield a text of Spark's in parts, with BIGINTs as they are usually written."""
     at = 0
     for token in tokens(text):
-        if token.kind is Kind.NUMBER and token.text.endswith("L"):
+        if token.kind is TokenKind.NUMBER and token.text.endswith("L"):
             yield text[at : token.end - 1]
             at = token.end
     yield text[at:]

@@ -37,9 +37,9 @@ if TYPE_CHECKING:
     from headrace.zset import Layout
 
 _NAME = re.compile(r"\b(pythonUDF\d+|_w\d+|_groupingexpression|_common_expr_\d+)\b")
-"""The names that Spark gives to results that have none, such as those of Python functions."""
+"""The names that Spark generates for unnamed results, such as those of Python functions."""
 _QUALIFIER = "__auto_generated_subquery_name."
-"""What Spark calls a subquery without a name."""
+"""The name that Spark generates for an unnamed subquery."""
 
 Sizes = Mapping[ArrangementId, tuple[int, int]]
 """The physical rows and bytes of each arrangement; empty for a view that does not exist."""

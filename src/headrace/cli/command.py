@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound="Callable[..., Any]")
 
 _UNREAD = ("stopped", "damaged", "could not be checked")
-"""The verdict on a view that no epoch maintains any more: it is not known to be right."""
+"""The verdicts on views that are not known to be right."""
 _DONE, _FAILED, _USAGE, _INTERRUPTED, _NO_READER = 0, 1, 2, 130, 141
 
 _EXAMPLES = """\b
@@ -117,7 +117,7 @@ def main(
     return int(code or _DONE)
 
 
-class _ReaderGone(Exception):  # noqa: N818  (it is no error of ours)
+class _ReaderGone(Exception):  # noqa: N818  (not a defect)
     """The reader of the output, such as ``head``, has closed it."""
 
 

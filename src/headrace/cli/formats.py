@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from headrace.cli.tables import Cells, Columns, Look
+from headrace.cli.tables import AlignedColumns, Cells, Look
 from headrace.cli.values import cell_text, is_number
 from headrace.serving.values import json_text
 
@@ -28,7 +28,7 @@ class ChangeTable:
     """Changes as an aligned table that grows: columns are widened when necessary."""
 
     look: Look = field(default_factory=Look)
-    _columns: Columns | None = field(init=False, default=None)
+    _columns: AlignedColumns | None = field(init=False, default=None)
 
     def lines(self, changes: Sequence[Change]) -> list[str]:
         """Return the lines of further changes; the first call also returns the header."""
@@ -57,9 +57,9 @@ def numeric(changes: Sequence[Change]) -> list[bool]:
     return [any(is_number(c.row[name]) for c in changes) for name in changes[0].row]
 
 
-def _change_columns(changes: Sequence[Change], look: Look) -> Columns:
+def _change_columns(changes: Sequence[Change], look: Look) -> AlignedColumns:
     names = ["epoch", "op", *map(cell_text, changes[0].row)]
-    return Columns(names, [True, False, *numeric(changes)], look)
+    return AlignedColumns(names, [True, False, *numeric(changes)], look)
 
 
 def copies(change: Change) -> int:

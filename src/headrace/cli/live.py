@@ -8,7 +8,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from headrace.cli.formats import copies
-from headrace.cli.tables import Cells, Columns, Look
+from headrace.cli.tables import AlignedColumns, Cells, Look
 from headrace.cli.values import cell_text, is_number
 
 if TYPE_CHECKING:
@@ -60,7 +60,9 @@ class LiveTable:
 
     def lines(self, look: Look, most: int) -> list[str]:
         """Return at most ``most`` lines with the rows; those that just changed are emphasised."""
-        columns = Columns([cell_text(name) for name in self.names], self._right_sides(), look)
+        columns = AlignedColumns(
+            [cell_text(name) for name in self.names], self._right_sides(), look
+        )
         shown = list(islice(self._rows.items(), max(0, most - 3)))
         columns.fit([cells for _, cells in shown])
         lines = columns.header()

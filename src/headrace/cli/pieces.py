@@ -14,7 +14,7 @@ from headrace.sql import split
 from headrace.sql.lexer import tokens
 
 BARE = {"exit": r"\q", "quit": r"\q", "help": r"\?"}
-"""Words that are commands if they are typed alone, and the commands that they stand for."""
+"""Words that are commands when typed alone, with the commands that they abbreviate."""
 
 
 @dataclass(frozen=True, slots=True)

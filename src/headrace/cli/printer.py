@@ -49,7 +49,7 @@ class Display:
     timing: bool = True
     live: bool = False
     pager: tuple[str, ...] = ()
-    """The program for long results; none if it is empty."""
+    """The program for long results; empty for no pager."""
     paged: bool = True
     null: str = "NULL"
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 _DELAY_SECONDS = 0.7
-"""After how long a running statement is shown as such, and a rate is meaningful."""
+"""The delay before a running statement is shown, and before a rate is meaningful."""
 _FRAME_SECONDS = 0.1
 _BAR_CELLS = 30
 _ERASE = "\r\x1b[2K"

@@ -25,7 +25,7 @@ _LISTEN_SECONDS = 0.1
 does not end the wait."""
 _CANCEL_AGAIN_SECONDS = 0.3
 _MOST_PRESSES = 3
-"""After how many Ctrl-C the wait for a statement that does not stop is given up."""
+"""The number of Ctrl-C after which the wait for a statement is abandoned."""
 
 
 class Interrupted(KeyboardInterrupt):

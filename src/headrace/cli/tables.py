@@ -35,7 +35,7 @@ class Look:
 
 
 @dataclass(slots=True)
-class Columns:
+class AlignedColumns:
     """The columns of an aligned table: their widths, which only grow, and their alignment."""
 
     names: list[str]
@@ -125,11 +125,11 @@ def cells_of(table: pa.Table) -> Iterator[Cells]:
         yield [None if value is None else cell_text(value) for value in row]
 
 
-def columns_of(table: pa.Table, look: Look) -> Columns:
+def columns_of(table: pa.Table, look: Look) -> AlignedColumns:
     """Return the columns of a table, with numbers aligned to the right."""
     names = [cell_text(name) for name in table.column_names]
     right = [any(check(kind) for check in _RIGHT) for kind in table.schema.types]
-    return Columns(names, right, look)
+    return AlignedColumns(names, right, look)
 
 
 def aligned(table: pa.Table, look: Look) -> tuple[list[str], bool]:

@@ -1,6 +1,6 @@
 """Translates queries of four dialects to Spark SQL: a table of functions, and other forms."""
 
-from headrace.dialects.calls import CALLS, Call
+from headrace.dialects.calls import CALLS, CallTemplate
 from headrace.dialects.differences import DIFFERENCES, Difference
 from headrace.dialects.event_time import EVENT_TIMES, INSTANT, log_of, timed
 from headrace.dialects.indexes import index_base
@@ -28,7 +28,7 @@ __all__ = [
     "REFUSED_CALLS",
     "TRANSLATED",
     "AtEpoch",
-    "Call",
+    "CallTemplate",
     "Difference",
     "RefusedCall",
     "WithEpochs",

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from headrace.dialects.asof_joins import opens_asof
 from headrace.dialects.blocks import KINDS_OF_JOIN, NAMES
 from headrace.dialects.tree import Group, Node
-from headrace.sql.lexer import Kind, Token
+from headrace.sql.lexer import Token, TokenKind
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -30,10 +30,10 @@ CLAUSES: dict[str, str] = {
     "SORT": "Write ORDER BY and expressions.",
     "WHERE": "Write WHERE and a condition.",
 }
-"""Words that begin a clause, and so are aliases only where nothing follows them."""
+"""Words that begin a clause; they are aliases only if nothing follows."""
 
 _AFTER_VALUE = CLAUSES | {"FROM": "Write FROM and a relation."}
-"""Those that can come directly after the expressions of a SELECT."""
+"""The words that can directly follow the expressions of a SELECT."""
 
 WORDS: dict[str, str] = CLAUSES | {
     "ALL": "",
@@ -69,13 +69,13 @@ WORDS: dict[str, str] = CLAUSES | {
     "WINDOW": "Write WINDOW name AS (...), or WINDOW TUMBLING (SIZE 1 HOUR).",
     "WITHIN": "Write WITHIN and a length of time: WITHIN 1 HOUR.",
 }
-"""The words, each with an alternative, or empty if there is none."""
+"""The words, each with an alternative, "" if there is no alternative."""
 
 _AFTER_ALIAS = KINDS_OF_JOIN | {"JOIN", "ON", "USING", "LATERAL"}
 
 _NO_BEGINNING = "|".join(sorted(_AFTER_ALIAS))
 UNFINISHED = rf"\b(?:{'|'.join(_AFTER_VALUE)})(?=\s*(?:\Z|[),;]|--|/\*|(?:{_NO_BEGINNING})\b))"
-"""A regular expression of the words that begin a clause before what cannot be its beginning."""
+"""Matches a word that begins a clause before text that cannot continue the clause."""
 
 
 def aliases(writer: Writer, block: Block, scope: Scope) -> Edits | None:
@@ -143,5 +143,5 @@ def _qualifiers(nodes: Sequence[Node]) -> Iterator[str]:
     for at, node in enumerate(nodes):
         if isinstance(node, Group):
             yield from _qualifiers(node.inside)
-        elif node.kind is Kind.WORD and at + 1 < len(nodes) and nodes[at + 1].text == ".":
+        elif node.kind is TokenKind.WORD and at + 1 < len(nodes) and nodes[at + 1].text == ".":
             yield node.word.lower()

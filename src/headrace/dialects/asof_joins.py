@@ -21,7 +21,7 @@ from headrace.dialects.blocks import (
 )
 from headrace.dialects.tree import Found, Group, Node, TextPart, bare_name, is_group
 from headrace.dialects.writer import Edits, Scope, Writer
-from headrace.sql.lexer import Kind, Token
+from headrace.sql.lexer import Token, TokenKind
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -194,7 +194,7 @@ def _names(nodes: Sequence[Node]) -> Iterator[tuple[str, bool]]:
         if isinstance(node, Group):
             yield from _names(node.inside)
         elif isinstance(node, Token) and node.kind in NAMES and not is_group(after):
-            literal = isinstance(after, Token) and after.kind is Kind.STRING
+            literal = isinstance(after, Token) and after.kind is TokenKind.STRING
             if not literal and (before is None or before.text != "."):
                 yield bare_name(node.text), after is not None and after.text == "."
         before = node

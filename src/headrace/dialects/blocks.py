@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from headrace.dialects.tree import Group, Node, bare_name, is_group, is_query
-from headrace.sql.lexer import Kind, Token
+from headrace.sql.lexer import Token, TokenKind
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -30,7 +30,7 @@ _AFTER_RELATION = KINDS_OF_JOIN - {"LEFT", "RIGHT"} | {"JOIN", "ON", "USING"}
 
 _WITHOUT_COLUMNS = frozenset({"SEMI", "ANTI"})
 
-NAMES = frozenset({Kind.WORD, Kind.BACKQUOTED})
+NAMES = frozenset({TokenKind.WORD, TokenKind.BACKQUOTED})
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +153,7 @@ def _opens(nodes: Sequence[Node], at: int, end: int) -> int:
     if word == "FETCH" and following.word in {"FIRST", "NEXT"}:
         return 1
     if word in _COUNTED:
-        return int(isinstance(following, Token) and following.kind is Kind.NUMBER)
+        return int(isinstance(following, Token) and following.kind is TokenKind.NUMBER)
     return 0
 
 
@@ -195,7 +195,7 @@ def opens_within(nodes: Sequence[Node], at: int) -> bool:
     if at + 2 >= len(nodes) or nodes[at].word != "WITHIN":
         return False
     following = nodes[at + 1]
-    return is_group(following) or getattr(following, "kind", None) is Kind.NUMBER
+    return is_group(following) or getattr(following, "kind", None) is TokenKind.NUMBER
 
 
 _FURTHER = frozenset({"JOIN", "LATERAL", "PIVOT", "UNPIVOT"})

@@ -20,7 +20,7 @@ DUCKDB = "DuckDB"
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class CallTemplate:
     """A function, and the translation of calls with as many arguments as the template has."""
 
     name: str
@@ -40,9 +40,9 @@ class Call:
 
 def call_of(
     name: str, dialects: str, template: str, note: str = "", arity: int | None = None
-) -> Call:
+) -> CallTemplate:
     """Return an entry of the table; the dialects are separated by spaces."""
-    return Call(name, tuple(dialects.split()), template, note, arity)
+    return CallTemplate(name, tuple(dialects.split()), template, note, arity)
 
 
 _TOP = "slice(sort_array({collected}({{0}}){{filter}}, false), 1, {{1}})"
@@ -110,7 +110,7 @@ _ATTRIBUTE = (
     " THEN min({0}){filter} END"
 )
 
-CALLS: tuple[Call, ...] = (
+CALLS: tuple[CallTemplate, ...] = (
     # -- ksqlDB
     call_of("AS_VALUE", KSQL, "({0})"),
     call_of("COUNT_DISTINCT", KSQL, "count(DISTINCT {0})"),

@@ -17,7 +17,7 @@ class Difference:
     here: str
     elsewhere: str
     functions: str = ""
-    """The names of the functions that it describes, separated by spaces, in lower case."""
+    """The names of the described functions, separated by spaces, in lower case."""
 
 
 DIFFERENCES: tuple[Difference, ...] = (

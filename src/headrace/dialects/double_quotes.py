@@ -14,7 +14,7 @@ from headrace.dialects.tree import Group, tree_of
 from headrace.errors import Span
 from headrace.sql.cursor import Cursor
 from headrace.sql.keywords import quote
-from headrace.sql.lexer import Kind, Source, Token, identifier_value
+from headrace.sql.lexer import Source, Token, TokenKind, identifier_value
 from headrace.sql.rewritten import Rewriting, Rewritten, unchanged
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def with_names_unquoted(query: Span) -> Rewritten:
 
 
 def _is_quoted(node: Node | None) -> bool:
-    return isinstance(node, Token) and node.kind is Kind.DQUOTED and node.text[0] == '"'
+    return isinstance(node, Token) and node.kind is TokenKind.DQUOTED and node.text[0] == '"'
 
 
 def _has_name(nodes: Sequence[Node]) -> bool:

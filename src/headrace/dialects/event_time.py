@@ -29,7 +29,7 @@ EVENT_TIMES = frozenset({"timestamp", "timestamp_ntz", "date", "bigint"})
 
 NAME = "ROWTIME"
 INSTANT = "__ROWTIME"
-"""The event time as a timestamp, for queries of our own."""
+"""The event time as a timestamp, for generated queries."""
 
 _NOT_ROWS = frozenset(
     {"GROUP", "HAVING", "DISTINCT", "LIMIT", "FETCH", "WITH", "WINDOW", "QUALIFY"}

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from headrace.errors import Code, HeadraceError
 from headrace.sql.cursor import RESERVED_PREFIX, Cursor
 from headrace.sql.keywords import quote
-from headrace.sql.lexer import Kind, Source, Token, identifier_value
+from headrace.sql.lexer import Source, Token, TokenKind, identifier_value
 from headrace.sql.rewritten import Rewriting, Rewritten, unchanged
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from headrace.errors import Span
     from headrace.functions import Folded
 
-_IDENTIFIERS = frozenset({Kind.WORD, Kind.BACKQUOTED})
+_IDENTIFIERS = frozenset({TokenKind.WORD, TokenKind.BACKQUOTED})
 _BEFORE_RELATIONS = frozenset({"FROM", "JOIN"})
 _ROW = f"{RESERVED_PREFIX}row"
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from headrace.dialects.operands import ends_operand
 from headrace.dialects.tree import Found, Group, Node, is_group, is_query
-from headrace.sql.lexer import Kind, Token
+from headrace.sql.lexer import Token, TokenKind
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,7 +25,7 @@ _GOES_ON = frozenset(
 )
 """The words before which an expression has no name."""
 
-_PART_OF_NAME = frozenset({Kind.WORD, Kind.BACKQUOTED})
+_PART_OF_NAME = frozenset({TokenKind.WORD, TokenKind.BACKQUOTED})
 
 
 def interval(writer: Writer, nodes: Sequence[Node], at: int, scope: Scope) -> Found | None:
@@ -36,7 +36,7 @@ def interval(writer: Writer, nodes: Sequence[Node], at: int, scope: Scope) -> Fo
     first = at + 1 + sign
     if first + 1 >= len(nodes):
         return None
-    if isinstance(nodes[first], Token) and nodes[first].kind is Kind.STRING:  # type: ignore[union-attr]
+    if isinstance(nodes[first], Token) and nodes[first].kind is TokenKind.STRING:  # type: ignore[union-attr]
         return _literal(writer, nodes, at, first)
     return None if sign else _computed(writer, nodes, at, scope)
 

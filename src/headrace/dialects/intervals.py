@@ -11,7 +11,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING
 
 from headrace.dialects.tree import nodes_of
-from headrace.sql.lexer import Kind, Token, string_value
+from headrace.sql.lexer import Token, TokenKind, string_value
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -73,7 +73,7 @@ def microseconds(nodes: Sequence[Node]) -> int | None:
         tokens = tokens[1:]
     if not tokens:
         return None
-    if tokens[0].kind not in {Kind.STRING, Kind.DQUOTED}:
+    if tokens[0].kind not in {TokenKind.STRING, TokenKind.DQUOTED}:
         return _counted(tokens)
     text, unit = string_value(tokens[0]), [t.word for t in tokens[1:]]
     match unit:
@@ -109,7 +109,7 @@ def _counted(tokens: Sequence[Token]) -> int | None:
         return None
     total = 0
     for count, unit in zip(tokens[::2], tokens[1::2], strict=True):
-        length = _times(count.text, unit_of(unit.word)) if count.kind is Kind.NUMBER else None
+        length = _times(count.text, unit_of(unit.word)) if count.kind is TokenKind.NUMBER else None
         if length is None:
             return None
         total += length

@@ -23,13 +23,13 @@ from typing import TYPE_CHECKING
 
 from headrace.catalog import is_ksqldb
 from headrace.dialects.blocks import KSQL_WINDOWS, NAMES, blocks_of, opens_within, relations_of
-from headrace.dialects.calls import CALLS, KSQL, Call, call_of
+from headrace.dialects.calls import CALLS, KSQL, CallTemplate, call_of
 from headrace.dialects.ksqldb_further import AGGREGATES, FURTHER, further
 from headrace.dialects.lambdas import makes_function
 from headrace.dialects.streams import BY_OFFSET
 from headrace.dialects.times import KEEPS_DATES
 from headrace.dialects.tree import Found, Group, Node, TextPart, is_group
-from headrace.sql.lexer import Kind, Token
+from headrace.sql.lexer import Token, TokenKind
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -96,7 +96,7 @@ _MATCHED = "CASE WHEN regexp_like({1}, {0}) THEN regexp_extract({1}, {0}, {group
 _NOT_THERE = "coalesce(exists({0}, __e -> __e <=> ({1})), false)"
 _SPLIT = r"split({0}, CASE WHEN ({1}) = '' THEN '' ELSE concat('\\Q', {1}, '\\E') END, -1)"
 
-MEANINGS: tuple[Call, ...] = tuple(
+MEANINGS: tuple[CallTemplate, ...] = tuple(
     call_of(name, KSQL, template, note, arity)
     for name, template, note, arity in (
         ("ARRAY_CONTAINS", _NOT_THERE, "never NULL; finds NULL", None),
@@ -214,7 +214,7 @@ def backslashes(writer: Writer, nodes: Sequence[Node], at: int, scope: Scope) ->
     r"""Keep a backslash in a string, as in ``'\d+'``, which Spark reads as an escape."""
     del scope
     node = nodes[at]
-    if not writer.ksqldb or not isinstance(node, Token) or node.kind is not Kind.STRING:
+    if not writer.ksqldb or not isinstance(node, Token) or node.kind is not TokenKind.STRING:
         return None
     if "\\" not in node.text or node.text[0] != "'":
         return None

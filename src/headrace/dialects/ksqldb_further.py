@@ -10,7 +10,7 @@ from __future__ import annotations
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
-from headrace.dialects.calls import KSQL, Call, call_of
+from headrace.dialects.calls import KSQL, CallTemplate, call_of
 from headrace.dialects.lambdas import reduced
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ _BYTES = (
     " __h -> unhex(replace(__h, ' ', '')))"
 )
 
-FURTHER: tuple[Call, ...] = tuple(
+FURTHER: tuple[CallTemplate, ...] = tuple(
     call_of(name, KSQL, template, note, arity)
     for name, template, note, arity in (
         ("AS_MAP", _PAIRS, "NULL for keys beyond the values; the last value of a key", None),

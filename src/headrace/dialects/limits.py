@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from headrace.dialects.blocks import blocks_of
 from headrace.dialects.tree import Found, Group, Node, TextPart, is_group, is_query
 from headrace.dialects.writer import Edits
-from headrace.sql.lexer import Kind, Token
+from headrace.sql.lexer import Token, TokenKind
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -83,7 +83,7 @@ def top(writer: Writer, block: Block, scope: Scope) -> Edits | None:
     if at + 1 >= block.end or nodes[at].word != "TOP":
         return None
     number = nodes[at + 1]
-    if not isinstance(number, Token) or number.kind is not Kind.NUMBER:
+    if not isinstance(number, Token) or number.kind is not TokenKind.NUMBER:
         return None
     place = nodes[at], number
     if len(blocks_of(nodes)) > 1 or block.clauses.keys() & {"LIMIT", "FETCH", "OFFSET"}:
@@ -134,4 +134,4 @@ def _taken(writer: Writer, nodes: Sequence[Node], at: int) -> _Count | None:
 
 def _is_count(nodes: Sequence[Node], at: int) -> bool:
     node = nodes[at] if at < len(nodes) else None
-    return is_group(node) or (isinstance(node, Token) and node.kind is Kind.NUMBER)
+    return is_group(node) or (isinstance(node, Token) and node.kind is TokenKind.NUMBER)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from headrace.types import RelationId
 
 _LONGEST = 200_000
-"""How many characters a call may become: functions that call others grow fast."""
+"""The most characters that a call may expand to: nested calls grow fast."""
 
 _CHANCE = frozenset(
     """
@@ -30,7 +30,7 @@ _CHANCE = frozenset(
     UNIFORM UUID UUID_STRING
     """.split()  # noqa: SIM905
 )
-"""The functions whose value is another one at each call."""
+"""The functions whose value differs between calls."""
 
 
 def with_macros(query: Span, relations: Mapping[str, Relation]) -> Rewritten:

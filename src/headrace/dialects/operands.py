@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 
 from headrace.dialects.tree import Group, Node
 from headrace.sql.keywords import NOT_NAMES
-from headrace.sql.lexer import Kind, Token
+from headrace.sql.lexer import Token, TokenKind
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _POSTFIX = frozenset({".", "::", "->", ":"})
 _NOT_OPERANDS = NOT_NAMES - {"END", "NULL"} | {"QUALIFY", "BETWEEN", "RLIKE", "ILIKE", "ANY", "ALL"}
-_VALUES = frozenset({Kind.STRING, Kind.DQUOTED, Kind.NUMBER, Kind.BACKQUOTED})
+_VALUES = frozenset({TokenKind.STRING, TokenKind.DQUOTED, TokenKind.NUMBER, TokenKind.BACKQUOTED})
 _TYPED = frozenset({"DATE", "TIMESTAMP", "TIMESTAMP_NTZ", "TIMESTAMP_LTZ", "INTERVAL", "X"})
 
 
@@ -24,7 +24,7 @@ def ends_operand(nodes: Sequence[Node], at: int) -> bool:
     node = nodes[at]
     if isinstance(node, Group):
         return True
-    return node.kind in _VALUES or (node.kind is Kind.WORD and node.word not in _NOT_OPERANDS)
+    return node.kind in _VALUES or (node.kind is TokenKind.WORD and node.word not in _NOT_OPERANDS)
 
 
 def operand_before(nodes: Sequence[Node], at: int) -> int:
@@ -54,8 +54,8 @@ def _primary(nodes: Sequence[Node], at: int) -> int:
     if before is None or not isinstance(before, Token):
         return at
     if isinstance(node, Group):
-        called = before.kind is Kind.BACKQUOTED or (
-            before.kind is Kind.WORD and before.word not in _NOT_OPERANDS
+        called = before.kind is TokenKind.BACKQUOTED or (
+            before.kind is TokenKind.WORD and before.word not in _NOT_OPERANDS
         )
         return at - 1 if called else at
     if node.word == "END":
@@ -66,4 +66,4 @@ def _primary(nodes: Sequence[Node], at: int) -> int:
                 break
             at -= 1
         return at
-    return at - 1 if node.kind is Kind.STRING and before.word in _TYPED else at
+    return at - 1 if node.kind is TokenKind.STRING and before.word in _TYPED else at

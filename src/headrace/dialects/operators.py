@@ -11,7 +11,7 @@ from headrace.dialects.tree import Found, Group, Node, TextPart, is_group, split
 from headrace.errors import Code, HeadraceError, Span
 from headrace.sql.column_types import ALIASES, take_type
 from headrace.sql.cursor import Cursor
-from headrace.sql.lexer import Kind, Source, Token, identifier_value, string_value
+from headrace.sql.lexer import Source, Token, TokenKind, identifier_value, string_value
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,7 +24,7 @@ _CUT_OFF = re.compile(r"(?<![`\w])(?:VAR)?CHAR\(([0-9]+)\)")
 
 _JSON = frozenset({"JSON", "JSONB"})
 _CAST = {"CAST": "CAST", "TRY_CAST": "TRY_CAST", "SAFE_CAST": "TRY_CAST"}
-_NAMED = frozenset({Kind.WORD, Kind.BACKQUOTED})
+_NAMED = frozenset({TokenKind.WORD, TokenKind.BACKQUOTED})
 _ELEMENTS = {"OFFSET": "{0}", "ORDINAL": "({0}) - 1"}
 _SAFE = {"SAFE_OFFSET": "{0}", "SAFE_ORDINAL": "({0}) - 1"}
 
@@ -65,14 +65,18 @@ def typed(writer: Writer, nodes: Sequence[Node], at: int, scope: Scope) -> Found
 _SPARKS_LITERALS = frozenset(
     {"DATE", "INTERVAL", "TIME", "TIMESTAMP", "TIMESTAMP_LTZ", "TIMESTAMP_NTZ", "X"}
 )
-"""The words that make a literal of a string in Spark, too."""
+"""The type names that Spark accepts before a string literal, too."""
 
 
 def literal(writer: Writer, nodes: Sequence[Node], at: int, scope: Scope) -> Found | None:
     """``INT '5'``, ``NUMERIC '1.50'``, ``JSON '{}'``: a string after the name of a type."""
     del scope
     word, text = nodes[at].word, nodes[at + 1] if at + 1 < len(nodes) else None
-    if not isinstance(text, Token) or text.kind is not Kind.STRING or ends_operand(nodes, at - 1):
+    if (
+        not isinstance(text, Token)
+        or text.kind is not TokenKind.STRING
+        or ends_operand(nodes, at - 1)
+    ):
         return None
     if at and (nodes[at - 1].text in {".", "::"} or nodes[at - 1].word == "AS"):
         return None
@@ -89,7 +93,7 @@ def literal(writer: Writer, nodes: Sequence[Node], at: int, scope: Scope) -> Fou
 def _type(writer: Writer, nodes: Sequence[Node], stop: int) -> tuple[str | None, int]:
     """Return a type in Spark's notation, and its end; None if it needs no translation."""
     first, query = nodes[0], writer.query
-    if not isinstance(first, Token) or first.kind is not Kind.WORD:
+    if not isinstance(first, Token) or first.kind is not TokenKind.WORD:
         return None, 0
     cursor = Cursor(Source(query.text, first.start, stop, query.file))
     try:
@@ -124,9 +128,9 @@ def arrow(writer: Writer, nodes: Sequence[Node], at: int, scope: Scope) -> Found
         return None
     double = is_double_arrow(nodes, at)
     key = nodes[at + 1 + double] if at + 1 + double < len(nodes) else None
-    if not isinstance(key, Token) or key.kind is Kind.SYMBOL:
+    if not isinstance(key, Token) or key.kind is TokenKind.SYMBOL:
         return None
-    if key.kind in {Kind.WORD, Kind.BACKQUOTED} and not double:
+    if key.kind in {TokenKind.WORD, TokenKind.BACKQUOTED} and not double:
         if at > 1 and nodes[at - 2].word == "EXPLODE" and is_group(nodes[at - 1]):
             raise writer.refused(
                 "a field of EXPLODE(...) is not supported",
@@ -142,9 +146,9 @@ def arrow(writer: Writer, nodes: Sequence[Node], at: int, scope: Scope) -> Found
 
 
 def _path(writer: Writer, key: Token) -> str:
-    if key.kind is Kind.NUMBER and key.text.isdecimal():
+    if key.kind is TokenKind.NUMBER and key.text.isdecimal():
         return f"'$[{key.text}]'"
-    text = string_value(key) if key.kind is Kind.STRING else ""
+    text = string_value(key) if key.kind is TokenKind.STRING else ""
     if not text or not text.replace("_", "").replace("-", "").replace(" ", "").isalnum():
         raise writer.refused(
             "a key of this form is not supported after -> and ->>",
@@ -177,7 +181,7 @@ def matching(writer: Writer, nodes: Sequence[Node], at: int, scope: Scope) -> Fo
     if not regex or not isinstance(pattern, Token) or "\\" not in pattern.text:
         return Found(end, [writer.put(written, nodes[at], nodes[end - 1])])
     raw = pattern.text[1:-1]
-    if pattern.kind is not Kind.STRING or "'" in raw:
+    if pattern.kind is not TokenKind.STRING or "'" in raw:
         raise writer.refused("a pattern of this form is not supported", "Use RLIKE.", pattern)
     return Found(end + 1, [writer.put(f"{written}r'{raw}'", nodes[at], pattern)])
 
@@ -221,7 +225,7 @@ def _constructed(
     writer: Writer, function: str, place: tuple[Node, Node | None], end: int, scope: Scope
 ) -> Found:
     first, group = place
-    assert isinstance(group, Group)  # noqa: S101 - a bracket, as was asked
+    assert isinstance(group, Group)  # noqa: S101 - the caller has found a bracket
     inside = writer.level(group.inside, scope)
     return Found(
         end, [writer.put(f"{function}(", first, group), *inside, writer.put(")", first, group)]
@@ -309,7 +313,7 @@ def quoted(writer: Writer, nodes: Sequence[Node], at: int, scope: Scope) -> Foun
     """Strings between typographic quotes, which Spark does not know."""
     del scope, writer
     node = nodes[at]
-    if not isinstance(node, Token) or node.kind not in {Kind.STRING, Kind.DQUOTED}:
+    if not isinstance(node, Token) or node.kind not in {TokenKind.STRING, TokenKind.DQUOTED}:
         return None
     if node.text[0] not in "\u2018\u2019\u201c\u201d":
         return None

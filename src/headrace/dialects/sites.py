@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from headrace.dialects.operands import ends_operand
 from headrace.dialects.tree import Found, Group, Node, TextPart, is_group, split_at
-from headrace.sql.lexer import Kind, Token, string_value
+from headrace.sql.lexer import Token, TokenKind, string_value
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from headrace.errors import HeadraceError
 
 _HOLE = re.compile(r"\{(\d|\*|filter)\}")
-_STRINGS = frozenset({Kind.STRING, Kind.DQUOTED})
+_STRINGS = frozenset({TokenKind.STRING, TokenKind.DQUOTED})
 
 
 @dataclass(frozen=True, slots=True)

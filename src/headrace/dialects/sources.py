@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from headrace.dialects.tree import Found, Group, Node, is_group, split_at
 from headrace.dialects.writer import Edits, Scope, Writer
-from headrace.sql.lexer import Kind
+from headrace.sql.lexer import TokenKind
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -169,7 +169,7 @@ def _is_constant(nodes: Sequence[Node]) -> bool:
         if isinstance(node, Group):
             if not _is_constant(node.inside):
                 return False
-        elif node.kind in {Kind.WORD, Kind.BACKQUOTED} and node.word != "ARRAY":
+        elif node.kind in {TokenKind.WORD, TokenKind.BACKQUOTED} and node.word != "ARRAY":
             return False
     return True
 

@@ -16,7 +16,7 @@ from headrace.dialects.time_expression import is_constant, refuse_clock, take_ti
 from headrace.errors import Code, HeadraceError, unknown
 from headrace.sql.cursor import RESERVED_PREFIX, Cursor
 from headrace.sql.keywords import NOT_NAMES, quote
-from headrace.sql.lexer import Kind, Source, Token, identifier_value
+from headrace.sql.lexer import Source, Token, TokenKind, identifier_value
 from headrace.sql.rewritten import Rewriting, Rewritten, unchanged
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from headrace.catalog import Relation
     from headrace.errors import Span
 
-_IDENTIFIERS = frozenset({Kind.WORD, Kind.BACKQUOTED})
+_IDENTIFIERS = frozenset({TokenKind.WORD, TokenKind.BACKQUOTED})
 _FROM = f"{RESERVED_PREFIX}effective_from"
 _UNTIL = f"{RESERVED_PREFIX}effective_until"
 _CLAUSE = "FOR SYSTEM_TIME AS OF"

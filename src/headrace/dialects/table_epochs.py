@@ -22,7 +22,7 @@ from headrace.errors import Code, HeadraceError, Span
 from headrace.sql.as_of import AsOfEpoch, AsOfTimestamp
 from headrace.sql.cursor import Cursor
 from headrace.sql.keywords import quote
-from headrace.sql.lexer import Kind, Source, identifier_value, string_value
+from headrace.sql.lexer import Source, TokenKind, identifier_value, string_value
 from headrace.sql.rewritten import Rewriting, Rewritten, unchanged
 from headrace.types import Epoch
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 _CLAUSE = re.compile(r"\bas\s+of\b", re.IGNORECASE)
 _VERSIONS = ("VERSION", "SYSTEM_VERSION")
 _TIMES = ("TIMESTAMP", "SYSTEM_TIME")
-_STRINGS = frozenset({Kind.STRING, Kind.DQUOTED})
+_STRINGS = frozenset({TokenKind.STRING, TokenKind.DQUOTED})
 _TYPED = 2
 """Tokens of ``TIMESTAMP '...'``."""
 
@@ -118,7 +118,7 @@ def _clause(cursor: Cursor, relations: Mapping[str, Relation]) -> tuple[int, boo
         return first + 3, kind.word != "SYSTEM_TIME" or plain
     of = cursor.at("AS", "OF") and cursor.peek(2).word in ("EPOCH", "TIMESTAMP")
     value = cursor.peek(4 if cursor.peek(3).text == "-" else 3)
-    return (2, True) if of and value.kind in (Kind.NUMBER, *_STRINGS) else (0, False)
+    return (2, True) if of and value.kind in (TokenKind.NUMBER, *_STRINGS) else (0, False)
 
 
 def _has_epochs(cursor: Cursor, relations: Mapping[str, Relation]) -> bool:

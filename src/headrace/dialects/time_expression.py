@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from headrace.errors import Code, HeadraceError
 from headrace.sql.keywords import NOT_NAMES
-from headrace.sql.lexer import Kind
+from headrace.sql.lexer import TokenKind
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from headrace.sql.cursor import Cursor
     from headrace.sql.lexer import Token
 
-_STRINGS = frozenset({Kind.STRING, Kind.DQUOTED})
-_NAMES = frozenset({Kind.WORD, Kind.BACKQUOTED})
+_STRINGS = frozenset({TokenKind.STRING, TokenKind.DQUOTED})
+_NAMES = frozenset({TokenKind.WORD, TokenKind.BACKQUOTED})
 _SIGNS = frozenset({"+", "-", "~"})
 _OPERATORS = frozenset({"+", "-", "*", "/", "%", "||", "|", "&", "^"})
 _CLOSING = {"(": ")", "[": "]"}
@@ -67,7 +67,7 @@ def is_constant(time: Sequence[Token]) -> bool:
         if token.kind not in _NAMES:
             continue
         typed = i + 1 < len(time) and time[i + 1].kind in _STRINGS
-        counted = i > 0 and time[i - 1].kind in {*_STRINGS, Kind.NUMBER}
+        counted = i > 0 and time[i - 1].kind in {*_STRINGS, TokenKind.NUMBER}
         interval = token.word == "INTERVAL" and i + 1 < len(time)
         if not (typed or counted or interval):
             return False
@@ -93,16 +93,16 @@ def _operand(cursor: Cursor) -> None:
     while cursor.token.text in _SIGNS:
         cursor.advance()
     token = cursor.token
-    if token.kind is Kind.SYMBOL and token.text == "(":
+    if token.kind is TokenKind.SYMBOL and token.text == "(":
         _brackets(cursor)
     elif token.word == "CASE":
         _case(cursor)
     elif token.word == "INTERVAL" and _begins_interval(cursor):
         _interval(cursor)
-    elif token.kind is Kind.WORD and cursor.peek(1).kind in _STRINGS:
+    elif token.kind is TokenKind.WORD and cursor.peek(1).kind in _STRINGS:
         cursor.advance()  # TIMESTAMP '...'
         cursor.advance()
-    elif token.kind in _STRINGS or token.kind is Kind.NUMBER:
+    elif token.kind in _STRINGS or token.kind is TokenKind.NUMBER:
         cursor.advance()
     elif token.kind in _NAMES and token.word not in NOT_NAMES:
         _names(cursor)
@@ -135,7 +135,7 @@ def _postfix(cursor: Cursor) -> None:
 
 def _begins_interval(cursor: Cursor) -> bool:
     following = cursor.peek(1)
-    return following.kind in {*_STRINGS, Kind.NUMBER} or following.text in _SIGNS
+    return following.kind in {*_STRINGS, TokenKind.NUMBER} or following.text in _SIGNS
 
 
 def _interval(cursor: Cursor) -> None:
@@ -150,7 +150,7 @@ def _interval(cursor: Cursor) -> None:
         if cursor.at("TO") and cursor.peek(1).word in _UNITS:
             cursor.advance()
             cursor.advance()
-        if cursor.token.kind is not Kind.NUMBER:
+        if cursor.token.kind is not TokenKind.NUMBER:
             return
 
 
@@ -168,7 +168,7 @@ def _brackets(cursor: Cursor) -> None:
     depth = 0
     while not cursor.at_end():
         token = cursor.token
-        if token.kind is Kind.SYMBOL:
+        if token.kind is TokenKind.SYMBOL:
             depth += (token.text in _CLOSING) - (token.text in _CLOSING.values())
         cursor.advance()
         if depth == 0:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.dialects.tree import Found, Node, is_group
-from headrace.sql.lexer import Kind, Token
+from headrace.sql.lexer import Token, TokenKind
 
 if TYPE_CHECKING:
     from headrace.dialects.sites import Form, Site
@@ -268,7 +268,7 @@ def _keeping_dates(site: Site) -> Found | None:
 
 
 KEEPS_DATES: Form = _keeping_dates
-"""``DATEADD(unit, n, x)`` of ksqlDB and Snowflake, which is a date where ``x`` is one."""
+"""``DATEADD(unit, n, x)`` of ksqlDB and Snowflake: a date if ``x`` is a date."""
 
 
 def _timestampsub(site: Site) -> Found | None:
@@ -302,7 +302,7 @@ def _to_timestamp_ltz(site: Site) -> Found | None:
     if len(site.arguments) != 2 or len(site.arguments[1]) != 1:  # noqa: PLR2004
         return None
     digits = site.arguments[1][0]
-    if not isinstance(digits, Token) or digits.kind is not Kind.NUMBER:
+    if not isinstance(digits, Token) or digits.kind is not TokenKind.NUMBER:
         return None
     forms = {"0": "timestamp_seconds({0})", "3": "timestamp_millis({0})"}
     if digits.text not in forms:

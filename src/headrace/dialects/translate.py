@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from headrace.catalog import is_ksqldb
 from headrace.dialects.aliases import CLAUSES, UNFINISHED, WORDS, aliases
 from headrace.dialects.asof_joins import asof_joins
-from headrace.dialects.calls import CALLS, Call
+from headrace.dialects.calls import CALLS, CallTemplate
 from headrace.dialects.final import final_windows
 from headrace.dialects.formats import FORMATS
 from headrace.dialects.interval_forms import between, interval
@@ -75,7 +75,7 @@ if TYPE_CHECKING:
 FORMS: dict[str, Form] = {**TIMES, **FORMATS, **LISTS, **BY_ORDER, **OVER_MAPS}
 """The functions that need more than a template."""
 
-_TEMPLATES: dict[tuple[str, int | None], Call] = {}
+_TEMPLATES: dict[tuple[str, int | None], CallTemplate] = {}
 for _each in CALLS:
     _TEMPLATES[_each.name, None if "{*}" in _each.template else _each.arguments] = _each
 _NAMED = frozenset(name for name, _ in _TEMPLATES)

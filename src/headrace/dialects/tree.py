@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from headrace.errors import Code, HeadraceError, Span
 from headrace.sql.cursor import Cursor
-from headrace.sql.lexer import Kind, Source, Token
+from headrace.sql.lexer import Source, Token, TokenKind
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -83,7 +83,7 @@ def tree_of(tokens: Sequence[Token], query: Span) -> tuple[Node, ...] | None:
     opened: list[tuple[Token, list[Node]]] = []
     nodes: list[Node] = []
     for token in tokens:
-        if token.kind is not Kind.SYMBOL or token.text not in "()[]{}":
+        if token.kind is not TokenKind.SYMBOL or token.text not in "()[]{}":
             nodes.append(token)
         elif token.text in _CLOSING:
             opened.append((token, nodes))
@@ -120,7 +120,7 @@ def split_at(nodes: Sequence[Node], symbol: str = ",") -> list[tuple[Node, ...]]
         return []
     found: list[list[Node]] = [[]]
     for node in nodes:
-        if isinstance(node, Token) and node.kind is Kind.SYMBOL and node.text == symbol:
+        if isinstance(node, Token) and node.kind is TokenKind.SYMBOL and node.text == symbol:
             found.append([])
         else:
             found[-1].append(node)
@@ -148,7 +148,7 @@ def folded(nodes: Sequence[Node]) -> list[str]:
     for node in nodes:
         if isinstance(node, Group):
             found += [node.opening.text, *folded(node.inside), node.closing.text]
-        elif node.kind is Kind.BACKQUOTED:
+        elif node.kind is TokenKind.BACKQUOTED:
             found.append(node.text[1:-1].lower())
         else:
             found.append(node.word.lower() or node.text)

@@ -29,7 +29,7 @@ from headrace.dialects.tree import (
 )
 from headrace.dialects.writer import Edits, Ending, Scope, WindowColumn, Writer
 from headrace.sql.cursor import RESERVED_PREFIX
-from headrace.sql.lexer import Kind, Token
+from headrace.sql.lexer import Token, TokenKind
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -392,7 +392,7 @@ def _compares_text(nodes: Sequence[Node], at: int, end: int) -> bool:
 
 
 def _is_string(node: Node) -> bool:
-    return isinstance(node, Token) and node.kind is Kind.STRING
+    return isinstance(node, Token) and node.kind is TokenKind.STRING
 
 
 def _in_select(nodes: Sequence[Node], at: int) -> bool:

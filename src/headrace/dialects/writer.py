@@ -99,7 +99,7 @@ class Edits:
     scope: Scope
     replaced: Mapping[int, Found] = field(default_factory=dict)
     inserted: Mapping[int, list[TextPart]] = field(default_factory=dict)
-    """Before the node with this index; one past the last node is the end of the block."""
+    """Text inserted before the node with this index; one past the last node is the end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +115,7 @@ class Writer:
     ksqldb: bool = False
     """Whether the query is read as ksqlDB as a whole."""
     declared: bool = False
-    """Whether it is since it reads a relation that was declared as in ksqlDB."""
+    """Whether that is because it reads a relation that was declared as in ksqlDB."""
     undecided: bool = False
     """Whether functions with another meaning in ksqlDB are refused."""
 

@@ -21,7 +21,7 @@ from headrace.dialects.operands import ends_operand, operand_before
 from headrace.dialects.tree import Found, Group, Node, bare_name, split_at
 from headrace.dialects.writer import Edits, Scope, Writer
 from headrace.errors import meant
-from headrace.sql.lexer import Kind, Token, string_value
+from headrace.sql.lexer import Token, TokenKind, string_value
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 MOMENT = "timestamp"
 WALL = "timestamp_ntz"
 
-_STRINGS = frozenset({Kind.STRING, Kind.DQUOTED})
+_STRINGS = frozenset({TokenKind.STRING, TokenKind.DQUOTED})
 _ZONE = re.compile(r"[A-Za-z]+(?:/[A-Za-z0-9_+-]+)+")
 _UTC = frozenset({"UTC", "GMT", "Z"})
 _NOW = frozenset({"NOW", "CURRENT_TIMESTAMP", "MZ_NOW"})
@@ -41,7 +41,7 @@ _TYPES = {
     "TIMESTAMP_NTZ": WALL,
     "DATETIME": WALL,
 }
-"""The types that decide which it is. A bare TIMESTAMP is zoned here, unlike in PostgreSQL."""
+"""Points in time and local times. A bare TIMESTAMP is a point in time, unlike in PostgreSQL."""
 
 _OF_ALIASES = frozenset({"ORDER", "HAVING", "QUALIFY"})
 _FIRST = "to_utc_timestamp(__t, {0})"

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 Reader: TypeAlias = Callable[[Cursors, "Rows"], pa.Array]
 """Reads a value of each of some messages, as an array of the column's type."""
 Skipper: TypeAlias = Callable[[Cursors, "Rows"], None]
-"""Passes over a value of each of some messages."""
+"""Skips a value of each of some messages."""
 
 _TIMES: Final = {
     "timestamp-millis": pa.timestamp("ms", "UTC"),
@@ -57,7 +57,7 @@ _DECIMAL_BYTES: Final = 32
 _DECIMAL_DIGITS: Final = 76
 _UUID_BYTES: Final = 16
 _DEEPEST: Final = 100
-"""How often a value of a type may be within one of the same type."""
+"""The deepest nesting of values of one recursive type."""
 _WIDTHS: Final = {"float": "<f4", "double": "<f8"}
 
 

@@ -11,7 +11,7 @@ import xxhash
 
 from headrace.errors import Code, HeadraceError
 from headrace.formats.avro import AvroRecords
-from headrace.formats.blocks import Block, Decoded, Progress
+from headrace.formats.blocks import Decoded, Progress, RecordBlock
 from headrace.formats.values import RejectedValueError
 from headrace.ledger import Reject
 
@@ -22,7 +22,9 @@ if TYPE_CHECKING:
     from headrace.types import Schema
 
 
-def avro_chunks(path: Path, schema: Schema, start: Progress) -> Iterator[tuple[Block, Decoded]]:
+def avro_chunks(
+    path: Path, schema: Schema, start: Progress
+) -> Iterator[tuple[RecordBlock, Decoded]]:
     """Yield an Avro file's rows from ``start`` on; a line number is a record's number, from 1.
 
     Raises:
@@ -52,7 +54,7 @@ def avro_chunks(path: Path, schema: Schema, start: Progress) -> Iterator[tuple[B
                 tables = [found.rows] if found.rows.num_rows else []
                 done = stored.tell()
                 yield (
-                    Block(b"", line, Progress(end, end, checksum), done),
+                    RecordBlock(b"", line, Progress(end, end, checksum), done),
                     Decoded(tables, rejects),
                 )
             row = end

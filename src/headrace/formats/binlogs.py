@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql import types as t
 
-from headrace.formats.captured import BadMessage, Change, Origin
+from headrace.formats.captured import BadMessage, CapturedChange, Origin
 from headrace.formats.json_lines import object_of
 from headrace.formats.values import RejectedValueError, from_json, refuse
 
@@ -38,7 +38,7 @@ _OTHER_MAXWELL: Final = frozenset(
     }
 )
 _OTHER_CANAL: Final = frozenset({"ALTER", "CINDEX", "CREATE", "DINDEX", "ERASE", "QUERY", "RENAME"})
-"""The types of messages about something else than rows; ERASE is DROP TABLE."""
+"""The types of messages that do not change rows; ERASE is DROP TABLE."""
 _PLACE: Final = {"value.database": Origin(("database",)), "value.table": Origin(("table",))}
 MAXWELL_ORIGINS: Final = {**_PLACE, "value.ingestion-timestamp": Origin(("ts",), 1_000_000)}
 CANAL_ORIGINS: Final = {
@@ -46,7 +46,7 @@ CANAL_ORIGINS: Final = {
     "value.ingestion-timestamp": Origin(("ts",), 1_000),
     "value.event-timestamp": Origin(("es",), 1_000),
 }
-"""What METADATA columns may have of a message, by Flink's names; Maxwell counts seconds."""
+"""The values of a message for METADATA columns, by Flink's names; Maxwell counts seconds."""
 _TRUTH: Final = {"0": False, "1": True, "false": False, "true": True}
 
 
@@ -60,7 +60,7 @@ class Maxwell:
         self,
         key: bytes | None,  # noqa: ARG002 - the row is in the value
         value: bytes | None,
-    ) -> Iterable[Change]:
+    ) -> Iterable[CapturedChange]:
         """Return the change of a message; empty for a message without a change."""
         if value is None:
             return ()
@@ -107,7 +107,7 @@ class Canal:
         self,
         key: bytes | None,  # noqa: ARG002 - the rows are in the value
         value: bytes | None,
-    ) -> Iterable[Change]:
+    ) -> Iterable[CapturedChange]:
         """Return the changes of a message; empty for a message without a change."""
         if value is None:
             return ()
@@ -117,7 +117,7 @@ class Canal:
                 return ()
         type_ = _type_of(message)
         if type_ == "TRUNCATE":
-            return (Change("t", None, None, {}),)
+            return (CapturedChange("t", None, None, {}),)
         if type_ in _OTHER_CANAL:
             return ()
         op = _op(_CANAL, type_)
@@ -139,10 +139,10 @@ def _change(
     data: dict[str, Any],
     old: dict[str, Any],
     converters: Mapping[str, Converter],
-) -> Change:
+) -> CapturedChange:
     if op == "d":
-        return Change(op, data, None, converters, message)
-    return Change(op, {**data, **old} if op == "u" else None, data, converters, message)
+        return CapturedChange(op, data, None, converters, message)
+    return CapturedChange(op, {**data, **old} if op == "u" else None, data, converters, message)
 
 
 def _type_of(message: Mapping[str, Any]) -> str:

@@ -88,7 +88,7 @@ class Progress:
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class RecordBlock:
     """Whole records, the number of their first line, and the position in the file after them."""
 
     data: Text
@@ -97,7 +97,7 @@ class Block:
     bytes_done: int
 
 
-class Span(NamedTuple):
+class RecordSpan(NamedTuple):
     """A record's bytes ``[start, end)`` in its block, and the line it starts at."""
 
     start: int
@@ -146,7 +146,7 @@ def opened(path: Path) -> Iterator[tuple[BufferedIOBase, BufferedIOBase]]:
 
 def blocks(
     path: Path, start: Progress, cut: Callable[[Text, bool], int], newline: bytes = b"\n"
-) -> Iterator[Block]:
+) -> Iterator[RecordBlock]:
     """Read a file from ``start`` as blocks that end at the end of a record, found by ``cut``.
 
     ``cut(data, at_end)`` returns the end of the last whole record in ``data``, or 0. Lines are
@@ -187,7 +187,9 @@ def blocks(
             newlines = count_of(data, lambda characters: characters == newline[0])
             read_before.update(data)
             done = Progress(done.position + end, done.line + newlines, read_before.hexdigest())
-            yield Block(data, line, done, stored.tell() - (len(rest) if text is stored else 0))
+            yield RecordBlock(
+                data, line, done, stored.tell() - (len(rest) if text is stored else 0)
+            )
 
 
 def count_of(data: Text, which: Callable[[NDArray[np.uint8]], NDArray[np.bool_]]) -> int:
@@ -198,8 +200,8 @@ def count_of(data: Text, which: Callable[[NDArray[np.uint8]], NDArray[np.bool_]]
 
 
 def side_by_side(
-    blocks: Iterator[Block], decode: Callable[[Block], Decoded]
-) -> Iterator[tuple[Block, Decoded]]:
+    blocks: Iterator[RecordBlock], decode: Callable[[RecordBlock], Decoded]
+) -> Iterator[tuple[RecordBlock, Decoded]]:
     """Decode blocks on all cores, and yield them in order.
 
     Arrow's decoders release the interpreter's lock. Only a few blocks are read ahead.
@@ -211,7 +213,7 @@ def side_by_side(
         yield first, decode(first)
         return
     workers = min(8, len(os.sched_getaffinity(0)))
-    waiting: deque[tuple[Block, Future[Decoded]]] = deque()
+    waiting: deque[tuple[RecordBlock, Future[Decoded]]] = deque()
     with ThreadPoolExecutor(workers, "decode") as pool:
         for block in chain((first, second), blocks):
             waiting.append((block, pool.submit(decode, block)))
@@ -228,7 +230,7 @@ def salvage(
     whole: Callable[[Sequence[R]], pa.Table | None],
     one_by_one: Callable[[Sequence[R], Decoded], None],
 ) -> Decoded:
-    """Decode records of which some are bad, by bisection.
+    """Decode records, isolating bad ones by bisection.
 
     ``whole`` decodes records at once, or returns None if any is bad; ``one_by_one`` adds the good
     rows and the rejects of a few records. Rows and rejects keep their order.
@@ -252,14 +254,14 @@ def after_mark(beginning: bytes) -> Progress:
     return Progress(len(_MARK)) if beginning.startswith(_MARK) else Progress()
 
 
-def lines_of(data: Text, first_line: int) -> list[Span]:
+def lines_of(data: Text, first_line: int) -> list[RecordSpan]:
     """Return the lines of a block that are not blank."""
-    spans: list[Span] = []
+    spans: list[RecordSpan] = []
     start, line = 0, first_line
     while start < len(data):
         end = data.find(b"\n", start) + 1 or len(data)
         if data[start:end].strip():
-            spans.append(Span(start, end, line))
+            spans.append(RecordSpan(start, end, line))
         start, line = end, line + 1
     return spans
 

@@ -43,7 +43,7 @@ class _Kept:
 
 
 KEPT: Final = _Kept()
-"""What a converter returns for a cell that keeps its value."""
+"""The value that a converter returns for an unchanged cell."""
 
 
 class BadMessage(Exception):  # noqa: N818 - a verdict on a message
@@ -56,7 +56,7 @@ class BadMessage(Exception):  # noqa: N818 - a verdict on a message
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class CapturedChange:
     """One change: ``op`` is c (created), r (read), u (updated), d (deleted) or t (truncated).
 
     ``before`` and ``after`` are rows by field, None where the source sent none; ``converters``
@@ -95,7 +95,7 @@ class Origin(NamedTuple):
 class Capture(Protocol):
     """A format of captured changes."""
 
-    def changes(self, key: bytes | None, value: bytes | None) -> Iterable[Change]:
+    def changes(self, key: bytes | None, value: bytes | None) -> Iterable[CapturedChange]:
         """Return the changes of a message; empty if it is about something else.
 
         Raises:
@@ -181,7 +181,7 @@ class _Images:
             if name in origins or name.lower() == OP
         ]
 
-    def steps(self, change: Change) -> list[_Step]:
+    def steps(self, change: CapturedChange) -> list[_Step]:
         """Return the steps of a change.
 
         Raises:
@@ -191,7 +191,7 @@ class _Images:
             return [_EMPTIED]
         return self._by_key(change) if self._key else self._by_value(change)
 
-    def _by_key(self, change: Change) -> list[_Step]:
+    def _by_key(self, change: CapturedChange) -> list[_Step]:
         if change.op == "d":
             return [self._step(change, -1, self._require_key(change))]
         after = self._values(change, change.after, "after")
@@ -204,7 +204,7 @@ class _Images:
         gone = [self._step(change, -1, former)] if former is not None and moved else []
         return [*gone, self._step(change, 1, after)]
 
-    def _by_value(self, change: Change) -> list[_Step]:
+    def _by_value(self, change: CapturedChange) -> list[_Step]:
         steps = []
         if change.op in ("u", "d"):
             before = self._whole(change, change.before, "before")
@@ -216,7 +216,7 @@ class _Images:
             steps.append(self._step(change, 1, after))
         return steps
 
-    def _step(self, change: Change, weight: int, values: list[Any]) -> _Step:
+    def _step(self, change: CapturedChange, weight: int, values: list[Any]) -> _Step:
         """Return a row with the columns that are not in its image.
 
         For a deleted row these are not compared; by key, they do not matter.
@@ -231,7 +231,7 @@ class _Images:
                 row.insert(place, change.op if origin is None else origin.of(change.message))
         return _Step(weight, row)
 
-    def _key_of(self, change: Change) -> tuple[list[Any] | None, str]:
+    def _key_of(self, change: CapturedChange) -> tuple[list[Any] | None, str]:
         """Return a row with the key before a change, and NULL in all other columns.
 
         None if the key is unknown; the second value names what is missing.
@@ -246,13 +246,13 @@ class _Images:
             found[at] = value
         return found, ""
 
-    def _require_key(self, change: Change) -> list[Any]:
+    def _require_key(self, change: CapturedChange) -> list[Any]:
         former, missing = self._key_of(change)
         if former is None:
             raise BadMessage("the key of the deleted row is not in it", missing)
         return former
 
-    def _fill(self, change: Change, after: list[Any]) -> None:
+    def _fill(self, change: CapturedChange, after: list[Any]) -> None:
         """Copy unchanged cells from the image before, where it has them."""
         if change.before is None:
             return
@@ -261,7 +261,7 @@ class _Images:
             if value is KEPT and field_of(change.before, column) is not None:
                 after[at] = self._value(change, change.before, at)
 
-    def _whole(self, change: Change, image: dict[str, Any] | None, name: str) -> list[Any]:
+    def _whole(self, change: CapturedChange, image: dict[str, Any] | None, name: str) -> list[Any]:
         found = self._values(change, image, name)
         self._require_whole(found)
         return found
@@ -273,7 +273,7 @@ class _Images:
                     "its value is not in it, and the row has no key to find it by", column.name
                 )
 
-    def _values(self, change: Change, image: dict[str, Any] | None, name: str) -> list[Any]:
+    def _values(self, change: CapturedChange, image: dict[str, Any] | None, name: str) -> list[Any]:
         if image is None:
             raise BadMessage(f"no {name} in a change with op {change.op}", name)
         values: list[Any] = []
@@ -295,7 +295,7 @@ class _Images:
             raise BadMessage(reason, columns)
         return values
 
-    def _value(self, change: Change, image: dict[str, Any], at: int) -> Any:
+    def _value(self, change: CapturedChange, image: dict[str, Any], at: int) -> Any:
         name = self._columns[at].name
         try:
             value = field_of(image, name)

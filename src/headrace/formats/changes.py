@@ -45,7 +45,7 @@ class ChangeDecoder(Protocol):
     def changes(
         self, keys: Sequence[bytes | None], values: Sequence[bytes | None]
     ) -> DecodedChanges:
-        """Return the changes of messages, given as keys and values, each of which may be absent."""
+        """Return the changes of messages, given as keys and values; both may be absent."""
         ...
 
     def transaction(self, value: bytes) -> str | None:

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 import pyarrow.csv as pcsv
 from pyspark.sql import types as t
 
-from headrace.formats.blocks import Block, Decoded, Span, salvage
+from headrace.formats.blocks import Decoded, RecordBlock, RecordSpan, salvage
 from headrace.formats.rows import (
     Rows,
     holds_infinity,
@@ -117,13 +117,13 @@ class CsvReader:
             if stop != self._delimiter:
                 return Record(tuple(fields), end, closed)
 
-    def spans(self, data: Text, first_line: int) -> list[Span]:
+    def spans(self, data: Text, first_line: int) -> list[RecordSpan]:
         """Return the records of a block."""
-        spans: list[Span] = []
+        spans: list[RecordSpan] = []
         start, line = 0, first_line
         while start < len(data):
             end = self.record(data, start).end
-            spans.append(Span(start, end, line))
+            spans.append(RecordSpan(start, end, line))
             line += data.count(self.newline, start, end)
             start = end
         return spans
@@ -231,7 +231,7 @@ class CsvDecoder:
         )
         self._names = [str(place) for place in range(self._width)]
 
-    def decode(self, block: Block) -> Decoded:
+    def decode(self, block: RecordBlock) -> Decoded:
         """Return the rows of a block, and its rejects."""
         if self._reader.is_plain(block.data):
             table = self._whole(block.data)
@@ -289,7 +289,7 @@ class CsvDecoder:
             columns.append(_of_texts(column, self._schema.columns[index].type, field.type))
         return pa.table(columns, schema=self._target)
 
-    def _one_by_one(self, data: Text, spans: Sequence[Span], found: Decoded) -> None:
+    def _one_by_one(self, data: Text, spans: Sequence[RecordSpan], found: Decoded) -> None:
         rows = Rows(self._target)
         for span in spans:
             record = self._reader.record(data, span.start)

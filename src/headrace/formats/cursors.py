@@ -47,9 +47,9 @@ class Cursors:
         self.broken = np.zeros(len(values), bool)
         self.problems: dict[int, dict[str | None, str]] = {}
         self.depth = 0
-        """How many values of a type are read within others of it at present."""
+        """The current nesting of values of one recursive type."""
         self.column: str | None = None
-        """The column that is read at present, for the problems of its values."""
+        """The column being read, to which problems are attributed."""
 
     @property
     def rows(self) -> Rows:
@@ -149,7 +149,7 @@ class Cursors:
         lengths = self._lengths(rows, lengths)
         self.damaged(rows[lengths > width], f"a number has more than {width} bytes")
         lengths = np.where(self.broken[rows], 0, lengths)
-        # A number ends at the end of its window; what is before it there repeats its sign.
+        # A number ends at the end of its window; the bytes before it are sign extension.
         found = np.array(self._windows(np.where(lengths, starts + lengths, _MARGIN) - width, width))
         sign = np.where(lengths, (self._data[starts] >> 7) * np.uint8(0xFF), 0).astype(np.uint8)
         before = np.arange(width) < (width - lengths)[:, None]

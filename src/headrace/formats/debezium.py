@@ -12,7 +12,7 @@ import json
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
-from headrace.formats.captured import BadMessage, Change, Origin
+from headrace.formats.captured import BadMessage, CapturedChange, Origin
 from headrace.formats.debezium_values import Semantic, converters_of
 from headrace.formats.json_lines import object_of
 from headrace.formats.values import RejectedValueError, field_of
@@ -34,7 +34,7 @@ ORIGINS: Final = {
     "value.source.schema": Origin(("source", "schema")),
     "value.source.table": Origin(("source", "table")),
 }
-"""What METADATA columns may have of an event, by Flink's names."""
+"""The values of an event for METADATA columns, by Flink's names."""
 _SCHEMAS_KEPT: Final = 64
 _PAYLOAD: Final = b'"payload":'
 
@@ -51,9 +51,9 @@ class Debezium:
         self._encoding = encoding
         self._plain = _Typed(None, columns, encoding)
         self._typed: dict[bytes, _Typed | None] = {}
-        """By the bytes before a payload, which messages of one schema share; see `_message`."""
+        """The types by the text before a payload, which messages of one schema share."""
 
-    def changes(self, key: bytes | None, value: bytes | None) -> Iterable[Change]:
+    def changes(self, key: bytes | None, value: bytes | None) -> Iterable[CapturedChange]:
         """Return the change of an envelope; empty for other messages."""
         if value is None or value.strip() == b"null":
             return self._tombstone(key)
@@ -67,7 +67,7 @@ class Debezium:
             case "m":
                 return ()
             case "t":
-                return (Change("t", None, None, {}),)
+                return (CapturedChange("t", None, None, {}),)
             case "c" | "r" | "u" | "d":
                 return (self._change(op, envelope, typed, key),)
         found = "no op" if op is None else f"op {op!r}"
@@ -87,7 +87,7 @@ class Debezium:
 
     def _change(
         self, op: str, envelope: dict[str, Any], typed: _Typed, key: bytes | None
-    ) -> Change:
+    ) -> CapturedChange:
         images = {}
         for name in ("before", "after"):
             image = envelope.get(name)
@@ -97,12 +97,12 @@ class Debezium:
         if op == "d" and key is not None and self._lacks_key(images["before"]):
             image, of_key = self._message(key)
             if not self._lacks_key(image):
-                return Change("d", image, None, of_key.row)
+                return CapturedChange("d", image, None, of_key.row)
         if images[_NEEDED[op]] is None:
             raise BadMessage(f"no {_NEEDED[op]} in an envelope with op {op}", _NEEDED[op])
-        return Change(op, images["before"], images["after"], typed.images, envelope)
+        return CapturedChange(op, images["before"], images["after"], typed.images, envelope)
 
-    def _tombstone(self, key: bytes | None) -> Iterable[Change]:
+    def _tombstone(self, key: bytes | None) -> Iterable[CapturedChange]:
         """Return the deletion for a message without a value, if its key is the primary key."""
         if key is None or not self._key:
             return ()
@@ -113,7 +113,7 @@ class Debezium:
         names = {name.casefold() for name in image or ()}
         if image is None or names != {name.casefold() for name in self._key}:
             return ()
-        return (Change("d", image, None, typed.row),)
+        return (CapturedChange("d", image, None, typed.row),)
 
     def _lacks_key(self, image: dict[str, Any] | None) -> bool:
         """Return whether an image lacks a column of the primary key."""

@@ -140,7 +140,7 @@ _ADAPTIVE: Final = (Times.ADAPTIVE, Times.ADAPTIVE_TIME_MICROSECONDS)
 _ISO: Final = frozenset({"io.debezium.time.IsoDate", "io.debezium.time.IsoTimestamp"})
 _ISO_TIME: Final = "io.debezium.time.IsoTime"
 _MILLISECONDS, _MICROSECONDS, _NANOSECONDS = 3, 6, 9
-"""The digits up to which adaptive precision has these units."""
+"""The largest number of digits for which adaptive precision uses each unit."""
 _NANOSECONDS_OF_DAY: Final = 86_400_000_000_000
 _MICROSECONDS_OF_DAY: Final = 86_400_000_000
 _FIRST_DAY, _LAST_DAY = -719_162, 2_932_896

@@ -41,7 +41,7 @@ _FRACTIONS = (
     *((1, "second"), (100, "millisecond"), (10, "millisecond"), (1, "millisecond")),
     *((100, "microsecond"), (10, "microsecond"), (1, "microsecond")),
 )
-"""What the last digit of each precision of TIME counts, from 0 to 6."""
+"""The value of the last digit for each precision of TIME, from 0 to 6: number and unit."""
 
 
 def fitted(

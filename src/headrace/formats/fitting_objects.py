@@ -29,7 +29,7 @@ _NATURAL: Final[dict[type[t.DataType], type]] = {
     t.BinaryType: bytes,
     t.BooleanType: bool,
 }
-"""By type: the Python type of which Arrow takes each object exactly, or fails."""
+"""By column type: the Python type that Arrow converts exactly, or fails to."""
 
 
 def fitted_objects(values: Sequence[Any], data_type: t.DataType) -> Fitted:

@@ -17,9 +17,9 @@ from pyspark.sql import types as t
 
 from headrace.errors import Code, HeadraceError
 from headrace.formats.blocks import (
-    Block,
     Decoded,
-    Span,
+    RecordBlock,
+    RecordSpan,
     after_mark,
     is_utf8,
     last_line_end,
@@ -72,7 +72,7 @@ class JsonDecoder:
             unexpected_field_behavior="ignore",
         )
 
-    def decode(self, block: Block) -> Decoded:
+    def decode(self, block: RecordBlock) -> Decoded:
         """Return the rows of a block, and its rejects."""
         table = self._whole(block.data)
         if table is not None:
@@ -122,7 +122,7 @@ class JsonDecoder:
 
     def _unlike(self, data: Text) -> pa.Table | None:
         # Arrow's parser crashes on a block whose first value is null, takes null for a row, and
-        # checks no UTF-8: all that is left to the other path.
+        # does not check UTF-8: such data are left to the other path.
         lines = _object_lines(data) if is_utf8(data) else 0
         if lines <= 0:
             return None
@@ -142,7 +142,7 @@ class JsonDecoder:
         ]
         return pa.table(columns, schema=self._target)
 
-    def _one_by_one(self, data: Text, spans: Sequence[Span], found: Decoded) -> None:
+    def _one_by_one(self, data: Text, spans: Sequence[RecordSpan], found: Decoded) -> None:
         rows = Rows(self._target)
         for span in spans:
             raw = data[span.start : span.end]

@@ -32,7 +32,7 @@ from headrace.formats.values import (
     time_nanos,
     timestamp_micros,
 )
-from headrace.sql.lexer import Kind, Token, string_value, tokens
+from headrace.sql.lexer import Token, TokenKind, string_value, tokens
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -94,9 +94,9 @@ def literal(found: Sequence[Token]) -> Literal:
         return _single(first)
     if count == 2:  # noqa: PLR2004
         second = found[1]
-        if first.text in {"-", "+"} and second.kind is Kind.NUMBER:
+        if first.text in {"-", "+"} and second.kind is TokenKind.NUMBER:
             return _number(("-" if first.text == "-" else "") + second.text)
-        if second.kind is Kind.STRING:
+        if second.kind is TokenKind.STRING:
             return _typed(first.word, string_value(second))
     if first.text == "(" and 2 < count <= _BRACKETED and found[-1].text == ")":  # noqa: PLR2004
         return literal(found[1:-1])
@@ -105,11 +105,11 @@ def literal(found: Sequence[Token]) -> Literal:
 
 def _single(token: Token) -> Literal:
     match token.kind:
-        case Kind.NUMBER:
+        case TokenKind.NUMBER:
             return _number(token.text)
-        case Kind.STRING | Kind.DQUOTED:
+        case TokenKind.STRING | TokenKind.DQUOTED:
             return string_value(token)
-        case Kind.WORD:
+        case TokenKind.WORD:
             word = token.text.lower()
             if word in _WORDS:
                 return _WORDS[word]
@@ -219,9 +219,9 @@ def plain_value(token: Token, type_: DataType, *, negative: bool) -> tuple[bool,
     if isinstance(type_, BooleanType):
         return word in ("true", "false") and not negative, _WORDS.get(word)
     if type(type_) is StringType:
-        plain = token.kind is Kind.STRING and not negative and "\\" not in token.text
+        plain = token.kind is TokenKind.STRING and not negative and "\\" not in token.text
         return plain, string_value(token) if plain else None
-    if token.kind is not Kind.NUMBER:
+    if token.kind is not TokenKind.NUMBER:
         return False, None
     sign = "-" if negative else ""
     bits = _INTEGERS.get(type(type_))

@@ -9,7 +9,7 @@ import xxhash
 from pyarrow import orc
 
 from headrace.errors import Code, HeadraceError
-from headrace.formats.blocks import Block, Decoded, Progress
+from headrace.formats.blocks import Decoded, Progress, RecordBlock
 from headrace.formats.columnar import decoded, matched
 
 if TYPE_CHECKING:
@@ -22,7 +22,9 @@ _BATCH_ROWS = 131_072
 _FOOTER_BYTES = 1 << 16
 
 
-def orc_chunks(path: Path, schema: Schema, start: Progress) -> Iterator[tuple[Block, Decoded]]:
+def orc_chunks(
+    path: Path, schema: Schema, start: Progress
+) -> Iterator[tuple[RecordBlock, Decoded]]:
     """Yield an ORC file's rows from ``start`` on; a line number is a row number, from 1.
 
     One stripe is held in memory.
@@ -44,7 +46,7 @@ def orc_chunks(path: Path, schema: Schema, start: Progress) -> Iterator[tuple[Bl
 
 def _batches(
     path: Path, file: orc.ORCFile, schema: Schema, start: Progress, checksum: str
-) -> Iterator[tuple[Block, Decoded]]:
+) -> Iterator[tuple[RecordBlock, Decoded]]:
     columns = matched(path, file.schema, schema)
     wanted = [name for name in columns if name is not None]
     total_rows, total_bytes = file.nrows, path.stat().st_size
@@ -59,7 +61,7 @@ def _batches(
                 line = row + skipped + 1
                 rows = decoded(str(path), batch.slice(skipped), schema, columns, line)
                 done = total_bytes * end // max(1, total_rows)
-                yield Block(b"", line, Progress(end, end, checksum), done), rows
+                yield RecordBlock(b"", line, Progress(end, end, checksum), done), rows
             row = end
 
 

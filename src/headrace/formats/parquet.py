@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import xxhash
 
 from headrace.errors import Code, HeadraceError
-from headrace.formats.blocks import Block, Decoded, Progress
+from headrace.formats.blocks import Decoded, Progress, RecordBlock
 from headrace.formats.columnar import decoded, matched
 
 if TYPE_CHECKING:
@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 _BATCH_ROWS = 131_072
 
 
-def parquet_chunks(path: Path, schema: Schema, start: Progress) -> Iterator[tuple[Block, Decoded]]:
+def parquet_chunks(
+    path: Path, schema: Schema, start: Progress
+) -> Iterator[tuple[RecordBlock, Decoded]]:
     """Yield a Parquet file's rows from ``start`` on; a line number is a row number, from 1.
 
     Raises:
@@ -40,7 +42,7 @@ def parquet_chunks(path: Path, schema: Schema, start: Progress) -> Iterator[tupl
 
 def _batches(
     path: Path, file: pq.ParquetFile, schema: Schema, start: Progress
-) -> Iterator[tuple[Block, Decoded]]:
+) -> Iterator[tuple[RecordBlock, Decoded]]:
     columns = matched(path, file.schema_arrow, schema)
     wanted = [name for name in columns if name is not None]
     total_rows, total_bytes = file.metadata.num_rows, path.stat().st_size
@@ -59,7 +61,7 @@ def _batches(
                 table = pa.table(batch.slice(skipped))
                 rows = decoded(str(path), table, schema, columns, row + skipped + 1)
                 done = total_bytes * end // max(1, total_rows)
-                yield Block(b"", row + skipped + 1, Progress(end, end, checksum), done), rows
+                yield RecordBlock(b"", row + skipped + 1, Progress(end, end, checksum), done), rows
             row = end
 
 

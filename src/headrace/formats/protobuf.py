@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from headrace.types import Schema
 
 Taker: TypeAlias = Callable[[Any], Any]
-"""Returns what a column takes of a parsed message, as a Python object; None is NULL."""
+"""Reads a column's value from a parsed message, as a Python object; None is NULL."""
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _LONGEST_VARINT: Final = 10
@@ -217,4 +217,4 @@ _KNOWN: Final[dict[str, Taker]] = {
         )
     },
 }
-"""Types with a meaning of their own, by name; as a STRUCT, they are what they are made of."""
+"""Well-known types, by name; in a STRUCT column, they are read field by field."""

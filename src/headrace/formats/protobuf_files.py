@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _COMPILE_SECONDS: Final = 30
 _FILE: Final = "__message__.proto"
-"""The name of a registered file, which has none; those that it imports have theirs."""
+"""The name given to a registered file; the files that it imports have names."""
 _KNOWN: Final = {
     **{
         f"google/protobuf/{name}.proto": f"google.protobuf.{name}_pb2"
@@ -33,7 +33,7 @@ _KNOWN: Final = {
         for name in ("meta", "type/decimal")
     },
 }
-"""The files that schemas import without a reference, and the modules that have them."""
+"""The files that schemas import without a reference, and the modules that define them."""
 
 
 def described(registered: RegisteredSchema) -> Any:
@@ -107,7 +107,7 @@ def _compiled(libraries: Any, texts: dict[str, str]) -> list[Any]:
         out = Path(folder) / "__descriptors__"
         command = [sys.executable, "-m", "grpc_tools.protoc", f"-I{folder}", f"-I{known}"]
         command += ["--include_imports", f"--descriptor_set_out={out}", _FILE]
-        done = subprocess.run(  # noqa: S603 (ours, with names that were checked)
+        done = subprocess.run(  # noqa: S603 (a fixed command, with checked names)
             command, capture_output=True, text=True, check=False, timeout=_COMPILE_SECONDS
         )
         if done.returncode:

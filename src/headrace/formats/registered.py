@@ -28,7 +28,7 @@ HEADER: Final = 5
 """The bytes before a value: the magic byte and the id."""
 _NO_ID: Final = -1
 _SHORT: Final = b"\xff" * HEADER
-"""What stands for the header of a value that is too short to have one."""
+"""Replaces the header of a value that is too short to have one."""
 
 
 @dataclass(frozen=True, slots=True)

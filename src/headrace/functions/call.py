@@ -32,7 +32,7 @@ class Call:
     type: DataType
     hint: str = "Correct the data, or let the function return None for such arguments."
     copy: int = 0
-    """Which copy of what was pickled is called: each is loaded once in a process."""
+    """The number of the unpickled copy to call: each is loaded once per process."""
 
     def run(self, arguments: tuple[Any, ...], shown: str) -> Any:
         """Call the function; raise its exceptions as ``invalid``, with their place and ``shown``.

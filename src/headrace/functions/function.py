@@ -45,16 +45,16 @@ class FunctionRecord:
     name: str
     """In lower case."""
     returns: str
-    """A type as Spark writes it, like those of the arguments, which are None if not declared."""
+    """A type in Spark's notation, as in ``arguments``, which is None if not declared."""
     arguments: tuple[str, ...] | None
     kind: Kind
     deterministic: bool
     digest: str
     python: str
     key: tuple[str, ...] = ()
-    """Of a fold: the columns of which each combination of values has a state of its own."""
+    """For a fold: the key columns; each combination of values has its own state."""
     order_by: tuple[str, ...] = ()
-    """Of a fold: the columns that order the events of a key."""
+    """For a fold: the columns that order the events of a key."""
 
     @property
     def signature(self) -> str:
@@ -144,7 +144,7 @@ class Function:
     kind: Kind = Kind.PYTHON
     deterministic: bool = False
     folded: Folded | None = None
-    """What makes it a fold: there if ``kind`` is :attr:`Kind.FOLD`."""
+    """The parts of a fold; present if ``kind`` is :attr:`Kind.FOLD`."""
 
     def __post_init__(self) -> None:
         """Raise ``invalid`` for a function that could not be called from SQL."""

@@ -41,7 +41,7 @@ from headrace.types import holds, require_kept
 
 _BITS = {ByteType: 8, ShortType: 16, IntegerType: 32, LongType: 64}
 _MICROSECONDS = 6
-"""The digits of the fraction of a second that Python has."""
+"""The fractional digits of a second that Python supports."""
 _EXACT = decimal.Context(prec=100, rounding=decimal.ROUND_HALF_UP)
 _SCALARS: dict[type[DataType], type] = {
     BooleanType: bool,

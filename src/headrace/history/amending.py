@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from headrace.runtime.fill import Progress
 
 _ATTEMPTS = 5
-"""How often views that are created meanwhile are prepared as well."""
+"""The number of rounds in which views that were created meanwhile are prepared."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _TIMES: Final = frozenset({"timestamp", "timestamp_ntz", "date"})
 MOST_KEYS: Final = 2_000
-"""The number of keys that events may have for a condition to name them."""
+"""The most keys of events that a condition lists."""
 
 
 def changed_since(engine: Engine, loop: EpochLoop, view: View, since: int) -> str | None:

@@ -34,7 +34,7 @@ _FOLLOWS = "follows the difference of what it reads, in the same epoch"
 _ONCE = "keeps less, since no event of {} had changed: rebuilt once, then by deltas"
 _LATER = "reads the change when it, or a view that it reads, is refreshed"
 _MANY = 100_000
-"""The rows up to which an epoch takes a second or two, whatever a rebuild would take."""
+"""Changes of up to this many rows take a second or two, whatever a rebuild takes."""
 _STOPPED = "has stopped: REPAIR rebuilds it"
 
 
@@ -200,7 +200,7 @@ class ChangeClassifier:
         return [view for view in views if not view.name.startswith(HIDDEN)]
 
     def _rows_below(self, view: View) -> int:
-        """Return the number of stored rows of a view's inputs, all of which a rebuild reads."""
+        """Return the number of stored rows of a view's inputs: a rebuild reads all of them."""
         state, rows = self.reader.published, 0
         ends = state.read_by(view) if view.id in state.lagging else self.ledger.head.ends
         for id_ in view.depends_on:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from headrace.types import Epoch, RelationId
 
 Stored: TypeAlias = Table | View
-"""What has stored rows."""
+"""A relation with stored rows."""
 
 
 @dataclass(frozen=True, slots=True)

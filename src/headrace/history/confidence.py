@@ -8,7 +8,7 @@ from typing import Final
 CONFIDENCE: Final = 0.95
 
 _HALVINGS: Final = 60
-"""The halvings of [0, 1] until a bound is exact to the last digit of a float."""
+"""The bisections of [0, 1] that make a bound exact to a float's last digit."""
 
 
 def upper_bound(failures: int, trials: int, confidence: float = CONFIDENCE) -> float:

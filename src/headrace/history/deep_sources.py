@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from headrace.runtime.fill import Progress
 
 MOST_STEPS: Final = 100
-"""How many slices of views are explained."""
+"""The most slices of views that are explained."""
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class Explanation:
     """The explanation of some rows of a view, or the error that prevented it."""
 
     view: View
@@ -36,13 +36,13 @@ class Step:
 
 def explained_deep(
     sources: RowSources, view: View, where: str, progress: Progress
-) -> Iterator[Step]:
+) -> Iterator[Explanation]:
     """Yield the explanation of rows of a view, then of their source rows in the views below.
 
     Raises:
         HeadraceError: as :meth:`RowSources.explain` raises for the rows of the view itself.
     """
-    first = Step(view, where, sources.explain(view, where, progress))
+    first = Explanation(view, where, sources.explain(view, where, progress))
     yield first
     pending, seen = [first], {(view.id, where)}
     while pending:
@@ -51,14 +51,14 @@ def explained_deep(
                 continue
             seen.add((below.id, condition))
             try:
-                step = Step(below, condition, sources.explain(below, condition, progress))
+                step = Explanation(below, condition, sources.explain(below, condition, progress))
                 pending.append(step)
             except HeadraceError as error:
-                step = Step(below, condition, error)
+                step = Explanation(below, condition, error)
             yield step
 
 
-def _below(step: Step) -> Iterator[tuple[View, str]]:
+def _below(step: Explanation) -> Iterator[tuple[View, str]]:
     """Yield the views that contain source rows, each with a condition that selects these rows."""
     if isinstance(step.found, HeadraceError):
         return

@@ -74,7 +74,7 @@ def origin_words(origin: Mapping[str, Any]) -> str | None:
     given = {key: value for key, value in origin.items() if key != EVENT}
     words = [str(given.pop("statement"))] if "statement" in given else []
     by, through = given.pop("by", None), given.pop(THROUGH, None)
-    given.pop("reason", None)  # the statement has it
+    given.pop("reason", None)  # part of the statement text
     words += [f"{key} {value}" for key, value in given.items()]
     words += [f"by {by}"] if by is not None else []
     words += [f"through view {through}"] if through is not None else []

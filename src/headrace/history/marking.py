@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from headrace.types import RelationId
 
 THROUGH = "through"
-"""The key of an origin with the name of the view through which an entry's view is dirty."""
+"""The key in an origin for the name of the dirty view below that the entry derives from."""
 
 
 @dataclass(frozen=True, slots=True)

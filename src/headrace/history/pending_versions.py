@@ -29,10 +29,10 @@ if TYPE_CHECKING:
     from headrace.runtime.published import Published
 
 VERSION: Final = "version"
-"""The cause of such an entry."""
+"""The cause of entries for pending versions."""
 
 _MOST_VERSIONS: Final = 1000
-"""The changes of a table beyond which their keys are not told."""
+"""With more changes of a table, the slice is not restricted to their keys."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 _SAMPLES: Final = 16
 _SAMPLED_ROWS: Final = 4096
-"""For an estimate, the tested columns of so many rows are read in so many places."""
+"""An estimate reads the tested columns of up to this many rows at each of ``_SAMPLES`` places."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 _FIRST_SECONDS: Final = 60.0
-"""How long a database is open before its first comparison: short lives are spared."""
+"""The delay of the first comparison after opening: short-lived databases are spared."""
 _IDLE_SECONDS: Final = 10.0
-"""How often to look for something to compare while there is nothing."""
+"""The interval at which new work is looked for when there is none."""
 _CANCEL_SECONDS: Final = 0.2
 _LONGEST_FAREWELL: Final = 10.0
 _MUCH_LONGER: Final = 1.5
@@ -77,7 +77,7 @@ class Reconciler:
     idle: float = _IDLE_SECONDS
     clock: Callable[[], float] = time.monotonic
     error: HeadraceError | None = None
-    """The error of the last comparison, if it could not be made."""
+    """The error that prevented the last comparison, if any."""
     _closed: threading.Event = field(default_factory=threading.Event)
     _cancellation: Cancellation = field(default_factory=Cancellation)
     _thread: threading.Thread | None = None

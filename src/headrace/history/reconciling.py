@@ -49,9 +49,9 @@ if TYPE_CHECKING:
     from headrace.types import DirtyId, Epoch
 
 RECONCILIATION: Final = "reconciliation"
-"""The cause of the dirty entry of a slice that reconciliation has found to differ."""
+"""The cause of dirty entries that reconciliation makes."""
 COPIES: Final = "__copies"
-"""The key of the number of a row's copies in evidence, where they are several."""
+"""The key in evidence for the number of a row's copies, if more than one."""
 
 _STATES: Final = {
     OnDifference.REPAIR: DirtyState.OPEN,
@@ -59,14 +59,14 @@ _STATES: Final = {
     OnDifference.REPORT: DirtyState.REPORTED,
 }
 _BUILD: Final = "build"
-"""The key of a view's build in what tells its contents from others."""
+"""The key of a view's build in the result of :meth:`Reconciling.inputs`."""
 _MOST_ROWS: Final = 100
 _TOGETHER: Final = 2
 """The number of views that are compared in one job: planning more of them takes longer."""
 
 
 @dataclass(frozen=True, slots=True)
-class Compared:
+class SampleOutcome:
     """The outcome of comparing a sample of a table or view.
 
     ``rows`` is the number of stored rows in the sample, ``differences`` the number of wrong rows,
@@ -141,7 +141,7 @@ class Reconciling:
         state: Published,
         wanted: Callable[[int], int],
         report: Progress = lambda _done, _total: None,
-    ) -> list[Compared]:
+    ) -> list[SampleOutcome]:
         """Compare the next samples of some relations in one job, or in several if that fails.
 
         ``wanted`` maps the number of rows of a relation to the number of rows to compare;
@@ -162,7 +162,7 @@ class Reconciling:
                 samples[relation.id] = rounds.sample(columns, slices)
             counts = self._counted(relations, state, samples)
             return [
-                Compared(each, begun[each], outcome=found.primary, failed=True)
+                SampleOutcome(each, begun[each], outcome=found.primary, failed=True)
                 if isinstance(found, HeadraceError)
                 else self._compared(each, state, begun[each], samples[each.id], found, report)
                 for each, found in counts.items()
@@ -214,11 +214,11 @@ class Reconciling:
         sample: Sample,
         count: Count,
         report: Progress,
-    ) -> Compared:
+    ) -> SampleOutcome:
         found = None
         if count.different:
             found = self.comparing.differing(relation, state, _MOST_ROWS, sample)
-            if not found.num_rows:  # sums of floats, within the tolerance
+            if not found.num_rows:  # sums of floats that differ within the tolerance
                 count, found = replace(count, different=0, wrong=0), None
         if not self._is_as_it_was(relation, state):
             raise HeadraceError(
@@ -229,7 +229,7 @@ class Reconciling:
         rounds = rounds.after(sample, count, time.time())
         if found is None:
             self.ledger.evidence.record(relation.id, rounds.to_json())
-            return Compared(relation, rounds, count.stored)
+            return SampleOutcome(relation, rounds, count.stored)
         evidence = self._evidence(relation, state, sample, count, found)
         return self._acted(relation, rounds, sample, count, evidence, report)
 
@@ -271,14 +271,14 @@ class Reconciling:
         count: Count,
         found: Evidence,
         report: Progress,
-    ) -> Compared:
+    ) -> SampleOutcome:
         """Store the evidence, mark a view's slice dirty, and apply ``on_difference``."""
         ledger, made = self.ledger, rounds.to_json()
         known = self._marked(relation)
         entries = self._entries(relation, found) if isinstance(relation, View) and not known else ()
-        with self.loop.exclusive():  # if the view stops, that is published
+        with self.loop.exclusive():  # a stop of the view has to be published
             evidence = ledger.evidence.record(relation.id, made, found, entries)
-        compared = Compared(relation, rounds, count.stored, count.wrong, evidence)
+        compared = SampleOutcome(relation, rounds, count.stored, count.wrong, evidence)
         if known:
             return replace(compared, outcome="it is dirty already: SHOW DIRTY")
         match self.on_difference:
@@ -314,7 +314,7 @@ class Reconciling:
         stop = Dirty(view.id, STOPPED, found.at, f"Reconciliation has quarantined it: {detail}.")
         return (entry, stop)
 
-    def _repaired(self, compared: Compared, sample: Sample, report: Progress) -> Compared:
+    def _repaired(self, compared: SampleOutcome, sample: Sample, report: Progress) -> SampleOutcome:
         """Recompute a differing slice and compare it again, then all rows of the views above.
 
         Nothing is recomputed if the slice has become equal because an input was repaired meanwhile.

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from headrace.types import DirtyId, Epoch
 
 _NEVER: Final = (0.0, 2.5)
-"""When an entry that has not failed may be tried, and half of the wait after its first failure."""
+"""Initial retry state: the time of the next try, and half of the first delay, in seconds."""
 _LAST_RETRY_SECONDS: Final = 600.0
 _CANCEL_SECONDS: Final = 0.1
 
@@ -92,15 +92,15 @@ class Repairing:
     reader: Reader
     recomputing: Recomputing
     automatic: bool
-    """Whether entries are repaired in the background, and not only when a statement asks."""
+    """Whether entries are repaired in the background, or only by statements."""
     cancel_jobs: Callable[[str], None]
-    """Cancels the jobs of Spark with a tag."""
+    """Cancels the Spark jobs with a tag."""
     _busy: StatementLock = field(default_factory=StatementLock)
     _closed: bool = False
     _cancellation: Cancellation = field(default_factory=Cancellation)
     _thread: threading.Thread | None = None
     _failed: dict[DirtyId, tuple[float, float]] = field(default_factory=dict)
-    """By entry whose repair failed: when it is tried again, in monotonic seconds, and the wait."""
+    """The next try, in monotonic seconds, and the delay, by entry whose repair failed."""
 
     def start(self) -> None:
         """Repair in the background from now on, unless repairs are left to statements."""
@@ -222,7 +222,7 @@ class Repairing:
                 entry = self._next(self._ready())
                 if entry is not None:
                     self._repaired(entry, lambda _done, _total: check_cancelled())
-        except Exception as error:  # noqa: BLE001 - the entry has it; it must not end the thread
+        except Exception as error:  # noqa: BLE001 - stored with the entry; it must not end the thread
             if entry is not None and entry.id is not None and not is_cancelled(error):
                 seconds = min(2 * self._failed.get(entry.id, _NEVER)[1], _LAST_RETRY_SECONDS)
                 self._failed[entry.id] = (time.monotonic() + seconds, seconds)

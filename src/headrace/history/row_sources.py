@@ -66,11 +66,11 @@ if TYPE_CHECKING:
     from headrace.types import Epoch, RelationId
 
 MOST_LISTED: Final = 20
-"""The sources of each input that are listed."""
+"""The most source rows listed for each input."""
 MOST_NAMED: Final = 32
-"""The rows of which the keys are named to explain them."""
+"""The most rows whose keys are used to explain them."""
 MOST_READ: Final = 1_000_000
-"""The rows of inputs that may be read to explain a row."""
+"""The most input rows that are read to explain a row."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -461,7 +461,7 @@ def _passed_on(
             if node.plan.kind.of_one_side:
                 return _partners(node, found, columns, kept), whole
             if node.plan.kind.keeps_left and found is None:
-                # A row of NULLs may be one of the input only if NULL can be equal to NULL.
+                # A row of NULLs is an input row only if keys compare NULL as equal.
                 padded = True
                 whole = all(key.passes is not None for key in node.plan.right_keys)
         if isinstance(node, Stateless) and isinstance(node.plan, plan.Project):

@@ -141,7 +141,7 @@ class Rounds:
 
 
 def rounds_of(ledger: Ledger) -> dict[RelationId, Rounds]:
-    """Return the progress of each view of which a sample has been compared."""
+    """Return the progress of each view that has been sampled."""
     return {id_: Rounds.of_json(made) for id_, made in ledger.evidence.progress().items()}
 
 

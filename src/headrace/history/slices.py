@@ -12,7 +12,7 @@ from headrace.engine.slice_conditions import ALIAS
 from headrace.errors import Code, HeadraceError, Span
 from headrace.ledger import Slice
 from headrace.parts.places import in_statement
-from headrace.sql.lexer import Kind, identifier_value, tokens
+from headrace.sql.lexer import TokenKind, identifier_value, tokens
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from headrace.sql import Fragment, SliceOf
 
 _OF_QUERIES = frozenset({"SELECT", "VALUES", "TABLE"})
-"""Words of which a subquery has one, unless it begins with FROM."""
+"""Every subquery contains one of these words, unless it begins with FROM."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +125,7 @@ def _names(condition: str) -> frozenset[str]:
     return frozenset(
         identifier_value(token).lower()
         for token in tokens(condition)
-        if token.kind in {Kind.WORD, Kind.BACKQUOTED, Kind.DQUOTED}
+        if token.kind in {TokenKind.WORD, TokenKind.BACKQUOTED, TokenKind.DQUOTED}
     )
 
 

@@ -75,7 +75,7 @@ def superseded(directory: Path, corrected: Corrected) -> Superseded:
     ]
     sizes = [len(each) for each in read]
     offsets = np.concatenate(read)
-    order = np.argsort(offsets, kind="stable")  # corrections of one event stay in order
+    order = np.argsort(offsets, kind="stable")  # stable: corrections of one event stay in order
     offsets = offsets[order]
     begins = np.flatnonzero(np.r_[True, offsets[1:] != offsets[:-1]])
     lasts = np.r_[begins[1:], len(offsets)] - 1

@@ -72,9 +72,9 @@ class Append:
     newest: Mapping[str, int] = field(default_factory=dict)
     correction: Correction | None = None
     apart: bool = False
-    """Whether the relation's segments share no file with those of others."""
+    """Whether the relation's segments are in files of their own."""
     staged: tuple[SegmentFile, ...] = ()
-    """What is appended if there are no rows: segments that were written before, in order."""
+    """Segments written before, in order, which are appended if there are no rows."""
 
     @property
     def owner(self) -> RelationId | None:
@@ -107,7 +107,7 @@ class Appender:
     _usual: int = 1
     """The number of appends of the last turn."""
     _closed: dict[RelationId, int] = field(default_factory=dict)
-    """The relations to which only one thread may append now."""
+    """The relations that only one thread may append to now, with that thread's id."""
 
     def append(self, asked: Append) -> OffsetRange:
         """Append changes durably; return their offsets, an empty range for a repeated producer.

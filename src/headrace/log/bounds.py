@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _OWN: Final = "__"
-"""What the names of columns begin with that are not the relation's."""
+"""The prefix of columns that are not the relation's."""
 _MOST_COLUMNS: Final = 32
 _LONGEST: Final = 64
-"""The length of text from which on it is no bound."""
+"""Texts of this length or more are not stored as bounds."""
 
 
 def bounds_of(rows: pa.Table) -> dict[str, Any]:

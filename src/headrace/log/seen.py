@@ -29,20 +29,20 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 Ids: TypeAlias = "NDArray[np.uint64]"
-"""Of shape (2, n): the two halves of the hash of each id."""
+"""Shape (2, n): the two 64-bit halves of the hash of each of n ids."""
 
 _KEYS: Final = ("headrace.seen.01", "headrace.seen.02")
 _MIXED: Final = np.uint64(0x9E3779B97F4A7C15)
 FILED_IDS: Final = 1 << 18
-"""Blocks of at least as many ids are files."""
+"""Blocks of at least this many ids are stored as files."""
 DRAFT: Final = ".draft"
-"""The end of the name of a file that is being written."""
+"""The suffix of a file that is being written."""
 _MOST_IDS: Final = 1 << 22
 """Blocks are not merged beyond this."""
 
 
 def ids_of(rows: pa.Table, columns: Sequence[str]) -> tuple[Ids, NDArray[np.bool_]]:
-    """Return the hashes of ids, and a mask of the rows with an id: NULL in any column is none."""
+    """Return the hashes of ids, and a mask of the rows with an id: no column is NULL."""
     halves = np.zeros((2, rows.num_rows), np.uint64)
     present = np.ones(rows.num_rows, bool)
     for name in columns:
@@ -238,7 +238,9 @@ def _stored(directory: Path, name: str, start: int, end: int) -> Iterable[_Block
     found: list[tuple[int, int, Path]] = []
     for path in directory.glob(f"{name}-*.npy"):
         _, begins, ends, _ = path.stem.rsplit("-", 3)
-        found.append((int(begins), -int(ends), path))  # of those that begin together, the longest
+        found.append(
+            (int(begins), -int(ends), path)
+        )  # the longest first, of blocks with the same beginning
     at: int | None = None
     for first, negative, path in sorted(found):
         upto = -negative

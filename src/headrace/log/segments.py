@@ -30,7 +30,7 @@ CORRECTION: Final = "__correction"
 _HASHED_AT_ONCE: Final = 16 << 20
 
 _MOST_VERIFIED: Final = 65_536
-"""How many segments one process remembers as verified, the newest; others are verified again."""
+"""The most segments that a process remembers as verified; older ones are verified again."""
 
 _verified: OrderedDict[tuple[str, str], None] = OrderedDict()
 _verified_lock = threading.Lock()

@@ -35,7 +35,7 @@ class Watermark:
     idle: int
     newest: dict[str, int] = field(default_factory=dict)
     heard: dict[str, int] = field(default_factory=dict)
-    """When rows of a partition last arrived; a partition that is not here is idle."""
+    """When rows of each partition last arrived; missing partitions are idle."""
 
     def now(self, clock: int) -> int | None:
         """Return the watermark; None if no rows have arrived yet.

@@ -149,7 +149,7 @@ class _Pack:
 
     def add(self, rows: pa.Table) -> SegmentFile:
         """Write a segment at the end, without a sync."""
-        # Into a file, Arrow would make many small writes, each of which reacquires Python's lock:
+        # Into a file, Arrow would make many small writes and reacquire Python's lock after each:
         # with many writers, that takes most of the time.
         buffer = pa.BufferOutputStream()
         _serialise(rows, buffer)

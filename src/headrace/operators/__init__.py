@@ -4,7 +4,7 @@ from headrace.operators.aggregate_parts import Distinct, End, Extremum, Part
 from headrace.operators.compared import BOUND, VALUE, Compared
 from headrace.operators.emits import FLAG, Emits
 from headrace.operators.first_rows import FirstRows
-from headrace.operators.fold import FOLDED, Fold, Folding
+from headrace.operators.fold import FOLDED, Fold, FoldFunction
 from headrace.operators.group_aggregate import INIT, ROWS, GlobalAggregate, GroupAggregate
 from headrace.operators.integrate import Integrate
 from headrace.operators.join import InnerJoin
@@ -45,7 +45,7 @@ __all__ = [
     "Extremum",
     "FirstRows",
     "Fold",
-    "Folding",
+    "FoldFunction",
     "GlobalAggregate",
     "GroupAggregate",
     "InnerJoin",

@@ -38,14 +38,14 @@ FOLDED = "folded"
 """The output column with the row of a key, a struct."""
 
 SPACING = 64
-"""The number of events within which no second checkpoint is kept."""
+"""The least distance between checkpoints, in events."""
 
 _PLACE = "place"
 _STATE = "state"
 _WEIGHT_FIELD = pa.field(WEIGHT, pa.int64(), nullable=False)
 
 
-class Folding(Protocol):
+class FoldFunction(Protocol):
     """The function of a fold; it is pickled and sent to the workers."""
 
     def events(self, columns: pa.Table) -> Iterator[Any]:
@@ -77,7 +77,7 @@ class Fold(StatefulOperator):
     layout: Layout
     names: tuple[str, ...]
     row: pa.DataType
-    folding: Folding = field(compare=False, repr=False)
+    folding: FoldFunction = field(compare=False, repr=False)
     spacing: int = SPACING
 
     def __post_init__(self) -> None:
@@ -171,7 +171,7 @@ class Fold(StatefulOperator):
             needed = np.array([key.needed for key in keys])
             given = [values.take(pa.array(positions)) for values in first.keys]
             found = events.first_rows(first.hashes[positions], given, max(1, int(needed.max())))
-            # A checkpoint may be between two copies of an event, of which the later one is needed.
+            # A checkpoint may be between two copies of an event: then the later one is needed.
             left = needed[found.probes] - found.ranks + 1
             rows = np.flatnonzero(left > 0)[::-1]
             taken = found.rows.take(rows)
@@ -251,7 +251,7 @@ class _Key:
     needed: int
     after: bytes | None = None
     retained: list[int] = field(default_factory=list)
-    """The rows of the usable checkpoints that stay."""
+    """The rows of the usable checkpoints to retain."""
 
     def stops(self, spacing: int) -> list[int]:
         """Return the positions of new checkpoints, ascending; mark the old ones to retain.

@@ -34,7 +34,7 @@ SINCE: Final = "__since"
 """The column of the clock when it did: microseconds, UTC (int64)."""
 
 REFUSED: Final = pa.schema([(HASH, pa.int64()), (ERROR, pa.string()), (SINCE, pa.int64())])
-"""The columns of the input that says which hashes are refused, each of them once."""
+"""The columns of the input with the refused hashes, each once."""
 
 _SUMMED: Final = pa.schema([pa.field(WEIGHT, pa.int64())])
 
@@ -76,7 +76,7 @@ class Quarantine(StatefulOperator):
         place = _places(refused[HASH].to_numpy(), rows.hashes)
         refuses = (copies > 0) | _among(rows, asked) | (place >= 0)
         entering = np.flatnonzero((weights > 0) & refuses)
-        # The reason of the row that is there, or else of one that is known, or that is given.
+        # The reason of an equal row in quarantine, else of a known one, else the given reason.
         reasons = [
             _reasons(there.table, _first(probes, rows.rows)),
             _reasons(said.table, _first(asked, rows.rows)),

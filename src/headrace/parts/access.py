@@ -26,13 +26,13 @@ if TYPE_CHECKING:
     from headrace.ledger import Ledger
 
 _TOKENS: Final = "tokens"
-"""The setting of the ledger with the tokens."""
+"""The ledger's setting that stores the tokens."""
 _PREFIX: Final = "hrt_"
-"""Begins every secret, so that one is recognised where it should not be."""
+"""The prefix of every secret, by which leaked ones can be recognised."""
 _SECRET_BYTES: Final = 32
 _MOST_TOKENS: Final = 1000
 DATABASE: Final = ""
-"""Stands for the whole database where the name of a schema does for that schema."""
+"""Denotes the whole database, in place of a schema's name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +100,7 @@ class Principal:
 
 
 OWNER: Final = Principal()
-"""Whoever has opened the database in this process, and may do everything."""
+"""The principal that opened the database in this process; it may do everything."""
 
 
 @dataclass(slots=True)

@@ -39,17 +39,16 @@ if TYPE_CHECKING:
 DUPLICATE: Final = "duplicate"
 LATE: Final = "late"
 PLACE: Final = "__place"
-"""A column of rows on their way into a log: where their source has them, as rejects name it."""
+"""A column of rows before admission: their location in the source, for rejects."""
 LINE: Final = "__line"
-"""A column of rows on their way into a log: the number or offset of each in its place."""
+"""A column of rows before admission: their line or offset within that location."""
 PARTITION: Final = "__partition"
-"""A column of rows on their way into a log: the partition by which their event time is followed,
-where that is not their place."""
+"""A column of rows before admission: their watermark partition, if not the location."""
 
 _ON_THE_WAY: Final = frozenset({PLACE, LINE, PARTITION})
 _TOO_LATE: Final = "late: its event time is before the watermark, less the allowed lateness"
 IDLE_MICROS: Final = 60_000_000
-"""How long a partition without rows holds up the watermark."""
+"""How long a partition without rows holds back the watermark."""
 
 
 @dataclass(slots=True)
@@ -57,12 +56,12 @@ class Admission:
     """The gates of the streams that do not admit every row."""
 
     directory: Path
-    """Of the log's segments; indexes of ids are beside it."""
+    """The directory of the log's segments; indexes of ids are beside it."""
     ledger: Ledger
     clock: Callable[[], float] = time.time
     _gates: dict[RelationId, _Gate] = field(default_factory=dict)
     _making: threading.Lock = field(default_factory=threading.Lock)
-    """Held while a gate is looked up: there is one for each stream."""
+    """Held while a gate is looked up or created: one for each stream."""
 
     def gate(self, relation: Relation) -> _Gate | None:
         """Return the gate of a relation; None if it admits all rows."""
@@ -157,7 +156,7 @@ class _Gate:
     watermark: Watermark | None
     clock: Callable[[], int]
     _end: int | None = None
-    """The log's end after what was admitted last, if it was appended."""
+    """The log's end after the last admitted rows, if they were appended."""
 
     def admit(self, rows: pa.Table, end: Offset) -> Admitted:
         """Return the rows to append at the offset ``end``, and the rejects and counts of others."""
@@ -167,7 +166,7 @@ class _Gate:
         mark, declaration, clock = self.watermark, self.stream.declaration, self.clock()
         kept = np.ones(rows.num_rows, bool)
         if mark is not None and rows.num_rows:
-            if self._end not in (None, end):  # what was admitted last was not appended
+            if self._end not in (None, end):  # the last admitted rows were not appended
                 mark.newest = self.ledger.log.newest_times(self.stream.id)
             times, partitions = self._times(rows), np.array(_partitions(rows), object)
             late = mark.late(times, partitions, declaration.lateness or 0, clock)

@@ -77,7 +77,7 @@ class Declarations:
         """Remove the declarations of relations of a catalog: views before their inputs."""
         order = {view.id: i for i, view in enumerate(catalog.defined_in_order())}
         for relation in sorted(relations, key=lambda r: -order.get(r.id, -1)):
-            # A relation that replaced it may have its name.
+            # A relation that replaced it may have the same name.
             self.engine.forget(relation)
             self.queries.forget(relation)
 

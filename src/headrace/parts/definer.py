@@ -88,12 +88,12 @@ class Definer:
                 epoch = self.ledger.commit(commit)
                 declarations.withdraw(gone, self.loop.catalog)
             else:
-                # First: what Spark rejects is not committed.
+                # First, so that a relation rejected by Spark is not committed.
                 with declarations.announced(relation, gone, self.loop.catalog):
                     epoch = self.ledger.commit(commit)
                 declarations.withdraw(gone, self.loop.catalog)
                 if gone:
-                    declarations.announce(relation)  # a withdrawn one may have had its name
+                    declarations.announce(relation)  # a withdrawn relation may have had this name
             self._publish(catalog, layouts)
         self._end_feeds(dropped)
         return epoch
@@ -197,7 +197,7 @@ class Definer:
         begins, ends = altered.refresh.lags, view.refresh.lags
         with loop.refreshing:
             if ends and not begins:
-                Refresh(loop, (view,)).run()  # beside the epochs: what is left is little
+                Refresh(loop, (view,)).run()  # beside the epochs, so that few changes remain
             with self._changing():
                 live(loop.catalog, [view.id], {view.id: view})
                 if ends and not begins:

@@ -40,7 +40,7 @@ class Destinations:
     log: Log
     queries: Queries
     roots: tuple[Path, ...] = ()
-    """Directories outside of that of the data, below which sinks may write."""
+    """Directories outside of the data directory, below which sinks may write."""
 
     def opened(self, sink: Sink) -> tuple[SinkWriter, DeliverySettings]:
         """Return the writer for a sink's destination, and its delivery settings."""

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 Join: TypeAlias = "Callable[[Fill, Circuit], Epoch]"
-"""Commits a fill that has caught up with the epochs, which are not made meanwhile."""
+"""Commits a fill that has caught up, while no epochs are made."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +121,7 @@ class Filling:
                     fill.catch_up(state, loop.quiet_clock())
                 return join()
         except HeadraceError:
-            live(reader.catalog, inputs, inputs)  # if one is gone, that is why
+            live(reader.catalog, inputs, inputs)  # raises if the failure is due to a dropped input
             raise
 
     def join_standing(

@@ -34,10 +34,10 @@ if TYPE_CHECKING:
     from headrace.types import ArrangementId
 
 KEYS = 6
-"""The number of keys whose events are a sample: those with the most events of the first few."""
+"""The number of sampled keys: those with the most events among the first few."""
 
 EVENTS = 40
-"""The most events of a key in a sample, the last ones."""
+"""The most events of a key in a sample: its last ones."""
 
 _LOOKED_AT = 2_000
 _EPOCHS = 8

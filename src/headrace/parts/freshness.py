@@ -57,7 +57,7 @@ class ViewFreshness:
     shown_at: float
     next_refresh: float | None
     quarantined: int | None
-    """The number of rows that it has in quarantine; None if a file of that is damaged."""
+    """The number of its rows in quarantine; None if a file of the quarantine is damaged."""
 
     @property
     def watermark(self) -> int | None:

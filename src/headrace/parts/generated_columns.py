@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from headrace.types import Offset
 
 _OFFSET = "offset"
-"""The METADATA key of a row's offset, which is known only as it is appended."""
+"""The METADATA key of a row's offset, which is assigned by the append."""
 
 
 def has_offsets(relation: Stream | Table) -> bool:

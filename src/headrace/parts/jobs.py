@@ -39,7 +39,7 @@ def jobs(
         hidden = source.name.startswith(HIDDEN) and isinstance(source, View)
         delivery = deliveries.by_sink.get(sink.id)
         if delivery is None:
-            continue  # it is being created or dropped
+            continue  # the sink is being created or dropped
         error, lag, going = delivery.error, delivery.lag, delivery.state
         writing = delivery.writing
         if going == "running" and source.id in state.stopped:

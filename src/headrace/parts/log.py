@@ -73,7 +73,7 @@ class Log:
     pump: Pump
     admission: Admission
     _changing: dict[RelationId, threading.RLock] = field(default_factory=dict)
-    """By relation: the lock of the statements that read it and change the rows they read."""
+    """By relation: the lock of statements that change rows which they have read."""
 
     def append(
         self,
@@ -141,7 +141,7 @@ class Log:
                 raise
             asked.rows, asked.staged = rows.slice(0, 0), tuple(staged)
             appended = self.appender.append(asked)
-        if not appended.rows:  # the producer has appended them before
+        if not appended.rows:  # a repeated append of the producer
             self._unstage(staged)
         self.pump.wake()
         return appended

@@ -16,7 +16,7 @@ HIDDEN: Final = "__"
 """The prefix of the names of hidden views."""
 
 DEFAULT_SCHEMA: Final = "default"
-"""The schema of relations whose names have no other."""
+"""The schema of relations with unqualified names."""
 
 
 def schema_of(name: str) -> str:

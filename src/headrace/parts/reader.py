@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from headrace.types import RelationId
 
 _LISTEN_SECONDS = 0.1
-"""How often a statement that waits for an epoch looks whether it was cancelled."""
+"""The interval at which a statement that waits for an epoch checks for cancellation."""
 
 
 @dataclass(frozen=True, slots=True)

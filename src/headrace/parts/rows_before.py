@@ -150,7 +150,7 @@ class _Nothing:
     def parts(self, columns: Sequence[str]) -> Iterator[pa.Table]:
         yield self.schema.empty_table().select(list(columns))
 
-    def alike(self, rows: pa.Table) -> pa.Table:  # noqa: ARG002 - nothing is like any row
+    def alike(self, rows: pa.Table) -> pa.Table:  # noqa: ARG002 - the table is empty
         return self.schema.empty_table()
 
     with_keys = alike
@@ -179,7 +179,7 @@ def _by_key(
     gone = np.concatenate([np.zeros(there, bool), changes.weights < 0])
     former[(former >= 0) & gone[former]] = -1
 
-    # A row is there if it is whole, or if the row before it is there: else nothing completes it.
+    # A row is complete if it is whole, or if the row before it is complete.
     every = np.arange(both.num_rows)
     keeps_any = np.concatenate([np.zeros(there, bool), keeps])
     lost = _followed(np.where(keeps_any, former, every))[there:] < 0

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from headrace.ledger import Ledger
 
 _CREATED: Final = "schemas"
-"""The setting of the ledger with the names of created schemas."""
+"""The ledger's setting that stores the names of created schemas."""
 
 
 @dataclass(frozen=True, slots=True)

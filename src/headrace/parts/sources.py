@@ -47,7 +47,7 @@ class SourceState:
     late: int | None = None
     watermark: int | None = None
     inserted: bool = False
-    """Whether its rows are inserted by statements, and come from no other system."""
+    """Whether its rows are inserted by statements, not read from a source."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from headrace.types import Epoch, RelationId
 
 _OF_KEY = "PRIMARY KEY ("
-"""What the error of a view has whose rows break its declared key."""
+"""Contained in the error of a view whose rows violate its declared key."""
 
 
 def stopped_after(ledger: Ledger, catalog: Catalog, view: Relation) -> Epoch:

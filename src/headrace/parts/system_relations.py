@@ -37,7 +37,7 @@ COUNTERS: Final = (
     "rows_read",
     "bytes_written",
 )
-"""The counters of an epoch that are shown."""
+"""The epoch counters that are shown."""
 _TEXT, _WHOLE, _FLAG, _TIME, _REAL = (
     StringType(),
     LongType(),

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from headrace.errors import Span
 
 _GIVEN: Final = "ROWTIME"
-"""The column of an INSERT by which a row brings its time."""
+"""The column of an INSERT in which rows give their time."""
 
 
 def completed(queries: Queries, relation: Stream | Table, rows: pa.Table) -> pa.Table:

@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from subprocess import Popen
 
 _LISTEN_SECONDS: Final = 0.1
-"""How often what waits for an answer looks whether its statement was cancelled."""
+"""The interval at which a waiting thread checks whether its statement was cancelled."""
 
 _SHOWN: Final = 2000
-"""How much is shown of what a process has written, in characters."""
+"""The most characters of a process's standard error that are shown."""
 _FROM_OUTSIDE: Final = (signal.SIGKILL, signal.SIGTERM)
 
 
@@ -111,7 +111,7 @@ class Child:
             self._connection.send(message)
             while not self._connection.poll(_LISTEN_SECONDS):
                 if time.monotonic() > until:
-                    self.kill()  # so that there is no answer
+                    self.kill()  # so no answer was received
                 try:
                     check_cancelled()
                 except HeadraceError:
@@ -139,7 +139,7 @@ class Child:
         reading it.
         """
         with self._killing:
-            if self._process.returncode is None:  # so the number is still that of this process
+            if self._process.returncode is None:  # so the process id has not been reused
                 with suppress(ProcessLookupError):
                     os.killpg(self._process.pid, signal.SIGKILL)
                 self._process.wait()

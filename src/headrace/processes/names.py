@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from headrace.errors import Span, unknown
-from headrace.sql.lexer import Kind, Token, identifier_value, tokens
+from headrace.sql.lexer import Token, TokenKind, identifier_value, tokens
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -20,7 +20,7 @@ _SYSTEM: Final = "information_schema."
 _AFTER_FROM: Final = frozenset(
     {"", "CLUSTER", "DISTRIBUTE", "GROUP", "HAVING", "LIMIT", "ORDER", "SORT", "WHERE", "WINDOW"}
 )
-"""What may follow the only relation of a query and its alias; the empty word is the end."""
+"""Words that may follow the only relation of a query and its alias; "" is the end."""
 _SPECIAL: Final = frozenset(
     {
         "ALL", "CASE", "CURRENT_CATALOG", "CURRENT_DATABASE", "CURRENT_DATE", "CURRENT_SCHEMA",
@@ -57,7 +57,7 @@ def require_known_names(query: Span, catalog: Catalog) -> None:
 
 def _word_after_alias(rest: Sequence[Token]) -> str:
     """Return the word after the alias of a relation, if it has one; empty at the end."""
-    words = [each.text.upper() for each in rest if each.kind is not Kind.END]
+    words = [each.text.upper() for each in rest if each.kind is not TokenKind.END]
     if words[:1] == ["AS"]:
         words = words[2:]
     elif words and words[0] not in _AFTER_FROM:
@@ -82,7 +82,7 @@ def _relations(found: Sequence[Token]) -> Iterator[tuple[str, int, int]]:
         if token.word == "FROM" and at and found[at - 1].word == "DISTINCT":
             continue  # IS DISTINCT FROM
         parts, here = [], at + 1
-        while here < len(found) and found[here].kind in (Kind.WORD, Kind.BACKQUOTED):
+        while here < len(found) and found[here].kind in (TokenKind.WORD, TokenKind.BACKQUOTED):
             parts.append(found[here])
             here += 1
             if here >= len(found) or found[here].text != ".":
@@ -102,7 +102,7 @@ def _require_columns(query: Span, found: Sequence[Token], relation: Relation) ->
     aliases = {identifier_value(item[-1]).lower() for item in items if len(item) > 1}
     known = aliases | {name.lower() for name in names}
     for item in items:
-        if not item or item[0].kind not in (Kind.WORD, Kind.BACKQUOTED):
+        if not item or item[0].kind not in (TokenKind.WORD, TokenKind.BACKQUOTED):
             continue
         named = len(item) == 1 or item[1].word == "AS"
         name = identifier_value(item[0])

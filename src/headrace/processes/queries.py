@@ -51,14 +51,14 @@ _log = logging.getLogger(__name__)
 _PREFIX: Final = "headrace-query-"
 _MODULE: Final = "headrace.processes.query_process"
 _GRACE_SECONDS: Final = 3.0
-"""How long a query may take to end once it was cancelled."""
+"""The time that a cancelled query has to end before its process is killed."""
 _LISTEN_SECONDS: Final = 0.1
 _IDLE_SECONDS: Final = 60.0
-"""After how long without a query a process ends, unless it is the only one."""
+"""The idle time after which a process ends, unless it is the only one."""
 _SPARES: Final = 2
-"""How many processes are kept, if there may be so many, for a while after one was lost."""
+"""The number of processes, within the limit, that are started after one was lost."""
 _BESIDE_HEAP: Final = 1 << 30
-"""What a process may use besides twice its heap: Python, code, what is being sent."""
+"""The memory of a process besides twice its heap: Python, code, data in transit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +99,7 @@ class QueryProcesses:
         self._failure: HeadraceError | None = None
         self._closed = False
         self.lost = 0
-        """How many processes were ended, or ended by themselves, while a query ran."""
+        """The number of processes that ended while a query ran."""
 
     @property
     def count(self) -> int:
@@ -377,6 +377,6 @@ class _Process:
         )
         answer = self.child.ask(declared, _GRACE_SECONDS)
         if isinstance(answer, Failed):
-            self.child.kill()  # it knows some of them
+            self.child.kill()  # some names may have been declared
             raise answer.error
         self._known = known

@@ -52,11 +52,11 @@ _log = logging.getLogger(__name__)
 
 _WATCH_SECONDS: Final = 0.5
 _END_SECONDS: Final = 1.0
-"""How long the tasks of a cancelled query may take to end."""
+"""The time that tasks of a cancelled query have to end."""
 _OUT_OF_MEMORY: Final = 3
 """The exit status of a JVM whose heap is full, with -XX:+ExitOnOutOfMemoryError."""
 _PRIORITY: Final = 5
-"""By how much its priority is below that of epochs."""
+"""The niceness of the process relative to the one that makes epochs."""
 
 
 class QueryProcess:
@@ -100,7 +100,7 @@ class QueryProcess:
         if self._cancellation.running:
             self._cancellation.asked = True
             if self._jobs is not None:
-                with suppress(Exception):  # whatever it is, the process is killed if it goes on
+                with suppress(Exception):  # the parent kills the process if the query continues
                     self._jobs.cancel()
 
     def _end(self) -> Never:
@@ -142,7 +142,7 @@ class QueryProcess:
             return None
         self._jobs = StatementJobs(spark.engine.spark, self._cancellation.tag)
         self._jvm = jvm_of(spark.engine.spark)
-        os.setpriority(os.PRIO_PGRP, 0, _PRIORITY)  # not before: it starts once, and slowly
+        os.setpriority(os.PRIO_PGRP, 0, _PRIORITY)  # not earlier: starting is slow
         return spark
 
     def _answered(self, spark: _Spark, message: object) -> Done | Failed | Full:

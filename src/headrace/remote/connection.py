@@ -25,9 +25,9 @@ T = TypeVar("T")
 
 JSON: Final = "application/json"
 READ_SECONDS: Final = 60.0
-"""After how long without a byte a server is gone: it sends some every few seconds."""
+"""A server that sends no byte for this long is lost: it sends some every few seconds."""
 _KEPT_SECONDS: Final = 3.0
-"""How long a connection may be idle: servers and proxies close those that are, some soon."""
+"""The longest idle time of a connection that is reused: servers and proxies close some soon."""
 _TRIES: Final = 3
 _LONGEST_PAUSE: Final = 5.0
 _LONGEST_ERROR: Final = 1 << 20

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 _RECENT_SECONDS: Final = 1.0
-"""How old what is known of relations may be when their columns are listed one after another."""
+"""The maximum age of the cached catalog when columns of relations are listed in turn."""
 
 
 def connect(url: str, *, token: str | None = None, ca: str | Path | None = None) -> RemoteDatabase:
@@ -52,7 +52,7 @@ class RemoteDatabase(DefaultSession):
         self._open = True
         self._catalog_connection = Connection(server)
         self._known: tuple[float, Any] | None = None
-        """The catalog that was asked for last, and when, until a statement runs."""
+        """The catalog of the last request, with its time, until a statement runs."""
         self._sessions: WeakSet[RemoteSession] = WeakSet()
         self._closing = threading.Lock()
         self._default = self.session()

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 MEDIA_TYPE = "text/event-stream"
 WITH_ARROW = f"{MEDIA_TYPE}; rows=arrow"
-"""What is accepted: events whose rows are Arrow."""
+"""The media type of events whose rows are Arrow."""
 
 
 class Event(NamedTuple):

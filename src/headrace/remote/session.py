@@ -68,7 +68,7 @@ _CHANGES_NOTHING: Final = (
     Subscribe,
     Verify,
 )
-"""Statements that are run again if the connection is lost while they run."""
+"""Statements that are sent again if the connection is lost while they run."""
 _FAREWELL_SECONDS: Final = 2.0
 _LONGEST_FOLLOWED: Final = 32_000
 
@@ -96,7 +96,7 @@ class RemoteSession:
         self._ending: weakref.finalize[..., RemoteSession] | None = None
         """Ends the session on the server, at the latest when the process ends."""
         self._opening: Feed | None = None
-        """What is being followed and has not begun yet."""
+        """The subscription that is being opened."""
         self._subscriptions: weakref.WeakSet[RemoteSubscription] = weakref.WeakSet()
         self._settings: dict[str, str] = {}
         """The statements that set the properties of this session."""

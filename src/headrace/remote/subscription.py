@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from headrace.remote.server import Server
 
 _EPOCHS: Final = 64
-"""How many epochs are read ahead of whoever takes them."""
+"""The most epochs that are read ahead of the consumer."""
 _RESUME_SECONDS: Final = 120.0
-"""How long a server that is gone is tried: it may be restarted."""
+"""How long reconnecting to a lost server is tried: it may be restarting."""
 _FIRST_PAUSE: Final = 0.1
 _LONGEST_PAUSE: Final = 2.0
 _LOOK_SECONDS: Final = 0.1
@@ -101,7 +101,7 @@ class Feed:
     server: Server
     query: dict[str, str]
     _token: str | None = None
-    """That of the last complete epoch."""
+    """The token of the last complete epoch."""
     _parts: list[pa.Table] = field(default_factory=list)
     _heard: float = field(default_factory=time.monotonic)
     _at: int = -1
@@ -143,7 +143,7 @@ class Feed:
         except Empty:
             return None
         if isinstance(found, HeadraceError):
-            self._queue.put(found)  # for those who ask again: nothing more is put
+            self._queue.put(found)  # for later calls: nothing else is queued
             raise found
         return found if isinstance(found, Delivered) else None
 

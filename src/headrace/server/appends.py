@@ -18,7 +18,7 @@ import xxhash
 
 from headrace.catalog import Stream, Table
 from headrace.errors import Code, HeadraceError, Span
-from headrace.formats.blocks import Block, Progress, after_mark, lines_of
+from headrace.formats.blocks import Progress, RecordBlock, after_mark, lines_of
 from headrace.formats.json_lines import JsonDecoder, require_lines
 from headrace.server.answers import done
 from headrace.server.catalog import resolved
@@ -201,7 +201,7 @@ def _lines(data: bytes, relation: object) -> pa.Table:
     require_lines("the body of the request", data)
     text = data[after_mark(data).position :]
     columns = _given(relation, text)
-    decoded = JsonDecoder("", Schema(columns)).decode(Block(text, 1, Progress(), len(text)))
+    decoded = JsonDecoder("", Schema(columns)).decode(RecordBlock(text, 1, Progress(), len(text)))
     if decoded.rejects:
         first = min(decoded.rejects, key=lambda reject: reject.line or 0)
         at = "" if first.column is None else f'column "{first.column}": '

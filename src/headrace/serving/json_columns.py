@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
 _NULL: Final = "null"
 _ESCAPED: Final = r'["\\\x00-\x1f]'
-"""What cannot stand in the text of a JSON string as it is."""
+"""Characters that must be escaped in a JSON string."""
 
 
 def json_column(column: pa.Array | pa.ChunkedArray) -> pa.StringArray:
     """Return the values of a column as JSON texts, ``null`` for NULL."""
     array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-    if isinstance(array, pa.ChunkedArray):  # of none or several chunks
+    if isinstance(array, pa.ChunkedArray):  # zero or several chunks
         array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], array.type)
     return pc.fill_null(_texts(array), _NULL).cast(pa.string())
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _WHOLE: Final = re.compile(r"-?\d{1,18}", re.ASCII)
 _BOOLEANS: Final = {"true": True, "false": False}
 _MOST_UNREAD: Final = 4 << 20
-"""How many bytes of run files are checked on the way, at most."""
+"""The most bytes of run files that a lookup reads to verify them."""
 
 
 def row_by_key(

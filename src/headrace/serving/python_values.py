@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 _FIRST_DAY: Final = -719_162
-"""The first day that Python has, in days since 1970; and the first one after all."""
+"""The first day in Python's range, in days since 1970; and the first one after the last."""
 _END_DAY: Final = 2_932_897
 _DAY: Final = 86_400_000_000
 _ERA_DAYS: Final = 146_097

@@ -1,4 +1,4 @@
-"""Streams all rows of a relation in batches, most of which are views of mapped files."""
+"""Streams all rows of a relation in batches, mostly views of memory-mapped files."""
 
 from __future__ import annotations
 

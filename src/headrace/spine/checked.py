@@ -17,7 +17,7 @@ from threading import Lock
 from typing import Final
 
 LEAST_BYTES: Final = 1 << 16
-"""The size from which on files are registered: smaller ones are checked sooner than looked up."""
+"""The least size of registered files: smaller ones are verified faster than looked up."""
 
 _MOST_BYTES: Final = 1 << 23
 """The size of the register at which it is emptied."""

@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from headrace.zset.equality import Ints
 
 MOST_BESIDE = 1 << 18
-"""The most rows that are added up, and kept in memory while the spine is."""
+"""The most rows that are summed, and cached as long as the spine."""
 
 _SMALL = 1 << 14
-"""How many rows of small runs are added up again for each spine, at most."""
+"""The most rows of small runs that are summed again for each spine."""
 
 
 def flat(spine: Spine) -> Flat | None:

@@ -29,7 +29,7 @@ FIRST_READ = 32
 """The most rows of a key that are read from a run at first."""
 
 _LAST = "__last"
-"""The sum that counts the runs of which this was the last row read, though the block has more."""
+"""The number of runs whose last read row is this one, though their block has more rows."""
 
 
 class Rank(Enum):

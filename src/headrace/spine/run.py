@@ -40,11 +40,11 @@ class Run:
     lows: Ints
     highs: Ints
     _members: list[frozenset[int]] = field(default_factory=list, repr=False)
-    """The hashes of a small run, once they were asked for."""
+    """The hashes of a small run, cached by the first lookup."""
     _repeated: list[Ints] = field(default_factory=list, repr=False)
     _weight: list[int] = field(default_factory=list, init=False, repr=False)
     flattened: list[Any] = field(default_factory=list, init=False, repr=False)
-    """What :func:`headrace.spine.columns.flat` has found about this run and others."""
+    """The cache of :func:`headrace.spine.columns.flat` for this run and others."""
 
     @classmethod
     def of_batches(cls, layout: Layout, batches: list[pa.RecordBatch]) -> Run:

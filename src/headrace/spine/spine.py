@@ -51,7 +51,7 @@ class Spine:
     distinct: bool = True
     present: tuple[str, ...] = ()
     flattened: list[Flat | None] = field(default_factory=list, init=False, repr=False)
-    """What :func:`headrace.spine.columns.flat` has made of it."""
+    """The cache of :func:`headrace.spine.columns.flat`."""
 
     @classmethod
     def open(

@@ -22,7 +22,7 @@ from headrace.sql.parts import (
     Query,
     Role,
     Statement,
-    Watermark,
+    WatermarkClause,
 )
 from headrace.sql.reconcile import Reconcile
 from headrace.sql.refreshing import AlterView, Refresh
@@ -60,7 +60,7 @@ from headrace.sql.statements import (
     DropToken,
     Explain,
     Explainable,
-    Explained,
+    ExplainKind,
     Flush,
     Grant,
     Insert,
@@ -133,10 +133,10 @@ __all__ = [
     "DropToken",
     "Explain",
     "ExplainChange",
+    "ExplainKind",
     "ExplainReplay",
     "ExplainRow",
     "Explainable",
-    "Explained",
     "Flush",
     "Fragment",
     "Grant",
@@ -175,7 +175,7 @@ __all__ = [
     "Truncate",
     "Update",
     "Verify",
-    "Watermark",
+    "WatermarkClause",
     "parse",
     "parse_statement",
     "quote",

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from headrace.errors import Code, HeadraceError
 from headrace.sql.fragments import at_query, take_as_of, take_query
-from headrace.sql.lexer import Kind
+from headrace.sql.lexer import TokenKind
 from headrace.sql.options import take_assignment, take_key
 from headrace.sql.parts import Name, ObjectKind
 from headrace.sql.push import take_snapshot
@@ -89,17 +89,17 @@ def take_drop(
 def take_terminate(cursor: Cursor) -> Drop:
     """Take ``TERMINATE [JOB | QUERY] name``, or Flink's ``STOP JOB``: synonyms of DROP JOB."""
     first = cursor.advance()
-    if cursor.peek(1).kind is not Kind.END:
+    if cursor.peek(1).kind is not TokenKind.END:
         cursor.accept("JOB") or cursor.accept("QUERY")
     place = cursor.token
-    if place.word == "ALL" and place.kind is Kind.WORD:
+    if place.word == "ALL" and place.kind is TokenKind.WORD:
         raise HeadraceError(
             Code.UNSUPPORTED,
             "TERMINATE ALL is not supported",
             hint="Use TERMINATE name for each job: SHOW JOBS lists them.",
             span=cursor.span(place, place),
         )
-    if place.kind is Kind.STRING:
+    if place.kind is TokenKind.STRING:
         text = cursor.string("a job's name").lower()
         name = Name((text,), cursor.span(place))
     else:
@@ -121,12 +121,12 @@ def take_show(cursor: Cursor) -> Show | ShowOption | ShowCreate:
     """Take ``SHOW listing | property | CREATE name``, or ksqlDB's ``LIST listing``."""
     first = cursor.advance()
     if cursor.accept("CREATE"):
-        if cursor.at("FUNCTION") and cursor.peek(1).kind is not Kind.END:
+        if cursor.at("FUNCTION") and cursor.peek(1).kind is not TokenKind.END:
             cursor.advance()
             name = cursor.name("the function's name")
             cursor.expect_end()
             return ShowCreate(name, cursor.span(first), of_function=True)
-        if cursor.peek(1).kind is not Kind.END and cursor.peek(1).text != ".":
+        if cursor.peek(1).kind is not TokenKind.END and cursor.peek(1).text != ".":
             accept_kind(cursor)
         name = cursor.name("the name of a relation or sink")
         cursor.expect_end()
@@ -136,7 +136,7 @@ def take_show(cursor: Cursor) -> Show | ShowOption | ShowCreate:
         return ShowOption(cursor.span(first))
     after = cursor.peek(1)
     if (
-        cursor.token.kind in {Kind.STRING, Kind.BACKQUOTED}
+        cursor.token.kind in {TokenKind.STRING, TokenKind.BACKQUOTED}
         or after.text == "."
         or cursor.at_any("TIMEZONE", "CONSISTENCY")
     ):
@@ -146,7 +146,10 @@ def take_show(cursor: Cursor) -> Show | ShowOption | ShowCreate:
     listing = _listing(cursor)
     relation = schema = None
     if listing in NAMED_LISTINGS and (cursor.accept("FROM") or cursor.accept("IN")):
-        if cursor.peek(1).kind in {Kind.WORD, Kind.BACKQUOTED} and cursor.peek(1).word != "LIKE":
+        if (
+            cursor.peek(1).kind in {TokenKind.WORD, TokenKind.BACKQUOTED}
+            and cursor.peek(1).word != "LIKE"
+        ):
             cursor.accept("SCHEMA") or cursor.accept("DATABASE")
         schema = cursor.name("a schema's name")
     if listing is Listing.REJECTS and (cursor.accept("FOR") or cursor.accept("FROM")):
@@ -191,9 +194,9 @@ def _listing(cursor: Cursor) -> Listing:
 def take_describe(cursor: Cursor) -> Describe:
     """Take ``DESCRIBE [TABLE] [EXTENDED] name``, or ksqlDB's ``DESCRIBE name EXTENDED``."""
     first = cursor.advance()
-    if cursor.peek(1).kind is not Kind.END and cursor.peek(1).text != ".":
+    if cursor.peek(1).kind is not TokenKind.END and cursor.peek(1).text != ".":
         accept_kind(cursor)
-    extended = cursor.at("EXTENDED") and cursor.peek(1).kind is not Kind.END
+    extended = cursor.at("EXTENDED") and cursor.peek(1).kind is not TokenKind.END
     if extended:
         cursor.advance()
     name = cursor.name("a stream's, table's or view's name")
@@ -224,7 +227,7 @@ def take_set(cursor: Cursor) -> SetOption | ShowOption:
 
 def take_reset(cursor: Cursor) -> ResetOption | HandleSink:
     """Take ``RESET [key | ALL]``, ``UNSET key``, or ``RESET SINK name``."""
-    if cursor.at("RESET", "SINK") and cursor.peek(2).kind in {Kind.WORD, Kind.BACKQUOTED}:
+    if cursor.at("RESET", "SINK") and cursor.peek(2).kind in {TokenKind.WORD, TokenKind.BACKQUOTED}:
         return take_handled_sink(cursor)
     first = cursor.advance()
     if first.word == "RESET" and (cursor.at_end() or cursor.accept("ALL")):
@@ -239,7 +242,7 @@ def take_repair(cursor: Cursor) -> Repair:
     """Take ``REPAIR [[TABLE | VIEW] name]``."""
     first = cursor.token
     cursor.expect("REPAIR")
-    if cursor.peek(1).kind is not Kind.END and cursor.peek(1).text != ".":
+    if cursor.peek(1).kind is not TokenKind.END and cursor.peek(1).text != ".":
         accept_kind(cursor)
     name = None if cursor.at_end() else cursor.name("a table's or view's name")
     cursor.expect_end()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from headrace.errors import Code, HeadraceError
 from headrace.sql.fragments import QUERY_WORDS, take_expression, take_query
-from headrace.sql.lexer import Kind
+from headrace.sql.lexer import TokenKind
 from headrace.sql.parts import Fragment, Name
 from headrace.sql.statements import (
     Assignment,
@@ -45,7 +45,7 @@ def take_insert(cursor: Cursor) -> Insert:
             raise cursor.expected("REPLACE", "IGNORE")
     on_conflict = OnConflict(cursor.span(choice)) if ignore else None
     cursor.expect("INTO")
-    if cursor.at("TABLE") and cursor.peek(1).kind is not Kind.SYMBOL:
+    if cursor.at("TABLE") and cursor.peek(1).kind is not TokenKind.SYMBOL:
         cursor.advance()
     target = cursor.name("a stream's or table's name")
     columns = cursor.identifiers("a column's name") if _at_columns(cursor) else ()

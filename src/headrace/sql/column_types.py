@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from headrace.errors import Code, HeadraceError, meant
 from headrace.sql.keywords import quote
-from headrace.sql.lexer import Kind
+from headrace.sql.lexer import TokenKind
 from headrace.sql.parts import Fragment
 
 if TYPE_CHECKING:
@@ -128,7 +128,7 @@ class _Types:
     def _word(self) -> str:
         cursor = self.cursor
         token = cursor.token
-        if token.kind is not Kind.WORD:
+        if token.kind is not TokenKind.WORD:
             raise cursor.expected("a type")
         if token.word in _REFUSED:
             raise HeadraceError(
@@ -185,7 +185,7 @@ class _Types:
         """Take one whole number that is at most ``largest``."""
         cursor = self.cursor
         token = cursor.token
-        if token.kind is not Kind.NUMBER or not token.text.isdecimal():
+        if token.kind is not TokenKind.NUMBER or not token.text.isdecimal():
             raise cursor.expected("a whole number")
         if len(token.text) > len(str(largest)) or int(token.text) > largest:
             raise HeadraceError(

@@ -9,8 +9,8 @@ from headrace.errors import Code, HeadraceError, unknown
 from headrace.sql.column_types import take_type
 from headrace.sql.fragments import take_expression
 from headrace.sql.keywords import quote
-from headrace.sql.lexer import Kind, Token
-from headrace.sql.parts import ColumnDefinition, Fragment, ObjectKind, Watermark
+from headrace.sql.lexer import Token, TokenKind
+from headrace.sql.parts import ColumnDefinition, Fragment, ObjectKind, WatermarkClause
 
 if TYPE_CHECKING:
     from headrace.errors import Span
@@ -38,7 +38,7 @@ METADATA: tuple[str, ...] = (
 )
 """The keys of METADATA columns of all connectors."""
 _PARTITION = "partition."
-"""With a name after it, the key of the value of a directory ``name=value`` in a file's path."""
+"""The prefix of METADATA keys for the value of a directory ``name=value`` in a path."""
 _UNSUPPORTED: dict[str, str] = {
     "CHECK": "Filter in a view; events that do not fit the columns' types are kept as rejects.",
     "REFERENCES": "Join the two relations in a view.",
@@ -68,7 +68,7 @@ class Columns:
     definitions: dict[str, ColumnDefinition] = field(default_factory=dict)
     primary_key: tuple[str, ...] = ()
     message_key: tuple[str, ...] = ()
-    watermark: Watermark | None = None
+    watermark: WatermarkClause | None = None
     named: list[tuple[str, Span]] = field(default_factory=list)
     """Columns that a key or watermark names, looked up when all columns are known."""
 
@@ -180,7 +180,7 @@ class Columns:
                 hint="Keep that of the column with the event time.",
                 span=span,
             )
-        self.watermark = Watermark(column, expression, span)
+        self.watermark = WatermarkClause(column, expression, span)
 
     def _column(self) -> None:
         cursor = self.cursor
@@ -309,7 +309,7 @@ class Columns:
 
     def _refuse_clause(self) -> None:
         word = self.cursor.token.word
-        if word in _UNSUPPORTED and self.cursor.token.kind is Kind.WORD:
+        if word in _UNSUPPORTED and self.cursor.token.kind is TokenKind.WORD:
             thing = "FOREIGN KEY" if word == "FOREIGN" else word
             raise self._unsupported(f"{thing} in a column list", _UNSUPPORTED[word])
 

@@ -16,7 +16,7 @@ from headrace.sql.connections import (
     take_source,
 )
 from headrace.sql.fragments import take_query
-from headrace.sql.lexer import Kind
+from headrace.sql.lexer import TokenKind
 from headrace.sql.macros import take_function
 from headrace.sql.options import take_options
 from headrace.sql.parts import Name, ObjectKind, Query
@@ -82,7 +82,7 @@ _ALTERATIONS = {
     "RENAME": ("renaming", "CREATE VIEW ... AS SELECT former AS new, ... FROM {0}"),
     **dict.fromkeys(("ALTER", "CHANGE", "MODIFY"), _CAST),
 }
-"""By its first word, what an ALTER TABLE does to a column, and a query that does as well."""
+"""The unsupported changes of columns by ALTER TABLE, by first word, with an alternative."""
 
 
 def take_create(cursor: Cursor) -> Statement:
@@ -201,7 +201,7 @@ def _kind(cursor: Cursor) -> ObjectKind:
         if cursor.accept(kind.value.upper()):
             return kind
     if cursor.accept("SOURCE"):
-        named = cursor.peek(1).kind is not Kind.SYMBOL  # ksqlDB's CREATE SOURCE TABLE name
+        named = cursor.peek(1).kind is not TokenKind.SYMBOL  # ksqlDB's CREATE SOURCE TABLE name
         if named and cursor.accept("TABLE"):
             return ObjectKind.TABLE
         if named:

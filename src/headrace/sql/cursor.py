@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 
 from headrace.errors import Code, HeadraceError, Span, meant, shortened
 from headrace.sql.keywords import NOT_NAMES
-from headrace.sql.lexer import Kind, Source, Token, identifier_value, string_value, tokens
+from headrace.sql.lexer import Source, Token, TokenKind, identifier_value, string_value, tokens
 from headrace.sql.parts import Name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Sequence
 
-_IDENTIFIERS = frozenset({Kind.WORD, Kind.BACKQUOTED, Kind.DQUOTED})
-_STRINGS = frozenset({Kind.STRING, Kind.DQUOTED})
+_IDENTIFIERS = frozenset({TokenKind.WORD, TokenKind.BACKQUOTED, TokenKind.DQUOTED})
+_STRINGS = frozenset({TokenKind.STRING, TokenKind.DQUOTED})
 _SHOWN = 40
 RESERVED_PREFIX = "__"
 
@@ -29,7 +29,7 @@ class Cursor:
         self.source = source
         self.tokens = list(tokens(source.text, source.start, source.end, source.file))
         last = self.tokens[-1].end if self.tokens else source.start
-        self.tokens.append(Token(Kind.END, "", last, last))
+        self.tokens.append(Token(TokenKind.END, "", last, last))
         self.index = 0
 
     @property
@@ -67,11 +67,11 @@ class Cursor:
 
     def at_symbol(self, symbol: str) -> bool:
         """Return whether this symbol comes next."""
-        return self.token.kind is Kind.SYMBOL and self.token.text == symbol
+        return self.token.kind is TokenKind.SYMBOL and self.token.text == symbol
 
     def at_end(self) -> bool:
         """Return whether the statement ends here."""
-        return self.token.kind is Kind.END
+        return self.token.kind is TokenKind.END
 
     def accept(self, *words: str) -> bool:
         """Take these words if they come next, and return whether they do."""
@@ -132,7 +132,7 @@ class Cursor:
         token = self.token
         if token.kind not in _IDENTIFIERS:
             hint = None
-            if token.kind is Kind.STRING:
+            if token.kind is TokenKind.STRING:
                 hint = "Single quotes make a string: put a name between backticks, or unquoted."
             raise self.expected(what, hint=hint)
         self.advance()
@@ -164,7 +164,7 @@ class Cursor:
                     hint="Quote each part of a qualified name on its own: `a`.`b`.",
                     span=self.span(token),
                 )
-            parts.append(part.lower() if token.kind is Kind.WORD else part)
+            parts.append(part.lower() if token.kind is TokenKind.WORD else part)
             if not self.accept_symbol("."):
                 return Name(tuple(parts), self.span(first))
 
@@ -177,7 +177,9 @@ class Cursor:
     def number(self, what: str) -> int:
         """Take a whole number of at most 18 digits."""
         token = self.token
-        if not (token.kind is Kind.NUMBER and token.text.isdecimal() and len(token.text) <= 18):  # noqa: PLR2004
+        if not (
+            token.kind is TokenKind.NUMBER and token.text.isdecimal() and len(token.text) <= 18  # noqa: PLR2004
+        ):
             raise self.expected(what)
         self.advance()
         return int(token.text)
@@ -218,9 +220,9 @@ def one_of(what: Sequence[str]) -> str:
 
 
 def _shown(token: Token) -> str:
-    if token.kind is Kind.END:
+    if token.kind is TokenKind.END:
         return "the end of the statement"
-    if token.kind is Kind.STRING:
+    if token.kind is TokenKind.STRING:
         return "a string"  # not shown, since it may be a secret
     text = shortened(token.text, _SHOWN)
-    return text if token.kind is Kind.DQUOTED else f'"{text}"'
+    return text if token.kind is TokenKind.DQUOTED else f'"{text}"'

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from headrace.errors import Code, HeadraceError
 from headrace.sql.as_of import AsOf, AsOfEpoch, AsOfTimestamp
-from headrace.sql.lexer import Kind, Token, string_value
+from headrace.sql.lexer import Token, TokenKind, string_value
 from headrace.sql.parts import Fragment, Query
 from headrace.sql.refusals import refuse_in_query
 from headrace.types import Epoch
@@ -106,7 +106,7 @@ def take_expression(cursor: Cursor, *stops: str) -> Fragment:
     cases: list[Token] = []
     while not cursor.at_end():
         token = cursor.token
-        if token.text in _CLOSING and token.kind is Kind.SYMBOL:
+        if token.text in _CLOSING and token.kind is TokenKind.SYMBOL:
             _skip_brackets(cursor)
             continue
         if token.word == "CASE":
@@ -138,14 +138,14 @@ def _is_clause(cursor: Cursor, start: int) -> bool:
     if not word or cursor.index == start:
         return False
     before = cursor.previous
-    if before.kind is Kind.SYMBOL and before.text not in _NOT_HERE:
+    if before.kind is TokenKind.SYMBOL and before.text not in _NOT_HERE:
         return False  # an operand is missing, so this word is a column
     if word == "FROM":
         return before.word != "DISTINCT"  # IS DISTINCT FROM
     if word in _NOT_BEFORE_BY:
         return cursor.peek(1).word == "BY"
     if word == "LIMIT":
-        return cursor.peek(1).kind is Kind.NUMBER
+        return cursor.peek(1).kind is TokenKind.NUMBER
     return word in _NOT_IN_EXPRESSIONS
 
 
@@ -154,7 +154,7 @@ def _skip_brackets(cursor: Cursor) -> None:
     rest = cursor.tokens[cursor.index : -1]
     depth = 0
     for ahead, token in enumerate(rest):
-        if token.kind is Kind.SYMBOL:
+        if token.kind is TokenKind.SYMBOL:
             depth += (token.text in _CLOSING) - (token.text in _CLOSING.values())
         if depth == 0:
             _check_brackets(cursor, rest[: ahead + 1])
@@ -167,7 +167,7 @@ def _check_brackets(cursor: Cursor, body: list[Token]) -> None:
     """Raise at an unbalanced bracket."""
     opened: list[Token] = []
     for token in body:
-        if token.kind is not Kind.SYMBOL:
+        if token.kind is not TokenKind.SYMBOL:
             continue
         if token.text in _CLOSING:
             opened.append(token)
@@ -207,7 +207,7 @@ def _as_of(cursor: Cursor, body: list[Token]) -> AsOf | None:
         return None
     unit, value = body[-2:]
     span = cursor.span(body[-4], value)
-    if unit.word == "EPOCH" and value.kind is Kind.NUMBER:
+    if unit.word == "EPOCH" and value.kind is TokenKind.NUMBER:
         if not value.text.isdecimal() or int(value.text) > _LARGEST_EPOCH:
             raise HeadraceError(
                 Code.INVALID,
@@ -216,7 +216,7 @@ def _as_of(cursor: Cursor, body: list[Token]) -> AsOf | None:
                 span=cursor.span(value, value),
             )
         return AsOfEpoch(Epoch(int(value.text)), span)
-    if unit.word == "TIMESTAMP" and value.kind in {Kind.STRING, Kind.DQUOTED}:
+    if unit.word == "TIMESTAMP" and value.kind in {TokenKind.STRING, TokenKind.DQUOTED}:
         return AsOfTimestamp(string_value(value), span)
     return None
 
@@ -225,7 +225,7 @@ def _refuse_emit(cursor: Cursor, body: list[Token]) -> None:
     """Raise if EMIT is not at the end."""
     depth = 0
     for here, following in zip(body, [*body[1:], cursor.tokens[-1]], strict=True):
-        if here.kind is Kind.SYMBOL:
+        if here.kind is TokenKind.SYMBOL:
             depth += (here.text in "([{") - (here.text in ")]}")
         if depth or here.word != "EMIT":
             continue

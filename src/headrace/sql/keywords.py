@@ -23,7 +23,7 @@ NOT_NAMES = frozenset(
     OUTER RIGHT SELECT SET TABLE THEN UNION UPDATE USING VALUES WHEN WHERE WITH
     """.split()  # noqa: SIM905 - as above
 )
-"""Words that can be names only if quoted: an unquoted one means that the name is missing."""
+"""Words that are names only if quoted: unquoted, they show that a name is missing."""
 
 
 def quote(identifier: str) -> str:

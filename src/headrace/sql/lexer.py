@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-class Kind(Enum):
+class TokenKind(Enum):
     """The kind of a token, decided by its form alone."""
 
     WORD = auto()
@@ -31,7 +31,7 @@ class Kind(Enum):
     STRING = auto()
     NUMBER = auto()
     SYMBOL = auto()
-    """An operator or a punctuation mark; also any character that is unknown in SQL."""
+    """An operator, a punctuation mark, or any character unknown in SQL."""
     END = auto()
     """The end of the text, with no width."""
 
@@ -42,7 +42,7 @@ class Token(NamedTuple):
     A tuple, not a dataclass, since a bulk INSERT has a million tokens.
     """
 
-    kind: Kind
+    kind: TokenKind
     text: str
     start: int
     end: int
@@ -50,7 +50,7 @@ class Token(NamedTuple):
     @property
     def word(self) -> str:
         """The word in upper case, as keywords are compared; empty for any other token."""
-        return self.text.upper() if self.kind is Kind.WORD else ""
+        return self.text.upper() if self.kind is TokenKind.WORD else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,12 +97,12 @@ _TOKEN = re.compile(
 _COMMENT_EDGE = re.compile(r"/\*|\*/")
 
 _KINDS = {
-    "string": Kind.STRING,
-    "dquoted": Kind.DQUOTED,
-    "backquoted": Kind.BACKQUOTED,
-    "number": Kind.NUMBER,
-    "word": Kind.WORD,
-    "symbol": Kind.SYMBOL,
+    "string": TokenKind.STRING,
+    "dquoted": TokenKind.DQUOTED,
+    "backquoted": TokenKind.BACKQUOTED,
+    "number": TokenKind.NUMBER,
+    "word": TokenKind.WORD,
+    "symbol": TokenKind.SYMBOL,
 }
 
 _SINGLE = "\u2018\u2019"
@@ -194,9 +194,9 @@ def string_value(token: Token) -> str:
 
 def identifier_value(token: Token) -> str:
     """Return the name that a ``WORD``, ``BACKQUOTED`` or ``DQUOTED`` token denotes."""
-    if token.kind is Kind.BACKQUOTED:
+    if token.kind is TokenKind.BACKQUOTED:
         return token.text[1:-1].replace("``", "`")
-    if token.kind is Kind.DQUOTED:
+    if token.kind is TokenKind.DQUOTED:
         return token.text[1:-1].replace('""', '"')
     return token.text
 

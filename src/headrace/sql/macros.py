@@ -13,7 +13,7 @@ from headrace.errors import Code, HeadraceError
 from headrace.sql.column_types import take_type
 from headrace.sql.cursor import RESERVED_PREFIX, Cursor
 from headrace.sql.fragments import take_expression
-from headrace.sql.lexer import Kind, Source, identifier_value
+from headrace.sql.lexer import Source, TokenKind, identifier_value
 from headrace.sql.parts import Statement
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _CALLED = "Register a Python function instead: db.register, or headrace.connect(functions=...)."
 _QUERIES = frozenset({"SELECT", "FROM", "OVER"})
 _ARROWS = frozenset({"->", "=>"})
-_NAMES = frozenset({Kind.WORD, Kind.BACKQUOTED})
+_NAMES = frozenset({TokenKind.WORD, TokenKind.BACKQUOTED})
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ def take_function(cursor: Cursor, first: Token, *, or_replace: bool) -> CreateFu
     _properties(cursor)
     if not (cursor.accept("AS") or cursor.accept("RETURN")):
         raise cursor.expected("AS", "RETURN")
-    quoted = cursor.token.kind is Kind.STRING and cursor.peek(1).kind is Kind.END
+    quoted = cursor.token.kind is TokenKind.STRING and cursor.peek(1).kind is TokenKind.END
     if quoted or cursor.token.text == "$":
         raise _refused(cursor, "the body of a function in quotes", "Write RETURN x + 1.")
     body = take_expression(cursor)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.errors import Code, HeadraceError
-from headrace.sql.lexer import Kind, string_value
+from headrace.sql.lexer import TokenKind, string_value
 from headrace.sql.parts import Option
 
 if TYPE_CHECKING:
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from headrace.sql.cursor import Cursor
 
 _JOINERS = frozenset({".", "-"})
-_LITERALS = frozenset({Kind.STRING, Kind.NUMBER})
+_LITERALS = frozenset({TokenKind.STRING, TokenKind.NUMBER})
 
 
 def take_options(
@@ -55,7 +55,7 @@ def take_assignment(cursor: Cursor, *, to: bool = False) -> Option:
     key = _key(cursor)
     if not (to and cursor.accept("TO")):
         cursor.expect_symbol("=")
-    if cursor.at("SECRET") and cursor.peek(1).kind in {Kind.WORD, Kind.BACKQUOTED}:
+    if cursor.at("SECRET") and cursor.peek(1).kind in {TokenKind.WORD, TokenKind.BACKQUOTED}:
         cursor.advance()
         name = cursor.name("a secret's name").dotted
         return Option(key, name, cursor.span(first), secret=True)
@@ -70,8 +70,8 @@ def take_key(cursor: Cursor) -> str:
 def _key(cursor: Cursor) -> str:
     """Take a key: a quoted key as written, an unquoted (also dotted) one in lower case."""
     token = cursor.token
-    if token.kind in {Kind.STRING, Kind.DQUOTED, Kind.BACKQUOTED}:
-        key = token.text[1:-1] if token.kind is Kind.BACKQUOTED else string_value(token)
+    if token.kind in {TokenKind.STRING, TokenKind.DQUOTED, TokenKind.BACKQUOTED}:
+        key = token.text[1:-1] if token.kind is TokenKind.BACKQUOTED else string_value(token)
         if not key.strip():
             raise HeadraceError(Code.INVALID, "an option's key is empty", span=cursor.span(token))
         cursor.advance()
@@ -82,17 +82,21 @@ def _key(cursor: Cursor) -> str:
 def _value(cursor: Cursor) -> str:
     """Take a value: a string, a number, a boolean, words or an interval, as text."""
     token = cursor.token
-    if token.word == "INTERVAL" and cursor.peek(1).kind in {Kind.STRING, Kind.DQUOTED, Kind.NUMBER}:
+    if token.word == "INTERVAL" and cursor.peek(1).kind in {
+        TokenKind.STRING,
+        TokenKind.DQUOTED,
+        TokenKind.NUMBER,
+    }:
         cursor.advance()
         while not (cursor.at_end() or cursor.token.text in {",", ")"}):
             cursor.advance()
         return cursor.text(token, cursor.previous)
-    if token.kind in {Kind.STRING, Kind.DQUOTED}:
+    if token.kind in {TokenKind.STRING, TokenKind.DQUOTED}:
         return string_value(cursor.advance())
-    if token.kind is Kind.NUMBER:
+    if token.kind is TokenKind.NUMBER:
         return cursor.advance().text
     sign = token.text
-    if token.kind is Kind.SYMBOL and sign in "+-" and cursor.peek(1).kind is Kind.NUMBER:
+    if token.kind is TokenKind.SYMBOL and sign in "+-" and cursor.peek(1).kind is TokenKind.NUMBER:
         cursor.advance()
         return sign.replace("+", "") + cursor.advance().text
     word = _joined_words(cursor, "a string", "a number", "true", "false", "a word")
@@ -101,13 +105,13 @@ def _value(cursor: Cursor) -> str:
 
 def _joined_words(cursor: Cursor, *what: str) -> str:
     """Take words joined by dots and hyphens without space, such as ``debezium-json``."""
-    if cursor.token.kind is not Kind.WORD:
+    if cursor.token.kind is not TokenKind.WORD:
         raise cursor.expected(*what)
     first = last = cursor.advance()
     while (
         cursor.token.text in _JOINERS
         and cursor.token.start == last.end
-        and cursor.peek(1).kind is Kind.WORD
+        and cursor.peek(1).kind is TokenKind.WORD
         and cursor.peek(1).start == cursor.token.end
     ):
         cursor.advance()
@@ -129,7 +133,7 @@ def _take_keyed_option(cursor: Cursor) -> Option:
     while True:
         if cursor.accept_symbol("=") or cursor.token.kind in _LITERALS or cursor.at_symbol("("):
             break
-        if cursor.at("SECRET") and cursor.peek(1).kind in {Kind.WORD, Kind.BACKQUOTED}:
+        if cursor.at("SECRET") and cursor.peek(1).kind in {TokenKind.WORD, TokenKind.BACKQUOTED}:
             break
         if len(words) > 1 and (cursor.at_symbol(",") or cursor.at_symbol(")")):
             # The last word is the value, as in SSL MODE disable.
@@ -152,8 +156,8 @@ def _take_list(cursor: Cursor) -> str:
 
 def _take_keyed_value(cursor: Cursor) -> str:
     token = cursor.token
-    if token.kind in {Kind.STRING, Kind.DQUOTED}:
+    if token.kind in {TokenKind.STRING, TokenKind.DQUOTED}:
         return string_value(cursor.advance())
-    if token.kind in {Kind.NUMBER, Kind.WORD}:
+    if token.kind in {TokenKind.NUMBER, TokenKind.WORD}:
         return cursor.advance().text
     raise cursor.expected("a string", "a number", "a word")

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from uuid import UUID
 
 from headrace.errors import Code, HeadraceError, Span, meant
-from headrace.sql.lexer import Kind, Token, split, tokens
+from headrace.sql.lexer import Token, TokenKind, split, tokens
 from headrace.sql.parser import parse_statement
 from headrace.sql.parts import Query
 from headrace.sql.rewritten import Rewriting, Rewritten
@@ -224,10 +224,10 @@ def _places(whole: Span) -> list[Span]:
     before: Token | None = None
     colon: Token | None = None
     for token in tokens(whole.text, 0, None, whole.file):
-        if colon is not None and token.kind is Kind.WORD and token.start == colon.end:
+        if colon is not None and token.kind is TokenKind.WORD and token.start == colon.end:
             places.append(Span(whole.text, colon.start, token.end, whole.file))
         colon = None
-        if token.kind is Kind.SYMBOL:
+        if token.kind is TokenKind.SYMBOL:
             if token.text == "?":
                 places.append(Span(whole.text, token.start, token.end, whole.file))
             elif token.text == ":" and not _continues(before, token):
@@ -240,7 +240,7 @@ def _continues(before: Token | None, colon: Token) -> bool:
     """Return whether a colon continues an expression: ``value:path``, ``a[1:2]``, ``x:INT``."""
     if before is None or before.end != colon.start:
         return False
-    return before.kind is not Kind.SYMBOL or before.text in {")", "]"}
+    return before.kind is not TokenKind.SYMBOL or before.text in {")", "]"}
 
 
 def _other_kind(place: Span) -> HeadraceError:

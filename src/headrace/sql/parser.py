@@ -27,7 +27,7 @@ from headrace.sql.create import take_alter, take_create
 from headrace.sql.cursor import Cursor
 from headrace.sql.fragments import QUERY_WORDS, at_query, take_query
 from headrace.sql.keywords import WORDS
-from headrace.sql.lexer import Kind, Source, Token, split
+from headrace.sql.lexer import Source, Token, TokenKind, split
 from headrace.sql.push import take_print, take_whole_query
 from headrace.sql.reconcile import take_reconcile
 from headrace.sql.refreshing import AlterView, take_refresh
@@ -49,7 +49,7 @@ from headrace.sql.statements import (
     Drop,
     DropFunction,
     Explain,
-    Explained,
+    ExplainKind,
     Insert,
     Truncate,
     Update,
@@ -115,14 +115,14 @@ def _take_explain_query(cursor: Cursor) -> Explain | ExplainChange:
     """
     first = cursor.token
     cursor.expect("EXPLAIN")
-    if cursor.peek(1).kind is not Kind.END:
+    if cursor.peek(1).kind is not TokenKind.END:
         if cursor.peek(1).word == "PLAN":
             cursor.accept("OPTIMIZED") or cursor.accept("PHYSICAL")
         cursor.accept("PLAN", "FOR") or cursor.accept("EXTENDED") or cursor.accept("FORMATTED")
     if cursor.at("CHANGE") and not _is_last_name(cursor):
         return _explained_change(cursor, first)
-    shown = Explained.EVERYTHING
-    for kind in Explained:
+    shown = ExplainKind.EVERYTHING
+    for kind in ExplainKind:
         if kind and cursor.accept(kind.value.upper()):
             shown = kind
             break
@@ -135,7 +135,7 @@ def _take_explain_query(cursor: Cursor) -> Explain | ExplainChange:
     elif cursor.at("CREATE"):
         created = _explained_create(cursor)
         target = created
-    elif cursor.token.kind in {Kind.WORD, Kind.BACKQUOTED} and _is_last_name(cursor):
+    elif cursor.token.kind in {TokenKind.WORD, TokenKind.BACKQUOTED} and _is_last_name(cursor):
         target = cursor.name("a view's name")
         cursor.expect_end()
     else:
@@ -167,7 +167,7 @@ def _explained_change(cursor: Cursor, first: Token) -> ExplainChange:
 
 def _is_last_name(cursor: Cursor) -> bool:
     following = cursor.peek(1)
-    return following.kind is Kind.END or following.text == "."
+    return following.kind is TokenKind.END or following.text == "."
 
 
 def _explained_create(cursor: Cursor) -> CreateMaterializedView | CreateTableAs:
@@ -195,7 +195,7 @@ def _unknown(cursor: Cursor) -> HeadraceError:
 _CHANGES = (
     "INSERT", "UPDATE", "DELETE", "TRUNCATE", "CORRECT", "INVALIDATE", "ALTER", "CREATE", "DROP",
 )  # fmt: skip
-"""The first words of statements that change rows or views, or say that some are not right."""
+"""The first words of statements that change, correct or recompute rows."""
 _EXPLAINED = (
     Insert, Update, Delete, Truncate, Correct, Invalidate, AddColumns, AlterStream, AlterView,
     CreateMaterializedView, CreateTableAs, Drop, DropFunction,
@@ -234,7 +234,7 @@ _STATEMENTS: dict[str, Callable[[Cursor], Statement]] = {
 """The parser of each statement, by first word; queries begin with ``fragments.QUERY_WORDS``."""
 
 _SYNONYMS = {"DESC": "DESCRIBE", "LIST": "SHOW", "STOP": "TERMINATE", "UNSET": "RESET"}
-"""First words of other systems, and the word here."""
+"""First words of other systems, with the equivalent word here."""
 
 STATEMENTS = tuple(sorted({*_STATEMENTS, *QUERY_WORDS}))
 """The first words of statements, in upper case."""

@@ -100,7 +100,7 @@ class ColumnDefinition:
 
 
 @dataclass(frozen=True, slots=True)
-class Watermark:
+class WatermarkClause:
     """``WATERMARK FOR column AS expression``: the bound on event time that a row implies."""
 
     column: str

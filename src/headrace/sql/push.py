@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from headrace.errors import Code, HeadraceError
 from headrace.sql.fragments import take_query
-from headrace.sql.lexer import Kind, Token, string_value
+from headrace.sql.lexer import Token, TokenKind, string_value
 from headrace.sql.statements import Print
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def take_print(cursor: Cursor) -> Print:
     first = cursor.token
     cursor.expect("PRINT")
     place = cursor.token
-    if place.kind in {Kind.STRING, Kind.DQUOTED}:
+    if place.kind in {TokenKind.STRING, TokenKind.DQUOTED}:
         topic = string_value(cursor.advance())
     else:
         topic = str(cursor.name("a topic's or relation's name"))
@@ -73,7 +73,7 @@ def take_print(cursor: Cursor) -> Print:
 
 
 def _rows(cursor: Cursor, token: Token) -> int:
-    if token.kind is not Kind.NUMBER or not token.text.isdecimal():
+    if token.kind is not TokenKind.NUMBER or not token.text.isdecimal():
         cursor.index = cursor.tokens.index(token)
         raise cursor.expected(
             "a number of rows", hint="Write LIMIT 10: the query ends after so many."

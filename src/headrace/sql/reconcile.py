@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from headrace.errors import Code, HeadraceError
-from headrace.sql.lexer import Kind
+from headrace.sql.lexer import TokenKind
 from headrace.sql.parts import Statement
 from headrace.sql.sinks import take_reconciled_sink
 
@@ -72,7 +72,7 @@ def take_reconcile(cursor: Cursor) -> Reconcile | ReconcileSink:
 
 def _number(cursor: Cursor) -> float:
     token = cursor.token
-    if token.kind is Kind.NUMBER:
+    if token.kind is TokenKind.NUMBER:
         try:
             value = float(token.text)
         except ValueError:

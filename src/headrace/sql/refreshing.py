@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from headrace.errors import Code, HeadraceError
-from headrace.sql.lexer import Kind
+from headrace.sql.lexer import TokenKind
 from headrace.sql.options import take_assignment, take_options
 from headrace.sql.parts import Name, ObjectKind, Option, Statement
 
@@ -93,11 +93,11 @@ def _every(cursor: Cursor, first: Token) -> Option:
     """Take ``EVERY 1 HOUR``, or with the duration between quotes."""
     cursor.expect("EVERY")
     begin = cursor.token
-    if begin.kind is Kind.STRING:
+    if begin.kind is TokenKind.STRING:
         text = cursor.string("a duration")
     else:
         cursor.number("a number")
-        if cursor.token.kind is not Kind.WORD:
+        if cursor.token.kind is not TokenKind.WORD:
             raise cursor.expected_word("MINUTES", "HOURS", "DAYS")
         cursor.advance()
         text = cursor.text(begin, cursor.previous)
@@ -173,10 +173,10 @@ def take_refresh(cursor: Cursor) -> Refresh:
     first = cursor.advance()
     if cursor.at_end():
         return Refresh(cursor.span(first))
-    if cursor.at("ALL") and cursor.peek(1).kind is Kind.END:
+    if cursor.at("ALL") and cursor.peek(1).kind is TokenKind.END:
         cursor.advance()
         return Refresh(cursor.span(first), everything=True)
-    if cursor.peek(1).kind is not Kind.END and cursor.peek(1).text not in {".", ","}:
+    if cursor.peek(1).kind is not TokenKind.END and cursor.peek(1).text not in {".", ","}:
         accept_kind(cursor)
     names: dict[str, Name] = {}
     while True:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from headrace.errors import Code, HeadraceError
-from headrace.sql.lexer import Kind
+from headrace.sql.lexer import TokenKind
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -183,7 +183,7 @@ def refuse_statement(cursor: Cursor) -> None:
     taken: list[Token] = []
     for ahead in range(_LONGEST + 2):
         token = cursor.peek(ahead)
-        if token.kind is not Kind.WORD:
+        if token.kind is not TokenKind.WORD:
             break
         taken.append(token)
     words = [token.word for token in taken]
@@ -208,7 +208,7 @@ def refuse_setting(key: str, span: Span) -> None:
 def refuse_in_query(cursor: Cursor, body: Sequence[Token]) -> None:
     """Raise if a query starts another program or inserts rows."""
     for index, token in enumerate(body):
-        if token.kind is not Kind.WORD:
+        if token.kind is not TokenKind.WORD:
             continue
         words = tuple(following.word for following in body[index : index + 2])
         if words == ("SELECT", "TRANSFORM") and _uses_program(body, index + 2):
@@ -235,7 +235,7 @@ def _is_name(words: list[str], length: int, following: Token) -> bool:
         return False
     match words[0]:
         case "DESCRIBE":
-            return following.kind is Kind.END
+            return following.kind is TokenKind.END
         case "SET":
             return following.text == "="
         case _:
@@ -246,7 +246,7 @@ def _uses_program(body: Sequence[Token], index: int) -> bool:
     """Return whether USING or ROW FORMAT follows the parentheses that open at the index."""
     depth = 0
     for place, token in enumerate(body[index:], index):
-        if token.kind is Kind.SYMBOL:
+        if token.kind is TokenKind.SYMBOL:
             depth += (token.text == "(") - (token.text == ")")
         if depth == 0:
             after = [following.word for following in body[place + 1 : place + 3]]

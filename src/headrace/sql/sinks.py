@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from headrace.sql.keywords import NOT_NAMES
-from headrace.sql.lexer import Kind
+from headrace.sql.lexer import TokenKind
 from headrace.sql.options import take_keyed, take_options
 from headrace.sql.parts import Name, Option, Statement
 
@@ -79,7 +79,7 @@ def take_into(cursor: Cursor) -> Name | OverConnection | None:
     if not cursor.accept("INTO"):
         return None
     kind = None
-    if cursor.peek(1).word == "CONNECTION" and cursor.token.kind is Kind.WORD:
+    if cursor.peek(1).word == "CONNECTION" and cursor.token.kind is TokenKind.WORD:
         kind = cursor.advance().text.lower()
     elif not cursor.at("CONNECTION") or cursor.peek(1).word in NOT_NAMES:
         return cursor.name("a table's name")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.sql.fragments import take_expression
-from headrace.sql.lexer import Kind
+from headrace.sql.lexer import TokenKind
 from headrace.sql.upkeep import ExplainReplay, ExplainRow, Invalidate, Replay, SliceOf
 
 if TYPE_CHECKING:
@@ -66,7 +66,10 @@ def take_explain_replay(cursor: Cursor) -> ExplainReplay:
 
 def at_explain_row(cursor: Cursor) -> bool:
     """Return whether the statement is ``EXPLAIN ROW``, not EXPLAIN of a view named so."""
-    return cursor.peek(1).word == "ROW" and cursor.peek(2).kind in {Kind.WORD, Kind.BACKQUOTED}
+    return cursor.peek(1).word == "ROW" and cursor.peek(2).kind in {
+        TokenKind.WORD,
+        TokenKind.BACKQUOTED,
+    }
 
 
 def take_explain_row(cursor: Cursor) -> ExplainRow:

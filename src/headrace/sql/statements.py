@@ -17,7 +17,14 @@ from headrace.sql.taken import EVERY_ROW, Taken
 if TYPE_CHECKING:
     from headrace.errors import Span
     from headrace.sql.as_of import AsOf
-    from headrace.sql.parts import ColumnDefinition, Fragment, ObjectKind, Option, Role, Watermark
+    from headrace.sql.parts import (
+        ColumnDefinition,
+        Fragment,
+        ObjectKind,
+        Option,
+        Role,
+        WatermarkClause,
+    )
     from headrace.sql.view_columns import DeclaredKey
 
 
@@ -30,7 +37,7 @@ class CreateStream(Statement):
     span: Span
     primary_key: tuple[str, ...] = ()
     message_key: tuple[str, ...] = ()
-    watermark: Watermark | None = None
+    watermark: WatermarkClause | None = None
     options: tuple[Option, ...] = ()
     or_replace: bool = False
     if_not_exists: bool = False
@@ -89,7 +96,7 @@ class CreateTable(Statement):
     columns: tuple[ColumnDefinition, ...]
     span: Span
     primary_key: tuple[str, ...] = ()
-    watermark: Watermark | None = None
+    watermark: WatermarkClause | None = None
     options: tuple[Option, ...] = ()
     or_replace: bool = False
     if_not_exists: bool = False
@@ -441,7 +448,7 @@ class Describe(Statement):
 Explainable: TypeAlias = Query | CreateMaterializedView | CreateTableAs | Name
 
 
-class Explained(StrEnum):
+class ExplainKind(StrEnum):
     """The kinds of ``EXPLAIN``; the value is the word in the statement."""
 
     EVERYTHING = ""
@@ -456,7 +463,7 @@ class Explain(Statement):
 
     target: Explainable
     span: Span
-    shown: Explained = Explained.EVERYTHING
+    shown: ExplainKind = ExplainKind.EVERYTHING
 
 
 @dataclass(frozen=True, slots=True)

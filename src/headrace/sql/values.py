@@ -20,7 +20,7 @@ ValueRow: TypeAlias = list[list[Token]]
 _CLAUSES = frozenset(
     ["AS", "ORDER", "LIMIT", "OFFSET", "UNION", "EXCEPT", "MINUS", "INTERSECT", "SORT", "CLUSTER"]
 )
-"""Words that show that the query is more than a list of rows."""
+"""Words that show that the query is not just a list of rows."""
 
 
 def value_rows(query: Span) -> list[ValueRow] | None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from headrace.errors import Code, HeadraceError
-from headrace.sql.lexer import Kind
+from headrace.sql.lexer import TokenKind
 
 if TYPE_CHECKING:
     from headrace.errors import Span
@@ -74,7 +74,7 @@ def at_only_key(cursor: Cursor) -> bool:
     if not _at_key(cursor, 1):
         return False
     ahead, depth = 1, 1
-    while depth and cursor.peek(ahead).kind is not Kind.END:
+    while depth and cursor.peek(ahead).kind is not TokenKind.END:
         depth += {"(": 1, ")": -1}.get(cursor.peek(ahead).text, 0)
         if depth == 1 and cursor.peek(ahead).text == ",":
             return False

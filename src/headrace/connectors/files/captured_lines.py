@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from headrace.formats.blocks import Block
+    from headrace.formats.blocks import RecordBlock
     from headrace.formats.changes import ChangeDecoder
 
 
@@ -40,7 +40,7 @@ def read_changes(
         yield replace(part, done=block.bytes_done, total=total), taken
 
 
-def _part(path: str, block: Block, decoder: ChangeDecoder) -> tuple[Part, int]:
+def _part(path: str, block: RecordBlock, decoder: ChangeDecoder) -> tuple[Part, int]:
     spans = lines_of(block.data, block.line)
     lines = [bytes(block.data[span.start : span.end]) for span in spans]
     found = decoder.changes([None] * len(lines), lines)

@@ -13,7 +13,7 @@ import xxhash
 
 from headrace.connectors.files.source import FileFormat, csv_decoder
 from headrace.errors import Code, HeadraceError
-from headrace.formats.blocks import BLOCK_BYTES, LONGEST_RECORD, Block, Progress, after_mark
+from headrace.formats.blocks import BLOCK_BYTES, LONGEST_RECORD, Progress, RecordBlock, after_mark
 from headrace.formats.json_lines import JsonDecoder, require_lines
 from headrace.formats.json_lines import cut as cut_lines
 
@@ -57,7 +57,7 @@ def end_of(path: Path, schema: Schema, options: FileOptions) -> Progress:
 
 def _records(
     file: BinaryIO, path: Path, schema: Schema, options: FileOptions, start: Progress
-) -> Iterator[tuple[Block, CsvDecoder | JsonDecoder]]:
+) -> Iterator[tuple[RecordBlock, CsvDecoder | JsonDecoder]]:
     """Yield the whole records of a file from ``start`` on, with what decodes them."""
     size = file.seek(0, os.SEEK_END)
     if size < start.position or start.checksum not in ("", _checksum(_before(file, start))):
@@ -97,7 +97,7 @@ def _records(
         before = (before + whole[-_COMPARED_BYTES:])[-_COMPARED_BYTES:]
         line = start.line + whole.count(b"\n")
         after = Progress(start.position + end, line, _checksum(before))
-        yield Block(whole, start.line + 1, after, after.position), decoder
+        yield RecordBlock(whole, start.line + 1, after, after.position), decoder
         start, wanted = after, BLOCK_BYTES
 
 

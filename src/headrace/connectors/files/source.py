@@ -18,9 +18,9 @@ from headrace.errors import Code, HeadraceError, nearest
 from headrace.formats.avro_files import avro_chunks
 from headrace.formats.blocks import (
     COMPRESSED,
-    Block,
     Decoded,
     Progress,
+    RecordBlock,
     after_mark,
     blocks,
     opened,
@@ -244,12 +244,12 @@ def csv_decoder(
 
 
 def _chunks(
-    parts: Iterator[tuple[Block, Decoded]], schema: pa.Schema, total: int
+    parts: Iterator[tuple[RecordBlock, Decoded]], schema: pa.Schema, total: int
 ) -> Iterator[Chunk]:
     tables: list[pa.Table] = []
     rejects: list[Reject] = []
     rows = size = 0
-    last: Block | None = None
+    last: RecordBlock | None = None
     for block, decoded in parts:
         tables += decoded.tables
         rejects += decoded.rejects
@@ -264,7 +264,7 @@ def _chunks(
 
 
 def _chunk(
-    tables: list[pa.Table], rejects: list[Reject], schema: pa.Schema, block: Block, total: int
+    tables: list[pa.Table], rejects: list[Reject], schema: pa.Schema, block: RecordBlock, total: int
 ) -> Chunk:
     table = pa.concat_tables(tables) if tables else schema.empty_table()
     return Chunk(table, tuple(rejects), block.progress, block.bytes_done, total)

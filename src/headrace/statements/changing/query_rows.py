@@ -13,7 +13,7 @@ from headrace.formats.fitted import Fitted, not_fitting, require_fitting, scatte
 from headrace.formats.fitting import fitted
 from headrace.formats.literals import NoLiteral, is_default, literal, literal_converter
 from headrace.formats.values import RejectedValueError
-from headrace.sql.lexer import Kind, tokens
+from headrace.sql.lexer import TokenKind, tokens
 from headrace.sql.rewritten import Rewriting, Rewritten, unchanged
 from headrace.sql.values import ValueRow, place_of, value_rows
 from headrace.types import to_arrow
@@ -198,7 +198,7 @@ def _literals(
 def is_repeatable(found: Sequence[Token]) -> bool:
     """Return whether an expression plainly has the same value each time it is evaluated."""
     return all(
-        following.text != "(" or token.kind is Kind.SYMBOL or token.word in _REPEATABLE
+        following.text != "(" or token.kind is TokenKind.SYMBOL or token.word in _REPEATABLE
         for token, following in pairwise(found)
     )
 

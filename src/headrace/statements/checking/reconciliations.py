@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from headrace.history.comparing import Stored
-    from headrace.history.reconciling import Compared, Reconciling
+    from headrace.history.reconciling import Reconciling, SampleOutcome
     from headrace.parts.access import Principal
     from headrace.parts.reader import Reader
     from headrace.runtime.published import Published
@@ -63,7 +63,7 @@ class Reconciliations:
             rows += [self._row(each) for each in self._compared(relation, statement)]
         return Result.of(_COMPARED, rows, reader.published.epoch, _TYPES)
 
-    def _compared(self, relation: Stored, statement: Reconcile) -> list[Compared]:
+    def _compared(self, relation: Stored, statement: Reconcile) -> list[SampleOutcome]:
         """Compare a sample of a relation, unless it was dropped or has stopped meanwhile."""
         state = self.reader.published
         if statement.name is not None:
@@ -143,7 +143,7 @@ class Reconciliations:
             span=name.span,
         )
 
-    def _row(self, compared: Compared) -> tuple[Any, ...]:
+    def _row(self, compared: SampleOutcome) -> tuple[Any, ...]:
         rounds, count = compared.rounds, compared.differences
         verdict = "equal"
         if compared.failed:

@@ -15,7 +15,7 @@ from headrace.statements.results import Progress, Result
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from headrace.history.deep_sources import Step
+    from headrace.history.deep_sources import Explanation
     from headrace.history.repairing import Repairing
     from headrace.history.replaying import InputPlan, ReplayPlan, Replays
     from headrace.history.row_sources import Explained, RowSources
@@ -79,7 +79,7 @@ class ReplayStatements:
         return found, self.slices.read(found, slice_)
 
 
-def _traced_below(step: Step, view: View) -> Iterator[str]:
+def _traced_below(step: Explanation, view: View) -> Iterator[str]:
     """Yield the explanation of rows of a view, or of one below it, after an empty line."""
     if step.view is not view:
         yield ""

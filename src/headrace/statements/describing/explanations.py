@@ -11,7 +11,7 @@ from headrace.circuit.explain import explain, state, summary
 from headrace.dialects import index_base
 from headrace.errors import HeadraceError, Span
 from headrace.parts.system_relations import is_system
-from headrace.sql import CreateMaterializedView, Explain, Explainable, Explained, Name, Query
+from headrace.sql import CreateMaterializedView, Explain, Explainable, ExplainKind, Name, Query
 from headrace.statements.defining.declared_keys import declared_columns, key_text
 from headrace.statements.defining.views import check_names
 from headrace.statements.results import Result
@@ -38,7 +38,7 @@ class Explanations:
     def explain(self, statement: Explain) -> Result:
         """Return the output of EXPLAIN as a table, line by line."""
         target, shown = statement.target, statement.shown
-        lineage = shown is Explained.LINEAGE
+        lineage = shown is ExplainKind.LINEAGE
         lines = self._lineage(target) if lineage else self._explained(target, shown)
         return Result.of(("plan",), [(line,) for line in lines], self.ledger.head.epoch)
 
@@ -79,7 +79,7 @@ class Explanations:
             *(x for lines in below for x in lines),
         ]
 
-    def _explained(self, target: Explainable, shown: Explained) -> list[str]:
+    def _explained(self, target: Explainable, shown: ExplainKind) -> list[str]:
         engine, catalog = self.engine, self.reader.catalog
         if isinstance(target, Name):
             relation = catalog.resolve(target.dotted, target.span)
@@ -116,11 +116,11 @@ class Explanations:
         base = index_base(span, engine.planner.relations)
         lines = [f"-- Array indexes: {base}"] if base else []
         lines += ["-- Circuit", *explain(circuit, lambda id_: catalog.by_id[id_].name, stored)]
-        if shown is Explained.CIRCUIT:
+        if shown is ExplainKind.CIRCUIT:
             return lines
         keyed = [] if existing is None else [f"Key: {key_text(existing)}."]
         lines += ["", state(circuit, stored), summary(circuit), *keyed]
-        return [*lines, *plan] if shown is Explained.EVERYTHING else lines
+        return [*lines, *plan] if shown is ExplainKind.EVERYTHING else lines
 
     def _circuit(
         self, existing: View | None, analysed: Any, span: Any, target: Explainable

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from headrace.errors import HeadraceError
-from headrace.sql.lexer import Kind, Token, identifier_value, tokens
+from headrace.sql.lexer import Token, TokenKind, identifier_value, tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,10 +101,10 @@ class _Tokens:
         if self.done:
             return None
         token = self.found[self.at]
-        if token.kind is Kind.WORD and token.word not in _RESERVED:
+        if token.kind is TokenKind.WORD and token.word not in _RESERVED:
             self.at += 1
             return token.text.lower()
-        if token.kind is Kind.BACKQUOTED:
+        if token.kind is TokenKind.BACKQUOTED:
             self.at += 1
             return identifier_value(token).lower()
         return None
