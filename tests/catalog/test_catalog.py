@@ -156,7 +156,7 @@ def test_a_relation_that_views_need_is_not_removed_without_them() -> None:
     assert caught.value.code is Code.CONFLICT
     assert caught.value.primary == 'stream "orders" is used by view "spend"'
     assert caught.value.hint == (
-        "Use DROP STREAM orders CASCADE, then CREATE it and what is over it again: SHOW CREATE shows"
+        "Use DROP STREAM orders CASCADE, then CREATE it and the views above again: SHOW CREATE shows"
         " how."
     )
     everything = {RelationId(1), *(v.id for v in CATALOG.dependants(RelationId(1)))}

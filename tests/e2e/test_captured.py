@@ -124,7 +124,7 @@ def test_a_table_follows_what_debezium_captures(create, opened, broker) -> None:
     assert rows(db, "SELECT * FROM totals") == [(1, Decimal("123.45"))]
     ((_, place, offset, column, reason, raw, *_),) = rows(db, "SHOW REJECTS FOR debezium")
     assert (place, offset, column) == (f"{debezium}/0", 7, "text")
-    assert reason == "the table has no row before whose value it could keep"
+    assert reason == "the table has no earlier row to take the unchanged value from"
     assert LOST in raw
     broker.produce(debezium, [envelope("t", None, None), envelope("c", None, {**first, "id": 4})])
     read_to(db, "debezium", 10)

@@ -145,11 +145,11 @@ def test_a_row_is_explained_by_the_events_and_versions_that_made_it(
         "segment = 'a', since = TIMESTAMP '2026-01-01 00:00:00', rate = 0.10",
     ]
     why = {n: explained(n)[1] for n in (2, 3, 4, 5)}
-    assert why[2].startswith("rows come up to it, and none passes Filter")
+    assert why[2].startswith("rows reach it, but none passes Filter")
     assert "80" in why[2]
-    assert why[3].startswith("rows come up to it, and none passes Filter")
+    assert why[3].startswith("rows reach it, but none passes Filter")
     assert "capture" in why[3]
-    assert why[4].startswith("no row that comes up to it has a partner: InnerJoin on e.merchant")
+    assert why[4].startswith("no row that reaches it has a partner: InnerJoin on e.merchant")
     assert why[5] == "events has no row where (merchant = 5)"
     wrong = refused(reserves, "EXPLAIN ROW reserves WHERE merchants = 1")
     assert wrong.span.source == "merchants"
@@ -229,7 +229,7 @@ def test_each_kind_of_join_says_why_it_has_no_row(shop: headrace.Database) -> No
     assert listed(paired, "-- 1 of table t") == ["k = 1, seg = 'x'"]
     assert row(shop, "lj WHERE seg = 'y'")[1].startswith("no joined row meets (t.seg = 'y'): Left")
 
-    found = "each row that comes up to it has a partner among the rows of t: AntiJoin on "
+    found = "each row that reaches it has a partner among the rows of t: AntiJoin on "
     for view in ("aj", "ex"):
         lines = row(shop, f"{view} WHERE k = 1")
         assert lines[1].startswith(found)
@@ -238,7 +238,7 @@ def test_each_kind_of_join_says_why_it_has_no_row(shop: headrace.Database) -> No
     assert listed(others, "-- 1 of stream o") == ["offset 1: k = 5, v = 7"]
     assert listed(others, "-- 0 of table t") == []
     assert listed(row(shop, "sj WHERE v = 5"), "-- 1 of table t") == ["k = 1"]
-    assert row(shop, "sj WHERE v = 7")[1].startswith("no row that comes up to it has a partner:")
+    assert row(shop, "sj WHERE v = 7")[1].startswith("no row that reaches it has a partner:")
 
 
 @pytest.mark.spark
@@ -257,7 +257,7 @@ def test_each_empty_input_of_a_union_and_each_call_is_named(shop: headrace.Datab
         """
     )
     first, second = row(shop, "un WHERE k = 5")[1:3]
-    assert first.startswith("rows come up to it, and none passes Filter")
+    assert first.startswith("rows reach it, but none passes Filter")
     assert first.endswith("(o.v > 100))")
     assert second == "t has no row where (t.k = 5)"
     assert row(shop, "py WHERE w = 3")[1] == "no row of Python twice(o.v) meets (twice(o.v) = 3)"

@@ -278,7 +278,10 @@ def test_a_value_that_was_not_sent_is_kept() -> None:
     assert (rows, rejects[0][1]) == ([], "a")
     rows, rejects = changes(decoder(WIDE, key=()), {"op": "c", "after": after})
     assert rows == []
-    assert rejects[0][1:] == ("a", "its value is not in it, and the row has no key to find it by")
+    assert rejects[0][1:] == (
+        "a",
+        "its value was not sent, and the row has no key to look it up by",
+    )
 
 
 ROW = {"id": t.IntegerType(), "v": t.StringType(), "op": t.StringType()}

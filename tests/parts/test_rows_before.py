@@ -115,7 +115,7 @@ def test_a_cell_without_a_row_before_is_a_reject() -> None:
     ]
     done = with_rows_before(part(changes), ("k",), Rows([(1, "x", 0), (2, "y", 0)]))
     assert changes_of(done) == [(1, None, None, -1), (2, "y", 3, 1)]
-    reason = "the table has no row before whose value it could keep"
+    reason = "the table has no earlier row to take the unchanged value from"
     assert done.rejects == (
         Reject("f", 0, "a", reason, "p0"),
         Reject("f", 2, "a", reason, "p2"),

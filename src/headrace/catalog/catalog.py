@@ -134,8 +134,8 @@ class Catalog:
                     raise HeadraceError(
                         Code.CONFLICT,
                         f"{title(used)} is used by {title(relation)}",
-                        hint=f"Use DROP {kind} {used.name} CASCADE, then CREATE it and what is over"
-                        " it again: SHOW CREATE shows how.",
+                        hint=f"Use DROP {kind} {used.name} CASCADE, then CREATE it and the views"
+                        " above again: SHOW CREATE shows how.",
                         span=span,
                     )
         return Catalog.of(left)

@@ -410,7 +410,7 @@ def dashboard() -> int:
     "--certificate",
     metavar="FILE",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="The certificate of the server, with those that vouch for it, in PEM format: serve HTTPS.",
+    help="The server's certificate and its chain, in PEM format: serve HTTPS.",
 )
 @click.option(
     "--key",
@@ -446,7 +446,7 @@ def dashboard() -> int:
     type=click.IntRange(0, 64),
     default=2,
     show_default=True,
-    help="The most processes that clients' queries run in; with 0, in that which makes epochs.",
+    help="The most processes for clients' queries; 0: the process that makes epochs runs them.",
 )
 @click.option(
     "--query-memory",
@@ -462,7 +462,7 @@ def dashboard() -> int:
     type=click.IntRange(0, 64),
     default=0,
     show_default=True,
-    help="Processes that accept connections and answer lookups; 0: that which makes epochs does.",
+    help="Processes that accept connections and answer lookups; 0: the main process does.",
 )
 @click.option(
     "--pages",

@@ -122,7 +122,7 @@ STATEMENTS: dict[str, Synopsis] = {
         "remove all rows of a table", "TRUNCATE TABLE name", "TRUNCATE TABLE orders;"
     ),
     "COPY": Synopsis(
-        "load a file, with rows that do not fit kept aside; or write rows to one",
+        "load a file, storing rows that do not fit as rejects; or write rows to one",
         "COPY name [(column, ...)] FROM 'file' [WITH (option = 'value', ...)]\n"
         "COPY name [(column, ...)] | (query) TO 'file' [WITH (format, header, delimiter)]\n"
         "  format = csv | json | parquet, header = true | false, delimiter, quote, null;\n"
@@ -188,7 +188,7 @@ STATEMENTS: dict[str, Synopsis] = {
         "VERIFY totals;",
     ),
     "RECONCILE": Synopsis(
-        "compare a sample of stored rows with what their history makes, and repair differences",
+        "compare a sample of stored rows with a recomputation, and repair differences",
         "RECONCILE VIEW | TABLE name [SAMPLE n ROWS | PERCENT]\n"
         "RECONCILE ALL [SAMPLE n ROWS | PERCENT]\n"
         "SHOW RECONCILIATION [FOR name]\nSHOW EVIDENCE [FOR name]",
@@ -226,17 +226,17 @@ STATEMENTS: dict[str, Synopsis] = {
         "ALTER STREAM orders ADD COLUMN region STRING;",
     ),
     "PAUSE": Synopsis(
-        "give a sink nothing until it is resumed",
+        "stop deliveries to a sink until it is resumed",
         "PAUSE SINK name",
         "PAUSE SINK archive;",
     ),
     "RESUME": Synopsis(
-        "try a source again that has stopped; what it has stopped for becomes rejects",
+        "retry a stopped source; the rows that it has stopped at become rejects",
         "RESUME SOURCE name [ON ERROR REJECT]\nRESUME SINK name",
         "RESUME SOURCE orders;",
     ),
     "REFRESH": Synopsis(
-        "have views that lag behind show all changes so far; the others show them by themselves",
+        "bring lagging views up to date; epochs keep the other views up to date",
         "REFRESH [[MATERIALIZED VIEW] name, ...]\nREFRESH ALL",
         "REFRESH totals;",
     ),
@@ -259,7 +259,7 @@ STATEMENTS: dict[str, Synopsis] = {
         "CREATE SINK archive FROM totals WITH (connector = 'file', path = 'totals');",
     ),
     "ALTER SINK": Synopsis(
-        "give a sink other options for what follows",
+        "change the options of a sink for later deliveries",
         "ALTER SINK name SET (option = value, ...)",
         "ALTER SINK archive SET (max_rows_per_second = 1000, on_error = 'stop');",
     ),

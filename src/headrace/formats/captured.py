@@ -270,7 +270,7 @@ class _Images:
         for column, value in zip(self._columns, values, strict=True):
             if value is KEPT:
                 raise BadMessage(
-                    "its value is not in it, and the row has no key to find it by", column.name
+                    "its value was not sent, and the row has no key to look it up by", column.name
                 )
 
     def _values(self, change: CapturedChange, image: dict[str, Any] | None, name: str) -> list[Any]:

@@ -52,7 +52,7 @@ def why_unknown(view: View, catalog: Catalog) -> str:
     for relation in below:
         if isinstance(relation, View):
             return f"rows of view {relation.name} have no event time"
-    return "which rows events since then have changed is not known"
+    return "the rows that events since then have changed are unknown"
 
 
 def _of_keys(loop: EpochLoop, touched: Touched, since: int) -> str:

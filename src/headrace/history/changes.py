@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from headrace.types import RelationId
 
 _FOLLOWS = "follows the difference of what it reads, in the same epoch"
-_ONCE = "keeps less, since no event of {} had changed: rebuilt once, then by deltas"
+_ONCE = "stores less state until an event of {} changes: rebuilt once, then by deltas"
 _LATER = "reads the change when it, or a view that it reads, is refreshed"
 _MANY = 100_000
 """Changes of up to this many rows take a second or two, whatever a rebuild takes."""
@@ -137,7 +137,7 @@ class ChangeClassifier:
         for view in self.reader.catalog.views_in_order():
             if view.id in views:
                 whole = self._rows_below(view)
-                rule = "calls it: rows of before were computed by the former body"
+                rule = "calls it: existing rows were computed by the former body"
                 carried.append(Carried(view.id, Repair.REBUILD, rule, whole, whole))
         return [*carried, *self._following([*views])]
 

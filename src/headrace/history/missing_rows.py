@@ -53,7 +53,7 @@ class MissingRows:
         # Rows below a node already meet the conditions that were pushed down to them.
         if isinstance(node, Sum) or any(lost.node is node for lost in self.sliced.lost):
             return f"no row of {step} meets {conditions}"
-        return f"rows come up to it, and none passes {step}"
+        return f"rows reach it, but none passes {step}"
 
     def _of_join(self, node: Join, step: str, conditions: str) -> str:
         sides = [{a.id for a in side.attributes} for side in (node.plan.left, node.plan.right)]
@@ -66,9 +66,9 @@ class MissingRows:
             case JoinKind.ANTI:
                 names = {self.name_of(leaf.plan.relation) for leaf in leaves(node.right)}
                 among = f" among the rows of {' and '.join(sorted(names))}" if names else ""
-                return f"each row that comes up to it has a partner{among}: {step}"
+                return f"each row that reaches it has a partner{among}: {step}"
             case JoinKind.INNER | JoinKind.SEMI if not on_pairs:
-                return f"no row that comes up to it has a partner: {step}"
+                return f"no row that reaches it has a partner: {step}"
             case _:
                 return f"no joined row meets {conditions}: {step}"
 

@@ -240,7 +240,7 @@ class Replays:
             raise HeadraceError(
                 Code.CONFLICT,
                 f'the first {start:,} events of stream "{stream.name}" are no longer kept',
-                f'They may have made rows of this slice of view "{view.name}".',
+                f'Rows of this slice of view "{view.name}" may derive from them.',
                 "Choose a slice by columns whose values these events did not have, such as a later"
                 " time; or CREATE OR REPLACE the view WITH (since = 'earliest').",
             )

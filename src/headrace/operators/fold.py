@@ -194,7 +194,9 @@ class Fold(StatefulOperator):
     def _folded(self, events: pa.Table, keys: list[_Key]) -> ZSet:
         """Step each key over its consecutive events; return the new checkpoints."""
         if sum(key.needed for key in keys) != events.num_rows:
-            raise HeadraceError(Code.INTERNAL, "a fold has not as many events as it has counted")
+            raise HeadraceError(
+                Code.INTERNAL, "the number of a fold's events differs from its count"
+            )
         names = self.layout.columns.names
         given = self.folding.events(events.select(names).rename_columns(list(self.names)))
         rows: list[int] = []

@@ -134,7 +134,7 @@ class Declarations:
             )
         raise HeadraceError(
             Code.CORRUPT,
-            f'view "{view.name}" is stored in another form than it is planned',
+            f'view "{view.name}" is stored in a different form than planned',
             detail=f"Arrangement {differs[0]} differs." if differs else "Its circuit differs.",
             hint="Open it with the version that created it, or restore a backup.",
         )

@@ -157,7 +157,7 @@ class _Completed:
         name = self.relation.name
         return HeadraceError(
             Code.INVALID,
-            f'a row does not fit {self.relation.kind} "{name}", which stops then',
+            f'a row does not fit {self.relation.kind} "{name}"; its source has stopped',
             f"{reject.file}, {reject.line}: {what}. Nothing of its part was appended.",
             f"Correct it there and RESUME SOURCE {name}; or RESUME SOURCE {name} ON ERROR REJECT.",
         )

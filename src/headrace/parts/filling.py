@@ -173,8 +173,8 @@ class Filling:
                 raise
             raise HeadraceError(
                 Code.CONFLICT,
-                f'what view "{view.name}" has read can no longer be read where it stands',
-                "It lags behind, and a relation that it reads was repaired since.",
+                f'the inputs of view "{view.name}" can no longer be read at its frontier',
+                "It lags behind, and one of its inputs was repaired since.",
                 f"CREATE OR REPLACE {view.name} rebuilds it; then run the statement again.",
             ) from error
 

@@ -121,7 +121,7 @@ class Reader:
         if any(end > known[id_] for id_, end in ends.items() if id_ in known):
             raise HeadraceError(
                 Code.INVALID,
-                "what is waited for was never written here",
+                "the awaited write does not exist in this database",
                 hint="Give a token of this database.",
             )
         there = {id_: end for id_, end in ends.items() if id_ in known}

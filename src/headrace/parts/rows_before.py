@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from headrace.runtime.ports import Part
     from headrace.zset.equality import Bools, Ints
 
-_ABSENT = "the table has no row before whose value it could keep"
+_ABSENT = "the table has no earlier row to take the unchanged value from"
 _UNEQUAL = "no row equals the one before the change"
 
 

@@ -156,7 +156,7 @@ class Connection:
         kind = answer.headers.get("Content-Type", "no type")
         return HeadraceError(
             Code.INVALID,
-            f"what answers at {self._server.url} is not a Headrace server",
+            f"the server at {self._server.url} is not a Headrace server",
             detail=f"It answered with status {answer.status} and {kind}.",
             hint="Check the address, and whether a proxy is between.",
         )

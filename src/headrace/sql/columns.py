@@ -286,7 +286,7 @@ class Columns:
         cursor, key, place = self.cursor, name.lower(), word
         if cursor.accept("FROM"):
             place = cursor.token
-            key = cursor.string("what to tell, between quotes").lower()
+            key = cursor.string("the metadata key, between quotes").lower()
         if key not in METADATA and not key.startswith(_PARTITION):
             listed = f"There are: {', '.join(METADATA)}."
             raise unknown("metadata", key, METADATA, listed, cursor.span(place, place))

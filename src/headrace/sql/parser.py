@@ -159,8 +159,8 @@ def _explained_change(cursor: Cursor, first: Token) -> ExplainChange:
     raise HeadraceError(
         Code.UNSUPPORTED,
         "what this statement changes is not explained",
-        hint="It is of statements that change rows, and of ALTER, DROP and CREATE OR REPLACE of"
-        " what views read.",
+        hint="It explains statements that change rows, and ALTER, DROP and CREATE OR REPLACE of"
+        " views and their inputs.",
         span=cursor.span(first),
     )
 
