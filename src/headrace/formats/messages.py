@@ -105,7 +105,7 @@ def shown(value: bytes) -> str:
 
 
 def payload(message: bytes | None) -> str:
-    """Return the beginning of a refused message, as it is kept."""
+    """Return the stored beginning of a rejected message."""
     return (message or b"")[:_SHOWN].decode("utf-8", "replace")
 
 

@@ -1,4 +1,4 @@
-"""What Spark calls in its workers for a user's function: one callable for each kind of function.
+"""Callables for Spark's workers that call a user's function: one for each kind of function.
 
 Each contains the function pickled separately, so that a worker that cannot load the function
 reports that as an error of this function.
@@ -63,7 +63,7 @@ def callable_of(function: Function, type_: DataType) -> Callable[..., Any]:
 
 
 def folding_of(function: Function, type_: DataType) -> Folding:
-    """Return what runs a fold over events.
+    """Return the fold in the form that processes events in workers.
 
     Raises:
         HeadraceError: ``invalid`` if the fold cannot be sent to Spark's workers.

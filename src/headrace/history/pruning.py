@@ -38,7 +38,7 @@ class Pruned:
     sliced: Sliced
 
     def inputs(self, build: BuildId, expects: int) -> OfSlice:
-        """Return what a fill reads that the runner knows as a build, of about so many rows."""
+        """Return the inputs of a fill of a build, which reads about ``expects`` rows."""
         return OfSlice(build, self.sliced.lookups, self.parts, expects)
 
     def parts(self, relation: RelationId, share: LogShare) -> Iterator[LogShare]:

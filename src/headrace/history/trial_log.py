@@ -58,7 +58,7 @@ class TrialLog(Log):
 
 
 class TrialAmending(Amending):
-    """Rebuilds no view: a correction that is only tried reaches none."""
+    """Prepares trial corrections: rebuilds no view."""
 
     __slots__ = ()
 
@@ -69,5 +69,5 @@ class TrialAmending(Amending):
 
     @classmethod
     def of(cls, amending: Amending) -> TrialAmending:
-        """Return what prepares corrections that are only tried."""
+        """Return the trial form of an amending part."""
         return cls(amending.reader, amending.ledger, amending.engine, amending.definer)

@@ -51,11 +51,11 @@ class Definer:
     feeds: Feeds
 
     def new_relation(self) -> RelationId:
-        """Return the id of a relation to be created; none is given twice."""
+        """Return an unused id for a relation to be created."""
         return self.ledger.ids.relation()
 
     def new_build(self) -> BuildId:
-        """Return the id of a build of a view to be filled; none is given twice."""
+        """Return an unused id for a build to be filled."""
         return self.ledger.ids.build()
 
     def create(

@@ -195,7 +195,7 @@ class _Completed:
         return rows.append_column(PARTITION, named.cast(pa.string()).take(distinct.indices))
 
     def _computed(self, rows: pa.Table, part: Part) -> tuple[pa.Table, list[Reject]]:
-        """Return rows with computed columns, and those for which these fail as rejects."""
+        """Return rows with computed columns; rows for which these fail become rejects."""
         if not rows.num_rows or not self.relation.declaration.computed:
             return rows, []
 

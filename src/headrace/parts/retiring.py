@@ -1,4 +1,4 @@
-"""What retiring the first events of a log has to ask first: of the ids of events, and of views."""
+"""Preparations before the first events of a log are retired: their ids, and the views' state."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Retiring:
-    """Prepares and bounds what :class:`headrace.runtime.retirement.Retirement` retires."""
+    """Implements the checks of :class:`headrace.runtime.retirement.Retirement`."""
 
     appender: Appender
     admission: Admission
     engine: Engine
 
     def keep_ids(self, stream: Stream, end: Offset) -> None:
-        """Store the ids of events before an offset, if repeated ones are recognised by them.
+        """Store the ids of events before an offset, if the stream deduplicates by id.
 
         Appends to the stream wait meanwhile.
         """
@@ -33,9 +33,9 @@ class Retiring:
             self.admission.keep_ids(stream, end)
 
     def left_by(self, view: View, stream: Stream, retired: Retired) -> int | None:
-        """Return the time by which nothing that a view keeps is from retired events.
+        """Return the clock from which the state of a view contains no retired event.
 
-        None if that is not known.
+        None if that is unknown.
         """
         latest = latest_times(stream, retired)
         return self.engine.left_by(self.engine.circuit(view), stream, latest)

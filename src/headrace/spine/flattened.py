@@ -22,7 +22,7 @@ Mask: TypeAlias = "NDArray[np.bool_] | None"
 class Flat:
     """The rows of a spine: those of ``runs`` where a mask is true, and those of ``beside``.
 
-    A row of the runs stands once; a mask of None is true everywhere. ``beside`` is consolidated,
+    A row of the runs counts once; a mask of None is true everywhere. ``beside`` is consolidated,
     and its rows have weights.
     """
 

@@ -32,7 +32,7 @@ def quote(identifier: str) -> str:
 
 
 def double_quoted(identifier: str) -> str:
-    """Return the identifier between double quotes, as standard SQL has it: for other systems."""
+    """Return the identifier between double quotes, as in standard SQL, for other systems."""
     escaped = identifier.replace('"', '""')
     return f'"{escaped}"'
 

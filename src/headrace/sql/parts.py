@@ -12,9 +12,9 @@ if TYPE_CHECKING:
 
 
 class Statement:
-    """What :func:`headrace.sql.parse` returns: the base of the class of each kind of statement.
+    """The base class of statements, the results of :func:`headrace.sql.parse`.
 
-    ``session/table.py`` has what runs each, and the roles that it needs.
+    ``session/table.py`` lists the class that runs each, and the roles that it needs.
     """
 
     __slots__ = ()

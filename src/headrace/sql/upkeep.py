@@ -113,7 +113,7 @@ class ExplainChange(Statement):
 
 @dataclass(frozen=True, slots=True)
 class ExplainRow(Statement):
-    """``EXPLAIN ROW name WHERE condition``: where a row comes from, or why it does not exist.
+    """``EXPLAIN ROW name WHERE condition``: the sources of a row, or why it does not exist.
 
     ``deep``: through all views below, to tables and streams.
     """
