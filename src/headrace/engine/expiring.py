@@ -7,11 +7,11 @@ nothing that the view keeps, and never come back: the clock does not go back.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from headrace.catalyst import plan
+from headrace.catalyst.monotone import rises
 from headrace.catalyst.predicates import Predicates
-from headrace.catalyst.scala import items, kind_of
 from headrace.circuit import Source, Stateless, Temporal, inputs
 
 if TYPE_CHECKING:
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from headrace.catalyst.predicates import Conjunct
     from headrace.catalyst.scala import Scala
     from headrace.circuit import Circuit
-
-_TIMES: Final = frozenset({"timestamp", "date", "long"})
 
 
 def left_by(
@@ -90,7 +88,7 @@ def _greatest(
     columns = {a.id: names[i] for a, i in pairs if i < len(names)}
     used = {columns.get(id_) for id_ in value.uses}
     name = next(iter(used), None)
-    if len(used) != 1 or name is None or name not in latest or not _rises(value.handle):
+    if len(used) != 1 or name is None or name not in latest or not rises(value.handle):
         return None
     high = latest[name]
     if high is None:
@@ -99,24 +97,3 @@ def _greatest(
     moved = Predicates(scala).moved(value, dict.fromkeys(value.uses, at))
     time = moved.handle.eval(None)
     return time if isinstance(time, int) else None
-
-
-def _rises(handle: Any) -> bool:
-    """Whether a value never falls as the one time that it is computed from rises."""
-    if handle.references().isEmpty():
-        return True
-    children = items(handle.children())
-    match kind_of(handle):
-        case "AttributeReference":
-            return str(handle.dataType().typeName()) == "timestamp"
-        case "UnixMicros" | "KnownNotNull" | "KnownNullable":
-            return _rises(children[0])
-        case "Cast":
-            types = {str(each.dataType().typeName()) for each in (handle, children[0])}
-            return types <= _TIMES and _rises(children[0])
-        case "Add":
-            return all(map(_rises, children))
-        case "Subtract" | "TimestampAddInterval":
-            return _rises(children[0]) and bool(children[1].references().isEmpty())
-        case _:
-            return False

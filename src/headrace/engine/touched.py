@@ -8,11 +8,12 @@ takes from the stream as they are.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from headrace.catalog import Stream
+from headrace.catalyst.monotone import rises
 from headrace.catalyst.predicates import Conjunct, Predicates
-from headrace.catalyst.scala import items, kind_of
+from headrace.catalyst.scala import kind_of
 from headrace.circuit import traced
 from headrace.sql import quote
 
@@ -23,9 +24,6 @@ if TYPE_CHECKING:
     from headrace.catalyst.scala import Scala
     from headrace.circuit import Circuit, Source
     from headrace.types import RelationId
-
-_WINDOW = "PreciseTimestampConversion"
-"""What Spark computes the bounds of windows with; queries cannot call it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +101,7 @@ def _of_leaf(
 
 def _least(scala: Scala, value: Conjunct, since: int) -> str | None:
     """Return the value at a time, as text, if the value never falls as the time rises."""
-    if not _rises(value.handle):
+    if not rises(value.handle):
         return None
     at = scala.expression("MicrosToTimestamp", scala.long(since))
     least = Predicates(scala).moved(value, dict.fromkeys(value.uses, at)).handle
@@ -111,16 +109,3 @@ def _least(scala: Scala, value: Conjunct, since: int) -> str | None:
     if str(type_.typeName()) not in ("timestamp", "date"):
         return None
     return str(scala.expression("Literal", least.eval(None), type_).sql())
-
-
-def _rises(handle: Any) -> bool:
-    """Whether a value never falls as the one time that it is computed from rises."""
-    kind = kind_of(handle)
-    if kind in ("AttributeReference", "Literal", _WINDOW):
-        return True
-    if kind in ("TruncTimestamp", "TruncDate", "KnownNotNull", "KnownNullable"):
-        return all(map(_rises, items(handle.children())))
-    if kind == "Cast":
-        kept = str(handle.dataType().typeName()) in ("timestamp", "date")
-        return kept and _rises(handle.child())
-    return False
