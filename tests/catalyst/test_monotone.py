@@ -33,6 +33,5 @@ def test_values_that_never_fall_are_known(planned):
     found = {}
     for text in RISES + MAY_FALL:
         project = planned.circuit(f"SELECT {text} AS n FROM t").output.child.plan
-        handle = project.expressions[0].handle
-        found[text] = rises(handle.child() if project.expressions[0].passes is None else handle)
+        found[text] = rises(project.expressions[0].handle.child())
     assert found == dict.fromkeys(RISES, True) | dict.fromkeys(MAY_FALL, False)

@@ -26,6 +26,7 @@ from headrace.catalyst.clock import all_of, conjuncts
 from headrace.catalyst.resolved import type_of
 from headrace.catalyst.rewrite import join
 from headrace.catalyst.scala import EXPRESSIONS, Scala, items, kind_of, maybe
+from headrace.catalyst.walk import with_children
 from headrace.errors import Code, HeadraceError
 from headrace.types import holds
 
@@ -213,9 +214,7 @@ def without_ties(scala: Scala, plan: Any) -> Any:
     The plan must be optimised, since the tie-break uses the columns that are read. Joins that views
     refuse are unchanged.
     """
-    below = items(plan.children())
-    if below:
-        plan = plan.withNewChildren(scala.seq([without_ties(scala, child) for child in below]))
+    plan = with_children(scala, plan, lambda child: without_ties(scala, child))
     if plan.nodeName() != "AsOfJoin":
         return plan
     try:

@@ -15,7 +15,7 @@ from __future__ import annotations
 from typing import Any
 
 from headrace.catalyst.scala import Scala, items, kind_of, within
-from headrace.catalyst.walk import with_replaced
+from headrace.catalyst.walk import with_children, with_replaced
 
 _MARK, _MAY_BE_NULL = "NamedArgumentExpression", "KnownNullable"
 
@@ -51,10 +51,9 @@ def _marked(scala: Scala, argument: Any) -> Any:
 
 
 def _without_marks(scala: Scala, expression: Any) -> Any:
-    children = [_without_marks(scala, child) for child in items(expression.children())]
     if kind_of(expression) in {_MAY_BE_NULL, _MARK}:
-        return children[0]
-    return expression.withNewChildren(scala.seq(children)) if children else expression
+        return _without_marks(scala, items(expression.children())[0])
+    return with_children(scala, expression, lambda child: _without_marks(scala, child))
 
 
 def _call(scala: Scala, call: Any, function: Any, *, distinct: bool) -> Any:

@@ -19,6 +19,8 @@ from headrace.types import holds
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from pyspark.sql import SparkSession
+
 _ARROW = "org.apache.spark.sql.execution.arrow.ArrowConverters"
 _NESTED = (ArrayType, MapType, StructType)
 _MOST_ROWS, _MOST_BYTES = 1 << 20, 1 << 40
@@ -95,13 +97,13 @@ class Bound:
         return pa.concat_tables(parts)
 
 
-def relation(scala: Scala, session: Any, rows: pa.Table, schema: StructType) -> Any:
+def relation(scala: Scala, spark: SparkSession, rows: pa.Table, schema: StructType) -> Any:
     """Return a logical plan of a few rows, whose columns are those of a schema in order."""
     batch = rows.combine_chunks().to_batches() or [pa.RecordBatch.from_pylist([], rows.schema)]
     batches = scala.named("java.util.ArrayList")()
     batches.add(bytes(batch[0].serialize()))
     given = scala.named("scala.jdk.javaapi.CollectionConverters").asScala(batches.iterator())
-    frame = scala.named("PythonSQLUtils").toDataFrame(given, schema.json(), session)
+    frame = scala.named("PythonSQLUtils").toDataFrame(given, schema.json(), spark._jsparkSession)  # noqa: SLF001
     return frame.queryExecution().analyzed()
 
 

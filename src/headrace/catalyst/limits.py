@@ -8,10 +8,12 @@ projection keeps the number of rows, so the limit can be taken below it.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from headrace.catalyst.scala import Scala, items
-from headrace.catalyst.walk import SUBQUERIES, with_replaced
+from headrace.catalyst.walk import SUBQUERIES, with_children, with_replaced
+
+if TYPE_CHECKING:
+    from headrace.catalyst.scala import Scala
 
 _LIMITS = ("GlobalLimit", "LocalLimit", "Offset")
 _BETWEEN = ("Project", "SubqueryAlias")
@@ -38,11 +40,7 @@ def with_limits_below(scala: Scala, plan: Any) -> Any:
 def _lowered(scala: Scala, plan: Any) -> Any:
     if plan.nodeName() in _LIMITS:
         plan = _below(scala, plan)
-    below = items(plan.children())
-    new = [_lowered(scala, child) for child in below]
-    if all(a is b for a, b in zip(below, new, strict=True)):
-        return plan
-    return plan.withNewChildren(scala.seq(new))
+    return with_children(scala, plan, lambda child: _lowered(scala, child))
 
 
 def _below(scala: Scala, plan: Any) -> Any:

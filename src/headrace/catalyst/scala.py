@@ -216,6 +216,11 @@ def kind_of(expression: Any) -> str:
     return str(expression.getClass().getSimpleName())
 
 
+def node_name(plan: Any) -> str:
+    """Return the name of a node of a plan, such as Project."""
+    return str(plan.nodeName())
+
+
 def references(expression: Any) -> frozenset[int]:
     """Return the ids of the attributes that an expression refers to."""
     return frozenset(int(a.exprId().id()) for a in items(expression.references().toSeq()))

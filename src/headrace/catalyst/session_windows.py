@@ -12,7 +12,7 @@ from typing import Any
 
 from headrace.catalyst.rewrite import count
 from headrace.catalyst.scala import Scala, items, kind_of
-from headrace.catalyst.walk import SUBQUERIES, replaced, with_replaced
+from headrace.catalyst.walk import SUBQUERIES, replaced, with_children, with_replaced
 
 _PATTERNS = ("AGGREGATE", "CREATE_NAMED_STRUCT")
 _CONDITIONS = ("Filter", "Join")
@@ -48,10 +48,7 @@ def _merged(scala: Scala, plan: Any, *, conditions: bool) -> Any:
     """Return a plan with the sessions of its aggregates below ``conditions`` marked as merged."""
     name = str(plan.nodeName())
     conditions |= name in _CONDITIONS
-    below = items(plan.children())
-    new = [_merged(scala, child, conditions=conditions) for child in below]
-    if any(a is not b for a, b in zip(below, new, strict=True)):
-        plan = plan.withNewChildren(scala.seq(new))
+    plan = with_children(scala, plan, lambda child: _merged(scala, child, conditions=conditions))
     if name != "Aggregate" or not conditions:
         return plan
     sessions = [key for key in items(plan.groupingExpressions()) if is_session(key)]

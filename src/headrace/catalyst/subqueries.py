@@ -25,7 +25,7 @@ from headrace.catalyst.resolved import columns_of, type_of
 from headrace.catalyst.rewrite import count, join
 from headrace.catalyst.scala import EXPRESSIONS, Scala, items, kind_of, maybe, within
 from headrace.catalyst.total import is_total
-from headrace.catalyst.walk import SUBQUERIES, replaced
+from headrace.catalyst.walk import SUBQUERIES, replaced, with_children
 from headrace.types import holds, is_collated
 
 if TYPE_CHECKING:
@@ -52,11 +52,7 @@ class Scalars:
         kind = kind_of(expression)
         if kind == "ScalarSubquery":
             return self._value(expression)
-        below = items(expression.children())
-        new = [self.replaced(child) for child in below]
-        if all(a is b for a, b in zip(below, new, strict=True)):
-            return expression
-        return expression.withNewChildren(self.scala.seq(new))
+        return with_children(self.scala, expression, self.replaced)
 
     def joined(self, child: Any) -> Any:
         """Return a plan with the values of the subqueries beside each row."""

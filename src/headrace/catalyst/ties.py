@@ -32,7 +32,7 @@ from headrace.catalyst.resolved import columns_of, type_of
 from headrace.catalyst.scala import EXPRESSIONS, Scala, items, kind_of
 from headrace.catalyst.session_windows import is_session
 from headrace.catalyst.sorting import ORDER_FORGOTTEN
-from headrace.catalyst.walk import SUBQUERIES, with_replaced
+from headrace.catalyst.walk import SUBQUERIES, with_children, with_replaced
 from headrace.types import holds, is_collated
 
 if TYPE_CHECKING:
@@ -107,10 +107,7 @@ def with_ties_settled(scala: Scala, plan: Any) -> Any:
     """Return an optimised plan in which the rows of marked groups are sorted."""
 
     def nodes(plan: Any) -> Any:
-        below = items(plan.children())
-        new = [nodes(child) for child in below]
-        if any(a is not b for a, b in zip(below, new, strict=True)):
-            plan = plan.withNewChildren(scala.seq(new))
+        plan = with_children(scala, plan, nodes)
         if plan.nodeName() not in ("Window", "Aggregate"):
             return plan
         # Several DISTINCT aggregates have become an Expand and two levels of grouping.
@@ -178,10 +175,7 @@ class _Marks:
         if not any(self.scala.may_hold(pattern, plan) for pattern in _PATTERNS):
             return plan
         plan = self._in_order_of_use(plan)
-        below = items(plan.children())
-        new = [self.nodes(child) for child in below]
-        if any(a is not b for a, b in zip(below, new, strict=True)):
-            plan = plan.withNewChildren(self.scala.seq(new))
+        plan = with_children(self.scala, plan, self.nodes)
         name = str(plan.nodeName())
         if name in _LIMITS:
             return self._limited(plan)

@@ -1,11 +1,11 @@
-"""Rewrites the expressions of an analysed plan, before Spark optimises it."""
+"""Walks trees of Catalyst: plans and expressions with some of their parts replaced."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
-from headrace.catalyst.scala import Scala, items, kind_of, maybe
+from headrace.catalyst.scala import Scala, items, kind_of, maybe, node_name
 
 Replace = Callable[[Any, str, str], Any | None]
 """Returns a replacement for an expression, given its class and the kind of its node.
@@ -30,11 +30,8 @@ def with_replaced(scala: Scala, plan: Any, replace: Replace) -> Any:
 
     The expressions of projections, conditions, aggregates and LATERAL joins are visited.
     """
-    below = items(plan.children())
-    new = [with_replaced(scala, child, replace) for child in below]
-    if not _same(below, new):
-        plan = plan.withNewChildren(scala.seq(new))
-    node = str(plan.nodeName())
+    plan = with_children(scala, plan, lambda child: with_replaced(scala, child, replace))
+    node = node_name(plan)
 
     def of_all(expressions: list[Any]) -> list[Any]:
         return [replaced(scala, each, node, replace) for each in expressions]
@@ -86,9 +83,23 @@ def replaced(scala: Scala, expression: Any, node: str, replace: Replace) -> Any:
         plan = expression.plan()
         new = with_replaced(scala, plan, replace)
         return expression if new is plan else expression.withNewPlan(new)
-    below = items(expression.children())
-    found = [replaced(scala, child, node, replace) for child in below]
-    return expression if _same(below, found) else expression.withNewChildren(scala.seq(found))
+    return with_children(scala, expression, lambda child: replaced(scala, child, node, replace))
+
+
+def with_children(scala: Scala, tree: Any, change: Callable[[Any], Any]) -> Any:
+    """Return a plan or an expression with its children changed; itself if none of them changes."""
+    below = items(tree.children())
+    new = [change(child) for child in below]
+    return tree if _same(below, new) else tree.withNewChildren(scala.seq(new))
+
+
+def topmost(plan: Any, kind: str) -> Iterator[Any]:
+    """Yield the nodes of a kind in a plan that are below no other of it."""
+    if node_name(plan) == kind:
+        yield plan
+        return
+    for child in items(plan.children()):
+        yield from topmost(child, kind)
 
 
 def _same(before: list[Any], after: list[Any]) -> bool:

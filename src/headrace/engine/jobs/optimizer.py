@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.catalyst.scala import items, scala_of
+from headrace.catalyst.optimizer import optional_rules
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -21,15 +21,7 @@ _EVALUATORS = "spark.sql.execution.usePartitionEvaluator"
 def bare_session(spark: SparkSession) -> SparkSession:
     """Return a session of the same application in which no optional optimizer rule runs."""
     session = spark.newSession()
-    with scala_of(spark).active(session):  # the list of rules depends on the session's settings
-        optimizer = session._jsparkSession.sessionState().optimizer()  # noqa: SLF001
-        needed = set(items(optimizer.nonExcludableRules()))
-        rules = {
-            str(rule.ruleName())
-            for batch in items(optimizer.batches())
-            for rule in items(batch.rules())
-        }
-    session.conf.set(_EXCLUDED, ",".join(sorted(rules - needed)))
+    session.conf.set(_EXCLUDED, ",".join(sorted(optional_rules(session))))
     session.conf.set(_EVALUATORS, "true")
     return session
 

@@ -20,7 +20,8 @@ from pyspark.sql.types import MapType, StructField, StructType, VariantType
 from headrace.catalyst.collect import collect_arrow
 from headrace.catalyst.evaluation import Evaluation, relation
 from headrace.catalyst.resolved import columns_of, passed_on, type_of
-from headrace.catalyst.scala import Numbers, items, part
+from headrace.catalyst.scala import Numbers, items, node_name, part
+from headrace.catalyst.walk import topmost, with_children
 from headrace.engine.jobs.reports import in_this_process
 from headrace.runtime.cancelling import check_cancelled
 from headrace.runtime.ports import MoreRowsError
@@ -221,16 +222,15 @@ class _Planned(_Node):
         return found.rename_columns(self.schema.names).cast(self.schema).combine_chunks()
 
     def _relation(self, cut: _Cut, run: _Run) -> Any:
-        session = self.transplant.spark._jsparkSession  # noqa: SLF001
-        return relation(self.transplant.scala, session, cut.node.rows(run), cut.schema)
+        spark = self.transplant.spark
+        return relation(self.transplant.scala, spark, cut.node.rows(run), cut.schema)
 
     def _over(self, plan: Any, leaves: Mapping[Key, Any]) -> Any:
         """Return a plan over rows in place of its tasks."""
         found = leaves.get(self.numbers.of(plan))
         if found is not None:
             return found
-        children = [self._over(child, leaves) for child in items(plan.children())]
-        return plan.withNewChildren(self.transplant.scala.seq(children))
+        return with_children(self.transplant.scala, plan, lambda child: self._over(child, leaves))
 
     @property
     def below(self) -> tuple[_Node, ...]:
@@ -308,7 +308,7 @@ class _Reading:
         return self.known[number]
 
     def _read(self, plan: Any) -> _Node:
-        match str(plan.nodeName()):
+        match node_name(plan):
             case "Range":
                 return _Range(int(plan.end()))
             case "MapInArrow":
@@ -329,7 +329,7 @@ class _Reading:
         fields = [
             pa.field(f"x{i}", to_arrow(type_of(a))) for i, a in enumerate(items(plan.output()))
         ]
-        cuts = {self.numbers.of(task): self._cut(task) for task in _tasks(plan)}
+        cuts = {self.numbers.of(task): self._cut(task) for task in topmost(plan, "MapInArrow")}
         return _Planned(self.transplant, plan, cuts, self.numbers, pa.schema(fields))
 
     def _cut(self, task: Any) -> _Cut:
@@ -381,15 +381,6 @@ def _leaves(plan: _Node) -> Iterator[_Task]:
         yield from _leaves(child)
     if isinstance(plan, _Task) and isinstance(plan.child, _Range):
         yield plan
-
-
-def _tasks(plan: Any) -> Iterator[Any]:
-    """Yield the tasks that a part of a plan is over."""
-    if str(plan.nodeName()) == "MapInArrow":
-        yield plan
-        return
-    for child in items(plan.children()):
-        yield from _tasks(child)
 
 
 def _places(plan: Any) -> dict[int, int]:
