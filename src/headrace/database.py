@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
 from weakref import WeakSet
-
-from pyspark.sql import SparkSession
 
 from headrace.catalog import View
 from headrace.connectors import Captures, Connections, Secrets
 from headrace.engine.engine import Engine
 from headrace.engine.jobs.executors import choose_interpreter, require_executors
-from headrace.engine.jobs.session import start_spark, warn_of_running
+from headrace.engine.jobs.session import SparkLease, warn_of_running
 from headrace.engine.reading.queries import Queries
 from headrace.errors import Code, HeadraceError
 from headrace.functions import Function, Kind, function
@@ -68,6 +67,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
+    from pyspark.sql import SparkSession
     from pyspark.sql.types import DataType
 
     from headrace.parts.evaluating import Evaluator
@@ -124,25 +124,26 @@ class Database(DefaultSession):
         self._open = False
         self._sessions: WeakSet[Session] = WeakSet()
         prepare_directory(directory)
-        self._lock = DirectoryLock(directory)
-        try:
+        with ExitStack() as undone:
+            self._lock = DirectoryLock(directory)
+            undone.callback(self._lock.release)
             self._ledger = Ledger.open(directory / "ledger.db", fault=fault)
             self._ledger.acquire()
             chosen = "partitions" in settings.chosen
             partitions = stored_partitions(
                 self._ledger, directory, settings.partitions, chosen=chosen
             )
-            self._own_spark = spark is None and SparkSession.getActiveSession() is None
             warn_of_running(spark, settings.spark, settings.chosen)
-            self._spark = spark or start_spark(settings.spark)
-            self._require_workers()
+            self._lease = SparkLease.of(spark, settings.spark)
+            undone.callback(self._lease.release)
+            self._spark = self._lease.session
+            choose_interpreter(self._spark.sparkContext)
+            require_executors(self._spark, self.directory)
             self._segments = SegmentWriter(directory.resolve() / "log")
             self.parts = self._wired(partitions, fault, clock)
             self.parts.pump.compaction.sweep_strays()
             restore(self.parts, functions)
-        except BaseException:
-            self._lock.release()
-            raise
+            undone.pop_all()
         self._open = True
         self._default = self.session()
         if settings.continuous:
@@ -152,20 +153,6 @@ class Database(DefaultSession):
         self.parts.sinks.begin_all()
         self.parts.feeding.begin_all()
         self.parts.capturing.begin_all()
-
-    def _require_workers(self) -> None:
-        """Check that Spark's executors can work for this database; if not, end a Spark of its own.
-
-        Raises:
-            HeadraceError: ``unavailable``, with what is missing where.
-        """
-        try:
-            choose_interpreter(self._spark.sparkContext)
-            require_executors(self._spark, self.directory)
-        except BaseException:
-            if self._own_spark:
-                self._spark.stop()
-            raise
 
     def _wired(
         self, partitions: int, fault: Callable[[str], None], clock: Callable[[], int]
@@ -378,8 +365,7 @@ class Database(DefaultSession):
         self._segments.close()
         self._ledger.close()
         self._lock.release()
-        if self._own_spark:
-            self._spark.stop()
+        self._lease.release()
 
     def _require_open(self) -> None:
         if not self._open:

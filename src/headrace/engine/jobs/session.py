@@ -9,7 +9,7 @@ import tempfile
 import threading
 import warnings
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -86,6 +86,55 @@ def start_spark(settings: SparkSettings, scratch: Path | None = None) -> SparkSe
     return spark
 
 
+@dataclass(frozen=True, slots=True)
+class SparkLease:
+    """The use of Spark by one database.
+
+    The databases of a process share one Spark. If a database has started it, the last one to
+    release its lease stops it; a Spark that the program has started itself is never stopped.
+    """
+
+    session: SparkSession
+    started: bool
+    """Whether a database has started it."""
+
+    @classmethod
+    def of(cls, given: SparkSession | None, settings: SparkSettings) -> SparkLease:
+        """Take the given session, or join the Spark that runs in this process, or start one."""
+        if given is not None:
+            return cls(given, started=False)
+        with _LEASES.lock:
+            before = SparkContext._active_spark_context  # noqa: SLF001
+            session = start_spark(settings)
+            application = session.sparkContext.applicationId
+            if before is None:
+                _LEASES.application, _LEASES.count = application, 0
+            started = _LEASES.application == application
+            _LEASES.count += started
+            return cls(session, started)
+
+    def release(self) -> None:
+        """End the use; call it once."""
+        if not self.started:
+            return
+        with _LEASES.lock:
+            _LEASES.count -= 1
+            if _LEASES.count == 0:
+                self.session.stop()
+
+
+@dataclass(slots=True)
+class _Leases:
+    """The leases of this process: how many there are of the Spark that a database has started."""
+
+    application: str | None = None
+    count: int = 0
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+
+_LEASES = _Leases()
+
+
 def jvm_of(spark: SparkSession) -> Popen[bytes]:
     """Return the process of the JVM that this process has started for Spark."""
     found: Popen[bytes] = spark.sparkContext._gateway.proc  # noqa: SLF001
@@ -96,10 +145,10 @@ def warn_of_running(
     spark: SparkSession | None, settings: SparkSettings, chosen: frozenset[str]
 ) -> None:
     """Warn of chosen settings that differ from what Spark, or its JVM, was started with before."""
-    spark = spark or SparkSession.getActiveSession()
+    running = spark.sparkContext if spark else SparkContext._active_spark_context  # noqa: SLF001
     ignored = []
-    if spark is not None and "master" in chosen and spark.sparkContext.master != settings.master:
-        ignored.append(("master", settings.master, spark.sparkContext.master))
+    if running is not None and "master" in chosen and running.master != settings.master:
+        ignored.append(("master", settings.master, running.master))
     gateway = SparkContext._gateway  # noqa: SLF001  (the only access to its JVM)
     if gateway is not None and "driver_memory" in chosen:
         has = int(gateway.jvm.java.lang.Runtime.getRuntime().maxMemory())
