@@ -12,7 +12,9 @@ from headrace.connectors import Captures, Connections, Secrets
 from headrace.engine.engine import Engine
 from headrace.engine.jobs.executors import choose_interpreter, require_executors
 from headrace.engine.jobs.session import SparkLease, warn_of_running
+from headrace.engine.leaves import Leaves
 from headrace.engine.reading.queries import Queries
+from headrace.engine.verifying.history import CanonicalHistory
 from headrace.errors import Code, HeadraceError
 from headrace.functions import Function, Kind, function
 from headrace.history.amending import Amending
@@ -160,7 +162,9 @@ class Database(DefaultSession):
         """Construct each part from the parts that it uses."""
         ledger, directory = self._ledger, self.directory.resolve()
         engine = Engine(self._spark, partitions, EmbeddedLog())
-        queries = Queries(self._spark, directory, partitions, EmbeddedLog(), engine.planning)
+        leaves = Leaves(self._spark, directory, partitions, EmbeddedLog())
+        queries = Queries(leaves, engine.planner, engine.planning)
+        canonical = CanonicalHistory(leaves, engine.planning)
         publisher, deliveries, feeds = Publisher.of(ledger), Deliveries(), Feeds()
         loop = EpochLoop(
             directory,
@@ -185,9 +189,9 @@ class Database(DefaultSession):
         versions = PendingVersions(reader, engine)
         information = InformationSchema(reader, schemas, deliveries, admission, versions)
         log = Log(directory / "log", ledger, appender, queries, pump, admission)
-        declarations = Declarations(engine, queries, ledger)
+        declarations = Declarations(engine, queries, canonical, ledger)
         filling = Filling(reader, engine, loop, pump)
-        functions = Functions(ledger, engine, queries)
+        functions = Functions(ledger, engine, queries, canonical)
         destinations = Destinations(
             directory, secrets, reader, log, queries, self.settings.sink_directories
         )
@@ -195,7 +199,7 @@ class Database(DefaultSession):
         own_evaluator = OwnEvaluator(reader, engine, queries, information)
         amending = Amending(reader, ledger, engine, definer)
         replays = Replays(reader, ledger, engine, loop, filling)
-        comparing = Comparing(reader, engine, queries)
+        comparing = Comparing(reader, engine, canonical)
         repairing = Repairing(
             ledger,
             reader,

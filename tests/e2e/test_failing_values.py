@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.engine.reading.queries import Queries
+from headrace.engine.verifying.history import CanonicalHistory
 from headrace.errors import Code, HeadraceError
 
 
@@ -33,7 +33,7 @@ def test_verify_says_of_each_view_whether_it_could_be_checked(db, monkeypatch):
     db.sql("""CREATE TABLE t (i INT); INSERT INTO t VALUES (1);
         CREATE MATERIALIZED VIEW good AS SELECT i FROM t;
         CREATE MATERIALIZED VIEW bad AS SELECT i + 1 AS j FROM t""")
-    counted, asked = Queries.counted, []
+    counted, asked = CanonicalHistory.counted, []
 
     def failing(self, views, *rest):
         asked.append([view.name for view in views])
@@ -41,7 +41,7 @@ def test_verify_says_of_each_view_whether_it_could_be_checked(db, monkeypatch):
             raise HeadraceError(Code.INVALID, "division by zero")
         return counted(self, views, *rest)
 
-    monkeypatch.setattr(Queries, "counted", failing)
+    monkeypatch.setattr(CanonicalHistory, "counted", failing)
     assert db.sql("VERIFY").fetchall() == [
         ("good", 1, 0, "equal to batch"),
         ("bad", 0, 0, "could not be checked: division by zero"),

@@ -9,8 +9,8 @@ import pytest
 from pyspark.sql.types import StructType
 
 import headrace
-from headrace.engine.reading.queries import Queries
 from headrace.engine.verifying.comparisons import Comparison, counted
+from headrace.engine.verifying.history import CanonicalHistory
 from headrace.errors import Code, HeadraceError
 from headrace.types import Schema
 
@@ -87,12 +87,12 @@ def test_verify_says_where_it_took_doubles_for_equal(db, monkeypatch):
         assert verdicts[name][1] == 0
         assert verdicts[name][2] in (equal, within)
 
-    compared = Queries.counted
+    compared = CanonicalHistory.counted
 
     def none_equal(self, *asked):
         return [replace(count, different=count.stored) for count in compared(self, *asked)]
 
-    monkeypatch.setattr(Queries, "counted", none_equal)
+    monkeypatch.setattr(CanonicalHistory, "counted", none_equal)
     verdicts = {view: rest for view, *rest in db.sql("VERIFY")}
     assert verdicts["spread"] == [3, 0, within]
     jobs = []
@@ -103,7 +103,7 @@ def test_verify_says_where_it_took_doubles_for_equal(db, monkeypatch):
             raise HeadraceError(Code.INVALID, "one of these has a row that fails")
         return compared(self, views, *rest)
 
-    monkeypatch.setattr(Queries, "counted", fails_together)
+    monkeypatch.setattr(CanonicalHistory, "counted", fails_together)
     assert isinstance(db, headrace.Database)
     assert {row[0] for row in db.sql("VERIFY")} == set(views)
     assert jobs == [2, 1, 1, 2, 1, 1, 1]  # two views in a job, then each of the two alone

@@ -11,10 +11,11 @@ import pytest
 import headrace
 from headrace.catalyst.evaluation import Evaluation
 from headrace.catalyst.scala import items, scala_of
+from headrace.engine.names import Names
 from headrace.engine.reading.plans import Plans
 from headrace.engine.reading.queries import Queries
 from headrace.engine.reading.scans import Scans
-from headrace.errors import HeadraceError
+from headrace.errors import HeadraceError, Span
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -49,6 +50,7 @@ QUERIES = (
     "SELECT a, at FROM t WHERE at > TIMESTAMP '2024-01-01 00:00:03' AND at < now()",
     "SELECT pair.x, parts[0], pair FROM t WHERE pair.y = 'two'",
     "SELECT a FROM t WHERE s IS NULL",
+    "SELECT a, s FROM t WHERE 1 = 1",
     "SELECT a FROM t WHERE s IS NOT NULL AND a IS NOT NULL",
     "SELECT a FROM t WHERE a <=> NULL",
     "SELECT a FROM t WHERE s LIKE 't%'",
@@ -130,6 +132,19 @@ def test_a_query_over_one_relation_runs_no_job_and_answers_as_a_job_does(
     assert jobs(db) > before
 
 
+def test_a_query_whose_condition_is_never_true_reads_nothing(db: headrace.Database) -> None:
+    db.sql("CREATE STREAM IF NOT EXISTS e (at TIMESTAMP)")
+    before = jobs(db)
+    for query in (
+        "SELECT a + 1 AS more, s FROM t WHERE 1 = 0 AND a = 3 ORDER BY s LIMIT 5",
+        "SELECT at FROM e WHERE 1 = 0",
+    ):
+        assert db.sql(query).fetchall() == []
+        shape, _ = db.parts.queries.planned(Span.whole(query))
+        assert len(shape.reads) == 1
+    assert jobs(db) == before
+
+
 @pytest.mark.parametrize("query", AS_JOBS)
 def test_other_queries_stay_jobs(db: headrace.Database, query: str) -> None:
     before = jobs(db)
@@ -140,13 +155,13 @@ def test_other_queries_stay_jobs(db: headrace.Database, query: str) -> None:
 def test_a_plan_is_kept_until_names_mean_something_else(db: headrace.Database) -> None:
     plans, planner = db.parts.queries.plans, type(db.parts.engine.planner)
     kept, analysed = [], []
-    keep, analyse = type(plans).keep, planner.analyse
+    keep, select = type(plans).keep, planner.select
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(type(plans), "keep", lambda *given: (kept.append(given[1]), keep(*given)))
         patch.setattr(
             planner,
-            "analyse",
-            lambda *given, **more: (analysed.append(1), analyse(*given, **more))[1],
+            "select",
+            lambda *given, **more: (analysed.append(1), select(*given, **more))[1],
         )
         for sql, rows in (
             (
@@ -169,6 +184,30 @@ def test_a_plan_is_kept_until_names_mean_something_else(db: headrace.Database) -
     now = "SELECT a, now() AS at FROM t WHERE a = 3 AND b = 4"
     first, second = db.sql(now).fetchall(), db.sql(now).fetchall()
     assert first[0][1] < second[0][1]
+
+
+def test_a_query_that_is_asked_for_the_first_time_is_planned_once(
+    db: headrace.Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_given: object, **_more: object) -> None:
+        pytest.fail("Spark plans the query a second time")
+
+    epoch = db.sql("SELECT count(*) FROM t").epoch
+    with monkeypatch.context() as patched:
+        patched.setattr(type(db.parts.engine.planner), "analyse", refused)
+        patched.setattr(Names, "resolved", refused)
+        for query in (
+            "SELECT a + 41 AS x FROM t WHERE a = 3 AND b = 4",
+            "SELECT b, count(*) + 41 AS n FROM t GROUP BY b",
+            "SELECT collect_list(a + 41) AS n FROM t",
+            "SELECT now(), a + 41 AS x FROM t",
+            f"SELECT x.a + 41 AS n FROM t AS OF EPOCH {epoch} x JOIN t USING (a, b)",
+        ):
+            assert db.sql(query).fetchall()
+    job = "SELECT collect_list(a + 41) AS n FROM t"
+    assert db.sql(job).fetchall() == db.sql(job).fetchall()
+    columns = "SELECT count(*) FROM information_schema.columns WHERE table_name = 't' AND 41 = 41"
+    assert db.sql(columns).fetchall() == [(10,)]
 
 
 def test_many_rows_are_read_by_a_job(

@@ -77,12 +77,12 @@ def both(db: headrace.Database, query: str) -> tuple[pa.Table, pa.Table]:
     by_id = state.catalog.by_id
     with parts.engine.planning:
         prepared = parts.queries.prepared(query)
-    scan = parts.queries.scan(prepared.frame, relations)
+    scan = parts.queries.scan(prepared.optimised, relations)
     found = Scans().rows(scan, lambda id_: parts.reader.contents(state, by_id[id_]))
     if found is None:
         raise Refused("an error")
     ids = [relation.id for relation in relations]
-    return found, parts.queries.rows(prepared.frame, parts.reader.shares(ids, state))
+    return found, parts.queries.rows(prepared.optimised, parts.reader.shares(ids, state))
 
 
 def same(found: pa.Table, expected: pa.Table, *, ordered: bool) -> bool:

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import logging
 import re
+from contextlib import contextmanager
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 
 from headrace.dialects.streams import OFFSET
 from headrace.errors import Code, HeadraceError, Span, meant
 
 if TYPE_CHECKING:
-    from pyspark.errors import PySparkException
+    from collections.abc import Iterator
 
 # PySpark logs every refused query, with its stack trace, to standard error.
 logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
@@ -21,6 +25,7 @@ _NOISE = re.compile(r"^\[[A-Z_.0-9]+\]\s*|\s*SQLSTATE: \w+.*$", re.DOTALL)
 _OUTER = re.compile(r"\bouter\(([\w.`]+)\)")
 _OWN = re.compile(r"\b__effective_")
 """Columns of a rewritten clause."""
+_TOO_DEEP = "StackOverflowError"
 _UNSUPPORTED = ("UNSUPPORTED", "NOT_SUPPORTED", "NOT_IMPLEMENTED", "FEATURE_NOT_ENABLED")
 
 
@@ -54,6 +59,37 @@ def translate(error: PySparkException, query: Span) -> HeadraceError:
     if condition == "PARSE_SYNTAX_ERROR":
         hint = _misspelt(query.text[query.start : span.end])
     return HeadraceError(code, primary, detail=(detail.strip() or None), hint=hint, span=span)
+
+
+@contextmanager
+def translating(query: Span) -> Iterator[None]:
+    """Raise errors of Spark's planner as errors at places in the query."""
+    try:
+        yield
+    except PySparkException as error:
+        raise translate(error, query) from error
+    except Py4JError as error:
+        cause = _first_cause(error)
+        if _TOO_DEEP in cause:
+            raise HeadraceError(
+                Code.UNSUPPORTED,
+                "the query is nested too deeply",
+                hint="Divide it, and name its parts with CREATE VIEW.",
+                span=query,
+            ) from error
+        raise HeadraceError(
+            Code.INVALID,
+            "Spark cannot make sense of the query",
+            detail=cause,
+            span=query,
+        ) from error
+
+
+def _first_cause(error: Py4JError) -> str:
+    """Return the line of a Java stack trace with the cause."""
+    lines = [line for line in str(error).split("\n") if line.startswith(": ")]
+    shown = lines[0].removeprefix(": ") if lines else str(error).split("\n")[0]
+    return re.sub(r"^[\w.$]+: |#\d+L?|\[[A-Z_.]+\] | SQLSTATE: \w+", "", shown)[:300]
 
 
 def without_settings(message: str) -> str:

@@ -12,18 +12,19 @@ from headrace.catalyst.allowed import ALWAYS_CLOCK, FUNCTIONS, REFUSED, SPECIAL_
 from headrace.catalyst.clock import NAMES
 from headrace.catalyst.resolved import type_of
 from headrace.catalyst.scala import items, kind_of, part
-from headrace.catalyst.walk import SUBQUERIES
+from headrace.catalyst.walk import READ_BY_TASK, SUBQUERIES
 from headrace.errors import Code, HeadraceError, Span, unknown
 from headrace.types import holds
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping
 
-    from py4j.protocol import Py4JError
-
     from headrace.catalyst.scala import Scala
 
-LEAVES = ("LogicalRDD", "OneRowRelation", "LocalRelation", "CTERelationRef", "UnionLoopRef")
+LEAVES = (
+    *("LogicalRDD", "OneRowRelation", "LocalRelation", "CTERelationRef", "UnionLoopRef"),
+    READ_BY_TASK,
+)
 _CHILDLESS = ("AttributeReference", "Literal", "UnresolvedAttribute")
 
 ALIASES = {"CurrentDate": "current_date", "CurrentTime": "current_time", "Now": "now"}
@@ -128,6 +129,9 @@ def _below(plan: Any, prepared: Callable[[Any], Any], seen: set[str] | None) -> 
         if view in seen:
             return
         seen.add(view)
+    if kind == READ_BY_TASK:  # no query can name what is below
+        yield Node(plan, kind, (), ())
+        return
     below = tuple(items(plan.children()))
     node = Node(plan, kind, below, tuple(expressions_of(plan)))
     yield node
@@ -318,13 +322,6 @@ def _is_of_today(value: Any, cast: Any) -> bool:
 def _clock_word(text: str) -> str:
     found = _CLOCK_TEXT.match(text)
     return f"timestamp '{found[1].lower() if found else text}'"
-
-
-def first_cause(error: Py4JError) -> str:
-    """Return the line of a Java stack trace with the cause."""
-    lines = [line for line in str(error).split("\n") if line.startswith(": ")]
-    shown = lines[0].removeprefix(": ") if lines else str(error).split("\n")[0]
-    return re.sub(r"^[\w.$]+: |#\d+L?|\[[A-Z_.]+\] | SQLSTATE: \w+", "", shown)[:300]
 
 
 def refused(name: str, span: Span) -> HeadraceError:

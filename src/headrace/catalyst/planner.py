@@ -13,13 +13,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql.types import DataType, LongType, StructType, _parse_datatype_json_string
 
 from headrace.catalog import FUNCTION_VIEW, PlainView, View, with_rowtime
 from headrace.catalyst.allowed import ALWAYS_CLOCK, ONCE, OUTSIDE
-from headrace.catalyst.analysed import Analysed
+from headrace.catalyst.analysed import Analysed, Shape
 from headrace.catalyst.clock import CALLS, CONDITIONS, with_clock_marked
 from headrace.catalyst.constants import (
     VALUES_PARSED,
@@ -30,7 +29,7 @@ from headrace.catalyst.constants import (
 from headrace.catalyst.corrections import corrected
 from headrace.catalyst.distinct import marked
 from headrace.catalyst.editions import LATEST, Edition
-from headrace.catalyst.failures import translate
+from headrace.catalyst.failures import translate, translating
 from headrace.catalyst.fence import (
     LEAVES,
     NODE_HINTS,
@@ -43,7 +42,6 @@ from headrace.catalyst.fence import (
     check_table_function,
     check_typed_literal,
     clock_refused,
-    first_cause,
     leaves,
     name_of,
     nodes,
@@ -65,9 +63,12 @@ from headrace.catalyst.python import (
 from headrace.catalyst.qualified import with_one_word_names
 from headrace.catalyst.read import Reader
 from headrace.catalyst.scala import ASOF_JOINS, OPTIMIZER, TYPES, Scala, items, part, scala_of
+from headrace.catalyst.select import Optimised, Selected, stored_by
 from headrace.catalyst.sorting import with_arrays_sorted
 from headrace.catalyst.ties import REORDERING, with_ties_marked
+from headrace.catalyst.transplant import Transplant
 from headrace.catalyst.void_keys import with_keys_typed
+from headrace.catalyst.walk import READ_BY_TASK
 from headrace.dialects import (
     OFFSET,
     log_of,
@@ -84,7 +85,7 @@ from headrace.sql import Rewritten, quote
 from headrace.types import Column, RelationId, Schema
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 
     from pyspark.sql import SparkSession
 
@@ -111,7 +112,6 @@ MOST_READ = 500
 # Names that are written in one way, but for the case of letters.
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_.-]+")
 
-_TOO_DEEP = "StackOverflowError"
 _RECURSION_LIMIT = "spark.sql.cteRecursionLevelLimit"
 
 # This rule merges several subqueries into one, so that each would compute the columns of all.
@@ -332,62 +332,89 @@ class Planner:
                     raise
             raise
 
+    def select(
+        self, query: Span, session: SparkSession, declared: Container[RelationId]
+    ) -> Selected | None:
+        """Resolve and optimise a query that is evaluated once, in a session of stored rows.
+
+        It may use the clock and random functions. The relations ``declared`` have the same names in
+        the session. None if the query names another one, whose rows are gathered as it runs.
+
+        Raises:
+            HeadraceError: at the place in the query, if it is not allowed.
+        """
+        refuse_epochs(query, self.relations)
+        read = spark_text(query, self.relations, self._folds)
+        plain = self._one_word(read)
+        with (
+            self._mapping_errors(read),
+            plain.mapping_errors(),
+            shallow(plain.span),
+            translating(plain.span),
+        ):
+            transplant = Transplant(session, self.scala)
+            parsed, names = self._parsed(transplant.parser, plain, ONCE)
+            if any(self._names[name] not in declared for name in names & self._names.keys()):
+                return None
+            frame = transplant.frame(parsed)
+            analysed = with_keys_typed(self.scala, transplant.logical(frame))
+            self.check()
+            found = self._checked(analysed, plain.span, once=True)
+            optimised = Optimised.of(transplant, frame, corrected(self.scala, analysed))
+            shape = Shape(_schema(analysed), found.stored, tuple(sorted(optimised.reads)))
+            return Selected(shape, optimised)
+
     def _analysed(self, read: Rewritten, plain: Rewritten, *, once: bool) -> Analysed:
         query = plain.span
-        try:
-            parsed = self.scala.parser(self._session).parsePlan(plain.text)
-            self._check_parsed(parsed, query, ONCE if once else frozenset())
-            check_parsed_constants(parsed, query)
+        with translating(query):
+            allowed = ONCE if once else frozenset[str]()
+            parsed, _ = self._parsed(self.scala.parser(self._session), plain, allowed)
             self._register_named(plain.text)
             dataset = self.scala.named("org.apache.spark.sql.classic.Dataset")
             execution = dataset.ofRows(self._session, parsed).queryExecution()
             resolved = execution.analyzed()
             analysed = with_keys_typed(self.scala, resolved)
             self.check()
-            clocked, calls, views = self._check_resolved(analysed, query, once=once)
-            self.check()
-            texts = [self._queries[name][1].text for name in views & self._queries.keys()]
-            check_resolved_constants(self.scala, analysed, query, texts)
+            found = self._checked(analysed, query, once=once)
             kept = corrected(self.scala, analysed)
             kept = marked(self.scala, with_arrays_sorted(self.scala, kept))
             kept = with_ties_marked(self.scala, kept)
-            if clocked:
+            if found.clocked:
                 kept = with_clock_marked(self.scala, kept)
                 check_clock(kept, query)
             self.check()
             if kept is not resolved:
                 execution = dataset.ofRows(self._session, kept).queryExecution()
             optimised = execution.optimizedPlan()
-        except PySparkException as error:
-            raise translate(error, query) from error
-        except Py4JError as error:
-            cause = first_cause(error)
-            if _TOO_DEEP in cause:
-                raise HeadraceError(
-                    Code.UNSUPPORTED,
-                    "the query is nested too deeply",
-                    hint="Divide it, and name its parts with CREATE VIEW.",
-                    span=query,
-                ) from error
-            raise HeadraceError(
-                Code.INVALID,
-                "Spark cannot make sense of the query",
-                detail=cause,
-                span=query,
-            ) from error
-        schema = StructType.fromJson(json.loads(analysed.schema().json()))
-        macros = macros_of(read.query, self.relations)
+        through = {self._names[name] for name in found.views & self._queries.keys()}
         return Analysed(
-            Schema.of_spark(schema),
+            _schema(analysed),
             self._leaves(analysed),
             self._leaves(optimised),
             optimised,
             read,
             plain,
-            clocked,
-            tuple(sorted({*macros, *(self._names[name] for name in views & self._queries.keys())})),
-            calls,
+            found.clocked,
+            tuple(sorted({*macros_of(read.query, self.relations), *through})),
+            found.calls,
         )
+
+    def _parsed(
+        self, parser: Any, plain: Rewritten, allowed: frozenset[str]
+    ) -> tuple[Any, set[str]]:
+        """Parse a query, and refuse forms that are not allowed; return the relations it names."""
+        parsed = parser.parsePlan(plain.text)
+        names = self._check_parsed(parsed, plain.span, allowed)
+        check_parsed_constants(parsed, plain.span)
+        return parsed, names
+
+    def _checked(self, analysed: Any, query: Span, *, once: bool) -> _Found:
+        """Refuse forms that are not allowed in a resolved query; return what is found in it."""
+        found = self._check_resolved(analysed, query, once=once)
+        self.check()
+        texts = [self._queries[name][1].text for name in found.views & self._queries.keys()]
+        check_resolved_constants(self.scala, analysed, query, texts)
+        return found
 
     def _leaves(self, plan: Any) -> tuple[RelationId, ...]:
         """Return the relations of a plan, including those in subqueries."""
@@ -423,8 +450,9 @@ class Planner:
     def _session(self) -> Any:
         return self.spark._jsparkSession  # noqa: SLF001
 
-    def _check_parsed(self, parsed: Any, query: Span, allowed: frozenset[str]) -> None:
+    def _check_parsed(self, parsed: Any, query: Span, allowed: frozenset[str]) -> set[str]:
         common_tables: set[str] = set()
+        names: set[str] = set()
         found = list(nodes(parsed))
         for node in found:
             if node.kind == "UnresolvedWith":
@@ -443,6 +471,7 @@ class Planner:
                     span=origin(node.handle, query),
                 )
             if node.kind == "UnresolvedRelation":
+                names.add(name_of(node.handle))
                 self._check_name(node.handle, common_tables, query)
             for expression, name in node.expressions:
                 if name in ("UnresolvedFunction", "UnresolvedGenerator"):
@@ -460,6 +489,7 @@ class Planner:
                 hint="Make a view that is used often a MATERIALIZED VIEW: it is computed once.",
                 span=query,
             )
+        return names
 
     def _check_name(self, node: Any, common_tables: set[str], query: Span) -> None:
         name = name_of(node)
@@ -471,15 +501,10 @@ class Planner:
         lists = "SHOW TABLES lists what exists."
         raise unknown("stream, table or view", name, self._names, lists, origin(node, query))
 
-    def _check_resolved(
-        self, analysed: Any, query: Span, *, once: bool
-    ) -> tuple[bool, dict[str, Span], set[str]]:
-        """Refuse forms that are not allowed.
-
-        Returns whether there are conditions on the clock that are maintained, the calls of Python
-        functions, and the names of the plain views that are read.
-        """
+    def _check_resolved(self, analysed: Any, query: Span, *, once: bool) -> _Found:
+        """Refuse forms that are not allowed."""
         clocked, calls, views = False, dict[str, Span](), set[str]()
+        stored: set[RelationId] = set()
         if analysed.isStreaming():
             raise HeadraceError(Code.INTERNAL, "a stand-in is a Spark stream")
         # Functions such as to_date are replaced by others, which are checked instead.
@@ -496,6 +521,8 @@ class Planner:
                 )
             if node.kind == "LateralJoin":
                 check_lateral(self.scala, node.handle, query)
+            if node.kind == READ_BY_TASK and (leaf := stored_by(node.handle)) is not None:
+                stored.add(leaf.relation)
             for expression, name in node.expressions:
                 if name == PYTHON_CALL:
                     called = str(expression.name()).lower()
@@ -516,4 +543,23 @@ class Planner:
                     raise clock_refused(expression, name, query)
                 if not expression.deterministic() and not items(expression.children()):
                     raise refused(str(expression.prettyName()), origin(expression, query))
-        return clocked, calls, views
+        return _Found(clocked, calls, views, tuple(sorted(stored)))
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """What a resolved query has."""
+
+    clocked: bool
+    """Whether there are conditions on the clock that are maintained."""
+    calls: dict[str, Span]
+    """The Python functions that it calls, with the place of one call each."""
+    views: set[str]
+    """The names of the plain views that it reads, among others."""
+    stored: tuple[RelationId, ...]
+    """The relations whose stored rows it names."""
+
+
+def _schema(analysed: Any) -> Schema:
+    """Return the columns of a resolved query."""
+    return Schema.of_spark(StructType.fromJson(json.loads(analysed.schema().json())))

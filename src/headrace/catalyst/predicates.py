@@ -15,7 +15,7 @@ import pyarrow as pa
 from py4j.java_gateway import JavaObject
 from pyspark.sql.types import BooleanType
 
-from headrace.catalyst.resolved import columns_of, type_of
+from headrace.catalyst.resolved import columns_of, is_true, type_of
 from headrace.catalyst.scala import Numbers, items, kind_of, references
 from headrace.catalyst.walk import replaced
 from headrace.errors import HeadraceError
@@ -169,6 +169,8 @@ class Predicates:
         present: list[Test] = []
         exact = True
         for condition in conditions:
+            if is_true(condition.handle):
+                continue
             found = self._tested(condition.handle)
             if found is None or found.attribute not in names:
                 exact = False

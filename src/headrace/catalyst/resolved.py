@@ -25,6 +25,11 @@ def columns_of(expression: Any) -> list[Any]:
     return items(expression.references().toSeq())
 
 
+def id_of(attribute: Any) -> int:
+    """Return the id of a column by Catalyst's attribute."""
+    return int(attribute.exprId().id())
+
+
 def attribute_of(handle: Any) -> Attribute:
     """Return a column by Catalyst's attribute."""
     return Attribute(
@@ -59,6 +64,11 @@ def present(conditions: Iterable[Any]) -> frozenset[int] | None:
             return None
         found.add(id_)
     return frozenset(found)
+
+
+def is_never(condition: Any) -> bool:
+    """Return whether a condition is FALSE or NULL, which no row meets."""
+    return kind_of(condition) == "Literal" and not condition.value()
 
 
 def is_true(condition: Any) -> bool:

@@ -380,6 +380,11 @@ class Transplant:
         session = self.spark._jsparkSession  # noqa: SLF001
         return self.scala.call("org.apache.spark.sql.classic.Dataset", "ofRows", session, logical)
 
+    @property
+    def parser(self) -> Any:
+        """The SQL parser of the session, which becomes the active one of this thread."""
+        return self.scala.parser(self.spark._jsparkSession)  # noqa: SLF001
+
     def logical(self, frame: DataFrame) -> Any:
         """Return the resolved logical plan of a DataFrame."""
         return frame._jdf.queryExecution().analyzed()  # noqa: SLF001

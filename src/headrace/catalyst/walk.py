@@ -24,6 +24,9 @@ SUBQUERIES = frozenset(
 )
 """The expressions that have a plan of their own."""
 
+READ_BY_TASK = "MapInArrow"
+"""The node that runs a Python task; what is below it has no columns of a query."""
+
 
 def with_replaced(scala: Scala, plan: Any, replace: Replace) -> Any:
     """Return a plan with expressions replaced, including subqueries; itself if nothing changes.

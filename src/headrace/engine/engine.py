@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import cached_property
 from graphlib import TopologicalSorter
 from types import MappingProxyType
@@ -23,7 +23,6 @@ from headrace.catalyst.scala import scala_of
 from headrace.catalyst.transplant import Transplant
 from headrace.circuit import Circuit, Given, Inferred, Sliced, Stored, differentiate, sliced
 from headrace.circuit.keys import is_unique, unique_columns
-from headrace.engine.as_stored import as_stored
 from headrace.engine.expiring import left_by
 from headrace.engine.jobs.executors import is_local
 from headrace.engine.jobs.failures import step_failure
@@ -43,6 +42,7 @@ from headrace.engine.lowering.differences import difference_program, without_spa
 from headrace.engine.lowering.nodes import leaf_names
 from headrace.engine.lowering.programs import Lowering, table_layout
 from headrace.engine.narrow.interpreter import interpreted
+from headrace.engine.planned import Filled, Planned, as_stored
 from headrace.engine.sieve import HASHES, PLACES, Sieve
 from headrace.engine.slice_conditions import slice_conditions, slice_query
 from headrace.engine.touched import Touched, touched
@@ -72,19 +72,6 @@ _SLICES = "slices"
 """In place of the id of a replay: the programs of slices that differ in what leaves read alone."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Filled:
-    """What is being filled: a circuit, or a slice of one, and the relations at the time.
-
-    One that is dropped meanwhile can be read to the end.
-    """
-
-    circuit: Circuit
-    relations: Mapping[RelationId, Relation]
-    sliced: Sliced | None = None
-    watch: Mapping[Node, str] = field(default_factory=dict)
-
-
 class Engine:
     """Plans and runs steps for the declared relations. Thread-safe.
 
@@ -104,10 +91,11 @@ class Engine:
         self._scala = scala_of(spark)
         self._relations: dict[RelationId, Relation] = {}
         self._circuits: OrderedDict[RelationId, Circuit] = OrderedDict()
-        self._latest: Circuit | None = None
+        self.changes = 0
+        """How often names were given another meaning."""
         self._sliced: tuple[str, Analysed] | None = None
         """The query of the last condition of a slice."""
-        self._filling: dict[BuildId, _Filled] = {}
+        self._filling: dict[BuildId, Filled] = {}
         """The builds that are being filled and that no epoch steps yet, and the replays."""
         self._programs: OrderedDict[tuple[object, ...], Program] = OrderedDict()
         self._reports = Reports(spark)
@@ -170,11 +158,16 @@ class Engine:
                     self.planner.forget(table.name)
                     del self._by_name[table.name]
 
-    def begin_fill(self, view: View) -> Circuit:
-        """Have a view be filled that is not declared yet: epochs do not step it."""
+    def begin_fill(self, planned: Planned) -> Circuit:
+        """Have a view be filled that is not declared yet: epochs do not step it.
+
+        Returns its circuit: another one if names have got another meaning since it was planned.
+        """
         with self.planning:
-            circuit = self.circuit(view)
-            self._filling[view.build] = _Filled(circuit, dict(self._relations))
+            view, circuit = planned.view, planned.circuit
+            if planned.changes != self.changes:
+                circuit = self.circuit(view)
+            self._filling[view.build] = Filled(circuit, dict(self._relations))
             return circuit
 
     def begin_replay(
@@ -186,7 +179,7 @@ class Engine:
         """
         with self.planning:
             relations = dict(self._relations)
-            self._filling[replay] = _Filled(sliced.circuit, relations, sliced, watch)
+            self._filling[replay] = Filled(sliced.circuit, relations, sliced, watch)
 
     def end_replay(self, replay: BuildId) -> None:
         """Forget a replay."""
@@ -238,7 +231,8 @@ class Engine:
     def _changed(self) -> None:
         """Discard plans made with the former meaning of names."""
         self._programs.clear()
-        self._latest = self._sliced = None
+        self._sliced = None
+        self.changes += 1
 
     def prepared(self, function: Function) -> Registered:
         """Return a Python function in callable form; see :meth:`Planner.prepared`."""
@@ -248,27 +242,32 @@ class Engine:
     def register(self, function: Registered) -> None:
         """Register a Python function for queries, replacing a function of the same name."""
         with self.planning:
-            self._latest = self._sliced = None
+            self._changed()
             self.planner.register(function)
 
     def unregister(self, name: str) -> Registered | None:
         """Remove a Python function; return it, or None if it was not registered."""
         with self.planning:
             registered = self.planner.functions.get(name)
-            self._latest = self._sliced = None
+            self._changed()
             self.planner.unregister(name)
             return registered
 
+    def planned(self, view: View) -> Planned:
+        """Return a build of a view with its circuit; see :meth:`circuit`."""
+        with self.planning:
+            return Planned(view, self.circuit(view), self.changes)
+
     def circuit(self, view: View) -> Circuit:
-        """Return the circuit of a view, which may not be declared yet.
+        """Return the circuit of a view; one that is not declared is planned.
 
         Raises:
             HeadraceError: ``unsupported`` if the query cannot be maintained.
         """
         with self.planning:
-            for known in (self._circuits.get(view.id), self._latest):
-                if known is not None and (known.view, known.build) == (view.id, view.build):
-                    return known
+            known = self._circuits.get(view.id)
+            if known is not None and known.build == view.build:
+                return known
             span, names = Span(view.query, 0, len(view.query)), view.schema.names
             analysed = self.planner.analyse(span)
             if len(analysed.schema.columns) != len(names):
@@ -292,8 +291,7 @@ class Engine:
                     edition=edition,
                 )
 
-            self._latest = found = as_stored(view, made)
-            return found
+            return as_stored(view, made)
 
     def circuit_of(
         self,
@@ -313,8 +311,7 @@ class Engine:
 
         Its contents are arranged ``by`` some of them, if any are given. It takes corrections of the
         streams ``amendable``, besides those that have been corrected, and keeps rows apart on which
-        the query fails if it is ``guarded``. The last circuit is cached, as that of a view that may
-        be declared next.
+        the query fails if it is ``guarded``.
         """
 
         def only_grows(relation: RelationId) -> bool:
@@ -325,7 +322,7 @@ class Engine:
             try:
                 schema = analysed.schema.renamed(names)
                 unique = self._unique(plan, key, schema.names)
-                circuit = differentiate(
+                return differentiate(
                     id_,
                     build,
                     plan,
@@ -338,8 +335,6 @@ class Engine:
                 )
             except HeadraceError as error:
                 raise error.at(query) from error
-            self._latest = circuit
-            return circuit
 
     def _only_grows(self, id_: RelationId) -> bool:
         relation = self._relations[id_]
@@ -517,7 +512,7 @@ class Engine:
     def _fill_program(
         self, id_: BuildId, partitions: int, *, looping: bool, ticks: bool
     ) -> Program:
-        filled = self._filling.get(id_) or _Filled(self._filled(id_), self._relations)
+        filled = self._filling.get(id_) or Filled(self._filled(id_), self._relations)
         circuit = filled.circuit
 
         def build(lowering: Lowering) -> Program:
@@ -535,7 +530,7 @@ class Engine:
         key = (known_as, circuit.build, partitions, looping, ticks)
         return self._program(key, partitions, build, filled.relations)
 
-    def _is_shared(self, filled: _Filled) -> bool:
+    def _is_shared(self, filled: Filled) -> bool:
         """Whether the program of a slice is that of other slices: only what leaves read differs."""
         sliced, circuit = filled.sliced, filled.circuit
         return (

@@ -94,13 +94,12 @@ class Amending:
 
     def _rebuild(self, view: View, stream: Stream, progress: Progress) -> None:
         another = self._amendable(view, stream)
-        with self.engine.planning:
-            circuit = digest(self.engine.circuit(another))
-        another = replace(another, circuit=circuit)
+        planned = self.engine.planned(another)
+        planned = replace(planned, view=replace(another, circuit=digest(planned.circuit)))
         if view.id in self.reader.published.stopped:
-            self.definer.replace_stopped(view, another)
+            self.definer.replace_stopped(view, planned)
         else:
-            self.definer.replace_view(view, another, progress, stays=True)
+            self.definer.replace_view(view, planned, progress, stays=True)
 
 
 def amendments(old: pa.Table, offsets: pa.ChunkedArray, new: pa.Table | None) -> pa.Table:

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from headrace.engine.engine import Engine
-    from headrace.engine.reading.queries import Queries
     from headrace.engine.verifying.comparisons import Count, Sample
+    from headrace.engine.verifying.history import CanonicalHistory
     from headrace.parts.reader import Reader
     from headrace.runtime.published import Published
     from headrace.runtime.step import Share
@@ -53,7 +53,7 @@ class Comparing:
 
     reader: Reader
     engine: Engine
-    queries: Queries
+    canonical: CanonicalHistory
 
     def counted(
         self,
@@ -69,7 +69,7 @@ class Comparing:
         found: dict[RelationId, Count] = {}
         for at, some, stored in self._together(relations, state):
             shares = self._shares(some, at, stored)
-            counts = self.queries.counted(some, shares, at.clock, samples, stored)
+            counts = self.canonical.counted(some, shares, at.clock, samples, stored)
             found |= zip((each.id for each in some), counts, strict=True)
         return [found[each.id] for each in relations]
 
@@ -81,7 +81,7 @@ class Comparing:
         Where floats may be sums, only rows that differ by more than the tolerance.
         """
         ((at, _, stored),) = self._together([relation], state)
-        return self.queries.differences(
+        return self.canonical.differences(
             relation,
             self._shares([relation], at, stored),
             most,

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from headrace.circuit import Circuit
     from headrace.engine.engine import Engine
     from headrace.engine.reading.queries import Queries
+    from headrace.engine.verifying.history import CanonicalHistory
     from headrace.ledger import Ledger
     from headrace.types import ArrangementId, RelationId
 
@@ -34,6 +35,7 @@ class Declarations:
 
     engine: Engine
     queries: Queries
+    canonical: CanonicalHistory
     ledger: Ledger
     _unplanned: set[RelationId] = field(default_factory=set)
 
@@ -50,7 +52,7 @@ class Declarations:
     def announce(self, relation: Relation) -> None:
         """Declare a relation, for views and for queries."""
         self.engine.declare(relation)
-        self.queries.declare(relation)
+        self._declare_texts(relation)
 
     def announce_waiting(self, view: View | PlainView) -> None:
         """Declare a view whose query cannot be planned."""
@@ -71,7 +73,7 @@ class Declarations:
         self.announce(view)
         for above in catalog.dependants(view.id):
             if not isinstance(above, Sink) and self.is_planned(above):
-                self.queries.declare(above)
+                self._declare_texts(above)
 
     def withdraw(self, relations: Iterable[Relation], catalog: Catalog) -> None:
         """Remove the declarations of relations of a catalog: views before their inputs."""
@@ -80,6 +82,7 @@ class Declarations:
             # A relation that replaced it may have the same name.
             self.engine.forget(relation)
             self.queries.forget(relation)
+            self.canonical.forget(relation)
 
     @contextmanager
     def announced(
@@ -141,4 +144,8 @@ class Declarations:
 
     def _announce_unplanned(self, view: Relation) -> None:
         self.engine.declare(view, planned=False)
-        self.queries.declare(view, canonical=False)
+        self._declare_texts(view, planned=False)
+
+    def _declare_texts(self, relation: Relation, *, planned: bool = True) -> None:
+        self.queries.declare(relation, planned=planned)
+        self.canonical.declare(relation, planned=planned)

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from headrace.catalog import Catalog
     from headrace.circuit import Circuit
+    from headrace.engine.planned import Planned
     from headrace.ledger import Ledger
     from headrace.parts.declarations import Declarations
     from headrace.parts.filling import Filling
@@ -57,6 +58,10 @@ class Definer:
     def new_build(self) -> BuildId:
         """Return an unused id for a build to be filled."""
         return self.ledger.ids.build()
+
+    def planned(self, view: View) -> Planned:
+        """Return a build of a view with its circuit, to be filled."""
+        return self.declarations.engine.planned(view)
 
     def create(
         self, relation: Stream | Table | PlainView | Sink, dropped: tuple[RelationId, ...] = ()
@@ -100,7 +105,7 @@ class Definer:
 
     def create_view(
         self,
-        view: View,
+        planned: Planned,
         progress: Progress,
         dropped: tuple[RelationId, ...] = (),
         *,
@@ -111,6 +116,7 @@ class Definer:
         With ``earliest``, it is filled from the events that streams still retain; otherwise it is
         refused over streams that have lost events.
         """
+        view = planned.view
 
         def join(fill: Fill, circuit: Circuit) -> Epoch:
             catalog = self.loop.catalog.without(dropped).with_(view)
@@ -121,12 +127,12 @@ class Definer:
             self._publish(catalog, {rows_of(view.id): circuit.output.operator.layout})
             return epoch
 
-        return self.filling.fill(view, progress, join, earliest=earliest, names_row=True)
+        return self.filling.fill(planned, progress, join, earliest=earliest, names_row=True)
 
     def replace_view(
         self,
         former: View,
-        view: View,
+        planned: Planned,
         progress: Progress,
         *,
         stays: bool = False,
@@ -139,7 +145,7 @@ class Definer:
         lags, the new build is filled as of the view's frontier; otherwise up to the present. For
         ``earliest`` see :meth:`create_view`, for ``names_row`` :meth:`Filling.fill`.
         """
-        dirty = repairable(self.ledger.head.dirty, former.id)
+        view, dirty = planned.view, repairable(self.ledger.head.dirty, former.id)
 
         def join(fill: Fill, _circuit: Circuit) -> Epoch:
             live(self.loop.catalog, [former.id], {former.id: former})
@@ -151,15 +157,16 @@ class Definer:
             return epoch
 
         return self.filling.fill(
-            view, progress, join, stays=stays, earliest=earliest, names_row=names_row
+            planned, progress, join, stays=stays, earliest=earliest, names_row=names_row
         )
 
-    def replace_stopped(self, former: View, view: View) -> Epoch:
+    def replace_stopped(self, former: View, planned: Planned) -> Epoch:
         """Replace the build of a stopped view by one that is filled when the view is repaired.
 
         Raises:
             HeadraceError: ``conflict`` if the view runs again, or has been dropped or replaced.
         """
+        view, engine = planned.view, self.declarations.engine
         with self._changing():
             live(self.loop.catalog, [former.id], {former.id: former})
             if former.id not in self.loop.stopped():
@@ -167,7 +174,7 @@ class Definer:
                     Code.CONFLICT, f'view "{view.name}" runs again', hint="Try again."
                 )
             served, rows = self.ledger.head.serving(view.id), rows_of(view.id)
-            layouts = self.declarations.engine.circuit(view).arrangements()
+            layouts = engine.begin_fill(planned).arrangements()
             state = tuple(NewArrangement(i, a.to_json()) for i, a in layouts.items() if i != rows)
             build = NewBuild(
                 view.build,
@@ -181,9 +188,12 @@ class Definer:
             commit = EpochCommit(
                 self.ledger.head.epoch, uuid4().hex, builds=(build,), retired=(served.id,)
             )
-            epoch = self.ledger.commit(commit)
-            catalog = self.loop.catalog.with_(view)
-            self.declarations.announce_replaced(view, catalog)
+            try:
+                epoch = self.ledger.commit(commit)
+                catalog = self.loop.catalog.with_(view)
+                self.declarations.announce_replaced(view, catalog)
+            finally:
+                engine.end_fill(view)
             self._publish(catalog, {})
         return epoch
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from headrace.catalog import title
+from headrace.engine.reading.plans import Prepared
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     import pyarrow as pa
 
@@ -34,12 +36,24 @@ class Beside:
 
 
 @dataclass(frozen=True, slots=True)
+class PlannedQuery:
+    """The shape of a query, and the catalog in which its names were resolved.
+
+    ``plan`` is how its evaluator runs the query once, if that is known already.
+    """
+
+    catalog: Catalog
+    shape: Shape
+    plan: object = None
+
+
+@dataclass(frozen=True, slots=True)
 class Asked:
     """What a query reads: relations of one state.
 
     ``names`` are the relations in its text, ``ids`` those whose contents it reads. ``sees`` decides
     by name which relations the information schema shows. ``beside`` are tables visible to this
-    query only, which the state's catalog has as well.
+    query only, which the state's catalog has as well. ``plan`` is that of :class:`PlannedQuery`.
     """
 
     state: Published
@@ -47,6 +61,7 @@ class Asked:
     ids: frozenset[RelationId]
     sees: Callable[[str], bool] = lambda _name: True
     beside: Beside | None = None
+    plan: object = None
 
     @property
     def relations(self) -> tuple[Relation, ...]:
@@ -62,16 +77,16 @@ class Asked:
 class Evaluator(Protocol):
     """Plans and evaluates queries. Thread-safe."""
 
-    def shaped(self, query: Span) -> tuple[Catalog, Shape]:
-        """Return a query's shape, and the catalog in which its names were resolved.
+    def planned(self, query: Span) -> PlannedQuery:
+        """Plan a query with the present meaning of names.
 
         Raises:
             HeadraceError: at the place in the query, if it cannot be run.
         """
         ...
 
-    def shaped_beside(self, query: Span, beside: Beside) -> Shape:
-        """Return the shape of a query that also names tables visible to it alone."""
+    def planned_beside(self, query: Span, beside: Beside) -> PlannedQuery:
+        """Plan a query that also names tables visible to it alone."""
         ...
 
     def try_planning(self, query: Span) -> None:
@@ -106,52 +121,49 @@ class OwnEvaluator:
     queries: Queries
     information: SystemRows
 
-    def shaped(self, query: Span) -> tuple[Catalog, Shape]:
-        """Return a query's shape and catalog; the lock of planning is held meanwhile."""
+    def planned(self, query: Span) -> PlannedQuery:
+        """Plan a query whose shape is not known; the lock of planning is held meanwhile."""
         plans, catalog = self.queries.plans, self.reader.catalog
         known = plans.shape(query.source, catalog)
         if known is not None:
-            return catalog, known
+            return PlannedQuery(catalog, known)
         with self.engine.planning:
             catalog, changes = self.reader.catalog, plans.changes
-            shape = self.engine.planner.analyse(query, once=True).shape
+            shape, prepared = self.queries.planned(query)
         plans.keep_shape(query.source, catalog, shape, changes)
-        return catalog, shape
+        return PlannedQuery(catalog, shape, prepared)
 
-    def shaped_beside(self, query: Span, beside: Beside) -> Shape:
-        """Return the shape of a query that also names tables visible to it alone."""
-        with self.engine.beside(beside.tables):
-            return self.engine.planner.analyse(query, once=True).shape
+    def planned_beside(self, query: Span, beside: Beside) -> PlannedQuery:
+        """Plan a query that also names tables visible to it alone."""
+        with self.engine.beside(beside.tables), self._declared(beside):
+            return PlannedQuery(beside.catalog, *self.queries.planned(query))
+
+    @contextmanager
+    def _declared(self, beside: Beside | None) -> Iterator[None]:
+        tables = () if beside is None else beside.tables
+        for table in tables:
+            self.queries.declare(table)
+        try:
+            yield
+        finally:
+            for table in tables:
+                self.queries.forget(table)
 
     def try_planning(self, query: Span) -> None:
         """Do nothing: this is the process that makes epochs."""
 
     def rows(self, text: str, asked: Asked) -> pa.Table | None:
         """Return a query's rows; no lock is held while the query runs."""
-        if asked.beside is None:
-            return self._rows(text, asked)
-        tables = asked.beside.tables
-        for table in tables:
-            self.queries.declare(table)
-        try:
-            return self._rows(text, asked)
-        finally:
-            for table in tables:
-                self.queries.forget(table)
-
-    def _rows(self, text: str, asked: Asked) -> pa.Table | None:
-        beside = asked.beside
+        if asked.beside is not None and self.reader.catalog is not asked.beside.catalog:
+            return None
         state, by_id = asked.state, asked.state.catalog.by_id
         prepared = self.queries.plans.find(text)
+        if isinstance(asked.plan, Prepared) and asked.plan.text == text:
+            prepared = asked.plan
         while True:
+            prepared = prepared or self._prepared(text, asked)
             if prepared is None:
-                with self.engine.planning:
-                    known = state.catalog if beside is None else beside.catalog
-                    if self.reader.catalog is not known:
-                        return None
-                    for relation, given in self.information.named(state, asked.names, asked.sees):
-                        self.queries.provide(relation, given)
-                    prepared = self.queries.prepared(text)
+                return None
             rows = self.queries.answer(
                 prepared,
                 asked.relations,
@@ -162,6 +174,16 @@ class OwnEvaluator:
             if rows is not None:
                 return rows
             prepared = None
+
+    def _prepared(self, text: str, asked: Asked) -> Prepared | None:
+        """Return a query that is planned once more; None if names have another meaning by now."""
+        with self.engine.planning, self._declared(asked.beside):
+            known = asked.state.catalog if asked.beside is None else asked.beside.catalog
+            if self.reader.catalog is not known:
+                return None
+            for relation, given in self.information.named(asked.state, asked.names, asked.sees):
+                self.queries.provide(relation, given)
+            return self.queries.prepared(text)
 
     def computed(self, rows: pa.Table, expressions: list[str], source: str) -> pa.Table:
         """Return the values of expressions over some rows."""

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from headrace.catalog import Catalog, Relation, View
     from headrace.circuit import Circuit
     from headrace.engine.engine import Engine
+    from headrace.engine.planned import Planned
     from headrace.parts.reader import Reader
     from headrace.runtime.epoch import EpochLoop
     from headrace.runtime.fill import Progress
@@ -41,7 +42,7 @@ class Filling:
 
     def fill(
         self,
-        view: View,
+        planned: Planned,
         progress: Progress,
         join: Join,
         *,
@@ -60,7 +61,7 @@ class Filling:
         Raises:
             HeadraceError: ``conflict`` if a stream no longer retains all its events.
         """
-        circuit = self.engine.begin_fill(view)
+        view, circuit = planned.view, self.engine.begin_fill(planned)
         clocked = bool(circuit.temporal())
         standing = stays and view.id in self.reader.published.lagging
         may_miss = {} if earliest or standing else self._without(view, circuit)
@@ -73,7 +74,7 @@ class Filling:
             names_row=names_row,
         )
 
-        def planned() -> Epoch:
+        def joined() -> Epoch:
             with self.engine.planning:
                 return join(fill, circuit)
 
@@ -83,8 +84,8 @@ class Filling:
         try:
             with fill.attempt:
                 if standing:
-                    return self.join_standing(fill, planned, begun=begun)
-                return self.join(fill, planned, alone=bool(circuit.loops()), begun=begun)
+                    return self.join_standing(fill, joined, begun=begun)
+                return self.join(fill, joined, alone=bool(circuit.loops()), begun=begun)
         finally:
             self.engine.end_fill(view)
 

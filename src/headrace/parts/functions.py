@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from headrace.catalyst.python import Registered
     from headrace.engine.engine import Engine
     from headrace.engine.reading.queries import Queries
+    from headrace.engine.verifying.history import CanonicalHistory
     from headrace.ledger import Ledger
 
 _RECORDS = "functions"
@@ -32,6 +33,7 @@ class Functions:
     ledger: Ledger
     engine: Engine
     queries: Queries
+    canonical: CanonicalHistory
 
     @property
     def records(self) -> dict[str, FunctionRecord]:
@@ -71,6 +73,7 @@ class Functions:
         """Register a function, and record it."""
         self.engine.register(prepared)
         self.queries.declare_function(prepared)
+        self.canonical.declare_function(prepared)
         record = prepared.record
         if self.records.get(record.name) != record:
             self.records[record.name] = record
@@ -81,6 +84,7 @@ class Functions:
         registered = self.engine.unregister(name)
         if registered is not None:
             self.queries.forget_function(registered)
+            self.canonical.forget_function(registered)
         del self.records[name]
         self._write()
 

@@ -47,7 +47,8 @@ class Snapshots:
         again.
         """
         while True:
-            catalog, shape = self.evaluator.shaped(span)
+            planned = self.evaluator.planned(span)
+            shape, catalog = planned.shape, planned.catalog
             found = state(shape)
             if found.catalog is not catalog:
                 continue
@@ -55,7 +56,8 @@ class Snapshots:
             for id_ in ids:
                 if not is_system(id_):
                     self.reader.require_running(catalog.by_id[id_], found)
-            rows = self.evaluator.rows(text(shape), Asked(found, shape.names, ids, self.sees))
+            asked = Asked(found, shape.names, ids, self.sees, plan=planned.plan)
+            rows = self.evaluator.rows(text(shape), asked)
             if rows is not None:
                 return rows, found
 
@@ -66,8 +68,9 @@ class Snapshots:
 
         The state has the contents of these tables. None if the catalog has changed meanwhile.
         """
-        shape = self.evaluator.shaped_beside(span, beside)
+        planned = self.evaluator.planned_beside(span, beside)
+        shape = planned.shape
         found, ids = state(shape), frozenset(shape.reads)
-        asked = Asked(found, shape.names, ids, self.sees, beside)
+        asked = Asked(found, shape.names, ids, self.sees, beside, planned.plan)
         rows = self.evaluator.rows(span.source, asked)
         return None if rows is None else (rows, found)

@@ -54,7 +54,7 @@ class Declared:
 
 @dataclass(frozen=True, slots=True)
 class AskShape:
-    """Asks for a query's :class:`Shape`."""
+    """Asks for a query's :class:`Shape`, and for the name of its plan, if the process keeps it."""
 
     query: Span
 
@@ -73,6 +73,8 @@ class AskRows:
     most: int
     indexes: tuple[Share, ...] = ()
     """The contents of the indexes of the only relation that the query reads."""
+    plan: str | None = None
+    """The name of the plan, if a process has one; another process, or a later one, has not."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from headrace.engine.jobs.heap import heap_bytes
 from headrace.errors import Code, HeadraceError
+from headrace.parts.evaluating import PlannedQuery
 from headrace.processes.child import Child, EndedError
 from headrace.processes.messages import (
     AskComputed,
@@ -40,7 +41,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from headrace.catalog import Catalog
-    from headrace.catalyst.analysed import Shape
     from headrace.database import Database
     from headrace.errors import Span
     from headrace.parts.evaluating import Asked, Beside
@@ -140,17 +140,16 @@ class QueryProcesses:
 
     # -- queries -------------------------------------------------------------------------------
 
-    def shaped(self, query: Span) -> tuple[Catalog, Shape]:
-        """Return a query's shape, and the catalog in which its names were resolved."""
+    def planned(self, query: Span) -> PlannedQuery:
+        """Have a query planned; ``plan`` is the number by which a process keeps it."""
         catalog = self._parts.reader.catalog
         if not self.are_ready:
             require_known_names(query, catalog)
-        return catalog, self._value(catalog, AskShape(query))
+        return PlannedQuery(catalog, *self._value(catalog, AskShape(query)))
 
-    def shaped_beside(self, query: Span, beside: Beside) -> Shape:
-        """Return the shape of a query that also names tables visible to it alone."""
-        found: Shape = self._value(beside.added, AskShape(query))
-        return found
+    def planned_beside(self, query: Span, beside: Beside) -> PlannedQuery:
+        """Have a query planned that also names tables visible to it alone."""
+        return PlannedQuery(beside.added, *self._value(beside.added, AskShape(query)))
 
     def try_planning(self, query: Span) -> None:
         """Plan a query in a process, and discard the result."""
@@ -170,6 +169,7 @@ class QueryProcesses:
             tuple(given),
             self._settings.result_bytes,
             tuple(reader.shares(indexes, state).values()),
+            asked.plan if isinstance(asked.plan, str) else None,
         )
         return self._value(state.catalog, question)
 

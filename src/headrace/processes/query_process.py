@@ -20,11 +20,13 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, Final, Never
+from uuid import uuid4
 
 from headrace.catalog import Catalog, PlainView, Relation, Stream, Table
 from headrace.engine.engine import Engine
 from headrace.engine.jobs.cancelling import StatementJobs, tasks_left
 from headrace.engine.jobs.session import jvm_of, start_spark
+from headrace.engine.leaves import Leaves
 from headrace.engine.reading.queries import Queries
 from headrace.errors import Code, HeadraceError, unexpected
 from headrace.log import EmbeddedLog
@@ -47,6 +49,8 @@ from headrace.spine import Spine
 
 if TYPE_CHECKING:
     from subprocess import Popen
+
+    from headrace.engine.reading.plans import Prepared
 
 _log = logging.getLogger(__name__)
 
@@ -193,7 +197,10 @@ class _Spark:
         spark = start_spark(begin.spark, scratch / "spark")
         log = EmbeddedLog()
         self.engine = Engine(spark, begin.partitions, log)
-        self._queries = Queries(spark, scratch, begin.partitions, log, self.engine.planning)
+        leaves = Leaves(spark, scratch, begin.partitions, log)
+        self._queries = Queries(leaves, self.engine.planner, self.engine.planning)
+        self._planned: tuple[str, Prepared] | None = None
+        """The name and the plan of the query whose shape was asked for last."""
         self._runs = scratch / "runs"
         self._declared = Declared()
         self._catalog = Catalog()
@@ -224,11 +231,17 @@ class _Spark:
 
     def _shape(self, asked: AskShape) -> Any:
         plans, text = self._queries.plans, asked.query.source
+        self._planned = None
         known = plans.shape(text, self._catalog)
-        if known is None:
-            known = self.engine.planner.analyse(asked.query, once=True).shape
-            plans.keep_shape(text, self._catalog, known, plans.changes)
-        return known
+        if known is not None:
+            return known, None
+        shape, prepared = self._queries.planned(asked.query)
+        plans.keep_shape(text, self._catalog, shape, plans.changes)
+        if prepared is None:
+            return shape, None
+        name = uuid4().hex
+        self._planned = name, prepared
+        return shape, name
 
     def _rows(self, asked: AskRows) -> Any:
         for gathered, rows_given in asked.given:
@@ -236,6 +249,9 @@ class _Spark:
         by_id = self._catalog.by_id
         relations = [by_id[id_] for id_ in asked.shares if id_ in by_id]
         rows, prepared = None, self._queries.plans.find(asked.text)
+        planned, self._planned = self._planned, None
+        if planned is not None and planned[0] == asked.plan and planned[1].text == asked.text:
+            prepared = planned[1]
         while rows is None:
             rows = self._queries.answer(
                 prepared or self._queries.prepared(asked.text),
@@ -278,7 +294,7 @@ class _Spark:
             if relation.id not in stays:
                 planned = isinstance(relation, PlainView) and relation.id not in declared.waiting
                 self.engine.declare(relation, planned=planned)
-                self._queries.declare(relation, canonical=planned)
+                self._queries.declare(relation, planned=planned)
         self._declared, self._catalog = declared, catalog
 
     def _staying(self, declared: Declared, catalog: Catalog) -> frozenset[Any]:

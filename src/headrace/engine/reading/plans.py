@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING, Final
 from headrace.engine.reading.scans import Refused
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
     from headrace.catalog import Catalog, Relation
     from headrace.catalyst.analysed import Shape
+    from headrace.catalyst.select import Optimised
     from headrace.engine.reading.pulls import Pull
     from headrace.engine.reading.scans import Scan
 
@@ -26,15 +25,14 @@ _MOST: Final = 256
 
 @dataclass(slots=True)
 class Prepared:
-    """A query that Spark has analysed, and how it can be answered without a job, once found.
+    """A query that Spark has optimised, and how it can be answered without a job, once found.
 
-    ``is_lasting``: whether it means the same later; ``changes``: how often names had been given
-    another meaning; ``is_kept``: whether it may be used again, for the same ``relations``.
+    ``changes``: how often names had been given another meaning; ``is_kept``: whether it may be used
+    again, for the same ``relations``.
     """
 
     text: str
-    frame: DataFrame
-    is_lasting: bool
+    optimised: Optimised
     changes: int
     relations: tuple[Relation, ...] = ()
     pull: Pull | None = None

@@ -14,18 +14,18 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import BooleanType, StructField, StructType
 
+from headrace.catalyst import select
 from headrace.catalyst.evaluation import Evaluation
 from headrace.catalyst.predicates import Predicates
-from headrace.catalyst.resolved import passed_on
-from headrace.catalyst.scala import Scala, items
+from headrace.catalyst.resolved import id_of, passed_on
 from headrace.serving.contents import can_look_up
 from headrace.serving.python_values import python_values
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from pyspark.sql import DataFrame
-
+    from headrace.catalyst.scala import Scala
+    from headrace.catalyst.select import Optimised
     from headrace.serving import Contents
     from headrace.zset import Layout, Restriction
 
@@ -54,31 +54,26 @@ class Pull:
     schema: pa.Schema
 
     @classmethod
-    def of(cls, scala: Scala, prepared: DataFrame, columns: tuple[str, ...]) -> Pull | None:
-        """Return the pull of a prepared query over a relation's columns; None if it is not one.
+    def of(cls, scala: Scala, query: Optimised, columns: tuple[str, ...]) -> Pull | None:
+        """Return the pull of a query over a relation's columns; None if it is not one.
 
         The query must read this relation alone.
         """
-        plan = prepared._jdf.queryExecution().optimizedPlan()  # noqa: SLF001
         projected = condition = None
-        node = str(plan.nodeName())
-        leaf = plan
-        if node == "Project":
-            projected, leaf = items(plan.projectList()), plan.child()
-            node = str(leaf.nodeName())
-        if node == "Filter":
-            condition, leaf = leaf.condition(), leaf.child()
-            node = str(leaf.nodeName())
-        if node != "MapInArrow" or not plan.deterministic() or plan.subqueriesAll().nonEmpty():
+        node = query.root
+        if isinstance(node, select.Project):
+            projected, (node,) = node.expressions, node.below
+        if isinstance(node, select.Filter):
+            condition, (node,) = node.condition, node.below
+        if not isinstance(node, select.Stored) or not node.whole:
             return None
-        output = items(leaf.output())
+        if not query.is_deterministic or query.has_subqueries:
+            return None
+        output = node.output
         if len(output) != len(columns):
             return None
-        by_id = {
-            int(attribute.exprId().id()): name
-            for attribute, name in zip(output, columns, strict=True)
-        }
-        inputs, spark = leaf.output(), prepared.schema
+        by_id = {id_of(each): name for each, name in zip(output, columns, strict=True)}
+        inputs, spark = scala.seq(output), query.schema
         predicates = Predicates(scala)
         conditions = () if condition is None else predicates.conjuncts(condition)
         tests, exact = predicates.restriction(conditions, by_id)

@@ -137,8 +137,8 @@ class Conflicts:
         nothing = given(lambda _side, _i, c: f"CAST(NULL AS {c.type.simpleString()})")
         text = f"SELECT {', '.join(expressions)} FROM (SELECT {nothing}) AS {alias}"
         try:
-            _, shape = self.evaluator.shaped(Span.whole(text))
-            self._require_own(shape.names)
+            planned = self.evaluator.planned(Span.whole(text))
+            self._require_own(planned.shape.names)
             pairs = pa.table(
                 [*old.select(table.schema.names).columns, *excluded.columns],
                 names=[f"{side}{i}" for side in "oe" for i in range(len(columns))],

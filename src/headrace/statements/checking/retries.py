@@ -45,7 +45,7 @@ class Retries:
             another = replace(view, replacement=self.definer.new_build())
             try:
                 progress = self._progress(f"filling {view.name}")
-                epoch = self.definer.replace_view(view, another, progress)
+                epoch = self.definer.replace_view(view, self.definer.planned(another), progress)
                 left = self._quarantined(another) or 0
                 done = f"tried again in epoch {epoch}: {left:,} still in quarantine"
             except HeadraceError as error:

@@ -135,15 +135,14 @@ class ErrorPolicies:
             replacement=self.definer.new_build(),
             created_sql=f"{view.created_sql};\n{masked(statement.span.source)}",
         )
-        with self.engine.planning:
-            circuit = self.engine.circuit(altered)
+        planned = self.engine.planned(altered)
         if chosen:
-            require_quarantine(altered, circuit, self.reader.catalog, option.span)
+            require_quarantine(altered, planned.circuit, self.reader.catalog, option.span)
         what = f"rebuilding {view.name}"
         try:
             self.definer.replace_view(
                 view,
-                replace(altered, circuit=digest(circuit)),
+                replace(planned, view=replace(altered, circuit=digest(planned.circuit))),
                 lambda done, total: self.report(Progress(what, done, total, "rows")),
                 stays=view.refresh.lags,
             )

@@ -9,6 +9,7 @@ from headrace.catalog import CONTINUOUS, PlainView, View, title
 from headrace.circuit import Given, Inferred
 from headrace.circuit.digest import digest
 from headrace.dialects import index_base, is_of_ksqldb, refuse_undecided, with_bounds
+from headrace.engine.planned import Planned
 from headrace.errors import Code, EvaluationError, HeadraceError, Span, masked
 from headrace.parts.naming import HIDDEN
 from headrace.parts.system_relations import refuse_system
@@ -85,18 +86,19 @@ class Views:
                 span=statement.name.span,
             )
         query = self._with_ttl(query or _with_windows(statement), statement)
-        view = None if former is None else self._view_in_place_of(former, statement, query)
-        if view is None:
+        planned = None if former is None else self._view_in_place_of(former, statement, query)
+        if planned is None:
             self.reader.catalog.without(replaced, statement.name.span)
-            view, former = self._view_of(statement, query), None
+            planned, former = self._view_of(statement, query), None
         ksqldb = isinstance(statement, CreateTableAs) and self._of_ksqldb(statement)
-        view = replace(view, into=into, refresh=policy, ksqldb=ksqldb)
+        view = replace(planned.view, into=into, refresh=policy, ksqldb=ksqldb)
+        planned = replace(planned, view=view)
         if asked is not None and view.quarantines:
             catalog = self.reader.catalog
-            require_quarantine(view, self.engine.circuit(view), catalog, asked.span)
+            require_quarantine(view, planned.circuit, catalog, asked.span)
         earliest = begins_earliest(statement.options)
         try:
-            total = self._fill(view, former, replaced, earliest=earliest)
+            total = self._fill(planned, former, replaced, earliest=earliest)
         except EvaluationError as error:
             raise error.within(statement.query.span) from error
         changes = "change" if total == 1 else "changes"
@@ -134,7 +136,7 @@ class Views:
         statement: CreateMaterializedView | CreateTableAs,
         query: Query,
         former: View | None = None,
-    ) -> View:
+    ) -> Planned:
         columns = statement.columns if isinstance(statement, CreateMaterializedView) else ()
         text = masked(statement.span.source)
         kept = quarantines(on_error(statement.options))
@@ -144,7 +146,7 @@ class Views:
 
     def _view_in_place_of(
         self, former: View, statement: CreateMaterializedView | CreateTableAs, query: Query
-    ) -> View | None:
+    ) -> Planned | None:
         """Plan a view with another query, and the contents of a former one.
 
         None if the contents cannot be kept, and nothing depends on them.
@@ -152,9 +154,9 @@ class Views:
         catalog = self.reader.catalog
         if former.id in self.reader.published.stopped:
             return None
-        view = self._view_of(statement, query, former)
-        catalog.with_(view, statement.name.span)
-        differs = self._differing(former, view)
+        planned = self._view_of(statement, query, former)
+        catalog.with_(planned.view, statement.name.span)
+        differs = self._differing(former, planned)
         above = catalog.dependants(former.id)
         if differs is not None and above:
             raise HeadraceError(
@@ -164,10 +166,11 @@ class Views:
                 + _dropped_first(former, above[0]),
                 span=statement.name.span,
             )
-        return view if differs is None else None
+        return planned if differs is None else None
 
-    def _differing(self, former: View, view: View) -> str | None:
+    def _differing(self, former: View, planned: Planned) -> str | None:
         """Return why the contents of a view cannot be kept with another query; None if they can."""
+        view = planned.view
         before, after = former.schema.columns, view.schema.columns
         if len(before) != len(after):
             return f"it would have {len(after)} columns instead of {len(before)}"
@@ -177,7 +180,7 @@ class Views:
                 return f"it would have {shown} instead of {old.name} {old.type.simpleString()}"
             if old.nullable != new.nullable:
                 return f'its column "{new.name}" {"may" if new.nullable else "could not"} be NULL'
-        layout = self.engine.circuit(view).output.operator.layout
+        layout = planned.circuit.output.operator.layout
         stored = self.reader.published.layout(former)
         if (former.key, stored) == (view.key, layout):
             return None
@@ -210,9 +213,9 @@ class Views:
 
     def create_hidden(self, query: Query, columns: tuple[str, ...] = ()) -> View:
         """Create a view that is dropped together with its reader or sink."""
-        view = self._view("", query, columns, query.text)
-        self._fill(view, None, (), earliest=True)
-        return view
+        planned = self._view("", query, columns, query.text)
+        self._fill(planned, None, (), earliest=True)
+        return planned.view
 
     def create_index(self, query: Query, index: Index, created_sql: str) -> None:
         """Create the hidden view of an index, whose query returns all rows of a relation."""
@@ -220,13 +223,13 @@ class Views:
 
     def _fill(
         self,
-        view: View,
+        planned: Planned,
         former: View | None,
         replaced: tuple[RelationId, ...],
         *,
         earliest: bool,
     ) -> int:
-        seen = 0
+        seen, view = 0, planned.view
         name = "the rows to follow" if view.name.startswith(HIDDEN) else view.name
         name = name if view.index is None else f"index {view.index.name}"
 
@@ -236,9 +239,9 @@ class Views:
             self.report(Progress(f"filling {name}", done, total, "rows"))
 
         if former is None:
-            self.definer.create_view(view, report, replaced, earliest=earliest)
+            self.definer.create_view(planned, report, replaced, earliest=earliest)
         else:
-            self.definer.replace_view(former, view, report, earliest=earliest, names_row=True)
+            self.definer.replace_view(former, planned, report, earliest=earliest, names_row=True)
         return seen
 
     def _view(
@@ -252,7 +255,7 @@ class Views:
         *,
         guarded: bool = False,
         key: DeclaredKey | None = None,
-    ) -> View:
+    ) -> Planned:
         """Plan a view, or another build of a former one, without creating it.
 
         It is to quarantine rows if it is ``guarded``. Without a declared ``key``, its key is what
@@ -272,6 +275,7 @@ class Views:
             id_ = RelationId(build) if former is None else former.id
             by = () if index is None else index.columns
             stated = None if key is None else declared_columns(key, schema)
+            changes = engine.changes
             circuit = engine.circuit_of(
                 id_,
                 build,
@@ -287,7 +291,7 @@ class Views:
                 engine.has_unique(circuit, circuit.output.key)
                 and not any(c.nullable for c in schema.columns if c.name in stated)
             )
-        return View(
+        view = View(
             id_,
             name or f"{HIDDEN}{id_}",
             schema,
@@ -305,6 +309,7 @@ class Views:
             declares_key=stated is not None,
             checks_key=checked,
         )
+        return Planned(view, circuit, changes)
 
     def _inferred(self, former: View | None, names: Sequence[str]) -> Inferred | Given:
         """Return which key a build has that none is declared for: that of the former, if it can.

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING
 
 from headrace.errors import HeadraceError
 from headrace.sql.lexer import Token, TokenKind, identifier_value, tokens
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,18 +19,23 @@ class Simple:
 
     relation: str
     columns: tuple[str, ...]
-    equal: dict[str, Token | None]
+    equal: Mapping[str, Token | None]
     negative: frozenset[str]
 
 
+@lru_cache(maxsize=64)
 def simple_select(text: str) -> Simple | None:
-    """Parse a query of the simple form; None if it is not one."""
+    """Parse a query of the simple form; None if it is not one.
+
+    What a query needs is looked up before it runs, by its text, so it is asked for twice.
+    """
+    found = tokens(text)
     try:
-        found = list(tokens(text))
+        first = next(found, None)
+        if first is None or first.word != "SELECT":
+            return None
+        reader = _Tokens(list(found))
     except HeadraceError:
-        return None
-    reader = _Tokens(found)
-    if not reader.word("SELECT"):
         return None
     columns: list[str] = []
     if not reader.text("*"):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.types import BooleanType, DateType, DecimalType, StringType
 
-from headrace.catalyst.resolved import type_of
+from headrace.catalyst.resolved import id_of, type_of
 from headrace.catalyst.scala import items, kind_of, maybe
 from headrace.engine.reading.scans.refused import Refused
 from headrace.engine.reading.scans.types import INTEGERS, constant, is_exact, name_of, quoted
@@ -45,7 +45,7 @@ def expression(handle: Any) -> str:
 
 def _attribute(handle: Any) -> str:
     name_of(type_of(handle))
-    return column(int(handle.exprId().id()))
+    return column(id_of(handle))
 
 
 def _child(handle: Any) -> str:

@@ -7,19 +7,22 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from headrace.catalyst.resolved import columns_of, type_of
-from headrace.catalyst.scala import items, kind_of, maybe
+from headrace.catalyst import select
+from headrace.catalyst.resolved import columns_of, id_of, type_of
+from headrace.catalyst.scala import kind_of
+from headrace.catalyst.select import nodes
 from headrace.engine.reading.scans.expressions import column, expression
 from headrace.engine.reading.scans.refused import Refused
 from headrace.engine.reading.scans.types import is_exact, name_of
 from headrace.sql.keywords import double_quoted
-from headrace.types import RelationId
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     import pyarrow as pa
-    from pyspark.sql import DataFrame
+
+    from headrace.catalyst.select import Node, Optimised
+    from headrace.types import RelationId
 
 _JOINS: Final[Mapping[str, str]] = {
     "Inner": "JOIN",
@@ -29,8 +32,6 @@ _JOINS: Final[Mapping[str, str]] = {
     "LeftSemi": "SEMI JOIN",
     "LeftAnti": "ANTI JOIN",
 }
-LEAF = "contents_"
-"""What the name of the task begins with that reads a relation; its id follows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,128 +82,125 @@ class _Translation:
     used: set[int]
     leaves: list[Leaf] = field(default_factory=list)
 
-    def block(self, node: Any) -> _Block:
+    def block(self, node: Node) -> _Block:
         """Return the SELECT of a node and of what is below it."""
-        match str(node.nodeName()):
-            case "MapInArrow":
+        match node:
+            case select.Stored():
                 return self._leaf(node)
-            case "Project":
-                below = self.block(node.child())
+            case select.Project():
+                below = self.block(*node.below)
                 if below.shown:
                     below = _in_any_order(below)
-                return replace(below, shown=_named(items(node.projectList())))
-            case "Filter":
-                below = self.block(node.child())
+                return replace(below, shown=_named(node.expressions))
+            case select.Filter():
+                below = self.block(*node.below)
                 if below != _Block(below.source):
                     below = _in_any_order(below)
-                return replace(below, where=f" WHERE {expression(node.condition())}")
-            case "Aggregate":
+                return replace(below, where=f" WHERE {expression(node.condition)}")
+            case select.Aggregate():
                 return self._aggregate(node)
-            case "Sort":
+            case select.Sort():
                 return self._sort(node)
-            case "GlobalLimit" | "LocalLimit":
+            case select.Limit():
                 return self._limited(node)
-            case "Join":
+            case select.Join():
                 return self._join(node)
-            case "Union":
+            case select.Union():
                 return self._union(node)
-            case other:
-                raise Refused(f"{other} of Spark's plan")
+            case _:
+                raise Refused(f"{node.name} of Spark's plan")
 
-    def _leaf(self, node: Any) -> _Block:
-        name = str(node.functionExpr().name())
-        if not name.startswith(LEAF):
+    def _leaf(self, node: select.Stored) -> _Block:
+        if not node.whole:
             raise Refused("rows that are not stored")
-        id_ = RelationId(int(name.removeprefix(LEAF)))
-        given = self.relations.get(id_)
+        given = self.relations.get(node.relation)
         if given is None:
             raise Refused("a stream")
-        output = items(node.output())
+        output = node.output
         if len(output) != len(given):
             raise Refused("other columns than are stored")
         read = [
             (name, attribute)
             for name, attribute in zip(given, output, strict=True)
-            if int(attribute.exprId().id()) in self.used
+            if id_of(attribute) in self.used
         ]
         for _, attribute in read:
             name_of(type_of(attribute))
-        leaf = Leaf(f"leaf{len(self.leaves)}", id_, tuple(name for name, _ in read))
+        leaf = Leaf(f"leaf{len(self.leaves)}", node.relation, tuple(name for name, _ in read))
         self.leaves.append(leaf)
         # Without any column, DuckDB still counts the rows.
-        shown = [f"{double_quoted(name)} AS {column(int(a.exprId().id()))}" for name, a in read]
+        shown = [f"{double_quoted(name)} AS {column(id_of(a))}" for name, a in read]
         return _Block(f"(SELECT {', '.join(shown) or '1 AS one'} FROM {leaf.name})")
 
-    def _aggregate(self, node: Any) -> _Block:
-        below = self.block(node.child())
+    def _aggregate(self, node: select.Aggregate) -> _Block:
+        below = self.block(*node.below)
         if below != _Block(below.source, below.where):
             below = below.nested
-        keys = items(node.groupingExpressions())
+        keys = node.keys
         for key in keys:
             if not is_exact(type_of(key)):
                 raise Refused("grouping by floats")
         group = f" GROUP BY {', '.join(map(expression, keys))}" if keys else ""
-        return replace(below, shown=_named(items(node.aggregateExpressions())), group=group)
+        return replace(below, shown=_named(node.expressions), group=group)
 
-    def _sort(self, node: Any) -> _Block:
-        if not getattr(node, "global")():
+    def _sort(self, node: select.Sort) -> _Block:
+        if not node.is_total:
             raise Refused("a sort of partitions")
-        below = self.block(node.child())
+        below = self.block(*node.below)
         if below != _Block(below.source, below.where):
             below = below.nested
-        return replace(below, order=f" ORDER BY {', '.join(map(_ordered, items(node.order())))}")
+        return replace(below, order=f" ORDER BY {', '.join(map(_ordered, node.order))}")
 
-    def _limited(self, node: Any) -> _Block:
-        limit = node.limitExpr()
+    def _limited(self, node: select.Limit) -> _Block:
+        limit = node.most
         if kind_of(limit) != "Literal":
             raise Refused("a limit that is computed")
-        below = self.block(node.child())
+        below = self.block(*node.below)
         most = int(limit.value())
         return replace(below, limit=most if below.limit is None else min(most, below.limit))
 
-    def _join(self, node: Any) -> _Block:
-        how = _JOINS.get(str(node.joinType().toString()))
-        condition = maybe(node.condition())
+    def _join(self, node: select.Join) -> _Block:
+        how, condition = _JOINS.get(node.how), node.condition
         if how is None or condition is None or not _has_equality(condition):
             raise Refused("a join without an equality")
         for attribute in columns_of(condition):
             if not is_exact(type_of(attribute)):
                 raise Refused("a join by floats")
         sides = []
-        for side in (node.left(), node.right()):
+        for side in node.below:
             below = self.block(side)
             sides.append(below.source if below == _Block(below.source) else f"({below.text})")
         return _Block(f"({sides[0]} AS l {how} {sides[1]} AS r ON {expression(condition)})")
 
-    def _union(self, node: Any) -> _Block:
-        output = [column(int(each.exprId().id())) for each in items(node.output())]
+    def _union(self, node: select.Union) -> _Block:
+        output = [column(id_of(each)) for each in node.output]
         parts = []
-        for child in items(node.children()):
-            given = [column(int(each.exprId().id())) for each in items(child.output())]
+        for child in node.below:
+            given = [column(id_of(each)) for each in child.output]
             shown = ", ".join(f"{a} AS {b}" for a, b in zip(given, output, strict=True))
             parts.append(f"SELECT {shown} FROM ({self.block(child).text})")
         return _Block(f"({' UNION ALL '.join(parts)})")
 
 
-def translated(prepared: DataFrame, relations: Mapping[RelationId, tuple[str, ...]]) -> Scan:
-    """Return a prepared query as one for DuckDB; ``relations`` have stored rows, of these columns.
+def translated(query: Optimised, relations: Mapping[RelationId, tuple[str, ...]]) -> Scan:
+    """Return a query as one for DuckDB; ``relations`` have stored rows, of these columns.
 
     Raises:
         Refused: it is left to Spark; the text says why.
     """
-    plan = prepared._jdf.queryExecution().optimizedPlan()  # noqa: SLF001
-    if not plan.deterministic() or plan.subqueriesAll().nonEmpty():
-        raise Refused("a scalar subquery" if plan.deterministic() else "a random function")
-    output = [int(each.exprId().id()) for each in items(plan.output())]
-    used = set(output)
-    _collect(plan, used)
+    if not query.is_deterministic:
+        raise Refused("a random function")
+    if query.has_subqueries:
+        raise Refused("a scalar subquery")
+    output = list(map(id_of, query.root.output))
+    used = set(output).union(*(node.uses for node in nodes(query.root)))
     translation = _Translation(relations, used)
-    block = translation.block(plan)
+    block = translation.block(query.root)
     if not block.shown:
         block = replace(block, shown=tuple(map(column, output)))
     elif [each.rpartition(" AS ")[2] for each in block.shown] != list(map(column, output)):
         raise Refused("columns in another order")
-    schema = to_arrow_schema(prepared.schema.toNullable(), timezone="UTC")
+    schema = to_arrow_schema(query.schema.toNullable(), timezone="UTC")
     return Scan(block.text, tuple(translation.leaves), schema)
 
 
@@ -213,20 +211,8 @@ def _in_any_order(below: _Block) -> _Block:
     return below.nested
 
 
-def _collect(node: Any, used: set[int]) -> None:
-    """Add the ids of all columns that the expressions of a plan refer to."""
-    if str(node.nodeName()) == "MapInArrow":
-        return
-    used.update(int(each.exprId().id()) for each in items(node.references().toSeq()))
-    if str(node.nodeName()) == "Union":  # its children's columns, by their place
-        for child in items(node.children()):
-            used.update(int(each.exprId().id()) for each in items(child.output()))
-    for child in items(node.children()):
-        _collect(child, used)
-
-
 def _named(given: list[Any]) -> tuple[str, ...]:
-    return tuple(f"{expression(e)} AS {column(int(e.exprId().id()))}" for e in given)
+    return tuple(f"{expression(e)} AS {column(id_of(e))}" for e in given)
 
 
 def _ordered(by: Any) -> str:

@@ -1,7 +1,8 @@
-"""The circuit by which a view is stored, among those that its query could have."""
+"""Circuits of views that no epoch steps: planned, being filled, or found for a stored state."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from headrace.catalyst.editions import LATEST, Edition
@@ -9,10 +10,33 @@ from headrace.circuit import Given
 from headrace.circuit.digest import digest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
-    from headrace.catalog import View
-    from headrace.circuit import Circuit
+    from headrace.catalog import Relation, View
+    from headrace.circuit import Circuit, Node, Sliced
+    from headrace.types import RelationId
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A build of a view that need not be declared, and its circuit after so many ``changes``."""
+
+    view: View
+    circuit: Circuit
+    changes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Filled:
+    """What is being filled: a circuit, or a slice of one, and the relations at the time.
+
+    One that is dropped meanwhile can be read to the end.
+    """
+
+    circuit: Circuit
+    relations: Mapping[RelationId, Relation]
+    sliced: Sliced | None = None
+    watch: Mapping[Node, str] = field(default_factory=dict)
 
 
 def as_stored(view: View, made: Callable[[Given, Edition], Circuit]) -> Circuit:

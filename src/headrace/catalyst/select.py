@@ -1,0 +1,259 @@
+"""A SELECT that Spark has resolved and optimised once, and its plan as nodes.
+
+This is the only place that walks such a plan. Pulls, scans by DuckDB and jobs all use it: what
+reads a relation is a :class:`Stored` leaf, whose rows are chosen when the query runs.
+
+Expressions and attributes are handles of Catalyst's objects.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from headrace.catalyst.one_order import with_one_order
+from headrace.catalyst.resolved import id_of, is_never
+from headrace.catalyst.scala import items, maybe
+from headrace.catalyst.walk import READ_BY_TASK
+from headrace.types import RelationId, require_kept
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
+
+    from headrace.catalyst.analysed import Shape
+    from headrace.catalyst.transplant import Transplant
+
+CONTENTS: Final = "contents_"
+CHANGES: Final = "changes_"
+"""What the name of the task begins with that reads a relation; its id follows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A node of an optimised plan, of a kind that only Spark runs, and the nodes ``below``."""
+
+    handle: Any
+    below: tuple[Node, ...]
+
+    @property
+    def name(self) -> str:
+        """Spark's name of its kind."""
+        return str(self.handle.nodeName())
+
+    @property
+    def output(self) -> list[Any]:
+        """The attributes that it returns."""
+        return items(self.handle.output())
+
+    @property
+    def uses(self) -> set[int]:
+        """The ids of the attributes that its expressions refer to."""
+        return set(map(id_of, items(self.handle.references().toSeq())))
+
+
+@dataclass(frozen=True, slots=True)
+class Stored(Node):
+    """The rows of a relation: its contents if they are ``whole``, else the changes of its log."""
+
+    relation: RelationId
+    whole: bool
+
+    @property
+    def uses(self) -> set[int]:
+        """Nothing: its columns are what others use."""
+        return set()
+
+
+class Project(Node):
+    """Computes expressions for each row."""
+
+    __slots__ = ()
+
+    @property
+    def expressions(self) -> list[Any]:
+        """The values, with names."""
+        return items(self.handle.projectList())
+
+
+class Filter(Node):
+    """Keeps the rows for which a condition is true."""
+
+    __slots__ = ()
+
+    @property
+    def condition(self) -> Any:
+        """The condition."""
+        return self.handle.condition()
+
+
+class Aggregate(Node):
+    """Groups rows."""
+
+    __slots__ = ()
+
+    @property
+    def keys(self) -> list[Any]:
+        """What rows of one group have in common."""
+        return items(self.handle.groupingExpressions())
+
+    @property
+    def expressions(self) -> list[Any]:
+        """The values of a group, with names."""
+        return items(self.handle.aggregateExpressions())
+
+
+class Sort(Node):
+    """Orders rows."""
+
+    __slots__ = ()
+
+    @property
+    def order(self) -> list[Any]:
+        """The values to order by, each with its direction."""
+        return items(self.handle.order())
+
+    @property
+    def is_total(self) -> bool:
+        """Whether all rows are ordered, not those of each partition."""
+        return bool(getattr(self.handle, "global")())
+
+
+class Limit(Node):
+    """Keeps the first rows."""
+
+    __slots__ = ()
+
+    @property
+    def most(self) -> Any:
+        """The expression that says how many."""
+        return self.handle.limitExpr()
+
+
+class Join(Node):
+    """Joins rows of two sides."""
+
+    __slots__ = ()
+
+    @property
+    def how(self) -> str:
+        """Spark's name of the kind of join."""
+        return str(self.handle.joinType().toString())
+
+    @property
+    def condition(self) -> Any | None:
+        """The condition, if there is one."""
+        return maybe(self.handle.condition())
+
+
+class Union(Node):
+    """Returns the rows of all nodes below, whose columns are matched by position."""
+
+    __slots__ = ()
+
+    @property
+    def uses(self) -> set[int]:
+        """The ids of the columns of the nodes below."""
+        return {id_of(each) for node in self.below for each in node.output}
+
+
+_KINDS: Final = {
+    "Aggregate": Aggregate,
+    "Filter": Filter,
+    "GlobalLimit": Limit,
+    "Join": Join,
+    "LocalLimit": Limit,
+    "Project": Project,
+    "Sort": Sort,
+    "Union": Union,
+}
+
+
+def read(plan: Any) -> Node:
+    """Return an optimised plan as nodes."""
+    kind = str(plan.nodeName())
+    relation = stored_by(plan) if kind == READ_BY_TASK else None
+    if relation is not None:
+        return relation
+    below = tuple(map(read, items(plan.children())))
+    return _KINDS.get(kind, Node)(plan, below)
+
+
+def stored_by(plan: Any) -> Stored | None:
+    """Return the relation that a task reads, by its name; None if that reads none."""
+    name = str(plan.functionExpr().name())
+    for start in (CONTENTS, CHANGES):
+        if name.startswith(start):
+            return Stored(plan, (), RelationId(int(name.removeprefix(start))), start == CONTENTS)
+    return None
+
+
+def nodes(root: Node) -> Iterator[Node]:
+    """Yield a node and those below it, without those of subqueries in expressions."""
+    yield root
+    for each in root.below:
+        yield from nodes(each)
+
+
+@dataclass(frozen=True, slots=True)
+class Optimised:
+    """A query that Spark has resolved and optimised; ``frame`` runs that plan, once."""
+
+    frame: DataFrame
+    root: Node
+    is_lasting: bool
+    """Whether the query means the same later: it names neither the time nor the session."""
+
+    @classmethod
+    def of(cls, transplant: Transplant, frame: DataFrame, logical: Any) -> Optimised:
+        """Optimise a query that was resolved as ``frame``, with the plan ``logical`` in its place.
+
+        Raises:
+            HeadraceError: ``unsupported`` if its columns have types that cannot be kept.
+        """
+        lasting = not transplant.scala.may_hold("CURRENT_LIKE", transplant.logical(frame))
+        ordered = with_one_order(transplant, frame, logical)
+        require_kept(ordered.schema)
+        return cls(ordered, read(transplant.optimised(ordered)), lasting)
+
+    @property
+    def schema(self) -> StructType:
+        """The columns of the result."""
+        return self.frame.schema
+
+    @property
+    def is_deterministic(self) -> bool:
+        """Whether each evaluation has the same result."""
+        return bool(self.root.handle.deterministic())
+
+    @property
+    def has_subqueries(self) -> bool:
+        """Whether expressions have subqueries."""
+        return bool(self.root.handle.subqueriesAll().nonEmpty())
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it has no rows whatever is stored, since a condition is never true."""
+        node = self.root
+        while isinstance(node, Filter | Limit | Project | Sort):
+            if isinstance(node, Filter) and is_never(node.condition):
+                return True
+            (node,) = node.below
+        return False
+
+    @property
+    def reads(self) -> frozenset[RelationId]:
+        """The relations whose rows the result depends on."""
+        roots = [self.root, *map(read, items(self.root.handle.subqueriesAll()))]
+        found = (node for root in roots for node in nodes(root))
+        return frozenset(node.relation for node in found if isinstance(node, Stored))
+
+
+@dataclass(frozen=True, slots=True)
+class Selected:
+    """The shape of a query, and how it runs."""
+
+    shape: Shape
+    optimised: Optimised

@@ -1,0 +1,151 @@
+"""Rows of relations as DataFrames: contents, logs, and the events of corrected streams.
+
+What a DataFrame reads is the share of a step, which is chosen when its job runs.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql.types import LongType, StructField, StructType
+
+from headrace.catalog import Stream, Table, View, logged
+from headrace.catalyst.select import CHANGES, CONTENTS
+from headrace.dialects import OFFSET, log_of
+from headrace.engine.jobs.scope import jobs_of
+from headrace.engine.jobs.worker import BATCH_ROWS, LeafTask, LogReader
+from headrace.log import CORRECTION
+from headrace.runtime.step import Share, Step
+from headrace.sql import quote
+from headrace.types import Column, RelationId, Schema, of_task
+from headrace.zset import WEIGHT
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+    from pyspark.sql import DataFrame, SparkSession
+
+
+@dataclass(frozen=True, slots=True)
+class ContentsTask:
+    """Yield a relation's rows, each as often as its weight says."""
+
+    leaf: LeafTask
+    names: tuple[str, ...]
+
+    @property
+    def __name__(self) -> str:
+        """The name of the task in Spark's plan, which says which relation it reads."""
+        return f"{CONTENTS}{self.leaf.relation}"
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Take the partition's number as the only row of the input."""
+        for batch in self.leaf(batches):
+            weights = batch.column(len(self.names)).to_numpy()
+            rows = pa.RecordBatch.from_arrays(
+                [batch.column(i) for i in range(len(self.names))], names=list(self.names)
+            )
+            if (weights == 1).all():
+                yield rows
+                continue
+            repeated = np.repeat(np.arange(len(weights)), weights.clip(0))
+            for start in range(0, len(repeated), BATCH_ROWS):
+                yield rows.take(pa.array(repeated[start : start + BATCH_ROWS]))
+
+
+@dataclass(frozen=True, slots=True)
+class ChangesTask(LeafTask):
+    """Yield the changes of a relation's log."""
+
+    @property
+    def __name__(self) -> str:
+        """The name of the task in Spark's plan, which says which log it reads."""
+        return f"{CHANGES}{self.relation}"
+
+
+@dataclass(frozen=True, slots=True)
+class Leaves:
+    """Makes DataFrames of any session of ``spark``; ``directory`` is the data directory."""
+
+    spark: SparkSession
+    directory: Path
+    partitions: int
+    log: LogReader
+
+    def contents(
+        self, session: SparkSession, relation: Stream | Table | View, share: RelationId
+    ) -> DataFrame:
+        """Return the rows of a relation, which a step has as ``share``."""
+        if isinstance(relation, Stream) and relation.corrected:
+            return self.events(session, relation).select(*map(quote, relation.schema.names))
+        names = relation.schema.names
+        columns = relation.schema.arrow
+        leaf = LeafTask(share, columns, False, self.partitions, self.log)  # noqa: FBT003
+        return self._frame(session, ContentsTask(leaf, names), relation.schema.spark)
+
+    def changes(self, session: SparkSession, relation: Stream | Table) -> DataFrame:
+        """Return the changes of a relation's log, as ``c0``, ..., with weights and places.
+
+        The last column of a corrected stream is the number of the correction, or NULL.
+        """
+        schema = logged(relation)
+        if isinstance(relation, Stream) and relation.corrected:
+            schema = Schema((*schema.columns, Column(CORRECTION, LongType())))
+        task = ChangesTask(relation.id, schema.arrow, True, self.partitions, self.log)  # noqa: FBT003
+        renamed = StructType(
+            [
+                *(StructField(f"c{i}", c.type) for i, c in enumerate(schema.columns)),
+                StructField(WEIGHT, LongType()),
+                StructField(OFFSET, LongType()),
+            ]
+        )
+        return self._frame(session, task, renamed)
+
+    def weighted(self, session: SparkSession, columns: Schema, share: RelationId) -> DataFrame:
+        """Return the rows of a share as ``c0``, ..., each with its weight."""
+        leaf = LeafTask(share, columns.arrow, False, self.partitions, self.log)  # noqa: FBT003
+        fields = [StructField(f"c{i}", c.type) for i, c in enumerate(columns.columns)]
+        return self._frame(session, leaf, StructType([*fields, StructField(WEIGHT, LongType())]))
+
+    def declare_log(self, session: SparkSession, stream: Stream) -> None:
+        """Declare a stream with the offset and time of each row, which only its log has."""
+        if stream.corrected:
+            self.events(session, stream).createOrReplaceTempView(log_of(stream.id))
+            return
+        names = stream.logged.names
+        renamed = [f"c{i} AS {quote(name)}" for i, name in enumerate(names)]
+        changes = self.changes(session, stream)
+        changes.selectExpr(*renamed, OFFSET).createOrReplaceTempView(log_of(stream.id))
+
+    def events(self, session: SparkSession, stream: Stream) -> DataFrame:
+        """Return the events of a corrected stream as they are now, with their offsets."""
+        names = stream.logged.names
+        raw = f"__raw_{stream.id}"
+        self.changes(session, stream).createOrReplaceTempView(raw)
+        renamed = ", ".join(f"c{i} AS {quote(name)}" for i, name in enumerate(names))
+        newest = f"c{len(names)} DESC NULLS LAST, {WEIGHT} DESC"
+        last = (
+            f"SELECT *, row_number() OVER (PARTITION BY {OFFSET} ORDER BY {newest}) AS nth "
+            f"FROM {raw}"
+        )
+        kept = f"nth = 1 AND {WEIGHT} > 0"
+        found = session.sql(f"SELECT {renamed}, {OFFSET} FROM ({last}) WHERE {kept}")
+        session.catalog.dropTempView(raw)
+        return found
+
+    @contextmanager
+    def reading(self, shares: Mapping[RelationId, Share]) -> Iterator[None]:
+        """Set the shares that the jobs of this thread read, for the duration of a block."""
+        step = Step(f"read-{uuid4().hex}", self.directory, self.partitions, shares, {})
+        with step.on_disk(), jobs_of(self.spark, step):
+            yield
+
+    def _frame(self, session: SparkSession, task: Any, schema: StructType) -> DataFrame:
+        count = self.partitions
+        return session.range(0, count, 1, count).mapInArrow(task, of_task(schema))
