@@ -141,14 +141,14 @@ class QueryProcesses:
     # -- queries -------------------------------------------------------------------------------
 
     def planned(self, query: Span) -> PlannedQuery:
-        """Have a query planned; ``plan`` is the number by which a process keeps it."""
+        """Plan a query in a process; ``plan`` is the name by which the process keeps its plan."""
         catalog = self._parts.reader.catalog
         if not self.are_ready:
             require_known_names(query, catalog)
         return PlannedQuery(catalog, *self._value(catalog, AskShape(query)))
 
     def planned_beside(self, query: Span, beside: Beside) -> PlannedQuery:
-        """Have a query planned that also names tables visible to it alone."""
+        """Plan a query that also names tables visible to it alone."""
         return PlannedQuery(beside.added, *self._value(beside.added, AskShape(query)))
 
     def try_planning(self, query: Span) -> None:
