@@ -64,7 +64,7 @@ def test_a1_a_flink_table_over_kafka_with_a_watermark() -> None:
         "order_time": "TIMESTAMP",
     }
     assert plain(statement.watermark) == {
-        "is": "Watermark",
+        "is": "WatermarkClause",
         "column": "order_time",
         "expression": "order_time - INTERVAL '5' SECOND",
     }
