@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import fields
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,7 @@ import pyarrow as pa
 from headrace.errors import Code, HeadraceError
 from headrace.serving import Change
 from headrace.session import Progress, Result
+from headrace.session.parts import Parts
 from headrace.sql import split
 
 if TYPE_CHECKING:
@@ -58,7 +60,13 @@ class FakeDatabase:
     """Knows a few words as statements; anything else is done and said to be done."""
 
     directory = "mill"
-    parts = SimpleNamespace(access=SimpleNamespace(is_required=False))
+    parts = Parts(
+        **{each.name: SimpleNamespace() for each in fields(Parts)}
+        | {
+            "access": SimpleNamespace(is_required=False),
+            "reader": SimpleNamespace(published=SimpleNamespace(epoch=0)),
+        }
+    )
     origin = ("data directory", directory)
 
     def __init__(self, at_end: Callable[[], None] = lambda: None) -> None:

@@ -64,7 +64,7 @@ class Patient(Client):
 
 def processes(apart: Served) -> list[int]:
     """The process groups of the queries' processes."""
-    found = apart.server.service.queries
+    found = apart.server.service.query_processes
     assert found is not None
     return [process.child.pid for process in found._all]
 
@@ -106,7 +106,7 @@ def in_groups(groups: list[int]) -> list[str]:
 def test_a_query_has_the_rows_that_it_has_in_the_process_of_epochs(
     apart: Served, client: Client, sql: str, rows: list[list[object]]
 ):
-    before = apart.server.service.queries
+    before = apart.server.service.query_processes
     assert client.rows(sql) == rows
     assert before is not None
     assert before.count >= 1
@@ -114,8 +114,8 @@ def test_a_query_has_the_rows_that_it_has_in_the_process_of_epochs(
     assert [list(row) for row in apart.database.sql(last)] == rows
 
 
-def test_while_no_process_answers_names_are_resolved_and_ready_says_so(
-    client: Client, monkeypatch: pytest.MonkeyPatch
+def test_while_no_process_answers_queries_are_parsed_names_resolved_and_ready_says_so(
+    apart: Served, client: Client, monkeypatch: pytest.MonkeyPatch
 ):
     client.sql("SELECT id + 1 AS x FROM t")
     assert client.get("/readyz").json["status"] == "ready"
@@ -128,6 +128,10 @@ def test_while_no_process_answers_names_are_resolved_and_ready_says_so(
     ):
         wrong = client.sql(sql)
         assert (wrong.status, wrong.error["primary"], wrong.error["hint"]) == (400, primary, hint)
+    with pytest.raises(headrace.HeadraceError) as caught:
+        apart.database.sql("SELECT id FROM t ORDER id")
+    wrong = client.sql("SELECT id FROM t ORDER id", timeout=5)
+    assert (wrong.status, wrong.error["primary"]) == (400, caught.value.primary)
     late = client.sql("INSERT INTO t SELECT size(array(7)), 'x'", timeout=0.5)
     assert (late.status, late.error["detail"]) == (
         408,
@@ -251,7 +255,7 @@ def test_a_process_that_is_killed_is_replaced_and_only_its_query_fails(
     client.rows("SELECT 2 AS x")
     with ThreadPoolExecutor(1) as threads:
         waiting = threads.submit(client.sql, REGEX, timeout=60)
-        queries = apart.server.service.queries
+        queries = apart.server.service.query_processes
         assert queries is not None
         while not (busy := [p for p in queries._all if p not in queries._idle and p.answers]):
             time.sleep(0.01)
@@ -264,7 +268,7 @@ def test_a_process_that_is_killed_is_replaced_and_only_its_query_fails(
 
 
 def test_with_the_server_its_processes_end(apart: Served):
-    queries = apart.server.service.queries
+    queries = apart.server.service.query_processes
     assert queries is not None
     groups = processes(apart)
     assert in_groups(groups)

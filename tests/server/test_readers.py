@@ -44,14 +44,14 @@ def shared(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> Ite
             "CREATE MATERIALIZED VIEW counted AS SELECT x, count(*) AS n FROM s GROUP BY x"
         )
         with served(database, readers=1) as running:
-            metrics = running.server.service.metrics
-            count = metrics.observe
+            tallies = running.server.service.metrics.tallies
+            count = tallies.observe
 
             def observe(operation: str, outcome: str, seconds: float) -> None:
                 PASSED_ON.append(operation)
                 count(operation, outcome, seconds)
 
-            metrics.observe = observe
+            tallies.observe = observe
             yield running
 
 

@@ -116,6 +116,23 @@ class QueryProcesses:
         """The error of the last process that failed to start, if any."""
         return self._failure
 
+    def require_ready(self) -> None:
+        """Raise unless a query would be answered without waiting for a process to start.
+
+        Raises:
+            HeadraceError: ``unavailable`` while the first process starts; the reason for which the
+                last one does not answer.
+        """
+        if self.are_ready:
+            return
+        if self.failure is not None:
+            raise self.failure
+        raise HeadraceError(
+            Code.UNAVAILABLE,
+            "queries were not answered yet: the query process was starting",
+            hint="Try again in a second. Rows by key and views are read without it.",
+        )
+
     def warm(self) -> None:
         """Start a process if none exists, without waiting for it."""
         with self._changed:
@@ -145,7 +162,18 @@ class QueryProcesses:
         catalog = self._parts.reader.catalog
         if not self.are_ready:
             require_known_names(query, catalog)
+            self._require_parsed(query)
         return PlannedQuery(catalog, *self._value(catalog, AskShape(query)))
+
+    def _require_parsed(self, query: Span) -> None:
+        """Refuse a query that cannot be parsed, without waiting for a process.
+
+        Raises:
+            HeadraceError: ``invalid``, at the place.
+        """
+        engine = self._parts.engine
+        with engine.planning:
+            engine.planner.named(query, lambda _name: True)
 
     def planned_beside(self, query: Span, beside: Beside) -> PlannedQuery:
         """Plan a query that also names tables visible to it alone."""

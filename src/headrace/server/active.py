@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from starlette.responses import Response
 
     from headrace.parts.access import Principal
-    from headrace.server.service import Service
     from headrace.session import Session
     from headrace.statements.results import Progress
 
@@ -139,32 +138,32 @@ class Active:
             ended = Ended(statement, time.monotonic() - began, error)
             (self._slow if ended.is_slow else self._ended).append(ended)
 
+    # -- handlers ----------------------------------------------------------------------------
 
-async def list_statements(service: Service, request: Request) -> Response:
-    """List the statements that run, oldest first, and those that ended, newest first.
+    async def list_statements(self, request: Request) -> Response:
+        """List the statements that run, oldest first, and those that ended, newest first.
 
-    They are one's own, and for an owner all.
-    """
-    principal = asking(request)
-    running, ended = list(service.active.by_id.values()), service.active.ended
-    return done(
-        {
-            "statements": [each.to_json() for each in running if each.is_of(principal)],
-            "ended": [each.to_json() for each in ended if each.statement.is_of(principal)],
-        }
-    )
-
-
-async def cancel_statement(service: Service, request: Request) -> Response:
-    """Cancel a statement that runs."""
-    found = service.active.by_id.get(request.path_params["statement"])
-    if found is None or not found.is_of(asking(request)):
-        raise Refused(
-            _NOT_FOUND,
-            HeadraceError(
-                Code.INVALID,
-                "this statement does not run",
-                hint="GET /v1/statements lists those that do.",
-            ),
+        They are one's own, and for an owner all.
+        """
+        principal = asking(request)
+        running = list(self.by_id.values())
+        return done(
+            {
+                "statements": [each.to_json() for each in running if each.is_of(principal)],
+                "ended": [each.to_json() for each in self.ended if each.statement.is_of(principal)],
+            }
         )
-    return done({"cancelled": await asyncio.to_thread(found.session.cancel)})
+
+    async def cancel_statement(self, request: Request) -> Response:
+        """Cancel a statement that runs."""
+        found = self.by_id.get(request.path_params["statement"])
+        if found is None or not found.is_of(asking(request)):
+            raise Refused(
+                _NOT_FOUND,
+                HeadraceError(
+                    Code.INVALID,
+                    "this statement does not run",
+                    hint="GET /v1/statements lists those that do.",
+                ),
+            )
+        return done({"cancelled": await asyncio.to_thread(found.session.cancel)})

@@ -36,7 +36,7 @@ class Address:
         """Parse ``127.0.0.1:8088``, ``[::1]:8088`` or ``localhost:8088``.
 
         Raises:
-            HeadraceError: ``invalid`` if it is none.
+            HeadraceError: ``invalid`` if it is not an address.
         """
         found = _WRITTEN.fullmatch(text)
         if found is None or int(found["port"]) > _GREATEST_PORT:
@@ -151,7 +151,7 @@ class Transport:
 
         Raises:
             HeadraceError: ``unsupported``; ``invalid`` for half of a certificate, for files that
-                are none, and for a name that is none.
+                do not exist, and for what is not a name of a host.
         """
         for name in self.host_names:
             if _HOST_NAME.fullmatch(name.lower()) is None:

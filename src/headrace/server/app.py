@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from starlette import routing
 from starlette.applications import Starlette
@@ -27,29 +27,38 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
     from headrace.server.address import Names
-    from headrace.server.routes import Route
+    from headrace.server.route import Route
     from headrace.server.service import Service
+    from headrace.session.injection import Injector
+
+C = TypeVar("C")
 
 
 def application(service: Service, names: Names) -> ASGIApp:
     """Return the application that serves a database under some names of hosts."""
+    injector = service.injector(ROUTES)
     app = Starlette(
-        routes=[route for each in ROUTES for route in _routes(service, each)],
+        routes=[route for each in ROUTES for route in _routes(service, each, injector)],
         exception_handlers={HTTPException: _unknown},
     )
-    return Numbered(Guard(Lookups(app, service), names))
+    reader = service.database.parts.reader
+    tallies = service.metrics.tallies
+    lookups = Lookups(app, reader, service.entrance, service.limits, tallies)
+    return Numbered(Guard(lookups, names))
 
 
-def _routes(service: Service, route: Route) -> Iterator[routing.BaseRoute]:
+def _routes(service: Service, route: Route[Any], injector: Injector) -> Iterator[routing.BaseRoute]:
     """Yield what serves a route: over HTTP and, where it answers a GET with events, WebSocket."""
-    endpoint = _endpoint(service, route)
+    endpoint = _endpoint(service, route, injector.of(route.by))
     yield routing.Route(route.path, endpoint, methods=[route.method])
     if route.method == "GET" and EVENTS in route.answers:
         yield routing.WebSocketRoute(route.path, Socket(endpoint))
 
 
-def _endpoint(service: Service, route: Route) -> Callable[[Request], Awaitable[Response]]:
-    directory = service.database.directory
+def _endpoint(
+    service: Service, route: Route[C], handlers: C
+) -> Callable[[Request], Awaitable[Response]]:
+    directory = service.directory
 
     async def endpoint(request: Request) -> Response:
         began = time.monotonic()
@@ -60,7 +69,7 @@ def _endpoint(service: Service, route: Route) -> Callable[[Request], Awaitable[R
         try:
             request.state.principal = await service.entrance.principal(request, route.least)
             require_known(request, route.query)
-            answer = await route.handler(service, request)
+            answer = await route.handler(handlers, request)
         except Refused as refused:
             error, status = shown(refused.error, directory), refused.status
             observe(error.code)

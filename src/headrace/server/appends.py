@@ -34,8 +34,9 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
 
+    from headrace.parts.reader import Reader
     from headrace.server.limits import Limits
-    from headrace.server.service import Service
+    from headrace.server.running import Calls
     from headrace.session import Session
     from headrace.types import Column
 
@@ -101,38 +102,45 @@ class Numbered:
     once: bool
 
 
-async def append_rows(service: Service, request: Request) -> Response:
-    """Append the rows of a request to a stream or table, durably: all of them, or none."""
-    name, wait = request.path_params["name"], request.query_params.get("wait")
-    if wait not in (None, _READABLE):
-        raise HeadraceError(Code.INVALID, f"wait={wait} is not known", hint="Use wait=readable.")
-    relation = resolved(service.database.parts.reader.catalog, name, asking(request))
-    kind, seconds = declared(request, LINES, ARROW), number(request, "timeout")
-    limits = service.limits
-    with service.appends.holding() as take:
-        data = await body(request, limits.rows_bytes, limits.body_seconds, take)
-        numbered = _numbered(service.appends, request, name, data)
+@dataclass(frozen=True, slots=True)
+class AppendHandlers:
+    """Appends rows to streams and tables."""
 
-        def call(session: Session) -> Response:
-            try:
-                rows = _arrow(data) if kind == ARROW else _lines(data, relation)
-                appended = _append(session, name, rows, numbered)
-            except HeadraceError as error:
-                if error.code is Code.INVALID:
-                    raise Refused(_DOES_NOT_FIT, error) from error
-                raise
-            token = Token(service.database.last_epoch(), session.written)
-            if wait == _READABLE:
-                session.wait_for(token.epoch, token.ends)
-                token = Token(service.database.last_epoch(), session.written)
-            return done({"rows": appended, "token": str(token)})
+    reader: Reader
+    calls: Calls
+    appends: Appends
+    limits: Limits
 
-        async with service.sessions.used(
-            request.query_params.get("session"), asking(request)
-        ) as session:
-            return await service.runner.run(
-                session, lambda: call(session), request.receive, seconds
+    async def append_rows(self, request: Request) -> Response:
+        """Append the rows of a request to a stream or table, durably: all of them, or none."""
+        name, wait = request.path_params["name"], request.query_params.get("wait")
+        if wait not in (None, _READABLE):
+            raise HeadraceError(
+                Code.INVALID, f"wait={wait} is not known", hint="Use wait=readable."
             )
+        relation = resolved(self.reader.catalog, name, asking(request))
+        kind, seconds = declared(request, LINES, ARROW), number(request, "timeout")
+        limits = self.limits
+        with self.appends.holding() as take:
+            data = await body(request, limits.rows_bytes, limits.body_seconds, take)
+            numbered = _numbered(self.appends, request, name, data)
+
+            def call(session: Session) -> Response:
+                try:
+                    rows = _arrow(data) if kind == ARROW else _lines(data, relation)
+                    appended = _append(session, name, rows, numbered)
+                except HeadraceError as error:
+                    if error.code is Code.INVALID:
+                        raise Refused(_DOES_NOT_FIT, error) from error
+                    raise
+                token = Token(self.reader.published.epoch, session.written)
+                if wait == _READABLE:
+                    session.wait_for(token.epoch, token.ends)
+                    token = Token(self.reader.published.epoch, session.written)
+                return done({"rows": appended, "token": str(token)})
+
+            id_ = request.query_params.get("session")
+            return await self.calls.run(request, call, seconds, id_)
 
 
 def _append(session: Session, name: str, rows: pa.Table, numbered: Numbered | None) -> int:
@@ -235,7 +243,7 @@ def _left_to_defaults(text: bytes, defaults: Sequence[str]) -> frozenset[str]:
         try:
             parsed = json.loads(text[span.start : span.end])
         except (ValueError, RecursionError):
-            continue  # a reject, which the decoder tells
+            continue  # the decoder rejects the line
         names = {key.lower() for key in parsed} if isinstance(parsed, dict) else set()
         for name in defaults:
             found[name] += name.lower() in names

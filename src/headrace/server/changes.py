@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from headrace.catalog import Table, View, key_of
@@ -24,7 +25,8 @@ if TYPE_CHECKING:
 
     from headrace.parts.reader import Reader
     from headrace.runtime.published import Published
-    from headrace.server.service import Service
+    from headrace.server.running import Calls
+    from headrace.session import Session
 
 _DEFAULT: Final = 100
 _MOST: Final = 1000
@@ -32,47 +34,51 @@ _EPOCHS: Final = 64
 """How many epochs are looked at together."""
 
 
-async def read_changes(service: Service, request: Request) -> Response:
-    """Return the latest changes of a table or view, by epoch, oldest first.
+@dataclass(frozen=True, slots=True)
+class ChangeHandlers:
+    """Reads changes from the history of tables and views."""
 
-    They end with the epoch of ``token``, after which ``GET /v1/subscribe`` goes on. ``complete``
-    tells whether there are no older ones.
-    """
-    principal = asking(request)
-    relation = named(service, request.path_params["name"], principal)
-    if not isinstance(relation, Table | View):
-        raise HeadraceError(
-            Code.UNSUPPORTED,
-            f'{relation.kind} "{relation.name}" keeps no changes',
-            hint="Read those of a table or a materialized view.",
-        )
-    wanted = relation
-    asked = count(request, "limit")
-    most = min(_DEFAULT if asked is None else asked, _MOST)
-    reader = service.database.parts.reader
+    reader: Reader
+    calls: Calls
 
-    def call() -> dict[str, Any]:
-        state, found, left, first = reader.published, [], most, Epoch(0)
-        for epoch, changes in _newest_first(reader, state, wanted):
-            first, held = epoch, changes[:left]
-            at = reader.ledger.epochs.committed_at(epoch)
-            found.append({"epoch": epoch, "committed_at": at, "changes": held})
-            left -= len(held)
-            if left <= 0:
-                break
-        columns = reader.history(state, wanted.id).layout.columns
-        return {
-            "relation": wanted.name,
-            "columns": [{"name": f.name, "type": type_name(f.type)} for f in columns],
-            "epoch": state.epoch,
-            "token": str(Place(state.epoch, wanted.id)),
-            "complete": left > 0 or first == 0,
-            "epochs": found[::-1],
-        }
+    async def read_changes(self, request: Request) -> Response:
+        """Return the latest changes of a table or view, by epoch, oldest first.
 
-    async with service.sessions.used(None, principal) as session:
-        seconds = number(request, "timeout")
-        return done(await service.runner.run(session, call, request.receive, seconds))
+        They end with the epoch of ``token``, after which ``GET /v1/subscribe`` goes on.
+        ``complete`` tells whether there are no older ones.
+        """
+        relation = named(self.reader.catalog, request.path_params["name"], asking(request))
+        if not isinstance(relation, Table | View):
+            raise HeadraceError(
+                Code.UNSUPPORTED,
+                f'{relation.kind} "{relation.name}" keeps no changes',
+                hint="Read those of a table or a materialized view.",
+            )
+        wanted = relation
+        asked = count(request, "limit")
+        most = min(_DEFAULT if asked is None else asked, _MOST)
+        reader = self.reader
+
+        def call(_session: Session) -> dict[str, Any]:
+            state, found, left, first = reader.published, [], most, Epoch(0)
+            for epoch, changes in _newest_first(reader, state, wanted):
+                first, held = epoch, changes[:left]
+                at = reader.ledger.epochs.committed_at(epoch)
+                found.append({"epoch": epoch, "committed_at": at, "changes": held})
+                left -= len(held)
+                if left <= 0:
+                    break
+            columns = reader.history(state, wanted.id).layout.columns
+            return {
+                "relation": wanted.name,
+                "columns": [{"name": f.name, "type": type_name(f.type)} for f in columns],
+                "epoch": state.epoch,
+                "token": str(Place(state.epoch, wanted.id)),
+                "complete": left > 0 or first == 0,
+                "epochs": found[::-1],
+            }
+
+        return done(await self.calls.run(request, call, number(request, "timeout")))
 
 
 def _newest_first(

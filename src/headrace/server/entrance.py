@@ -30,18 +30,17 @@ if TYPE_CHECKING:
 
     from headrace.parts.access import Principal, Tokens
     from headrace.server.limits import Limits
-    from headrace.server.service import Service
 
 COOKIE: Final = "headrace_login"
 _UNKNOWN: Final = 401
 _FORBIDDEN: Final = 403
 _LONGEST_LOGIN: Final = 4096
 _REFUSED_SECONDS: Final = 0.1
-"""How long whoever has no valid token waits for the answer. Secrets are too long to be guessed."""
+"""How long a client without a valid token waits. Secrets are too long to be guessed."""
 
 
 class Least(Enum):
-    """What a route needs at the least; those with a statement need what it needs, besides."""
+    """The least that a route requires of its client; a statement may require more."""
 
     NOTHING = auto()
     TOKEN = auto()
@@ -91,7 +90,7 @@ class Entrance:
         return found
 
     def found(self, request: Request) -> Principal | None:
-        """Return who asks; None if a token is needed, and the request has no valid one.
+        """Return who asks; None if a token is needed and the request has no valid token.
 
         Raises:
             Refused: ``forbidden`` for a cookie of another page.
@@ -120,10 +119,10 @@ class Entrance:
             raise need.error()
 
     def log_in(self, secret: str) -> str:
-        """Return the id of a new login of whoever has a token.
+        """Return the id of a new login of the holder of a token.
 
         Raises:
-            Refused: ``forbidden`` if it is no valid token.
+            Refused: ``forbidden`` if the token is not valid.
         """
         principal = self.access.principal(secret)
         if principal is None:
@@ -153,37 +152,43 @@ def asking(request: Request) -> Principal:
     return principal
 
 
-async def log_in(service: Service, request: Request) -> Response:
-    """Exchange a token for a cookie, for a browser's own pages."""
-    _require_own_page(request)
-    seconds = service.limits.body_seconds
-    asked = await json_object(request, _LONGEST_LOGIN, seconds, {"token": (str,)})
-    try:
-        id_ = service.entrance.log_in(asked.get("token") or "")
-    except Refused:
-        await asyncio.sleep(_REFUSED_SECONDS)
-        raise
-    answered = done({"logged_in": True})
-    answered.set_cookie(
-        COOKIE,
-        id_,
-        secure=request.headers.get("origin", "").lower().startswith("https:"),
-        httponly=True,
-        samesite="strict",
-    )
-    return answered
+@dataclass(frozen=True, slots=True)
+class LoginHandlers:
+    """Logs browsers in and out."""
 
+    entrance: Entrance
+    limits: Limits
 
-async def log_out(service: Service, request: Request) -> Response:
-    """End the login of a browser."""
-    service.entrance.log_out(request.cookies.get(COOKIE, ""))
-    answered = done({"logged_in": False})
-    answered.delete_cookie(COOKIE, httponly=True, samesite="strict")
-    return answered
+    async def log_in(self, request: Request) -> Response:
+        """Exchange a token for a cookie, for a browser's own pages."""
+        _require_own_page(request)
+        seconds = self.limits.body_seconds
+        asked = await json_object(request, _LONGEST_LOGIN, seconds, {"token": (str,)})
+        try:
+            id_ = self.entrance.log_in(asked.get("token") or "")
+        except Refused:
+            await asyncio.sleep(_REFUSED_SECONDS)
+            raise
+        answered = done({"logged_in": True})
+        answered.set_cookie(
+            COOKIE,
+            id_,
+            secure=request.headers.get("origin", "").lower().startswith("https:"),
+            httponly=True,
+            samesite="strict",
+        )
+        return answered
+
+    async def log_out(self, request: Request) -> Response:
+        """End the login of a browser."""
+        self.entrance.log_out(request.cookies.get(COOKIE, ""))
+        answered = done({"logged_in": False})
+        answered.delete_cookie(COOKIE, httponly=True, samesite="strict")
+        return answered
 
 
 def _require_own_page(request: Request) -> None:
-    """Refuse a request that does not say that a page of this server has made it.
+    """Refuse a request that does not prove that it is from a page of this server.
 
     Browsers say so, in one of two headers that pages cannot set.
     """

@@ -2,7 +2,7 @@
 
 The token of an event is its id, so a browser that reconnects resumes after it. A snapshot, and the
 changes of an epoch, may be sent in several events, with ``"part"`` counting from 0; only the one
-with ``"last": true`` has a token. Part 0 begins anew what was not complete.
+with ``"last": true`` has a token. Part 0 begins the epoch again if it was not complete.
 """
 
 from __future__ import annotations

@@ -48,7 +48,7 @@ class Subscriber:
     _news: asyncio.Event = field(default_factory=asyncio.Event)
 
     def offer(self, events: Sequence[Event]) -> None:
-        """Have events sent; of several progress marks in a row, the last."""
+        """Queue events; of several progress marks in a row, the last replaces the others."""
         if self.behind:
             return
         for event in events:
@@ -61,7 +61,7 @@ class Subscriber:
         self._news.set()
 
     def fall_behind(self) -> None:
-        """Have it read by itself what it has not been sent."""
+        """Mark the subscriber as lagging: it catches up from storage."""
         self.forget(behind=True)
         self._news.set()
 
@@ -71,12 +71,12 @@ class Subscriber:
         self.bytes, self.behind = 0, behind
 
     def end(self, error: HeadraceError | None) -> None:
-        """Have nothing more sent after what waits."""
+        """Send what waits, then end."""
         self.ended, self.is_over = error, True
         self._news.set()
 
     async def take(self) -> Event | None:
-        """Return the next event; None if it is behind, or if there is none any more."""
+        """Return the next event; None if the subscriber lags behind, or no event follows."""
         while not self.waiting:
             if self.is_over or self.behind:
                 return None

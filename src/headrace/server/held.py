@@ -31,7 +31,7 @@ class Holding(Protocol):
 
     @property
     def published(self) -> Published:
-        """What readers see now."""
+        """The published state that lookups read."""
         ...
 
     @property
@@ -59,7 +59,7 @@ class Begin:
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """What has changed since the last message: None for what has not.
+    """The changes since the last message; None for what did not change.
 
     The answer says that the state before is no longer read, and what was counted meanwhile, as
     :meth:`Tallies.taken` returns it.
@@ -72,7 +72,7 @@ class Update:
 
 @dataclass(slots=True)
 class Held:
-    """The state that a reader process has been sent last, and what else there was at that time.
+    """The state that a reader process was sent last, with the ends of logs and the tokens then.
 
     ``shown`` is the newest epoch that its clients have been shown: none is shown an older one then.
     """
@@ -84,7 +84,7 @@ class Held:
     shown: Epoch = NO_EPOCH
 
     def update(self, update: Update) -> None:
-        """Hold what a message has made of it."""
+        """Apply an update message to the held state."""
         if update.change is not None:
             self.published = applied(self.published, update.change)
         if update.ends is not None:
@@ -93,7 +93,7 @@ class Held:
             self.tokens.tokens = update.tokens
 
     def show(self, epoch: Epoch) -> None:
-        """Have clients be shown an epoch, and none before it."""
+        """Record that clients were shown an epoch: none is shown an older one afterwards."""
         self.shown = max(self.shown, epoch)
 
     @property

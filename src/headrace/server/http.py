@@ -22,7 +22,7 @@ def http_settings() -> dict[str, Any]:
         "http": BoundedProtocol,
         "ws": "websockets-sansio",
         "ws_max_size": LONGEST_MESSAGE,
-        "ws_per_message_deflate": False,  # each subscriber's messages would be made anew
+        "ws_per_message_deflate": False,  # messages would be compressed for each subscriber
         "lifespan": "off",
         "proxy_headers": False,
         "log_config": None,

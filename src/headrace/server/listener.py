@@ -111,9 +111,15 @@ class Server:
             raise HeadraceError(Code.UNAVAILABLE, "the server did not start")
         if self._readers is not None:
             names = self.transport.names(self.address)
-            self._readers.start(self.service, names, self.transport)
-        if self.service.queries is not None:
-            self.service.queries.warm()
+            self._readers.start(
+                names,
+                self.transport,
+                self.service.limits,
+                self.service.metrics.tallies,
+                authenticate=self.service.entrance.required,
+            )
+        if self.service.query_processes is not None:
+            self.service.query_processes.warm()
 
     def close(self) -> None:
         """Stop: statements are cancelled, and subscriptions end."""
@@ -150,7 +156,7 @@ class Server:
 
 
 class _Uvicorn(uvicorn.Server):
-    """Tells other threads when it has started."""
+    """A server that signals when it has started."""
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)

@@ -118,7 +118,7 @@ class JsonLines(logging.Formatter):
 
 
 def log_to(stream: TextIO, *, as_json: bool, requests: bool) -> None:
-    """Have this process log warnings and errors to a stream, a line each; or each request, too."""
+    """Log warnings and errors to a stream, one per line; optionally also each request."""
     handler = logging.StreamHandler(stream)
     text = logging.Formatter("%(asctime)s %(levelname)s %(message)s")
     handler.setFormatter(JsonLines() if as_json else text)

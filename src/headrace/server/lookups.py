@@ -44,12 +44,14 @@ if TYPE_CHECKING:
     from starlette.responses import Response
     from starlette.types import ASGIApp, Receive, Scope, Send
 
-    from headrace.catalog import Relation
+    from headrace.catalog import Catalog, Relation
     from headrace.parts.access import Principal
+    from headrace.parts.reader import Reader
     from headrace.server.entrance import Entrance
     from headrace.server.held import Holding
     from headrace.server.limits import Limits
-    from headrace.server.service import Service
+    from headrace.server.running import Calls
+    from headrace.server.tallies import Tallies
     from headrace.session import Session
     from headrace.types import Column
 
@@ -183,7 +185,7 @@ def query_of(relation: Relation, request: Request) -> tuple[str, list[Any]]:
     """Return the query that a request asks for, and the values of its parameters.
 
     Raises:
-        HeadraceError: ``invalid`` for columns and conditions that are none.
+        HeadraceError: ``invalid`` for unknown columns, and for what is not a condition.
     """
     asked, lookup = request.query_params, Lookup(relation)
     columns = [quote(name) for name in lookup.columns(asked.get("select", ""))]
@@ -199,29 +201,36 @@ def query_of(relation: Relation, request: Request) -> tuple[str, list[Any]]:
     return text, lookup.values
 
 
-async def read_view(service: Service, request: Request) -> Response:
-    """Read rows of a view or table, in the last epoch.
+@dataclass(frozen=True, slots=True)
+class ViewHandlers:
+    """Reads rows of views and tables by key and condition."""
 
-    On a thread; most rows by key are read before, by :class:`Lookups`.
-    """
-    relation = named(service, request.path_params["name"], asking(request))
-    form = accepted(request.headers.get("accept"))
-    least = request.query_params.get("min_epoch")
-    token = None if least is None else Token.of(least)
-    staleness, seconds = number(request, "max_staleness"), number(request, "timeout")
-    text, values = query_of(relation, request)
+    reader: Reader
+    calls: Calls
+    limits: Limits
 
-    def call(session: Session) -> Response:
-        if token is not None:
-            session.wait_for(token.epoch, token.ends)
-        with session.at_most_behind(math.inf if staleness is None else staleness):
-            result = session.sql(text, values)
-        if isinstance(result, Subscription):
-            raise HeadraceError(Code.INTERNAL, "a lookup is followed")
-        return answer(result, Token(result.epoch), form, service.limits)
+    async def read_view(self, request: Request) -> Response:
+        """Read rows of a view or table, in the last epoch.
 
-    async with service.sessions.used(None, asking(request)) as session:
-        return await service.runner.run(session, lambda: call(session), request.receive, seconds)
+        On a thread; most rows by key are read before, by :class:`Lookups`.
+        """
+        relation = named(self.reader.catalog, request.path_params["name"], asking(request))
+        form = accepted(request.headers.get("accept"))
+        least = request.query_params.get("min_epoch")
+        token = None if least is None else Token.of(least)
+        staleness, seconds = number(request, "max_staleness"), number(request, "timeout")
+        text, values = query_of(relation, request)
+
+        def call(session: Session) -> Response:
+            if token is not None:
+                session.wait_for(token.epoch, token.ends)
+            with session.at_most_behind(math.inf if staleness is None else staleness):
+                result = session.sql(text, values)
+            if isinstance(result, Subscription):
+                raise HeadraceError(Code.INTERNAL, "a lookup is followed")
+            return answer(result, Token(result.epoch), form, self.limits)
+
+        return await self.calls.run(request, call, seconds)
 
 
 _OF_ROWS: Final = frozenset({"key", "select", "min_epoch", "max_staleness", "timeout"})
@@ -229,9 +238,9 @@ _OF_ROWS: Final = frozenset({"key", "select", "min_epoch", "max_staleness", "tim
 
 
 def at_once(held: Holding, limits: Limits, request: Request) -> Response | None:
-    """Return the answer to a request for the row of a key, if it takes no waiting and no Spark.
+    """Return the row of a key, if that takes no waiting and no Spark.
 
-    None for any other, also for one that is refused: by :func:`read_view`.
+    None for any other request, also for a wrong one: :class:`ViewHandlers` answers it.
 
     Raises:
         HeadraceError: ``invalid`` for what its parameters name.
@@ -269,7 +278,7 @@ def answered_at_once(
 ) -> Response | None:
     """Return the answer to a request, before routes are tried, if :func:`at_once` has it.
 
-    None for any other, also for one that is wrong or not allowed: what is wrong is said elsewhere.
+    None for any other, also for a wrong or forbidden one: the route answers it with the error.
     ``left`` is given the name of a relation that may be read so, but not yet.
     """
     path = scope["raw_path"]
@@ -293,33 +302,33 @@ def answered_at_once(
 
 @dataclass(frozen=True, slots=True)
 class Lookups:
-    """Answers lookups of rows by key, and has an application answer all other requests."""
+    """Answers lookups of rows by key; passes all other requests on to an application."""
 
     app: ASGIApp
-    service: Service
+    reader: Reader
+    entrance: Entrance
+    limits: Limits
+    tallies: Tallies
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
         answered, began = None, time.monotonic()
         if scope["type"] == "http" and scope["raw_path"].startswith(_VIEWS):
-            service = self.service
-            held = service.database.parts.reader
-            answered = answered_at_once(held, service.entrance, service.limits, scope)
+            answered = answered_at_once(self.reader, self.entrance, self.limits, scope)
         if answered is None:
             await self.app(scope, receive, send)
             return
-        self.service.metrics.observe(read_view.__name__, "ok", time.monotonic() - began)
+        self.tallies.observe(ViewHandlers.read_view.__name__, "ok", time.monotonic() - began)
         await answered(scope, receive, send)
 
 
-def named(service: Service, name: str, principal: Principal) -> Relation:
+def named(catalog: Catalog, name: str, principal: Principal) -> Relation:
     """Return the view, table or stream of a name.
 
     Raises:
         HeadraceError: ``forbidden`` if whoever asks may not read it.
-        Refused: ``invalid`` if there is none.
+        Refused: ``invalid`` if it does not exist.
     """
-    catalog = service.database.parts.reader.catalog
     for need in to_read(catalog, name):
         if not need.is_met(principal):
             raise need.error()

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 from prometheus_client import CollectorRegistry, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
+from starlette.responses import Response
 
 from headrace.catalog import Stream, Table
 from headrace.history.sampling import rounds_of
@@ -21,14 +22,15 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from prometheus_client.core import Metric
+    from starlette.requests import Request
 
     from headrace.catalog import Relation
-    from headrace.database import Database
     from headrace.parts.freshness import ViewFreshness
+    from headrace.parts.reader import Reader
+    from headrace.parts.sources import SourceStates
     from headrace.processes.queries import QueryProcesses
     from headrace.server.readers import Readers
-    from headrace.server.running import Runner
-    from headrace.server.sessions import Sessions
+    from headrace.server.running import Calls
     from headrace.server.subscriptions import Following
 
 _MOST_EPOCHS: Final = 10_000
@@ -40,13 +42,14 @@ class Metrics:
 
     def __init__(
         self,
-        database: Database,
-        runner: Runner,
-        sessions: Sessions,
+        reader: Reader,
+        sources: SourceStates,
+        calls: Calls,
         following: Following,
         queries: QueryProcesses | None,
         readers: Readers | None,
     ) -> None:
+        self._calls = calls
         self._registry = CollectorRegistry()
         self.tallies = Tallies()
         self._registry.register(self.tallies)
@@ -56,8 +59,8 @@ class Metrics:
             registry=self._registry,
             buckets=BOUNDS,
         )
-        self._epochs = _Epochs(database, epochs)
-        self._registry.register(_State(database, runner, sessions, following, queries, readers))
+        self._epochs = _Epochs(reader, epochs)
+        self._registry.register(_State(reader, sources, calls, following, queries, readers))
 
     def observe(self, operation: str, outcome: str, seconds: float) -> None:
         """Count a request."""
@@ -68,25 +71,30 @@ class Metrics:
         self._epochs.observe()
         return generate_latest(self._registry)
 
+    async def metrics(self, request: Request) -> Response:
+        """Return metrics in the text format of Prometheus."""
+        text = await self._calls.run(request, lambda _session: self.text())
+        return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")
+
 
 @dataclass(slots=True)
 class _Epochs:
     """Observes the epochs that were made since the last time, those of the server's life only."""
 
-    database: Database
+    reader: Reader
     seconds: Histogram
     seen: int = -1
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
-        self.seen = self.database.last_epoch()
+        self.seen = self.reader.published.epoch
 
     def observe(self) -> None:
         with self._lock:
-            new = self.database.last_epoch() - self.seen
+            new = self.reader.published.epoch - self.seen
             if new <= 0:
                 return
-            for record in self.database.parts.ledger.epochs.newest(min(new, _MOST_EPOCHS)):
+            for record in self.reader.ledger.epochs.newest(min(new, _MOST_EPOCHS)):
                 if record.epoch > self.seen and "seconds" in record.counters:
                     self.seconds.observe(record.counters["seconds"])
             self.seen += new
@@ -96,17 +104,17 @@ class _Epochs:
 class _State(Collector):
     """Reads the state of a database for each scrape."""
 
-    database: Database
-    runner: Runner
-    sessions: Sessions
+    reader: Reader
+    sources: SourceStates
+    calls: Calls
     following: Following
     queries: QueryProcesses | None
     readers: Readers | None
 
     def collect(self) -> Iterator[Metric]:
         """Yield the metrics of this moment."""
-        parts = self.database.parts
-        state, ends = parts.reader.published, parts.ledger.head.ends
+        reader = self.reader
+        state, ends = reader.published, reader.ledger.head.ends
         yield CounterMetricFamily("headrace_epochs", "Epochs ever made.", state.epoch)
         yield GaugeMetricFamily(
             "headrace_last_commit_timestamp_seconds",
@@ -118,14 +126,15 @@ class _State(Collector):
             "Changes that have arrived and that no epoch has read.",
             state.behind(ends),
         )
-        yield from _views(view_freshness(parts.reader, parts.log.admission, state))
+        yield from _views(view_freshness(reader, self.sources.admission, state))
         yield from self._reconciliation()
         yield from self._sinks()
         yield from self._logs([r for r in state.catalog if isinstance(r, Stream | Table)])
         yield GaugeMetricFamily(
-            "headrace_statements_running", "Statements that run or wait.", self.runner.running
+            "headrace_statements_running", "Statements that run or wait.", self.calls.runner.running
         )
-        yield GaugeMetricFamily("headrace_sessions", "Sessions with a name.", self.sessions.count)
+        named = self.calls.sessions.count
+        yield GaugeMetricFamily("headrace_sessions", "Sessions with a name.", named)
         yield GaugeMetricFamily(
             "headrace_subscribers",
             "Clients that follow changes.",
@@ -151,8 +160,8 @@ class _State(Collector):
             )
 
     def _reconciliation(self) -> Iterator[Metric]:
-        parts = self.database.parts
-        by_id = parts.reader.catalog.by_id
+        reader = self.reader
+        by_id = reader.catalog.by_id
         labels = ["view"]
         compared = CounterMetricFamily(
             "headrace_reconciled_rows", "Rows of views that were compared.", labels=labels
@@ -165,7 +174,7 @@ class _State(Collector):
         age = _by(
             "headrace_reconciled_seconds_ago", "Since a sample of a view was compared.", "view"
         )
-        for id_, made in rounds_of(parts.ledger).items():
+        for id_, made in rounds_of(reader.ledger).items():
             if id_ not in by_id or by_id[id_].name.startswith(HIDDEN):
                 continue
             name = [by_id[id_].name]
@@ -176,8 +185,8 @@ class _State(Collector):
         yield from (compared, wrong, age)
 
     def _sinks(self) -> Iterator[Metric]:
-        parts = self.database.parts
-        by_id = parts.reader.catalog.by_id
+        reader = self.reader
+        by_id = reader.catalog.by_id
         epochs = _by("headrace_sink_epochs_behind", "Epochs that a sink has not delivered.", "sink")
         rows = _by("headrace_sink_rows_behind", "Changed rows that wait for a sink.", "sink")
         seconds = _by(
@@ -201,7 +210,7 @@ class _State(Collector):
             "Rows that a sink's target has refused, and that are kept.",
             labels=["sink"],
         )
-        for id_, delivery in list(parts.deliveries.by_sink.items()):
+        for id_, delivery in list(reader.deliveries.by_sink.items()):
             if id_ not in by_id:
                 continue
             name, lag = [by_id[id_].name], delivery.lag
@@ -218,7 +227,7 @@ class _State(Collector):
         yield from (epochs, rows, seconds, done, total, failing, refused)
 
     def _logs(self, relations: list[Relation]) -> Iterator[Metric]:
-        parts = self.database.parts
+        reader = self.reader
         end = _by("headrace_log_end", "Changes ever appended to a log.", "relation")
         start = _by("headrace_log_start", "Changes of a log that are no longer kept.", "relation")
         kept = _by("headrace_log_bytes", "Bytes of the segments of a log.", "relation")
@@ -227,8 +236,8 @@ class _State(Collector):
         rejected = CounterMetricFamily(
             "headrace_rejected_rows", "Rows that did not fit.", labels=["relation"]
         )
-        ends, starts = parts.ledger.head.ends, parts.ledger.head.starts
-        sizes = parts.ledger.log.sizes()
+        ends, starts = reader.ledger.head.ends, reader.ledger.head.starts
+        sizes = reader.ledger.log.sizes()
         for relation in relations:
             if relation.name.startswith(HIDDEN):
                 continue
@@ -237,8 +246,8 @@ class _State(Collector):
             size = sizes.get(relation.id)
             kept.add_metric([relation.name], 0 if size is None else size.bytes)
             segments.add_metric([relation.name], 0 if size is None else size.segments)
-            rejected.add_metric([relation.name], parts.ledger.rejects.count(relation.id))
-            feed = parts.feeds.by_relation.get(relation.id)
+            rejected.add_metric([relation.name], reader.ledger.rejects.count(relation.id))
+            feed = self.sources.feeds.by_relation.get(relation.id)
             if feed is not None and feed.behind is not None:
                 behind.add_metric([relation.name], feed.behind)
         yield from (end, start, kept, segments)

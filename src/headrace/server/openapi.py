@@ -3,30 +3,35 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, Final
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import headrace
+from headrace.server.answers import done
 from headrace.server.schemas import SCHEMAS, TEXT
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from headrace.server.routes import Route
+    from starlette.requests import Request
+    from starlette.responses import Response
 
-_BODIES: Final = {"run_sql": "Statements", "split_script": "Sql"}
-_ANSWERS: Final = {
-    "run_sql": "Result",
-    "read_view": "Result",
-    "list_catalog": "Catalog",
-    "describe_relation": "Described",
-    "read_history": "History",
-    "list_statements": "Running",
-    "read_changes": "Changes",
-    "split_script": "Script",
-}
+    from headrace.server.route import Route
 
 
-def document(routes: Sequence[Route]) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True)
+class Description:
+    """Describes routes."""
+
+    routes: tuple[Route[Any], ...]
+
+    async def openapi(self, request: Request) -> Response:
+        """Return the description of all routes."""
+        del request
+        return done(document([route for route in self.routes if not route.is_page]))
+
+
+def document(routes: Sequence[Route[Any]]) -> dict[str, Any]:
     """Return the description of some routes as an OpenAPI 3.1 document."""
     paths: dict[str, dict[str, Any]] = {}
     for route in routes:
@@ -39,8 +44,8 @@ def document(routes: Sequence[Route]) -> dict[str, Any]:
     }
 
 
-def _operation(route: Route) -> dict[str, Any]:
-    answer = _content(route.answers, _ANSWERS.get(route.name, "Object"))
+def _operation(route: Route[Any]) -> dict[str, Any]:
+    answer = _content(route.answers, route.answer)
     error = {"description": "An error.", "content": _content(("application/json",), "Error")}
     summary = (route.handler.__doc__ or "").partition("\n")[0]
     found: dict[str, Any] = {
@@ -53,12 +58,12 @@ def _operation(route: Route) -> dict[str, Any]:
         },
     }
     if route.takes:
-        body = _content(route.takes, _BODIES.get(route.name, "Object"))
+        body = _content(route.takes, route.body)
         found["requestBody"] = {"required": True, "content": body}
     return found
 
 
-def _parameters(route: Route) -> list[dict[str, Any]]:
+def _parameters(route: Route[Any]) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = [
         {"name": name, "in": "path", "required": True, "schema": TEXT}
         for name in re.findall(r"{(\w+)}", route.path)

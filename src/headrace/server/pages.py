@@ -21,8 +21,6 @@ from headrace.server.failures import Refused
 if TYPE_CHECKING:
     from starlette.requests import Request
 
-    from headrace.server.service import Service
-
 CONSOLE: Final = Path(__file__).with_name("console")
 _INDEX: Final = "index.html"
 _NOT_FOUND: Final = 404
@@ -49,7 +47,7 @@ _TYPES: Final = {
     ".svg": "image/svg+xml",
     ".txt": "text/plain",
 }
-"""Of these, whatever the machine's own table says."""
+"""Media types by suffix; they take precedence over the machine's own table."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,25 +95,30 @@ def media_type(path: str) -> str:
     return _TYPES.get(suffix) or mimetypes.guess_type(f"x{suffix}")[0] or "application/octet-stream"
 
 
-async def console_page(service: Service, request: Request) -> Response:
-    """Return the console."""
-    return await service.console.answer("", request)
+@dataclass(frozen=True, slots=True)
+class PageHandlers:
+    """Serves the files of the console, and those of applications, if there are any."""
 
+    console: Pages
+    pages: Pages | None
 
-async def console_file(service: Service, request: Request) -> Response:
-    """Return a file of the console."""
-    return await service.console.answer(request.path_params["path"], request)
+    async def console_page(self, request: Request) -> Response:
+        """Return the console."""
+        return await self.console.answer("", request)
 
+    async def console_file(self, request: Request) -> Response:
+        """Return a file of the console."""
+        return await self.console.answer(request.path_params["path"], request)
 
-async def application_page(service: Service, request: Request) -> Response:
-    """Return a file of an application's pages."""
-    if service.pages is None:
-        raise Refused(
-            _NOT_FOUND,
-            HeadraceError(
-                Code.INVALID,
-                "no pages of applications are served",
-                hint="Start the server with headrace serve --pages DIR.",
-            ),
-        )
-    return await service.pages.answer(request.path_params["path"], request)
+    async def application_page(self, request: Request) -> Response:
+        """Return a file of an application's pages."""
+        if self.pages is None:
+            raise Refused(
+                _NOT_FOUND,
+                HeadraceError(
+                    Code.INVALID,
+                    "no pages of applications are served",
+                    hint="Start the server with headrace serve --pages DIR.",
+                ),
+            )
+        return await self.pages.answer(request.path_params["path"], request)

@@ -41,7 +41,7 @@ class Proxy:
     report: Callable[[Epoch], None]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Have one request answered; with status 503 if the server is not there."""
+        """Pass one request on; answer with status 503 if the server does not accept connections."""
         try:
             reader, writer = await asyncio.open_unix_connection(str(self.socket))
         except OSError:
@@ -74,7 +74,7 @@ class Proxy:
             await asyncio.gather(passing, answering, return_exceptions=True)
 
     async def over_socket(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Have a WebSocket handshake answered as the request for events that it is."""
+        """Pass a WebSocket handshake on as a request for events."""
         await receive()  # the handshake itself
         await self(as_request(scope), reading(receive), _OverSocket(send))
 

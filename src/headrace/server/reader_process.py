@@ -30,7 +30,7 @@ from headrace.server.guard import Guard
 from headrace.server.held import Begin, Held, Update
 from headrace.server.http import http_settings, tls_settings
 from headrace.server.logs import Numbered
-from headrace.server.lookups import answered_at_once, read_view
+from headrace.server.lookups import ViewHandlers, answered_at_once
 from headrace.server.proxy import Proxy
 from headrace.server.tallies import Tallies
 
@@ -55,7 +55,7 @@ class Reading:
     _opening: dict[RelationId, asyncio.Future[Spine]] = field(default_factory=dict)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request, or have it answered."""
+        """Answer one request, or pass it on."""
         if scope["type"] == "websocket":
             await self.proxy.over_socket(scope, receive, send)
             return
@@ -64,7 +64,7 @@ class Reading:
         if answered is None:
             await self.proxy(scope, receive, send)
             return
-        self.tallies.observe(read_view.__name__, "ok", time.monotonic() - began)
+        self.tallies.observe(ViewHandlers.read_view.__name__, "ok", time.monotonic() - began)
         await answered(scope, receive, send)
 
     def _answered(self, scope: Scope) -> Response | None:
@@ -78,7 +78,7 @@ class Reading:
         return answered_at_once(self.held, self.entrance, self.limits, scope, self._open)
 
     def _open(self, name: str) -> None:
-        """Have a relation's runs be read once, which proves them: the next lookup is quick."""
+        """Read a relation's runs once, which checks them: the next lookup is fast."""
         state = self.held.published
         relation = state.catalog.find(name)
         if not isinstance(relation, Table | View) or relation.id in self._opening:
@@ -138,7 +138,7 @@ class ReaderProcess:
             os.killpg(0, signal.SIGKILL)
 
     async def _update(self, update: Update) -> object:
-        """Hold another state, on the thread that serves: nothing reads the one before then."""
+        """Apply an update on the thread that serves, so that no lookup reads while it changes."""
         self._held.update(update)
         return self._tallies.taken()
 

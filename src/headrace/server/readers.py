@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from headrace.parts.access import AccessToken
     from headrace.runtime.published import Published
     from headrace.server.address import Names, Transport
-    from headrace.server.service import Service
+    from headrace.server.limits import Limits
     from headrace.server.tallies import Tallies
     from headrace.types import Offset, RelationId
 
@@ -72,8 +72,16 @@ class Readers:
         """How many processes answer."""
         return len(self._answering)
 
-    def start(self, service: Service, names: Names, transport: Transport) -> None:
-        """Start the processes, and return when all of them answer.
+    def start(
+        self,
+        names: Names,
+        transport: Transport,
+        limits: Limits,
+        tallies: Tallies,
+        *,
+        authenticate: bool,
+    ) -> None:
+        """Start the processes, and return when all of them answer; ``tallies`` count for them.
 
         Raises:
             HeadraceError: ``unavailable`` if they do not in two minutes.
@@ -83,14 +91,14 @@ class Readers:
             self.socket,
             names,
             transport,
-            service.limits,
-            service.entrance.required,
+            limits,
+            authenticate,
             tuple(sys.path),
         )
         for number in range(len(self._sockets)):
             thread = threading.Thread(
                 target=self._keep,
-                args=(number, begin, service.metrics.tallies),
+                args=(number, begin, tallies),
                 name=f"headrace-reader-{number}",
                 daemon=True,
             )
@@ -118,7 +126,7 @@ class Readers:
     # -- one process ---------------------------------------------------------------------------
 
     def _keep(self, number: int, begin: Begin, tallies: Tallies) -> None:
-        """Have a process serve a socket, and another one when it has ended."""
+        """Keep a process serving a socket: start another when it has ended."""
         errors = self._scratch / f"errors-{number}"
         while not self._closed:
             how = "could not be started"

@@ -163,7 +163,7 @@ def number(request: Request, name: str) -> float | None:
     """Return a finite number of 0 or more among the query parameters; None if it is not given.
 
     Raises:
-        HeadraceError: ``invalid`` if it is none.
+        HeadraceError: ``invalid`` if it is not a number of 0 or more.
     """
     text = request.query_params.get(name)
     if text is None:
@@ -177,7 +177,7 @@ def count(request: Request, name: str) -> int | None:
     """Return a whole number of 0 or more among the query parameters; None if it is not given.
 
     Raises:
-        HeadraceError: ``invalid`` if it is none.
+        HeadraceError: ``invalid`` if it is not a whole number of 0 or more.
     """
     text = request.query_params.get(name)
     if text is None:

@@ -2,110 +2,65 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Any, Final
 
-from starlette.responses import Response
-
-from headrace.server.active import cancel_statement, list_statements
-from headrace.server.answers import Format, done
-from headrace.server.appends import ARROW, LINES, append_rows
-from headrace.server.catalog import describe_relation, describe_target, list_catalog
-from headrace.server.changes import read_changes
-from headrace.server.entrance import Least, asking, log_in, log_out
-from headrace.server.lookups import read_view
-from headrace.server.pages import application_page, console_file, console_page
+from headrace.server.active import Active
+from headrace.server.answers import Format
+from headrace.server.appends import ARROW, LINES, AppendHandlers
+from headrace.server.catalog import CatalogHandlers, Circuits
+from headrace.server.changes import ChangeHandlers
+from headrace.server.entrance import Least, LoginHandlers
+from headrace.server.health import HealthHandlers
+from headrace.server.inventory import Inventory
+from headrace.server.lookups import ViewHandlers
+from headrace.server.metrics import Metrics
+from headrace.server.openapi import Description
+from headrace.server.pages import PageHandlers
 from headrace.server.requests import Query
-from headrace.server.statements import (
-    cancel_session,
-    close_session,
-    open_session,
-    run_sql,
-    split_script,
-)
-from headrace.server.status import follow_status, read_history
+from headrace.server.route import JSON, Route
+from headrace.server.statements import SqlHandlers
+from headrace.server.status import Status
 from headrace.server.streamed import EVENTS
-from headrace.server.subscriptions import subscribe
+from headrace.server.subscriptions import SubscribeHandlers
 
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
-    from starlette.requests import Request
-
-    from headrace.server.service import Service
-
-    Handler = Callable[[Service, Request], Awaitable[Response]]
-
-_JSON: Final = "application/json"
 _TIMEOUT: Final = Query("timeout", "Seconds after which the request is cancelled.", "number")
 
-
-@dataclass(frozen=True, slots=True)
-class Route:
-    """One method of one path. ``{name}`` in a path stands for a text without a slash.
-
-    ``least`` is what whoever asks needs. ``takes`` and ``answers`` are media types; the first line
-    of the handler's docstring is the summary.
-    """
-
-    method: str
-    path: str
-    handler: Handler
-    least: Least
-    query: tuple[Query, ...] = ()
-    takes: tuple[str, ...] = ()
-    answers: tuple[str, ...] = (_JSON,)
-    status: int = 200
-    is_page: bool = False
-    """Whether it serves files to browsers; the description is of the others."""
-    header: str | None = None
-    """A header of requests that this route reads."""
-
-    @property
-    def name(self) -> str:
-        """The name of the operation."""
-        return self.handler.__name__
-
-
-async def health(service: Service, request: Request) -> Response:
-    """Tell that the server answers."""
-    del service, request
-    return done({"status": "ok"})
-
-
-async def ready(service: Service, request: Request) -> Response:
-    """Tell that the database is open, that epochs are made, and that queries are answered."""
-    del request
-    service.database.parts.reader.require_epochs()
-    service.require_queries()
-    return done({"status": "ready", "epoch": service.database.last_epoch()})
-
-
-async def metrics(service: Service, request: Request) -> Response:
-    """Return metrics in the text format of Prometheus."""
-    async with service.sessions.used(None, asking(request)) as session:
-        text = await service.runner.run(session, service.metrics.text, request.receive)
-    return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")
-
-
-async def openapi(service: Service, request: Request) -> Response:
-    """Return the description of all routes."""
-    from headrace.server.openapi import document  # noqa: PLC0415  (it describes this module)
-
-    del service, request
-    return done(document([route for route in ROUTES if not route.is_page]))
-
-
-ROUTES: tuple[Route, ...] = (
-    Route("POST", "/v1/sql", run_sql, Least.TOKEN, takes=(_JSON,), answers=(*Format, EVENTS)),
-    Route("POST", "/v1/script", split_script, Least.TOKEN, takes=(_JSON,)),
-    Route("POST", "/v1/sessions", open_session, Least.TOKEN, status=201),
-    Route("DELETE", "/v1/sessions/{session}", close_session, Least.TOKEN),
-    Route("POST", "/v1/sessions/{session}/cancel", cancel_session, Least.TOKEN),
+ROUTES: Final = (
+    Route(
+        "POST",
+        "/v1/sql",
+        SqlHandlers,
+        SqlHandlers.run_sql,
+        Least.TOKEN,
+        takes=(JSON,),
+        answers=(*Format, EVENTS),
+        body="Statements",
+        answer="Result",
+    ),
+    Route(
+        "POST",
+        "/v1/script",
+        SqlHandlers,
+        SqlHandlers.split_script,
+        Least.TOKEN,
+        takes=(JSON,),
+        body="Sql",
+        answer="Script",
+    ),
+    Route("POST", "/v1/sessions", SqlHandlers, SqlHandlers.open_session, Least.TOKEN, status=201),
+    Route("DELETE", "/v1/sessions/{session}", SqlHandlers, SqlHandlers.close_session, Least.TOKEN),
+    Route(
+        "POST",
+        "/v1/sessions/{session}/cancel",
+        SqlHandlers,
+        SqlHandlers.cancel_session,
+        Least.TOKEN,
+    ),
     Route(
         "GET",
         "/v1/views/{name}",
-        read_view,
+        ViewHandlers,
+        ViewHandlers.read_view,
         Least.READER,
         (
             Query("key", "The value of a column of the key, in their order.", repeated=True),
@@ -123,23 +78,36 @@ ROUTES: tuple[Route, ...] = (
             _TIMEOUT,
         ),
         answers=tuple(Format),
+        answer="Result",
     ),
     Route(
         "GET",
         "/v1/views/{name}/changes",
-        read_changes,
+        ChangeHandlers,
+        ChangeHandlers.read_changes,
         Least.READER,
         (
             Query("limit", "How many changes, at most 1,000; by default, 100.", "integer"),
             _TIMEOUT,
         ),
+        answer="Changes",
     ),
-    Route("GET", "/v1/catalog", list_catalog, Least.TOKEN),
-    Route("GET", "/v1/streams/{name}", describe_target, Least.READER),
+    Route(
+        "GET",
+        "/v1/catalog",
+        CatalogHandlers,
+        CatalogHandlers.list_catalog,
+        Least.TOKEN,
+        answer="Catalog",
+    ),
+    Route(
+        "GET", "/v1/streams/{name}", CatalogHandlers, CatalogHandlers.describe_target, Least.READER
+    ),
     Route(
         "POST",
         "/v1/streams/{name}",
-        append_rows,
+        AppendHandlers,
+        AppendHandlers.append_rows,
         Least.WRITER,
         (
             Query("wait", "With readable, answer when views show the rows."),
@@ -154,7 +122,8 @@ ROUTES: tuple[Route, ...] = (
     Route(
         "GET",
         "/v1/subscribe",
-        subscribe,
+        SubscribeHandlers,
+        SubscribeHandlers.subscribe,
         Least.TOKEN,
         (
             Query("view", "The view, table or stream to follow."),
@@ -166,31 +135,67 @@ ROUTES: tuple[Route, ...] = (
         answers=(EVENTS,),
         header="Last-Event-ID",
     ),
-    Route("GET", "/v1/catalog/{name}", describe_relation, Least.READER),
-    Route("GET", "/v1/status", follow_status, Least.TOKEN, answers=(EVENTS,)),
+    Route(
+        "GET",
+        "/v1/catalog/{name}",
+        CatalogHandlers,
+        CatalogHandlers.describe_relation,
+        Least.READER,
+        answer="Described",
+    ),
+    Route("GET", "/v1/status", Status, Status.follow_status, Least.TOKEN, answers=(EVENTS,)),
     Route(
         "GET",
         "/v1/history",
-        read_history,
+        Status,
+        Status.read_history,
         Least.TOKEN,
         (
             Query("seconds", "How far back; at most, and by default, 900.", "integer"),
             Query("relation", "A relation whose own figures are wanted, too."),
         ),
+        answer="History",
     ),
-    Route("GET", "/v1/statements", list_statements, Least.TOKEN),
-    Route("POST", "/v1/statements/{statement}/cancel", cancel_statement, Least.TOKEN),
-    Route("POST", "/v1/login", log_in, Least.NOTHING, takes=(_JSON,)),
-    Route("POST", "/v1/logout", log_out, Least.NOTHING),
-    Route("GET", "/healthz", health, Least.NOTHING),
-    Route("GET", "/readyz", ready, Least.NOTHING),
-    Route("GET", "/metrics", metrics, Least.READER_OF_ALL, answers=("text/plain",)),
-    Route("GET", "/openapi.json", openapi, Least.NOTHING),
-    Route("GET", "/", console_page, Least.NOTHING, answers=("text/html",), is_page=True),
+    Route("GET", "/v1/statements", Active, Active.list_statements, Least.TOKEN, answer="Running"),
     Route(
-        "GET", "/console/{path:path}", console_file, Least.NOTHING, answers=("*/*",), is_page=True
+        "POST", "/v1/statements/{statement}/cancel", Active, Active.cancel_statement, Least.TOKEN
+    ),
+    Route("POST", "/v1/login", LoginHandlers, LoginHandlers.log_in, Least.NOTHING, takes=(JSON,)),
+    Route("POST", "/v1/logout", LoginHandlers, LoginHandlers.log_out, Least.NOTHING),
+    Route("GET", "/healthz", HealthHandlers, HealthHandlers.health, Least.NOTHING),
+    Route("GET", "/readyz", HealthHandlers, HealthHandlers.ready, Least.NOTHING),
+    Route(
+        "GET", "/metrics", Metrics, Metrics.metrics, Least.READER_OF_ALL, answers=("text/plain",)
+    ),
+    Route("GET", "/openapi.json", Description, Description.openapi, Least.NOTHING),
+    Route(
+        "GET",
+        "/",
+        PageHandlers,
+        PageHandlers.console_page,
+        Least.NOTHING,
+        answers=("text/html",),
+        is_page=True,
     ),
     Route(
-        "GET", "/pages/{path:path}", application_page, Least.NOTHING, answers=("*/*",), is_page=True
+        "GET",
+        "/console/{path:path}",
+        PageHandlers,
+        PageHandlers.console_file,
+        Least.NOTHING,
+        answers=("*/*",),
+        is_page=True,
+    ),
+    Route(
+        "GET",
+        "/pages/{path:path}",
+        PageHandlers,
+        PageHandlers.application_page,
+        Least.NOTHING,
+        answers=("*/*",),
+        is_page=True,
     ),
 )
+
+COMPOSED: Final[dict[str, type[Any]]] = {"circuits": Circuits, "inventory": Inventory}
+"""The classes that handlers name as a field, by its name: they are made of parts, as these are."""

@@ -6,17 +6,21 @@ import asyncio
 import threading
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from headrace.errors import Code, HeadraceError
+from headrace.server.entrance import asking
 from headrace.server.failures import Refused
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from starlette.requests import Request
     from starlette.types import Receive
 
     from headrace.server.limits import Limits
+    from headrace.server.sessions import Sessions
     from headrace.session import Session
 
 T = TypeVar("T")
@@ -128,10 +132,36 @@ class Runner:
         await asyncio.wait({ended}, timeout=_GRACE_SECONDS)
 
     def _cancel(self, session: Session, future: Future[T]) -> None:
-        """Have a call cancelled until it ends, also after its request was answered."""
+        """Cancel a call again and again until it ends, also after its request was answered."""
         task = asyncio.create_task(_cancel_until_ended(session, future))
         self._cancelling.add(task)
         task.add_done_callback(self._cancelling.discard)
+
+
+@dataclass(frozen=True, slots=True)
+class Calls:
+    """Runs the calls of requests: each in a session of its client, until the client leaves."""
+
+    sessions: Sessions
+    runner: Runner
+
+    async def run(
+        self,
+        request: Request,
+        call: Callable[[Session], T],
+        seconds: float | None = None,
+        session: str | None = None,
+    ) -> T:
+        """Run a call in the session of an id, or in a new one; return its value.
+
+        ``seconds`` is the timeout, if the request names one.
+
+        Raises:
+            HeadraceError: as :meth:`Runner.run`.
+            Refused: as :meth:`Runner.run`; ``invalid`` if the client has no session of this id.
+        """
+        async with self.sessions.used(session, asking(request)) as used:
+            return await self.runner.run(used, lambda: call(used), request.receive, seconds)
 
 
 async def left(receive: Receive) -> None:

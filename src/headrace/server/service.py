@@ -1,23 +1,24 @@
-"""What the handlers of requests share: the database, its sessions, the threads, the limits."""
+"""The parts of a server: the database, its sessions, the threads, the limits."""
 
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import partial
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
-from headrace.errors import Code, HeadraceError
 from headrace.processes.queries import QueryProcesses
 from headrace.server.active import Active
 from headrace.server.appends import Appends
 from headrace.server.entrance import Entrance
 from headrace.server.metrics import Metrics
 from headrace.server.pages import CONSOLE, Pages
-from headrace.server.running import Runner
+from headrace.server.routes import COMPOSED
+from headrace.server.running import Calls, Runner
 from headrace.server.sessions import Sessions
 from headrace.server.status import Status
 from headrace.server.subscriptions import Following
+from headrace.session.injection import Injector
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,18 +28,22 @@ if TYPE_CHECKING:
     from headrace.processes.queries import QuerySettings
     from headrace.server.limits import Limits
     from headrace.server.readers import Readers
+    from headrace.server.route import Route
 
 _TIDY_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """One database as it is served."""
+    """What one server is made of. A handler is given those that it uses, by name, never all."""
 
     database: Database
+    directory: Path
+    """The directory of the database."""
     limits: Limits
     runner: Runner
     sessions: Sessions
+    calls: Calls
     appends: Appends
     following: Following
     metrics: Metrics
@@ -50,7 +55,7 @@ class Service:
     """The pages of applications, if there are any."""
     roots: tuple[Path, ...] = ()
     """The directories whose files statements may read."""
-    queries: QueryProcesses | None = None
+    query_processes: QueryProcesses | None = None
     """The processes that evaluate clients' queries; None if the database's own does."""
 
     @classmethod
@@ -72,17 +77,21 @@ class Service:
         apart = None if queries is None else QueryProcesses(database, queries)
         opened = partial(database.session, apart)
         runner, sessions = Runner(limits), Sessions(opened, limits)
-        following = Following(database, limits, opened)
+        calls = Calls(sessions, runner)
+        reader, sources = database.parts.reader, database.parts.sources
+        following = Following(reader, limits, opened)
         return cls(
             database,
+            database.directory,
             limits,
             runner,
             sessions,
+            calls,
             Appends(limits),
             following,
-            Metrics(database, runner, sessions, following, apart, readers),
+            Metrics(reader, sources, calls, following, apart, readers),
             Entrance(database.parts.access, limits, authenticate),
-            Status(database, runner, following, limits),
+            Status(reader, sources, runner, following, limits),
             Active(),
             Pages(CONSOLE),
             None if pages is None else Pages(pages),
@@ -91,36 +100,27 @@ class Service:
         )
 
     async def tidy(self) -> None:
-        """End what nobody uses any more, again and again."""
+        """End what nobody uses any more, at intervals."""
         while True:
             await asyncio.sleep(_TIDY_SECONDS)
             self.entrance.end_idle()
             await asyncio.to_thread(self.sessions.end_idle)
             await self.following.end_idle()
-            if self.queries is not None:
-                await asyncio.to_thread(self.queries.end_idle)
+            if self.query_processes is not None:
+                await asyncio.to_thread(self.query_processes.end_idle)
 
-    def require_queries(self) -> None:
-        """Raise unless a query would be answered without waiting for a process to start.
-
-        Raises:
-            HeadraceError: ``unavailable`` while the first query process starts; why it did not.
-        """
-        if self.queries is None or self.queries.are_ready:
-            return
-        if self.queries.failure is not None:
-            raise self.queries.failure
-        raise HeadraceError(
-            Code.UNAVAILABLE,
-            "queries were not answered yet: the query process was starting",
-            hint="Try again in a second. Rows by key and views are read without it.",
-        )
+    def injector(self, routes: tuple[Route[Any], ...]) -> Injector:
+        """Return what constructs the handlers of routes: from these parts and the database's."""
+        parts = self.database.parts
+        given = {each.name: getattr(parts, each.name) for each in fields(parts)}
+        given |= {each.name: getattr(self, each.name) for each in fields(self)}
+        return Injector({**given, "routes": routes}, COMPOSED)
 
     def close(self) -> None:
         """End what runs for clients; the database stays open."""
         self.runner.close()
-        if self.queries is not None:
-            self.queries.close()
+        if self.query_processes is not None:
+            self.query_processes.close()
         self.status.close()
         self.following.close()
         self.sessions.close_all()

@@ -34,11 +34,11 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.types import Receive, Scope, Send
 
-    from headrace.database import Database
     from headrace.parts.access import Principal
+    from headrace.parts.reader import Reader
+    from headrace.parts.sources import SourceStates
     from headrace.server.limits import Limits
     from headrace.server.running import Runner
-    from headrace.server.service import Service
     from headrace.server.subscriptions import Following
     from headrace.types import RelationId
 
@@ -100,9 +100,10 @@ class Listener:
 
 @dataclass(slots=True)
 class Status:
-    """Looks at a database once a second, keeps what it finds, and tells those who listen."""
+    """Samples a database once a second, keeps the samples, and sends them to listeners."""
 
-    database: Database
+    reader: Reader
+    sources: SourceStates
     runner: Runner
     following: Following
     limits: Limits
@@ -113,7 +114,7 @@ class Status:
     _loop: asyncio.AbstractEventLoop | None = None
 
     async def run(self) -> None:
-        """Look, again and again, until this is cancelled."""
+        """Sample once a second, until this is cancelled."""
         self._loop = asyncio.get_running_loop()
         failed = False
         while True:
@@ -128,19 +129,19 @@ class Status:
             await asyncio.sleep(max(0.0, _SECONDS - (time.monotonic() - began)))
 
     async def look(self) -> None:
-        """Look once, and tell those who listen."""
+        """Sample once, and send the sample to listeners."""
         moment = await asyncio.to_thread(self._found)
         self.moments.append(moment)
         self._tell(moment)
 
     def close(self) -> None:
-        """Have those who listen disconnected; may be called on another thread."""
+        """Disconnect all listeners; may be called on another thread."""
         if self._loop is not None:
             with suppress(RuntimeError):  # it has ended, and they with it
                 self._loop.call_soon_threadsafe(self._tell, None)
 
     def _tell(self, moment: Moment | None) -> None:
-        """Have those who listen sent a moment, or disconnected; it is written once for many."""
+        """Send a moment to all listeners, or disconnect them; its JSON is written once for many."""
         whole = None if moment is None else _event(moment, lambda _name: True)
         for each in self._listeners:
             if moment is None or not each.principal.is_known:
@@ -171,18 +172,18 @@ class Status:
         self._listeners.discard(listener)
 
     def _found(self) -> Moment:
-        parts, last = self.database.parts, self.moments[-1] if self.moments else None
-        state, now = parts.reader.published, time.time()
-        fresh = list(view_freshness(parts.reader, parts.log.admission, state))
+        reader, last = self.reader, self.moments[-1] if self.moments else None
+        state, now = reader.published, time.time()
+        fresh = list(view_freshness(reader, self.sources.admission, state))
         views = {found.view.name: (found.pending, found.seconds) for found in fresh}
         followed = [found for found in fresh if found.state == _RUNNING]
         new = 0 if last is None else state.epoch - last.epoch
-        records = parts.ledger.epochs.newest(min(new, _MOST_EPOCHS)) if new > 0 else ()
+        records = reader.ledger.epochs.newest(min(new, _MOST_EPOCHS)) if new > 0 else ()
         took = [r.counters["seconds"] for r in records if "seconds" in r.counters]
-        before, ends = self._ends, dict(parts.ledger.head.ends)
+        before, ends = self._ends, dict(reader.ledger.head.ends)
         self._ends = ends
         appended = sum(max(0, end - before.get(id_, Offset(0))) for id_, end in ends.items())
-        error = parts.pump.error
+        error = reader.pump.error
         return Moment(
             now,
             state.epoch,
@@ -203,9 +204,31 @@ class Status:
             None if error is None else error.primary,
         )
 
+    # -- handlers ----------------------------------------------------------------------------
+
+    async def follow_status(self, request: Request) -> Response:
+        """Follow how the database does, by one event a second."""
+        return _Stream(self, asking(request))
+
+    async def read_history(self, request: Request) -> Response:
+        """Return how the database did in the last minutes, a list for each figure."""
+        relation, asked = request.query_params.get("relation"), count(request, "seconds")
+        since = 0.0 if asked is None else time.time() - asked
+        moments = [m for m in self.moments if m.at >= since]
+        found: dict[str, Any] = {name: [getattr(m, name) for m in moments] for name in _TOTALS}
+        if relation is not None and asking(request).sees(relation.lower()):
+            name = relation.lower()
+            views = [m.views.get(name, (None, None)) for m in moments]
+            found["relation"] = {
+                "pending": [pending for pending, _ in views],
+                "seconds": [seconds for _, seconds in views],
+                "end": [m.sources.get(name) for m in moments],
+            }
+        return done(found)
+
 
 def shown(moment: Moment, sees: Callable[[str], bool]) -> dict[str, Any]:
-    """Return a moment as JSON, with the relations of which ``sees`` is true."""
+    """Return a moment as JSON, with the relations that ``sees`` accepts."""
     return {
         **{name: getattr(moment, name) for name in _TOTALS},
         "views": {name: each for name, each in moment.views.items() if sees(name)},
@@ -216,28 +239,6 @@ def shown(moment: Moment, sees: Callable[[str], bool]) -> dict[str, Any]:
 
 def _event(moment: Moment, sees: Callable[[str], bool]) -> bytes:
     return f"event: status\ndata: {json_text(shown(moment, sees))}\n\n".encode()
-
-
-async def follow_status(service: Service, request: Request) -> Response:
-    """Follow how the database does, by one event a second."""
-    return _Stream(service.status, asking(request))
-
-
-async def read_history(service: Service, request: Request) -> Response:
-    """Return how the database did in the last minutes, a list for each figure."""
-    relation, asked = request.query_params.get("relation"), count(request, "seconds")
-    since = 0.0 if asked is None else time.time() - asked
-    moments = [m for m in service.status.moments if m.at >= since]
-    found: dict[str, Any] = {name: [getattr(m, name) for m in moments] for name in _TOTALS}
-    if relation is not None and asking(request).sees(relation.lower()):
-        name = relation.lower()
-        views = [m.views.get(name, (None, None)) for m in moments]
-        found["relation"] = {
-            "pending": [pending for pending, _ in views],
-            "seconds": [seconds for _, seconds in views],
-            "end": [m.sources.get(name) for m in moments],
-        }
-    return done(found)
 
 
 class _Stream(Response):

@@ -28,16 +28,16 @@ from headrace.sql.parameters import bind
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from starlette.requests import Request
     from starlette.types import Receive, Scope, Send
 
-    from headrace.database import Database
     from headrace.parts.access import Principal
+    from headrace.parts.reader import Reader
     from headrace.runtime.published import Published
     from headrace.server.limits import Limits
-    from headrace.server.running import Runner
-    from headrace.server.service import Service
+    from headrace.server.running import Calls, Runner
     from headrace.session import Session
 
 _LINGER_SECONDS: Final = 60.0
@@ -48,7 +48,7 @@ _LINGER_SECONDS: Final = 60.0
 class Following:
     """All that clients follow, by relation or by the text of the query."""
 
-    database: Database
+    reader: Reader
     limits: Limits
     opened: Callable[[], Session]
     """Opens a session."""
@@ -78,8 +78,8 @@ class Following:
                 raise too_many(f"{self.limits.followed} views and queries")
             session = self.opened()  # shared by all who may read what it needs
             made = await runner.run(session, lambda: session.subscribe(query), receive, seconds)
-            reader, most = self.database.parts.reader, self.limits.lag_bytes
-            self.by_key[key] = Followed(reader, session, made, most, asked.form)
+            most = self.limits.lag_bytes
+            self.by_key[key] = Followed(self.reader, session, made, most, asked.form)
             return self.by_key[key]
 
     async def end_idle(self) -> None:
@@ -97,30 +97,65 @@ class Following:
         self.by_key.clear()
 
 
-async def subscribe(service: Service, request: Request) -> Response:
-    """Follow a view or a query: a snapshot, then the changes of whole epochs, until either leaves.
+@dataclass(frozen=True, slots=True)
+class SubscribeHandlers:
+    """Has clients follow views and queries."""
 
-    With a token, ``after`` or the header Last-Event-ID, it resumes without the snapshot; with
-    ``snapshot=false``, changes follow from now on.
-    """
-    now = _flag(request, "snapshot", default=True) is False
-    principal = asking(request)
-    asked = await _asked(service, request, principal)
-    token = request.headers.get("last-event-id") or request.query_params.get("after")
-    after = None if token is None else Place.of(token)
-    following, seconds = service.following, number(request, "timeout")
-    if following.subscribers >= service.limits.subscribers:
-        raise too_many(f"{service.limits.subscribers} subscribers")
-    followed = await following.followed(asked, service.runner, request.receive, seconds)
-    async with service.sessions.used(None, principal) as session:
-        state, seen = await service.runner.run(
-            session, lambda: followed.began(after, now=now), request.receive, seconds
+    reader: Reader
+    calls: Calls
+    runner: Runner
+    following: Following
+    limits: Limits
+    directory: Path
+
+    async def subscribe(self, request: Request) -> Response:
+        """Follow a view or a query: a snapshot, then the changes of whole epochs.
+
+        It ends when either side leaves. With a token, ``after`` or the header Last-Event-ID, it
+        resumes without the snapshot; with ``snapshot=false``, changes follow from now on.
+        """
+        now = _flag(request, "snapshot", default=True) is False
+        asked = await self._asked(request)
+        token = request.headers.get("last-event-id") or request.query_params.get("after")
+        after = None if token is None else Place.of(token)
+        following, seconds = self.following, number(request, "timeout")
+        if following.subscribers >= self.limits.subscribers:
+            raise too_many(f"{self.limits.subscribers} subscribers")
+        followed = await following.followed(asked, self.runner, request.receive, seconds)
+        state, seen = await self.calls.run(
+            request, lambda _session: followed.began(after, now=now), seconds
         )
-    return EventStream(service, followed, state, seen, principal, asked.needs)
+        return EventStream(
+            following, self.limits, self.directory, followed, (state, seen), asking(request), asked
+        )
+
+    async def _asked(self, request: Request) -> _Asked:
+        """Return what is to be followed.
+
+        Raises:
+            HeadraceError: ``invalid`` if it is neither one view nor one query; ``unsupported`` for
+                a query with an end; ``forbidden``.
+        """
+        form = rows_of_events(request.headers.get("accept")) or Format.JSON
+        view, sql = request.query_params.get("view"), request.query_params.get("sql")
+        if (view is None) == (sql is None):
+            raise HeadraceError(Code.INVALID, "one of view= and sql= says what is to be followed")
+        if view is not None:
+            relation = named(self.reader.catalog, view, asking(request))
+            query = f"SELECT * FROM {quote_dotted(relation.name)}"
+            shared = f"relation {relation.id}" if isinstance(relation, Table | View) else query
+            needs = tuple(to_read(self.reader.catalog, relation.name))
+            return _Asked(shared, query, form, needs)
+        text = sql or ""
+        if len(text.encode()) > self.limits.sql_bytes:
+            raise HeadraceError(Code.UNSUPPORTED, "the query is too long")
+        query_asked = _one_query(text)
+        needs = await self.calls.run(request, lambda session: session.require(query_asked))
+        return _Asked(text, text, form, needs)
 
 
 class _Asked(NamedTuple):
-    """What is to be followed: the key under which it is shared, the query, the form of rows.
+    """A request to follow: the key under which it is shared, the query, the format of rows.
 
     ``needs`` are the roles that following it needs.
     """
@@ -138,26 +173,12 @@ def _flag(request: Request, name: str, *, default: bool) -> bool:
     return default if text is None else text == "true"
 
 
-async def _asked(service: Service, request: Request, principal: Principal) -> _Asked:
-    """Return what is to be followed.
+def _one_query(text: str) -> Query:
+    """Return the one query of a text.
 
     Raises:
-        HeadraceError: ``invalid`` if it is neither one view nor one query; ``unsupported`` for a
-            query with an end; ``forbidden``.
+        HeadraceError: ``invalid`` if it is something else; ``unsupported`` for one with an end.
     """
-    form = rows_of_events(request.headers.get("accept")) or Format.JSON
-    view, sql = request.query_params.get("view"), request.query_params.get("sql")
-    if (view is None) == (sql is None):
-        raise HeadraceError(Code.INVALID, "one of view= and sql= says what is to be followed")
-    if view is not None:
-        relation = named(service, view, principal)
-        query = f"SELECT * FROM {quote_dotted(relation.name)}"
-        shared = f"relation {relation.id}" if isinstance(relation, Table | View) else query
-        needs = tuple(to_read(service.database.parts.reader.catalog, relation.name))
-        return _Asked(shared, query, form, needs)
-    text = sql or ""
-    if len(text.encode()) > service.limits.sql_bytes:
-        raise HeadraceError(Code.UNSUPPORTED, "the query is too long")
     statements = bind(text, None).statements()
     asked = statements[0] if len(statements) == 1 else None
     if not isinstance(asked, Query):
@@ -170,9 +191,7 @@ async def _asked(service: Service, request: Request, principal: Principal) -> _A
             "LIMIT after EMIT CHANGES and AS OF are not supported here",
             hint="Close the connection after as many changes as are wanted; resume with after=.",
         )
-    async with service.sessions.used(None, principal) as session:
-        needs = await service.runner.run(session, lambda: session.require(asked), request.receive)
-    return _Asked(text, text, form, needs)
+    return asked
 
 
 class EventStream(Response):
@@ -180,28 +199,30 @@ class EventStream(Response):
 
     def __init__(
         self,
-        service: Service,
+        following: Following,
+        limits: Limits,
+        directory: Path,
         followed: Followed,
-        state: Published,
-        seen: Published | None,
+        begin: tuple[Published, Published | None],
         principal: Principal,
-        needs: tuple[Need, ...],
+        asked: _Asked,
     ) -> None:
+        state, seen = begin
         super().__init__(None, 200, {"Cache-Control": "no-store"}, "text/event-stream")
         del self.headers["content-length"]
-        self._service = service
+        self._following, self._limits, self._directory = following, limits, directory
         self._followed = followed
-        self._principal, self._needs = principal, needs
-        self._subscriber = Subscriber(service.limits.lag_bytes)
+        self._principal, self._needs = principal, asked.needs
+        self._subscriber = Subscriber(limits.lag_bytes)
         self._at = Place((seen or state).epoch, followed.relation.id)
-        begin = None if seen is None else Place(seen.epoch, followed.relation.id)
-        self._begin = beginning(followed.history, begin, followed.form)
+        place = None if seen is None else Place(seen.epoch, followed.relation.id)
+        self._begin = beginning(followed.history, place, followed.form)
         self._events = followed.events(self._subscriber, state, seen)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send events."""
         del scope
-        following = self._service.following
+        following = self._following
         following.subscribers += 1
         sending = asyncio.create_task(self._send_all(send))
         leaving = asyncio.create_task(left(receive))
@@ -219,8 +240,7 @@ class EventStream(Response):
         await send(start)
         if self._begin is not None:
             await _sent(send, self._begin)
-        limits, directory = self._service.limits, self._service.database.directory
-        last = b""
+        limits, last = self._limits, b""
         # A client that takes nothing for so long is dropped: it has the token of its last event.
         with suppress(TimeoutError):
             try:
@@ -230,7 +250,7 @@ class EventStream(Response):
                     if event.last:
                         self._at = Place(event.epoch, self._followed.relation.id)
             except HeadraceError as error:
-                last = goodbye(self._at, shown(error, directory))
+                last = goodbye(self._at, shown(error, self._directory))
             await asyncio.wait_for(_sent(send, last, more=False), limits.lag_seconds)
 
     def _require_roles(self) -> None:

@@ -63,7 +63,7 @@ class Tallies(Collector):
                 self._tally(operation, outcome).add(tally)
 
     def taken(self) -> dict[tuple[str, str], Tally]:
-        """Return what was counted since the last call, and begin anew."""
+        """Return what was counted since the last call, and reset the counts."""
         with self._lock:
             counted, self._by_kind = self._by_kind, {}
             return counted
