@@ -9,14 +9,15 @@ from __future__ import annotations
 from dataclasses import dataclass, fields, replace
 from enum import Enum
 from itertools import islice
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Self, TypeAlias
 
 from headrace.catalyst.scala import references
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from headrace.catalyst.plan import Expression, Plan
+AnyPlan: TypeAlias = Any
+"""One of the nodes of :mod:`headrace.catalyst.plan`, which is built over this module."""
 
 
 class Role(Enum):
@@ -49,7 +50,7 @@ class Part:
     name: str
     role: Role
     value: Any
-    inputs: tuple[Plan, ...]
+    inputs: tuple[AnyPlan, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +62,7 @@ class Use:
 
     field: str
     handle: Any
-    inputs: tuple[Plan, ...]
+    inputs: tuple[AnyPlan, ...]
     how: tuple[bool, ...] = ()
 
     @property
@@ -97,16 +98,16 @@ class Node:
     """Whether the columns of inputs are known by their positions, so that none can be left out."""
 
     @property
-    def inputs(self) -> tuple[Plan, ...]:
+    def inputs(self) -> tuple[AnyPlan, ...]:
         """The inputs, left to right."""
-        found: list[Plan] = []
+        found: list[AnyPlan] = []
         for name in self._names(Role.INPUT):
             value = getattr(self, name)
             found += value if isinstance(value, tuple) else (value,)
         return tuple(found)
 
     @property
-    def groups(self) -> tuple[Expression, ...]:
+    def groups(self) -> tuple[Any, ...]:
         """The keys that divide rows into groups, if the groups are processed independently."""
         return ()
 
@@ -140,7 +141,7 @@ class Node:
         """Return the columns that are passed on, for each input."""
         return ((),) * len(self.inputs)
 
-    def rebuilt(self, inputs: Iterable[Plan]) -> Self:
+    def rebuilt(self, inputs: Iterable[AnyPlan]) -> Self:
         """Return the node over other inputs, which have at least the columns that it needs."""
         given = iter(inputs)
         below: dict[str, Any] = {}

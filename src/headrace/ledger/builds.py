@@ -103,11 +103,6 @@ def frontiers(connection: sa.Connection) -> dict[FrontierId, Frontier]:
     }
 
 
-def begin_live(connection: sa.Connection) -> None:
-    """Create the live frontier, in an empty ledger."""
-    connection.execute(schema.frontiers.insert(), {"id": LIVE, "epoch": None, "at": None})
-
-
 def create_positions(connection: sa.Connection, created: Iterable[NewObject]) -> None:
     """Have the live frontier stand at the beginning of the logs of new relations."""
     rows = [{"frontier": LIVE, "relation": new.relation, "consumed": 0} for new in created]

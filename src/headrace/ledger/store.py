@@ -21,7 +21,8 @@ from sqlalchemy import event
 from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, NoSuchModuleError
 
 from headrace.errors import BACKUPS, Code, HeadraceError
-from headrace.ledger import builds, migrations, schema
+from headrace.ledger import migrations, schema
+from headrace.ledger.records import LIVE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -320,7 +321,7 @@ def _create_tables(connection: sa.Connection, now: float) -> None:
         ],
     )
     connection.execute(schema.fence.insert(), {"one": 1, "token": 0, "next_id": 1})
-    builds.begin_live(connection)
+    connection.execute(schema.frontiers.insert(), {"id": LIVE, "epoch": None, "at": None})
     connection.execute(
         schema.epochs.insert(),
         {"epoch": 0, "committed_at": now, "attempt": "", "fence": 0, "counters": {}},
