@@ -324,16 +324,16 @@ def not_written(what: str, error: OSError) -> HeadraceError:
     )
 
 
-def nearest(word: str, known: Iterable[str]) -> str | None:
+def nearest(word: str, known: Iterable[str], similarity: float = 0.6) -> str | None:
     """Return the known word most similar to ``word``, or None if none is similar.
 
-    A prefix or suffix of at least three letters counts as similar.
+    ``similarity`` is between 0 and 1. A prefix or suffix of at least three letters is similar.
     """
     from difflib import get_close_matches  # noqa: PLC0415  (only errors pay for it)
 
     folded = {name.lower(): name for name in known}
     wanted = word.lower()
-    found = get_close_matches(wanted, list(folded), n=1, cutoff=0.6)
+    found = get_close_matches(wanted, list(folded), n=1, cutoff=similarity)
     if not found and len(wanted) >= _PART:
         found = [each for each in folded if each.startswith(wanted) or each.endswith(wanted)]
     return folded[min(found, key=len)] if found else None

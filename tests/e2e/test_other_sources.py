@@ -180,6 +180,11 @@ def test_event_time_of_files_is_followed_over_all_of_them(opened, tmp_path: Path
             Code.UNSUPPORTED,
             'option "connection" of a query',
         ),
+        (
+            "CREATE STREAM s (v INT) WITH (connector = 'kafak', topic = 's')",
+            Code.UNSUPPORTED,
+            'connector "kafak" is not supported in a source',
+        ),
         ("CREATE STREAM s (v INT) ON ERROR STOP", Code.INVALID, "no source that could stop"),
         ("CREATE TABLE s (v INT PRIMARY KEY) ON ERROR STOP", Code.INVALID, "no source"),
     ],

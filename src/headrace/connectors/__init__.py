@@ -14,6 +14,7 @@ from headrace.connectors.postgres.tables import (
 from headrace.connectors.registry import (
     REFERENCE,
     feeding_connector,
+    is_misspelt,
     known_kind,
     outgoing_connector,
     secrets_of,
@@ -48,6 +49,7 @@ __all__ = [
     "format_of",
     "inferred_columns",
     "is_captured",
+    "is_misspelt",
     "known_kind",
     "outgoing_connector",
     "require_declared",

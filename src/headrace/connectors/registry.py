@@ -16,7 +16,7 @@ from headrace.connectors.options import required_keys, used_secrets
 from headrace.connectors.postgres import system as postgres
 from headrace.connectors.redis import system as redis
 from headrace.connectors.systems import CONNECTOR
-from headrace.errors import Code, HeadraceError, meant
+from headrace.errors import Code, HeadraceError, meant, nearest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -75,6 +75,16 @@ def source_connector(name: str, span: Span | None = None) -> SourceConnector[Any
 def feeding_connector(name: str) -> SourceConnector[Any] | None:
     """Return the connector of a name that can be read from; None if there is none."""
     return _SOURCES.get(name)
+
+
+def is_misspelt(name: str) -> bool:
+    """Whether a name is that of no connector, but similar to one.
+
+    A name that contains that of a connector, such as ``postgres-cdc``, is one of another system.
+    """
+    known = {*_SOURCES, *_SINKS}
+    near = None if name in known else nearest(name, known, 0.75)
+    return near is not None and near not in name and name not in near
 
 
 def outgoing_connector(name: str, keys: Iterable[str]) -> SinkConnector[Any] | None:

@@ -9,6 +9,7 @@ from headrace.connectors import (
     Connection,
     Given,
     feeding_connector,
+    is_misspelt,
     outgoing_connector,
     source_connector,
 )
@@ -250,7 +251,7 @@ def _refuse_address(name: str, options: tuple[Option, ...]) -> None:
         HeadraceError: ``unsupported``, at the address; ``invalid`` for an address of no connector.
     """
     address = next((option for option in options if option.key.lower() in _ADDRESSES), None)
-    if name in _NEVER_EMBEDDED:
+    if name in _NEVER_EMBEDDED or is_misspelt(name):
         address = next(o for o in options if o.value.lower() == name)
     if address is None:
         return
