@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from headrace.catalyst.one_order import with_one_order
 from headrace.catalyst.resolved import id_of, is_never
-from headrace.catalyst.scala import items, maybe
+from headrace.catalyst.scala import items, maybe, node_name
 from headrace.catalyst.walk import READ_BY_TASK
 from headrace.types import RelationId, require_kept
 
@@ -41,7 +41,7 @@ class Node:
     @property
     def name(self) -> str:
         """Spark's name of its kind."""
-        return str(self.handle.nodeName())
+        return node_name(self.handle)
 
     @property
     def output(self) -> list[Any]:
@@ -173,7 +173,7 @@ _KINDS: Final = {
 
 def read(plan: Any) -> Node:
     """Return an optimised plan as nodes."""
-    kind = str(plan.nodeName())
+    kind = node_name(plan)
     relation = stored_by(plan) if kind == READ_BY_TASK else None
     if relation is not None:
         return relation
