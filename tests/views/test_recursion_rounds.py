@@ -159,6 +159,12 @@ def test_a_fault_between_rounds_leaves_what_was(oracle):
             found.append(sorted(tuple(row.values()) for row in rows))
         return found
 
+    def stored():
+        return {path.name for path in (run.directory / "runs").iterdir()}
+
+    def named():
+        return set(run.db.parts.ledger.files.known().runs)
+
     before = as_it_is()
     assert before == [[(n, "start") for n in (1, 2, 3, 4)], [("start", 4)]]
     run.log("edges", [(-1, (1, 1, 2)), (1, (4, 4, 5)), (1, (5, 1, 3))])
@@ -174,6 +180,7 @@ def test_a_fault_between_rounds_leaves_what_was(oracle):
         assert fault.reached == fault.rounds[-1]
         assert as_it_is() == before
         assert not loop.stopped()
+        assert stored() == named(), "an attempt that failed has removed what it wrote"
     loop.fault = Fault(None)
     assert run.epoch() == 1
     assert loop.fault.reached == run.rounds == 4
@@ -182,8 +189,7 @@ def test_a_fault_between_rounds_leaves_what_was(oracle):
     run.reopen()
     # Nothing is left of the attempts that failed.
     parts = run.db.parts
-    left = {path.name for path in (run.directory / "runs").iterdir()}
-    assert left == set(parts.ledger.files.known().runs)
+    assert stored() == named()
     # An attempt that fails is followed by another, within the same epoch.
     parts.loop.fault = Fault(broken, 2)
     run.db.sql("DELETE FROM edges WHERE id = 3")

@@ -334,7 +334,7 @@ class EpochLoop:
         rounds = Rounds(runs, stage.loops, self.settings.recursion_rows)
         layouts = {id_: a.layout for id_, a in first.arrangements.items()}
         stood = dict(first.arrangements)
-        with Attempt(runs) as own:
+        with Attempt(runs) as own, rounds:
             written = Written(own, {rows_of(id_): delta for id_, delta in stage.given.items()})
             own.take(rounds.take(self._job(first, stage, frozenset(), attempt)))
             while looping := rounds.looping():

@@ -172,19 +172,20 @@ class Fill:
         least = total if expects is None or not needs.interpreted else expects
         together = least <= min(loop.settings.small_rows, loop.settings.fill_rows)
         read = Parts(shares, narrowed, loop.settings.fill_rows)
-        for parts, rows in read.together() if together else read.one_by_one():
-            for id_, part in parts.items():
-                contents.begin(rows_of(id_), part)
-            self._step(needs, parts, contents, pending, rounds, few=few and together)
-            for id_, part in parts.items():
-                contents.finish(rows_of(id_), part)
-            pending = frozenset()
-            done += rows
-            self.progress(min(done, total), total)
-        self.progress(total, total)
-        if pending:
-            self._step(needs, {}, contents, pending, rounds, few=True)
-        self._layouts = self._own(needs) | self._rounds(contents, rounds)
+        with rounds:
+            for parts, rows in read.together() if together else read.one_by_one():
+                for id_, part in parts.items():
+                    contents.begin(rows_of(id_), part)
+                self._step(needs, parts, contents, pending, rounds, few=few and together)
+                for id_, part in parts.items():
+                    contents.finish(rows_of(id_), part)
+                pending = frozenset()
+                done += rows
+                self.progress(min(done, total), total)
+            self.progress(total, total)
+            if pending:
+                self._step(needs, {}, contents, pending, rounds, few=True)
+            self._layouts = self._own(needs) | self._rounds(contents, rounds)
         self._at, self._rows = state, total
 
     def _read_changes(self, state: Published, clock: Clock) -> int:

@@ -13,10 +13,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from headrace.errors import Code, HeadraceError
-from headrace.runtime.attempt import remove_runs
+from headrace.runtime.attempt import Attempt
 from headrace.runtime.step import Arranged, Clock, Report, Step
 from headrace.spine import RunFile, Spine, merge, sync_directory
 
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from pathlib import Path
 
-    from headrace.runtime.attempt import Attempt
     from headrace.runtime.ports import LoopPlan
     from headrace.types import ArrangementId, RelationId
     from headrace.zset import Layout
@@ -38,7 +37,8 @@ Files = dict["ArrangementId", list[RunFile]]
 class Rounds:
     """The feedback of the recursions of one attempt. ``runs`` is the directory of runs.
 
-    ``most_rows`` limits the number of feedback rows of all rounds together.
+    ``most_rows`` limits the number of feedback rows of all rounds together. As a context, it
+    removes what it has taken if its block fails.
     """
 
     runs: Path
@@ -47,9 +47,20 @@ class Rounds:
     count: int = 0
     """The number of rounds after the first step."""
     _feedback: Files = field(default_factory=lambda: defaultdict(list))
-    _used: list[RunFile] = field(default_factory=list)
-    _over_limit: Files = field(default_factory=lambda: defaultdict(list))
+    """What the next round reads."""
+    _taken: Attempt = field(init=False)
     _rows: int = 0
+
+    def __post_init__(self) -> None:
+        """Begin with nothing taken."""
+        self._taken = Attempt(self.runs)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *failure: object) -> None:
+        if failure[0] is not None:
+            self._taken.abandon()
 
     def take(self, reports: Iterable[Report]) -> tuple[Report, ...]:
         """Take the feedback out of the reports; return them with the other runs.
@@ -57,18 +68,18 @@ class Rounds:
         Raises ``invalid`` if there are more than ``most_rows`` rows of feedback.
         """
         feedback = {loop.feedback for loop in self.loops}
-        over_limit = {loop.over_limit for loop in self.loops}
+        own = feedback | {loop.over_limit for loop in self.loops}
         remaining = []
         for report in reports:
-            runs = dict(report.runs)
-            for id_, file in report.runs.items():
-                if id_ in feedback:
-                    self._feedback[id_].append(runs.pop(id_))
-                    self._rows += file.rows
-                elif id_ in over_limit:
-                    self._over_limit[id_].append(runs.pop(id_))
-            remaining.append(replace(report, runs=runs))
+            taken = {id_: file for id_, file in report.runs.items() if id_ in own}
+            self._taken.own([replace(report, runs=taken)])
+            for id_ in feedback & taken.keys():
+                self._feedback[id_].append(taken[id_])
+                self._rows += taken[id_].rows
+            left = {id_: file for id_, file in report.runs.items() if id_ not in own}
+            remaining.append(replace(report, runs=left))
         if self._rows > self.most_rows:
+            self._taken.own(remaining)
             raise HeadraceError(
                 Code.INVALID,
                 f"a recursive WITH changed by more than {self.most_rows:,} rows at once",
@@ -89,7 +100,6 @@ class Rounds:
         """Return the step of the next round; ``before`` is the state after all rounds so far."""
         self.count += 1
         taken = arranged_for(self.loops, self._feedback)
-        self._used += [file for files in self._feedback.values() for file in files]
         self._feedback.clear()
         return replace(
             first,
@@ -103,7 +113,7 @@ class Rounds:
     def finish(self) -> None:
         """Remove the feedback; raise ``invalid`` if a recursion has rows at or over its limit."""
         for loop in self.loops:
-            spine = Spine.open(self.runs, loop.layout, self._over_limit.get(loop.over_limit, ()))
+            spine = Spine.open(self.runs, loop.layout, self._taken.written(loop.over_limit))
             if next(spine.scan(_SCAN_ROWS), None) is not None:
                 raise HeadraceError(
                     Code.INVALID,
@@ -111,9 +121,7 @@ class Rounds:
                     detail="A cycle in the data makes a recursion endless.",
                     hint="Remove the cycle from the data, or raise MAX RECURSION LEVEL n.",
                 )
-        remove_runs(self.runs, self._used)
-        for files in self._over_limit.values():
-            remove_runs(self.runs, files)
+        self._taken.abandon()
 
 
 def arranged_for(
