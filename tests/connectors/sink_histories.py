@@ -24,8 +24,8 @@ from pyspark.sql import types as t
 from headrace.connectors import SinkContext
 from headrace.errors import Code, HeadraceError
 from headrace.ledger import DeliveryRecord
-from headrace.runtime.delivered import Delivered
 from headrace.runtime.deliveries import Delivery, DeliverySettings
+from headrace.runtime.delivery_position import DeliveryPosition
 from headrace.types import Column, Epoch, RelationId, Schema
 from headrace.zset import WEIGHT
 
@@ -236,7 +236,7 @@ class Outlived:
         """Return a delivery that goes on with what was stored."""
         loop = cast("EpochLoop", self)
         return Delivery(
-            loop, Delivered(loop, self.record), _Cut(self), cast("Any", writer), settings
+            loop, DeliveryPosition(loop, self.record), _Cut(self), cast("Any", writer), settings
         )
 
 

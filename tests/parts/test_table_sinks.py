@@ -18,8 +18,8 @@ from headrace.log import Append, Appender, read_range
 from headrace.parts.admission import Admission
 from headrace.parts.destinations import TableWriter
 from headrace.parts.log import Log
-from headrace.runtime.delivered import Delivered
 from headrace.runtime.deliveries import Delivery, DeliverySettings
+from headrace.runtime.delivery_position import DeliveryPosition
 from headrace.types import Column, Offset, Schema
 from length import each
 from runtime.pure import PureDatabase
@@ -100,7 +100,7 @@ class Copied:
         changelog = Cut(db.history(view.id))
         record = db.ledger.deliveries.all()[sink.id]
         settings = DeliverySettings(part_rows=_MOST)
-        delivery = Delivery(db.loop, Delivered(db.loop, record), changelog, writer, settings)
+        delivery = Delivery(db.loop, DeliveryPosition(db.loop, record), changelog, writer, settings)
         return cls(db, table, view, target, sink, delivery, changelog)
 
     def change(self, changes: Sequence[tuple[int, int, int]]) -> None:
@@ -201,7 +201,7 @@ def test_killed_in_the_middle_of_an_epoch_it_is_appended_once(
     # What was appended is not appended again, though the record of the delivery was lost.
     last = Copied.opened(tmp_path, copied)
     record = replace(last.delivery.record, delivered=None, written=None)
-    last.delivery.delivered.record, last.delivery.delivered.at = record, None
+    last.delivery.position.record, last.delivery.position.at = record, None
     last.delivery.advance()
     assert last.db.ledger.head.log_end(last.target.id) == end + appended
     last.db.close()

@@ -36,8 +36,8 @@ from headrace.parts.quarantined import quarantined_count, quarantined_rows
 from headrace.runtime.attempt import new_run
 from headrace.runtime.builds import create_filled, take_over
 from headrace.runtime.compaction import Compaction
-from headrace.runtime.delivered import Delivered
 from headrace.runtime.deliveries import Delivery
+from headrace.runtime.delivery_position import DeliveryPosition
 from headrace.runtime.epoch import EpochLoop
 from headrace.runtime.fill import Fill
 from headrace.runtime.fill_parts import OfSlice
@@ -584,7 +584,9 @@ class PureDatabase:
     def delivery(self, sink: Sink, outside: Outside) -> Delivery:
         """Return the delivery of a sink, from its stored position on."""
         record = self.ledger.deliveries.all()[sink.id]
-        return Delivery(self.loop, Delivered(self.loop, record), self.history(sink.source), outside)
+        return Delivery(
+            self.loop, DeliveryPosition(self.loop, record), self.history(sink.source), outside
+        )
 
     def append(self, table: Table, changes: Iterable[Change]) -> Offset:
         """Append changes durably; return the log's end after them."""

@@ -10,8 +10,8 @@ import pytest
 
 from headrace.errors import Code, HeadraceError
 from headrace.ledger import DeliveryRecord
-from headrace.runtime.delivered import Delivered
 from headrace.runtime.deliveries import Delivery, DeliverySettings, Lag, Writing
+from headrace.runtime.delivery_position import DeliveryPosition
 from headrace.zset import WEIGHT
 from runtime.pure import Outside, PureDatabase
 
@@ -60,7 +60,9 @@ def test_parts_are_small_whole_keys_and_add_up(tmp_path: Path, *, joins: bool) -
     outside, sink = Measured(), db.create_sink(view)
     settings = DeliverySettings(part_rows=_MOST, joins=joins)
     record = db.ledger.deliveries.all()[sink.id]
-    delivery = Delivery(db.loop, Delivered(db.loop, record), db.history(view.id), outside, settings)
+    delivery = Delivery(
+        db.loop, DeliveryPosition(db.loop, record), db.history(view.id), outside, settings
+    )
     delivery.advance()
     assert len(outside.epochs) == 1
     assert outside.rows() == db.rows(view.id)
@@ -97,7 +99,7 @@ def test_parts_of_few_bytes_are_small_and_add_up(tmp_path: Path) -> None:
         db.ledger.deliveries.all()[sink.id],
         replace(db.history(view.id), part_bytes=500),
     )
-    delivery = Delivery(db.loop, Delivered(db.loop, record), history, outside)
+    delivery = Delivery(db.loop, DeliveryPosition(db.loop, record), history, outside)
     delivery.advance()
     assert outside.rows() == db.rows(view.id)
     assert max(outside.sizes) * 16 <= 500
@@ -120,7 +122,9 @@ def test_what_the_target_has_taken_is_counted_while_it_is_written(
     view = db.create_view("counts", table)
     outside, sink = Measured(), db.create_sink(view)
     record, settings = db.ledger.deliveries.all()[sink.id], DeliverySettings(part_rows=_MOST)
-    delivery = Delivery(db.loop, Delivered(db.loop, record), db.history(view.id), outside, settings)
+    delivery = Delivery(
+        db.loop, DeliveryPosition(db.loop, record), db.history(view.id), outside, settings
+    )
     if not first:
         delivery.advance()
     outside.sizes.clear()
@@ -163,7 +167,9 @@ def test_nothing_is_counted_as_taken_of_a_write_that_failed(tmp_path: Path) -> N
         db.loop.advance()
     outside, sink = Measured(), db.create_sink(view)
     record, settings = db.ledger.deliveries.all()[sink.id], DeliverySettings(part_rows=_MOST)
-    delivery = Delivery(db.loop, Delivered(db.loop, record), db.history(view.id), outside, settings)
+    delivery = Delivery(
+        db.loop, DeliveryPosition(db.loop, record), db.history(view.id), outside, settings
+    )
 
     def broken(_epoch: Epoch) -> None:
         if delivery.writing is not None and delivery.writing.done > 50:

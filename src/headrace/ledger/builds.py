@@ -104,7 +104,7 @@ def frontiers(connection: sa.Connection) -> dict[FrontierId, Frontier]:
 
 
 def create_positions(connection: sa.Connection, created: Iterable[NewObject]) -> None:
-    """Have the live frontier stand at the beginning of the logs of new relations."""
+    """Put the live frontier at the beginning of the logs of new relations."""
     rows = [{"frontier": LIVE, "relation": new.relation, "consumed": 0} for new in created]
     if rows:
         connection.execute(schema.positions.insert(), rows)
@@ -199,7 +199,7 @@ def _retire(connection: sa.Connection, ids: Sequence[BuildId], epoch: Epoch) -> 
 
 
 def _depend(connection: sa.Connection, commit: EpochCommit) -> None:
-    """Have the views whose builds changed depend on what their live builds read."""
+    """Store what views whose builds changed depend on: all that their live builds read."""
     table, needs = schema.builds.c, schema.dependencies
     ids = [*(new.id for new in commit.builds), *commit.retired]
     if not ids:

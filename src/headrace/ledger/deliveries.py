@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Deliveries:
+class DeliveryRecords:
     """The record of each sink that exists."""
 
     _transactions: Transactions

@@ -54,7 +54,7 @@ def prepare_directory(directory: Path) -> None:
 
     Raises:
         HeadraceError: ``invalid`` for a path that is a file, cannot be made or written to, or is
-            a directory with files that are none of ours.
+            a directory with files of other programs.
     """
     if directory.exists() and not directory.is_dir():
         raise HeadraceError(

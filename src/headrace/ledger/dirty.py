@@ -15,7 +15,7 @@ from headrace.types import DirtyId, Epoch, RelationId
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from headrace.ledger.transactions import Transactions, Writing
+    from headrace.ledger.transactions import Transactions, WriteTransaction
 
 MOST_CHANGES: Final = 1000
 """How many classified changes are kept, the newest."""
@@ -166,7 +166,7 @@ def clean(connection: sa.Connection, ids: Iterable[DirtyId]) -> None:
         connection.execute(schema.dirty.delete().where(schema.dirty.c.id.in_(wanted)))
 
 
-def reread(writing: Writing) -> None:
+def reread(writing: WriteTransaction) -> None:
     """Put the dirty entries that a transaction leaves in the next head."""
     writing.head = replace(writing.head, dirty=entries(writing.connection))
 

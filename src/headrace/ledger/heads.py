@@ -2,7 +2,7 @@
 
 The one process that may write knows every change, because it makes them all: each write derives the
 next head from the one before. A head is never wrong, only old: a process that lost the fence keeps
-the state of its last write, and can write no more.
+the state of its last write, and cannot write any longer.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Self
 
 from headrace.ledger.builds import Builds, builds, frontiers
 from headrace.ledger.commit import commit_epoch, last_epoch
-from headrace.ledger.deliveries import Deliveries
+from headrace.ledger.deliveries import DeliveryRecords
 from headrace.ledger.dirty import DirtySlices, entries, reread
 from headrace.ledger.epochs import Epochs, committed
 from headrace.ledger.evidence import FoundEvidence
@@ -61,7 +61,7 @@ class Ledger:
         self.files = NamedFiles(transactions)
         self.dirty = DirtySlices(transactions)
         self.evidence = FoundEvidence(transactions)
-        self.deliveries = Deliveries(transactions)
+        self.deliveries = DeliveryRecords(transactions)
         self.settings = StoredSettings(transactions)
         self.ids = Ids(transactions)
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from headrace.ledger.records import LoadProgress, ProducerPosition, Reject
-    from headrace.ledger.transactions import Transactions, Writing
+    from headrace.ledger.transactions import Transactions, WriteTransaction
 
 # Built once: building a statement takes as long as running it, and every append runs these.
 _SELECT_LOG = (
@@ -102,7 +102,7 @@ class Logs:
         with self._transactions.writing() as writing:
             return tuple(self._append(writing, each) for each in appends)
 
-    def _append(self, writing: Writing, record: AppendRecord) -> OffsetRange:
+    def _append(self, writing: WriteTransaction, record: AppendRecord) -> OffsetRange:
         appended = append(writing.connection, record, self._transactions.clock())
         writing.head = writing.head.after_append(record.relation, appended)
         return appended

@@ -38,7 +38,7 @@ class Migration:
 
 
 STEPS: tuple[Migration, ...] = ()
-"""The steps that this version knows. There is none yet: format 4 is the first that is migrated."""
+"""The steps that this version knows: nothing yet, since format 4 is the first that is migrated."""
 
 
 def format_of(connection: sa.Connection) -> int | None:

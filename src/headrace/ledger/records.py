@@ -378,10 +378,10 @@ class EpochCommit:
     ``builds`` are new programs of views, ``serve`` builds that compute their view's contents from
     this epoch on, ``retired`` those that are given up. ``caught_up`` are the frontiers that have
     read stored tables and views as of this epoch; one that does not exist is created. Builds in
-    ``regrouped`` go on with another frontier, which has read exactly what theirs has.
+    ``regrouped`` go on with another frontier, which has read exactly what their former one has.
     ``merges`` are compactions that take effect with this epoch, ``repaired`` the views that it
-    makes right again. It deletes the dirty entries ``cleaned``, of which it repairs the slices, as
-    far as they still exist, and adds those in ``dirtied``. ``clock`` is ``now()`` of the epoch, in
+    makes right again. It deletes the dirty entries ``cleaned``, whose slices it repairs, as far as
+    they still exist, and adds those in ``dirtied``. ``clock`` is ``now()`` of the epoch, in
     microseconds UTC, stored in the counters; with None it stays as it was.
     """
 
@@ -457,7 +457,7 @@ class Repair(StrEnum):
     REBUILD = "rebuild"
     """The whole view is recomputed from its inputs."""
     RESUME = "resume"
-    """The view runs again once what stopped it is gone, and is then filled anew."""
+    """The view runs again once what stopped it is gone, and is then filled again."""
 
 
 class DirtyState(StrEnum):

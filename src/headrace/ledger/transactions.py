@@ -24,7 +24,7 @@ _LOCK_FENCE = sa.select(schema.fence.c.token).with_for_update()
 
 
 @dataclass(slots=True)
-class Writing:
+class WriteTransaction:
     """A write transaction, and the head once it is committed."""
 
     connection: sa.Connection
@@ -76,7 +76,7 @@ class Transactions:
         return self.store.reading()
 
     @contextmanager
-    def writing(self) -> Iterator[Writing]:
+    def writing(self) -> Iterator[WriteTransaction]:
         """Open a write transaction; raise CONFLICT if another process has taken over."""
         with self._lock:
             if self._head is None:
@@ -84,7 +84,7 @@ class Transactions:
             try:
                 with self.store.writing() as connection:
                     fence = self._require_fence(connection)
-                    writing = Writing(connection, self._head, fence)
+                    writing = WriteTransaction(connection, self._head, fence)
                     yield writing
                     self.fault("before commit")
             except BaseException:

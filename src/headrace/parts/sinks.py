@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from headrace.catalog import Sink
 from headrace.errors import HeadraceError
 from headrace.ledger import DeliveryState
-from headrace.runtime.delivered import Delivered
 from headrace.runtime.deliveries import Delivery, DeliverySettings
+from headrace.runtime.delivery_position import DeliveryPosition
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -102,6 +102,8 @@ class Sinks:
     def _begin(self, sink: Sink, writer: SinkWriter, settings: DeliverySettings) -> str:
         history = self.reader.history(self.reader.published, sink.source)
         record = self.ledger.deliveries.all()[sink.id]
-        delivery = Delivery(self.loop, Delivered(self.loop, record), history, writer, settings)
+        delivery = Delivery(
+            self.loop, DeliveryPosition(self.loop, record), history, writer, settings
+        )
         self.deliveries.add(delivery, background=self.pump.running)
         return writer.guarantee

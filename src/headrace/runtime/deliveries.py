@@ -2,7 +2,7 @@
 
 A delivery begins with the rows at an epoch and continues with the changes of every epoch after it,
 in parts, so that its memory does not depend on how much there is to deliver. Where it stands is
-``runtime/delivered.py``; how statements interrupt it is ``runtime/interruptible.py``.
+``runtime/delivery_position.py``; how statements interrupt it is ``runtime/interruptible.py``.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from headrace.ledger import DeliveryRecord
-    from headrace.runtime.delivered import Delivered
+    from headrace.runtime.delivery_position import DeliveryPosition
     from headrace.runtime.epoch import EpochLoop
     from headrace.runtime.ports import Changelog, SinkWriter
     from headrace.runtime.sink_differences import Agreement
@@ -38,7 +38,7 @@ PART_ROWS: Final = 50_000
 
 _RETRY_SECONDS: Final = 1.0
 _SLOW_RETRY_SECONDS: Final = 15.0
-"""The first wait where somebody has to mend something, such as credentials."""
+"""The first wait where somebody has to repair something, such as credentials."""
 _LONGEST_RETRY_SECONDS: Final = 60.0
 _QUIET_EPOCHS: Final = 32
 """After how many epochs without changes the position is stored anyway."""
@@ -54,7 +54,7 @@ class DeliverySettings:
     the most it is given; None is as fast as it takes them. ``interval``: seconds between two
     writes, whose epochs are joined; with 0 each epoch is written as it comes. ``joins``: whether
     epochs that wait are joined in any case, since the target only keeps the newest state.
-    ``snapshot``: whether the rows that there are when the sink is created come first. ``stops``:
+    ``snapshot``: whether the rows that exist when the sink is created come first. ``stops``:
     whether a row that is refused stops it; otherwise the row is kept in the ledger.
     """
 
@@ -102,29 +102,29 @@ class Delivery:
     """Delivers to one sink. ``error`` is that of the last attempt, None if it succeeded."""
 
     loop: EpochLoop
-    delivered: Delivered
+    position: DeliveryPosition
     changelog: Changelog
     writer: SinkWriter
     settings: DeliverySettings = field(default_factory=DeliverySettings)
     error: HeadraceError | None = None
     writing: Writing | None = None
-    """How far the write at hand is; None if nothing is being written."""
+    """How far the current write is; None if nothing is being written."""
     _work: Interruptible = field(default_factory=Interruptible)
 
     @property
     def record(self) -> DeliveryRecord:
         """What the ledger has of it."""
-        return self.delivered.record
+        return self.position.record
 
     @property
     def at(self) -> Epoch | None:
         """The last epoch that is durable in the target; None before the first."""
-        return self.delivered.at
+        return self.position.at
 
     @property
     def refused(self) -> int:
         """How many rows the target has refused."""
-        return self.delivered.refused
+        return self.position.refused
 
     @property
     def sink(self) -> RelationId:
@@ -134,7 +134,7 @@ class Delivery:
     @property
     def state(self) -> str:
         """``running``, ``failing``, ``paused`` or ``stopped``."""
-        if self.delivered.is_running and self.error is not None:
+        if self.position.is_running and self.error is not None:
             return "failing"
         return self.record.state.value
 
@@ -182,18 +182,18 @@ class Delivery:
             HeadraceError: the writer's error; ``error`` keeps it until a delivery succeeds.
         """
         with self._work.lock:
-            if not self.delivered.is_running:
+            if not self.position.is_running:
                 return False
             try:
                 written = self._deliver()
             except (OSError, pa.ArrowException) as error:
-                self.delivered.interrupt()
+                self.position.interrupt()
                 self.error = HeadraceError(
                     Code.UNAVAILABLE, "a sink cannot be written to", detail=f"{error}."
                 )
                 raise self.error from error
             except HeadraceError as error:
-                self.delivered.interrupt()
+                self.position.interrupt()
                 self.error = None if error.code is Code.CANCELLED else error
                 raise
             self.error = None
@@ -206,35 +206,35 @@ class Delivery:
         return written
 
     def _deliver_upto(self, last: Epoch) -> bool:
-        written, delivered = False, self.delivered
-        delivered.resume(self.writer)
+        written, position = False, self.position
+        position.resume(self.writer)
         if self.at is None:
             if self.settings.snapshot:
                 rows = self.changelog.snapshot(self.record.begins, self.settings.most)
                 self._write(self.record.begins, rows)
                 written = True
-                if not delivered.is_running:
+                if not position.is_running:
                     return True
             else:
-                delivered.store(self.record.begins)
+                position.store(self.record.begins)
         while self.at is not None and self.at < last:
             upto = Epoch(min(last, self.at + _LOOKED_AT))
-            for epoch in delivered.steps(self.changelog.changed(self.at, upto), joins=self._joins):
+            for epoch in position.steps(self.changelog.changed(self.at, upto), joins=self._joins):
                 if self._joins:
-                    delivered.begin(epoch)
+                    position.begin(epoch)
                 parts = self.changelog.delta(self.at, epoch, self.settings.most)
                 rest = iter(parts)
                 first = next(rest, None)
                 if first is None:  # the changes of joined epochs cancel
-                    delivered.store(epoch)
+                    position.store(epoch)
                     continue
                 self._write(epoch, parts, chain([first], rest))
                 written = True
-                if not delivered.is_running:
+                if not position.is_running:
                     return True
-            delivered.at = upto
+            position.at = upto
             if upto - (self.record.delivered or 0) >= _QUIET_EPOCHS:
-                delivered.store(upto)
+                position.store(upto)
         return written
 
     @property
@@ -249,19 +249,19 @@ class Delivery:
         *,
         forgets: bool = False,
     ) -> int:
-        """Have changes written; return how many rows were refused.
+        """Write changes; return how many rows were refused.
 
-        ``forgets`` is as in :meth:`Delivered.store`. ``read`` yields the parts if some of them have
-        been read already.
+        ``forgets`` is as in :meth:`DeliveryPosition.store`. ``read`` yields the parts if some of
+        them have been read already.
         """
         self.loop.fault("sink")
         try:
             refused = self.writer.write(epoch, self._counted(epoch, parts, read or parts))
             self.loop.fault("sink written")
             if refused and self.settings.stops:
-                self.delivered.stop(epoch, refused)
+                self.position.stop(epoch, refused)
             else:
-                self.delivered.store(epoch, refused, written=epoch, forgets=forgets)
+                self.position.store(epoch, refused, written=epoch, forgets=forgets)
         finally:
             self.writing = None
         return len(refused)
@@ -294,20 +294,20 @@ class Delivery:
     # -- statements ------------------------------------------------------------------------
 
     def pause(self) -> None:
-        """Deliver nothing until resumed; a write ends after the part at hand."""
+        """Deliver nothing until resumed; a write ends after the current part."""
         with self._interrupted():
-            self.delivered.put(replace(self.record, state=DeliveryState.PAUSED))
+            self.position.put(replace(self.record, state=DeliveryState.PAUSED))
 
     def resume(self) -> None:
         """Go on where the delivery was paused, or has stopped at rows that were refused."""
         with self._interrupted():
-            self.delivered.put(replace(self.record, state=DeliveryState.RUNNING, why=None))
+            self.position.put(replace(self.record, state=DeliveryState.RUNNING, why=None))
             self.error = None
 
     def reset(self) -> None:
-        """Begin anew with the rows of the last epoch, once what was written has been removed."""
+        """Start over with the rows of the last epoch, once what was written has been removed."""
         with self._interrupted():
-            self.delivered.reset()
+            self.position.reset()
             self.error = None
 
     def reconcile(
@@ -325,12 +325,12 @@ class Delivery:
                 delivered yet, or the sink is paused or has stopped; the writer's error.
         """
         with self._interrupted():
-            running = self.delivered.is_running
+            running = self.position.is_running
             if write and not running:
                 raise HeadraceError(
                     Code.INVALID, f"the sink is {self.state}", hint="RESUME SINK it first."
                 )
-            lost = write and self.delivered.has_lost(self.writer)
+            lost = write and self.position.has_lost(self.writer)
             upto = self._own_epoch() if write else self.loop.published.current.epoch
             if running and not lost:
                 self._deliver_upto(upto)
@@ -342,7 +342,7 @@ class Delivery:
                 raise HeadraceError(
                     Code.UNSUPPORTED,
                     "the target cannot be read, so it cannot be compared",
-                    hint="RESET SINK writes all rows of the view anew.",
+                    hint="RESET SINK writes all rows of the view again.",
                 )
             view = self.changelog.snapshot(at, self.settings.most)
             place = self.loop.directory / "attempts"
@@ -352,7 +352,7 @@ class Delivery:
                     parts = difference.parts(self.settings.most)
                     found = replace(found, refused=self._write(at, parts, forgets=True))
                 elif write and self.refused:
-                    self.delivered.store(at, forgets=True)
+                    self.position.store(at, forgets=True)
             self.error = None if running else self.error
             return at, found
 
@@ -372,7 +372,7 @@ class Delivery:
     def _interrupted(self) -> Iterator[None]:
         """Run a block while nothing is delivered; what is being written is written again later."""
         with self._work.interrupted():
-            self.delivered.interrupt()
+            self.position.interrupt()
             yield
         self.loop.published.wake()
 
@@ -420,7 +420,7 @@ class Delivery:
         if self._work.is_closed:
             return True
         last = self.loop.published.current.epoch
-        return self.delivered.is_running and (self.at is None or self.at < last)
+        return self.position.is_running and (self.at is None or self.at < last)
 
 
 @dataclass(slots=True)

@@ -29,8 +29,8 @@ Piece: TypeAlias = "Run | tuple[int, int]"
 class Difference:
     """A published state, relative to another; what is None is as it was.
 
-    ``spines`` has the arrangements whose runs changed, ``positions`` the logs of which more is
-    read; ``gone`` are arrangements and logs that are no longer there.
+    ``spines`` has the arrangements whose runs changed, ``positions`` the logs that are read
+    further; ``gone`` are arrangements and logs that are no longer there.
     """
 
     epoch: Epoch
@@ -48,7 +48,7 @@ class Difference:
 
 
 NOTHING = Published(Epoch(0), 0.0, 0, Catalog(), {}, {}, {}, frozenset(), frozenset())
-"""The state of which the first difference is made."""
+"""The state from which the first difference is made."""
 
 
 def difference(before: Published, after: Published) -> Difference:

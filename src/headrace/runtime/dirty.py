@@ -34,7 +34,7 @@ def repairable(entries: Iterable[Dirty], view: RelationId) -> tuple[Dirty, ...]:
 def removed_with(
     repaired: Collection[Dirty], entries: Iterable[Dirty], catalog: Catalog
 ) -> tuple[DirtyId, ...]:
-    """Return the ids of the entries that become right when some are repaired: theirs first.
+    """Return the ids of the entries that become right when some are repaired: those first.
 
     An entry of a view above is removed with the last entry of its event below it; not yet if that
     view, or one between, lags: see :func:`followed_by`.

@@ -97,7 +97,7 @@ class Commit:
 
 @dataclass(frozen=True, slots=True)
 class Publish:
-    """Have readers see the new epoch."""
+    """Show readers the new epoch."""
 
 
 Stage = RunStep | Commit | Publish

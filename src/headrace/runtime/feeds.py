@@ -91,7 +91,7 @@ class Feed:
         self._begun.wait(seconds)
 
     def close(self) -> None:
-        """Stop after the part at hand."""
+        """Stop after the current part."""
         self._closed.set()
         source = self._source
         if source is not None:

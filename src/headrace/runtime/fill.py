@@ -129,9 +129,9 @@ class Fill:
     def whole(self, clock: int | None, frontier: FrontierId | None) -> Filled:
         """Write what the view holds where a frontier stands once it has read everything up to now.
 
-        ``clock`` is what ``now()`` is: other views stay as they are, so no row of theirs may be due
-        by then. With None for both, write what the view holds where it stands. The loop's lock is
-        held.
+        ``clock`` is what ``now()`` is: other views stay as they are, so none of their rows may be
+        due by then. With None for both, write what the view holds where it stands. The loop's lock
+        is held.
         """
         published = self.loop.published
         state = published.at_frontier(self.view) if frontier is None else published.current

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Interruptible:
-    """Lets one thread work at a time: a statement that asks gets its turn after the part at hand.
+    """Lets one thread work at a time: a statement that asks gets its turn after the current part.
 
     Whoever works holds :attr:`lock`, calls :meth:`require_going_on` between parts, and waits with
     :meth:`wait`. Thread-safe.
@@ -42,7 +42,7 @@ class Interruptible:
 
     @contextmanager
     def interrupted(self) -> Iterator[None]:
-        """Run a block while nothing else works: what works ends after the part at hand."""
+        """Run a block while nothing else works: what works ends after the current part."""
         with self._changed:
             self._asked += 1
             self.statements += 1
@@ -77,7 +77,7 @@ class Interruptible:
             raise HeadraceError(Code.CANCELLED, "the delivery was interrupted")
 
     def close(self, wake: Callable[[], None]) -> None:
-        """Have the work end after the part at hand, and wait for it.
+        """End the work after the current part, and wait for it.
 
         ``wake`` ends what it waits for besides :meth:`wait`.
         """

@@ -70,7 +70,7 @@ class Isolating:
     """Finds what the quarantines of one view have to refuse of a step.
 
     ``quarantines`` are those of the step, with their layouts. ``sieve`` returns what fails of rows
-    in runs, by hash, as far as that can be told of a row alone. ``since`` is the clock of the step
+    in runs, by hash, as far as a row alone shows it. ``since`` is the clock of the step
     in microseconds; ``directory`` that of runs. At ``most`` so many rows are refused. ``begun`` is
     what the quarantines do in any case.
     """
@@ -149,7 +149,7 @@ class Isolating:
             return {}
 
     def _explain(self, suspects: Iterable[Row]) -> None:
-        """Have trials tell the errors of the first rows that fail alone; all others pass.
+        """Find the errors of the first rows that fail alone, by trials; all others pass.
 
         A row that does not fail after all is not refused.
         """

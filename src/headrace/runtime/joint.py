@@ -1,7 +1,8 @@
 """Landing several relations together: what a source gives them at one moment, all or nothing.
 
-Each relation has a position of its own, which is stored with its rows; those that a moment does not
-touch keep theirs. The ledger learns of all in one transaction, so no reader sees a part of it.
+Each relation has a position of its own, which is stored with its rows; where a moment has
+no part of a relation, its position stays. The ledger learns of all in one transaction, so no reader
+sees a part of it.
 """
 
 from __future__ import annotations

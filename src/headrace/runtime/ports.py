@@ -48,10 +48,10 @@ class StepPlan:
 
     ``globals`` names the operators that emit one row even for an empty input. ``shared`` are the
     arrangements that operators read as the contents of a relation. ``loops`` are the recursions of
-    the step; ``arrangements`` does not contain theirs. ``jobs`` is the number of jobs that it runs,
-    ``scans`` how often it reads the share of each relation: once, where it is not said. ``guards``
-    are the quarantines among the arrangements. If it is ``interpreted``, few rows are run without a
-    job. ``restrictions`` say what leaves read of a slice, by their names.
+    the step; ``arrangements`` does not contain those of recursions. ``jobs`` is the number of jobs
+    that it runs, ``scans`` how often it reads the share of each relation: once, where it is not
+    said. ``guards`` are the quarantines among the arrangements. If it is ``interpreted``, few rows
+    are run without a job. ``restrictions`` say what leaves read of a slice, by their names.
     """
 
     reads: frozenset[RelationId]
@@ -135,7 +135,7 @@ class StepRunner(Protocol):
         ...
 
     def run_difference(self, step: Step, build: BuildId) -> tuple[Report, ...]:
-        """Write by what the slice of a build that was computed anew differs from what is stored.
+        """Write by what the slice of a build that was computed again differs from what is stored.
 
         The step has the arrangements as stored, and the runs of those that were recomputed. The
         rows out of a report are those that differ.
@@ -290,7 +290,7 @@ class Refused:
 class SinkWriter(Protocol):
     """Writes a view's changelog to another system.
 
-    A failure that may pass raises ``unavailable``, one that somebody has to mend ``invalid``: the
+    A failure that may pass raises ``unavailable``, one that somebody has to repair ``invalid``: the
     delivery tries again, in order, and shows it. Only a row that the target refuses whatever comes
     is refused. With :attr:`SinkContext.stops`, an epoch with a refused row must not be recorded by
     the target as whole, since it comes again.
@@ -326,7 +326,7 @@ class SinkWriter(Protocol):
         ...
 
     def close(self) -> None:
-        """Release what is held; the writer may be used again, and connects anew then."""
+        """Release what is held; the writer may be used again, and then connects again."""
         ...
 
 
@@ -350,7 +350,7 @@ def lost_changes(target: str, there: Epoch | None, written: Epoch) -> HeadraceEr
         Code.CONFLICT,
         f"{target} has lost changes",
         f"It records {at}, and has acknowledged epoch {written}.",
-        "RECONCILE SINK writes what is missing; RESET SINK writes all rows anew.",
+        "RECONCILE SINK writes what is missing; RESET SINK writes all rows again.",
     )
 
 

@@ -121,7 +121,7 @@ class Published:
         return self.positions if stands is None else {**self.positions, **stands.offsets}
 
     def unkept(self, view: View) -> tuple[RelationId, ...]:
-        """Return the streams of which a view has read events that are no longer kept."""
+        """Return the streams whose first events a view has read, and that no longer keep them."""
         begins = self.begins.get(view.id, {})
         return tuple(id_ for id_ in view.depends_on if self.starts.get(id_, 0) > begins.get(id_, 0))
 
@@ -217,7 +217,7 @@ class Publisher:
             return self._changed.wait_for(met, seconds)
 
     def wake(self) -> None:
-        """Have the threads that wait test their conditions."""
+        """Make the threads that wait test their conditions."""
         with self._changed:
             self._changed.notify_all()
 

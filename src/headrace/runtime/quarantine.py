@@ -121,5 +121,5 @@ def require_same(
                 raise HeadraceError(
                     Code.CONFLICT,
                     "a slice cannot be recomputed in which equal rows are read and in quarantine",
-                    hint="REPAIR the view, which fills it anew.",
+                    hint="REPAIR the view, which fills it again.",
                 )

@@ -110,7 +110,7 @@ class _Group:
         return True
 
     def take(self, view: View, inputs: Mapping[RelationId, _Input], clock: int | None) -> None:
-        """Have a view be stepped here."""
+        """Add a view to those that are stepped here."""
         ids = self.ids
         self.views.append(view)
         self.inputs |= {id_: each for id_, each in inputs.items() if id_ not in ids}
@@ -302,7 +302,7 @@ class _Level:
             Code.INVALID,
             f"what has changed in {title(relation)} is not known from where the view stands",
             "It was repaired since, and its earlier epochs are not kept.",
-            "CREATE OR REPLACE the view, which fills it anew.",
+            "CREATE OR REPLACE the view, which fills it again.",
         )
 
     def _read(self, group: _Group, clock: int) -> Iterator[int]:

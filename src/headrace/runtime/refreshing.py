@@ -45,7 +45,7 @@ class Refreshes:
         views: Iterable[View],
         progress: Callable[[int, int], None] = lambda _done, _total: None,
     ) -> Epoch:
-        """Have some views that lag behind read everything that epochs have read; return the epoch.
+        """Refresh some views that lag behind, up to what epochs have read; return the epoch.
 
         Raises:
             HeadraceError: as :meth:`Refresh.run`; nothing has changed then.
@@ -118,7 +118,7 @@ class Refreshes:
         return chosen[: self.loop.settings.refresh_views]
 
     def _take_failure(self, views: list[View], error: HeadraceError) -> None:
-        """Have the views stop that fail alone; try the others again, all of them later if none."""
+        """Stop the views that fail alone; try the others again, or all later if none does."""
         failing = []
         if error.code in (Code.INVALID, Code.INTERNAL) and len(views) > 1:
             failing = [view for view in views if self._fails(view)]

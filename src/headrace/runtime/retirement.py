@@ -1,6 +1,6 @@
 """Retirement: events that the log of a stream has had for longer than its retention are not kept.
 
-A log is cut at its beginning, by whole segments: the first ones of which every event is older than
+A log is cut at its beginning, by whole segments: the first ones in which every event is older than
 the retention, by event time; without one, by when it was appended. What views have computed from
 these events stays. It is not kept from a view that has not read it, or that must be recomputed.
 """
@@ -76,7 +76,7 @@ class Retirement:
         return due
 
     def _settle(self, stream: Stream) -> None:
-        """Have views begin where the log does, if nothing that they keep is of before."""
+        """Advance where views begin to where the log does, if they keep nothing from before."""
         loop, state = self.loop, self.loop.published.current
         retired = known_of(loop.ledger, loop.directory / "log", stream)
         begun = []
@@ -95,7 +95,7 @@ class Retirement:
                 loop.ledger.builds.begin(stream.id, retired.start, begun)
 
     def due(self, stream: Stream, retention: int | None) -> Retired | None:
-        """Return what would be no longer kept of a stream by a retention; None if that is no more.
+        """Return what a retention would stop keeping of a stream; None if that is nothing further.
 
         ``retention`` is in microseconds.
         """
@@ -107,7 +107,7 @@ class Retirement:
         return merged(ledger.log.retired(stream.id), found) if found else None
 
     def _old(self, stream: Stream, retention: int) -> tuple[Retired, ...]:
-        """Return the first segments of a stream of which all events are older than a retention."""
+        """Return the first segments of a stream in which all events are older than a retention."""
         before = self.loop.now() - retention
         return self.loop.ledger.log.beginning(stream.id, lambda s: newest_time(stream, s) < before)
 

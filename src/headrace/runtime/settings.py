@@ -12,7 +12,7 @@ class OnDifference(StrEnum):
     REPAIR = "repair"
     """They are recomputed, and compared again."""
     QUARANTINE = "quarantine"
-    """The view stops: it is neither maintained nor read until REPAIR has filled it anew."""
+    """The view stops: it is neither maintained nor read until REPAIR has filled it again."""
     REPORT = "report"
     """Nothing: the view goes on."""
 

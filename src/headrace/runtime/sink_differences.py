@@ -1,7 +1,7 @@
 """How what a sink's target has differs from the rows of its view, in constant memory.
 
 The rows of both sides are written as runs, those of the target with their weights negated: the sum
-of the runs is what is missing there, minus what is too much. It is the delta that mends the target.
+of the runs is what is missing there, minus what is too much: the delta that repairs the target.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class SinkDifference:
                 let_go(place, files)
 
     def parts(self, most: int) -> SpineParts:
-        """Return the changes that would mend the target, those of a key in one part."""
+        """Return the changes that would repair the target, those of a key in one part."""
         return SpineParts(self.spine, most)
 
     def counted(self) -> Agreement:

@@ -79,7 +79,7 @@ class Step:
 
     ``initialise`` names the operators that emit a row even without input: the global aggregates of
     a view that is being created. ``recomputed`` are the runs of arrangements that were computed
-    anew, where a step is to write by what they differ from what is stored. ``restrictions`` say
+    again, where a step is to write by what they differ from what is stored. ``restrictions`` say
     what leaves, by name, are to read of their shares. With ``few`` rows, it may run without a job.
     """
 

@@ -26,7 +26,7 @@ _JOINED: Final = 64
 
 
 @dataclass(slots=True)
-class Delivered:
+class DeliveryPosition:
     """How far one sink has been given changes. ``at`` is the last epoch durable there, or None.
 
     ``record`` is what the ledger has of it; ``refused`` is how many rows the target has refused.
@@ -70,7 +70,7 @@ class Delivered:
                 Code.CONFLICT,
                 f"the target has changes up to epoch {there}, which this database has not made",
                 "The database was restored to an earlier state, or another one writes there.",
-                "RESET SINK writes all rows of the view anew.",
+                "RESET SINK writes all rows of the view again.",
             )
         if there is not None and there > (-1 if self.at is None else self.at):
             kept = writer.last_refused() if isinstance(writer, KeepsRefused) else ()
