@@ -179,9 +179,9 @@ DEFECTS: dict[str, tuple[Defect, ...]] = {
         Defect(
             "commit: the last run is dropped",
             "headrace.runtime.attempt",
-            "new_runs",
-            "for report in reports for id_, file in report.runs.items()",
-            "for report in list(reports)[:-1] for id_, file in report.runs.items()",
+            "Attempt.own",
+            "for report in reports:",
+            "for report in list(reports)[:-1]:",
         ),
         Defect(
             "spine: of the rows of a key, one run's are not found",
