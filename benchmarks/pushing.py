@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 import headrace
 from benchmarks.counters import percentiles
 from benchmarks.subscribers import Following, allow_files, follow
-from headrace.server.address import Address
-from headrace.server.listener import Server
+from headrace.server.address import ListenAddress
+from headrace.server.listener import HttpServer
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -28,11 +28,11 @@ CROWDS: Final = ((0, 0), (1000, 10))
 def measure(directory: Path, seconds: float, partitions: int) -> list[dict[str, Any]]:
     """Return, for each crowd, the milliseconds from commit to client, and those of epochs."""
     allow_files()
-    address = Address.of("127.0.0.1:0")
+    address = ListenAddress.of("127.0.0.1:0")
     with (
         tempfile.TemporaryDirectory(dir=directory, prefix="database-") as folder,
         headrace.connect(folder, partitions=partitions) as db,
-        Server(db, address, address.bound()) as server,
+        HttpServer(db, address, address.bound()) as server,
     ):
         db.sql(
             "CREATE STREAM s (k INT, x INT); CREATE STREAM quiet (k INT);"

@@ -15,8 +15,8 @@ import pyarrow as pa
 import headrace
 from benchmarks.counters import epochs_after, last_epoch
 from benchmarks.http_load import Load, run
-from headrace.server.address import Address
-from headrace.server.listener import Server
+from headrace.server.address import ListenAddress
+from headrace.server.listener import HttpServer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -70,8 +70,8 @@ def measure(
     scans: list[dict[str, Any]] = []
     with _filled(directory, keys, partitions) as db:
         for count in readers:
-            address = Address.of("127.0.0.1:0")
-            with Server(db, address, address.bound(), readers=count) as server:
+            address = ListenAddress.of("127.0.0.1:0")
+            with HttpServer(db, address, address.bound(), readers=count) as server:
                 served = _Serving(db, server.address.port, count, seconds, keys)
                 for _ in range(2):  # processes check the files that they read first
                     run(Load(served.port, (_KEY,), CLIENTS[-1], 1.0, keys))

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import quote, urlencode
 
-from headrace.server.address import Address
-from headrace.server.listener import Server
+from headrace.server.address import ListenAddress
+from headrace.server.listener import HttpServer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -110,7 +110,7 @@ class Client:
 @dataclass
 class Served:
     database: headrace.Database
-    server: Server
+    server: HttpServer
 
     @property
     def client(self) -> Client:
@@ -126,8 +126,8 @@ def served(
     **more: Any,
 ) -> Iterator[Served]:
     """Serve a database on a free port."""
-    address = Address.of("127.0.0.1:0")
-    with Server(database, address, address.bound(), limits, roots, queries, **more) as server:
+    address = ListenAddress.of("127.0.0.1:0")
+    with HttpServer(database, address, address.bound(), limits, roots, queries, **more) as server:
         yield Served(database, server)
 
 

@@ -60,7 +60,7 @@ from headrace.serving.values import json_text
 from headrace.session import Session
 from headrace.session.information_schema import InformationSchema
 from headrace.session.opening import restore, stored_partitions
-from headrace.session.parts import Parts
+from headrace.session.parts import DatabaseParts
 from headrace.settings import AUTOMATIC, Settings, variable
 from headrace.statements.default_session import DefaultSession
 from headrace.statements.functions import FunctionChanges
@@ -109,7 +109,7 @@ class Database(DefaultSession):
     all earlier writes. :meth:`session` opens others.
 
     ``parts`` is what it is made of, for tests and tools that reach inside; see
-    :class:`headrace.session.parts.Parts`.
+    :class:`headrace.session.parts.DatabaseParts`.
     """
 
     def __init__(
@@ -158,7 +158,7 @@ class Database(DefaultSession):
 
     def _wired(
         self, partitions: int, fault: Callable[[str], None], clock: Callable[[], int]
-    ) -> Parts:
+    ) -> DatabaseParts:
         """Construct each part from the parts that it uses."""
         ledger, directory = self._ledger, self.directory.resolve()
         engine = Engine(self._spark, partitions, EmbeddedLog())
@@ -217,7 +217,7 @@ class Database(DefaultSession):
             repairing,
             OnDifference(self.settings.on_difference),
         )
-        return Parts(
+        return DatabaseParts(
             ledger=ledger,
             engine=engine,
             queries=queries,

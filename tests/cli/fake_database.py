@@ -12,7 +12,7 @@ import pyarrow as pa
 from headrace.errors import Code, HeadraceError
 from headrace.serving import Change
 from headrace.session import Progress, Result
-from headrace.session.parts import Parts
+from headrace.session.parts import DatabaseParts
 from headrace.sql import split
 
 if TYPE_CHECKING:
@@ -60,8 +60,8 @@ class FakeDatabase:
     """Knows a few words as statements; anything else is done and said to be done."""
 
     directory = "mill"
-    parts = Parts(
-        **{each.name: SimpleNamespace() for each in fields(Parts)}
+    parts = DatabaseParts(
+        **{each.name: SimpleNamespace() for each in fields(DatabaseParts)}
         | {
             "access": SimpleNamespace(is_required=False),
             "reader": SimpleNamespace(published=SimpleNamespace(epoch=0)),

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from headrace.server.address import Address
+from headrace.server.address import ListenAddress
 
 if TYPE_CHECKING:
     from conftest import Command
 
 
 def free_port() -> int:
-    with Address.of("127.0.0.1:0").bound() as found:
+    with ListenAddress.of("127.0.0.1:0").bound() as found:
         return int(found.getsockname()[1])
 
 

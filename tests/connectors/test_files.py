@@ -27,7 +27,7 @@ from headrace.connectors.files.captured_lines import read_changes
 from headrace.connectors.files.source import Chunk, FileFormat, FileOptions, read_file
 from headrace.errors import Code, HeadraceError
 from headrace.formats import blocks
-from headrace.formats.blocks import Progress, RecordBlock
+from headrace.formats.blocks import FilePosition, RecordBlock
 from headrace.formats.captured import CapturedMessages
 from headrace.formats.csv_text import CsvDecoder, CsvReader, Dialect
 from headrace.formats.debezium import Debezium
@@ -568,7 +568,7 @@ def test_resuming_after_any_chunk_gives_the_rows_of_one_pass(tmp_path: Path, nam
     assert [chunk.bytes_done for chunk in once] == sorted(chunk.bytes_done for chunk in once)
     assert once[-1].bytes_done == once[-1].bytes_total == path.stat().st_size
     for place, chunk in enumerate(once):
-        progress = Progress.of_json(json.loads(json.dumps(chunk.progress.to_json())))
+        progress = FilePosition.of_json(json.loads(json.dumps(chunk.progress.to_json())))
         rest = list(read_file(path, of, options, progress))
         assert rows_of(rest) == rows_of(once[place + 1 :])
         assert rejects_of(rest) == rejects_of(once[place + 1 :])
@@ -781,7 +781,7 @@ CSV_VALUES = st.sampled_from(
 @given(st.sampled_from(sorted(COLUMNS)), st.lists(JSON_VALUES, min_size=1, max_size=3))
 def test_json_at_once_agrees_with_one_by_one(name: str, values: list[str]) -> None:
     decoder = JsonDecoder("a", schema(a=COLUMNS[name][0]))
-    block = RecordBlock("".join(f'{{"a":{v}}}\n' for v in values).encode(), 1, Progress(), 0)
+    block = RecordBlock("".join(f'{{"a":{v}}}\n' for v in values).encode(), 1, FilePosition(), 0)
     agrees(decoder, block)
 
 
@@ -789,7 +789,7 @@ def test_json_at_once_agrees_with_one_by_one(name: str, values: list[str]) -> No
 @given(st.sampled_from(sorted(COLUMNS)), st.lists(CSV_VALUES, min_size=1, max_size=3))
 def test_csv_at_once_agrees_with_one_by_one(name: str, values: list[str]) -> None:
     decoder = CsvDecoder("a", schema(a=COLUMNS[name][0], b="int"), Dialect(), [0, 1])
-    agrees(decoder, RecordBlock("".join(f"{v},1\n" for v in values).encode(), 1, Progress(), 0))
+    agrees(decoder, RecordBlock("".join(f"{v},1\n" for v in values).encode(), 1, FilePosition(), 0))
 
 
 def agrees(decoder: Any, block: RecordBlock) -> None:

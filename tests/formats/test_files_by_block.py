@@ -12,7 +12,7 @@ import pytest
 from pyarrow import orc
 from pyspark.sql import types as t
 
-from headrace.connectors.files.source import FileOptions, Progress, read_file
+from headrace.connectors.files.source import FileOptions, FilePosition, read_file
 from headrace.errors import Code, HeadraceError
 from headrace.formats import orc as orc_format
 from headrace.types import Column, Schema
@@ -68,7 +68,7 @@ def orc_file(path: Path, rows: list[dict[str, Any]]) -> None:
         writer.write(table)
 
 
-def read(path: Path, start: Progress | None = None) -> tuple[list[dict[str, Any]], list[Any], list[Progress]]:  # fmt: skip
+def read(path: Path, start: FilePosition | None = None) -> tuple[list[dict[str, Any]], list[Any], list[FilePosition]]:  # fmt: skip
     rows, rejects, ends = [], [], []
     for chunk in read_file(path, SCHEMA, FileOptions.of(path), start):
         rows += chunk.table.to_pylist()

@@ -12,7 +12,7 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import types as t
 
-from headrace.formats.blocks import Progress, RecordBlock
+from headrace.formats.blocks import FilePosition, RecordBlock
 from headrace.formats.json_alike import Likeness, read_alike
 from headrace.formats.json_lines import JsonDecoder
 from headrace.types import Column, Schema
@@ -75,7 +75,7 @@ def alike(data: str, of: Schema) -> list[dict[str, Any]] | None:
 def one_by_one(data: str, of: Schema) -> tuple[list[dict[str, Any]], int]:
     decoder = JsonDecoder("a", of)
     decoder._whole = lambda _data: None  # type: ignore[method-assign]
-    found = decoder.decode(RecordBlock(data.encode(), 1, Progress(), 0))
+    found = decoder.decode(RecordBlock(data.encode(), 1, FilePosition(), 0))
     rows = [row for table in found.tables for row in table.to_pylist()]
     return rows, len(found.rejects)
 
@@ -115,7 +115,7 @@ def test_a_bad_line_of_a_long_block_is_told_by_its_number() -> None:
     lines[40_000] = '{"whole":1,"text":"a"\n'
     lines[45_000] = line({"whole": 45_000, "text": "x" * (3 << 20)})
     decoded = JsonDecoder("a", schema("whole")).decode(
-        RecordBlock("".join(lines).encode(), 7, Progress(), 0)
+        RecordBlock("".join(lines).encode(), 7, FilePosition(), 0)
     )
     found = [row["whole"] for table in decoded.tables for row in table.to_pylist()]
     assert found == [i for i in range(50_000) if i != 40_000]
@@ -211,7 +211,7 @@ def agrees(data: str, of: Schema) -> None:
     rows, rejects = one_by_one(data, of)
     found = alike(data, of)
     assert found is None or (repr(found) == repr(rows) and rejects == 0)
-    decoded = JsonDecoder("a", of).decode(RecordBlock(data.encode(), 1, Progress(), 0))
+    decoded = JsonDecoder("a", of).decode(RecordBlock(data.encode(), 1, FilePosition(), 0))
     assert repr([row for table in decoded.tables for row in table.to_pylist()]) == repr(rows)
     assert len(decoded.rejects) == rejects
 

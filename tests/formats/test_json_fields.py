@@ -14,7 +14,7 @@ from pyspark.sql import types as t
 
 from headrace.connectors.files.source import FileFormat, FileOptions, read_file
 from headrace.errors import HeadraceError
-from headrace.formats.blocks import Progress, RecordBlock
+from headrace.formats.blocks import FilePosition, RecordBlock
 from headrace.formats.json_lines import JsonDecoder, require_lines
 from headrace.types import Column, Schema
 
@@ -34,7 +34,7 @@ SCHEMA = Schema(
 
 def decoded(lines: list[str], schema: Schema = SCHEMA) -> tuple[list[dict[str, Any]], list[Reject]]:
     data = "\n".join(lines).encode()
-    found = JsonDecoder("f", schema).decode(RecordBlock(data, 1, Progress(), len(data)))
+    found = JsonDecoder("f", schema).decode(RecordBlock(data, 1, FilePosition(), len(data)))
     table = pa.concat_tables([schema.arrow.empty_table(), *found.tables])
     return table.to_pylist(), found.rejects
 

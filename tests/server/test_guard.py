@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from headrace.errors import Code, HeadraceError
-from headrace.server.address import Address, Transport
+from headrace.server.address import ListenAddress, Transport
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 @pytest.mark.parametrize("text", ["0.0.0.0:1", "192.168.1.2:80", "example.org:80", "[::]:80"])
 def test_an_address_that_others_could_reach_needs_tls(text: str):
     with pytest.raises(HeadraceError, match="without TLS") as raised:
-        Transport().require_complete(Address.of(text))
+        Transport().require_complete(ListenAddress.of(text))
     assert raised.value.code is Code.UNSUPPORTED
 
 
@@ -37,17 +37,17 @@ def test_an_address_that_others_could_reach_needs_tls(text: str):
 )
 def test_a_transport_that_lacks_something_is_refused(transport: Transport, wrong: str):
     with pytest.raises(HeadraceError, match=wrong):
-        transport.require_complete(Address.of("0.0.0.0:80"))
+        transport.require_complete(ListenAddress.of("0.0.0.0:80"))
 
 
 def test_the_names_of_a_server_are_those_of_its_address_and_those_given():
     names = Transport(host_names=("DB.example.com", "db:81"), plain=True).names(
-        Address.of("10.0.0.1:80")
+        ListenAddress.of("10.0.0.1:80")
     )
     assert names.hosts == {"10.0.0.1:80", "db.example.com", "db.example.com:80", "db:81"}
     assert "https://db.example.com" in names.origins
     assert "http://10.0.0.1:80" in names.origins
-    assert Transport().names(Address.of("127.0.0.1:80")).origins == {
+    assert Transport().names(ListenAddress.of("127.0.0.1:80")).origins == {
         "http://127.0.0.1:80",
         "http://localhost:80",
         "http://[::1]:80",
@@ -57,7 +57,7 @@ def test_the_names_of_a_server_are_those_of_its_address_and_those_given():
 @pytest.mark.parametrize("text", ["", "127.0.0.1", "127.0.0.1:70000", ":80", "[::1]", "a b:x"])
 def test_text_that_is_no_address_is_refused(text: str):
     with pytest.raises(HeadraceError) as raised:
-        Address.of(text)
+        ListenAddress.of(text)
     assert raised.value.code is Code.INVALID
 
 
@@ -71,22 +71,22 @@ def test_text_that_is_no_address_is_refused(text: str):
     ],
 )
 def test_a_loopback_address_is_taken(text: str, url: str):
-    assert Transport().url(Address.of(text)) == url
+    assert Transport().url(ListenAddress.of(text)) == url
 
 
 def test_a_port_that_is_taken_is_a_conflict():
-    first = Address.of("127.0.0.1:0").bound()
+    first = ListenAddress.of("127.0.0.1:0").bound()
     with first, pytest.raises(HeadraceError) as raised:
-        Address("127.0.0.1", first.getsockname()[1]).bound()
+        ListenAddress("127.0.0.1", first.getsockname()[1]).bound()
     assert raised.value.code is Code.CONFLICT
 
 
-@pytest.mark.parametrize("opened", [Address.bound, lambda address: address.shared(1)[0]])
+@pytest.mark.parametrize("opened", [ListenAddress.bound, lambda address: address.shared(1)[0]])
 def test_connections_that_a_server_has_left_do_not_keep_its_address(
-    opened: Callable[[Address], socket.socket],
+    opened: Callable[[ListenAddress], socket.socket],
 ):
-    first = opened(Address.of("127.0.0.1:0"))
-    address = Address("127.0.0.1", first.getsockname()[1])
+    first = opened(ListenAddress.of("127.0.0.1:0"))
+    address = ListenAddress("127.0.0.1", first.getsockname()[1])
     with first, socket.create_connection((address.host, address.port)) as client:
         accepted, _ = first.accept()
         accepted.close()  # as by the end of the process: the client has not closed its side yet
@@ -97,7 +97,7 @@ def test_connections_that_a_server_has_left_do_not_keep_its_address(
 
 
 def test_small_answers_are_sent_at_once():
-    with Address.of("127.0.0.1:0").bound() as found:
+    with ListenAddress.of("127.0.0.1:0").bound() as found:
         assert found.proto == socket.IPPROTO_TCP
 
 

@@ -12,11 +12,11 @@ from headrace.server.routes import COMPOSED, ROUTES
 from headrace.server.schemas import SCHEMAS
 from headrace.server.service import Service
 from headrace.server.status import Status
-from headrace.session.parts import Parts
+from headrace.session.parts import DatabaseParts
 
 MOST_FIELDS = 6
 
-PARTS = {each.name: each.type for cls in (Parts, Service) for each in fields(cls)} | {
+PARTS = {each.name: each.type for cls in (DatabaseParts, Service) for each in fields(cls)} | {
     "routes": "tuple[Route[Any], ...]"
 }
 """The types of what a handler can name, as they are written."""
@@ -34,7 +34,9 @@ def test_the_fields_of_a_handler_are_parts_of_their_types(cls):
 
 
 def test_a_part_of_a_server_does_not_hide_one_of_the_database():
-    assert not {each.name for each in fields(Parts)} & {each.name for each in fields(Service)}
+    assert not {each.name for each in fields(DatabaseParts)} & {
+        each.name for each in fields(Service)
+    }
     assert not PARTS.keys() & COMPOSED.keys()
     assert {cls.__name__ for cls in OWN} <= set(PARTS.values())
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from headrace.server.failures import shown
-from headrace.server.logs import JsonLines, Numbered, request_id
+from headrace.server.logs import JsonLines, RequestLog, request_id
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -26,7 +26,7 @@ def ask(app: Any, headers: list[tuple[bytes, bytes]], path: str = "/v1/x") -> li
     async def receive() -> Any:
         return {"type": "http.disconnect"}
 
-    asyncio.run(Numbered(app)({**scope, "headers": headers, "client": ("::1", 5)}, receive, send))
+    asyncio.run(RequestLog(app)({**scope, "headers": headers, "client": ("::1", 5)}, receive, send))
     return sent
 
 
@@ -43,7 +43,7 @@ def test_a_plausible_id_of_a_client_is_kept(given: bytes):
 
 
 def test_an_answer_that_was_passed_on_has_its_id_once():
-    inner = Numbered(answering)
+    inner = RequestLog(answering)
     start, _ = ask(inner, [(b"x-request-id", b"7f3c")])
     assert start["headers"] == [(b"a", b"b"), (b"x-request-id", b"7f3c")]
     start, body = ask(inner, [])

@@ -7,7 +7,7 @@ from dataclasses import fields
 import pytest
 
 from headrace.session.injection import Injector
-from headrace.session.parts import Parts
+from headrace.session.parts import DatabaseParts
 from headrace.session.properties import Properties
 from headrace.session.table import COMPOSED, TABLE
 from headrace.sql import Statement
@@ -25,7 +25,7 @@ OF_A_CLIENT = {
 }
 """What a session adds to the parts of its database, by name; the types as they are written."""
 
-PARTS = {each.name: each.type for each in fields(Parts)} | OF_A_CLIENT
+PARTS = {each.name: each.type for each in fields(DatabaseParts)} | OF_A_CLIENT
 CLASSES = {entry.by for entry in TABLE.values()} | set(COMPOSED.values())
 
 

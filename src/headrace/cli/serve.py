@@ -72,20 +72,21 @@ def serve_directory(
     Raises:
         KeyboardInterrupt: on Ctrl-C, when the server has stopped and the database is closed.
         HeadraceError: ``invalid`` if the libraries of the server are missing; as
-            :meth:`Address.of`, :meth:`Address.bound` and :meth:`Transport.require_complete`,
-            before anything is opened; ``unsupported`` if others could reach it without tokens.
+            :meth:`ListenAddress.of`, :meth:`ListenAddress.bound` and
+            :meth:`Transport.require_complete`, before anything is opened; ``unsupported`` if
+            others could reach it without tokens.
     """
     for name in ("prometheus_client", "starlette", "uvicorn", "websockets"):
         library(name, f"library {name}", "server")
     from headrace.processes.queries import QuerySettings  # noqa: PLC0415  (what is slow to load)
-    from headrace.server.address import Address  # noqa: PLC0415  (these have the libraries)
-    from headrace.server.listener import Server  # noqa: PLC0415
+    from headrace.server.address import ListenAddress  # noqa: PLC0415  (these have the libraries)
+    from headrace.server.listener import HttpServer  # noqa: PLC0415
     from headrace.server.logs import log_to  # noqa: PLC0415
 
     most, memory = serving.query_processes, serving.query_memory
     require_heap("option --query-memory", memory)
     queries = QuerySettings(most, memory) if most else None
-    address, transport = Address.of(serving.listen), serving.transport()
+    address, transport = ListenAddress.of(serving.listen), serving.transport()
     transport.require_complete(address)
     bound = address.bound()
     log_to(err, as_json=serving.log_format == "json", requests=serving.log_requests)
@@ -96,7 +97,7 @@ def serve_directory(
         with opened(directory, invocation, thread, err, functions) as found:
             database = cast("Database", found)  # a directory is opened here, never a server
             said(f"{directory} is open at epoch {database.last_epoch():,}; starting to serve")
-            server = Server(
+            server = HttpServer(
                 database,
                 address,
                 bound,

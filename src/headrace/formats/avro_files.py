@@ -11,7 +11,7 @@ import xxhash
 
 from headrace.errors import Code, HeadraceError
 from headrace.formats.avro import AvroRecords
-from headrace.formats.blocks import Decoded, Progress, RecordBlock
+from headrace.formats.blocks import Decoded, FilePosition, RecordBlock
 from headrace.formats.values import RejectedValueError
 from headrace.ledger import Reject
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def avro_chunks(
-    path: Path, schema: Schema, start: Progress
+    path: Path, schema: Schema, start: FilePosition
 ) -> Iterator[tuple[RecordBlock, Decoded]]:
     """Yield an Avro file's rows from ``start`` on; a line number is a record's number, from 1.
 
@@ -54,7 +54,7 @@ def avro_chunks(
                 tables = [found.rows] if found.rows.num_rows else []
                 done = stored.tell()
                 yield (
-                    RecordBlock(b"", line, Progress(end, end, checksum), done),
+                    RecordBlock(b"", line, FilePosition(end, end, checksum), done),
                     Decoded(tables, rejects),
                 )
             row = end

@@ -54,7 +54,7 @@ Text: TypeAlias = bytes | bytearray
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class FilePosition:
     """A position in a file; everything before it has been delivered.
 
     ``position`` counts bytes of text, after decompression, or rows of a Parquet file; ``line``
@@ -71,7 +71,7 @@ class Progress:
         return {"position": self.position, "line": self.line, "checksum": self.checksum}
 
     @classmethod
-    def of_json(cls, value: Mapping[str, Any]) -> Progress:
+    def of_json(cls, value: Mapping[str, Any]) -> FilePosition:
         """Return the progress that :meth:`to_json` wrote."""
         return cls(int(value["position"]), int(value["line"]), str(value.get("checksum", "")))
 
@@ -93,7 +93,7 @@ class RecordBlock:
 
     data: Text
     line: int
-    progress: Progress
+    progress: FilePosition
     bytes_done: int
 
 
@@ -145,7 +145,7 @@ def opened(path: Path) -> Iterator[tuple[BufferedIOBase, BufferedIOBase]]:
 
 
 def blocks(
-    path: Path, start: Progress, cut: Callable[[Text, bool], int], newline: bytes = b"\n"
+    path: Path, start: FilePosition, cut: Callable[[Text, bool], int], newline: bytes = b"\n"
 ) -> Iterator[RecordBlock]:
     """Read a file from ``start`` as blocks that end at the end of a record, found by ``cut``.
 
@@ -186,7 +186,7 @@ def blocks(
             line = done.line + 1
             newlines = count_of(data, lambda characters: characters == newline[0])
             read_before.update(data)
-            done = Progress(done.position + end, done.line + newlines, read_before.hexdigest())
+            done = FilePosition(done.position + end, done.line + newlines, read_before.hexdigest())
             yield RecordBlock(
                 data, line, done, stored.tell() - (len(rest) if text is stored else 0)
             )
@@ -249,9 +249,9 @@ def salvage(
     return found
 
 
-def after_mark(beginning: bytes) -> Progress:
+def after_mark(beginning: bytes) -> FilePosition:
     """Return the position in a file where its text begins: after a byte order mark, if any."""
-    return Progress(len(_MARK)) if beginning.startswith(_MARK) else Progress()
+    return FilePosition(len(_MARK)) if beginning.startswith(_MARK) else FilePosition()
 
 
 def lines_of(data: Text, first_line: int) -> list[RecordSpan]:

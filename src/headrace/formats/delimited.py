@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from headrace.formats.blocks import Progress, RecordBlock
+from headrace.formats.blocks import FilePosition, RecordBlock
 from headrace.formats.csv_text import CsvDecoder, CsvReader
 from headrace.formats.messages import Messages, payload
 from headrace.ledger import Reject
@@ -34,7 +34,7 @@ class CsvMessages:
         reasons = {at: reason for at, line in enumerate(lines) if (reason := self._wrong(line))}
         whole = [at for at in range(len(lines)) if at not in reasons]
         data = b"\n".join([*(lines[at] for at in whole), b""])
-        decoded = self._decoder.decode(RecordBlock(data, 0, Progress(), len(data)))
+        decoded = self._decoder.decode(RecordBlock(data, 0, FilePosition(), len(data)))
         kept = np.ones(len(values), bool)
         kept[list(reasons)] = False
         rejects = [Reject("", at, None, why, payload(values[at])) for at, why in reasons.items()]

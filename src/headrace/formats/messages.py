@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from pyspark.sql import types as t
 
 from headrace.errors import Code, HeadraceError
-from headrace.formats.blocks import Progress, RecordBlock
+from headrace.formats.blocks import FilePosition, RecordBlock
 from headrace.formats.json_lines import JsonDecoder
 from headrace.formats.rows import together
 from headrace.ledger import Reject
@@ -59,7 +59,7 @@ class JsonMessages:
         # No string of JSON has a line feed within, so a value on several lines may be put on one.
         lines = [value.replace(b"\n", b" ") if b"\n" in value else value for value in values]
         data = b"\n".join(lines)
-        decoded = self._decoder.decode(RecordBlock(data, 0, Progress(), len(data)))
+        decoded = self._decoder.decode(RecordBlock(data, 0, FilePosition(), len(data)))
         empty = [at for at, line in enumerate(lines) if not line or line.isspace()]
         rejects = [Reject("", at, None, "an empty value", "") for at in empty]
         rejects += decoded.rejects

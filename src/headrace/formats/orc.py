@@ -9,7 +9,7 @@ import xxhash
 from pyarrow import orc
 
 from headrace.errors import Code, HeadraceError
-from headrace.formats.blocks import Decoded, Progress, RecordBlock
+from headrace.formats.blocks import Decoded, FilePosition, RecordBlock
 from headrace.formats.columnar import decoded, matched
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ _FOOTER_BYTES = 1 << 16
 
 
 def orc_chunks(
-    path: Path, schema: Schema, start: Progress
+    path: Path, schema: Schema, start: FilePosition
 ) -> Iterator[tuple[RecordBlock, Decoded]]:
     """Yield an ORC file's rows from ``start`` on; a line number is a row number, from 1.
 
@@ -45,7 +45,7 @@ def orc_chunks(
 
 
 def _batches(
-    path: Path, file: orc.ORCFile, schema: Schema, start: Progress, checksum: str
+    path: Path, file: orc.ORCFile, schema: Schema, start: FilePosition, checksum: str
 ) -> Iterator[tuple[RecordBlock, Decoded]]:
     columns = matched(path, file.schema, schema)
     wanted = [name for name in columns if name is not None]
@@ -61,7 +61,7 @@ def _batches(
                 line = row + skipped + 1
                 rows = decoded(str(path), batch.slice(skipped), schema, columns, line)
                 done = total_bytes * end // max(1, total_rows)
-                yield RecordBlock(b"", line, Progress(end, end, checksum), done), rows
+                yield RecordBlock(b"", line, FilePosition(end, end, checksum), done), rows
             row = end
 
 

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import xxhash
 
 from headrace.errors import Code, HeadraceError
-from headrace.formats.blocks import Decoded, Progress, RecordBlock
+from headrace.formats.blocks import Decoded, FilePosition, RecordBlock
 from headrace.formats.columnar import decoded, matched
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ _BATCH_ROWS = 131_072
 
 
 def parquet_chunks(
-    path: Path, schema: Schema, start: Progress
+    path: Path, schema: Schema, start: FilePosition
 ) -> Iterator[tuple[RecordBlock, Decoded]]:
     """Yield a Parquet file's rows from ``start`` on; a line number is a row number, from 1.
 
@@ -41,7 +41,7 @@ def parquet_chunks(
 
 
 def _batches(
-    path: Path, file: pq.ParquetFile, schema: Schema, start: Progress
+    path: Path, file: pq.ParquetFile, schema: Schema, start: FilePosition
 ) -> Iterator[tuple[RecordBlock, Decoded]]:
     columns = matched(path, file.schema_arrow, schema)
     wanted = [name for name in columns if name is not None]
@@ -61,7 +61,10 @@ def _batches(
                 table = pa.table(batch.slice(skipped))
                 rows = decoded(str(path), table, schema, columns, row + skipped + 1)
                 done = total_bytes * end // max(1, total_rows)
-                yield RecordBlock(b"", row + skipped + 1, Progress(end, end, checksum), done), rows
+                yield (
+                    RecordBlock(b"", row + skipped + 1, FilePosition(end, end, checksum), done),
+                    rows,
+                )
             row = end
 
 

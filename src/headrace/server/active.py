@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from headrace.errors import Code, HeadraceError, masked
 from headrace.server.answers import done
 from headrace.server.entrance import asking
-from headrace.server.failures import Refused
+from headrace.server.failures import StatusError
 from headrace.sql import Role
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ _KEPT: Final = 200
 
 
 @dataclass(slots=True)
-class Statement:
+class RunningStatement:
     """A statement that runs; ``began_at`` is in Unix seconds."""
 
     id: str
@@ -71,7 +71,7 @@ class Statement:
 class Ended:
     """A statement that ended: after how many seconds, and with which error, if with one."""
 
-    statement: Statement
+    statement: RunningStatement
     seconds: float
     error: HeadraceError | None
 
@@ -97,7 +97,7 @@ class Ended:
 class Active:
     """The statements that run for clients, by id, and the latest of those that ended."""
 
-    by_id: dict[str, Statement] = field(default_factory=dict)
+    by_id: dict[str, RunningStatement] = field(default_factory=dict)
     _ended: deque[Ended] = field(default_factory=lambda: deque(maxlen=_KEPT))
     _slow: deque[Ended] = field(default_factory=lambda: deque(maxlen=_KEPT))
     _numbers: count[int] = field(default_factory=lambda: count(1))
@@ -115,12 +115,12 @@ class Active:
         sql: str,
         principal: Principal,
         listener: Callable[[Progress], None] | None = None,
-    ) -> Iterator[Statement]:
+    ) -> Iterator[RunningStatement]:
         """Yield what is shown of a principal's statement that runs during the block.
 
         ``listener`` is given its progress, too.
         """
-        statement = Statement(
+        statement = RunningStatement(
             str(next(self._numbers)), sql, time.time(), session, principal, listener
         )
         self.by_id[statement.id] = statement
@@ -158,7 +158,7 @@ class Active:
         """Cancel a statement that runs."""
         found = self.by_id.get(request.path_params["statement"])
         if found is None or not found.is_of(asking(request)):
-            raise Refused(
+            raise StatusError(
                 _NOT_FOUND,
                 HeadraceError(
                     Code.INVALID,

@@ -25,14 +25,14 @@ _HOST_NAME = re.compile(r"[a-z0-9]([a-z0-9.\-]{0,250}[a-z0-9])?(:\d{1,5})?")
 
 
 @dataclass(frozen=True, slots=True)
-class Address:
+class ListenAddress:
     """A host and a port. Port 0 stands for one that is free."""
 
     host: str
     port: int
 
     @classmethod
-    def of(cls, text: str) -> Address:
+    def of(cls, text: str) -> ListenAddress:
         """Parse ``127.0.0.1:8088``, ``[::1]:8088`` or ``localhost:8088``.
 
         Raises:
@@ -106,7 +106,7 @@ class Address:
 
 
 @dataclass(frozen=True, slots=True)
-class Names:
+class HostNames:
     """What requests may have in their Host and Origin headers, in lower case."""
 
     hosts: frozenset[str]
@@ -131,11 +131,11 @@ class Transport:
         """The scheme of the server's URLs."""
         return "http" if self.certificate is None else "https"
 
-    def url(self, address: Address) -> str:
+    def url(self, address: ListenAddress) -> str:
         """Return the URL of a server."""
         return f"{self.scheme}://{_bracketed(address.host)}:{address.port}"
 
-    def names(self, address: Address) -> Names:
+    def names(self, address: ListenAddress) -> HostNames:
         """Return what a request to a server may be for: its address, or one of its names."""
         hosts = {f"{_bracketed(address.host)}:{address.port}"}
         if address.is_loopback or address.host in _EVERY:
@@ -144,9 +144,9 @@ class Transport:
             hosts |= {name} if ":" in name else {name, f"{name}:{address.port}"}
         schemes = {self.scheme, "https"} if self.plain else {self.scheme}
         origins = frozenset(f"{scheme}://{host}" for scheme in schemes for host in hosts)
-        return Names(frozenset(hosts), origins)
+        return HostNames(frozenset(hosts), origins)
 
-    def require_complete(self, address: Address) -> None:
+    def require_complete(self, address: ListenAddress) -> None:
         """Refuse to serve others than this machine without TLS, or under no name.
 
         Raises:
@@ -181,7 +181,7 @@ class Transport:
             )
 
 
-def require_tokens(address: Address, access: Access) -> None:
+def require_tokens(address: ListenAddress, access: Access) -> None:
     """Refuse to serve others than this machine while nothing tells them apart.
 
     Raises:

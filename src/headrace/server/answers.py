@@ -14,7 +14,7 @@ from pyspark.sql.pandas.types import from_arrow_type
 from starlette.responses import Response, StreamingResponse
 
 from headrace.errors import Code, HeadraceError
-from headrace.server.failures import Refused
+from headrace.server.failures import StatusError
 from headrace.serving.texts import csv_line, json_rows, rows
 from headrace.serving.values import json_text
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from headrace.server.limits import Limits
-    from headrace.server.tokens import Token
+    from headrace.server.tokens import StateToken
     from headrace.session import Result
 
 EPOCH: Final = "Headrace-Epoch"
@@ -33,7 +33,7 @@ _LINES: Final = 500
 _BATCH_ROWS: Final = 16_384
 
 
-class Format(StrEnum):
+class AnswerFormat(StrEnum):
     """The media types of answers with rows; the first is the default."""
 
     JSON = "application/json"
@@ -43,27 +43,27 @@ class Format(StrEnum):
 
 
 @lru_cache(1024)
-def accepted(accept: str | None) -> Format:
+def accepted(accept: str | None) -> AnswerFormat:
     """Return the format that an Accept header prefers.
 
     Raises:
-        Refused: ``invalid`` if it accepts none.
+        StatusError: ``invalid`` if it accepts none.
     """
     asked = [_weighed(part) for part in (accept or "*/*").split(",")]
-    best: tuple[float, Format] | None = None
-    for form in Format:
+    best: tuple[float, AnswerFormat] | None = None
+    for form in AnswerFormat:
         kind = form.split("/")[0]
         weights = [q for name, q in asked if name == form]
         weights = weights or [q for name, q in asked if name in (f"{kind}/*", "*/*")]
         if weights and max(weights) > (best[0] if best else 0.0):
             best = (max(weights), form)
     if best is None:
-        raise Refused(
+        raise StatusError(
             _NOT_ACCEPTABLE,
             HeadraceError(
                 Code.INVALID,
                 "none of the formats that are accepted is served",
-                hint=f"Accept one of: {', '.join(Format)}.",
+                hint=f"Accept one of: {', '.join(AnswerFormat)}.",
             ),
         )
     return best[1]
@@ -81,7 +81,7 @@ def _weighed(part: str) -> tuple[str, float]:
     return name, 1.0
 
 
-def answer(result: Result, token: Token, form: Format, limits: Limits) -> Response:
+def answer(result: Result, token: StateToken, form: AnswerFormat, limits: Limits) -> Response:
     """Return a result as an answer. One without rows is JSON, whatever is accepted.
 
     Headers say which epoch it is and how fresh, in every format.
@@ -91,20 +91,20 @@ def answer(result: Result, token: Token, form: Format, limits: Limits) -> Respon
     """
     table, headers = result.to_arrow(), _headers(result, token)
     require_served_size(table, form, limits)
-    if form is Format.JSON or result.kind == "done":
-        return Response(document(result, table, token), 200, headers, Format.JSON)
+    if form is AnswerFormat.JSON or result.kind == "done":
+        return Response(document(result, table, token), 200, headers, AnswerFormat.JSON)
     match form:
-        case Format.LINES:
+        case AnswerFormat.LINES:
             content: Iterable[bytes] = _sent(json_rows(table.column_names, rows(table)))
-        case Format.CSV:
+        case AnswerFormat.CSV:
             lines = chain([csv_line(table.column_names)], map(csv_line, rows(table)))
             content = _sent(lines)
-        case Format.ARROW:
+        case AnswerFormat.ARROW:
             content = ipc(table)
     return StreamingResponse(content, 200, headers, form)
 
 
-def require_served_size(table: pa.Table, form: Format, limits: Limits) -> None:
+def require_served_size(table: pa.Table, form: AnswerFormat, limits: Limits) -> None:
     """Refuse a result that is too large for its format.
 
     Raises:
@@ -112,12 +112,12 @@ def require_served_size(table: pa.Table, form: Format, limits: Limits) -> None:
     """
     if table.num_rows > 1 and table.nbytes > limits.result_bytes:
         raise _too_large(f"{table.nbytes:,} bytes", f"{limits.result_bytes:,}", "Use LIMIT.")
-    if form is Format.JSON and table.num_rows > limits.json_rows:
-        hint = f"Use LIMIT, or accept {Format.ARROW}, which is streamed."
+    if form is AnswerFormat.JSON and table.num_rows > limits.json_rows:
+        hint = f"Use LIMIT, or accept {AnswerFormat.ARROW}, which is streamed."
         raise _too_large(f"{table.num_rows:,} rows", f"{limits.json_rows:,} in JSON", hint)
 
 
-def document(result: Result, table: pa.Table | None, token: Token) -> str:
+def document(result: Result, table: pa.Table | None, token: StateToken) -> str:
     """Return a result as a JSON object in one line; without a table, its rows are sent apart."""
     about = {
         "message": result.message,
@@ -136,7 +136,7 @@ def _columns(schema: pa.Schema) -> str:
     return json_text([{"name": field.name, "type": type_name(field.type)} for field in schema])
 
 
-def _headers(result: Result, token: Token) -> dict[str, str]:
+def _headers(result: Result, token: StateToken) -> dict[str, str]:
     headers = {
         "Cache-Control": "no-store",
         EPOCH: str(result.epoch),
@@ -201,4 +201,4 @@ def _too_large(what: str, most: str, hint: str) -> HeadraceError:
 
 def done(values: dict[str, Any], status: int = 200) -> Response:
     """Return a small JSON object as an answer."""
-    return Response(json_text(values), status, {"Cache-Control": "no-store"}, Format.JSON)
+    return Response(json_text(values), status, {"Cache-Control": "no-store"}, AnswerFormat.JSON)

@@ -10,9 +10,9 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 
 from headrace.errors import Code, HeadraceError
-from headrace.server.failures import Refused, failure, shown
-from headrace.server.guard import Guard
-from headrace.server.logs import Numbered
+from headrace.server.failures import StatusError, failure, shown
+from headrace.server.guard import SiteGuard
+from headrace.server.logs import RequestLog
 from headrace.server.lookups import Lookups
 from headrace.server.requests import require_known
 from headrace.server.routes import ROUTES
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from starlette.responses import Response
     from starlette.types import ASGIApp
 
-    from headrace.server.address import Names
+    from headrace.server.address import HostNames
     from headrace.server.route import Route
     from headrace.server.service import Service
     from headrace.session.injection import Injector
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 C = TypeVar("C")
 
 
-def application(service: Service, names: Names) -> ASGIApp:
+def application(service: Service, names: HostNames) -> ASGIApp:
     """Return the application that serves a database under some names of hosts."""
     injector = service.injector(ROUTES)
     app = Starlette(
@@ -44,7 +44,7 @@ def application(service: Service, names: Names) -> ASGIApp:
     reader = service.database.parts.reader
     tallies = service.metrics.tallies
     lookups = Lookups(app, reader, service.entrance, service.limits, tallies)
-    return Numbered(Guard(lookups, names))
+    return RequestLog(SiteGuard(lookups, names))
 
 
 def _routes(service: Service, route: Route[Any], injector: Injector) -> Iterator[routing.BaseRoute]:
@@ -70,7 +70,7 @@ def _endpoint(
             request.state.principal = await service.entrance.principal(request, route.least)
             require_known(request, route.query)
             answer = await route.handler(handlers, request)
-        except Refused as refused:
+        except StatusError as refused:
             error, status = shown(refused.error, directory), refused.status
             observe(error.code)
             return failure(error, status)

@@ -18,14 +18,14 @@ import xxhash
 
 from headrace.catalog import Stream, Table
 from headrace.errors import Code, HeadraceError, Span
-from headrace.formats.blocks import Progress, RecordBlock, after_mark, lines_of
+from headrace.formats.blocks import FilePosition, RecordBlock, after_mark, lines_of
 from headrace.formats.json_lines import JsonDecoder, require_lines
 from headrace.server.answers import done
 from headrace.server.catalog import resolved
 from headrace.server.entrance import asking
-from headrace.server.failures import Refused
+from headrace.server.failures import StatusError
 from headrace.server.requests import body, count, declared, number
-from headrace.server.tokens import Token
+from headrace.server.tokens import StateToken
 from headrace.types import Schema
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from headrace.parts.reader import Reader
     from headrace.server.limits import Limits
-    from headrace.server.running import Calls
+    from headrace.server.running import RequestCalls
     from headrace.session import Session
     from headrace.types import Column
 
@@ -90,7 +90,7 @@ class Appends:
 
 
 @dataclass(frozen=True, slots=True)
-class Numbered:
+class AppendNumber:
     """The number that a producer gives a request. ``once``: all its other numbers are a conflict.
 
     ``lock`` is held while the request is appended.
@@ -107,7 +107,7 @@ class AppendHandlers:
     """Appends rows to streams and tables."""
 
     reader: Reader
-    calls: Calls
+    calls: RequestCalls
     appends: Appends
     limits: Limits
 
@@ -131,19 +131,19 @@ class AppendHandlers:
                     appended = _append(session, name, rows, numbered)
                 except HeadraceError as error:
                     if error.code is Code.INVALID:
-                        raise Refused(_DOES_NOT_FIT, error) from error
+                        raise StatusError(_DOES_NOT_FIT, error) from error
                     raise
-                token = Token(self.reader.published.epoch, session.written)
+                token = StateToken(self.reader.published.epoch, session.written)
                 if wait == _READABLE:
                     session.wait_for(token.epoch, token.ends)
-                    token = Token(self.reader.published.epoch, session.written)
+                    token = StateToken(self.reader.published.epoch, session.written)
                 return done({"rows": appended, "token": str(token)})
 
             id_ = request.query_params.get("session")
             return await self.calls.run(request, call, seconds, id_)
 
 
-def _append(session: Session, name: str, rows: pa.Table, numbered: Numbered | None) -> int:
+def _append(session: Session, name: str, rows: pa.Table, numbered: AppendNumber | None) -> int:
     if numbered is None:
         return session.insert(name, rows)
     with numbered.lock:
@@ -158,7 +158,7 @@ def _append(session: Session, name: str, rows: pa.Table, numbered: Numbered | No
         return session.insert(name, rows, producer=numbered.producer, sequence=numbered.sequence)
 
 
-def _numbered(appends: Appends, request: Request, name: str, data: bytes) -> Numbered | None:
+def _numbered(appends: Appends, request: Request, name: str, data: bytes) -> AppendNumber | None:
     """Return the number of a request, by its key, or by its producer; None if it has neither.
 
     Raises:
@@ -172,7 +172,7 @@ def _numbered(appends: Appends, request: Request, name: str, data: bytes) -> Num
             "a request has a producer and a sequence, or an Idempotency-Key, or neither",
         )
     if producer is not None and sequence is not None:
-        return Numbered(producer, sequence, appends.alone(name, producer), once=False)
+        return AppendNumber(producer, sequence, appends.alone(name, producer), once=False)
     if key is None:
         return None
     if not 0 < len(key) <= _LONGEST_KEY:
@@ -180,7 +180,7 @@ def _numbered(appends: Appends, request: Request, name: str, data: bytes) -> Num
             Code.INVALID, f"an Idempotency-Key has from 1 to {_LONGEST_KEY} characters"
         )
     checksum = xxhash.xxh3_64_intdigest(data) & _SIGNED
-    return Numbered(f"key {key}", checksum, appends.alone(name, key), once=True)
+    return AppendNumber(f"key {key}", checksum, appends.alone(name, key), once=True)
 
 
 def _arrow(data: bytes) -> pa.Table:
@@ -209,7 +209,9 @@ def _lines(data: bytes, relation: object) -> pa.Table:
     require_lines("the body of the request", data)
     text = data[after_mark(data).position :]
     columns = _given(relation, text)
-    decoded = JsonDecoder("", Schema(columns)).decode(RecordBlock(text, 1, Progress(), len(text)))
+    decoded = JsonDecoder("", Schema(columns)).decode(
+        RecordBlock(text, 1, FilePosition(), len(text))
+    )
     if decoded.rejects:
         first = min(decoded.rejects, key=lambda reject: reject.line or 0)
         at = "" if first.column is None else f'column "{first.column}": '

@@ -14,7 +14,7 @@ from headrace.errors import HeadraceError, Span
 from headrace.parts.written_rows import given_time
 from headrace.server.answers import done
 from headrace.server.entrance import asking
-from headrace.server.failures import Refused
+from headrace.server.failures import StatusError
 from headrace.sql import KEYWORDS, Role
 from headrace.statements.changing.targets import chosen, writable
 from headrace.statements.describing.explanations import sizes
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from headrace.parts.reader import Reader
     from headrace.runtime.epoch import EpochLoop
     from headrace.server.inventory import Inventory
-    from headrace.server.running import Calls
+    from headrace.server.running import RequestCalls
     from headrace.session import Session
 
 _NOT_FOUND: Final = 404
@@ -47,7 +47,7 @@ class CatalogHandlers:
     functions: Functions
     inventory: Inventory
     circuits: Circuits
-    calls: Calls
+    calls: RequestCalls
 
     async def list_catalog(self, request: Request) -> Response:
         """List relations and sinks with their columns, inputs, state, size and freshness.
@@ -133,14 +133,14 @@ def resolved(catalog: Catalog, name: str, principal: Principal) -> Relation:
     """Return the relation that a path names.
 
     Raises:
-        Refused: ``invalid``, with status 404, if it does not exist.
+        StatusError: ``invalid``, with status 404, if it does not exist.
     """
     try:
         return catalog.resolve(name)
     except HeadraceError as error:
         hint = error.hint if principal.may(Role.READER) else None  # it may name what is not seen
         missing = HeadraceError(error.code, error.primary, error.detail, hint)
-        raise Refused(_NOT_FOUND, missing) from error
+        raise StatusError(_NOT_FOUND, missing) from error
 
 
 def _created(relation: Relation) -> str:

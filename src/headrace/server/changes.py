@@ -11,7 +11,7 @@ from headrace.connectors.lines import json_lines
 from headrace.errors import Code, HeadraceError
 from headrace.server.answers import done, type_name
 from headrace.server.entrance import asking
-from headrace.server.events import Place
+from headrace.server.events import ChangelogPosition
 from headrace.server.lookups import named
 from headrace.server.requests import count, number
 from headrace.types import Epoch
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from headrace.parts.reader import Reader
     from headrace.runtime.published import Published
-    from headrace.server.running import Calls
+    from headrace.server.running import RequestCalls
     from headrace.session import Session
 
 _DEFAULT: Final = 100
@@ -39,7 +39,7 @@ class ChangeHandlers:
     """Reads changes from the history of tables and views."""
 
     reader: Reader
-    calls: Calls
+    calls: RequestCalls
 
     async def read_changes(self, request: Request) -> Response:
         """Return the latest changes of a table or view, by epoch, oldest first.
@@ -73,7 +73,7 @@ class ChangeHandlers:
                 "relation": wanted.name,
                 "columns": [{"name": f.name, "type": type_name(f.type)} for f in columns],
                 "epoch": state.epoch,
-                "token": str(Place(state.epoch, wanted.id)),
+                "token": str(ChangelogPosition(state.epoch, wanted.id)),
                 "complete": left > 0 or first == 0,
                 "epochs": found[::-1],
             }

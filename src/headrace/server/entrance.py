@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 from headrace.errors import Code, HeadraceError
 from headrace.parts.access import OWNER
 from headrace.server.answers import done
-from headrace.server.failures import Refused
+from headrace.server.failures import StatusError
 from headrace.server.requests import json_object
 from headrace.session import Need
 from headrace.sql import Role
@@ -54,7 +54,7 @@ class Least(Enum):
 
 
 @dataclass(slots=True)
-class Login:
+class BrowserLogin:
     """A browser that has logged in, until when it was last used, on the monotonic clock."""
 
     principal: Principal
@@ -71,14 +71,14 @@ class Entrance:
     access: Tokens
     limits: Limits
     required: bool = False
-    _logins: dict[str, Login] = field(default_factory=dict)
+    _logins: dict[str, BrowserLogin] = field(default_factory=dict)
 
     async def principal(self, request: Request, least: Least) -> Principal:
         """Return who asks.
 
         Raises:
-            Refused: ``forbidden``, as 401 without a valid token, as 403 without the role that the
-                route needs.
+            StatusError: ``forbidden``, with status 401 without a valid token, and 403 without the
+                role that the route requires.
         """
         if least is Least.NOTHING:
             return OWNER
@@ -93,7 +93,7 @@ class Entrance:
         """Return who asks; None if a token is needed and the request has no valid token.
 
         Raises:
-            Refused: ``forbidden`` for a cookie of another page.
+            StatusError: ``forbidden`` for a cookie of another page.
         """
         scheme, _, secret = request.headers.get("authorization", "").partition(" ")
         if scheme:
@@ -122,7 +122,7 @@ class Entrance:
         """Return the id of a new login of the holder of a token.
 
         Raises:
-            Refused: ``forbidden`` if the token is not valid.
+            StatusError: ``forbidden`` if the token is not valid.
         """
         principal = self.access.principal(secret)
         if principal is None:
@@ -131,7 +131,7 @@ class Entrance:
             oldest = min(self._logins, key=lambda id_: self._logins[id_].used)
             del self._logins[oldest]
         id_ = secrets.token_urlsafe(32)
-        self._logins[id_] = Login(principal)
+        self._logins[id_] = BrowserLogin(principal)
         return id_
 
     def log_out(self, id_: str) -> None:
@@ -166,7 +166,7 @@ class LoginHandlers:
         asked = await json_object(request, _LONGEST_LOGIN, seconds, {"token": (str,)})
         try:
             id_ = self.entrance.log_in(asked.get("token") or "")
-        except Refused:
+        except StatusError:
             await asyncio.sleep(_REFUSED_SECONDS)
             raise
         answered = done({"logged_in": True})
@@ -194,7 +194,7 @@ def _require_own_page(request: Request) -> None:
     """
     if "origin" in request.headers or "sec-fetch-site" in request.headers:
         return  # the guard has compared them
-    raise Refused(
+    raise StatusError(
         _FORBIDDEN,
         HeadraceError(
             Code.FORBIDDEN,
@@ -205,8 +205,8 @@ def _require_own_page(request: Request) -> None:
     )
 
 
-def _unknown() -> Refused:
-    return Refused(
+def _unknown() -> StatusError:
+    return StatusError(
         _UNKNOWN,
         HeadraceError(
             Code.FORBIDDEN,

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 from headrace.catalog import key_of
 from headrace.connectors.lines import json_lines
 from headrace.errors import Code, HeadraceError
-from headrace.server.answers import Format, ipc, type_name
+from headrace.server.answers import AnswerFormat, ipc, type_name
 from headrace.serving import with_operations
 from headrace.serving.texts import json_rows, rows
 from headrace.serving.values import json_text
@@ -40,7 +40,7 @@ _TOKEN: Final = re.compile(r"(?P<epoch>\d{1,18})(~(?P<relation>\d{1,18})|@[\d:,]
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ChangelogPosition:
     """A place in the changelog of a relation: after an epoch. Its text is ``7~3``.
 
     Without the relation, as in the token of a read, it stands for whatever is followed.
@@ -50,7 +50,7 @@ class Place:
     relation: RelationId | None = None
 
     @classmethod
-    def of(cls, text: str) -> Place:
+    def of(cls, text: str) -> ChangelogPosition:
         """Parse a place, the token of a read, or the number of an epoch.
 
         Raises:
@@ -76,7 +76,7 @@ def _relation(text: str) -> RelationId:
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class SentEvent:
     """One event as it is sent; its epoch, and whether that epoch is complete with it."""
 
     epoch: Epoch
@@ -85,12 +85,14 @@ class Event:
     is_progress: bool = False
 
 
-def beginning(history: History, place: Place | None, form: Format) -> bytes | None:
+def beginning(
+    history: History, place: ChangelogPosition | None, form: AnswerFormat
+) -> bytes | None:
     """Return the event before all others, with Arrow: the columns, and where changes begin.
 
     ``place`` is None if a snapshot follows.
     """
-    if form is not Format.ARROW:
+    if form is not AnswerFormat.ARROW:
         return None
     token = "null" if place is None else json_text(str(place))
     columns = _arrow_text(history.layout.columns.empty_table())
@@ -98,11 +100,11 @@ def beginning(history: History, place: Place | None, form: Format) -> bytes | No
 
 
 def snapshot(
-    relation: Table | View, history: History, epoch: Epoch, form: Format = Format.JSON
-) -> Iterator[Event]:
+    relation: Table | View, history: History, epoch: Epoch, form: AnswerFormat = AnswerFormat.JSON
+) -> Iterator[SentEvent]:
     """Yield the contents of a relation at an epoch."""
     schema, parts = history.layout.columns, history.at(epoch).parts()
-    if form is Format.ARROW:
+    if form is AnswerFormat.ARROW:
         contents = _arrow_pieces(parts, schema)
     else:
         columns = json_text([{"name": f.name, "type": type_name(f.type)} for f in schema])
@@ -110,7 +112,7 @@ def snapshot(
             line.rstrip("\n") for part in parts for line in json_rows(schema.names, rows(part))
         )
         contents = (f'"columns":{columns},"rows":[{piece}]' for piece in _joined(lines))
-    yield from _events("snapshot", Place(epoch, relation.id), contents)
+    yield from _events("snapshot", ChangelogPosition(epoch, relation.id), contents)
 
 
 def changes(
@@ -118,8 +120,8 @@ def changes(
     history: History,
     after: Epoch,
     upto: Epoch,
-    form: Format = Format.JSON,
-) -> Iterator[Event]:
+    form: AnswerFormat = AnswerFormat.JSON,
+) -> Iterator[SentEvent]:
     """Yield the changes of the epochs after one up to another; those without any are left out."""
     key = key_of(relation)
     for first in range(after, upto, _EPOCHS):
@@ -128,13 +130,13 @@ def changes(
             written = delta.table.select([*history.layout.columns.names, WEIGHT])
             if not written.num_rows:
                 continue
-            if form is Format.ARROW:
+            if form is AnswerFormat.ARROW:
                 ordered = with_operations(written, key)
                 contents = _arrow_pieces(iter([ordered]), ordered.schema)
             else:
                 pieces = _joined(json_lines(epoch, written, key))
                 contents = (f'"changes":[{piece}]' for piece in pieces)
-            yield from _events("changes", Place(epoch, relation.id), contents)
+            yield from _events("changes", ChangelogPosition(epoch, relation.id), contents)
 
 
 def _joined(lines: Iterable[str]) -> Iterator[str]:
@@ -163,7 +165,7 @@ def _arrow_text(table: pa.Table) -> str:
     return base64.b64encode(b"".join(ipc(table))).decode()
 
 
-def _events(kind: str, place: Place, contents: Iterator[str]) -> Iterator[Event]:
+def _events(kind: str, place: ChangelogPosition, contents: Iterator[str]) -> Iterator[SentEvent]:
     """Yield the events of a snapshot or of the changes of one epoch; the last one says so."""
     part, content = 0, next(contents)
     for following in contents:
@@ -172,21 +174,23 @@ def _events(kind: str, place: Place, contents: Iterator[str]) -> Iterator[Event]
     yield _event(kind, place, f'"part":{part},{content}', last=True)
 
 
-def progress(place: Place, committed_at: float, pending: int) -> Event:
+def progress(place: ChangelogPosition, committed_at: float, pending: int) -> SentEvent:
     """Return the event that all changes up to a place were sent."""
     body = f'"committed_at":{committed_at!r},"pending":{pending}'
     return _event("progress", place, body, last=True, is_progress=True)
 
 
-def goodbye(place: Place, error: HeadraceError) -> bytes:
+def goodbye(place: ChangelogPosition, error: HeadraceError) -> bytes:
     """Return the last event of a subscription that ends with an error, and where to resume."""
     body = json_text({"token": str(place), "error": error.to_json()})
     return f"event: error\ndata: {body}\n\n".encode()
 
 
-def _event(kind: str, place: Place, body: str, *, last: bool, is_progress: bool = False) -> Event:
+def _event(
+    kind: str, place: ChangelogPosition, body: str, *, last: bool, is_progress: bool = False
+) -> SentEvent:
     token = f'"token":{json_text(str(place))},' if last else ""
     mark = "" if is_progress else f'"last":{"true" if last else "false"},'
     id_ = f"id: {place}\n" if last else ""
     text = f'event: {kind}\n{id_}data: {{"epoch":{place.epoch},{token}{mark}{body}}}\n\n'
-    return Event(place.epoch, text.encode(), last, is_progress)
+    return SentEvent(place.epoch, text.encode(), last, is_progress)

@@ -32,7 +32,7 @@ _STATUS: Final[Mapping[Code, int]] = {
 _UNKNOWN: Final = 401
 
 
-class Refused(Exception):  # noqa: N818  (a request is; nothing has gone wrong)
+class StatusError(Exception):
     """An error that is answered with another status than that of its code."""
 
     def __init__(self, status: int, error: HeadraceError) -> None:
@@ -59,7 +59,7 @@ def shown(error: BaseException, directory: Path) -> HeadraceError:
 
     Of a defect, they are shown the id of the request, under which the server's log has it.
     """
-    if isinstance(error, Refused):
+    if isinstance(error, StatusError):
         error = error.error
     if not isinstance(error, HeadraceError) or error.code is Code.INTERNAL:
         number = request_id()

@@ -16,8 +16,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from headrace.errors import Code, HeadraceError
-from headrace.server.answers import Format
-from headrace.server.events import Event, Place, changes, progress, snapshot
+from headrace.server.answers import AnswerFormat
+from headrace.server.events import ChangelogPosition, SentEvent, changes, progress, snapshot
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
@@ -40,14 +40,14 @@ class Subscriber:
     """
 
     most: int
-    waiting: deque[Event] = field(default_factory=deque)
+    waiting: deque[SentEvent] = field(default_factory=deque)
     bytes: int = 0
     behind: bool = False
     ended: HeadraceError | None = None
     is_over: bool = False
     _news: asyncio.Event = field(default_factory=asyncio.Event)
 
-    def offer(self, events: Sequence[Event]) -> None:
+    def offer(self, events: Sequence[SentEvent]) -> None:
         """Queue events; of several progress marks in a row, the last replaces the others."""
         if self.behind:
             return
@@ -75,7 +75,7 @@ class Subscriber:
         self.ended, self.is_over = error, True
         self._news.set()
 
-    async def take(self) -> Event | None:
+    async def take(self) -> SentEvent | None:
         """Return the next event; None if the subscriber lags behind, or no event follows."""
         while not self.waiting:
             if self.is_over or self.behind:
@@ -87,7 +87,7 @@ class Subscriber:
         return event
 
 
-class Followed:
+class FollowedRelation:
     """One table or view that is followed, from the epoch at which it was first."""
 
     def __init__(
@@ -96,7 +96,7 @@ class Followed:
         session: Session,
         subscription: ViewSubscription,
         most: int,
-        form: Format = Format.JSON,
+        form: AnswerFormat = AnswerFormat.JSON,
     ) -> None:
         self.relation = subscription.relation
         self.history = subscription.history
@@ -132,7 +132,7 @@ class Followed:
         return not self._subscribers
 
     def began(
-        self, after: Place | None, *, now: bool = False
+        self, after: ChangelogPosition | None, *, now: bool = False
     ) -> tuple[Published, Published | None]:
         """Return the state up to which a new subscriber reads by itself, and the one it has seen.
 
@@ -161,7 +161,7 @@ class Followed:
 
     async def events(
         self, subscriber: Subscriber, state: Published, seen: Published | None
-    ) -> AsyncGenerator[Event, None]:
+    ) -> AsyncGenerator[SentEvent, None]:
         """Yield the events of a subscriber, from what it has seen on, until there is an end.
 
         ``state`` and ``seen`` are those of :meth:`began`.
@@ -206,7 +206,7 @@ class Followed:
         if subscriber.ended is not None:
             raise subscriber.ended
 
-    async def _caught_up(self, after: Epoch, upto: Epoch) -> AsyncIterator[Event]:
+    async def _caught_up(self, after: Epoch, upto: Epoch) -> AsyncIterator[SentEvent]:
         try:
             async for event in _on_threads(
                 changes(self.relation, self.history, after, upto, self.form)
@@ -256,14 +256,14 @@ class Followed:
             if time.monotonic() - self._told >= PROGRESS_SECONDS:
                 self._told = time.monotonic()
                 pending = state.behind(self._reader.ledger.head.ends, self.relation.id)
-                place = Place(state.epoch, self.relation.id)
+                place = ChangelogPosition(state.epoch, self.relation.id)
                 found.append(progress(place, state.committed_at, pending))
             self._deliver(partial(self._offer, state.epoch, found))
         self._state = state
 
-    def _made(self, after: Epoch, upto: Epoch) -> list[Event] | None:
+    def _made(self, after: Epoch, upto: Epoch) -> list[SentEvent] | None:
         """Return the events of some epochs; None if nobody wants them, or they are too large."""
-        found: list[Event] = []
+        found: list[SentEvent] = []
         size = 0
         if self.is_idle and after < upto:
             return None
@@ -281,7 +281,7 @@ class Followed:
         except RuntimeError:
             self._over = True
 
-    def _offer(self, epoch: Epoch, events: Sequence[Event]) -> None:
+    def _offer(self, epoch: Epoch, events: Sequence[SentEvent]) -> None:
         self._delivered = epoch
         for subscriber in self._subscribers:
             subscriber.offer(events)
@@ -296,7 +296,7 @@ class Followed:
             subscriber.end(self._error)
 
 
-async def _on_threads(events: Iterator[Event]) -> AsyncIterator[Event]:
+async def _on_threads(events: Iterator[SentEvent]) -> AsyncIterator[SentEvent]:
     """Yield events, each made on another thread than the one that serves."""
     while (event := await asyncio.to_thread(next, events, None)) is not None:
         yield event

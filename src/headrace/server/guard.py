@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from starlette.types import ASGIApp, Receive, Scope, Send
 
-    from headrace.server.address import Names
+    from headrace.server.address import HostNames
 
 _FORBIDDEN: Final = 403
 _OWN: Final = frozenset({"", "none", "same-origin"})
@@ -27,11 +27,11 @@ _PAGES: Final = ("/console/", "/pages/")
 
 
 @dataclass(frozen=True, slots=True)
-class Guard:
+class SiteGuard:
     """Passes on the requests for one of the server's own names and from its own pages."""
 
     app: ASGIApp
-    names: Names
+    names: HostNames
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request, by the application or with status 403."""

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from headrace.parts.access import AccessToken
     from headrace.runtime.differences import Difference
     from headrace.runtime.published import Published
-    from headrace.server.address import Names, Transport
+    from headrace.server.address import HostNames, Transport
     from headrace.server.limits import Limits
     from headrace.types import Epoch, Offset, RelationId
 
@@ -41,7 +41,7 @@ class Holding(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Begin:
+class FirstMessage:
     """The first message to a reader process.
 
     ``socket`` is where the requests that it does not answer are passed on to. ``authenticate``:
@@ -50,7 +50,7 @@ class Begin:
 
     directory: Path
     socket: Path
-    names: Names
+    names: HostNames
     transport: Transport
     limits: Limits
     authenticate: bool
@@ -58,7 +58,7 @@ class Begin:
 
 
 @dataclass(frozen=True, slots=True)
-class Update:
+class StateUpdate:
     """The changes since the last message; None for what did not change.
 
     The answer says that the state before is no longer read, and what was counted meanwhile, as
@@ -83,7 +83,7 @@ class Held:
     tokens: Tokens = field(default_factory=Tokens)
     shown: Epoch = NO_EPOCH
 
-    def update(self, update: Update) -> None:
+    def update(self, update: StateUpdate) -> None:
         """Apply an update message to the held state."""
         if update.change is not None:
             self.published = applied(self.published, update.change)

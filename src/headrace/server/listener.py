@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from headrace.database import Database
     from headrace.processes.queries import QuerySettings
-    from headrace.server.address import Address
+    from headrace.server.address import ListenAddress
 
 _START_SECONDS = 30.0
 _SWITCH_SECONDS = 0.0005
@@ -34,7 +34,7 @@ _SWITCH_SECONDS = 0.0005
 _HTTP = Transport()
 
 
-class Server:
+class HttpServer:
     """Serves an open database at an address until it is closed. A context manager.
 
     Its clients' statements may read files below ``roots``, and no others; their queries are
@@ -51,7 +51,7 @@ class Server:
     def __init__(
         self,
         database: Database,
-        address: Address,
+        address: ListenAddress,
         bound: socket.socket,
         limits: Limits | None = None,
         roots: Sequence[Path] = (),

@@ -46,7 +46,7 @@ def _new_id() -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Numbered:
+class RequestLog:
     """Gives each request of an application its id, and logs how it was answered.
 
     Of the path only, since a query and a body have users' data.

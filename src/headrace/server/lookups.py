@@ -30,9 +30,9 @@ from headrace.errors import Code, HeadraceError, meant, unknown
 from headrace.formats.values import RejectedValueError, from_json, from_text
 from headrace.server.answers import accepted, answer
 from headrace.server.entrance import asking
-from headrace.server.failures import Refused
+from headrace.server.failures import StatusError
 from headrace.server.requests import count, number
-from headrace.server.tokens import Token
+from headrace.server.tokens import StateToken
 from headrace.serving.lookups import row_by_key
 from headrace.session import Freshness, Result, Subscription, to_read
 from headrace.sql import quote, quote_dotted
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from headrace.server.entrance import Entrance
     from headrace.server.held import Holding
     from headrace.server.limits import Limits
-    from headrace.server.running import Calls
+    from headrace.server.running import RequestCalls
     from headrace.server.tallies import Tallies
     from headrace.session import Session
     from headrace.types import Column
@@ -206,7 +206,7 @@ class ViewHandlers:
     """Reads rows of views and tables by key and condition."""
 
     reader: Reader
-    calls: Calls
+    calls: RequestCalls
     limits: Limits
 
     async def read_view(self, request: Request) -> Response:
@@ -217,7 +217,7 @@ class ViewHandlers:
         relation = named(self.reader.catalog, request.path_params["name"], asking(request))
         form = accepted(request.headers.get("accept"))
         least = request.query_params.get("min_epoch")
-        token = None if least is None else Token.of(least)
+        token = None if least is None else StateToken.of(least)
         staleness, seconds = number(request, "max_staleness"), number(request, "timeout")
         text, values = query_of(relation, request)
 
@@ -228,7 +228,7 @@ class ViewHandlers:
                 result = session.sql(text, values)
             if isinstance(result, Subscription):
                 raise HeadraceError(Code.INTERNAL, "a lookup is followed")
-            return answer(result, Token(result.epoch), form, self.limits)
+            return answer(result, StateToken(result.epoch), form, self.limits)
 
         return await self.calls.run(request, call, seconds)
 
@@ -244,7 +244,7 @@ def at_once(held: Holding, limits: Limits, request: Request) -> Response | None:
 
     Raises:
         HeadraceError: ``invalid`` for what its parameters name.
-        Refused: as :func:`accepted`.
+        StatusError: as :func:`accepted`.
     """
     asked, state = request.query_params, held.published
     if "key" not in asked or not _OF_ROWS.issuperset(asked):
@@ -254,7 +254,7 @@ def at_once(held: Holding, limits: Limits, request: Request) -> Response | None:
     if relation is None or relation.id in state.dirty or len(set(given)) < len(given):
         return None
     fresh = Freshness.of(state, held.ends, [relation.id])
-    if "min_epoch" in asked and not Token.of(asked["min_epoch"]).shown_by(state):
+    if "min_epoch" in asked and not StateToken.of(asked["min_epoch"]).shown_by(state):
         return None
     if number(request, "max_staleness") is not None and fresh.pending:
         return None
@@ -266,7 +266,7 @@ def at_once(held: Holding, limits: Limits, request: Request) -> Response | None:
         row = row.select(names) if names else row
     found = Result(row, state.epoch, freshness=fresh)
     form = accepted(request.headers.get("accept"))
-    return answer(found, Token(found.epoch), form, limits)
+    return answer(found, StateToken(found.epoch), form, limits)
 
 
 def answered_at_once(
@@ -293,7 +293,7 @@ def answered_at_once(
         if principal is None or not principal.sees(name):
             return None
         answered = at_once(held, limits, request)
-    except (HeadraceError, Refused):
+    except (HeadraceError, StatusError):
         return None
     if answered is None:
         left(name)
@@ -327,7 +327,7 @@ def named(catalog: Catalog, name: str, principal: Principal) -> Relation:
 
     Raises:
         HeadraceError: ``forbidden`` if whoever asks may not read it.
-        Refused: ``invalid`` if it does not exist.
+        StatusError: ``invalid`` if it does not exist.
     """
     for need in to_read(catalog, name):
         if not need.is_met(principal):
@@ -337,4 +337,4 @@ def named(catalog: Catalog, name: str, principal: Principal) -> Relation:
         return found
     seen = filter(principal.sees, catalog.by_name)
     wrong = unknown("view or table", name, seen, "SHOW TABLES lists what exists.")
-    raise Refused(_NOT_FOUND, wrong)
+    raise StatusError(_NOT_FOUND, wrong)

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from headrace.parts.sources import SourceStates
     from headrace.processes.queries import QueryProcesses
     from headrace.server.readers import Readers
-    from headrace.server.running import Calls
-    from headrace.server.subscriptions import Following
+    from headrace.server.running import RequestCalls
+    from headrace.server.subscriptions import FollowedRelations
 
 _MOST_EPOCHS: Final = 10_000
 """How many epochs one scrape reads at most, if the last one was long ago."""
@@ -44,8 +44,8 @@ class Metrics:
         self,
         reader: Reader,
         sources: SourceStates,
-        calls: Calls,
-        following: Following,
+        calls: RequestCalls,
+        following: FollowedRelations,
         queries: QueryProcesses | None,
         readers: Readers | None,
     ) -> None:
@@ -106,8 +106,8 @@ class _State(Collector):
 
     reader: Reader
     sources: SourceStates
-    calls: Calls
-    following: Following
+    calls: RequestCalls
+    following: FollowedRelations
     queries: QueryProcesses | None
     readers: Readers | None
 

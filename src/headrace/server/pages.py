@@ -16,7 +16,7 @@ import xxhash
 from starlette.responses import Response
 
 from headrace.errors import Code, HeadraceError
-from headrace.server.failures import Refused
+from headrace.server.failures import StatusError
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -63,11 +63,11 @@ class Pages:
         """Return a file, or that the browser's copy is still right.
 
         Raises:
-            Refused: ``invalid`` if there is no such file.
+            StatusError: ``invalid`` if there is no such file.
         """
         content = await asyncio.to_thread(self._read, path)
         if content is None:
-            raise Refused(
+            raise StatusError(
                 _NOT_FOUND, HeadraceError(Code.INVALID, f'page "{path}" does not exist here')
             )
         tag = f'"{xxhash.xxh3_128_hexdigest(content)}"'
@@ -113,7 +113,7 @@ class PageHandlers:
     async def application_page(self, request: Request) -> Response:
         """Return a file of an application's pages."""
         if self.pages is None:
-            raise Refused(
+            raise StatusError(
                 _NOT_FOUND,
                 HeadraceError(
                     Code.INVALID,

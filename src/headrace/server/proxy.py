@@ -14,7 +14,7 @@ import h11
 from headrace.errors import Code, HeadraceError
 from headrace.server.answers import EPOCH
 from headrace.server.failures import failure
-from headrace.server.sockets import Messages, as_request, reading
+from headrace.server.sockets import SocketMessages, as_request, reading
 from headrace.server.streamed import EVENTS
 from headrace.types import Epoch
 
@@ -84,7 +84,7 @@ class _OverSocket:
     """Sends an answer over WebSocket: events as messages, any other instead of the socket."""
 
     send: Send
-    messages: Messages | None = None
+    messages: SocketMessages | None = None
     waiting: bytes = b""
     """The beginning of an event whose end is not there yet."""
 
@@ -92,7 +92,7 @@ class _OverSocket:
         if message["type"] == "http.response.start":
             of = dict(message["headers"]).get(b"content-type", b"").decode("latin-1")
             if of.startswith(EVENTS):
-                self.messages = Messages(self.send)
+                self.messages = SocketMessages(self.send)
         if self.messages is None:
             await self.send({**message, "type": f"websocket.{message['type']}"})
         elif message["type"] == "http.response.start":

@@ -26,10 +26,10 @@ import uvloop
 from headrace.catalog import Table, View
 from headrace.processes.messages import Done
 from headrace.server.entrance import Entrance
-from headrace.server.guard import Guard
-from headrace.server.held import Begin, Held, Update
+from headrace.server.guard import SiteGuard
+from headrace.server.held import FirstMessage, Held, StateUpdate
 from headrace.server.http import http_settings, tls_settings
-from headrace.server.logs import Numbered
+from headrace.server.logs import RequestLog
 from headrace.server.lookups import ViewHandlers, answered_at_once
 from headrace.server.proxy import Proxy
 from headrace.server.tallies import Tallies
@@ -98,7 +98,9 @@ class Reading:
 class ReaderProcess:
     """What the process does: one thread listens for new states, the main one serves."""
 
-    def __init__(self, connection: Connection, begin: Begin, listening: socket.socket) -> None:
+    def __init__(
+        self, connection: Connection, begin: FirstMessage, listening: socket.socket
+    ) -> None:
         self._connection = connection
         self._place = begin.socket.parent
         self._listening = listening
@@ -108,7 +110,7 @@ class ReaderProcess:
         entrance = Entrance(self._held.tokens, begin.limits, begin.authenticate)
         reading = Reading(self._held, begin.limits, entrance, proxy, self._tallies)
         settings = {**http_settings(), **tls_settings(begin.transport)}
-        app = Numbered(Guard(reading, begin.names))
+        app = RequestLog(SiteGuard(reading, begin.names))
         self._uvicorn = uvicorn.Server(uvicorn.Config(app, **settings))
 
     def begin(self) -> None:
@@ -137,7 +139,7 @@ class ReaderProcess:
         finally:
             os.killpg(0, signal.SIGKILL)
 
-    async def _update(self, update: Update) -> object:
+    async def _update(self, update: StateUpdate) -> object:
         """Apply an update on the thread that serves, so that no lookup reads while it changes."""
         self._held.update(update)
         return self._tallies.taken()

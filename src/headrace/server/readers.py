@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 from headrace.errors import Code, HeadraceError
 from headrace.processes.child import Child, EndedError
 from headrace.runtime.differences import NOTHING, difference
-from headrace.server.held import Begin, Update
+from headrace.server.held import FirstMessage, StateUpdate
 
 if TYPE_CHECKING:
     import socket
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from headrace.database import Database
     from headrace.parts.access import AccessToken
     from headrace.runtime.published import Published
-    from headrace.server.address import Names, Transport
+    from headrace.server.address import HostNames, Transport
     from headrace.server.limits import Limits
     from headrace.server.tallies import Tallies
     from headrace.types import Offset, RelationId
@@ -74,7 +74,7 @@ class Readers:
 
     def start(
         self,
-        names: Names,
+        names: HostNames,
         transport: Transport,
         limits: Limits,
         tallies: Tallies,
@@ -86,7 +86,7 @@ class Readers:
         Raises:
             HeadraceError: ``unavailable`` if they do not in two minutes.
         """
-        begin = Begin(
+        begin = FirstMessage(
             self._database.directory.resolve(),
             self.socket,
             names,
@@ -125,7 +125,7 @@ class Readers:
 
     # -- one process ---------------------------------------------------------------------------
 
-    def _keep(self, number: int, begin: Begin, tallies: Tallies) -> None:
+    def _keep(self, number: int, begin: FirstMessage, tallies: Tallies) -> None:
         """Keep a process serving a socket: start another when it has ended."""
         errors = self._scratch / f"errors-{number}"
         while not self._closed:
@@ -158,7 +158,7 @@ class Readers:
         ends: Mapping[RelationId, Offset] = {}
         while not self._closed:
             newest, now, known = self._present()
-            update = Update(
+            update = StateUpdate(
                 None if newest is held else difference(held, newest),
                 None if now == ends else now,
                 None if known is tokens else known,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from headrace.errors import Code, HeadraceError, shortened, unknown
 from headrace.formats.values import is_number_text
-from headrace.server.failures import Refused
+from headrace.server.failures import StatusError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -32,7 +32,7 @@ async def body(
     """Return the body of a request. ``take`` is given the length of each part, and may refuse it.
 
     Raises:
-        Refused: ``unsupported`` if it is longer than ``most`` bytes; ``cancelled`` if it takes
+        StatusError: ``unsupported`` if it is longer than ``most`` bytes; ``cancelled`` if it takes
             longer to come than ``seconds`` and one more for each 64 KiB.
     """
     parts: list[bytes] = []
@@ -50,7 +50,7 @@ async def body(
         length += len(part)
         take(len(part))
         if length > most:
-            raise Refused(
+            raise StatusError(
                 _TOO_LONG,
                 HeadraceError(
                     Code.UNSUPPORTED,
@@ -61,8 +61,8 @@ async def body(
     return b"".join(parts)
 
 
-def _too_slow(seconds: float) -> Refused:
-    return Refused(
+def _too_slow(seconds: float) -> StatusError:
+    return StatusError(
         _TOO_SLOW,
         HeadraceError(
             Code.CANCELLED,
@@ -80,7 +80,7 @@ async def json_object(
 
     Raises:
         HeadraceError: ``invalid`` if it is something else.
-        Refused: ``invalid`` if it is not declared as JSON; as :func:`body`.
+        StatusError: ``invalid`` if it is not declared as JSON; as :func:`body`.
     """
     declared(request, "application/json")
     try:
@@ -123,12 +123,12 @@ def declared(request: Request, *taken: str) -> str:
     What a form or a script of another site can send without being asked is never among them.
 
     Raises:
-        Refused: ``invalid`` for another.
+        StatusError: ``invalid`` for another.
     """
     found = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if found in taken:
         return found
-    raise Refused(
+    raise StatusError(
         _OTHER_TYPE,
         HeadraceError(
             Code.INVALID,
@@ -139,7 +139,7 @@ def declared(request: Request, *taken: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Query:
+class QueryParameter:
     """A query parameter of a route; ``type`` is a name of JSON Schema."""
 
     name: str
@@ -148,7 +148,7 @@ class Query:
     repeated: bool = False
 
 
-def require_known(request: Request, known: Sequence[Query]) -> None:
+def require_known(request: Request, known: Sequence[QueryParameter]) -> None:
     """Refuse a query parameter that does not exist, or that is given twice."""
     names = [name for name, _ in request.query_params.multi_items()]
     _require_known(names, tuple(query.name for query in known), "query parameter")

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from starlette.responses import Response
 
     from headrace.server.entrance import Least
-    from headrace.server.requests import Query
+    from headrace.server.requests import QueryParameter
 
 C = TypeVar("C")
 
@@ -34,7 +34,7 @@ class Route(Generic[C]):
     by: type[C]
     handler: Callable[[C, Request], Awaitable[Response]]
     least: Least
-    query: tuple[Query, ...] = ()
+    query: tuple[QueryParameter, ...] = ()
     takes: tuple[str, ...] = ()
     body: str = "Object"
     answers: tuple[str, ...] = (JSON,)

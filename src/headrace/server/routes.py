@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from headrace.server.active import Active
-from headrace.server.answers import Format
+from headrace.server.answers import AnswerFormat
 from headrace.server.appends import ARROW, LINES, AppendHandlers
 from headrace.server.catalog import CatalogHandlers, Circuits
 from headrace.server.changes import ChangeHandlers
@@ -16,14 +16,16 @@ from headrace.server.lookups import ViewHandlers
 from headrace.server.metrics import Metrics
 from headrace.server.openapi import Description
 from headrace.server.pages import PageHandlers
-from headrace.server.requests import Query
+from headrace.server.requests import QueryParameter
 from headrace.server.route import JSON, Route
 from headrace.server.statements import SqlHandlers
 from headrace.server.status import Status
 from headrace.server.streamed import EVENTS
 from headrace.server.subscriptions import SubscribeHandlers
 
-_TIMEOUT: Final = Query("timeout", "Seconds after which the request is cancelled.", "number")
+_TIMEOUT: Final = QueryParameter(
+    "timeout", "Seconds after which the request is cancelled.", "number"
+)
 
 ROUTES: Final = (
     Route(
@@ -33,7 +35,7 @@ ROUTES: Final = (
         SqlHandlers.run_sql,
         Least.TOKEN,
         takes=(JSON,),
-        answers=(*Format, EVENTS),
+        answers=(*AnswerFormat, EVENTS),
         body="Statements",
         answer="Result",
     ),
@@ -63,21 +65,25 @@ ROUTES: Final = (
         ViewHandlers.read_view,
         Least.READER,
         (
-            Query("key", "The value of a column of the key, in their order.", repeated=True),
-            Query("select", "The columns, separated by commas; by default, all."),
-            Query("where", "A condition, such as price>=2; all must hold.", repeated=True),
-            Query("order", "Columns to order by; a hyphen before one reverses its order."),
-            Query("limit", "The most rows.", "integer"),
-            Query("as_of_epoch", "The epoch to read back.", "integer"),
-            Query("min_epoch", "A token or an epoch that the answer must show; it is awaited."),
-            Query(
+            QueryParameter(
+                "key", "The value of a column of the key, in their order.", repeated=True
+            ),
+            QueryParameter("select", "The columns, separated by commas; by default, all."),
+            QueryParameter("where", "A condition, such as price>=2; all must hold.", repeated=True),
+            QueryParameter("order", "Columns to order by; a hyphen before one reverses its order."),
+            QueryParameter("limit", "The most rows.", "integer"),
+            QueryParameter("as_of_epoch", "The epoch to read back.", "integer"),
+            QueryParameter(
+                "min_epoch", "A token or an epoch that the answer must show; it is awaited."
+            ),
+            QueryParameter(
                 "max_staleness",
                 "How many seconds ago what is missing may have arrived.",
                 "number",
             ),
             _TIMEOUT,
         ),
-        answers=tuple(Format),
+        answers=tuple(AnswerFormat),
         answer="Result",
     ),
     Route(
@@ -87,7 +93,7 @@ ROUTES: Final = (
         ChangeHandlers.read_changes,
         Least.READER,
         (
-            Query("limit", "How many changes, at most 1,000; by default, 100.", "integer"),
+            QueryParameter("limit", "How many changes, at most 1,000; by default, 100.", "integer"),
             _TIMEOUT,
         ),
         answer="Changes",
@@ -110,10 +116,10 @@ ROUTES: Final = (
         AppendHandlers.append_rows,
         Least.WRITER,
         (
-            Query("wait", "With readable, answer when views show the rows."),
-            Query("producer", "Who appends; a number that it repeats takes effect once."),
-            Query("sequence", "The producer's number, which grows.", "integer"),
-            Query("session", "The session whose later reads see the rows."),
+            QueryParameter("wait", "With readable, answer when views show the rows."),
+            QueryParameter("producer", "Who appends; a number that it repeats takes effect once."),
+            QueryParameter("sequence", "The producer's number, which grows.", "integer"),
+            QueryParameter("session", "The session whose later reads see the rows."),
             _TIMEOUT,
         ),
         takes=(LINES, ARROW),
@@ -126,10 +132,10 @@ ROUTES: Final = (
         SubscribeHandlers.subscribe,
         Least.TOKEN,
         (
-            Query("view", "The view, table or stream to follow."),
-            Query("sql", "Or the query to follow."),
-            Query("after", "The token after which to resume."),
-            Query("snapshot", "With false, the changes from now on.", "boolean"),
+            QueryParameter("view", "The view, table or stream to follow."),
+            QueryParameter("sql", "Or the query to follow."),
+            QueryParameter("after", "The token after which to resume."),
+            QueryParameter("snapshot", "With false, the changes from now on.", "boolean"),
             _TIMEOUT,
         ),
         answers=(EVENTS,),
@@ -151,8 +157,8 @@ ROUTES: Final = (
         Status.read_history,
         Least.TOKEN,
         (
-            Query("seconds", "How far back; at most, and by default, 900.", "integer"),
-            Query("relation", "A relation whose own figures are wanted, too."),
+            QueryParameter("seconds", "How far back; at most, and by default, 900.", "integer"),
+            QueryParameter("relation", "A relation whose own figures are wanted, too."),
         ),
         answer="History",
     ),

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from headrace.errors import Code, HeadraceError
 from headrace.server.entrance import asking
-from headrace.server.failures import Refused
+from headrace.server.failures import StatusError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -58,7 +58,7 @@ class Runner:
 
         Raises:
             HeadraceError: as the call; ``unavailable`` if too many run or wait; ``cancelled``.
-            Refused: ``cancelled`` by its timeout.
+            StatusError: ``cancelled`` by its timeout.
         """
         allowed = self.allowed(seconds)
         future = self._submit(call)
@@ -139,7 +139,7 @@ class Runner:
 
 
 @dataclass(frozen=True, slots=True)
-class Calls:
+class RequestCalls:
     """Runs the calls of requests: each in a session of its client, until the client leaves."""
 
     sessions: Sessions
@@ -158,7 +158,7 @@ class Calls:
 
         Raises:
             HeadraceError: as :meth:`Runner.run`.
-            Refused: as :meth:`Runner.run`; ``invalid`` if the client has no session of this id.
+            StatusError: as :meth:`Runner.run`; ``invalid`` if the client has no session of this id.
         """
         async with self.sessions.used(session, asking(request)) as used:
             return await self.runner.run(used, lambda: call(used), request.receive, seconds)
@@ -195,7 +195,7 @@ def _after_end(ended: asyncio.Future[T], seconds: float | None) -> T:
         detail, hint = error.detail, error.hint or hint
     if seconds is None:
         raise HeadraceError(Code.CANCELLED, "the statement was cancelled: its client left", detail)
-    raise Refused(
+    raise StatusError(
         _TIMED_OUT,
         HeadraceError(
             Code.CANCELLED,

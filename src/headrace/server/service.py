@@ -14,10 +14,10 @@ from headrace.server.entrance import Entrance
 from headrace.server.metrics import Metrics
 from headrace.server.pages import CONSOLE, Pages
 from headrace.server.routes import COMPOSED
-from headrace.server.running import Calls, Runner
+from headrace.server.running import RequestCalls, Runner
 from headrace.server.sessions import Sessions
 from headrace.server.status import Status
-from headrace.server.subscriptions import Following
+from headrace.server.subscriptions import FollowedRelations
 from headrace.session.injection import Injector
 
 if TYPE_CHECKING:
@@ -43,9 +43,9 @@ class Service:
     limits: Limits
     runner: Runner
     sessions: Sessions
-    calls: Calls
+    calls: RequestCalls
     appends: Appends
-    following: Following
+    following: FollowedRelations
     metrics: Metrics
     entrance: Entrance
     status: Status
@@ -77,9 +77,9 @@ class Service:
         apart = None if queries is None else QueryProcesses(database, queries)
         opened = partial(database.session, apart)
         runner, sessions = Runner(limits), Sessions(opened, limits)
-        calls = Calls(sessions, runner)
+        calls = RequestCalls(sessions, runner)
         reader, sources = database.parts.reader, database.parts.sources
-        following = Following(reader, limits, opened)
+        following = FollowedRelations(reader, limits, opened)
         return cls(
             database,
             database.directory,

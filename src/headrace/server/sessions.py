@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from headrace.errors import Code, HeadraceError
-from headrace.server.failures import Refused
+from headrace.server.failures import StatusError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -24,7 +24,7 @@ _GONE: Final = 410
 
 
 @dataclass(slots=True, eq=False)
-class Kept:
+class NamedSession:
     """A session that clients name, and when it was last used, on the monotonic clock."""
 
     session: Session
@@ -42,7 +42,7 @@ class Sessions:
     def __init__(self, opened: Callable[[Principal], Session], limits: Limits) -> None:
         self._opened = opened
         self._limits = limits
-        self._kept: dict[str, Kept] = {}
+        self._kept: dict[str, NamedSession] = {}
         self._all: set[Session] = set()
         self._lock = threading.Lock()
 
@@ -65,7 +65,7 @@ class Sessions:
                 hint="DELETE those that are not needed, or wait until idle ones end.",
             )
         id_ = secrets.token_urlsafe(18)
-        self._kept[id_] = Kept(self._begin(principal), principal)
+        self._kept[id_] = NamedSession(self._begin(principal), principal)
         return id_
 
     async def close(self, id_: str, principal: Principal) -> None:
@@ -82,7 +82,7 @@ class Sessions:
         """Yield the session of an id, while no other request uses it; without one, a new session.
 
         Raises:
-            Refused: ``invalid`` if whoever asks has no session of this id.
+            StatusError: ``invalid`` if whoever asks has no session of this id.
         """
         if id_ is None:
             session = self._begin(principal)
@@ -132,7 +132,7 @@ class Sessions:
         kept = self._kept.get(id_)
         # A token that was dropped is another than the next one of its name.
         if kept is None or kept.principal.name != principal.name or not kept.principal.is_known:
-            raise Refused(
+            raise StatusError(
                 _GONE,
                 HeadraceError(
                     Code.INVALID,

@@ -38,7 +38,7 @@ class Socket:
         if not response.headers.get("content-type", "").startswith(EVENTS):
             await response(scope, receive, send)
             return
-        await response(as_request(scope), reading(receive), Messages(send))
+        await response(as_request(scope), reading(receive), SocketMessages(send))
 
 
 def as_request(scope: Scope) -> dict[str, Any]:
@@ -59,7 +59,7 @@ def reading(receive: Receive) -> Receive:
 
 
 @dataclass(slots=True)
-class Messages:
+class SocketMessages:
     """Sends the body of an answer with events as messages."""
 
     send: Send

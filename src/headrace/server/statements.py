@@ -8,20 +8,20 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from headrace.errors import Code, HeadraceError
-from headrace.server.answers import Format, accepted, answer, done
+from headrace.server.answers import AnswerFormat, accepted, answer, done
 from headrace.server.entrance import asking
 from headrace.server.fence import no_push, require_served
 from headrace.server.requests import json_object
 from headrace.server.streamed import (
     AT_ONCE_SECONDS,
-    Reports,
+    ProgressReports,
     StatementEvents,
     event,
     follow_document,
     result_events,
     rows_of_events,
 )
-from headrace.server.tokens import Token
+from headrace.server.tokens import StateToken
 from headrace.session import Subscription
 from headrace.sql import split
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from headrace.parts.access import Principal
     from headrace.server.active import Active
     from headrace.server.limits import Limits
-    from headrace.server.running import Calls
+    from headrace.server.running import RequestCalls
     from headrace.server.sessions import Sessions
     from headrace.session import Progress, Result, Session
     from headrace.sql.parameters import Parameters
@@ -61,7 +61,7 @@ class _Script:
     timeout: float | None
     follow: bool
     """Whether a query is to be followed, though it would run once."""
-    least: Token | None
+    least: StateToken | None
     """What queries must show."""
     staleness: float | None
 
@@ -70,7 +70,7 @@ class _Script:
 class SqlHandlers:
     """Runs statements, in sessions that clients may name."""
 
-    calls: Calls
+    calls: RequestCalls
     sessions: Sessions
     active: Active
     limits: Limits
@@ -84,7 +84,7 @@ class SqlHandlers:
         form = None if streamed else accepted(accept)
         script = await self._script(request)
         if form is None:
-            return await self._streamed(request, script, streamed or Format.JSON)
+            return await self._streamed(request, script, streamed or AnswerFormat.JSON)
         if script.follow:
             raise no_push()
         principal = asking(request)
@@ -140,7 +140,7 @@ class SqlHandlers:
             asked.get("session"),
             asked.get("timeout"),
             bool(asked.get("follow")),
-            None if least is None else Token.of(str(least)),
+            None if least is None else StateToken.of(str(least)),
             asked.get("max_staleness"),
         )
 
@@ -150,7 +150,7 @@ class SqlHandlers:
         session: Session,
         principal: Principal,
         progress: Callable[[Progress], None] | None = None,
-    ) -> tuple[Result, Token]:
+    ) -> tuple[Result, StateToken]:
         """Run statements; return the last one's result, and what the session has seen."""
         require_served(script.sql, script.parameters, self.roots, principal)
         if script.least is not None:
@@ -162,14 +162,14 @@ class SqlHandlers:
         if isinstance(result, Subscription):  # by a setting of its session
             result.close()
             raise no_push()
-        return result, Token(result.epoch, session.written)
+        return result, StateToken(result.epoch, session.written)
 
-    async def _streamed(self, request: Request, script: _Script, form: Format) -> Response:
+    async def _streamed(self, request: Request, script: _Script, form: AnswerFormat) -> Response:
         """Run statements and answer with events, at the latest once they have run for a moment.
 
         One that follows changes is answered with what ``GET /v1/subscribe`` is to be asked.
         """
-        reports, principal = Reports(), asking(request)
+        reports, principal = ProgressReports(), asking(request)
         seconds = self.limits.longest_seconds if script.timeout is None else script.timeout
 
         def call(session: Session) -> Iterator[bytes]:

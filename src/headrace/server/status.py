@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from headrace.parts.sources import SourceStates
     from headrace.server.limits import Limits
     from headrace.server.running import Runner
-    from headrace.server.subscriptions import Following
+    from headrace.server.subscriptions import FollowedRelations
     from headrace.types import RelationId
 
 _log = logging.getLogger(__name__)
@@ -58,7 +58,7 @@ _NOT_MADE: Final = "epochs are not made"
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
+class StatusSample:
     """How the database did in one second.
 
     ``epochs`` were committed in it, of which one took ``epoch_seconds`` on average; ``rows`` were
@@ -105,9 +105,9 @@ class Status:
     reader: Reader
     sources: SourceStates
     runner: Runner
-    following: Following
+    following: FollowedRelations
     limits: Limits
-    moments: deque[Moment] = field(default_factory=lambda: deque(maxlen=_KEPT))
+    moments: deque[StatusSample] = field(default_factory=lambda: deque(maxlen=_KEPT))
     _listeners: set[Listener] = field(default_factory=set)
     _ends: dict[RelationId, Offset] = field(default_factory=dict)
     """The ends of logs when they were last looked at."""
@@ -140,7 +140,7 @@ class Status:
             with suppress(RuntimeError):  # it has ended, and they with it
                 self._loop.call_soon_threadsafe(self._tell, None)
 
-    def _tell(self, moment: Moment | None) -> None:
+    def _tell(self, moment: StatusSample | None) -> None:
         """Send a moment to all listeners, or disconnect them; its JSON is written once for many."""
         whole = None if moment is None else _event(moment, lambda _name: True)
         for each in self._listeners:
@@ -171,7 +171,7 @@ class Status:
         """Send nothing more to a listener."""
         self._listeners.discard(listener)
 
-    def _found(self) -> Moment:
+    def _found(self) -> StatusSample:
         reader, last = self.reader, self.moments[-1] if self.moments else None
         state, now = reader.published, time.time()
         fresh = list(view_freshness(reader, self.sources.admission, state))
@@ -184,7 +184,7 @@ class Status:
         self._ends = ends
         appended = sum(max(0, end - before.get(id_, Offset(0))) for id_, end in ends.items())
         error = reader.pump.error
-        return Moment(
+        return StatusSample(
             now,
             state.epoch,
             state.committed_at,
@@ -227,7 +227,7 @@ class Status:
         return done(found)
 
 
-def shown(moment: Moment, sees: Callable[[str], bool]) -> dict[str, Any]:
+def shown(moment: StatusSample, sees: Callable[[str], bool]) -> dict[str, Any]:
     """Return a moment as JSON, with the relations that ``sees`` accepts."""
     return {
         **{name: getattr(moment, name) for name in _TOTALS},
@@ -237,7 +237,7 @@ def shown(moment: Moment, sees: Callable[[str], bool]) -> dict[str, Any]:
     }
 
 
-def _event(moment: Moment, sees: Callable[[str], bool]) -> bytes:
+def _event(moment: StatusSample, sees: Callable[[str], bool]) -> bytes:
     return f"event: status\ndata: {json_text(shown(moment, sees))}\n\n".encode()
 
 

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any, Final
 from starlette.responses import Response
 
 from headrace.errors import Code
-from headrace.server.answers import Format, document, ipc, require_served_size
+from headrace.server.answers import AnswerFormat, document, ipc, require_served_size
 from headrace.server.failures import shown
 from headrace.serving.values import json_text
-from headrace.statements.reading.following import Begin
+from headrace.statements.reading.following import SubscriptionStart
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
 
     from headrace.server.limits import Limits
-    from headrace.server.tokens import Token
+    from headrace.server.tokens import StateToken
     from headrace.session import Progress, Result
     from headrace.statements.reading.following import Pushed
 
@@ -40,7 +40,7 @@ _QUIET_SECONDS: Final = 5.0
 """After how long without an event a comment is sent."""
 
 
-def rows_of_events(accept: str | None) -> Format | None:
+def rows_of_events(accept: str | None) -> AnswerFormat | None:
     """Return the format of rows within events; None if an Accept header does not ask for events.
 
     It is JSON, or Arrow with ``text/event-stream; rows=arrow``.
@@ -48,10 +48,10 @@ def rows_of_events(accept: str | None) -> Format | None:
     name, *parameters = (part.strip().lower() for part in (accept or "").split(";"))
     if name != EVENTS:
         return None
-    return Format.ARROW if "rows=arrow" in parameters else Format.JSON
+    return AnswerFormat.ARROW if "rows=arrow" in parameters else AnswerFormat.JSON
 
 
-class Reports:
+class ProgressReports:
     """The last progress of each part of a statement that was not sent yet."""
 
     def __init__(self) -> None:
@@ -75,7 +75,9 @@ class Reports:
         return b"".join(taken)
 
 
-def result_events(result: Result, token: Token, form: Format, limits: Limits) -> Iterator[bytes]:
+def result_events(
+    result: Result, token: StateToken, form: AnswerFormat, limits: Limits
+) -> Iterator[bytes]:
     """Yield a result as events; Arrow goes before it, in ``rows``, as base64 of an IPC stream.
 
     Raises:
@@ -83,7 +85,7 @@ def result_events(result: Result, token: Token, form: Format, limits: Limits) ->
     """
     table = result.to_arrow()
     require_served_size(table, form, limits)
-    if form is Format.JSON or result.kind == "done":
+    if form is AnswerFormat.JSON or result.kind == "done":
         return iter([_event("result", document(result, table, token).encode())])
     rows = (_event("rows", base64.b64encode(part)) for part in ipc(table))
     whole = _event("result", document(result, None, token).encode())
@@ -101,8 +103,8 @@ def follow_document(pushed: Pushed) -> dict[str, Any]:
     is_part = query.text == query.span.source and query.span.text != query.text
     return {
         "sql": query.text,
-        "after": None if isinstance(after, Begin) else after,
-        "snapshot": after is Begin.CONTENTS,
+        "after": None if isinstance(after, SubscriptionStart) else after,
+        "snapshot": after is SubscriptionStart.CONTENTS,
         "limit": query.limit,
         "start": query.span.start if is_part else None,
     }
@@ -121,7 +123,7 @@ class StatementEvents(Response):
     """The answer of a statement that runs: its progress, then its result or its error."""
 
     def __init__(
-        self, running: asyncio.Task[Iterator[bytes]], reports: Reports, directory: Path
+        self, running: asyncio.Task[Iterator[bytes]], reports: ProgressReports, directory: Path
     ) -> None:
         super().__init__(None, 200, {"Cache-Control": "no-store"}, EVENTS)
         del self.headers["content-length"]

@@ -13,11 +13,11 @@ from starlette.responses import Response
 
 from headrace.catalog import Table, View
 from headrace.errors import Code, HeadraceError
-from headrace.server.answers import Format
+from headrace.server.answers import AnswerFormat
 from headrace.server.entrance import asking
-from headrace.server.events import Place, beginning, goodbye
+from headrace.server.events import ChangelogPosition, beginning, goodbye
 from headrace.server.failures import shown
-from headrace.server.followed import Followed, Subscriber
+from headrace.server.followed import FollowedRelation, Subscriber
 from headrace.server.lookups import named
 from headrace.server.requests import number
 from headrace.server.running import left
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from headrace.parts.reader import Reader
     from headrace.runtime.published import Published
     from headrace.server.limits import Limits
-    from headrace.server.running import Calls, Runner
+    from headrace.server.running import RequestCalls, Runner
     from headrace.session import Session
 
 _LINGER_SECONDS: Final = 60.0
@@ -45,14 +45,14 @@ _LINGER_SECONDS: Final = 60.0
 
 
 @dataclass(slots=True)
-class Following:
+class FollowedRelations:
     """All that clients follow, by relation or by the text of the query."""
 
     reader: Reader
     limits: Limits
     opened: Callable[[], Session]
     """Opens a session."""
-    by_key: dict[str, Followed] = field(default_factory=dict)
+    by_key: dict[str, FollowedRelation] = field(default_factory=dict)
     subscribers: int = 0
     _opening: WeakValueDictionary[str, asyncio.Lock] = field(default_factory=WeakValueDictionary)
 
@@ -62,7 +62,7 @@ class Following:
         runner: Runner,
         receive: Receive,
         seconds: float | None,
-    ) -> Followed:
+    ) -> FollowedRelation:
         """Return what follows a query, which is begun if nobody follows it.
 
         Raises:
@@ -79,7 +79,7 @@ class Following:
             session = self.opened()  # shared by all who may read what it needs
             made = await runner.run(session, lambda: session.subscribe(query), receive, seconds)
             most = self.limits.lag_bytes
-            self.by_key[key] = Followed(self.reader, session, made, most, asked.form)
+            self.by_key[key] = FollowedRelation(self.reader, session, made, most, asked.form)
             return self.by_key[key]
 
     async def end_idle(self) -> None:
@@ -102,9 +102,9 @@ class SubscribeHandlers:
     """Has clients follow views and queries."""
 
     reader: Reader
-    calls: Calls
+    calls: RequestCalls
     runner: Runner
-    following: Following
+    following: FollowedRelations
     limits: Limits
     directory: Path
 
@@ -117,7 +117,7 @@ class SubscribeHandlers:
         now = _flag(request, "snapshot", default=True) is False
         asked = await self._asked(request)
         token = request.headers.get("last-event-id") or request.query_params.get("after")
-        after = None if token is None else Place.of(token)
+        after = None if token is None else ChangelogPosition.of(token)
         following, seconds = self.following, number(request, "timeout")
         if following.subscribers >= self.limits.subscribers:
             raise too_many(f"{self.limits.subscribers} subscribers")
@@ -136,7 +136,7 @@ class SubscribeHandlers:
             HeadraceError: ``invalid`` if it is neither one view nor one query; ``unsupported`` for
                 a query with an end; ``forbidden``.
         """
-        form = rows_of_events(request.headers.get("accept")) or Format.JSON
+        form = rows_of_events(request.headers.get("accept")) or AnswerFormat.JSON
         view, sql = request.query_params.get("view"), request.query_params.get("sql")
         if (view is None) == (sql is None):
             raise HeadraceError(Code.INVALID, "one of view= and sql= says what is to be followed")
@@ -162,7 +162,7 @@ class _Asked(NamedTuple):
 
     key: str
     query: str
-    form: Format
+    form: AnswerFormat
     needs: tuple[Need, ...]
 
 
@@ -199,10 +199,10 @@ class EventStream(Response):
 
     def __init__(
         self,
-        following: Following,
+        following: FollowedRelations,
         limits: Limits,
         directory: Path,
-        followed: Followed,
+        followed: FollowedRelation,
         begin: tuple[Published, Published | None],
         principal: Principal,
         asked: _Asked,
@@ -214,8 +214,8 @@ class EventStream(Response):
         self._followed = followed
         self._principal, self._needs = principal, asked.needs
         self._subscriber = Subscriber(limits.lag_bytes)
-        self._at = Place((seen or state).epoch, followed.relation.id)
-        place = None if seen is None else Place(seen.epoch, followed.relation.id)
+        self._at = ChangelogPosition((seen or state).epoch, followed.relation.id)
+        place = None if seen is None else ChangelogPosition(seen.epoch, followed.relation.id)
         self._begin = beginning(followed.history, place, followed.form)
         self._events = followed.events(self._subscriber, state, seen)
 
@@ -248,7 +248,7 @@ class EventStream(Response):
                     self._require_roles()
                     await asyncio.wait_for(_sent(send, event.data), limits.lag_seconds)
                     if event.last:
-                        self._at = Place(event.epoch, self._followed.relation.id)
+                        self._at = ChangelogPosition(event.epoch, self._followed.relation.id)
             except HeadraceError as error:
                 last = goodbye(self._at, shown(error, self._directory))
             await asyncio.wait_for(_sent(send, last, more=False), limits.lag_seconds)

@@ -22,7 +22,7 @@ BOUNDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5
 
 
 @dataclass(slots=True)
-class Tally:
+class RequestTally:
     """How many requests took how long, by bucket of :data:`BOUNDS`, and all their seconds."""
 
     buckets: list[int] = field(default_factory=lambda: [0] * (len(BOUNDS) + 1))
@@ -38,7 +38,7 @@ class Tally:
         self.buckets[bisect_left(BOUNDS, seconds)] += 1
         self.seconds += seconds
 
-    def add(self, other: Tally) -> None:
+    def add(self, other: RequestTally) -> None:
         """Count the requests of another tally."""
         self.buckets = [a + b for a, b in zip(self.buckets, other.buckets, strict=True)]
         self.seconds += other.seconds
@@ -49,29 +49,29 @@ class Tallies(Collector):
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._by_kind: dict[tuple[str, str], Tally] = {}
+        self._by_kind: dict[tuple[str, str], RequestTally] = {}
 
     def observe(self, operation: str, outcome: str, seconds: float) -> None:
         """Count a request."""
         with self._lock:
             self._tally(operation, outcome).observe(seconds)
 
-    def add(self, counted: Mapping[tuple[str, str], Tally]) -> None:
+    def add(self, counted: Mapping[tuple[str, str], RequestTally]) -> None:
         """Count the requests that another process has counted."""
         with self._lock:
             for (operation, outcome), tally in counted.items():
                 self._tally(operation, outcome).add(tally)
 
-    def taken(self) -> dict[tuple[str, str], Tally]:
+    def taken(self) -> dict[tuple[str, str], RequestTally]:
         """Return what was counted since the last call, and reset the counts."""
         with self._lock:
             counted, self._by_kind = self._by_kind, {}
             return counted
 
-    def _tally(self, operation: str, outcome: str) -> Tally:
+    def _tally(self, operation: str, outcome: str) -> RequestTally:
         known = self._by_kind.get((operation, outcome))
         if known is None:
-            known = self._by_kind[operation, outcome] = Tally()
+            known = self._by_kind[operation, outcome] = RequestTally()
         return known
 
     def collect(self) -> Iterator[Metric]:
@@ -86,11 +86,11 @@ class Tallies(Collector):
             "Seconds until a request was answered, or its answer began to be sent.",
             labels=("operation",),
         )
-        by_operation: dict[str, Tally] = {}
+        by_operation: dict[str, RequestTally] = {}
         with self._lock:
             for (operation, outcome), tally in self._by_kind.items():
                 requests.add_metric((operation, outcome), tally.count)
-                by_operation.setdefault(operation, Tally()).add(tally)
+                by_operation.setdefault(operation, RequestTally()).add(tally)
         for operation, tally in by_operation.items():
             names = [*map(floatToGoString, BOUNDS), "+Inf"]
             counts = accumulate(tally.buckets)

@@ -22,14 +22,14 @@ _WRITTEN = re.compile(r"(?P<epoch>\d{1,18})(@(?P<ends>\d{1,18}:\d{1,18}(,\d{1,18
 
 
 @dataclass(frozen=True, slots=True)
-class Token:
+class StateToken:
     """An epoch, and the ends of logs by relation."""
 
     epoch: Epoch
     ends: Mapping[RelationId, Offset] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, text: str) -> Token:
+    def of(cls, text: str) -> StateToken:
         """Parse a token; a number is that of an epoch.
 
         Raises:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from headrace.errors import HeadraceError
 from headrace.session.injection import Injector
-from headrace.session.reads import Reads
-from headrace.session.rights import Rights
+from headrace.session.reads import SessionReads
+from headrace.session.rights import ClientRights
 from headrace.session.table import COMPOSED, TABLE
 from headrace.sql import (
     CreateMaterializedView,
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from headrace.parts.access import Principal
     from headrace.session.client import Client
     from headrace.session.needs import Need
-    from headrace.session.parts import Parts
+    from headrace.session.parts import DatabaseParts
     from headrace.sql import Statement
     from headrace.statements.changing.given_rows import Rows
     from headrace.statements.reading.following import Pushed
@@ -43,17 +43,17 @@ if TYPE_CHECKING:
     from headrace.types import Epoch, Offset, RelationId
 
 
-class Statements:
+class Dispatcher:
     """Runs statements for one client, one after another.
 
     Only this package takes the parts of a database apart: what a statement can touch is what the
     fields of the class that runs it name.
     """
 
-    def __init__(self, parts: Parts, client: Client, principal: Principal) -> None:
+    def __init__(self, parts: DatabaseParts, client: Client, principal: Principal) -> None:
         self._ledger, self._reader = parts.ledger, parts.reader
         self._evaluator = parts.snapshots.evaluator
-        self._rights = Rights(principal, parts.reader, parts.engine)
+        self._rights = ClientRights(principal, parts.reader, parts.engine)
         self._injector = Injector(
             {
                 **{each.name: getattr(parts, each.name) for each in fields(parts)},
@@ -114,14 +114,14 @@ class Statements:
         with self._shown(statement):
             if isinstance(statement, Subscribe | Print):
                 self._rights.require(statement)  # first: a missing relation may not be known
-            found = self._injector.of(Reads).pushed(statement)
+            found = self._injector.of(SessionReads).pushed(statement)
             if found is not None and isinstance(statement, Query):
                 self._rights.require(statement)
             return found
 
     def followed(self, query: Query) -> Pushed:
         """Return what following a query means in this session."""
-        return self._injector.of(Reads).followed(query)
+        return self._injector.of(SessionReads).followed(query)
 
     def insert(self, name: str, rows: Rows, producer: ProducerPosition | None = None) -> int:
         """Append rows, matched to columns by name; return their number."""
@@ -148,7 +148,7 @@ class Statements:
         """Follow a query; unless it is a whole view, it is a hidden view while it is followed."""
         with self._shown(query):
             self._rights.require(query)
-            return self._injector.of(Reads).follow(query, after)
+            return self._injector.of(SessionReads).follow(query, after)
 
     def flush(self) -> Epoch:
         """Make all written changes readable; return the epoch."""

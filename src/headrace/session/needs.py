@@ -139,7 +139,7 @@ def to_read(catalog: Catalog, name: str, span: Span | None = None) -> Iterator[N
 
 
 @dataclass(frozen=True, slots=True)
-class Named:
+class NamedRelations:
     """The relations that a statement names, looked up on demand."""
 
     reader: Reader
@@ -191,27 +191,27 @@ class Named:
             yield from to_read(self.catalog, name, span)
 
 
-def nothing(_asked: Named, _statement: Statement) -> Iterator[Need]:
+def nothing(_asked: NamedRelations, _statement: Statement) -> Iterator[Need]:
     """Yield nothing: everybody may."""
     return iter(())
 
 
-def owner(_asked: Named, statement: Any) -> Iterator[Need]:
+def owner(_asked: NamedRelations, statement: Any) -> Iterator[Need]:
     """Yield the role of an owner of the database."""
     yield Need(Role.OWNER, DATABASE, statement.span)
 
 
-def creator(_asked: Named, statement: Any) -> Iterator[Need]:
+def creator(_asked: NamedRelations, statement: Any) -> Iterator[Need]:
     """Yield the role of an owner of the schema of the name."""
     yield Need(Role.OWNER, schema_of(statement.name.dotted), statement.name.span)
 
 
-def index(_asked: Named, statement: CreateIndex) -> Iterator[Need]:
+def index(_asked: NamedRelations, statement: CreateIndex) -> Iterator[Need]:
     """Yield the role of an owner of the relation's schema."""
     yield Need(Role.OWNER, schema_of(statement.relation.dotted), statement.relation.span)
 
 
-def relation(asked: Named, statement: CreateStream | CreateTable) -> Iterator[Need]:
+def relation(asked: NamedRelations, statement: CreateStream | CreateTable) -> Iterator[Need]:
     """Yield what is needed to create a stream or table; of other systems, an owner's role."""
     yield from creator(asked, statement)
     captured = isinstance(statement, CreateTable) and statement.captured is not None
@@ -220,7 +220,7 @@ def relation(asked: Named, statement: CreateStream | CreateTable) -> Iterator[Ne
 
 
 def derived(
-    asked: Named, statement: CreateTableAs | CreateMaterializedView | CreateView
+    asked: NamedRelations, statement: CreateTableAs | CreateMaterializedView | CreateView
 ) -> Iterator[Need]:
     """Yield what is needed to create a view, and to read what its query reads."""
     yield from creator(asked, statement)
@@ -229,7 +229,7 @@ def derived(
         yield Need(Role.OWNER, DATABASE, statement.span)
 
 
-def sink(asked: Named, statement: CreateSink) -> Iterator[Need]:
+def sink(asked: NamedRelations, statement: CreateSink) -> Iterator[Need]:
     """Yield what is needed to create a sink: to read its source, and to write to its target."""
     yield from creator(asked, statement)
     yield from asked.read(statement.source)
@@ -239,7 +239,7 @@ def sink(asked: Named, statement: CreateSink) -> Iterator[Need]:
         yield Need(Role.OWNER, DATABASE, statement.span)
 
 
-def altered_sink(asked: Named, statement: AlterSink) -> Iterator[Need]:
+def altered_sink(asked: NamedRelations, statement: AlterSink) -> Iterator[Need]:
     """Yield what is needed to alter a sink; outside of the database, an owner's role."""
     yield from creator(asked, statement)
     sink = asked.catalog.find(statement.name.dotted)
@@ -247,7 +247,7 @@ def altered_sink(asked: Named, statement: AlterSink) -> Iterator[Need]:
         yield Need(Role.OWNER, DATABASE, statement.span)
 
 
-def drop(asked: Named, statement: Drop) -> Iterator[Need]:
+def drop(asked: NamedRelations, statement: Drop) -> Iterator[Need]:
     """Yield what is needed to drop a relation and, with CASCADE, what depends on it."""
     relation = asked.catalog.find(statement.name.dotted)
     if relation is None and statement.kind is ObjectKind.SOURCE:
@@ -263,12 +263,12 @@ def _writer(name: Name) -> Need:
     return Need(Role.WRITER, schema_of(name.dotted), name.span)
 
 
-def write(_asked: Named, statement: Truncate | Copy) -> Iterator[Need]:
+def write(_asked: NamedRelations, statement: Truncate | Copy) -> Iterator[Need]:
     """Yield the role of a writer of the target."""
     yield _writer(statement.target)
 
 
-def insert(asked: Named, statement: Insert) -> Iterator[Need]:
+def insert(asked: NamedRelations, statement: Insert) -> Iterator[Need]:
     """Yield what is needed to write to the target, and to read what the query reads."""
     yield _writer(statement.target)
     yield from asked.read(statement.query)
@@ -282,14 +282,14 @@ def insert(asked: Named, statement: Insert) -> Iterator[Need]:
         yield Need(Role.OWNER, DATABASE, statement.span)
 
 
-def update(asked: Named, statement: Update) -> Iterator[Need]:
+def update(asked: NamedRelations, statement: Update) -> Iterator[Need]:
     """Yield what is needed to write to the target, and to read what expressions read."""
     yield _writer(statement.target)
     assigned = (each.expression for each in statement.assignments)
     yield from asked.evaluate(*assigned, statement.where)
 
 
-def delete(asked: Named, statement: Delete) -> Iterator[Need]:
+def delete(asked: NamedRelations, statement: Delete) -> Iterator[Need]:
     """Yield what is needed to delete rows, or to void events of a stream."""
     if isinstance(asked.catalog.find(statement.target.dotted), Stream):
         yield Need(Role.OWNER, schema_of(statement.target.dotted), statement.target.span)
@@ -298,25 +298,25 @@ def delete(asked: Named, statement: Delete) -> Iterator[Need]:
     yield from asked.evaluate(statement.where)
 
 
-def invalidate(asked: Named, statement: Invalidate) -> Iterator[Need]:
+def invalidate(asked: NamedRelations, statement: Invalidate) -> Iterator[Need]:
     """Yield what is needed to invalidate a slice of a view."""
     yield from creator(asked, statement)
     yield from asked.evaluate(statement.slice.where, statement.slice.since)
 
 
-def correct(asked: Named, statement: Correct) -> Iterator[Need]:
+def correct(asked: NamedRelations, statement: Correct) -> Iterator[Need]:
     """Yield what is needed to correct events."""
     yield from creator(asked, statement)
     yield from asked.evaluate(statement.where, *(a.expression for a in statement.assignments))
 
 
-def explain_row(asked: Named, statement: ExplainRow) -> Iterator[Need]:
+def explain_row(asked: NamedRelations, statement: ExplainRow) -> Iterator[Need]:
     """Yield what is needed to see from what a row is computed."""
     yield from asked.define(statement.name)
     yield from asked.evaluate(statement.where)
 
 
-def replay(asked: Named, statement: Replay | ExplainReplay) -> Iterator[Need]:
+def replay(asked: NamedRelations, statement: Replay | ExplainReplay) -> Iterator[Need]:
     """Yield what is needed to recompute a view; errors may quote what is below it."""
     given = statement.replay if isinstance(statement, ExplainReplay) else statement
     yield from creator(asked, given)
@@ -324,7 +324,7 @@ def replay(asked: Named, statement: Replay | ExplainReplay) -> Iterator[Need]:
     yield from asked.evaluate(given.slice.where, given.slice.since)
 
 
-def verify(asked: Named, statement: Verify) -> Iterator[Need]:
+def verify(asked: NamedRelations, statement: Verify) -> Iterator[Need]:
     """Yield what is needed to read one view, or all."""
     if statement.name is not None:
         yield from asked.read(statement.name)
@@ -332,7 +332,7 @@ def verify(asked: Named, statement: Verify) -> Iterator[Need]:
         yield Need(Role.READER, DATABASE, statement.span)
 
 
-def refresh(asked: Named, statement: Refresh) -> Iterator[Need]:
+def refresh(asked: NamedRelations, statement: Refresh) -> Iterator[Need]:
     """A view that lags behind is written: what all its readers see changes."""
     if statement.everything:
         yield Need(Role.WRITER, DATABASE, statement.span)
@@ -343,7 +343,7 @@ def refresh(asked: Named, statement: Refresh) -> Iterator[Need]:
             yield _writer(name)
 
 
-def show(asked: Named, statement: Show) -> Iterator[Need]:
+def show(asked: NamedRelations, statement: Show) -> Iterator[Need]:
     """Yield what is needed to see a listing; some are an owner's."""
     others = statement.token is not None and statement.token.dotted != asked.principal.name
     if statement.listing in _OF_OWNERS or others:
@@ -358,7 +358,7 @@ _OF_OWNERS: Final = frozenset({Listing.SECRETS, Listing.CONNECTIONS, Listing.TOK
 """The listings that are whole or not at all; others have what the client sees."""
 
 
-def describe(asked: Named, statement: Describe) -> Iterator[Need]:
+def describe(asked: NamedRelations, statement: Describe) -> Iterator[Need]:
     """Yield what is needed to read a relation or, with EXTENDED, to see its definition."""
     if statement.extended:
         yield from asked.define(statement.name)
@@ -366,7 +366,7 @@ def describe(asked: Named, statement: Describe) -> Iterator[Need]:
         yield Need.of(Role.READER, statement.name.dotted, statement.name.span)
 
 
-def explain(asked: Named, statement: Explain) -> Iterator[Need]:
+def explain(asked: NamedRelations, statement: Explain) -> Iterator[Need]:
     """Yield what is needed to see how a query or view is computed."""
     target = statement.target
     if isinstance(target, CreateMaterializedView | CreateTableAs):
@@ -375,7 +375,7 @@ def explain(asked: Named, statement: Explain) -> Iterator[Need]:
     yield from asked.define(target)
 
 
-def reconcile(_asked: Named, statement: Reconcile) -> Iterator[Need]:
+def reconcile(_asked: NamedRelations, statement: Reconcile) -> Iterator[Need]:
     """Yield what is needed to compare a view, and have it repaired."""
     name = statement.name
     if name is None:
@@ -384,7 +384,7 @@ def reconcile(_asked: Named, statement: Reconcile) -> Iterator[Need]:
         yield Need(Role.OWNER, schema_of(name.dotted), name.span)
 
 
-def print_(asked: Named, statement: Print) -> Iterator[Need]:
+def print_(asked: NamedRelations, statement: Print) -> Iterator[Need]:
     """Yield what is needed to read the relations over a topic."""
     over = {
         relation.name
@@ -398,16 +398,16 @@ def print_(asked: Named, statement: Print) -> Iterator[Need]:
     yield from asked.reading(over, statement.topic_span)
 
 
-def subscribe(asked: Named, statement: Subscribe) -> Iterator[Need]:
+def subscribe(asked: NamedRelations, statement: Subscribe) -> Iterator[Need]:
     """Yield what is needed to read what is followed."""
     yield from asked.read(statement.target)
 
 
-def show_create(asked: Named, statement: ShowCreate) -> Iterator[Need]:
+def show_create(asked: NamedRelations, statement: ShowCreate) -> Iterator[Need]:
     """Yield what is needed to see how a relation was created."""
     yield from asked.define(statement.name)
 
 
-def copy_to(asked: Named, statement: CopyTo) -> Iterator[Need]:
+def copy_to(asked: NamedRelations, statement: CopyTo) -> Iterator[Need]:
     """Yield what is needed to read the rows that are written to a file."""
     yield from asked.read(statement.source)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from headrace.functions import Function
     from headrace.ledger import Ledger
-    from headrace.session.parts import Parts
+    from headrace.session.parts import DatabaseParts
 
 
 def stored_partitions(ledger: Ledger, directory: Path, asked: int, *, chosen: bool) -> int:
@@ -41,7 +41,7 @@ def stored_partitions(ledger: Ledger, directory: Path, asked: int, *, chosen: bo
     return int(stored)
 
 
-def restore(parts: Parts, functions: Iterable[Function] = ()) -> None:
+def restore(parts: DatabaseParts, functions: Iterable[Function] = ()) -> None:
     """Load the catalog from the ledger into Spark, and drop temporary views.
 
     Views that lack a function wait for it; views whose function is now given resume.

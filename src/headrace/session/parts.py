@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
+class DatabaseParts:
     """What one database is made of. A statement is given those that it uses, never all.
 
     Their names are those of the fields of classes that run statements. The first are what the

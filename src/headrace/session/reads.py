@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from headrace.session.properties import OFFSET_RESET, RUNTIME_MODE
 from headrace.sql import Print, Query, Subscribe
-from headrace.statements.reading.following import Begin, Pushed
+from headrace.statements.reading.following import Pushed, SubscriptionStart
 
 if TYPE_CHECKING:
     from headrace.session.properties import Properties
     from headrace.sql import Statement
-    from headrace.statements.reading.following import Following
+    from headrace.statements.reading.following import QueryFollowing
     from headrace.statements.reading.selects import Selects
     from headrace.statements.reading.subscription import ViewSubscription
     from headrace.statements.results import Result
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Reads:
+class SessionReads:
     """Runs queries once, or follows their changes."""
 
     properties: Properties
     selects: Selects
-    following: Following
+    following: QueryFollowing
 
     def query(self, query: Query) -> Result | ViewSubscription:
         """Run a query, or follow it if it is a push query in this session."""
@@ -62,9 +62,13 @@ class Reads:
         """Return what following a query means in this session."""
         return Pushed(query, after or self._begin())
 
-    def _begin(self) -> Begin:
+    def _begin(self) -> SubscriptionStart:
         """Return where a push query of this session begins."""
-        return Begin.NOW if self.properties[OFFSET_RESET] == "latest" else Begin.CONTENTS
+        return (
+            SubscriptionStart.NOW
+            if self.properties[OFFSET_RESET] == "latest"
+            else SubscriptionStart.CONTENTS
+        )
 
     def _is_streaming(self, query: Query) -> bool:
         """Return whether a bare SELECT is a push query in this session."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from headrace.errors import HeadraceError
 from headrace.parts.stopped import in_sentences
-from headrace.session.needs import Named, Need
+from headrace.session.needs import NamedRelations, Need
 from headrace.session.table import TABLE
 from headrace.sql import Role
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Rights:
+class ClientRights:
     """Decides what one client may do. Embedded, that is everything."""
 
     principal: Principal
@@ -39,7 +39,7 @@ class Rights:
         """
         if self.principal.may(Role.OWNER):
             return (Need(Role.OWNER),)
-        named = Named(self.reader, self.engine, self.principal)
+        named = NamedRelations(self.reader, self.engine, self.principal)
         needs = tuple(TABLE[type(statement)].needs(named, statement))
         self._require(needs)
         return needs

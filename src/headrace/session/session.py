@@ -11,7 +11,7 @@ from headrace.ledger import ProducerPosition
 from headrace.parts.access import OWNER
 from headrace.runtime.cancelling import cancelled, check_cancelled
 from headrace.session.client import Client, silent
-from headrace.session.dispatch import Statements
+from headrace.session.dispatch import Dispatcher
 from headrace.sql.parameters import bind
 from headrace.statements.reading.asked import followed_query, followed_text
 from headrace.statements.results import last_of
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from headrace.parts.access import Principal
     from headrace.session.needs import Need
-    from headrace.session.parts import Parts
+    from headrace.session.parts import DatabaseParts
     from headrace.sql import Query
     from headrace.sql.parameters import Parameters
     from headrace.statements.changing.given_rows import Rows
@@ -44,13 +44,13 @@ class Session:
     """
 
     def __init__(
-        self, parts: Parts, is_open: Callable[[], bool], principal: Principal = OWNER
+        self, parts: DatabaseParts, is_open: Callable[[], bool], principal: Principal = OWNER
     ) -> None:
         self._open = True
         self._client = Client(
             parts.reader, lambda: self._open and is_open(), dict(parts.ledger.head.ends)
         )
-        self._statements = Statements(parts, self._client, principal)
+        self._statements = Dispatcher(parts, self._client, principal)
         self._jobs = StatementJobs(parts.engine.spark, self._client.cancellation.tag)
 
     def sql(

@@ -13,9 +13,9 @@ from headrace.history.marking import Marking
 from headrace.history.slices import Slices
 from headrace.parts.access import DATABASE
 from headrace.session import needs
-from headrace.session.needs import Named, Need
+from headrace.session.needs import NamedRelations, Need
 from headrace.session.properties import Properties
-from headrace.session.reads import Reads
+from headrace.session.reads import SessionReads
 from headrace.sql import (
     AddColumns,
     AlterSink,
@@ -97,7 +97,7 @@ from headrace.statements.defining.derived import DerivedStreams
 from headrace.statements.defining.drops import Drops
 from headrace.statements.defining.indexes import Indexes
 from headrace.statements.defining.on_error import ErrorPolicies
-from headrace.statements.defining.relations import Relations
+from headrace.statements.defining.relations import RelationDefinitions
 from headrace.statements.defining.retention import Retentions
 from headrace.statements.defining.schemas import SchemaChanges
 from headrace.statements.defining.secrets import SecretChanges
@@ -116,7 +116,7 @@ from headrace.statements.describing.states import StateListings
 from headrace.statements.describing.tokens import TokenListings
 from headrace.statements.functions import FunctionChanges
 from headrace.statements.reading.exports import Exports
-from headrace.statements.reading.following import Following
+from headrace.statements.reading.following import QueryFollowing
 from headrace.statements.reading.selects import Selects
 from headrace.statements.refreshing import Refreshing
 from headrace.statements.resuming import Resuming
@@ -143,12 +143,12 @@ class Entry(Generic[S, C]):
     """A class of statements, the roles that it needs, and the class and method that run it."""
 
     statement: type[S]
-    needs: Callable[[Named, S], Iterator[Need]]
+    needs: Callable[[NamedRelations, S], Iterator[Need]]
     by: type[C]
     run: Callable[[C, S], Answer]
 
 
-def _explain_change(named: Named, statement: ExplainChange) -> Iterator[Need]:
+def _explain_change(named: NamedRelations, statement: ExplainChange) -> Iterator[Need]:
     target = statement.target
     if isinstance(target, Name):
         yield Need(Role.OWNER, DATABASE, statement.span)
@@ -158,9 +158,9 @@ def _explain_change(named: Named, statement: ExplainChange) -> Iterator[Need]:
 
 _ENTRIES: Final = (
     # reading
-    Entry(Query, Named.read, Reads, Reads.query),
-    Entry(Subscribe, needs.subscribe, Reads, Reads.subscribe),
-    Entry(Print, needs.print_, Reads, Reads.print),
+    Entry(Query, NamedRelations.read, SessionReads, SessionReads.query),
+    Entry(Subscribe, needs.subscribe, SessionReads, SessionReads.subscribe),
+    Entry(Print, needs.print_, SessionReads, SessionReads.print),
     Entry(CopyTo, needs.copy_to, Exports, Exports.export),
     # describing
     Entry(Show, needs.show, Listings, Listings.show),
@@ -233,7 +233,7 @@ COMPOSED: Final[Mapping[str, type[Any]]] = {
     "creations": SinkCreations,
     "definition_changes": DefinitionChanges,
     "errors": Errors,
-    "following": Following,
+    "following": QueryFollowing,
     "function_changes": FunctionChanges,
     "inserts": Inserts,
     "marking": Marking,
@@ -242,7 +242,7 @@ COMPOSED: Final[Mapping[str, type[Any]]] = {
     "reconciliations": Reconciliations,
     "refreshing": Refreshing,
     "relation_listings": RelationListings,
-    "relations": Relations,
+    "relations": RelationDefinitions,
     "retries": Retries,
     "selects": Selects,
     "sink_sources": SinkSources,

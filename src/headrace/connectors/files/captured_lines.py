@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from headrace.formats.blocks import Progress, after_mark, blocks, lines_of, size_of
+from headrace.formats.blocks import FilePosition, after_mark, blocks, lines_of, size_of
 from headrace.formats.json_lines import cut, require_lines
 from headrace.formats.messages import payload
 from headrace.runtime.ports import Part
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def read_changes(
-    path: Path, decoder: ChangeDecoder, resume: Progress | None = None
+    path: Path, decoder: ChangeDecoder, resume: FilePosition | None = None
 ) -> Iterator[tuple[Part, int]]:
     """Yield the changes that the lines of a file make, from a position on, in parts.
 

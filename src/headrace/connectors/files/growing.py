@@ -13,7 +13,13 @@ import xxhash
 
 from headrace.connectors.files.source import FileFormat, csv_decoder
 from headrace.errors import Code, HeadraceError
-from headrace.formats.blocks import BLOCK_BYTES, LONGEST_RECORD, Progress, RecordBlock, after_mark
+from headrace.formats.blocks import (
+    BLOCK_BYTES,
+    LONGEST_RECORD,
+    FilePosition,
+    RecordBlock,
+    after_mark,
+)
 from headrace.formats.json_lines import JsonDecoder, require_lines
 from headrace.formats.json_lines import cut as cut_lines
 
@@ -33,8 +39,8 @@ GROWING: Final = frozenset({FileFormat.CSV, FileFormat.JSON})
 
 
 def grown(
-    path: Path, schema: Schema, options: FileOptions, start: Progress
-) -> Iterator[tuple[Decoded, Progress]]:
+    path: Path, schema: Schema, options: FileOptions, start: FilePosition
+) -> Iterator[tuple[Decoded, FilePosition]]:
     """Yield what whole records a file has from ``start`` on, each time with where to continue.
 
     Raises:
@@ -46,9 +52,9 @@ def grown(
             yield decoder.decode(block), block.progress
 
 
-def end_of(path: Path, schema: Schema, options: FileOptions) -> Progress:
+def end_of(path: Path, schema: Schema, options: FileOptions) -> FilePosition:
     """Return the end of the last whole record that a file has; see :func:`grown` for errors."""
-    end = Progress()
+    end = FilePosition()
     with path.open("rb") as file:
         for block, _ in _records(file, path, schema, options, end):
             end = block.progress
@@ -56,7 +62,7 @@ def end_of(path: Path, schema: Schema, options: FileOptions) -> Progress:
 
 
 def _records(
-    file: BinaryIO, path: Path, schema: Schema, options: FileOptions, start: Progress
+    file: BinaryIO, path: Path, schema: Schema, options: FileOptions, start: FilePosition
 ) -> Iterator[tuple[RecordBlock, CsvDecoder | JsonDecoder]]:
     """Yield the whole records of a file from ``start`` on, with what decodes them."""
     size = file.seek(0, os.SEEK_END)
@@ -96,12 +102,12 @@ def _records(
         whole = data[:end]
         before = (before + whole[-_COMPARED_BYTES:])[-_COMPARED_BYTES:]
         line = start.line + whole.count(b"\n")
-        after = Progress(start.position + end, line, _checksum(before))
+        after = FilePosition(start.position + end, line, _checksum(before))
         yield RecordBlock(whole, start.line + 1, after, after.position), decoder
         start, wanted = after, BLOCK_BYTES
 
 
-def _before(file: BinaryIO, at: Progress) -> bytes:
+def _before(file: BinaryIO, at: FilePosition) -> bytes:
     """Return the last bytes before a position."""
     file.seek(max(0, at.position - _COMPARED_BYTES))
     return file.read(min(_COMPARED_BYTES, at.position))

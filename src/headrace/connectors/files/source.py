@@ -19,7 +19,7 @@ from headrace.formats.avro_files import avro_chunks
 from headrace.formats.blocks import (
     COMPRESSED,
     Decoded,
-    Progress,
+    FilePosition,
     RecordBlock,
     after_mark,
     blocks,
@@ -45,8 +45,8 @@ __all__ = [
     "Dialect",
     "FileFormat",
     "FileOptions",
+    "FilePosition",
     "FileSource",
-    "Progress",
     "identity",
     "place",
     "read_file",
@@ -156,7 +156,7 @@ class Chunk:
 
     table: pa.Table
     rejects: tuple[Reject, ...]
-    progress: Progress
+    progress: FilePosition
     bytes_done: int
     bytes_total: int
 
@@ -176,7 +176,7 @@ class FileSource:
 
     def parts(self, position: Mapping[str, Any] | None) -> Iterator[Part]:
         """Yield the file's chunks from a position on; see :func:`read_file` for errors."""
-        resume = None if position is None else Progress.of_json(position)
+        resume = None if position is None else FilePosition.of_json(position)
         for chunk in read_file(self.path, self.schema, self.options, resume):
             at = chunk.progress.to_json()
             yield Part(chunk.table, chunk.rejects, at, chunk.bytes_done, chunk.bytes_total)
@@ -194,7 +194,7 @@ def place(path: Path) -> str:
 
 
 def read_file(
-    path: Path, schema: Schema, options: FileOptions, resume: Progress | None = None
+    path: Path, schema: Schema, options: FileOptions, resume: FilePosition | None = None
 ) -> Iterator[Chunk]:
     """Yield a file's rows, about 260,000 per chunk or fewer if rows are long.
 
@@ -205,7 +205,7 @@ def read_file(
             UNSUPPORTED for a type that the format cannot hold.
     """
     total = size_of(path)
-    start = resume or Progress()
+    start = resume or FilePosition()
     if total == 0:
         return iter(())
     match options.format:
@@ -230,7 +230,7 @@ def read_file(
 
 def csv_decoder(
     path: Path, schema: Schema, options: FileOptions
-) -> tuple[CsvDecoder, CsvReader, Progress]:
+) -> tuple[CsvDecoder, CsvReader, FilePosition]:
     """Return the decoder of a CSV file, what finds its records, and where its first row begins.
 
     Raises:
@@ -272,11 +272,11 @@ def _chunk(
 
 def _fields(
     path: Path, schema: Schema, options: FileOptions, reader: CsvReader, beginning: bytes
-) -> tuple[list[int | None], Progress]:
+) -> tuple[list[int | None], FilePosition]:
     """Return the column of each field of a CSV file, and the position of its first row."""
     mark = after_mark(beginning).position
     if not options.header:
-        return list(range(len(schema.columns))), Progress(mark, 0)
+        return list(range(len(schema.columns))), FilePosition(mark, 0)
     record = reader.record(beginning, mark)
     names = [text.decode("utf-8", "replace").strip() for text, _ in record.fields]
     columns = {column.name.casefold(): i for i, column in enumerate(schema.columns)}
@@ -302,7 +302,7 @@ def _fields(
     twice = [name for name in names if fields.count(columns.get(name.casefold(), -1)) > 1]
     if twice:
         raise HeadraceError(Code.INVALID, f'file "{path}" has two columns "{twice[0]}"')
-    return fields, Progress(record.end, beginning.count(reader.newline, 0, record.end))
+    return fields, FilePosition(record.end, beginning.count(reader.newline, 0, record.end))
 
 
 def _beginning(path: Path, size: int) -> bytes:

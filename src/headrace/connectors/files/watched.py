@@ -28,7 +28,7 @@ from headrace.connectors.files.source import (
     CHUNK_ROWS,
     FileFormat,
     FileOptions,
-    Progress,
+    FilePosition,
     character,
     read_file,
 )
@@ -294,7 +294,7 @@ class DirectorySource:
             if name not in names:
                 size, modified, progress = self._known[name]
                 gone = Found(root / name, name, size, modified, 0)
-                line = Progress.of_json(progress).line
+                line = FilePosition.of_json(progress).line
                 self._take(_refused(gone, "it was removed while it was read", line), batch)
         return batch
 
@@ -335,14 +335,14 @@ class DirectorySource:
             yield _refused(found, f"it is a link out of the directory, to {found.outside}")
             return
         if note is not None and self.options.mode is FileMode.WHOLE and note[:2] != state:
-            line = 0 if note[2] is None else Progress.of_json(note[2]).line
+            line = 0 if note[2] is None else FilePosition.of_json(note[2]).line
             when = "after" if note[2] is None else "while"
             then = f"it changed {when} it was read, from {note[0]:,} to {found.size:,} bytes"
             yield _refused(found, f"{then}: its new contents are not read", line)
             return
         if not _is_readable(found):
             return
-        start = None if note is None else Progress.of_json(note[2])
+        start = None if note is None else FilePosition.of_json(note[2])
         line = 0 if start is None else start.line
         try:
             complete = self._completion(found)
@@ -359,15 +359,15 @@ class DirectorySource:
             yield _refused(found, _reason(error), line)
 
     def _contents(
-        self, found: Found, start: Progress | None
-    ) -> Iterator[tuple[pa.Table, tuple[Reject, ...], Progress]]:
+        self, found: Found, start: FilePosition | None
+    ) -> Iterator[tuple[pa.Table, tuple[Reject, ...], FilePosition]]:
         """Yield the rows of a file from where it was read to, with rejects and progress."""
         options, schema = self.options.of_file(found.path), self.columns.value
         if self.options.mode is FileMode.WHOLE:
             for chunk in read_file(found.path, schema, options, start):
                 yield chunk.table, chunk.rejects, chunk.progress
             return
-        end = start or Progress()
+        end = start or FilePosition()
         for decoded, after in grown(found.path, schema, options, end):
             rows = pa.concat_tables([schema.arrow.empty_table(), *decoded.tables])
             yield rows, tuple(decoded.rejects), after

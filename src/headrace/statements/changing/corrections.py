@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from headrace.statements.changing.assignments import Assigned
 
 
-class Corrected(NamedTuple):
+class CorrectionResult(NamedTuple):
     """What was corrected: the number of events, and the log's end afterwards; why, if any were.
 
     ``rebuilt`` are the views that were rebuilt before.
@@ -62,7 +62,7 @@ class Corrections:
     principal: Principal
     report: Callable[[Progress], None]
 
-    def correct(self, statement: Correct) -> Corrected:
+    def correct(self, statement: Correct) -> CorrectionResult:
         """Replace or void the matching events, as they are after all corrections so far.
 
         Views change by the difference, in one epoch. Before the first correction of a stream, views
@@ -75,7 +75,7 @@ class Corrections:
             stream = self._stream(statement)
             found = self._matching(stream, statement, computed)
             if not found.num_rows:
-                return Corrected(stream, 0, self.reader.ledger.head.log_end(stream.id), {})
+                return CorrectionResult(stream, 0, self.reader.ledger.head.log_end(stream.id), {})
             names = stream.logged.names
             old, offsets = found.select(names), found[OFFSET]
             new = None
@@ -94,7 +94,7 @@ class Corrections:
             events, origin = found.num_rows, self._origin(statement)
             first = Offset(pc.min(offsets).as_py())
             written = self.log.correct(stream, rows, Correction(events, origin, first))
-        return Corrected(stream, events, written.end, origin, rebuilt)
+        return CorrectionResult(stream, events, written.end, origin, rebuilt)
 
     def _origin(self, statement: Correct) -> dict[str, str]:
         origin = {"statement": masked(statement.span.source)}

@@ -16,7 +16,7 @@ from headrace.statements.changing.conflicts import Conflicts, require_key
 from headrace.statements.changing.given_rows import Rows, given_rows
 from headrace.statements.changing.query_rows import QueryRows
 from headrace.statements.changing.targets import (
-    Written,
+    WrittenRows,
     chosen,
     table_named,
     target_named,
@@ -40,7 +40,7 @@ class Inserts:
     snapshots: Snapshots
     log: Log
 
-    def insert(self, statement: Insert) -> Written:
+    def insert(self, statement: Insert) -> WrittenRows:
         """Append the rows of a query; a row replaces the existing row of its primary key."""
         relation = target_named(self.reader.catalog, statement.target)
         columns, clause = chosen(relation, statement.columns, statement.span), statement.on_conflict
@@ -55,7 +55,9 @@ class Inserts:
         rows = self._evaluated(table, columns, statement.query.span)
         return self._resolved(table, rows, clause)
 
-    def append(self, name: str, rows: Rows, producer: ProducerPosition | None = None) -> Written:
+    def append(
+        self, name: str, rows: Rows, producer: ProducerPosition | None = None
+    ) -> WrittenRows:
         """Append rows that a program gives, matched to columns by name."""
         relation = writable(self.reader.catalog, self.reader.catalog.resolve(name))
         span = Span.whole(name)
@@ -81,13 +83,13 @@ class Inserts:
 
     def _append(
         self, relation: Stream | Table, rows: pa.Table, producer: ProducerPosition | None = None
-    ) -> Written:
+    ) -> WrittenRows:
         changes = weighted(rows, 1) if isinstance(relation, Table) else rows
         appended = self.log.append(relation, changes, producer=producer)
         left_out = rows.num_rows - appended.rows if takes_some(relation) else 0
-        return Written(relation.id, rows.num_rows - left_out, appended.end, left_out)
+        return WrittenRows(relation.id, rows.num_rows - left_out, appended.end, left_out)
 
-    def _resolved(self, table: Table, rows: pa.Table, clause: OnConflict) -> Written:
+    def _resolved(self, table: Table, rows: pa.Table, clause: OnConflict) -> WrittenRows:
         """Append rows as a conflict clause says; those in the table may change meanwhile."""
         conflicts = Conflicts(self.snapshots.evaluator, table, clause)
 
@@ -100,4 +102,4 @@ class Inserts:
             new = pa.concat_tables([written.inserted, written.updated])
             return Changed(state, new.num_rows, (weighted(new, 1),))
 
-        return Written(table.id, *self.log.change(table, changed))
+        return WrittenRows(table.id, *self.log.change(table, changed))

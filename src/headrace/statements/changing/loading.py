@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from headrace.catalog import Table
 from headrace.connectors.files.source import identity, place
 from headrace.errors import Code, HeadraceError
-from headrace.formats.blocks import Progress
+from headrace.formats.blocks import FilePosition
 from headrace.runtime.ingest import Ingest
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ class Load:
     path: Path
     ingest: Ingest
     line: int = 0
-    resumed: Progress | None = None
+    resumed: FilePosition | None = None
     before: int = 0
 
     @classmethod
@@ -63,7 +63,7 @@ class Load:
             if restart:
                 ingest.finish(_no_rows(relation))
                 continue
-            at = Progress.of_json(ingest.position or {})
+            at = FilePosition.of_json(ingest.position or {})
             return cls(relation, path, ingest, at.line, at)
         base, times = identity(path), 1
         while ledger.loads.progress(relation.id, f"{base}|{times}") is not None:
@@ -81,7 +81,7 @@ class Load:
     def land(self, part: Part, changes: pa.Table) -> None:
         """Append one part durably, together with the position in the file."""
         self.ingest.land(part, changes)
-        self.line = Progress.of_json(part.position).line
+        self.line = FilePosition.of_json(part.position).line
 
     def finish(self) -> Offset:
         """Record that the whole file is loaded; return the log's end."""

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from headrace.statements.changing.corrections import Corrections
     from headrace.statements.changing.given_rows import Rows
     from headrace.statements.changing.inserts import Inserts
-    from headrace.statements.changing.targets import Written
+    from headrace.statements.changing.targets import WrittenRows
     from headrace.statements.changing.updates import Updates
     from headrace.statements.changing.writes import Writes
     from headrace.statements.sinks.creations import SinkCreations
@@ -69,7 +69,7 @@ class RowChanges:
         return written.rows
 
     def _done(
-        self, statement: Insert | Update | Delete | Truncate, written: Written, verb: str
+        self, statement: Insert | Update | Delete | Truncate, written: WrittenRows, verb: str
     ) -> str:
         rows = self.writes.of_rows(statement, written)
         return f"{row_count(rows)} {verb}{not_taken(written.left_out)}"

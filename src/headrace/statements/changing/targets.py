@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from headrace.types import Column, Offset, RelationId
 
 
-class Written(NamedTuple):
+class WrittenRows(NamedTuple):
     """What a statement wrote: the relation, the number of rows, and the log's end after them.
 
     ``left_out`` is the number of rows that the relation has not taken.

@@ -14,7 +14,7 @@ from headrace.parts.written_rows import require_present, weighted
 from headrace.serving import key_values
 from headrace.sql import Delete, Truncate, Update, quote
 from headrace.statements.changing.assignments import split_assignments, updated
-from headrace.statements.changing.targets import Written, chosen, table_named
+from headrace.statements.changing.targets import WrittenRows, chosen, table_named
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -35,7 +35,7 @@ class Updates:
     snapshots: Snapshots
     log: Log
 
-    def update(self, statement: Update) -> Written:
+    def update(self, statement: Update) -> WrittenRows:
         """Replace the matching rows; all are read before this statement's changes."""
         table = table_named(self.reader.catalog, statement.target)
         names = table.schema.names
@@ -68,9 +68,9 @@ class Updates:
                 changes = [*([weighted(old, -1)] if moved else []), weighted(new, 1)]
             return Changed(state, old.num_rows, tuple(changes))
 
-        return Written(table.id, *self.log.change(table, changed))
+        return WrittenRows(table.id, *self.log.change(table, changed))
 
-    def delete(self, statement: Delete) -> Written:
+    def delete(self, statement: Delete) -> WrittenRows:
         """Delete the matching rows; all are read before this statement's changes."""
         table = table_named(self.reader.catalog, statement.target)
         text = ", ".join(quote(name) for name in table.schema.names)
@@ -80,9 +80,9 @@ class Updates:
             old, state = self._matching(table, text, statement.where, statement.span, places)
             return Changed(state, old.num_rows, (weighted(old, -1),))
 
-        return Written(table.id, *self.log.change(table, changed))
+        return WrittenRows(table.id, *self.log.change(table, changed))
 
-    def truncate(self, statement: Truncate) -> Written:
+    def truncate(self, statement: Truncate) -> WrittenRows:
         """Delete all rows of a table."""
         return self.delete(Delete(statement.target, statement.span))
 

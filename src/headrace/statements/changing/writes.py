@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from headrace.parts.access import Principal
     from headrace.parts.reader import Reader
     from headrace.sql import Statement
-    from headrace.statements.changing.corrections import Corrected
-    from headrace.statements.changing.targets import Written
+    from headrace.statements.changing.corrections import CorrectionResult
+    from headrace.statements.changing.targets import WrittenRows
     from headrace.types import Offset, RelationId
 
 
@@ -37,7 +37,7 @@ class Writes:
         self.wrote(relation, end)
         self.reader.show_written(relation, end)
 
-    def of_rows(self, statement: Statement, written: Written) -> int:
+    def of_rows(self, statement: Statement, written: WrittenRows) -> int:
         """Show changed rows; record what views follow from changed versions. Return their number.
 
         Versions are the rows of a table with ``effective_from``.
@@ -51,7 +51,7 @@ class Writes:
             self.changes.record(carried, origin if by is None else {**origin, "by": by})
         return written.rows
 
-    def of_events(self, corrected: Corrected) -> int:
+    def of_events(self, corrected: CorrectionResult) -> int:
         """Show corrected events, and record what views follow. Return their number."""
         self.show(corrected.stream.id, corrected.end)
         if corrected.events:

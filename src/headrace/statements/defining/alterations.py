@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from headrace.parts.reader import Reader
     from headrace.runtime.feeds import Feeds
     from headrace.sql import AddColumns, ColumnDefinition
-    from headrace.statements.defining.relations import Relations
+    from headrace.statements.defining.relations import RelationDefinitions
     from headrace.types import Column
 
 
@@ -28,7 +28,7 @@ class Alterations:
     definer: Definer
     feeds: Feeds
     feeding: Feeding
-    relations: Relations
+    relations: RelationDefinitions
 
     def add_columns(self, statement: AddColumns) -> str:
         """Add columns to a stream; its source goes on with them.

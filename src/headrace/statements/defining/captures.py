@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from headrace.parts.definer import Definer
     from headrace.parts.reader import Reader
     from headrace.sql import CreateSource, Drop, Name
-    from headrace.statements.defining.relations import Relations
+    from headrace.statements.defining.relations import RelationDefinitions
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class CaptureChanges:
 
     reader: Reader
     definer: Definer
-    relations: Relations
+    relations: RelationDefinitions
     captures: Captures
     capturing: Capturing
 

@@ -45,7 +45,7 @@ _PRECISION: Final = re.compile(r"(?i)\s*(?:timestamp|datetime)\w*\s*\(\s*(\d)\s*
 
 
 @dataclass(frozen=True, slots=True)
-class Relations:
+class RelationDefinitions:
     """Creates streams and tables, which are empty."""
 
     reader: Reader

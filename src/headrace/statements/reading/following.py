@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from headrace.types import Epoch, RelationId
 
 
-class Begin(Enum):
+class SubscriptionStart(Enum):
     """Where a subscription begins, if not after an epoch."""
 
     CONTENTS = auto()
@@ -36,11 +36,11 @@ class Pushed(NamedTuple):
     """A query whose changes a statement follows, and where it begins."""
 
     query: Query
-    after: Epoch | Begin
+    after: Epoch | SubscriptionStart
 
 
 @dataclass(frozen=True, slots=True)
-class Following:
+class QueryFollowing:
     """Follows queries. Unless it is a whole view, one is a hidden view while it is followed.
 
     ``seen`` waits until some relations show what the session must see, and returns that state;
@@ -54,7 +54,7 @@ class Following:
     seen: Callable[[Iterable[RelationId]], Published]
     is_open: Callable[[], bool]
 
-    def subscribed(self, statement: Subscribe, begin: Begin) -> Pushed:
+    def subscribed(self, statement: Subscribe, begin: SubscriptionStart) -> Pushed:
         """Return what SUBSCRIBE follows; with a snapshot, it begins as the session's queries."""
         target = statement.target
         if isinstance(target, Name):
@@ -63,7 +63,7 @@ class Following:
             target = Query(text, Span.whole(text))
         after = statement.as_of.epoch if isinstance(statement.as_of, AsOfEpoch) else None
         if after is None and not statement.snapshot:
-            return Pushed(target, Begin.NOW)
+            return Pushed(target, SubscriptionStart.NOW)
         return Pushed(target, after or begin)
 
     def printed(self, statement: Print) -> Pushed:
@@ -81,9 +81,11 @@ class Following:
             relation = catalog.resolve(topic, statement.topic_span)
         text = f"SELECT * FROM {'.'.join(map(quote, relation.name.split('.')))}"
         query = Query(text, Span.whole(text), emit_changes=True, limit=statement.limit)
-        return Pushed(query, Begin.CONTENTS if statement.from_beginning else Begin.NOW)
+        return Pushed(
+            query, SubscriptionStart.CONTENTS if statement.from_beginning else SubscriptionStart.NOW
+        )
 
-    def follow(self, query: Query, after: Epoch | Begin) -> ViewSubscription:
+    def follow(self, query: Query, after: Epoch | SubscriptionStart) -> ViewSubscription:
         """Follow a query: the rows of its beginning, then its changes."""
         simple = simple_select(query.text)
         found = None if simple is None else self.reader.catalog.find(simple.relation)
@@ -97,9 +99,9 @@ class Following:
         self.reader.require_running(relation)
         state, reader = self.seen([relation.id]), self.reader
         match after:
-            case Begin.CONTENTS:
+            case SubscriptionStart.CONTENTS:
                 start = None
-            case Begin.NOW:
+            case SubscriptionStart.NOW:
                 start = state.epoch
             case _:
                 start = after

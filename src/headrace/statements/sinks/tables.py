@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from headrace.parts.reader import Reader
     from headrace.sql import CreateStream
     from headrace.statements.defining.captures import CaptureChanges
-    from headrace.statements.defining.relations import Relations
+    from headrace.statements.defining.relations import RelationDefinitions
     from headrace.statements.sinks.creations import SinkCreations
 
 
@@ -21,7 +21,7 @@ class RelationCreations:
     """Creates streams and tables, with what their options name."""
 
     reader: Reader
-    relations: Relations
+    relations: RelationDefinitions
     capture_changes: CaptureChanges
     creations: SinkCreations
 
