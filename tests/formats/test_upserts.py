@@ -102,7 +102,7 @@ def test_what_has_no_key_or_another_than_its_value_is_a_reject() -> None:
     )
     assert rows == [(1, 4, None, 4, 6)]
     assert [line for line, *_ in rejects] == [0, 1, 2, 3, 4, 5, 7]
-    assert rejects[0][1:] == ("id", "the key of the message and its value have different ones")
+    assert rejects[0][1:] == ("id", "the key of the message and its value differ in these columns")
     assert rejects[1][1:] == ("id", "the message has no key")
     short = changes(upserts(KeyFormat.KAFKA), (b"1234", None))[1]
     assert short == [(0, "id", "4 bytes are not a BIGINT")]
@@ -113,7 +113,7 @@ def test_what_has_no_key_or_another_than_its_value_is_a_reject() -> None:
 def test_without_a_format_of_keys_the_values_have_the_key() -> None:
     rows, rejects = changes(upserts(None), (b"?", {"id": 1, "v": 1}), (b"?", None))
     assert rows == [(1, 1, None, 1, 0)]
-    assert rejects == [(1, None, "a message without a value, whose key has no key.format")]
+    assert rejects == [(1, None, "a message without a value, in a table without a key.format")]
     plain = changes(Appended(JsonMessages(Schema((V,)))), (None, {"v": 1}), (b"k", None))
     assert plain == ([(1, 1, 0)], [(1, None, "a message without a value")])
 

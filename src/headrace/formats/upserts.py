@@ -1,6 +1,7 @@
 """Upsert topics: the last message of each key counts, as in a compacted topic of Kafka.
 
-A message with a value inserts or replaces the row of its key; one without a value deletes it. The
+A message with a value inserts or replaces the row of its key; one without a value, a *tombstone*,
+deletes it: it is decoded to a row of weight -1, which :mod:`headrace.operators.upsert` removes. The
 primary key is in the key of the message; the value may repeat its columns, which must then be
 equal. Order is that of a partition, so all messages of a key must be in one.
 """
@@ -178,7 +179,7 @@ class Upserts:
         """Return an insertion or deletion by key for each message."""
         if self.keys is None:
             return appended(
-                self.value, values, "a message without a value, whose key has no key.format"
+                self.value, values, "a message without a value, in a table without a key.format"
             )
         found = appended(self.value, values, None)
         decoded, refused = self.keys.decode(keys)
@@ -190,7 +191,7 @@ class Upserts:
             rejects.setdefault(at, Reject("", at, columns, reason, payload(values[at])))
         for row, columns in differing.items():
             at = int(places[row])
-            reason = "the key of the message and its value have different ones"
+            reason = "the key of the message and its value differ in these columns"
             rejects.setdefault(at, Reject("", at, columns, reason, payload(values[at])))
         gone = np.array([i for i, v in enumerate(values) if v is None], np.int64)
         deletions = _with_nulls(decoded.take(pa.array(gone, pa.int64())), self.schema)

@@ -1,4 +1,4 @@
-"""Outer, semi and anti joins ``ON`` any condition: rows by the number of their pairs.
+"""Outer, semi and anti joins ``ON`` any condition: a row is unmatched while it has no pairs.
 
 If a condition is more than equalities, the key does not decide whether a row has a partner. An
 inner join pairs the rows, Spark applies the rest of the condition, and this operator counts the

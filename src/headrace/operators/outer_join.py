@@ -7,6 +7,9 @@ Algebra: the inner part is bilinear; a row without a partner occurs once, padded
 State: both inputs by key, and how many rows the other side has under each key.
 Cost per epoch: O((|ΔL| + |ΔR|) log n), plus the pairs added and removed, plus the rows whose key
 gets its first partner or loses its last one.
+Which rows gain or lose their partner is computed in :mod:`~headrace.operators.presence`. A join ON
+more than equalities is an inner join, whose pairs :mod:`~headrace.operators.matches` counts; which
+of the two a query gets is decided in :mod:`headrace.circuit.differentiate`.
 NULL: equals nothing, so a row with a NULL key has no partner: it is emitted, but not stored.
 """
 
@@ -17,7 +20,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from headrace.operators.presence import counted, counts_layout, moved
+from headrace.operators.presence import counted, counts_layout, partner_deltas
 from headrace.operators.protocol import StatefulOperator, Step
 from headrace.zset import Layout, ZSet
 
@@ -60,7 +63,8 @@ class OuterJoin(StatefulOperator):
             if not keeps:
                 continue
             other = counted((right, left)[index])
-            lone = moved((left, right)[index], before[index], other, counts.pop(0)).unmatched
+            sides = ((left, right)[index], before[index], other, counts.pop(0))
+            lone = partner_deltas(*sides).unmatched
             null_keys = changes[index].filter(~matchable[index])
             output += [self.pairs.alone(rows, is_left=index == 0) for rows in (lone, null_keys)]
             updates.append(other)

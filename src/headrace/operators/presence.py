@@ -6,8 +6,8 @@ rows ``L⁺`` and the retracted rows ``L⁻``, then for either predicate ``p``::
 
     Δ L[p(n)] = L⁺[p(n + Δn)] - L⁻[p(n)] + (L - L⁻)[p(n + Δn)] - (L - L⁻)[p(n)]
 
-so besides the changed rows, only rows are affected whose key changes between ``n = 0`` and
-``n > 0``.
+so besides the changed rows, only those rows change whose key gains its first partner (``n`` goes
+from 0 to more) or loses its last one.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ def counted(rows: ZSet) -> ZSet:
 
 
 @dataclass(frozen=True, slots=True)
-class Moved:
+class PartnerDeltas:
     """The deltas of the rows with and without a partner; neither is consolidated."""
 
     matched: ZSet
     unmatched: ZSet
 
 
-def moved(change: ZSet, rows: Spine, counts_change: ZSet, counts: Spine) -> Moved:
+def partner_deltas(change: ZSet, rows: Spine, counts_change: ZSet, counts: Spine) -> PartnerDeltas:
     """Return the deltas of one side's rows with and without a partner.
 
     ``change`` is the delta of the side, ``counts_change`` that of the other side's row counts by
@@ -75,7 +75,7 @@ def moved(change: ZSet, rows: Spine, counts_change: ZSet, counts: Spine) -> Move
     matched += [stored.filter(present), stored.filter(~present).negated()]
     unmatched += [stored.filter(~present), stored.filter(present).negated()]
     layout = change.layout
-    return Moved(ZSet.sum_of(layout, matched), ZSet.sum_of(layout, unmatched))
+    return PartnerDeltas(ZSet.sum_of(layout, matched), ZSet.sum_of(layout, unmatched))
 
 
 def _weights(counts: Spine, rows: ZSet) -> Ints:

@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.operators.emits import FLAG, Emits
-from headrace.operators.presence import counts_layout, moved
+from headrace.operators.presence import counts_layout, partner_deltas
 from headrace.operators.protocol import StatefulOperator, Step
 from headrace.zset import Layout, ZSet
 
@@ -51,7 +51,7 @@ class SemiJoin(StatefulOperator):
         others = ZSet.of(self.layouts[1], inputs[1]).consolidated()
         matchable = self.pairs.matchable(rows)
         left, right = rows.filter(matchable), others.filter(self.pairs.matchable(others))
-        found = moved(left, before[0], right, before[1])
+        found = partner_deltas(left, before[0], right, before[1])
         lone = ZSet.sum_of(rows.layout, [found.unmatched, rows.filter(~matchable)])
         return Step(emitted(self.pairs, self.emits, found.matched, lone), (left, right))
 

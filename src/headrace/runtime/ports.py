@@ -156,7 +156,7 @@ class Part:
     ``times`` are those of the rows, as the source has them; where it is None or NULL, a row has
     the time at which it is landed.
 
-    Of a table, rows have weights: 1 replaces the row of the same key, -1 deletes it. ``unchanged``
+    The rows of a table have weights: 1 replaces the row of its key, -1 deletes it. ``unchanged``
     are the cells, by column, that have the value of the row before; ``emptied`` are the numbers of
     the rows before which all rows of the table are deleted, in order. Without a key, -1 deletes a
     row that agrees in all columns but those of ``unchanged``, and is a reject if there is none. A

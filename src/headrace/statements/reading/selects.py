@@ -129,7 +129,11 @@ class Selects:
         return None if rows is None else (*rows, (), dirty)
 
     def _direct(self, query: Query) -> _Found | None:
-        """Return the result without Spark if the query is simple enough; else None."""
+        """Return the result of a simple query of stored rows, which needs no Spark; else None.
+
+        Its text has the form of :func:`simple_select`, it compares exactly the columns of a key or
+        an index with literals of their types, and these types can be hashed; or it has no WHERE.
+        """
         asked = self._simple(query)
         if asked is None:
             return None

@@ -27,7 +27,7 @@ class Simple:
 def simple_select(text: str) -> Simple | None:
     """Parse a query of the simple form; None if it is not one.
 
-    What a query needs is looked up before it runs, by its text, so it is asked for twice.
+    The result is cached: the check of roles reads the same text before the query runs.
     """
     found = tokens(text)
     try:
