@@ -63,8 +63,8 @@ class OuterJoin(StatefulOperator):
             if not keeps:
                 continue
             other = counted((right, left)[index])
-            sides = ((left, right)[index], before[index], other, counts.pop(0))
-            lone = partner_deltas(*sides).unmatched
+            changed, stored = (left, right)[index], before[index]
+            lone = partner_deltas(changed, stored, other, counts.pop(0)).unmatched
             null_keys = changes[index].filter(~matchable[index])
             output += [self.pairs.alone(rows, is_left=index == 0) for rows in (lone, null_keys)]
             updates.append(other)
