@@ -8,7 +8,7 @@ from typing import ClassVar, get_args
 import pytest
 from pyspark.sql.types import IntegerType
 
-from headrace.catalyst.node import DERIVED, INPUT, Node, Role, over
+from headrace.catalyst.node import DERIVED, INPUT, FieldRole, Node, over
 from headrace.catalyst.plan import (
     Attribute,
     Compared,
@@ -101,15 +101,15 @@ def read(plan):
 
 @pytest.mark.parametrize("kind", get_args(Plan), ids=lambda kind: kind.__name__)
 def test_every_field_of_a_node_says_what_it_is(kind):
-    roles = {each.name: each.metadata.get("role", Role.PARAMETER) for each in fields(kind)}
+    roles = {each.name: each.metadata.get("role", FieldRole.PARAMETER) for each in fields(kind)}
     for each in fields(kind):
         role, type_ = roles[each.name], str(each.type)
         if any(name in type_ for name in ("Expression", "SortKey", "AggregateFunction")):
-            assert role is Role.EXPRESSIONS
-        assert (role is Role.INPUT) == ("Plan" in type_)
+            assert role is FieldRole.EXPRESSIONS
+        assert (role is FieldRole.INPUT) == ("Plan" in type_)
         if "Attribute" in type_ or each.name == "handle":
-            assert role is Role.DERIVED
-        assert all(roles[name] is Role.INPUT for name in each.metadata.get("over", ()))
+            assert role is FieldRole.DERIVED
+        assert all(roles[name] is FieldRole.INPUT for name in each.metadata.get("over", ()))
 
 
 def test_a_node_knows_its_expressions_and_what_they_read():

@@ -11,7 +11,7 @@ import pytest
 import headrace
 from headrace.catalyst.evaluation import Evaluation
 from headrace.catalyst.scala import items, scala_of
-from headrace.engine.names import Names
+from headrace.engine.names import SessionNames
 from headrace.engine.reading.plans import Plans
 from headrace.engine.reading.queries import Queries
 from headrace.engine.reading.scans import Scans
@@ -195,7 +195,7 @@ def test_a_query_that_is_asked_for_the_first_time_is_planned_once(
     epoch = db.sql("SELECT count(*) FROM t").epoch
     with monkeypatch.context() as patched:
         patched.setattr(type(db.parts.engine.planner), "analyse", refused)
-        patched.setattr(Names, "resolved", refused)
+        patched.setattr(SessionNames, "resolved", refused)
         for query in (
             "SELECT a + 41 AS x FROM t WHERE a = 3 AND b = 4",
             "SELECT b, count(*) + 41 AS n FROM t GROUP BY b",

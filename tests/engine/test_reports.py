@@ -8,7 +8,13 @@ import pickle
 import pytest
 
 from headrace.engine.jobs import reports
-from headrace.engine.jobs.reports import Note, Reports, in_this_process, leave_nothing, leave_report
+from headrace.engine.jobs.reports import (
+    Note,
+    TaskReports,
+    in_this_process,
+    leave_nothing,
+    leave_report,
+)
 from headrace.errors import Code, HeadraceError
 from headrace.runtime.step import Report, Step
 from headrace.spine import RunFile
@@ -98,7 +104,7 @@ class _Accumulator:
 
 def test_notes_reach_the_step_that_awaits_them_and_late_ones_are_discarded(tmp_path, monkeypatch):
     context = Context()
-    driver = Reports(context)
+    driver = TaskReports(context)
     assert base64.b64decode(driver.address)
     monkeypatch.setattr(reports.TaskContext, "get", lambda: context)
     assert "outside of a step" in refusal(lambda: leave_nothing("sum")).primary

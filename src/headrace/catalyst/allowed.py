@@ -91,36 +91,38 @@ FUNCTIONS = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class FunctionRefusal:
     """The reason why a function is refused, and an alternative."""
 
     reason: str
     hint: str
 
 
-_CLOCK = Refusal(
+_CLOCK = FunctionRefusal(
     "its value changes with the clock, so the view would change with no event",
     "Compare now() with a time of the row in WHERE or ON, or store the time in a column.",
 )
-_RANDOM = Refusal(
+_RANDOM = FunctionRefusal(
     "its value differs at every evaluation, so a view over it has no defined contents",
     "Compute the value before inserting it, or derive it from columns, for instance with xxhash64.",
 )
-_CONTEXT = Refusal(
+_CONTEXT = FunctionRefusal(
     "its value depends on the session or on how Spark runs the query, not on the data",
     "Store the value in a column.",
 )
-_UNSAFE = Refusal(
+_UNSAFE = FunctionRefusal(
     "it can run code or read files of the machine",
     "Use Spark's built-in functions.",
 )
-_ERROR = Refusal(
+_ERROR = FunctionRefusal(
     "it would stop the view at the first row that fails",
     "Keep the rows that fail in a view of their own, with a WHERE clause.",
 )
-_PACKAGE = Refusal("it needs a package that is not part of Spark", "Decode before inserting.")
+_PACKAGE = FunctionRefusal(
+    "it needs a package that is not part of Spark", "Decode before inserting."
+)
 
-REFUSED: dict[str, Refusal] = {
+REFUSED: dict[str, FunctionRefusal] = {
     **dict.fromkeys(
         [
             "curdate",

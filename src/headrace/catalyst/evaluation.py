@@ -46,7 +46,7 @@ class Evaluation:
         """
         return self.bound().over(rows)
 
-    def bound(self) -> Bound:
+    def bound(self) -> BoundExpressions:
         """Return the expressions ready to be evaluated, by one thread at a time."""
         scala = self.scala
         # Compiling would take longer than interpreting these few rows.
@@ -59,11 +59,11 @@ class Evaluation:
         made = tuple(create(bind(each, attributes)) for each in projections)
         for each in made:
             each.initialize(0)
-        return Bound(scala, made, scala.type(self.schema.json()))
+        return BoundExpressions(scala, made, scala.type(self.schema.json()))
 
 
 @dataclass(frozen=True, slots=True)
-class Bound:
+class BoundExpressions:
     """Expressions bound to their inputs: projections, one after the other, and the rows' type.
 
     With nested inputs, the first projection copies the rows into Spark's own format: elements of

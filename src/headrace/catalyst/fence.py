@@ -96,7 +96,7 @@ NODE_HINTS = {"Sample": "Filter by a hash of a column, such as xxhash64(id) % 10
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class CheckedNode:
     """A logical node, its kind, and its expressions with the names of their classes.
 
     Each access to the planner is a call into the JVM, so the properties of a node are read once.
@@ -113,7 +113,7 @@ def nodes(
     plan: Any,
     prepared: Callable[[Any], Any] = lambda plan: plan,
     seen: set[str] | None = None,
-) -> Iterator[Node]:
+) -> Iterator[CheckedNode]:
     """Yield every logical node, also of subqueries in expressions.
 
     ``prepared`` is applied to the whole plan, and to the plan of each subquery. With ``seen``, each
@@ -122,7 +122,9 @@ def nodes(
     yield from _below(prepared(plan), prepared, seen)
 
 
-def _below(plan: Any, prepared: Callable[[Any], Any], seen: set[str] | None) -> Iterator[Node]:
+def _below(
+    plan: Any, prepared: Callable[[Any], Any], seen: set[str] | None
+) -> Iterator[CheckedNode]:
     kind = str(plan.nodeName())
     if seen is not None and kind == "View":
         view = str(plan.desc().identifier().table())
@@ -130,10 +132,10 @@ def _below(plan: Any, prepared: Callable[[Any], Any], seen: set[str] | None) -> 
             return
         seen.add(view)
     if kind == READ_BY_TASK:  # no query can name what is below
-        yield Node(plan, kind, (), ())
+        yield CheckedNode(plan, kind, (), ())
         return
     below = tuple(items(plan.children()))
-    node = Node(plan, kind, below, tuple(expressions_of(plan)))
+    node = CheckedNode(plan, kind, below, tuple(expressions_of(plan)))
     yield node
     if node.kind == "UnresolvedWith":
         for pair in items(plan.cteRelations()):
@@ -161,6 +163,30 @@ def relations_read(plan: Any, known: Mapping[str, int]) -> int:
     below = [*items(plan.children())]
     below += [e.plan() for e, name in expressions_of(plan) if name in SUBQUERIES]
     return sum(relations_read(each, known) for each in below)
+
+
+def relations_named(plan: Any, visible: frozenset[str] = frozenset()) -> Iterator[str]:
+    """Yield the dotted names, in lower case, of the relations in the text of a parsed query.
+
+    The client needs the right to read each of these. What plain views read is not included, nor
+    are common table expressions within their scope, of which ``visible`` are those of the context.
+    """
+    kind = str(plan.nodeName())
+    if kind == "UnresolvedRelation":
+        name = name_of(plan)
+        if name not in visible:
+            yield name
+    if kind == "UnresolvedWith":
+        recursive = bool(plan.allowRecursion())
+        for pair in items(plan.cteRelations()):
+            alias = {str(part(pair, 0)).lower()}
+            yield from relations_named(part(pair, 1), visible | alias if recursive else visible)
+            visible |= alias
+    for child in items(plan.children()):
+        yield from relations_named(child, visible)
+    for expression, name in expressions_of(plan):
+        if name in SUBQUERIES:
+            yield from relations_named(expression.plan(), visible)
 
 
 def name_of(relation: Any) -> str:

@@ -57,7 +57,7 @@ _TURNED = {
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class IntervalBounds:
     """Columns with the bounds of an interval; ``ascending``: the first bound is the smaller."""
 
     first: int
@@ -76,7 +76,7 @@ class Implied:
 
     fixed: Mapping[int, str]
     equal: tuple[tuple[int, int], ...]
-    within: tuple[tuple[Span, frozenset[int]], ...]
+    within: tuple[tuple[IntervalBounds, frozenset[int]], ...]
 
 
 def implied(condition: Any) -> Implied:
@@ -101,7 +101,7 @@ def implied(condition: Any) -> Implied:
         elif kind == "Or":
             upper += _until_next(each)
     within = [
-        (Span(first, after, _WITHIN[kinds]), _references(value))
+        (IntervalBounds(first, after, _WITHIN[kinds]), _references(value))
         for kind, value, first in lower
         for other, same, after in upper
         if (kinds := (kind, other)) in _WITHIN and value.semanticEquals(same)
@@ -194,7 +194,7 @@ def numbers(node: plan.Window) -> tuple[int, ...]:
     return tuple(id_ for id_, function in _functions(node) if kind_of(function) == "RowNumber")
 
 
-def following(node: plan.Window) -> tuple[Span, ...]:
+def following(node: plan.Window) -> tuple[IntervalBounds, ...]:
     """Return the columns with the value of another in the next row, in the order of that one."""
     orders = items(node.handle.orderSpec())
     if not orders:
@@ -207,7 +207,7 @@ def following(node: plan.Window) -> tuple[Span, ...]:
         one = str(function.offset().sql()) == "1"
         nothing = function.default().foldable() and function.default().eval(None) is None
         if one and nothing and passed_on(function.input()) == by:
-            found.append(Span(by, id_, ascending))
+            found.append(IntervalBounds(by, id_, ascending))
     return tuple(found)
 
 

@@ -20,7 +20,7 @@ AnyPlan: TypeAlias = Any
 """One of the nodes of :mod:`headrace.catalyst.plan`, which is built over this module."""
 
 
-class Role(Enum):
+class FieldRole(Enum):
     """What a field of a node is."""
 
     INPUT = "a plan, or several, whose rows the node reads"
@@ -30,25 +30,25 @@ class Role(Enum):
     DERIVED = "what follows from the other fields, or is not about rows"
 
 
-INPUT: Final = {"role": Role.INPUT}
-WORDS: Final = {"role": Role.WORDS}
-DERIVED: Final = {"role": Role.DERIVED}
+INPUT: Final = {"role": FieldRole.INPUT}
+WORDS: Final = {"role": FieldRole.WORDS}
+DERIVED: Final = {"role": FieldRole.DERIVED}
 
 
 def over(*inputs: str) -> Mapping[str, object]:
     """Mark a field with expressions, by the fields of the inputs whose columns they refer to."""
-    return {"role": Role.EXPRESSIONS, "over": inputs}
+    return {"role": FieldRole.EXPRESSIONS, "over": inputs}
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class NodeField:
     """A field that decides what the rows of a node are, besides its inputs.
 
     ``inputs`` are those whose columns its expressions refer to.
     """
 
     name: str
-    role: Role
+    role: FieldRole
     value: Any
     inputs: tuple[AnyPlan, ...]
 
@@ -101,7 +101,7 @@ class Node:
     def inputs(self) -> tuple[AnyPlan, ...]:
         """The inputs, left to right."""
         found: list[AnyPlan] = []
-        for name in self._names(Role.INPUT):
+        for name in self._names(FieldRole.INPUT):
             value = getattr(self, name)
             found += value if isinstance(value, tuple) else (value,)
         return tuple(found)
@@ -111,17 +111,17 @@ class Node:
         """The keys that divide rows into groups, if the groups are processed independently."""
         return ()
 
-    def parts(self) -> tuple[Part, ...]:
+    def parts(self) -> tuple[NodeField, ...]:
         """Return what decides the rows besides the inputs, in the order of the fields."""
         return tuple(
-            Part(
+            NodeField(
                 each.name,
                 _role(each.metadata),
                 getattr(self, each.name),
                 tuple(getattr(self, name) for name in each.metadata.get("over", ())),
             )
             for each in fields(self)
-            if _role(each.metadata) not in (Role.INPUT, Role.DERIVED)
+            if _role(each.metadata) not in (FieldRole.INPUT, FieldRole.DERIVED)
         )
 
     def uses(self) -> tuple[Use, ...]:
@@ -129,13 +129,13 @@ class Node:
         return tuple(
             Use(part.name, handle, part.inputs, how)
             for part in self.parts()
-            if part.role is Role.EXPRESSIONS
+            if part.role is FieldRole.EXPRESSIONS
             for handle, how in _evaluated(part.value)
         )
 
     def parameters(self) -> tuple[Any, ...]:
         """Return what the node is besides its inputs and expressions."""
-        return tuple(part.value for part in self.parts() if part.role is Role.PARAMETER)
+        return tuple(part.value for part in self.parts() if part.role is FieldRole.PARAMETER)
 
     def passed(self) -> tuple[Passed, ...]:
         """Return the columns that are passed on, for each input."""
@@ -145,18 +145,18 @@ class Node:
         """Return the node over other inputs, which have at least the columns that it needs."""
         given = iter(inputs)
         below: dict[str, Any] = {}
-        for name in self._names(Role.INPUT):
+        for name in self._names(FieldRole.INPUT):
             value = getattr(self, name)
             several = isinstance(value, tuple)
             below[name] = tuple(islice(given, len(value))) if several else next(given)
         return replace(self, **below) if below else self
 
-    def _names(self, role: Role) -> Iterator[str]:
+    def _names(self, role: FieldRole) -> Iterator[str]:
         return (each.name for each in fields(self) if _role(each.metadata) is role)
 
 
-def _role(metadata: Mapping[Any, Any]) -> Role:
-    found: Role = metadata.get("role", Role.PARAMETER)
+def _role(metadata: Mapping[Any, Any]) -> FieldRole:
+    found: FieldRole = metadata.get("role", FieldRole.PARAMETER)
     return found
 
 

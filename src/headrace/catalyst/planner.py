@@ -47,11 +47,11 @@ from headrace.catalyst.fence import (
     nodes,
     origin,
     refused,
+    relations_named,
     relations_read,
     view_file,
     words,
 )
-from headrace.catalyst.named import relations_named
 from headrace.catalyst.python import (
     PYTHON_CALL,
     Registered,
@@ -61,7 +61,7 @@ from headrace.catalyst.python import (
     waits,
 )
 from headrace.catalyst.qualified import with_one_word_names
-from headrace.catalyst.read import Reader
+from headrace.catalyst.read import PlanReader
 from headrace.catalyst.scala import ASOF_JOINS, OPTIMIZER, TYPES, Scala, items, part, scala_of
 from headrace.catalyst.select import Optimised, Selected, stored_by
 from headrace.catalyst.sorting import with_arrays_sorted
@@ -427,7 +427,7 @@ class Planner:
             for name, place in analysed.calls.items():
                 if not self.functions[name].function.deterministic:
                     raise undeclared(name, place)
-            reader = Reader(
+            reader = PlanReader(
                 self.scala,
                 self._relations,
                 analysed.plain.span,

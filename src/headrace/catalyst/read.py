@@ -37,7 +37,7 @@ from headrace.catalyst.plan import (
 )
 from headrace.catalyst.prune import pruned
 from headrace.catalyst.python import PYTHON_NODES, call_text
-from headrace.catalyst.recursion import Recursion
+from headrace.catalyst.recursion import RecursionReader
 from headrace.catalyst.repeated import once
 from headrace.catalyst.resolved import (
     attribute_of,
@@ -51,8 +51,8 @@ from headrace.catalyst.scala import Scala, items, kind_of, maybe, part
 from headrace.catalyst.session_windows import is_session
 from headrace.catalyst.single import Single
 from headrace.catalyst.subqueries import (
-    Comparison,
     Scalars,
+    SubqueryComparison,
     comparison_of,
     has_scalar,
     of_columns,
@@ -98,7 +98,7 @@ _ALL = 2**62
 
 
 @dataclass(slots=True)
-class Reader:
+class PlanReader:
     """Reads one query's plan; ``relations`` maps the RDD id of a placeholder to its relation.
 
     ``recursion_limit`` is how many levels a recursive WITH may have that does not say it. ``check``
@@ -115,11 +115,11 @@ class Reader:
     functions: Mapping[str, Registered] = field(default_factory=dict)
     edition: Edition = LATEST
     pieces: Pieces = field(init=False)
-    recursion: Recursion = field(init=False)
+    recursion: RecursionReader = field(init=False)
 
     def __post_init__(self) -> None:
         self.pieces = Pieces(self.scala, self.query, self.clocked)
-        self.recursion = Recursion(self.pieces, self.recursion_limit)
+        self.recursion = RecursionReader(self.pieces, self.recursion_limit)
 
     def plan(self, node: Any) -> Plan:
         """Return the plan, with only the columns that are needed read from each relation."""
@@ -204,7 +204,7 @@ class Reader:
             filtered = self._compared(filtered, comparison)
         return filtered
 
-    def _comparisons(self, condition: Any | None) -> tuple[list[Comparison], Any | None]:
+    def _comparisons(self, condition: Any | None) -> tuple[list[SubqueryComparison], Any | None]:
         """Return the comparisons with values of subqueries, and what is left of a condition."""
         if condition is None or not has_scalar(self.scala, [condition]):
             return [], condition
@@ -213,7 +213,7 @@ class Reader:
         rest = [each for each, read in zip(parts, found, strict=True) if read is None]
         return [read for read in found if read is not None], all_of(self.scala, rest)
 
-    def _compared(self, child: Plan, comparison: Comparison) -> Plan:
+    def _compared(self, child: Plan, comparison: SubqueryComparison) -> Plan:
         """Return the rows of a plan for which a comparison with a subquery's value is true."""
         value = self._read(comparison.value)
         bound = self.pieces.expression(comparison.bound)

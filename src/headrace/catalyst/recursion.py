@@ -44,7 +44,7 @@ _HINT = (
 
 
 @dataclass(slots=True)
-class Recursion:
+class RecursionReader:
     """Reads the loops of one query. ``default_limit``: of levels, for loops without a limit."""
 
     pieces: Pieces

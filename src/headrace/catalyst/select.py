@@ -11,9 +11,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from headrace.catalyst.one_order import with_one_order
 from headrace.catalyst.resolved import id_of, is_never
 from headrace.catalyst.scala import items, maybe, node_name
+from headrace.catalyst.ties import with_one_order
 from headrace.catalyst.walk import READ_BY_TASK
 from headrace.types import RelationId, require_kept
 

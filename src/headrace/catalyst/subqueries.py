@@ -130,7 +130,7 @@ def unless_many(scala: Scala, rows: Any, value: Any) -> Any:
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class SubqueryComparison:
     """``bound > (SELECT ...)``: the condition over a column with the value, and its plan.
 
     ``below``: whether it is true of bounds smaller than the value; None for equality.
@@ -153,7 +153,7 @@ _ARITHMETIC = ("Add", "Subtract", "Multiply", "Divide", "UnaryMinus", "Cast", "C
 _EQUALITIES = ("EqualTo", "EqualNullSafe")
 
 
-def comparison_of(scala: Scala, condition: Any, edition: Edition) -> Comparison | None:
+def comparison_of(scala: Scala, condition: Any, edition: Edition) -> SubqueryComparison | None:
     """Return a comparison of an expression over a row with subqueries; None for other conditions.
 
     Spark compares values of one type. Its order must be that of numbers, times or bytes.
@@ -183,7 +183,7 @@ def comparison_of(scala: Scala, condition: Any, edition: Edition) -> Comparison 
     sides = [given, bound] if is_left else [bound, given]
     if below is not None and is_left:
         below = not below
-    return Comparison(bound, below, value, condition.withNewChildren(scala.seq(sides)))
+    return SubqueryComparison(bound, below, value, condition.withNewChildren(scala.seq(sides)))
 
 
 def with_values(scala: Scala, node: Any, edition: Edition) -> Any | None:

@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.types import MapType, StringType, VariantType
 
+from headrace.catalyst.asof import has_asof, without_ties
 from headrace.catalyst.python import PYTHON_NODES
 from headrace.catalyst.resolved import columns_of, type_of
 from headrace.catalyst.scala import EXPRESSIONS, Scala, items, kind_of
@@ -37,6 +38,10 @@ from headrace.types import holds, is_collated
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
+
+    from pyspark.sql import DataFrame
+
+    from headrace.catalyst.transplant import Transplant
 
 REORDERING = "LimitPushDownThroughWindow"
 """The rule of Spark's optimiser that sorts the rows of a window again, by ORDER BY alone."""
@@ -63,6 +68,24 @@ _LISTS = frozenset({"CollectList", "CollectSet"})
 _LIMITS = ("GlobalLimit", "LocalLimit", "Offset")
 _BETWEEN = ("Project", "SubqueryAlias", "View")
 _BELOW = ("Project", "WindowGroupLimit", *PYTHON_NODES)
+
+
+def with_one_order(transplant: Transplant, frame: DataFrame, logical: Any) -> DataFrame:
+    """Return a query, analysed as ``logical``, that breaks ties as views do.
+
+    As-of joins and the groups of ordered functions are changed after Spark has optimised the query:
+    the first use the columns that are read, the second the marks in the plan.
+    """
+    marked = with_ties_marked(transplant.scala, logical)
+    if marked is not transplant.logical(frame):
+        frame = transplant.frame(marked)
+    if marked is logical and not has_asof(logical):
+        return frame
+    optimised = transplant.optimised(frame)
+    chosen = without_ties(transplant.scala, optimised) if has_asof(logical) else optimised
+    settled = with_ties_settled(transplant.scala, chosen)
+    # Spark's own optimiser creates plans that its analyser would refuse.
+    return frame if settled is optimised else transplant.frame(transplant.finished(settled))
 
 
 def with_ties_marked(scala: Scala, plan: Any) -> Any:

@@ -1,27 +1,27 @@
 """Incremental programs of views: their state, and how input deltas become output deltas."""
 
-from headrace.circuit.accumulators import Accumulator, Accumulators, Kind
+from headrace.circuit.accumulators import Accumulator, Accumulators, SumKind
 from headrace.circuit.circuit import (
     Aggregate,
     Circuit,
-    Compared,
+    ComparedRows,
     Constant,
     Feedback,
     First,
-    Folded,
-    Guard,
+    FoldedRows,
+    InputGuard,
     Join,
     Loop,
     Match,
     Node,
     Output,
     Recompute,
+    RelationDelta,
     Shared,
-    Source,
     Stateful,
     Stateless,
     Sum,
-    Temporal,
+    TemporalRows,
     inputs,
     output_of,
     own_arrangements,
@@ -30,39 +30,39 @@ from headrace.circuit.circuit import (
     shared,
 )
 from headrace.circuit.differentiate import differentiate
-from headrace.circuit.keys import Given, Inferred
-from headrace.circuit.sharing import Stored
-from headrace.circuit.slices import Kept, Sliced, sliced, traced
+from headrace.circuit.keys import GivenKey, InferredKey
+from headrace.circuit.sharing import StoredLayout
+from headrace.circuit.slices import ArrangementSlice, Sliced, sliced, traced
 
 __all__ = [
     "Accumulator",
     "Accumulators",
     "Aggregate",
+    "ArrangementSlice",
     "Circuit",
-    "Compared",
+    "ComparedRows",
     "Constant",
     "Feedback",
     "First",
-    "Folded",
-    "Given",
-    "Guard",
-    "Inferred",
+    "FoldedRows",
+    "GivenKey",
+    "InferredKey",
+    "InputGuard",
     "Join",
-    "Kept",
-    "Kind",
     "Loop",
     "Match",
     "Node",
     "Output",
     "Recompute",
+    "RelationDelta",
     "Shared",
     "Sliced",
-    "Source",
     "Stateful",
     "Stateless",
-    "Stored",
+    "StoredLayout",
     "Sum",
-    "Temporal",
+    "SumKind",
+    "TemporalRows",
     "differentiate",
     "inputs",
     "output_of",

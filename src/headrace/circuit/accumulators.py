@@ -25,7 +25,7 @@ _MOST_DIGITS = 38
 _SUM_DIGITS = 10
 
 
-class Kind(Enum):
+class SumKind(Enum):
     """What an accumulator sums over the rows of a group."""
 
     COUNT = auto()
@@ -43,7 +43,7 @@ class Accumulator:
     """One summed column of a group."""
 
     column: str
-    kind: Kind
+    kind: SumKind
     arguments: tuple[Expression, ...]
     condition: Expression | None
     type: LongType | DecimalType
@@ -163,14 +163,14 @@ class _Collected:
             return self._extremum(function)
         if function.distinct:
             return self._distinct(function)
-        count = self._sum(Kind.COUNT, function, LongType())
+        count = self._sum(SumKind.COUNT, function, LongType())
         if function.name == "count":
             return Call(function, None, count)
         type_ = _sum_type(function.arguments[0])
         if _has_halves(function.arguments[0]):
-            lower = self._sum(Kind.LOWER, function, type_)
-            return Call(function, lower, count, self._sum(Kind.UPPER, function, type_))
-        return Call(function, self._sum(Kind.SUM, function, type_), count)
+            lower = self._sum(SumKind.LOWER, function, type_)
+            return Call(function, lower, count, self._sum(SumKind.UPPER, function, type_))
+        return Call(function, self._sum(SumKind.SUM, function, type_), count)
 
     def distinct_parts(self) -> list[Part]:
         """Return a part for each list of distinct arguments."""
@@ -181,16 +181,16 @@ class _Collected:
             types = [to_arrow(argument.type) for argument in first.arguments]
             arguments = pa.schema(list(dict(zip(names, types, strict=True)).items()))
             columns = {accumulator.kind: accumulator.column for accumulator in fed}
-            part = Distinct(arguments, self._weights_of[slot], (columns[Kind.COUNT],))
-            if Kind.SUM in columns:
-                part = replace(part, sums=((columns[Kind.SUM], names[0]),))
-            if Kind.UPPER in columns:
-                split = (columns[Kind.UPPER], columns[Kind.LOWER], names[0])
+            part = Distinct(arguments, self._weights_of[slot], (columns[SumKind.COUNT],))
+            if SumKind.SUM in columns:
+                part = replace(part, sums=((columns[SumKind.SUM], names[0]),))
+            if SumKind.UPPER in columns:
+                split = (columns[SumKind.UPPER], columns[SumKind.LOWER], names[0])
                 part = replace(part, halves=(split,))
             parts.append(part)
         return parts
 
-    def _sum(self, kind: Kind, call: AggregateFunction, type_: LongType | DecimalType) -> str:
+    def _sum(self, kind: SumKind, call: AggregateFunction, type_: LongType | DecimalType) -> str:
         slot = (kind, *_slot(call))
         if slot not in self.summed:
             column = f"a{len(self.summed)}"
@@ -198,16 +198,16 @@ class _Collected:
         return self.summed[slot].column
 
     def _distinct(self, function: AggregateFunction) -> Call:
-        count = self._feed(Kind.COUNT, function, LongType())
+        count = self._feed(SumKind.COUNT, function, LongType())
         if function.name == "count":
             return Call(function, None, count)
         type_ = _sum_type(function.arguments[0])
         if _has_halves(function.arguments[0]):
-            lower = self._feed(Kind.LOWER, function, type_)
-            return Call(function, lower, count, self._feed(Kind.UPPER, function, type_))
-        return Call(function, self._feed(Kind.SUM, function, type_), count)
+            lower = self._feed(SumKind.LOWER, function, type_)
+            return Call(function, lower, count, self._feed(SumKind.UPPER, function, type_))
+        return Call(function, self._feed(SumKind.SUM, function, type_), count)
 
-    def _feed(self, kind: Kind, call: AggregateFunction, type_: LongType | DecimalType) -> str:
+    def _feed(self, kind: SumKind, call: AggregateFunction, type_: LongType | DecimalType) -> str:
         slot = (kind, *_slot(call))
         if slot not in self.fed:
             column = f"d{len(self.fed)}"
@@ -244,7 +244,7 @@ class _Collected:
             column = f"w{len(self.weights)}"
             self._weights_of[slot] = column
             self.weights[column] = Accumulator(
-                column, Kind.COUNT, call.arguments, call.condition, LongType()
+                column, SumKind.COUNT, call.arguments, call.condition, LongType()
             )
         return self._weights_of[slot]
 

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
     from headrace.catalyst import plan
     from headrace.circuit.accumulators import Accumulators
-    from headrace.operators import Compared as ComparedRows
     from headrace.operators import (
+        Compared,
         FirstRows,
         Fold,
         GlobalAggregate,
@@ -32,9 +32,9 @@ if TYPE_CHECKING:
         Recursion,
         SemiJoin,
         StatefulOperator,
+        Temporal,
         TouchedGroups,
     )
-    from headrace.operators import Temporal as TemporalFilter
     from headrace.types import DataType
     from headrace.zset import Layout
 
@@ -61,7 +61,7 @@ class Shared:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Guard:
+class InputGuard:
     """The quarantine of a view for the rows of one relation; all leaves of the relation have it.
 
     ``columns`` are the positions, as in a scan, of the columns that any of these leaves reads;
@@ -77,11 +77,11 @@ class Guard:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Source:
+class RelationDelta:
     """The delta of a stream, a table or another view; with a guard, without what that keeps."""
 
     plan: plan.Scan
-    guard: Guard | None = None
+    guard: InputGuard | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -161,7 +161,7 @@ class First:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Folded:
+class FoldedRows:
     """The row of each key, by a Python function; columns are named as in :class:`Recompute`."""
 
     name: str
@@ -172,23 +172,23 @@ class Folded:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Temporal:
+class TemporalRows:
     """The rows that meet a condition on the clock; columns are named as in :class:`Recompute`."""
 
     name: str
     plan: plan.Temporal
-    operator: TemporalFilter
+    operator: Temporal
     arrangements: tuple[ArrangementId]
     child: Node
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Compared:
+class ComparedRows:
     """The rows on one side of a value; columns are named as in :class:`Recompute`."""
 
     name: str
     plan: plan.Compared
-    operator: ComparedRows
+    operator: Compared
     arrangements: tuple[ArrangementId, ArrangementId]
     child: Node
     value: Node
@@ -245,7 +245,7 @@ class Output:
 
 
 Node = (
-    Source
+    RelationDelta
     | Constant
     | Stateless
     | Sum
@@ -253,14 +253,16 @@ Node = (
     | Match
     | Aggregate
     | First
-    | Folded
-    | Temporal
-    | Compared
+    | FoldedRows
+    | TemporalRows
+    | ComparedRows
     | Recompute
     | Loop
     | Feedback
 )
-Stateful = Join | Match | Aggregate | First | Folded | Temporal | Compared | Recompute | Output
+Stateful = (
+    Join | Match | Aggregate | First | FoldedRows | TemporalRows | ComparedRows | Recompute | Output
+)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -293,11 +295,11 @@ class Circuit:
             or (isinstance(node, Aggregate | Recompute) and node.operator.is_global)
         )
 
-    def sources(self) -> tuple[Source, ...]:
+    def sources(self) -> tuple[RelationDelta, ...]:
         """Return the leaves."""
-        return tuple(n for n in self.nodes() if isinstance(n, Source))
+        return tuple(n for n in self.nodes() if isinstance(n, RelationDelta))
 
-    def guards(self) -> Mapping[RelationId, Guard]:
+    def guards(self) -> Mapping[RelationId, InputGuard]:
         """Return the quarantines, by relation; none unless the view is to have them."""
         found = (source.guard for source in self.sources())
         return {guard.relation: guard for guard in found if guard is not None}
@@ -308,9 +310,9 @@ class Circuit:
         found = {id_: layout for each in owned for id_, layout in each.items()}
         return found | {g.arrangement: g.operator.layouts[0] for g in self.guards().values()}
 
-    def temporal(self) -> tuple[Temporal, ...]:
+    def temporal(self) -> tuple[TemporalRows, ...]:
         """Return the nodes whose rows change as the clock advances."""
-        return tuple(n for n in self.nodes() if isinstance(n, Temporal))
+        return tuple(n for n in self.nodes() if isinstance(n, TemporalRows))
 
     def loops(self) -> tuple[Loop, ...]:
         """Return the recursions, each after those it reads."""
@@ -352,13 +354,13 @@ def own_arrangements(node: Stateful) -> dict[ArrangementId, Layout]:
 def inputs(node: Node | Output) -> tuple[Node, ...]:
     """Return the input nodes of ``node``."""
     match node:
-        case Source() | Constant() | Feedback():
+        case RelationDelta() | Constant() | Feedback():
             return ()
         case Sum():
             return node.children
         case Join():
             return (node.left, node.right)
-        case Compared():
+        case ComparedRows():
             return (node.child, node.value)
         case _:
             return (node.child,)

@@ -17,23 +17,23 @@ from headrace.circuit.accumulators import accumulators_of
 from headrace.circuit.circuit import (
     Aggregate,
     Circuit,
-    Compared,
+    ComparedRows,
     Constant,
     Feedback,
     First,
-    Folded,
-    Guard,
+    FoldedRows,
+    InputGuard,
     Join,
     Loop,
     Match,
     Node,
     Output,
     Recompute,
+    RelationDelta,
     Shared,
-    Source,
     Stateless,
     Sum,
-    Temporal,
+    TemporalRows,
     output_of,
     quarantine_of,
     rows_of,
@@ -49,6 +49,7 @@ from headrace.operators import (
     MATCHES,
     OFFSET,
     ROW,
+    Compared,
     Emits,
     FirstRows,
     Fold,
@@ -63,11 +64,10 @@ from headrace.operators import (
     Recursion,
     RowKind,
     SemiJoin,
+    Temporal,
     TouchedGroups,
     counts_layout,
 )
-from headrace.operators import Compared as ComparedRows
-from headrace.operators import Temporal as TemporalFilter
 from headrace.spine import Rank
 from headrace.types import ArrangementId, BuildId, RelationId, Schema, to_arrow
 from headrace.zset import HASH, WEIGHT, Layout, OrderBy
@@ -126,7 +126,7 @@ def _not_stored(_relation: RelationId) -> None:
     return None
 
 
-def _guards(build: BuildId, query: plan.Plan) -> dict[RelationId, Guard]:
+def _guards(build: BuildId, query: plan.Plan) -> dict[RelationId, InputGuard]:
     """Return a guard for each relation that a plan reads, with all columns that it does."""
     found: dict[RelationId, dict[int, plan.Attribute]] = {}
     for scan in plan.scans(query):
@@ -139,7 +139,7 @@ def _guards(build: BuildId, query: plan.Plan) -> dict[RelationId, Guard]:
         names = (_UNNAMED.get(i, attributes[i].name) for i in columns)
         fields = [pa.field(n, to_arrow(t)) for n, t in zip(names, types, strict=True)]
         kept, operator = quarantine_of(build, id_), Quarantine(pa.schema(fields))
-        guards[id_] = Guard(str(kept), id_, columns, types, operator, kept)
+        guards[id_] = InputGuard(str(kept), id_, columns, types, operator, kept)
     return guards
 
 
@@ -166,7 +166,7 @@ class _Builder:
     count: int = field(default=0)
     built: dict[plan.Plan, Node] = field(default_factory=dict)
     loops: dict[int, tuple[ArrangementId, Layout]] = field(default_factory=dict)
-    guards: dict[RelationId, Guard] = field(default_factory=dict)
+    guards: dict[RelationId, InputGuard] = field(default_factory=dict)
 
     def node(self, query: plan.Plan) -> Node:
         """Return the node of a plan; a plan that is used twice has one node."""
@@ -177,7 +177,7 @@ class _Builder:
     def new(self, query: plan.Plan) -> Node:
         match query:
             case plan.Scan():
-                return Source(query, self.guards.get(query.relation))
+                return RelationDelta(query, self.guards.get(query.relation))
             case plan.Constant():
                 return Constant(self.name("constant"), query)
             case plan.Project() | plan.Filter() | plan.Expand() | plan.Generate():
@@ -318,7 +318,7 @@ class _Builder:
         )
         return First(name, query, operator, (ArrangementId(f"{name}.rows"),), child)
 
-    def fold(self, query: plan.Fold) -> Folded:
+    def fold(self, query: plan.Fold) -> FoldedRows:
         child = self.node(query.child)
         name = self.name("fold")
         backwards = tuple(
@@ -328,24 +328,24 @@ class _Builder:
         layout = side_layout("x", query.child.attributes, query.keys, backwards)
         operator = Fold(layout, query.names, to_arrow(query.returns), query.folding)
         kept = ArrangementId(f"{name}.events"), ArrangementId(f"{name}.checkpoints")
-        return Folded(name, query, operator, kept, child)
+        return FoldedRows(name, query, operator, kept, child)
 
-    def temporal(self, query: plan.Temporal) -> Temporal:
+    def temporal(self, query: plan.Temporal) -> TemporalRows:
         child = self.node(query.child)
         name = self.name("temporal")
         rows = side_layout("x", query.attributes, ()).columns
         enters = None if query.enters is None else "enters"
         leaves = None if query.leaves is None else "leaves"
-        operator = TemporalFilter(rows, enters, leaves)
-        return Temporal(name, query, operator, (ArrangementId(f"{name}.moves"),), child)
+        operator = Temporal(rows, enters, leaves)
+        return TemporalRows(name, query, operator, (ArrangementId(f"{name}.moves"),), child)
 
-    def compared(self, query: plan.Compared) -> Compared:
+    def compared(self, query: plan.Compared) -> ComparedRows:
         child, value = self.node(query.child), self.node(query.value)
         name = self.name("compared")
         rows = side_layout("x", query.attributes, ()).columns
-        operator = ComparedRows(rows, to_arrow(query.bound.type), query.below)
+        operator = Compared(rows, to_arrow(query.bound.type), query.below)
         kept = ArrangementId(f"{name}.rows"), ArrangementId(f"{name}.value")
-        return Compared(name, query, operator, kept, child, value)
+        return ComparedRows(name, query, operator, kept, child, value)
 
     def loop(self, query: plan.Loop) -> Loop:
         name = self.name("loop")

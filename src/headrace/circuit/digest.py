@@ -23,19 +23,21 @@ from typing import Any
 import pyarrow as pa
 
 from headrace.catalyst import plan
-from headrace.catalyst.node import Evaluated, Role
+from headrace.catalyst.node import Evaluated, FieldRole
 from headrace.circuit.circuit import (
     Aggregate,
     Circuit,
+    ComparedRows,
     Feedback,
-    Folded,
+    FoldedRows,
     Loop,
     Node,
     Output,
     Recompute,
-    Source,
+    RelationDelta,
     Stateful,
     Stateless,
+    TemporalRows,
     inputs,
     shared,
 )
@@ -87,10 +89,10 @@ class _Structure:
 
     def node(self, node: Node | Output) -> tuple[str, list[Any]]:
         match node:
-            case Source(guard=guard):
+            case RelationDelta(guard=guard):
                 kept = [] if guard is None else [list(guard.columns)]
                 return "source", [*self.parts(node.plan), *kept]
-            case Stateless() | Folded():
+            case Stateless() | FoldedRows() | TemporalRows() | ComparedRows():
                 return type(node.plan).__name__.lower(), self.parts(node.plan)
             case Aggregate():
                 sums = self.value(node.accumulators, node.plan.child)
@@ -127,11 +129,11 @@ class _Structure:
             case _:
                 return own
 
-    def part(self, role: Role, value: Any, *below: plan.Plan) -> Any:
+    def part(self, role: FieldRole, value: Any, *below: plan.Plan) -> Any:
         match value:
             case tuple():
                 return [self.part(role, each, *below) for each in value]
-            case str() if role is Role.WORDS:
+            case str() if role is FieldRole.WORDS:
                 return self.text(value)
             case plan.JoinKind():
                 return value.value
@@ -139,7 +141,7 @@ class _Structure:
                 return self.function(value, *below)
             case None | Evaluated():
                 return self.value(value, *below)
-            case _ if role is Role.EXPRESSIONS:
+            case _ if role is FieldRole.EXPRESSIONS:
                 return self.text(str(value.sql()))
             case _:
                 return self.value(value)

@@ -11,22 +11,22 @@ from headrace.catalyst import plan
 from headrace.circuit.circuit import (
     Aggregate,
     Circuit,
-    Compared,
+    ComparedRows,
     Constant,
     Feedback,
     First,
-    Folded,
+    FoldedRows,
     Join,
     Loop,
     Match,
     Node,
     Output,
     Recompute,
-    Source,
+    RelationDelta,
     Stateful,
     Stateless,
     Sum,
-    Temporal,
+    TemporalRows,
     inputs,
     own_arrangements,
     shared,
@@ -144,7 +144,7 @@ def _described(
         return
     number = seen[node] = len(seen)
     arranged: tuple[Arranged, ...] = ()
-    if isinstance(node, Source) and node.guard is not None:
+    if isinstance(node, RelationDelta) and node.guard is not None:
         id_, columns = node.guard.arrangement, node.guard.operator.columns.names
         arranged = (Arranged(id_, ", ".join(columns), len(columns), None, *_size(sizes, id_)),)
     elif isinstance(node, Stateful):
@@ -188,8 +188,8 @@ def _lines(node: Described) -> Iterator[str]:
 
 
 def _by(node: Stateful, layout: Layout) -> str:
-    if layout.order and isinstance(node, Temporal | Compared):
-        return "time" if isinstance(node, Temporal) else with_calls(node, node.plan.bound.text)
+    if layout.order and isinstance(node, TemporalRows | ComparedRows):
+        return "time" if isinstance(node, TemporalRows) else with_calls(node, node.plan.bound.text)
     names = _column_names(node)
     return with_calls(node, ", ".join(names.get(name, name) for name in layout.key))
 
@@ -201,7 +201,7 @@ def _column_names(node: Stateful) -> dict[str, str]:
             return {f"g{i}": each.text for i, each in enumerate(node.plan.grouping)}
         case Join():
             sides = {"l": node.left.plan.attributes, "r": node.right.plan.attributes}
-        case First() | Folded() | Recompute():
+        case First() | FoldedRows() | Recompute():
             sides = {"x": node.child.plan.attributes}
         case _:
             return {}
@@ -247,10 +247,10 @@ def _generated(project: plan.Project) -> dict[str, str]:
 
 def _words(node: Node | Output, name_of: Callable[[RelationId], str]) -> str:
     match node:
-        case Source():
+        case RelationDelta():
             columns = ", ".join(a.name for a in node.plan.attributes)
             kept = "" if node.guard is None else ", without rows on which the query fails"
-            return f"Source {name_of(node.plan.relation)} ({columns}){kept}"
+            return f"RelationDelta {name_of(node.plan.relation)} ({columns}){kept}"
         case Constant():
             return "Constant rows"
         case Stateless():
@@ -280,11 +280,11 @@ def _words(node: Node | Output, name_of: Callable[[RelationId], str]) -> str:
             rows = f"{node.plan.rank} {node.plan.skip + 1} to {last}"
             stored = "; other rows are not stored" if node.operator.append_only else ""
             return f"FirstRows by ({by}): {rows}, ordered by {order}{stored}"
-        case Temporal():
-            return f"Temporal {node.plan.text}"
-        case Compared():
-            return f"Compared {node.plan.condition.text}, with a value that may change"
-        case Recompute() | Folded():
+        case TemporalRows():
+            return f"TemporalRows {node.plan.text}"
+        case ComparedRows():
+            return f"ComparedRows {node.plan.condition.text}, with a value that may change"
+        case Recompute() | FoldedRows():
             return _recomputed(node.plan)
         case Loop():
             last = node.plan.limit - 1
@@ -342,7 +342,7 @@ def _stateless(node: plan.Project | plan.Filter | plan.Expand | plan.Generate) -
 
 
 def _cost_of(node: Node | Output) -> str | None:
-    if isinstance(node, Source) and node.guard is not None:
+    if isinstance(node, RelationDelta) and node.guard is not None:
         return "one lookup among the rows in quarantine; no recompute"
     if isinstance(node, Loop):
         return "one round, a further job, for each level that it reaches"
@@ -363,14 +363,14 @@ def _cost(node: Stateful) -> str:
             return "one lookup of the totals of its group, at most two output rows; no recompute"
         case First():
             return "reads the first rows of its group; no recompute"
-        case Folded():
+        case FoldedRows():
             return (
                 "one call from the last state of its key; before the last event, a call for each"
                 " event since the nearest checkpoint, about twice as many as come after"
             )
-        case Temporal():
+        case TemporalRows():
             return "one row stored for each time at which it will enter or leave; no recompute"
-        case Compared():
+        case ComparedRows():
             return (
                 "one row stored by its bound; if the value changes, the rows between the old and"
                 " the new value; no recompute"

@@ -31,14 +31,14 @@ _MOST = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Inferred:
+class InferredKey:
     """A view's key is what follows from its query, and ``preferred`` if that is one of several."""
 
     preferred: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class GivenKey:
     """A view's key is known: its columns, none if there is at most one row, None without a key."""
 
     columns: tuple[str, ...] | None
@@ -77,7 +77,7 @@ class Known:
     keys: tuple[_Key, ...] = ()
     fixed: Mapping[int, str] = field(default_factory=dict)
     same: tuple[frozenset[int], ...] = ()
-    intervals: tuple[tuple[frozenset[int], facts.Span], ...] = ()
+    intervals: tuple[tuple[frozenset[int], facts.IntervalBounds], ...] = ()
     windows: frozenset[int] = frozenset()
 
     def alike(self, id_: int) -> frozenset[int]:
@@ -88,7 +88,7 @@ class Known:
         """Whether a column has one value in all rows."""
         return not self.fixed.keys().isdisjoint(self.alike(id_))
 
-    def bounds(self, given: facts.Span, interval: facts.Span) -> bool:
+    def bounds(self, given: facts.IntervalBounds, interval: facts.IntervalBounds) -> bool:
         """Whether the columns of a span are the bounds of an interval, or equal to them."""
         return (
             given.ascending == interval.ascending
@@ -266,7 +266,7 @@ def _with(
         first, after = of(span.first, passed), of(span.next, passed)
         if None not in ids and first is not None and after is not None:
             own = frozenset(id_ for id_ in ids if id_ is not None)
-            intervals.append((own, facts.Span(first, after, span.ascending)))
+            intervals.append((own, facts.IntervalBounds(first, after, span.ascending)))
     fixed = {passed[id_]: text for id_, text in below.fixed.items() if id_ in passed}
     same = [frozenset(passed[id_] for id_ in each if id_ in passed) for each in below.same]
     windows = frozenset(passed[id_] for id_ in below.windows if id_ in passed)
@@ -327,7 +327,7 @@ def _joined(node: plan.Join, left: Known, right: Known) -> Known:
     kind = node.kind
     if kind.of_one_side:
         return left
-    within: tuple[tuple[facts.Span, frozenset[int]], ...] = ()
+    within: tuple[tuple[facts.IntervalBounds, frozenset[int]], ...] = ()
     equal: list[frozenset[int]] = []
     fixed: dict[int, str] = {}
     if node.residual is not None:
@@ -370,7 +370,7 @@ def _is_found_once(
     side: Known,
     keys: Sequence[plan.Expression],
     others: Sequence[plan.Attribute],
-    within: Iterable[tuple[facts.Span, frozenset[int]]],
+    within: Iterable[tuple[facts.IntervalBounds, frozenset[int]]],
 ) -> bool:
     """Whether a row of the other side of a join, with columns ``others``, has at most one match."""
     found = (facts.determines(key, side.windows) for key in keys)

@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class StoredLayout:
     """How the contents of a table or a view are arranged, and whether each key has one row."""
 
     layout: Layout
     unique: bool
 
 
-StoredAs = Callable[["RelationId"], Stored | None]
+StoredAs = Callable[["RelationId"], StoredLayout | None]
 """Returns how a relation's contents are stored; None for a stream, whose contents are not."""
 
 
@@ -128,7 +128,7 @@ class _Scanned:
     """
 
     relation: RelationId
-    stored: Stored
+    stored: StoredLayout
     columns: Mapping[int, str]
     present: frozenset[int]
 

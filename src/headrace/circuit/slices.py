@@ -27,13 +27,13 @@ from headrace.circuit.circuit import (
     Aggregate,
     Circuit,
     First,
-    Folded,
+    FoldedRows,
     Join,
     Match,
     Node,
     Output,
     Recompute,
-    Source,
+    RelationDelta,
     Stateful,
     Stateless,
     Sum,
@@ -67,7 +67,7 @@ class Lost:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Kept:
+class ArrangementSlice:
     """The slice of an arrangement: its conditions, and its column of each attribute they use.
 
     ``restriction`` is what Arrow can test of it; if that is ``exact``, it is all of it.
@@ -93,8 +93,8 @@ class Sliced:
 
     circuit: Circuit
     nodes: Mapping[Node | Output, Conditions]
-    arrangements: Mapping[ArrangementId, Kept]
-    leaves: Mapping[Source, Restriction]
+    arrangements: Mapping[ArrangementId, ArrangementSlice]
+    leaves: Mapping[RelationDelta, Restriction]
     lookups: frozenset[RelationId]
     lost: tuple[Lost, ...]
     exact: bool
@@ -115,7 +115,7 @@ def sliced(
 
 def traced(
     circuit: Circuit, predicates: Predicates, attribute: plan.Attribute
-) -> dict[Source, Conjunct]:
+) -> dict[RelationDelta, Conjunct]:
     """Return what an attribute of the output is, for each leaf that rows have its value from.
 
     That is an expression over the leaf, equal for all of its rows that a row is computed from.
@@ -193,14 +193,14 @@ class _Slicing:
                 return (self._on_keys(node, query.partition, given, "PARTITION BY"),)
             case First():
                 return (self._on_keys(node, node.plan.keys, given, "each group of"),)
-            case Folded():
+            case FoldedRows():
                 pairs = zip(node.plan.attributes, node.plan.keys, strict=False)
                 keys = {a.id: key.handle for a, key in pairs if is_exact(key.type)}
                 return (self._moved(node, given, keys, keys, "it is of the row of a fold"),)
             case _ if isinstance(node.plan, plan.Selection) and node.plan.by_row:
                 return (given, *((),) * (len(inputs(node)) - 1))
             case _:
-                self.exact &= isinstance(node, Source) or not given
+                self.exact &= isinstance(node, RelationDelta) or not given
                 return tuple(() for _ in inputs(node))
 
     def _of_stateless(self, node: Stateless, given: Conditions) -> Conditions:
@@ -376,7 +376,7 @@ class _Slicing:
         position: int,
         layout: Layout,
         nodes: Mapping[Node | Output, Conditions],
-    ) -> Kept:
+    ) -> ArrangementSlice:
         """Return the slice of one of a node's own arrangements."""
         attributes: tuple[plan.Attribute, ...]
         names: Iterable[str]
@@ -410,13 +410,13 @@ class _Slicing:
                 attributes = node.child.plan.attributes
                 names = [f"x{i}" for i in range(len(attributes))]
                 # What is whole is a value, or whether there is a result yet.
-                whole = position > 0 and not isinstance(node, Folded)
+                whole = position > 0 and not isinstance(node, FoldedRows)
                 conditions = () if whole else nodes[node.child]
         by_id = {a.id: (a, name) for a, name in zip(attributes, names, strict=False)}
         used = {id_ for condition in conditions for id_ in condition.uses}
         names_of = {id_: by_id[id_][1] for id_ in used}
         tests, exact = self.predicates.restriction(conditions, names_of)
-        return Kept(
+        return ArrangementSlice(
             layout,
             conditions,
             {id_: by_id[id_][0] for id_ in used},
@@ -425,7 +425,7 @@ class _Slicing:
             exact,
         )
 
-    def _leaf(self, leaf: Source, conditions: Conditions) -> Restriction:
+    def _leaf(self, leaf: RelationDelta, conditions: Conditions) -> Restriction:
         names, scan = self.names_of[leaf.plan.relation], leaf.plan
         columns = {
             a.id: names[i]
@@ -476,7 +476,7 @@ def _scanned(side: Node) -> set[Node]:
     """Return the leaf whose rows a side passes on, in a set; an empty set if it does more."""
     while isinstance(side, Stateless):
         side = side.child
-    return {side} if isinstance(side, Source) else set()
+    return {side} if isinstance(side, RelationDelta) else set()
 
 
 def _is_of(which: int, position: int) -> bool:

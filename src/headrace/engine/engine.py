@@ -21,7 +21,15 @@ from headrace.catalyst.planner import Planner
 from headrace.catalyst.predicates import Predicates
 from headrace.catalyst.scala import scala_of
 from headrace.catalyst.transplant import Transplant
-from headrace.circuit import Circuit, Given, Inferred, Sliced, Stored, differentiate, sliced
+from headrace.circuit import (
+    Circuit,
+    GivenKey,
+    InferredKey,
+    Sliced,
+    StoredLayout,
+    differentiate,
+    sliced,
+)
 from headrace.circuit.keys import is_unique, unique_columns
 from headrace.engine.expiring import left_by
 from headrace.engine.jobs.executors import is_local
@@ -30,7 +38,7 @@ from headrace.engine.jobs.gateway import acknowledge_at_once
 from headrace.engine.jobs.optimizer import bare_session, for_few_rows
 from headrace.engine.jobs.reports import (
     Note,
-    Reports,
+    TaskReports,
     reports_in,
     require_seen,
     seen_by_executor,
@@ -42,7 +50,7 @@ from headrace.engine.lowering.differences import difference_program, without_spa
 from headrace.engine.lowering.nodes import leaf_names
 from headrace.engine.lowering.programs import Lowering, table_layout
 from headrace.engine.narrow.interpreter import interpreted
-from headrace.engine.planned import Filled, Planned, as_stored
+from headrace.engine.planned import Planned, RunningFill, as_stored
 from headrace.engine.sieve import HASHES, PLACES, Sieve
 from headrace.engine.slice_conditions import slice_conditions, slice_query
 from headrace.engine.touched import Touched, touched
@@ -66,7 +74,7 @@ if TYPE_CHECKING:
     from headrace.types import ArrangementId, BuildId, RelationId
     from headrace.zset import Layout
 
-_INFERRED = Inferred()
+_INFERRED = InferredKey()
 _KEPT_PROGRAMS = 64
 _SLICES = "slices"
 """In place of the id of a replay: the programs of slices that differ in what leaves read alone."""
@@ -95,10 +103,10 @@ class Engine:
         """How often names were given another meaning."""
         self._sliced: tuple[str, Analysed] | None = None
         """The query of the last condition of a slice."""
-        self._filling: dict[BuildId, Filled] = {}
+        self._filling: dict[BuildId, RunningFill] = {}
         """The builds that are being filled and that no epoch steps yet, and the replays."""
         self._programs: OrderedDict[tuple[object, ...], Program] = OrderedDict()
-        self._reports = Reports(spark)
+        self._reports = TaskReports(spark)
 
     @cached_property
     def _session(self) -> SparkSession:
@@ -167,7 +175,7 @@ class Engine:
             view, circuit = planned.view, planned.circuit
             if planned.changes != self.changes:
                 circuit = self.circuit(view)
-            self._filling[view.build] = Filled(circuit, dict(self._relations))
+            self._filling[view.build] = RunningFill(circuit, dict(self._relations))
             return circuit
 
     def begin_replay(
@@ -179,7 +187,7 @@ class Engine:
         """
         with self.planning:
             relations = dict(self._relations)
-            self._filling[replay] = Filled(sliced.circuit, relations, sliced, watch)
+            self._filling[replay] = RunningFill(sliced.circuit, relations, sliced, watch)
 
     def end_replay(self, replay: BuildId) -> None:
         """Forget a replay."""
@@ -277,7 +285,7 @@ class Engine:
                 )
             by = () if view.index is None else view.index.columns
 
-            def made(key: Given, edition: Edition) -> Circuit:
+            def made(key: GivenKey, edition: Edition) -> Circuit:
                 return self.circuit_of(
                     view.id,
                     view.build,
@@ -304,7 +312,7 @@ class Engine:
         amendable: tuple[RelationId, ...] = (),
         *,
         guarded: bool = False,
-        key: Inferred | Given = _INFERRED,
+        key: InferredKey | GivenKey = _INFERRED,
         edition: Edition = LATEST,
     ) -> Circuit:
         """Return the circuit of an analysed query whose columns are named ``names``.
@@ -346,12 +354,12 @@ class Engine:
             return is_unique(circuit.output.child.plan, self._key_of, positions)
 
     def _unique(
-        self, plan: Plan, key: Inferred | Given, names: Sequence[str]
+        self, plan: Plan, key: InferredKey | GivenKey, names: Sequence[str]
     ) -> tuple[int, ...] | None:
         match key:
-            case Inferred():
+            case InferredKey():
                 return unique_columns(plan, self._key_of, tuple(map(names.index, key.preferred)))
-            case Given():
+            case GivenKey():
                 return None if key.columns is None else tuple(map(names.index, key.columns))
 
     def _key_of(self, id_: RelationId) -> tuple[int, ...] | None:
@@ -361,13 +369,13 @@ class Engine:
             return None
         return tuple(relation.schema.names.index(name) for name in key)
 
-    def _stored_as(self, id_: RelationId) -> Stored | None:
+    def _stored_as(self, id_: RelationId) -> StoredLayout | None:
         unique = bool(self._key_of(id_))
         match self._relations[id_]:
             case Table() as table:
-                return Stored(table_layout(table), unique)
+                return StoredLayout(table_layout(table), unique)
             case View() if id_ in self._circuits:
-                return Stored(self._circuits[id_].output.operator.layout, unique)
+                return StoredLayout(self._circuits[id_].output.operator.layout, unique)
             case _:
                 return None
 
@@ -512,7 +520,7 @@ class Engine:
     def _fill_program(
         self, id_: BuildId, partitions: int, *, looping: bool, ticks: bool
     ) -> Program:
-        filled = self._filling.get(id_) or Filled(self._filled(id_), self._relations)
+        filled = self._filling.get(id_) or RunningFill(self._filled(id_), self._relations)
         circuit = filled.circuit
 
         def build(lowering: Lowering) -> Program:
@@ -530,7 +538,7 @@ class Engine:
         key = (known_as, circuit.build, partitions, looping, ticks)
         return self._program(key, partitions, build, filled.relations)
 
-    def _is_shared(self, filled: Filled) -> bool:
+    def _is_shared(self, filled: RunningFill) -> bool:
         """Whether the program of a slice is that of other slices: only what leaves read differs."""
         sliced, circuit = filled.sliced, filled.circuit
         return (

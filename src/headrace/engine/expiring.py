@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from headrace.catalyst import plan
 from headrace.catalyst.monotone import rises
 from headrace.catalyst.predicates import Predicates
-from headrace.circuit import Source, Stateless, Temporal, inputs
+from headrace.circuit import RelationDelta, Stateless, TemporalRows, inputs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -36,7 +36,7 @@ def left_by(
         if leaf.plan.relation != stream.id:
             continue
         for end in _first_that_keeps(circuit, leaf):
-            if not isinstance(end, Temporal) or end.plan.leaves is None:
+            if not isinstance(end, TemporalRows) or end.plan.leaves is None:
                 return None
             value = _moved(scala, end, leaf)
             time = None if value is None else _greatest(scala, leaf, stream, value, latest)
@@ -60,7 +60,7 @@ def _is_linear(node: Any) -> bool:
     return isinstance(node, Stateless) and isinstance(node.plan, plan.Filter | plan.Project)
 
 
-def _moved(scala: Scala, end: Temporal, leaf: Source) -> Conjunct | None:
+def _moved(scala: Scala, end: TemporalRows, leaf: RelationDelta) -> Conjunct | None:
     """Return the time at which a row leaves, over the columns of a leaf."""
     predicates, node = Predicates(scala), end.child
     leaves = end.plan.leaves
@@ -77,7 +77,7 @@ def _moved(scala: Scala, end: Temporal, leaf: Source) -> Conjunct | None:
 
 def _greatest(
     scala: Scala,
-    leaf: Source,
+    leaf: RelationDelta,
     stream: Stream,
     value: Conjunct,
     latest: Mapping[str, int | None],

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(slots=True)
-class Names:
+class SessionNames:
     """What names mean in one session; ``declared`` are the relations that have a meaning there."""
 
     session: SparkSession
@@ -44,7 +44,7 @@ class Names:
     _lock: threading.RLock = field(default_factory=threading.RLock)
 
     @classmethod
-    def beside(cls, spark: SparkSession, excluded: Iterable[str]) -> Names:
+    def beside(cls, spark: SparkSession, excluded: Iterable[str]) -> SessionNames:
         """Open a session beside another; the rules ``excluded`` of its optimiser are not used."""
         session = spark.newSession()
         session.conf.set(*ASOF_JOINS)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from headrace.catalyst.editions import LATEST, Edition
-from headrace.circuit import Given
+from headrace.circuit import GivenKey
 from headrace.circuit.digest import digest
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ class Planned:
 
 
 @dataclass(frozen=True, slots=True)
-class Filled:
+class RunningFill:
     """What is being filled: a circuit, or a slice of one, and the relations at the time.
 
     One that is dropped meanwhile can be read to the end.
@@ -39,16 +39,16 @@ class Filled:
     watch: Mapping[Node, str] = field(default_factory=dict)
 
 
-def as_stored(view: View, made: Callable[[Given, Edition], Circuit]) -> Circuit:
+def as_stored(view: View, made: Callable[[GivenKey, Edition], Circuit]) -> Circuit:
     """Return the circuit that a view's state fits, by the digest that is stored with it.
 
     Editions of the planner differ in operators; before keys of one-row views were recorded, fewer
     keys were inferred. A view without a digest, or whose circuit no edition makes, has the latest.
     """
     if view.key or view.single:
-        keys = [Given(view.key)]
+        keys = [GivenKey(view.key)]
     else:
-        keys = [Given(None)] if view.single is not None else [Given(None), Given(())]
+        keys = [GivenKey(None)] if view.single is not None else [GivenKey(None), GivenKey(())]
     for edition in sorted(Edition, reverse=True):
         for key in keys:
             found = made(key, edition)

@@ -14,7 +14,7 @@ from pyspark.sql.types import LongType
 
 from headrace.catalyst import plan
 from headrace.catalyst.scala import EXPRESSIONS, kind_of
-from headrace.circuit import Aggregate, Join, Source, Stateless, Temporal, inputs
+from headrace.circuit import Aggregate, Join, RelationDelta, Stateless, TemporalRows, inputs
 from headrace.engine.jobs.worker import HandedTask
 from headrace.engine.lowering.assembly import spark_schema
 from headrace.zset import HASH, WEIGHT
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from headrace.catalyst.transplant import Transplant
-    from headrace.circuit import Circuit, Guard, Node, Output
+    from headrace.circuit import Circuit, InputGuard, Node, Output
     from headrace.types import DataType
 
 HASHES, PLACES = "hash", "place"
@@ -36,7 +36,7 @@ class Sieve:
 
     transplant: Transplant
     circuit: Circuit
-    guard: Guard
+    guard: InputGuard
     partitions: int
     places: list[str] = field(default_factory=list)
 
@@ -51,7 +51,7 @@ class Sieve:
                 failing += self._above(leaf, *self._leaf(leaf))
         return self.transplant.finished(self.transplant.union(failing)) if failing else None
 
-    def _leaf(self, leaf: Source) -> tuple[Any, Any]:
+    def _leaf(self, leaf: RelationDelta) -> tuple[Any, Any]:
         """Return a plan of the rows with the ids of a leaf, and the attribute of their hash."""
         transplant, guard = self.transplant, self.guard
         names = guard.operator.columns.names
@@ -134,7 +134,7 @@ def _evaluated(user: Node | Output, node: Node) -> Sequence[plan.Expression]:
             return (*user.plan.grouping, *given)
         case Join():
             return user.plan.left_keys if user.left is node else user.plan.right_keys
-        case Temporal():
+        case TemporalRows():
             return user.plan.times
         case _:
             return ()

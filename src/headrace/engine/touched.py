@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from headrace.catalog import Relation, View
     from headrace.catalyst.scala import Scala
-    from headrace.circuit import Circuit, Source
+    from headrace.circuit import Circuit, RelationDelta
     from headrace.types import RelationId
 
 
@@ -70,7 +70,7 @@ def touched(
 
 def _of_leaf(
     scala: Scala,
-    leaf: Source,
+    leaf: RelationDelta,
     values: list[Conjunct | None],
     view: View,
     stream: Stream,

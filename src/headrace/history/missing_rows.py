@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from headrace.catalyst.plan import JoinKind
-from headrace.circuit import Aggregate, Join, Source, Sum, inputs
+from headrace.circuit import Aggregate, Join, RelationDelta, Sum, inputs
 from headrace.circuit.explain import step_of, with_calls
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class MissingRows:
     def _here(self, node: Node) -> str:
         given = self.sliced.nodes[node]
         conditions = " AND ".join(with_calls(node, c.text) for c in given)
-        if isinstance(node, Source):
+        if isinstance(node, RelationDelta):
             name = self.name_of(node.plan.relation)
             return f"{name} has no row where {conditions}" if conditions else f"{name} is empty"
         step = step_of(node, self.name_of)
@@ -73,9 +73,9 @@ class MissingRows:
                 return f"no joined row meets {conditions}: {step}"
 
 
-def leaves(node: Node) -> Iterator[Source]:
+def leaves(node: Node) -> Iterator[RelationDelta]:
     """Yield the leaves below a node; the node itself if it is a leaf."""
-    if isinstance(node, Source):
+    if isinstance(node, RelationDelta):
         yield node
     for child in inputs(node):
         yield from leaves(child)

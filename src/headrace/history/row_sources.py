@@ -29,7 +29,7 @@ from headrace.circuit import (
     Match,
     Output,
     Recompute,
-    Source,
+    RelationDelta,
     Stateless,
     inputs,
 )
@@ -280,7 +280,7 @@ class RowSources:
 
     def _sources(
         self,
-        leaf: Source,
+        leaf: RelationDelta,
         relation: Relation,
         state: Published,
         sliced: Sliced,
@@ -323,7 +323,7 @@ class RowSources:
 
     def _events(
         self,
-        leaf: Source,
+        leaf: RelationDelta,
         stream: Stream,
         state: Published,
         sliced: Sliced,
@@ -405,7 +405,7 @@ def _is_by_row(node: Node) -> bool:
         return node.plan.residual is None and all(key.passes is not None for key in keys)
     if isinstance(node, Recompute):
         return isinstance(node.plan, plan.Window)
-    return isinstance(node, Source | Constant) or _may_pass(node)
+    return isinstance(node, RelationDelta | Constant) or _may_pass(node)
 
 
 def _is_of_keys(sliced: Sliced, node: Node) -> bool:
@@ -431,7 +431,7 @@ def _in_sql(value: Any) -> str:
 
 
 def _passed_on(
-    sliced: Sliced, leaf: Source, columns: dict[int, str], kept: Mapping[Node, pa.Table]
+    sliced: Sliced, leaf: RelationDelta, columns: dict[int, str], kept: Mapping[Node, pa.Table]
 ) -> tuple[pa.Table | None, bool]:
     """Return the distinct rows of a leaf, as far as the nodes above pass its columns on.
 
@@ -509,7 +509,7 @@ def _unread(sliced: Sliced) -> set[Any]:
     """Return the nodes on lookup sides of joins: their inputs are not scanned."""
     found: set[Any] = set()
     for node in sliced.circuit.nodes():
-        looked_up = isinstance(node, Source) and node.plan.relation in sliced.lookups
+        looked_up = isinstance(node, RelationDelta) and node.plan.relation in sliced.lookups
         if looked_up or (isinstance(node, Stateless) and node.child in found):
             found.add(node)
     return found

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from headrace.circuit import Folded
+from headrace.circuit import FoldedRows
 from headrace.errors import Code, HeadraceError
 from headrace.functions.folding import Folding, shown
 from headrace.operators import FOLDED, Fold
@@ -59,7 +59,7 @@ def check_folds(
         HeadraceError: ``invalid`` if two ways to fold the same events give different rows.
     """
     for node in circuit.stateful():
-        if not isinstance(node, Folded):
+        if not isinstance(node, FoldedRows):
             continue
         operator = node.operator
         if folding is not None:

@@ -77,7 +77,7 @@ class _Inbox:
                 notes.append(Note(task, host, report and Report.of_json(report)))
 
 
-class Reports:
+class TaskReports:
     """The driver's end: receives the notes of the tasks of all steps. Thread-safe."""
 
     def __init__(self, spark: SparkSession) -> None:

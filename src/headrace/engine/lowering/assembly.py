@@ -78,7 +78,7 @@ class Frame:
 
 
 @dataclass(frozen=True, slots=True)
-class Published:
+class PublishedDelta:
     """The consolidated delta of a relation, which ``task`` yields, with the columns ``fields``.
 
     ``plan`` is its plan in the job that computes it; later jobs read it from its run. ``size`` is
@@ -142,7 +142,7 @@ class Program:
 
 
 @dataclass(frozen=True, slots=True)
-class Scan:
+class ShareScan:
     """What is read of the share of a relation: columns, and maybe the offset of each row."""
 
     columns: tuple[str, ...]
@@ -157,7 +157,7 @@ class Assembly:
     partitions: int
     relations: Mapping[RelationId, Relation]
     log: LogReader
-    frames: dict[RelationId, Published] = field(default_factory=dict)
+    frames: dict[RelationId, PublishedDelta] = field(default_factory=dict)
     """The consolidated delta of relations that others take theirs from."""
     job: int = 0
     """The number of the job that is being put together."""
@@ -168,7 +168,7 @@ class Assembly:
     """The constants of views that are being made."""
     arrangements: dict[ArrangementId, Layout] = field(default_factory=dict)
     scans: Counter[RelationId] = field(default_factory=Counter)
-    read_once: dict[RelationId, Scan] = field(default_factory=dict)
+    read_once: dict[RelationId, ShareScan] = field(default_factory=dict)
     """The relations whose shares are read once for all who use them, and what they use."""
     _read: dict[tuple[RelationId, int], Any] = field(default_factory=dict)
     """The plans of these shares, by job."""
@@ -222,7 +222,7 @@ class Assembly:
             self.transplant.range(self.partitions), read, spark_schema(published.fields[1:])
         )
 
-    def scan(self, relation: Relation, wanted: Scan) -> tuple[Any, Scan]:
+    def scan(self, relation: Relation, wanted: ShareScan) -> tuple[Any, ShareScan]:
         """Return a plan of a relation's share, and what it has: at least what is wanted."""
         every = self.read_once.get(relation.id)
         if every is None:

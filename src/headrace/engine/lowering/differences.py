@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from headrace.catalyst.transplant import Transplant
-    from headrace.circuit import Kept, Sliced
+    from headrace.circuit import ArrangementSlice, Sliced
     from headrace.runtime.step import Step
     from headrace.types import ArrangementId, DataType
 
@@ -59,7 +59,7 @@ def without_spark(sliced: Sliced, step: Step) -> frozenset[ArrangementId]:
 
 
 def _replaced(
-    transplant: Transplant, partitions: int, id_: ArrangementId, kept: Kept
+    transplant: Transplant, partitions: int, id_: ArrangementId, kept: ArrangementSlice
 ) -> tuple[ReplaceTask, Any]:
     """Return the task that replaces the slice of one arrangement, and its plan without rows."""
     numbers = transplant.range(partitions)

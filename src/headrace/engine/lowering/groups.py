@@ -21,7 +21,7 @@ from headrace.zset import HASH, WEIGHT
 
 if TYPE_CHECKING:
     from headrace.catalyst.transplant import Transplant
-    from headrace.circuit import First, Folded, Recompute
+    from headrace.circuit import First, FoldedRows, Recompute
     from headrace.types import DataType
 
 
@@ -60,7 +60,7 @@ def first_rows(assembly: Assembly, node: First, below: Frame) -> Frame:
     return Frame(transplant.project([*named, weight, hash_], rows), weight, hash_)
 
 
-def folded(assembly: Assembly, node: Folded, below: Frame) -> Frame:
+def folded(assembly: Assembly, node: FoldedRows, below: Frame) -> Frame:
     """Lower a fold over the delta of its events."""
     transplant, query = assembly.transplant, node.plan
     values = [(key.handle, key.type) for key in query.keys]
@@ -85,7 +85,7 @@ def folded(assembly: Assembly, node: Folded, below: Frame) -> Frame:
 
 def _arranged(
     assembly: Assembly,
-    node: First | Folded | Recompute,
+    node: First | FoldedRows | Recompute,
     keys: list[tuple[Any, DataType]],
     order: list[tuple[Any, DataType]],
     below: Frame,

@@ -10,13 +10,13 @@ from headrace.engine.jobs.guard_tasks import GuardTask
 from headrace.zset import HASH, WEIGHT
 
 if TYPE_CHECKING:
-    from headrace.circuit import Guard
+    from headrace.circuit import InputGuard
     from headrace.engine.lowering.assembly import Assembly
     from headrace.types import DataType
 
 
 def guarded(
-    assembly: Assembly, guard: Guard, values: list[Any], weight: Any, below: Any, *, uses: int
+    assembly: Assembly, guard: InputGuard, values: list[Any], weight: Any, below: Any, *, uses: int
 ) -> Any:
     """Return a plan of the rows that pass a guard, by its names, with their hash and weight.
 

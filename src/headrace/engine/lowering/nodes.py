@@ -16,30 +16,29 @@ from headrace.catalyst.scala import items
 from headrace.circuit import (
     Aggregate,
     Circuit,
-    Compared,
+    ComparedRows,
     Constant,
     Feedback,
     First,
-    Folded,
+    FoldedRows,
     Join,
-    Kind,
     Loop,
     Match,
     Node,
     Recompute,
-    Source,
+    RelationDelta,
     Stateless,
     Sum,
-    Temporal,
+    SumKind,
+    TemporalRows,
 )
 from headrace.circuit.accumulators import ROWS
-from headrace.engine.lowering.assembly import Assembly, Frame, Scan, Tail
-from headrace.engine.lowering.compared import compared
+from headrace.engine.lowering.assembly import Assembly, Frame, ShareScan, Tail
 from headrace.engine.lowering.groups import first_rows, folded, recomputed
 from headrace.engine.lowering.guards import guarded
 from headrace.engine.lowering.joins import joined, matched
 from headrace.engine.lowering.loops import fed_back, looped
-from headrace.engine.lowering.temporal import temporal
+from headrace.engine.lowering.ordered import compared, temporal
 from headrace.engine.watching import watched
 from headrace.operators import OFFSET
 from headrace.runtime.ports import LEAF
@@ -50,7 +49,7 @@ if TYPE_CHECKING:
 
     from headrace.catalog import Relation
     from headrace.catalyst.transplant import Transplant
-    from headrace.circuit import Guard, Sliced
+    from headrace.circuit import InputGuard, Sliced
     from headrace.circuit.accumulators import Accumulator, Argument
     from headrace.types import DataType, RelationId
 
@@ -75,7 +74,7 @@ class Nodes:
     sliced: Sliced | None = None
     watch: Mapping[Node, str] = field(default_factory=dict)
     _reused: dict[Node, tuple[Any, bool] | None] = field(default_factory=dict)
-    _guarded: dict[Guard, Any] = field(default_factory=dict)
+    _guarded: dict[InputGuard, Any] = field(default_factory=dict)
 
     @property
     def transplant(self) -> Transplant:
@@ -109,13 +108,13 @@ class Nodes:
         frame, name = self._lowered_alone(node), self.watch.get(node)
         if frame is None or name is None:
             return frame
-        if not isinstance(node, Source | Join):
+        if not isinstance(node, RelationDelta | Join):
             frame = self._in_slice(node, frame) or frame
         return watched(self.assembly, name, node.plan.attributes, frame)
 
     def _lowered_alone(self, node: Node) -> Frame | None:
         match node:
-            case Source():
+            case RelationDelta():
                 known = node.plan.relation in self.known
                 return self._in_slice(node, self._source(node)) if known else None
             case Constant():
@@ -134,12 +133,12 @@ class Nodes:
             case First():
                 below = self.node(node.child)
                 return None if below is None else first_rows(self.assembly, node, below)
-            case Folded():
+            case FoldedRows():
                 below = self.node(node.child)
                 return None if below is None else folded(self.assembly, node, below)
-            case Temporal():
+            case TemporalRows():
                 return temporal(self.assembly, node, self.node(node.child), ticks=self.ticks)
-            case Compared():
+            case ComparedRows():
                 return compared(self.assembly, node, self.node(node.child), self.node(node.value))
             case Recompute():
                 below = self.node(node.child)
@@ -237,13 +236,13 @@ class Nodes:
     def _summand(self, accumulator: Accumulator) -> Any | None:
         """Return what an accumulator adds up, or None if it counts."""
         match accumulator.kind:
-            case Kind.COUNT:
+            case SumKind.COUNT:
                 return None
-            case Kind.SUM:
+            case SumKind.SUM:
                 return accumulator.arguments[0].handle
-            case Kind.UPPER:
+            case SumKind.UPPER:
                 return halves(self.transplant.scala, accumulator.arguments[0].handle)[0]
-            case Kind.LOWER:
+            case SumKind.LOWER:
                 return halves(self.transplant.scala, accumulator.arguments[0].handle)[1]
 
     def _value(self, argument: Argument) -> Any:
@@ -290,7 +289,7 @@ class Nodes:
         ]
         return self.assembly.weighted(named, columns[WEIGHT], below)
 
-    def _source(self, node: Source) -> Frame:
+    def _source(self, node: RelationDelta) -> Frame:
         """Give a relation's delta the ids that the view's expressions refer to."""
         scan, guard = node.plan, node.guard
         if guard is None:
@@ -307,10 +306,10 @@ class Nodes:
         ]
         return self.assembly.weighted(aliased, weight, below)
 
-    def _passed(self, guard: Guard) -> Any:
+    def _passed(self, guard: InputGuard) -> Any:
         """Return a plan of the rows that pass a guard, which all leaves of its relation read."""
         if guard not in self._guarded:
-            leaves = [n for n in self.users if isinstance(n, Source) and n.guard is guard]
+            leaves = [n for n in self.users if isinstance(n, RelationDelta) and n.guard is guard]
             slice_ = None
             if self.sliced is not None:
                 only, names = len(leaves) == 1, leaf_names(self.sliced.circuit)
@@ -333,7 +332,7 @@ class Nodes:
             below = self.assembly.delta(id_)
             columns = self.transplant.output(below)
             return [columns[name] for name in names], columns[WEIGHT], below
-        there = Scan(names, plan.PLACE in positions)
+        there = ShareScan(names, plan.PLACE in positions)
         if slice_ is None:
             below, there = self.assembly.scan(relation, there)
         else:
@@ -346,7 +345,7 @@ class Nodes:
         return values, columns[WEIGHT], below
 
 
-def leaf_names(circuit: Circuit) -> dict[Source, str]:
+def leaf_names(circuit: Circuit) -> dict[RelationDelta, str]:
     """Return the names of the leaves of a circuit, by which a step says what they read."""
     return {leaf: f"{LEAF}{i}" for i, leaf in enumerate(circuit.sources())}
 

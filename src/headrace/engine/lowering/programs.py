@@ -22,9 +22,9 @@ from pyspark.sql.types import LongType
 
 from headrace.catalog import Stream, Table
 from headrace.catalyst import plan
-from headrace.circuit import Circuit, Source, inputs, rows_of
+from headrace.circuit import Circuit, RelationDelta, inputs, rows_of
 from headrace.circuit.properties import partitioning
-from headrace.engine.lowering.assembly import Published, Scan
+from headrace.engine.lowering.assembly import PublishedDelta, ShareScan
 from headrace.engine.lowering.nodes import Nodes, columns_read
 from headrace.operators import OFFSET, Integrate, Upsert
 from headrace.zset import HASH, WEIGHT, Layout
@@ -109,7 +109,7 @@ class Lowering:
                 if plan.PLACE in source.plan.columns:
                     places.add(id_)
         for id_, every in read.items():
-            self.assembly.read_once[id_] = Scan(tuple(every), id_ in places)
+            self.assembly.read_once[id_] = ShareScan(tuple(every), id_ in places)
 
     def stored(
         self,
@@ -172,7 +172,7 @@ class Lowering:
         if self._uses[relation] > 1 and not stored:
             # Spark runs an exchange once however often it is used, and a stage once per use.
             kept = self.transplant.exchange(kept, HASH, self.assembly.partitions)
-        self.assembly.frames[relation] = Published(
+        self.assembly.frames[relation] = PublishedDelta(
             kept, task, fields, self.assembly.job, size, stored
         )
 
@@ -184,7 +184,7 @@ class Lowering:
         def size(node: Node) -> int:
             if node not in sizes:
                 below = sum(size(child) for child in inputs(node))
-                if isinstance(node, Source) and node.plan.relation in frames:
+                if isinstance(node, RelationDelta) and node.plan.relation in frames:
                     read = frames[node.plan.relation]
                     below = read.size if read.job == self.assembly.job else 0
                 sizes[node] = 1 + below

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.types import DataType
 
-    from headrace.catalyst.evaluation import Bound
+    from headrace.catalyst.evaluation import BoundExpressions
     from headrace.catalyst.scala import Scala
     from headrace.catalyst.transplant import Mapped, Transplant
     from headrace.runtime.step import Report, Step
@@ -126,7 +126,7 @@ class _Task(_Node):
 class _Evaluated:
     """Expressions over some columns of a node, by position, and the columns that they make."""
 
-    bound: Bound
+    bound: BoundExpressions
     columns: tuple[int, ...]
     schema: pa.Schema
 

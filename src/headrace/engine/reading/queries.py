@@ -24,7 +24,7 @@ from headrace.catalyst.ties import REORDERING
 from headrace.dialects import log_of
 from headrace.engine.jobs.cancelling import tagged
 from headrace.engine.jobs.failures import step_failure
-from headrace.engine.names import Names
+from headrace.engine.names import SessionNames
 from headrace.engine.reading.plans import Plans, Prepared
 from headrace.engine.reading.pulls import Pull
 from headrace.engine.reading.scans import Refused, Scan, Scans, translated
@@ -61,13 +61,13 @@ class Queries:
     planner: Planner
     planning: threading.RLock
     """Held while names get another meaning, and while a query is prepared."""
-    _names: Names = field(init=False)
+    _names: SessionNames = field(init=False)
     plans: Plans = field(default_factory=Plans, init=False)
     _scans: Scans = field(default_factory=Scans, init=False)
 
     def __post_init__(self) -> None:
         """Open a session, in which names mean contents."""
-        self._names = Names.beside(self.leaves.spark, _EXCLUDED)
+        self._names = SessionNames.beside(self.leaves.spark, _EXCLUDED)
         self._names.session.conf.set(*VALUES_PARSED)
 
     # -- names -----------------------------------------------------------------------------
@@ -163,7 +163,7 @@ class Queries:
     def prepared(self, query: str) -> Prepared:
         """Return a query that was planned before, ready to be answered once more.
 
-        Names have their present meaning.
+        SessionNames have their present meaning.
         """
         try:
             names, changes = self._names, self.plans.changes

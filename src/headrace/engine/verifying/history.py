@@ -15,10 +15,9 @@ from headrace.catalog import PlainView, Relation, Sink, Stream, Table, View
 from headrace.catalyst.asof import has_asof
 from headrace.catalyst.clock import with_clock_at
 from headrace.catalyst.collect import collect_arrow
-from headrace.catalyst.one_order import with_one_order
-from headrace.catalyst.ties import REORDERING
+from headrace.catalyst.ties import REORDERING, with_one_order
 from headrace.dialects import log_of
-from headrace.engine.names import Names
+from headrace.engine.names import SessionNames
 from headrace.engine.verifying.canonical import (
     APART,
     as_stored,
@@ -68,11 +67,11 @@ class CanonicalHistory:
     leaves: Leaves
     planning: threading.RLock
     """Held while names get another meaning, and while a query is prepared."""
-    _names: Names = field(init=False)
+    _names: SessionNames = field(init=False)
 
     def __post_init__(self) -> None:
         """Open a session, in which names mean canonical history."""
-        self._names = Names.beside(self.leaves.spark, _EXCLUDED)
+        self._names = SessionNames.beside(self.leaves.spark, _EXCLUDED)
         # The limit of rows of a recursion is a safety limit of Spark's, not part of its semantics.
         self._names.session.conf.set("spark.sql.cteRecursionRowLimit", -1)
 

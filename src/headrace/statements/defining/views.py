@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from headrace.catalog import CONTINUOUS, PlainView, View, title
-from headrace.circuit import Given, Inferred
+from headrace.circuit import GivenKey, InferredKey
 from headrace.circuit.digest import digest
 from headrace.dialects import index_base, is_of_ksqldb, refuse_undecided, with_bounds
 from headrace.engine.planned import Planned
@@ -284,7 +284,7 @@ class Views:
                 tuple(names),
                 by,
                 guarded=guarded,
-                key=self._inferred(former, names) if stated is None else Given(stated),
+                key=self._inferred(former, names) if stated is None else GivenKey(stated),
             )
             unique = tuple(names[i] for i in circuit.output.key) if circuit.unique else ()
             checked = stated is not None and not (
@@ -311,16 +311,16 @@ class Views:
         )
         return Planned(view, circuit, changes)
 
-    def _inferred(self, former: View | None, names: Sequence[str]) -> Inferred | Given:
+    def _inferred(self, former: View | None, names: Sequence[str]) -> InferredKey | GivenKey:
         """Return which key a build has that none is declared for: that of the former, if it can.
 
         A view without a key stays without one if anything depends on it.
         """
         if former is None or not set(former.key) <= set(names):
-            return Inferred()
+            return InferredKey()
         if not former.key and not former.single and self.reader.catalog.dependants(former.id):
-            return Given(None)
-        return Inferred(former.key)
+            return GivenKey(None)
+        return InferredKey(former.key)
 
 
 def _dropped_first(former: View, above: Defined) -> str:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from headrace.catalog import FUNCTION_VIEW, PlainView, Relation, Stream, Table, View
-from headrace.circuit import Given, Inferred
+from headrace.circuit import GivenKey, InferredKey
 from headrace.circuit.explain import explain, state, summary
 from headrace.dialects import index_base
 from headrace.errors import HeadraceError, Span
@@ -132,9 +132,9 @@ class Explanations:
         names = (isinstance(target, CreateMaterializedView) and target.columns) or own
         check_names(names, len(own), span)
         stated = None if isinstance(target, Query | Name) else target.key
-        key: Inferred | Given = Inferred()
+        key: InferredKey | GivenKey = InferredKey()
         if stated is not None:
-            key = Given(declared_columns(stated, analysed.schema.renamed(tuple(names))))
+            key = GivenKey(declared_columns(stated, analysed.schema.renamed(tuple(names))))
         return engine.circuit_of(RelationId(0), BuildId(0), analysed, span, names, key=key)
 
 
