@@ -168,8 +168,9 @@ def relations_read(plan: Any, known: Mapping[str, int]) -> int:
 def relations_named(plan: Any, visible: frozenset[str] = frozenset()) -> Iterator[str]:
     """Yield the dotted names, in lower case, of the relations in the text of a parsed query.
 
-    The client needs the right to read each of these. What plain views read is not included, nor
-    are common table expressions within their scope, of which ``visible`` are those of the context.
+    The client needs the right to read each of these. What plain views read is not included, nor are
+    common table expressions within their scope; ``visible`` are the names of those that surround
+    the query.
     """
     kind = str(plan.nodeName())
     if kind == "UnresolvedRelation":

@@ -3,8 +3,8 @@
 ``count`` needs the number of rows that count; ``sum`` and ``avg`` also the sum of their argument,
 over exact types: integers in 64 bits, decimals with ten more digits, as Spark widens them. Sums of
 BIGINT, which may need more, are two of 64 bits each: of the upper and of the lower halves of the
-values. With ``DISTINCT`` it is the same sums, over values instead of rows. ``min`` and ``max`` are
-no sums.
+values. With ``DISTINCT``, the same sums are over values instead of rows. ``min`` and ``max`` are
+not sums.
 """
 
 from __future__ import annotations
@@ -70,8 +70,8 @@ class Argument:
 class Call:
     """An aggregate function with the columns that feed it.
 
-    ``count`` is always there; ``value`` is a sum, or the extremum, where the function has one. Of a
-    sum in two halves it is the lower one, and ``upper`` is the other.
+    Each call has a ``count``. ``value`` is the sum or the extremum of the functions that have one;
+    if a sum is kept in two halves, ``value`` is the lower half and ``upper`` the upper one.
     """
 
     function: AggregateFunction
@@ -262,8 +262,8 @@ def _sum_type(argument: Expression) -> LongType | DecimalType:
 
 
 def _has_halves(argument: Expression) -> bool:
-    """Say whether the sum of an argument may need more than 64 bits.
+    """Whether the sum of an argument may need more than 64 bits.
 
-    That of a narrower integer fits as long as there are fewer than 2**32 rows.
+    Sums of narrower integers fit as long as there are fewer than 2**32 rows.
     """
     return isinstance(argument.type, LongType)

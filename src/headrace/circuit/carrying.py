@@ -1,7 +1,7 @@
-"""Which columns of a view a slice of one of its inputs is carried over in.
+"""Columns of a view that have the values of a column of one of its inputs.
 
-A change of the input's rows with some value in a column changes only rows of the view with that
-value in a column of its own: then a condition on the one is a condition on the other.
+A change of input rows with some value in such a column only changes rows of the view with the same
+value. So a condition that selects the changed rows of the input also selects those of the view.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from headrace.types import RelationId
 
 _Carried: TypeAlias = "Mapping[int, frozenset[int]]"
-"""By column of the input, the ids of the attributes that have its value in all changed rows."""
+"""For each column of the input, the ids of the attributes with its value in all changed rows."""
 
 
 def carried_columns(circuit: Circuit, relation: RelationId) -> dict[int, frozenset[int]]:
-    """Return, by position of an input's column, the positions of a view's columns that carry it.
+    """Map each input column to the view's columns with its value, all by position.
 
-    Columns that none carries are left out.
+    Input columns without such a column of the view are omitted.
     """
     top = circuit.output.child.plan
     found = _carried(top, relation) or {}
@@ -36,7 +36,7 @@ def carried_columns(circuit: Circuit, relation: RelationId) -> dict[int, frozens
 
 
 def _carried(node: plan.Plan, relation: RelationId) -> _Carried | None:
-    """Return the columns that a node carries; None if it does not read the relation."""
+    """Return the columns that carry values at a node; None if it does not read the relation."""
     match node:
         case plan.Scan():
             if node.relation != relation:
@@ -79,7 +79,7 @@ def _renamed(
 
 
 def _kept(node: plan.Plan, relation: RelationId, passed: Iterable[int | None]) -> _Carried | None:
-    """Return what is carried by the columns by which rows are divided into independent groups."""
+    """Return the columns carried by a node over groups of rows: grouping columns only."""
     below = _carried(node, relation)
     if below is None:
         return None
@@ -88,7 +88,7 @@ def _kept(node: plan.Plan, relation: RelationId, passed: Iterable[int | None]) -
 
 
 def _with_copies(node: plan.Plan, ids: frozenset[int | None]) -> frozenset[int | None]:
-    """Return ids of attributes of a node, with those of others that always equal them."""
+    """Return the ids of some attributes of a node, and of the attributes that always equal them."""
     if not isinstance(node, plan.Project):
         return ids
     pairs = zip(node.attributes, node.expressions, strict=True)
@@ -98,7 +98,7 @@ def _with_copies(node: plan.Plan, ids: frozenset[int | None]) -> frozenset[int |
 
 
 def _united(node: plan.UnionAll, relation: RelationId) -> _Carried | None:
-    """Return what every input that reads the relation carries at the same position."""
+    """Return the columns that every input that reads the relation carries at the same position."""
     out = [attribute.id for attribute in node.attributes]
     found: list[dict[int, frozenset[int]]] = []
     for child in node.children:
@@ -113,10 +113,10 @@ def _united(node: plan.UnionAll, relation: RelationId) -> _Carried | None:
 
 
 def _joined(node: plan.Join, relation: RelationId) -> _Carried | None:
-    """Return what the one side that reads the relation carries.
+    """Return the columns carried by a join; exactly one of its sides reads the relation.
 
-    A change of the left only changes rows with its values, whatever the kind; one of the right also
-    changes what the rows of the left are beside without a match.
+    A change of the left side only changes rows with its values, whatever the kind of join. A change
+    of the right side also adds or removes the NULLs of left rows without a match.
     """
     left, right = _carried(node.left, relation), _carried(node.right, relation)
     if left is None and right is None:

@@ -62,10 +62,10 @@ class Shared:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class InputGuard:
-    """The quarantine of a view for the rows of one relation; all leaves of the relation have it.
+    """The quarantine of a view for the rows of one relation, shared by all leaves that read it.
 
-    ``columns`` are the positions, as in a scan, of the columns that any of these leaves reads;
-    ``types`` are theirs. The operator knows them by name.
+    ``columns`` are the positions, as in a scan, of the columns that any of these leaves reads, and
+    ``types`` their types. The operator knows them by name.
     """
 
     name: str
@@ -78,7 +78,7 @@ class InputGuard:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RelationDelta:
-    """The delta of a stream, a table or another view; with a guard, without what that keeps."""
+    """The delta of a stream, a table or another view; a guard withholds rows in quarantine."""
 
     plan: plan.Scan
     guard: InputGuard | None = None
@@ -300,7 +300,7 @@ class Circuit:
         return tuple(n for n in self.nodes() if isinstance(n, RelationDelta))
 
     def guards(self) -> Mapping[RelationId, InputGuard]:
-        """Return the quarantines, by relation; none unless the view is to have them."""
+        """Return the quarantines, by relation; empty if the view has no quarantines."""
         found = (source.guard for source in self.sources())
         return {guard.relation: guard for guard in found if guard is not None}
 
@@ -315,7 +315,7 @@ class Circuit:
         return tuple(n for n in self.nodes() if isinstance(n, TemporalRows))
 
     def loops(self) -> tuple[Loop, ...]:
-        """Return the recursions, each after those it reads."""
+        """Return the recursions, each after the recursions that it reads."""
         return tuple(n for n in self.nodes() if isinstance(n, Loop))
 
     @property

@@ -76,7 +76,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 _UNNAMED = {plan.PLACE: OFFSET, plan.TIME: ROWTIME}
-"""The names of what is read of a log besides columns."""
+"""The names of the values that are read from a log in addition to its columns."""
 _WEIGHT_FIELD = pa.field(WEIGHT, pa.int64())
 _EMITS = {
     plan.JoinKind.SEMI: Emits.MATCHED,
@@ -99,10 +99,10 @@ def differentiate(
 ) -> Circuit:
     """Return the circuit of ``query`` as a build of a view; ``schema`` has the view's columns.
 
-    ``unique`` are the positions of the columns of a unique key, None if none is known. Its contents
-    are arranged ``by`` some columns, whether these are unique or not; by default, by those of
-    :func:`_positions`. A ``guarded`` view has quarantines: since it may read fewer rows of
-    a relation than there are, it shares no contents.
+    ``unique`` are the positions of the columns of a unique key, None if no key is known. The
+    contents are arranged ``by`` the given columns, unique or not, by default by those of
+    :func:`_positions`. A ``guarded`` view has quarantines. It shares no contents, since it may not
+    read all rows of a relation.
     """
     if guarded:
         stored_as = _not_stored
@@ -127,7 +127,7 @@ def _not_stored(_relation: RelationId) -> None:
 
 
 def _guards(build: BuildId, query: plan.Plan) -> dict[RelationId, InputGuard]:
-    """Return a guard for each relation that a plan reads, with all columns that it does."""
+    """Return a guard for each relation that a plan reads, over all columns that are read."""
     found: dict[RelationId, dict[int, plan.Attribute]] = {}
     for scan in plan.scans(query):
         read = zip(scan.columns, scan.attributes, strict=True)
@@ -144,10 +144,10 @@ def _guards(build: BuildId, query: plan.Plan) -> dict[RelationId, InputGuard]:
 
 
 def _positions(query: plan.Plan, unique: tuple[int, ...] | None) -> tuple[int, ...]:
-    """Return the positions of the columns by which a view's contents are arranged.
+    """Return the positions of the columns by which the contents of a view are arranged.
 
-    These are its unique key, so that readers can look up rows. Without one, they are the columns by
-    which its delta is partitioned, so that rows need not be moved, or else the whole row.
+    These are the unique key, so that readers can look up rows. Without a unique key, they are the
+    columns that partition the delta, so that rows are not moved, or else all columns.
     """
     if unique is not None:
         return unique

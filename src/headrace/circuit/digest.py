@@ -6,8 +6,8 @@ that circuit.
 
 The digest covers the nodes and how they are connected, the expressions that they evaluate, and for
 each operator its parameters and arrangements. It does not cover the wording of ``EXPLAIN``, names
-of columns that are read by position, and the ids that Spark generates anew each time it plans a
-query. Nor does it cover the values of ``VALUES`` in the query, which is part of the view.
+of columns that are read by position, the ids that Spark generates each time it plans a query, and
+the values of ``VALUES``: the view's query has these.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def digest(circuit: Circuit) -> str:
 
 
 def is_comparable(stored: str) -> bool:
-    """Return whether a stored digest is of the present format."""
+    """Whether a stored digest has the current format, so that it can be compared with others."""
     return stored.startswith(f"{FORMAT}:")
 
 
@@ -108,7 +108,7 @@ class _Structure:
                 return type(node).__name__.lower(), self.parts(node.plan)
 
     def state(self, node: Stateful | Loop) -> list[Any]:
-        """Return a node's operator and arrangements, with those that it shares."""
+        """Return the operator and arrangements of a node, including shared ones."""
         read = {} if isinstance(node, Loop) else shared(node)
         return [
             self.value(node.operator),
@@ -119,7 +119,7 @@ class _Structure:
     # -- parts -----------------------------------------------------------------------------
 
     def parts(self, query: plan.Plan) -> list[Any]:
-        """Return what a node of the plan is besides its inputs, in the order of its fields."""
+        """Return the parts of a node of the plan except its inputs, in the order of its fields."""
         own = [self.part(part.role, part.value, *part.inputs) for part in query.parts()]
         match query:
             case plan.Join():
@@ -155,7 +155,7 @@ class _Structure:
         ]
 
     def arrangement(self, id_: str) -> str:
-        """Return the name of an arrangement, without the build or view if it is their own."""
+        """Return the name of an arrangement, without this circuit's build or view."""
         return id_.removeprefix(f"{self.circuit.build}/").removeprefix(f"{self.circuit.view}/")
 
     def expression(self, found: plan.Expression, *below: plan.Plan) -> Any:

@@ -250,7 +250,7 @@ def _words(node: Node | Output, name_of: Callable[[RelationId], str]) -> str:
         case RelationDelta():
             columns = ", ".join(a.name for a in node.plan.attributes)
             kept = "" if node.guard is None else ", without rows on which the query fails"
-            return f"RelationDelta {name_of(node.plan.relation)} ({columns}){kept}"
+            return f"Source {name_of(node.plan.relation)} ({columns}){kept}"
         case Constant():
             return "Constant rows"
         case Stateless():
@@ -281,9 +281,9 @@ def _words(node: Node | Output, name_of: Callable[[RelationId], str]) -> str:
             stored = "; other rows are not stored" if node.operator.append_only else ""
             return f"FirstRows by ({by}): {rows}, ordered by {order}{stored}"
         case TemporalRows():
-            return f"TemporalRows {node.plan.text}"
+            return f"Temporal {node.plan.text}"
         case ComparedRows():
-            return f"ComparedRows {node.plan.condition.text}, with a value that may change"
+            return f"Compared {node.plan.condition.text}, with a value that may change"
         case Recompute() | FoldedRows():
             return _recomputed(node.plan)
         case Loop():

@@ -1,8 +1,8 @@
-"""Unique keys of a plan's rows: columns of which it is known that no two rows agree in all.
+"""Unique keys of a plan's rows: sets of columns in which no two rows are known to agree.
 
-A key follows from the keys of tables and from the form of the query: groups, first rows, partners
-of a join. Constants, columns that are equal, and intervals that do not overlap are followed from
-node to node, since a key can be carried by them. What is not recognised is not a key.
+Keys follow from the keys of tables and from the form of the query: groups, first rows, matches of a
+join. Constants, equal columns and disjoint intervals are followed from node to node, since keys can
+follow from them. A key that is not recognised is left out.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from headrace.catalyst import plan
 from headrace.types import RelationId
 
 KeyOf = Callable[[RelationId], tuple[int, ...] | None]
-"""Returns the positions of a relation's unique key, or None if none is known.
+"""Returns the positions of the columns of a relation's unique key, or None if no key is known.
 
-No position means that there is at most one row.
+An empty key means at most one row.
 """
 
 _Part = int | tuple[int, int]
-"""A column of a key, or two of which the first that is not NULL is part of the key."""
+"""A column of a key, or a pair of columns: the first one that is not NULL is part of the key."""
 _Key = tuple[_Part, ...]
 
 _MOST = 8
@@ -32,14 +32,14 @@ _MOST = 8
 
 @dataclass(frozen=True, slots=True)
 class InferredKey:
-    """A view's key is what follows from its query, and ``preferred`` if that is one of several."""
+    """The key of a view follows from its query; among several keys, ``preferred`` is chosen."""
 
     preferred: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class GivenKey:
-    """A view's key is known: its columns, none if there is at most one row, None without a key."""
+    """The known key of a view: its columns (empty for at most one row), or None without a key."""
 
     columns: tuple[str, ...] | None
 
@@ -47,10 +47,10 @@ class GivenKey:
 def unique_columns(
     query: plan.Plan, key_of: KeyOf, preferred: tuple[int, ...] = ()
 ) -> tuple[int, ...] | None:
-    """Return the positions of columns that are a unique key, or None if none is known.
+    """Return the positions of the columns of a unique key, or None if no key is known.
 
-    It is the ``preferred`` one if that is one of several, else one with the fewest columns. No
-    column means that there is at most one row.
+    The ``preferred`` key is chosen if it is one, else a key with the fewest columns. An empty key
+    means at most one row.
     """
     ids = [attribute.id for attribute in query.attributes]
     found = [tuple(map(ids.index, key)) for key in _whole(known(query, key_of).keys)]
@@ -60,18 +60,19 @@ def unique_columns(
 
 
 def is_unique(query: plan.Plan, key_of: KeyOf, columns: Iterable[int]) -> bool:
-    """Whether no two rows of a plan agree in the columns at some positions."""
+    """Whether the columns at some positions are a unique key of a plan."""
     ids = {query.attributes[position].id for position in columns}
     return any(ids.issuperset(key) for key in _whole(known(query, key_of).keys))
 
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What is known of the rows of a plan; columns are ids of its attributes.
+    """Facts about the rows of a plan; columns are ids of its attributes.
 
-    ``fixed`` are columns with one value, with its text, ``same`` columns that are equal in each
-    row. ``intervals`` are columns by which rows have intervals that do not overlap, with these.
-    ``windows`` are columns with a window that either of its ends determines.
+    ``fixed`` maps columns with a single value to its text; ``same`` are sets of columns that are
+    equal in each row. ``intervals`` are sets of columns with an interval: those of rows that agree
+    in the columns do not overlap. ``windows`` are columns of windows that each of their ends
+    determines.
     """
 
     keys: tuple[_Key, ...] = ()
@@ -81,7 +82,7 @@ class Known:
     windows: frozenset[int] = frozenset()
 
     def alike(self, id_: int) -> frozenset[int]:
-        """Return the columns that are equal to a column, with itself."""
+        """Return a column and the columns that equal it in each row."""
         return next((each for each in self.same if id_ in each), frozenset({id_}))
 
     def is_fixed(self, id_: int) -> bool:
@@ -89,7 +90,7 @@ class Known:
         return not self.fixed.keys().isdisjoint(self.alike(id_))
 
     def bounds(self, given: facts.IntervalBounds, interval: facts.IntervalBounds) -> bool:
-        """Whether the columns of a span are the bounds of an interval, or equal to them."""
+        """Whether two pairs of columns are bounds of the same interval."""
         return (
             given.ascending == interval.ascending
             and given.first in self.alike(interval.first)
@@ -106,7 +107,7 @@ _NOTHING = Known()
 
 
 def known(node: plan.Plan, key_of: KeyOf) -> Known:
-    """Return what is known of the rows of a plan."""
+    """Return the facts about the rows of a plan."""
     match node:
         case plan.Scan():
             return _of_scan(node, key_of)
@@ -164,7 +165,7 @@ def _of_scan(node: plan.Scan, key_of: KeyOf) -> Known:
 
 
 def _kept(below: Known, shown: frozenset[int]) -> Known:
-    """Return what is known of rows of which only some columns are left."""
+    """Return the facts that remain if only some columns are kept."""
     columns = {id_: id_ for id_ in shown}
     return _with(below, columns, columns, {})
 
@@ -189,9 +190,9 @@ def _projected(
     attributes: Sequence[plan.Attribute],
     determines: Callable[[plan.Expression], int | None] | None = None,
 ) -> Known:
-    """Return what is known of the values of expressions over rows.
+    """Return the facts about a projection of rows with known facts.
 
-    ``determines`` returns the column that an expression determines, where that is not the usual.
+    ``determines`` replaces the function that returns the column determined by an expression.
     """
     passed: dict[int, int] = {}
     carried: dict[int, int] = {}
@@ -232,10 +233,10 @@ def _with(
     carried: Mapping[int, int],
     pairs: Mapping[frozenset[int], int],
 ) -> Known:
-    """Return what is known of rows with other columns.
+    """Return the facts about rows under other columns.
 
-    ``passed`` are the columns with the value of a former one, ``carried`` also those that determine
-    it; ``pairs`` have the first of two that is not NULL.
+    ``passed`` maps columns to a new column with the same value, ``carried`` also to columns that
+    determine it. ``pairs`` maps two columns to the column with the first of them that is not NULL.
     """
 
     def of(id_: int, names: Mapping[int, int]) -> int | None:
@@ -386,10 +387,10 @@ def _is_found_once(
 
 
 def _of_full(node: plan.Join, left: Known, right: Known) -> Iterator[_Key]:
-    """Yield the keys of a full join: of what it is joined on, or of both sides.
+    """Yield the keys of a full join: its join columns, or a key of each side together.
 
-    A row without a match has NULL in all columns of the other side. If a row itself may have NULL
-    in its key, one of either side would look alike.
+    A row without a match has NULL in all columns of the other side. If keys may be NULL, rows of
+    the two sides could not be distinguished.
     """
     present = {a.id for side in (node.left, node.right) for a in side.attributes if not a.nullable}
     pairs = [
@@ -411,7 +412,7 @@ def _of_full(node: plan.Join, left: Known, right: Known) -> Iterator[_Key]:
 
 
 def _united(node: plan.UnionAll, below: Sequence[Known]) -> Known:
-    """Return what is known of a union: columns that tell its inputs apart, and keys of these."""
+    """Return the facts about a union: its key has columns that distinguish the inputs."""
     ids = [[attribute.id for attribute in child.attributes] for child in node.children]
     own = [attribute.id for attribute in node.attributes]
     texts = {
@@ -432,7 +433,7 @@ def _united(node: plan.UnionAll, below: Sequence[Known]) -> Known:
 
 
 def _apart(texts: Mapping[int, Sequence[str]], count: int) -> tuple[int, ...] | None:
-    """Return the places of constants by which inputs are told apart, as few as are found."""
+    """Return the positions of constants that distinguish the inputs, one position if possible."""
     for place, found in texts.items():
         if len(set(found)) == count:
             return (place,)
@@ -442,13 +443,13 @@ def _apart(texts: Mapping[int, Sequence[str]], count: int) -> tuple[int, ...] | 
 
 
 def _few(keys: Iterable[_Key]) -> tuple[_Key, ...]:
-    """Return different keys, at most as many as are followed."""
+    """Return distinct keys, at most as many as are followed."""
     found = {frozenset(key): key for key in reversed(list(keys))}
     return tuple(islice(reversed(found.values()), _MOST))
 
 
 def _classes(given: Iterable[frozenset[int]]) -> tuple[frozenset[int], ...]:
-    """Return sets of equal columns, those that overlap as one."""
+    """Return sets of equal columns; overlapping sets are merged."""
     found: list[frozenset[int]] = []
     for each in given:
         apart = [other for other in found if other.isdisjoint(each)]

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 def partitioning(node: plan.Plan) -> tuple[frozenset[int], ...] | None:
     """Return the columns by whose hash a delta is partitioned, or None if it is not.
 
-    For each column, return the ids of the attributes with its value, which may be none.
+    Each column is given as the set of attributes with its value, by id; it may be empty.
     """
     match node:
         case plan.FirstRows():

@@ -1,4 +1,4 @@
-"""Sides of joins that are stored already: as the contents of the table or view that they scan.
+"""Sides of joins that are already stored as the contents of the table or view that they scan.
 
 Such a side is not copied. If the contents are arranged by the keys of the join, in the same order
 and by the same hash, the join reads the contents before the step; its input is the relation's own
@@ -37,9 +37,9 @@ StoredAs = Callable[["RelationId"], StoredLayout | None]
 
 
 def aligned(query: plan.Plan, stored_as: StoredAs) -> plan.Plan:
-    """Return the plan with the keys of each join in the order in which a side is stored, if one is.
+    """Return the plan with the keys of each join in the order in which one of its sides is stored.
 
-    The order of its equalities makes no difference to a join. A node with several users stays one
+    The order of its equalities makes no difference to a join. A node with several users remains one
     node.
     """
     done: dict[plan.Plan, plan.Plan] = {}
@@ -56,7 +56,7 @@ def aligned(query: plan.Plan, stored_as: StoredAs) -> plan.Plan:
 def shared_rows(
     side: plan.Plan, keys: tuple[plan.Expression, ...], wanted: Layout, stored_as: StoredAs
 ) -> Shared | None:
-    """Return the stored contents that have a side's rows by its keys, or None if there are none.
+    """Return the stored contents with a side's rows arranged by its keys, or None.
 
     ``wanted`` is the layout of the join's own copy: a column for each attribute of the side, in
     order.
@@ -67,7 +67,7 @@ def shared_rows(
 def shared_counts(
     side: plan.Plan, keys: tuple[plan.Expression, ...], wanted: Layout, stored_as: StoredAs
 ) -> Shared | None:
-    """Return the stored contents that have the number of a side's rows by its keys, or None.
+    """Return the stored contents with the number of a side's rows for each key, or None.
 
     These are the stored rows, if the keys are unique. ``wanted`` has only the keys as columns.
     """
@@ -121,7 +121,7 @@ def _aligned(join: plan.Join, stored_as: StoredAs) -> plan.Join:
 
 @dataclass(frozen=True, slots=True)
 class _Scanned:
-    """A side that is a choice of columns of a relation, without rows that have NULL in some.
+    """A side that selects columns of a relation, without rows with NULL in some of them.
 
     ``columns`` are the names of the side's attributes in the relation, by id; ``present`` the ids
     of the attributes, other than keys, in which rows must not have NULL.
@@ -140,7 +140,7 @@ class _Scanned:
 def _scanned(
     side: plan.Plan, keys: tuple[plan.Expression, ...], stored_as: StoredAs
 ) -> _Scanned | None:
-    """Return the relation if a side only selects columns of it, else None."""
+    """Return the relation that a side reads, or None unless the side only selects columns of it."""
     present: set[int] = set()
     below = {a.id: a.id for a in side.attributes}
     while not isinstance(side, plan.Scan):

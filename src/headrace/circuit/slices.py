@@ -1,19 +1,20 @@
-"""Slices: the part of each node of a circuit that some rows of its view are computed from.
+"""Slices: the part of each node of a circuit from which some rows of its view are computed.
 
-A slice begins as conditions on the view's columns, all of which a row meets. From the output down,
-each node says which conditions on its inputs follow: a projection moves them to what it computes
-from, a group by its keys passes on those on keys, a join those on a side that it preserves, and, by
-the equality of keys, to the other side. A condition that no rule moves is lost: below, the slice is
-larger.
+A slice begins as conditions on the view's columns, all true of its rows. From the output down, each
+node determines the conditions on its inputs that follow: a projection replaces columns by the
+expressions that compute them, a grouping passes on conditions on its keys, and a join those on a
+side that it preserves and, since keys are equal, conditions on keys also to the other side. A
+condition that no rule moves is lost: below, the slice is larger.
 
 Let ``p(n)`` be the conditions at a node ``n``, and ``n|p`` its rows that meet them. *Where each
 input has all its rows that meet the conditions passed to it, n|p(n) is right.* For every rule: each
 row of ``n|p(n)`` is computed from rows of the inputs, and from the absence of others, that all meet
-what was passed on. So, by induction from the leaves, the circuit over inputs of which only the rows
-of their leaves' slices are read has the right rows in the slice of each node and arrangement; what
-it has besides is left out. Replacing the slice of every arrangement leaves the others as they are.
+what was passed on. So, by induction from the leaves, a circuit that reads only the slices of its
+leaves has the right rows in the slice of each node and arrangement; its other rows are ignored.
+Replacing the slice of every arrangement does not change the rows outside of it.
 
-A node with several users has the conditions that all of them pass on: fewer, so a larger slice.
+A node with several users has the conditions that all of them pass on: fewer conditions, so a larger
+slice.
 """
 
 from __future__ import annotations
@@ -68,9 +69,9 @@ class Lost:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ArrangementSlice:
-    """The slice of an arrangement: its conditions, and its column of each attribute they use.
+    """The slice of an arrangement: its conditions, and the columns of the attributes that they use.
 
-    ``restriction`` is what Arrow can test of it; if that is ``exact``, it is all of it.
+    ``restriction`` are the conditions that Arrow can test; if it is ``exact``, these are all.
     """
 
     layout: Layout
@@ -83,12 +84,12 @@ class ArrangementSlice:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Sliced:
-    """A circuit, the slice of each of its nodes, and those of the arrangements that it owns.
+    """A circuit with the slices of its nodes and of the arrangements that it owns.
 
-    ``leaves`` has, for each leaf, what Arrow can test of its slice, by the relation's columns;
-    ``lookups`` the relations that need not be read for the slice: all their rows that it needs are
-    found in their contents, by their key. If the slice is ``exact``, the rows that leaves then read
-    lead to no others than those of the slice.
+    ``leaves`` has the conditions of each leaf that Arrow can test, over the relation's columns.
+    ``lookups`` are relations that are not scanned for the slice: joins look up the rows that they
+    need in the contents, by key. If the slice is ``exact``, the rows that leaves read only produce
+    rows of the slice.
     """
 
     circuit: Circuit
@@ -108,7 +109,7 @@ def sliced(
 ) -> Sliced:
     """Return the slices of a circuit's nodes for conditions on the attributes of its output.
 
-    ``names_of`` has the columns of the relations that it reads.
+    ``names_of`` has the names of the columns of each relation that the circuit reads.
     """
     return _Slicing(circuit, predicates, names_of).of(conditions)
 
@@ -116,9 +117,10 @@ def sliced(
 def traced(
     circuit: Circuit, predicates: Predicates, attribute: plan.Attribute
 ) -> dict[RelationDelta, Conjunct]:
-    """Return what an attribute of the output is, for each leaf that rows have its value from.
+    """Return the expression over each leaf from which an attribute of the output has its value.
 
-    That is an expression over the leaf, equal for all of its rows that a row is computed from.
+    All rows of the leaf from which a row is computed have the row's value. Leaves for which this is
+    not known are omitted.
     """
     slicing = _Slicing(circuit, predicates, {}, several=False)
     nodes = slicing.nodes((predicates.conjunct(attribute.handle),))
@@ -138,7 +140,7 @@ class _Slicing:
         self.predicates = predicates
         self.names_of = names_of
         self.several = several
-        """Whether a condition on one of several rows made of a row is one on that row."""
+        """Whether conditions move to a row from which a node makes several rows."""
         self.lost: list[Lost] = []
         self.exact = True
         """Whether all conditions hold at each node without a filter, once they do at the leaves."""
@@ -159,7 +161,7 @@ class _Slicing:
     # -- nodes -------------------------------------------------------------------------------
 
     def nodes(self, conditions: Conditions) -> dict[Node | Output, Conditions]:
-        """Return the conditions at each node: those that all its users pass on."""
+        """Return the conditions at each node: those that all of its users pass on."""
         found: dict[Node | Output, Conditions] = {self.circuit.output: conditions}
         passed: dict[Node | Output, list[Conditions]] = defaultdict(list)
         for node in reversed(list(self.circuit.nodes())):
@@ -267,7 +269,7 @@ class _Slicing:
         return (tuple(passed[0]), tuple(passed[1]))
 
     def _of_match(self, node: Match, given: Conditions) -> Conditions:
-        """Return the conditions on a side that is preserved: rows of the other may be NULL yet."""
+        """Return the conditions on a preserved side; the columns of the other side may be NULL."""
         query, kept = node.plan, []
         for condition in given:
             sides = zip((query.left, query.right), _preserved(query.kind), strict=True)
@@ -280,9 +282,9 @@ class _Slicing:
     def _through_keys(
         self, query: plan.Join, which: int, condition: Conjunct, preserved: tuple[bool, bool]
     ) -> Conjunct | None:
-        """Return a condition on the keys of one side as one on those of the other, if it is one.
+        """Return a condition on the keys of one side as a condition on the other's, or None.
 
-        A side that is not preserved counts its rows by key: there, keys have to be columns.
+        The rows of a side that is not preserved are counted by key, so its keys must be columns.
         """
         keys = (query.left_keys, query.right_keys)
         values = {}
@@ -305,7 +307,7 @@ class _Slicing:
     def _conditions_on_groups(
         self, node: Aggregate | Recompute, query: plan.Aggregate, given: Conditions
     ) -> Conditions:
-        """Return the conditions that are on keys of groups, as conditions on their attributes."""
+        """Return the conditions on grouping keys, as conditions on the attributes of the input."""
         results = dict(zip((a.id for a in query.attributes), query.results, strict=True))
         ids, found = {a.id for a in self._grouping(query)}, []
         for condition in given:
@@ -318,7 +320,7 @@ class _Slicing:
         return tuple(found)
 
     def _grouping(self, query: plan.Aggregate) -> dict[plan.Attribute, plan.Expression]:
-        """Return the keys of groups whose equal values are the same value."""
+        """Return the grouping keys whose equal values are identical."""
         pairs = zip(query.grouping_attributes, query.grouping, strict=True)
         return {
             attribute: key
@@ -438,10 +440,10 @@ class _Slicing:
 
 
 def looked_up(circuit: Circuit) -> frozenset[RelationId]:
-    """Return relations of which only rows are needed that joins find in their contents by key.
+    """Return the relations that are not scanned for a slice, since joins look up their rows by key.
 
-    Each of their leaves is the side of a join that reads the relation's contents, and whose rows
-    are in the result only beside rows of the other side. So reading the other side finds all pairs.
+    Each of their leaves is a side of a join that reads the relation's contents, and its rows are in
+    the result only together with rows of the other side. So reading the other side finds all pairs.
     """
     found: dict[RelationId, bool] = {}
     driven: set[Node] = set()
@@ -457,7 +459,7 @@ def looked_up(circuit: Circuit) -> frozenset[RelationId]:
 
 
 def _side_looked_up(join: Join, driven: set[Node]) -> Node | None:
-    """Return the side of a join that need not be read, if there is one; the other one is."""
+    """Return the side of a join that need not be read if the other side is read, or None."""
     query = join.plan
     of_right = {1} if query.kind.of_one_side or query.kind is plan.JoinKind.INNER else {1, 2}
     candidates = []
@@ -473,19 +475,19 @@ def _side_looked_up(join: Join, driven: set[Node]) -> Node | None:
 
 
 def _scanned(side: Node) -> set[Node]:
-    """Return the leaf whose rows a side passes on, in a set; an empty set if it does more."""
+    """Return the leaf of a side, in a set; empty unless all nodes above it are stateless."""
     while isinstance(side, Stateless):
         side = side.child
     return {side} if isinstance(side, RelationDelta) else set()
 
 
 def _is_of(which: int, position: int) -> bool:
-    """Whether an arrangement of a join is of its left side, which is 0, or of its right one."""
+    """Whether the arrangement at a position of a join belongs to a side: 0 is left, 1 is right."""
     return (position == 0) == (which == 0)
 
 
 def _preserved(kind: plan.JoinKind) -> tuple[bool, bool]:
-    """Return of which sides of a join all columns are those of a row, never NULLs in its place."""
+    """Return whether each side of a join has a row in every result row, and never NULLs instead."""
     match kind:
         case plan.JoinKind.INNER:
             return True, True
@@ -498,6 +500,6 @@ def _preserved(kind: plan.JoinKind) -> tuple[bool, bool]:
 
 
 def _common(passed: list[Conditions]) -> Conditions:
-    """Return the conditions that are in each list."""
+    """Return the conditions that are in every list."""
     first, *others = passed
     return tuple(c for c in first if all(any(c.same(d) for d in each) for each in others))

@@ -1,4 +1,4 @@
-"""The engine: builds the circuits and programs of a catalog, and runs them as Spark jobs."""
+"""The engine: builds the circuits and programs of the declared relations, and runs the programs."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ if TYPE_CHECKING:
 _INFERRED = InferredKey()
 _KEPT_PROGRAMS = 64
 _SLICES = "slices"
-"""In place of the id of a replay: the programs of slices that differ in what leaves read alone."""
+"""Stands for the id of a replay in the key of a program that several slices share."""
 
 
 class Engine:
@@ -100,11 +100,11 @@ class Engine:
         self._relations: dict[RelationId, Relation] = {}
         self._circuits: OrderedDict[RelationId, Circuit] = OrderedDict()
         self.changes = 0
-        """How often names were given another meaning."""
+        """How often the meaning of a name has changed."""
         self._sliced: tuple[str, Analysed] | None = None
-        """The query of the last condition of a slice."""
+        """The text and the analysis of the query of the last slice's condition."""
         self._filling: dict[BuildId, RunningFill] = {}
-        """The builds that are being filled and that no epoch steps yet, and the replays."""
+        """The builds that are being filled, which no epoch steps yet, and the replays."""
         self._programs: OrderedDict[tuple[object, ...], Program] = OrderedDict()
         self._reports = TaskReports(spark)
 
@@ -144,16 +144,16 @@ class Engine:
             self._changed()
 
     def _order(self) -> None:
-        """Have the circuits stand after those that they read."""
+        """Order the circuits so that each follows the circuits that it reads."""
         reads = {id_: c.reads & self._circuits.keys() for id_, c in self._circuits.items()}
         for id_ in TopologicalSorter(reads).static_order():
             self._circuits.move_to_end(id_)
 
     @contextmanager
     def beside(self, tables: Iterable[Table]) -> Iterator[None]:
-        """Let queries name some tables in a block, during which no other query is planned.
+        """Declare some tables for the duration of a block, in which no other thread plans queries.
 
-        Plans that were made before stay.
+        Earlier plans remain valid.
         """
         with self.planning:
             for table in tables:
@@ -167,9 +167,9 @@ class Engine:
                     del self._by_name[table.name]
 
     def begin_fill(self, planned: Planned) -> Circuit:
-        """Have a view be filled that is not declared yet: epochs do not step it.
+        """Begin to fill a view that is not declared yet: epochs do not step it.
 
-        Returns its circuit: another one if names have got another meaning since it was planned.
+        Returns its circuit, planned again if the meaning of names has changed since.
         """
         with self.planning:
             view, circuit = planned.view, planned.circuit
@@ -181,9 +181,9 @@ class Engine:
     def begin_replay(
         self, replay: BuildId, sliced: Sliced, watch: Mapping[Node, str] = MappingProxyType({})
     ) -> None:
-        """Have a slice of a declared view be filled as if it was a build with this id.
+        """Begin to fill a slice of a declared view as if it were a build with this id.
 
-        Rows of the nodes in ``watch`` are counted, in reports under these names.
+        The rows of the nodes in ``watch`` are counted, and reported under these names.
         """
         with self.planning:
             relations = dict(self._relations)
@@ -197,9 +197,9 @@ class Engine:
                 del self._programs[key]
 
     def slice_analysed(self, view: View, where: str) -> Analysed:
-        """Return the query of a slice's condition; that of the last one is kept.
+        """Return the analysed query of a slice's condition; the last one is cached.
 
-        A condition is checked, and then used.
+        A condition is checked first and used afterwards.
         """
         with self.planning:
             query = slice_query(view, where)
@@ -208,7 +208,7 @@ class Engine:
             return self._sliced[1]
 
     def sliced(self, view: View, where: str) -> Sliced:
-        """Return the slice of a view's circuit for a condition on its columns; "" is every row.
+        """Return a slice of a view's circuit, for a condition on its columns; "" is every row.
 
         Raises:
             HeadraceError: ``invalid`` or ``unsupported``, with the place in the condition.
@@ -267,7 +267,7 @@ class Engine:
             return Planned(view, self.circuit(view), self.changes)
 
     def circuit(self, view: View) -> Circuit:
-        """Return the circuit of a view; one that is not declared is planned.
+        """Return the circuit of a view; the query of a view that is not declared is planned.
 
         Raises:
             HeadraceError: ``unsupported`` if the query cannot be maintained.
@@ -317,9 +317,9 @@ class Engine:
     ) -> Circuit:
         """Return the circuit of an analysed query whose columns are named ``names``.
 
-        Its contents are arranged ``by`` some of them, if any are given. It takes corrections of the
-        streams ``amendable``, besides those that have been corrected, and keeps rows apart on which
-        the query fails if it is ``guarded``.
+        The contents are arranged ``by`` these columns, if any. The circuit accepts corrections of
+        the streams ``amendable`` and of streams that have been corrected before. If it is
+        ``guarded``, rows on which the query fails go to quarantine.
         """
 
         def only_grows(relation: RelationId) -> bool:
@@ -349,7 +349,7 @@ class Engine:
         return isinstance(relation, Stream) and not relation.corrected
 
     def has_unique(self, circuit: Circuit, positions: Iterable[int]) -> bool:
-        """Whether no two rows of a view agree in some columns, whatever its inputs have."""
+        """Whether the columns at some positions are a unique key of a view."""
         with self.planning:
             return is_unique(circuit.output.child.plan, self._key_of, positions)
 
@@ -382,7 +382,7 @@ class Engine:
     def left_by(
         self, circuit: Circuit, stream: Stream, latest: Mapping[str, int | None]
     ) -> int | None:
-        """Return the time by which events of a stream are in nothing that a circuit keeps.
+        """Return the time from which a circuit keeps nothing of some events of a stream.
 
         See :func:`headrace.engine.expiring.left_by`.
         """
@@ -390,7 +390,7 @@ class Engine:
             return left_by(self._scala, circuit, stream, latest)
 
     def touched(self, view: View, since: int) -> tuple[Touched, ...] | None:
-        """Return how to find the rows of a view that events from a time on have changed.
+        """Return conditions for the rows of a view changed by events from a time on.
 
         See :func:`headrace.engine.touched.touched`.
         """
@@ -463,7 +463,7 @@ class Engine:
         return reports
 
     def run_difference(self, step: Step, build: BuildId) -> tuple[Report, ...]:
-        """Write by what a replayed slice differs from what is stored."""
+        """Write the difference between a replayed slice and the stored rows."""
         found = self._filling[build].sliced
         if found is None:
             raise HeadraceError(Code.INTERNAL, f"build {build} is not replayed")
@@ -539,7 +539,7 @@ class Engine:
         return self._program(key, partitions, build, filled.relations)
 
     def _is_shared(self, filled: RunningFill) -> bool:
-        """Whether the program of a slice is that of other slices: only what leaves read differs."""
+        """Whether a slice has the program of other slices: only what leaves read differs."""
         sliced, circuit = filled.sliced, filled.circuit
         return (
             sliced is not None
@@ -556,7 +556,7 @@ class Engine:
         build: Callable[[Lowering], Program],
         relations: Mapping[RelationId, Relation],
     ) -> Program:
-        """Return the cached program of a key, building it if there is none yet."""
+        """Return the program of a key from the cache; build it if it is not cached."""
         with self.planning:
             if key not in self._programs:
                 transplant = self._transplant(partitions)

@@ -1,8 +1,8 @@
-"""When events have left all that a view keeps, since a condition on the clock is what they pass.
+"""When a view no longer keeps anything of some events, since conditions on the clock drop them.
 
 Between a stream and the first condition on the clock, filters and projections keep nothing. If
-every way from the stream leads through such a condition, events whose time to leave has come are in
-nothing that the view keeps, and never come back: the clock does not go back.
+every path from the stream leads through such a condition, the view keeps nothing of events whose
+time to leave has passed. They never return, since the clock never goes back.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 def left_by(
     scala: Scala, circuit: Circuit, stream: Stream, latest: Mapping[str, int | None]
 ) -> int | None:
-    """Return the time by which events of a stream are in nothing that a circuit keeps.
+    """Return the time from which a circuit keeps nothing of some events of a stream.
 
-    ``latest`` has the greatest value of TIMESTAMP columns of these events, None where all are NULL.
-    All times are in microseconds UTC. None if the time is not known, or never comes.
+    ``latest`` has the greatest value of each TIMESTAMP column of these events, None if all are
+    NULL. All times are microseconds UTC. Returns None if the time is not known or does not exist.
     """
     found = 0
     for leaf in circuit.sources():
@@ -47,7 +47,7 @@ def left_by(
 
 
 def _first_that_keeps(circuit: Circuit, node: Any) -> Iterator[Any]:
-    """Yield the first nodes above one that are no filter and no projection."""
+    """Yield the first nodes above a node that are neither filters nor projections."""
     for user in (*circuit.nodes(), circuit.output):
         if any(below is node for below in inputs(user)):
             if _is_linear(user):
@@ -82,7 +82,7 @@ def _greatest(
     value: Conjunct,
     latest: Mapping[str, int | None],
 ) -> int | None:
-    """Return the greatest that a value is, which never falls as one column rises."""
+    """Return the greatest value of an expression that never falls as its one column rises."""
     names = stream.schema.names
     pairs = zip(leaf.plan.attributes, leaf.plan.columns, strict=True)
     columns = {a.id: names[i] for a, i in pairs if i < len(names)}

@@ -34,14 +34,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ContentsTask:
-    """Yield a relation's rows, each as often as its weight says."""
+    """Yield a relation's rows, each repeated by its weight."""
 
     leaf: LeafTask
     names: tuple[str, ...]
 
     @property
     def __name__(self) -> str:
-        """The name of the task in Spark's plan, which says which relation it reads."""
+        """The name of the task in Spark's plan, which identifies the relation that it reads."""
         return f"{CONTENTS}{self.leaf.relation}"
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -65,13 +65,13 @@ class ChangesTask(LeafTask):
 
     @property
     def __name__(self) -> str:
-        """The name of the task in Spark's plan, which says which log it reads."""
+        """The name of the task in Spark's plan, which identifies the log that it reads."""
         return f"{CHANGES}{self.relation}"
 
 
 @dataclass(frozen=True, slots=True)
 class Leaves:
-    """Makes DataFrames of any session of ``spark``; ``directory`` is the data directory."""
+    """Creates DataFrames in any session of ``spark``; ``directory`` is the data directory."""
 
     spark: SparkSession
     directory: Path
@@ -81,7 +81,7 @@ class Leaves:
     def contents(
         self, session: SparkSession, relation: Stream | Table | View, share: RelationId
     ) -> DataFrame:
-        """Return the rows of a relation, which a step has as ``share``."""
+        """Return the rows of a relation, read from the share of the step named ``share``."""
         if isinstance(relation, Stream) and relation.corrected:
             return self.events(session, relation).select(*map(quote, relation.schema.names))
         names = relation.schema.names
@@ -90,7 +90,7 @@ class Leaves:
         return self._frame(session, ContentsTask(leaf, names), relation.schema.spark)
 
     def changes(self, session: SparkSession, relation: Stream | Table) -> DataFrame:
-        """Return the changes of a relation's log, as ``c0``, ..., with weights and places.
+        """Return the changes of a relation's log, as ``c0``, ..., with weights and positions.
 
         The last column of a corrected stream is the number of the correction, or NULL.
         """
@@ -114,7 +114,7 @@ class Leaves:
         return self._frame(session, leaf, StructType([*fields, StructField(WEIGHT, LongType())]))
 
     def declare_log(self, session: SparkSession, stream: Stream) -> None:
-        """Declare a stream with the offset and time of each row, which only its log has."""
+        """Declare a stream together with the offset and the time of each row in its log."""
         if stream.corrected:
             self.events(session, stream).createOrReplaceTempView(log_of(stream.id))
             return
@@ -124,7 +124,7 @@ class Leaves:
         changes.selectExpr(*renamed, OFFSET).createOrReplaceTempView(log_of(stream.id))
 
     def events(self, session: SparkSession, stream: Stream) -> DataFrame:
-        """Return the events of a corrected stream as they are now, with their offsets."""
+        """Return the current events of a corrected stream, with their offsets."""
         names = stream.logged.names
         raw = f"__raw_{stream.id}"
         self.changes(session, stream).createOrReplaceTempView(raw)

@@ -1,7 +1,7 @@
-"""The names of relations and functions in a Spark session of their own.
+"""Names of relations and functions in a separate Spark session.
 
-A relation is registered as a temporary view only before the next query: registering costs a round
-trip to Spark each, and most databases never run a query of one kind.
+A relation is registered as a temporary view only before the next query: each registration costs a
+round trip to Spark, and most databases never run some kinds of queries.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class SessionNames:
-    """What names mean in one session; ``declared`` are the relations that have a meaning there."""
+    """The declared names of one session; ``declared`` are the ids of the relations."""
 
     session: SparkSession
     relations: dict[str, Relation] = field(default_factory=dict)
-    """The relations by dotted name, also those without a meaning in the session."""
+    """The relations by dotted name, including those that are not declared in the session."""
     declared: set[RelationId] = field(default_factory=set)
     _folds: dict[str, Folded] = field(default_factory=dict)
     _registered: set[RelationId] = field(default_factory=set)
@@ -45,7 +45,7 @@ class SessionNames:
 
     @classmethod
     def beside(cls, spark: SparkSession, excluded: Iterable[str]) -> SessionNames:
-        """Open a session beside another; the rules ``excluded`` of its optimiser are not used."""
+        """Open another session of the application, without the optimiser rules ``excluded``."""
         session = spark.newSession()
         session.conf.set(*ASOF_JOINS)
         rules = ",".join(f"{OPTIMIZER}.{rule}" for rule in excluded)
@@ -54,13 +54,13 @@ class SessionNames:
 
     @property
     def transplant(self) -> Transplant:
-        """What reads and builds plans of the session."""
+        """Builds logical plans in this session."""
         return Transplant(self.session, scala_of(self.session))
 
     # -- relations -------------------------------------------------------------------------
 
     def declare(self, relation: Relation, register: Callable[[], None]) -> None:
-        """Have ``register`` called before the next query, after those declared before it."""
+        """Call ``register`` before the next query, in the order of declaration."""
         with self._lock:
             self.declared.add(relation.id)
             self._pending[relation.id] = register
@@ -72,7 +72,7 @@ class SessionNames:
             self._pending.pop(relation.id, None)
 
     def forget(self, relation: Relation, names: Iterable[str]) -> None:
-        """Remove a relation, and the temporary views of these names, which stand for it."""
+        """Remove a relation, and the temporary views that represent it under these names."""
         self.relations.pop(relation.name, None)
         with self._lock:
             self.discard(relation)
@@ -83,7 +83,7 @@ class SessionNames:
                 self.session.catalog.dropTempView(name)
 
     def flush(self) -> None:
-        """Register everything that is pending."""
+        """Run all pending registrations."""
         with self._lock:
             for id_ in list(self._pending):
                 self._registered.add(id_)
@@ -101,7 +101,7 @@ class SessionNames:
     # -- functions -------------------------------------------------------------------------
 
     def declare_function(self, function: Registered) -> None:
-        """Declare a Python function, replacing one of its name."""
+        """Declare a Python function, replacing a function of the same name."""
         if function.function.folded is not None:
             self._folds[function.function.key] = function.function.folded
         function.declare(self.session)
@@ -119,7 +119,7 @@ class SessionNames:
         return with_one_word_names(self.transplant.parser, read.span, self.relations).text
 
     def resolved(self, text: str) -> tuple[DataFrame, Any]:
-        """Resolve a query in Spark SQL; return it, and the plan that Spark gets right."""
+        """Resolve a query in Spark SQL; return its DataFrame, and its corrected plan."""
         self.flush()
         frame, transplant = self.session.sql(text), self.transplant
         scala = transplant.scala

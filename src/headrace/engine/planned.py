@@ -1,4 +1,4 @@
-"""Circuits of views that no epoch steps: planned, being filled, or found for a stored state."""
+"""Circuits of views outside of epochs: planned, being filled, or found for a stored state."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """A build of a view that need not be declared, and its circuit after so many ``changes``."""
+    """A build of a view and its circuit, as planned when the engine counted ``changes``."""
 
     view: View
     circuit: Circuit
@@ -28,9 +28,9 @@ class Planned:
 
 @dataclass(frozen=True, slots=True)
 class RunningFill:
-    """What is being filled: a circuit, or a slice of one, and the relations at the time.
+    """A circuit, or a slice of it, that is being filled, and the relations at the start.
 
-    One that is dropped meanwhile can be read to the end.
+    A relation that is dropped meanwhile can still be read until the fill ends.
     """
 
     circuit: Circuit
@@ -40,10 +40,10 @@ class RunningFill:
 
 
 def as_stored(view: View, made: Callable[[GivenKey, Edition], Circuit]) -> Circuit:
-    """Return the circuit that a view's state fits, by the digest that is stored with it.
+    """Return the circuit that fits the stored state of a view, according to its stored digest.
 
-    Editions of the planner differ in operators; before keys of one-row views were recorded, fewer
-    keys were inferred. A view without a digest, or whose circuit no edition makes, has the latest.
+    Editions of the planner choose different operators, and older versions inferred fewer keys. The
+    latest edition is used for a view without a digest, and if no edition yields its digest.
     """
     if view.key or view.single:
         keys = [GivenKey(view.key)]

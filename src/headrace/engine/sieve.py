@@ -1,8 +1,9 @@
-"""Finding rows on which expressions fail that a view evaluates on a row of a relation alone.
+"""Finds the input rows on which a view's expressions fail, where they depend on that row alone.
 
-Of the nodes above a leaf, those without state evaluate each row by itself, and the first with state
-has keys and arguments. Spark evaluates these for many rows in one job, with NULL in place of an
-error. What fails above, in a join or on a total, and in Python functions, is not found here.
+Above a leaf, nodes without state evaluate each row by itself, and the first node with state
+evaluates keys and arguments. Spark evaluates all of these in one job, with NULL instead of an
+error. Failures further up, such as in a join or on a total, and in Python functions are not found
+here.
 """
 
 from __future__ import annotations
@@ -27,12 +28,12 @@ if TYPE_CHECKING:
     from headrace.types import DataType
 
 HASHES, PLACES = "hash", "place"
-"""The columns of the result: the hash of a row, and which of the places it fails at."""
+"""The columns of the result: the hash of a row, and the index of the place at which it fails."""
 
 
 @dataclass(slots=True)
 class Sieve:
-    """Lowers the checks of one relation's rows; ``places`` are what fails, in words."""
+    """Lowers the checks of one relation's rows; ``places`` describes what may fail."""
 
     transplant: Transplant
     circuit: Circuit
@@ -41,9 +42,9 @@ class Sieve:
     places: list[str] = field(default_factory=list)
 
     def failing(self) -> Any | None:
-        """Return a plan of the rows that fail; None if nothing is evaluated on a row alone.
+        """Return a plan of the rows that fail; None if no expression depends on a single row.
 
-        The rows are the arrangement of the step that is named as the guard's.
+        The rows are read from the step's arrangement with the guard's name.
         """
         failing: list[Any] = []
         for leaf in self.circuit.sources():
@@ -52,7 +53,7 @@ class Sieve:
         return self.transplant.finished(self.transplant.union(failing)) if failing else None
 
     def _leaf(self, leaf: RelationDelta) -> tuple[Any, Any]:
-        """Return a plan of the rows with the ids of a leaf, and the attribute of their hash."""
+        """Return a plan of the rows under the ids of a leaf, and the attribute of the hash."""
         transplant, guard = self.transplant, self.guard
         names = guard.operator.columns.names
         fields: list[tuple[str, DataType]] = [*zip(names, guard.types, strict=True)]
@@ -69,7 +70,7 @@ class Sieve:
         return transplant.project([*named, hash_], rows), hash_.toAttribute()
 
     def _above(self, node: Node, below: Any, hash_: Any) -> list[Any]:
-        """Return plans of the rows that fail in what reads a node, whose rows are those below."""
+        """Return plans of the rows that fail in users of a node with the rows ``below``."""
         failing = []
         for user in self.circuit.nodes():
             if node not in inputs(user):
@@ -98,7 +99,7 @@ class Sieve:
         below: Any,
         hash_: Any,
     ) -> tuple[Any, Any, list[Any]]:
-        """Return the rows on which expressions fail, the others, and the values for these."""
+        """Return the rows on which expressions fail, the other rows, and the values of these."""
         transplant, scala = self.transplant, self.transplant.scala
         parts = []
         for i, expression in enumerate(checked):
@@ -123,7 +124,7 @@ class Sieve:
 
 
 def _evaluated(user: Node | Output, node: Node) -> Sequence[plan.Expression]:
-    """Return what a node evaluates on each row of one of its inputs; none if that is not known."""
+    """Return the expressions that a node evaluates on each row of an input; empty if not known."""
     match user:
         case Stateless(plan=plan.Project() as query) if not query.calls:
             return query.expressions

@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
 
 ALIAS: Final = "_slice"
-"""The name of the view in a slice's condition, which is also put over others with its columns."""
+"""The name of the view in the condition of a slice; any relation with its columns can have it."""
 
 
 def slice_query(view: View, where: str) -> Span:
-    """Return the query of which the condition of a slice is a part."""
+    """Return a query with the condition of a slice as its WHERE clause."""
     return Span.whole(f"SELECT * FROM {quote_dotted(view.name)} AS {ALIAS} WHERE (({where}))")
 
 
@@ -35,7 +35,7 @@ def slice_conditions(
     where: str,
     attributes: Sequence[Attribute],
 ) -> tuple[Conjunct, ...]:
-    """Return what a row has to meet, over ``attributes``, which are the view's columns in order.
+    """Return the conditions over ``attributes``, which are the view's columns in order.
 
     Raises:
         HeadraceError: ``invalid`` or ``unsupported``, with the place in the condition.

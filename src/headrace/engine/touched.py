@@ -1,8 +1,8 @@
-"""Which rows of a view events from a time on have changed, as conditions on its columns.
+"""Conditions on the columns of a view for the rows changed by events from a time on.
 
-A column of the view that is computed from the event time of a stream alone, and never falls as
-that rises, bounds them. Otherwise they have the values of these events in columns that the view
-takes from the stream as they are.
+If a column of the view depends only on the event time of a stream, and never falls as the time
+rises, it has a lower bound in these rows. Otherwise, these rows have the values of the events in
+the columns that the view takes from the stream unchanged.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Touched:
-    """How to find the rows that events of a stream from a time on have changed.
+    """How to find the rows of a view that are changed by events of a stream from a time on.
 
-    ``bound`` is a condition that they meet, or "". Without one, ``keys`` are columns of the view
-    that are columns of the stream, by name; if there are none, they are not known.
+    ``bound`` is an SQL condition that is true of these rows, or "". Without a bound, ``keys`` maps
+    columns of the view to equal columns of the stream; if it is empty, the rows are not known.
     """
 
     stream: RelationId
@@ -47,9 +47,9 @@ def touched(
     relations: Mapping[RelationId, Relation],
     since: int,
 ) -> tuple[Touched, ...] | None:
-    """Return how to find rows that events from a time on have changed, for each leaf of a stream.
+    """Return how to find the changed rows, for each leaf of a stream.
 
-    None if events without a time may have changed them. ``since`` is in microseconds UTC.
+    None if events without a time may have changed rows. ``since`` is in microseconds UTC.
     """
     attributes = circuit.output.child.plan.attributes
     values = [traced(circuit, Predicates(scala), attribute) for attribute in attributes]
@@ -100,7 +100,7 @@ def _of_leaf(
 
 
 def _least(scala: Scala, value: Conjunct, since: int) -> str | None:
-    """Return the value at a time, as text, if the value never falls as the time rises."""
+    """Return a value at a time as SQL text, or None if it may fall as the time rises."""
     if not rises(value.handle):
         return None
     at = scala.expression("MicrosToTimestamp", scala.long(since))

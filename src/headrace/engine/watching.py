@@ -1,4 +1,4 @@
-"""Counting the rows that pass a node of a circuit, and keeping some of them."""
+"""Counts the rows that pass a node of a circuit, and keeps some of them."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
     from headrace.types import DataType
 
 MOST_ROWS: Final = 100_000
-"""The distinct rows of a node from which on a task keeps no more."""
+"""The most distinct rows of a node that a task keeps."""
 
 
 @dataclass(frozen=True, slots=True)
 class WatchTask:
-    """Pass rows on as they are, and leave a report: how many, and a run with some of them."""
+    """Pass rows on unchanged, and report their number and a run with some of them."""
 
     name: str
     layout: Layout
@@ -72,7 +72,7 @@ def _partition() -> int:
 def watched(
     assembly: Assembly, name: str, attributes: tuple[plan.Attribute, ...], frame: Frame
 ) -> Frame:
-    """Return a frame whose rows are counted and kept under a name as they pass."""
+    """Return a frame whose rows are counted and kept under a name as they are computed."""
     transplant = assembly.transplant
     carried = {WEIGHT: frame.weight, HASH: frame.hash, ROW: frame.row}
     there = {key: value for key, value in carried.items() if value is not None}
@@ -94,6 +94,6 @@ def watched(
 
 
 def watched_layout(attributes: tuple[plan.Attribute, ...]) -> Layout:
-    """Return the layout of the rows that are kept of a node."""
+    """Return the layout of the kept rows of a node."""
     columns = [pa.field(f"x{i}", to_arrow(a.type)) for i, a in enumerate(attributes)]
     return Layout((), pa.schema(columns), pa.schema([pa.field(WEIGHT, pa.int64())]))

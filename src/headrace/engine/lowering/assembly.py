@@ -1,4 +1,4 @@
-"""The pieces that programs are put together from: leaves, exchanges and operators."""
+"""The parts of programs: leaves, exchanges and operators."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ if TYPE_CHECKING:
 
 
 Operating: TypeAlias = "OperatorTask | Chain | GuardTask"
-"""What is stepped over rows that are in their partition."""
+"""The tasks of operators, which run over rows that are in their partition."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tail:
-    """The operator that a plan ends with: its task, the rows that it takes, and what it yields.
+    """The operator at the top of a plan: its task, the plan of its input, and its output columns.
 
     ``columns`` maps ids of attributes to columns of the operator's output.
     """
@@ -56,18 +56,18 @@ class Tail:
     columns: Mapping[int, str]
 
     def then(self, task: OperatorTask, ids: list[int]) -> Chain:
-        """Return the task that goes on with another operator, over the columns with these ids."""
+        """Return a task that also steps another operator, over the columns with these ids."""
         return Chain(self.task, (HASH, *(self.columns[id_] for id_ in ids), WEIGHT), task)
 
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """A plan whose rows are a delta: its weight column and, where it has one, its hash column.
+    """A plan whose rows are a delta, with its weight column and, if it has one, its hash column.
 
-    With ``hash``, rows are in the partition that owns it; it is the hash of the columns that
-    :func:`headrace.circuit.properties.partitioning` tells. With ``tail``, the plan does no
-    more than name the output of an operator. ``row`` is the kind of a row between the operators of
-    a join whose condition is more than equalities.
+    With ``hash``, rows are in the partition that owns it; it is the hash of the columns returned by
+    :func:`headrace.circuit.properties.partitioning`. With ``tail``, the plan only names the output
+    of an operator. ``row`` is the kind of a row between the operators of a join whose condition is
+    more than equalities.
     """
 
     plan: Any
@@ -79,11 +79,11 @@ class Frame:
 
 @dataclass(frozen=True, slots=True)
 class PublishedDelta:
-    """The consolidated delta of a relation, which ``task`` yields, with the columns ``fields``.
+    """The consolidated delta of a relation, yielded by ``task``, with the columns ``fields``.
 
     ``plan`` is its plan in the job that computes it; later jobs read it from its run. ``size`` is
-    the number of nodes of circuits in the plan, each counted once per use. A delta that is
-    ``stored`` is not to be repeated in its own job.
+    the number of circuit nodes in the plan, each counted once per use. A ``stored`` delta is read
+    from its run by further users, instead of being repeated in its job.
     """
 
     plan: Any
@@ -96,9 +96,9 @@ class PublishedDelta:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """Spark jobs, ready to run one after the other: their plans, and what is in them.
+    """The plans of Spark jobs that run one after the other, and what they read and write.
 
-    It is one job, unless plans would repeat a part so often that they grow out of bounds.
+    There is one job, unless repeated parts would make its plan too large.
     """
 
     jobs: tuple[Any, ...]
@@ -108,16 +108,16 @@ class Program:
     shares: frozenset[RelationId]
     shared: Mapping[ArrangementId, RelationId]
     scans: Mapping[RelationId, int] = field(default_factory=dict)
-    """How often the share of a relation is read."""
+    """The number of times that each relation's share is read."""
     guards: frozenset[ArrangementId] = frozenset()
     """The quarantines among the arrangements."""
     reporting: tuple[str, ...] = ()
-    """The tasks that leave a note in each partition."""
+    """The names of the tasks that leave a note in each partition."""
     interpreted: Interpreted | None = None
-    """The same plans for few rows, which run without a job, if they can."""
+    """The same plans, to be run in this process for few rows, or None."""
 
     def needs(self, circuits: Iterable[Circuit]) -> StepPlan:
-        """Return what a step of these circuits has to be given to run the program."""
+        """Return what a step of these circuits must provide to run the program."""
         initial: set[str] = set()
         loops = []
         for circuit in circuits:
@@ -143,7 +143,7 @@ class Program:
 
 @dataclass(frozen=True, slots=True)
 class ShareScan:
-    """What is read of the share of a relation: columns, and maybe the offset of each row."""
+    """The columns that are read of a relation's share, and whether offsets are."""
 
     columns: tuple[str, ...]
     offsets: bool
@@ -151,29 +151,29 @@ class ShareScan:
 
 @dataclass(slots=True)
 class Assembly:
-    """One program in the making: what is in it so far, and how to add to it."""
+    """Builds one program: its parts so far, and methods that add to it."""
 
     transplant: Transplant
     partitions: int
     relations: Mapping[RelationId, Relation]
     log: LogReader
     frames: dict[RelationId, PublishedDelta] = field(default_factory=dict)
-    """The consolidated delta of relations that others take theirs from."""
+    """The consolidated deltas of relations that are computed in the program."""
     job: int = 0
-    """The number of the job that is being put together."""
+    """The number of the job that is being built."""
     _used: set[RelationId] = field(default_factory=set)
     """The relations whose delta is used in the job that computes it."""
     operators: list[str] = field(default_factory=list)
     initial: list[str] = field(default_factory=list)
-    """The constants of views that are being made."""
+    """The names of constants, whose rows are inserted when their view is created."""
     arrangements: dict[ArrangementId, Layout] = field(default_factory=dict)
     scans: Counter[RelationId] = field(default_factory=Counter)
     read_once: dict[RelationId, ShareScan] = field(default_factory=dict)
-    """The relations whose shares are read once for all who use them, and what they use."""
+    """The relations whose shares are read once for all leaves, and what the leaves read."""
     _read: dict[tuple[RelationId, int], Any] = field(default_factory=dict)
-    """The plans of these shares, by job."""
+    """The plans of these shares, by relation and job."""
     shared: dict[ArrangementId, RelationId] = field(default_factory=dict)
-    """The contents of relations that operators read in place of a copy."""
+    """The arrangements of relations that operators read instead of a copy of their own."""
     guards: set[ArrangementId] = field(default_factory=set)
     """The quarantines."""
     slices: list[str] = field(default_factory=list)
@@ -185,7 +185,7 @@ class Assembly:
         for relation, published in self.frames.items():
             if relation not in self._used:
                 terminals.setdefault(published.job, []).append(published.plan)
-        # Without any terminal, what has changed is named by a view, but makes no difference to it.
+        # No terminals: views name the changed relations, but do not depend on the changes.
         jobs = [terminals[job] for job in sorted(terminals)] or [[]]
         return Program(
             tuple(map(self._job, jobs)),
@@ -223,7 +223,7 @@ class Assembly:
         )
 
     def scan(self, relation: Relation, wanted: ShareScan) -> tuple[Any, ShareScan]:
-        """Return a plan of a relation's share, and what it has: at least what is wanted."""
+        """Return a plan of a relation's share, and its contents: at least what is wanted."""
         every = self.read_once.get(relation.id)
         if every is None:
             return self.leaf(relation, wanted.columns, offsets=wanted.offsets), wanted
@@ -252,7 +252,7 @@ class Assembly:
     ) -> Any:
         """Read columns of a relation's share, as ``c0``, ``c1``, ... with its weight.
 
-        Of a slice, rows that do not meet the restriction of that name are left out, and the others
+        For a slice, rows that do not meet the restriction of that name are skipped, and the others
         are counted.
         """
         schema = logged(relation)
@@ -271,7 +271,7 @@ class Assembly:
         )
 
     def weighted(self, named: list[Any], weight: Any, below: Any) -> Frame:
-        """Project columns with a weight of its own, so that no two frames share its id."""
+        """Project columns with a new weight column, so that its id is unique to the frame."""
         own = self.transplant.alias(weight, WEIGHT)
         return Frame(self.transplant.project([*named, own], below), own.toAttribute())
 
@@ -285,9 +285,10 @@ class Assembly:
         there: bool,
         totals: list[tuple[str, DataType]] | None = None,
     ) -> Any:
-        """Name the columns, hash the keys, and send rows to their partition if need be.
+        """Name the columns, hash the keys, and send rows to their partition.
 
-        With ``totals``, the columns to add up, a large step adds up before it sends.
+        ``there``: rows are in their partition already. With ``totals``, the types of columns to add
+        up, steps with several partitions add up before rows are sent.
         """
         transplant = self.transplant
         hash_ = frame.hash if there else transplant.hash(keys)
@@ -306,9 +307,9 @@ class Assembly:
     def side(
         self, which: int, hash_: Any, columns: Iterable[tuple[str, DataType, Any]], frame: Frame
     ) -> Any:
-        """Name one input of an operator that has several, so that all can be one plan.
+        """Name the columns of one input of an operator, so that all its inputs have equal columns.
 
-        ``columns`` are those of all inputs; None stands for one that this input has not.
+        ``columns`` are those of all inputs, with None as the value of columns that this one lacks.
         """
         transplant = self.transplant
         named = [transplant.alias(hash_, HASH)]
@@ -327,7 +328,7 @@ class Assembly:
         return self.transplant.exchange(below, HASH, self.partitions)
 
     def reusable(self, frame: Frame, attributes: tuple[plan.Attribute, ...]) -> Any:
-        """Return a plan of a frame's rows that several plans may use: what lies below runs once.
+        """Return a plan of a frame's rows for use in several plans: what is below runs once.
 
         Spark runs an exchange once however often it is used, and a stage once per use. The columns
         are called ``x0``, ``x1``, ... by the position of the attributes: ids end at an exchange.
@@ -342,7 +343,7 @@ class Assembly:
     def used(self, reused: Any, attributes: tuple[plan.Attribute, ...], *, there: bool) -> Frame:
         """Return one use of a plan that :meth:`reusable` made.
 
-        ``there``: rows are where the hash of the frame that it was made of says.
+        ``there``: rows are in the partition that owns the hash of the original frame.
         """
         transplant = self.transplant
         columns = transplant.output(reused)
@@ -367,8 +368,8 @@ class Assembly:
     ) -> OperatorTask:
         """Return the task of an operator that is part of the program.
 
-        ``clocked``: its last input is the clock of the step. ``shared``: which of its arrangements
-        are the contents of relations.
+        ``clocked``: its last input is the clock of the step. ``shared`` are the arrangements, by
+        position, that are the contents of relations.
         """
         for i, (id_, layout) in enumerate(zip(arrangements, operator.layouts, strict=True)):
             self.arrangements[id_] = shared[i].layout if i in shared else layout
@@ -379,7 +380,7 @@ class Assembly:
         return OperatorTask(name, operator, arrangements, inputs, names, clocked, read)
 
     def guard(self, name: str, arrangement: ArrangementId, layout: Layout) -> None:
-        """Have a quarantine be part of the program."""
+        """Add a quarantine to the program."""
         self.arrangements[arrangement] = layout
         self.guards.add(arrangement)
         self.operators.append(name)
@@ -387,7 +388,7 @@ class Assembly:
     def seeded(
         self, name: str, layout: Layout, keyed: Any, fields: list[tuple[str, DataType]]
     ) -> Any:
-        """Add a row of weight 0 for an operator that has an answer before there is any input."""
+        """Add a row of weight 0 for an operator that has a result before any input."""
         types = dict(fields)
         names = tuple(self.transplant.output(keyed))
         schema = spark_schema([(n, types[n]) for n in names])
@@ -396,14 +397,14 @@ class Assembly:
         return self.exchange(self.transplant.union([keyed, row]))
 
     def constant(self, name: str, rows: pa.Table, fields: list[tuple[str, DataType]]) -> Any:
-        """Return rows that are there in the first step of a view, as ``c0``, ``c1``, ..."""
+        """Return rows that are inserted in the first step of a view, as ``c0``, ``c1``, ..."""
         renamed = rows.rename_columns([n for n, _ in fields[:-1]])
         task = ConstantTask(name, renamed)
         self.initial.append(name)
         return self.transplant.mapped(self.transplant.range(1), task, spark_schema(fields))
 
     def handed(self, arrangement: ArrangementId, fields: list[tuple[str, DataType]]) -> Any:
-        """Read what the round before has handed to a recursion, with its weight."""
+        """Read the feedback of a recursion from its previous round, with its weight."""
         task = HandedTask(arrangement, self.partitions)
         return self.transplant.mapped(
             self.transplant.range(self.partitions), task, spark_schema(fields)
@@ -415,5 +416,5 @@ class Assembly:
 
 
 def spark_schema(fields: list[tuple[str, DataType]]) -> StructType:
-    """Return the schema with these columns; all may be NULL."""
+    """Return a schema with these columns, all nullable."""
     return StructType([StructField(name, type_) for name, type_ in fields])

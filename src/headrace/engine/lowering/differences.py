@@ -1,6 +1,6 @@
-"""From the slices of arrangements to the job that replaces them.
+"""Builds the job that replaces slices of arrangements.
 
-Conditions are Spark's to evaluate, over the columns that they use alone; rows stay where they are.
+Spark evaluates the conditions, over the columns that they use; no rows are moved.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from headrace.engine.lowering.assembly import Program, spark_schema
 from headrace.engine.reading.candidates import keys_of
 
 _FEW: Final = 1 << 22
-"""The rows up to which an arrangement is looked through without a job: a column or two of them."""
+"""The most rows of an arrangement whose columns are searched without a job."""
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 def difference_program(
     transplant: Transplant, partitions: int, sliced: Sliced, ids: Iterable[ArrangementId]
 ) -> Program:
-    """Return the program that writes by what a recomputed slice differs from what is stored.
+    """Return the program that writes the difference between a recomputed slice and the stored rows.
 
-    It is that of the arrangements with the given ids.
+    It covers the arrangements with the given ids.
     """
     kept = {id_: sliced.arrangements[id_] for id_ in ids}
     tasks, terminals = [], []
@@ -45,7 +45,7 @@ def difference_program(
 
 
 def without_spark(sliced: Sliced, step: Step) -> frozenset[ArrangementId]:
-    """Return the arrangements of a step whose slices are known by their keys, or small."""
+    """Return the arrangements of a step that need no job: small, or with slices given by key."""
     found = set()
     for id_, stored in step.arrangements.items():
         kept = sliced.arrangements[id_]

@@ -1,9 +1,9 @@
 """Lowering operators over the rows of groups: first rows, and groups that Spark recomputes.
 
-For aggregates of all kinds and for windows, the operator yields the rows of each touched group as
-they were and as they are. Spark evaluates the query's own node on them, with the version as one
-more key, and the weight of a result follows from its version. Rows are sorted in full before, so
-that equal groups give equal results, whatever order Spark or history would have put them in.
+For aggregates of all kinds and for windows, the operator yields the rows of each changed group
+before and after the change. Spark evaluates the query's own node on them, with the version as an
+additional key, and the version determines the weight of each result. Rows are first sorted by all
+columns, so that equal groups have equal results, independently of the order in which rows arrive.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class _Touched:
-    """The rows of the touched groups, under the ids of their attributes."""
+    """The rows of the changed groups, under the ids of their attributes."""
 
     plan: Any
     version: Any
@@ -90,9 +90,10 @@ def _arranged(
     order: list[tuple[Any, DataType]],
     below: Frame,
 ) -> tuple[Any, list[tuple[str, DataType]]]:
-    """Name the columns that the operator keeps, and send rows to where their group is kept.
+    """Name the columns that the operator stores, and send rows to the partition of their group.
 
-    Returns the plan with ``__hash``, those columns and the weight, and the types of all but that.
+    Returns the plan with ``__hash``, these columns and the weight, and the types of all but the
+    weight.
     """
     layout = node.operator.layout
     found = {f"x{i}": (a.handle, a.type) for i, a in enumerate(node.plan.child.attributes)}
@@ -134,9 +135,10 @@ def _touched(
 def _together(
     assembly: Assembly, rows: Any, keys: list[Any], order: list[Any], *, ordered: bool
 ) -> Any:
-    """Have Spark know that a group is in one place and, if need be, sort its rows in full.
+    """Move each group to one partition by Spark's own hash; ``ordered``: sort its rows.
 
-    ``keys`` end with the version, which two rows of one group may differ in.
+    ``keys`` end with the version, in which rows of one group may differ. Rows are sorted by the
+    keys, then ``order``, then all other columns.
     """
     transplant = assembly.transplant
     if len(keys) == 1:
@@ -184,7 +186,7 @@ def _window(assembly: Assembly, node: Recompute, query: plan.Window, below: Fram
 
 
 def _weighted(transplant: Transplant, named: list[Any], version: Any, below: Any) -> Frame:
-    """Give rows as they are the weight 1, and rows as they were -1."""
+    """Give results of the new version the weight 1, and results of the old version -1."""
     long = LongType()
     is_new = transplant.scala.expression("EqualTo", version, transplant.literal(1, long))
     one, minus = transplant.literal(1, long), transplant.literal(-1, long)

@@ -1,4 +1,4 @@
-"""Lowering the quarantines of a view: what they keep does not reach its leaves."""
+"""Lowering the quarantines of a view: rows in quarantine do not reach its leaves."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def guarded(
     assembly: Assembly, guard: InputGuard, values: list[Any], weight: Any, below: Any, *, uses: int
 ) -> Any:
-    """Return a plan of the rows that pass a guard, by its names, with their hash and weight.
+    """Return a plan of the rows that pass a guard, under its names, with their hash and weight.
 
     ``values`` are its columns in the plan ``below``; ``uses`` is the number of leaves that read it.
     """

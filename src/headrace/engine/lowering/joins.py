@@ -1,4 +1,4 @@
-"""Lowering joins: both sides as one plan, the operators, and conditions that are Spark's."""
+"""Lowering joins: the union of both sides, the operators, and conditions evaluated by Spark."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def joined(
     if not branches:
         return None
     query, transplant, long = node.plan, assembly.transplant, LongType()
-    # Between the pairs and what is made of them, a condition may need the columns of both sides.
+    # The condition on pairs may need columns of both sides that the result does not have.
     waits = query.residual is not None and any((query.kind.keeps_left, query.kind.keeps_right))
     of_both = waits or not query.kind.of_one_side
     own = {**sides[0].own(), **(sides[1].own() if of_both else {})}
@@ -101,7 +101,7 @@ def matched(assembly: Assembly, node: Match, below: Frame) -> Frame:
     columns = transplant.output(plan_)
     renamed = [transplant.alias(columns[n], a.name, a.handle) for n, a in there.items()]
     weight, row = columns[WEIGHT], columns[ROW]
-    # Pairs are where this side's hash says; rows of the other side alone are not.
+    # Pairs are in the partition of this side's hash; rows of the other side alone are not.
     return Frame(transplant.project([*renamed, weight, row], plan_), weight, row=row)
 
 
@@ -118,7 +118,7 @@ def _own(attributes: tuple[plan.Attribute, ...], prefix: str) -> dict[str, plan.
 
 
 def _of_pairs(transplant: Transplant, condition: Any, row: Any | None) -> Any:
-    """Return a condition that only pairs have to meet."""
+    """Return a condition that applies to pairs only."""
     if row is None:
         return condition
     is_pair = transplant.literal(int(RowKind.PAIR), LongType())

@@ -1,4 +1,4 @@
-"""Lowering recursions: the loop's operator, and its rows of the round before as a leaf."""
+"""Lowering recursions: the operator of a loop, and its rows of the previous round as a leaf."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def looped(assembly: Assembly, node: Loop, below: Frame) -> Frame:
 
 
 def fed_back(assembly: Assembly, node: Feedback) -> Frame:
-    """Lower what stands for the loop's rows in its step: their delta in the round before."""
+    """Lower the leaf of a loop's step: the delta of the loop's rows in the previous round."""
     transplant, attributes = assembly.transplant, node.plan.attributes
     names = node.layout.columns.names
     types = [(name, a.type) for name, a in zip(names, attributes, strict=True)]

@@ -58,11 +58,11 @@ if TYPE_CHECKING:
 class Nodes:
     """Lowers nodes whose inputs are the deltas of the relations in ``known``.
 
-    Constants have rows only where a view is being filled. With ``ticks``, time passes; with
-    ``loops``, recursions take what the round before has handed to them. ``users`` says how many
-    inputs each node of the circuit is. With ``sliced``, only the slice of each leaf is read; of the
-    pairs of a join, those in its slice are kept, since contents of relations are read in full.
-    ``watch`` names nodes of which the rows in their slice are counted.
+    Constants have rows only if a view is being filled. With ``ticks``, time passes; with ``loops``,
+    recursions read the feedback of their previous round. ``users`` is the number of users of each
+    node of the circuit. With ``sliced``, only the slice of each leaf is read, and joins keep only
+    pairs in their slice, since contents of relations are read in full. ``watch`` names nodes whose
+    rows in their slice are counted.
     """
 
     assembly: Assembly
@@ -82,7 +82,7 @@ class Nodes:
         return self.assembly.transplant
 
     def node(self, node: Node) -> Frame | None:
-        """Lower one node, once; None where none of its inputs can change."""
+        """Lower a node, at most once; None if none of its inputs can change."""
         if self.users[node] <= 1:
             return self._lowered(node)
         attributes = node.plan.attributes
@@ -234,7 +234,7 @@ class Nodes:
         return self._results(node, grouped)
 
     def _summand(self, accumulator: Accumulator) -> Any | None:
-        """Return what an accumulator adds up, or None if it counts."""
+        """Return the argument that an accumulator sums, or None if it counts rows."""
         match accumulator.kind:
             case SumKind.COUNT:
                 return None
@@ -252,7 +252,7 @@ class Nodes:
         return self.transplant.where(argument.condition.handle, value)
 
     def _results(self, node: Aggregate, grouped: Any) -> Frame:
-        """Have Spark compute the results from the accumulators."""
+        """Let Spark compute the results from the accumulators."""
         transplant, query = self.transplant, node.plan
         columns = transplant.output(grouped)
         keys = [
@@ -275,7 +275,7 @@ class Nodes:
         return Frame(plan_, weight, hash_)
 
     def _constant(self, node: Constant) -> Frame:
-        """Have the rows of a constant, and name them."""
+        """Lower the rows of a constant under the ids of their attributes."""
         transplant, attributes = self.transplant, node.plan.attributes
         one = transplant.alias(transplant.literal(1, LongType()), "__one")
         marked = transplant.project([*items(node.plan.handle.output()), one], node.plan.handle)
@@ -290,7 +290,7 @@ class Nodes:
         return self.assembly.weighted(named, columns[WEIGHT], below)
 
     def _source(self, node: RelationDelta) -> Frame:
-        """Give a relation's delta the ids that the view's expressions refer to."""
+        """Lower a relation's delta under the ids that the view's expressions refer to."""
         scan, guard = node.plan, node.guard
         if guard is None:
             slice_ = None if self.sliced is None else leaf_names(self.sliced.circuit)[node]
@@ -307,7 +307,7 @@ class Nodes:
         return self.assembly.weighted(aliased, weight, below)
 
     def _passed(self, guard: InputGuard) -> Any:
-        """Return a plan of the rows that pass a guard, which all leaves of its relation read."""
+        """Return a plan of the rows that pass a guard; all leaves of its relation read it."""
         if guard not in self._guarded:
             leaves = [n for n in self.users if isinstance(n, RelationDelta) and n.guard is guard]
             slice_ = None
@@ -321,10 +321,10 @@ class Nodes:
     def _read(
         self, id_: RelationId, positions: tuple[int, ...], slice_: str | None
     ) -> tuple[list[Any], Any, Any]:
-        """Return columns of a relation's delta, its weight, and the plan that has them.
+        """Return columns of a relation's delta, the weight, and the plan with these.
 
-        Of a slice, only rows of the share are read that meet the restriction of that name, if there
-        is one.
+        For a slice, only rows that meet the restriction of that name, if any, are read of the
+        share.
         """
         relation = self.assembly.relations[id_]
         names = columns_read(positions, relation)
@@ -346,7 +346,7 @@ class Nodes:
 
 
 def leaf_names(circuit: Circuit) -> dict[RelationDelta, str]:
-    """Return the names of the leaves of a circuit, by which a step says what they read."""
+    """Return the names of the leaves of a circuit, under which a step has their restrictions."""
     return {leaf: f"{LEAF}{i}" for i, leaf in enumerate(circuit.sources())}
 
 
@@ -358,7 +358,7 @@ def columns_read(positions: Iterable[int], relation: Relation) -> tuple[str, ...
 
 
 def _renamed(tail: Tail | None, node: plan.Project) -> Tail | None:
-    """Return the tail by the ids of a projection, if that does no more than pass columns on."""
+    """Return the tail under the ids of a projection that only passes columns on, else None."""
     if tail is None or any(e.passes not in tail.columns for e in node.expressions):
         return None
     pairs = zip(node.attributes, node.expressions, strict=True)

@@ -77,7 +77,7 @@ def compared(
 def temporal(
     assembly: Assembly, node: TemporalRows, below: Frame | None, *, ticks: bool
 ) -> Frame | None:
-    """Lower a condition on the clock; None where neither a row nor the clock changes anything."""
+    """Lower a condition on the clock; None where neither rows nor the clock change."""
     if below is None and not ticks:
         return None
     transplant, attributes = assembly.transplant, node.plan.attributes

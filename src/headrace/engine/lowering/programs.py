@@ -5,9 +5,9 @@ reach; nodes whose inputs cannot change are left out. It is built once and run a
 has the same changed relations.
 
 A program is one job, whose plan is a tree: the delta of a relation that is read twice is in it
-twice, and Spark runs it once. Along a chain of views, of which each is read twice by the next one,
-the tree would double with each view. So a delta that is read several times, and has a large plan
-already, ends the job: further views are in a next one, and read that delta from its run.
+twice, and Spark runs it once. Along a chain of views, each read twice by the next one, the tree
+would double with each view. So a delta that is read several times and already has a large plan ends
+the job: further views are in another job, and read that delta from its run.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ if TYPE_CHECKING:
     from headrace.types import DataType, RelationId
 
 READ_ONCE_FROM = 4
-"""The number of leaves that read one share from which on it is read once, and exchanged."""
+"""The number of leaves of one share from which the share is read once, and exchanged."""
 
 MOST_REPEATED = 300
-"""The number of nodes of circuits in a plan from which on it is not repeated within a job."""
+"""The number of circuit nodes in a plan from which the plan is not repeated within a job."""
 
 
 @dataclass(slots=True)
@@ -66,9 +66,9 @@ class Lowering:
     ) -> Program:
         """Return the program of an epoch: tables and views take their changes from each other.
 
-        ``circuits`` come in topological order; ``changed`` are streams and tables with changes,
-        and views in which time passes. ``looping`` are views whose recursions go on. The delta of
-        the views ``given`` is a share of the step: their circuits are not among these.
+        ``circuits`` are in topological order; ``changed`` are streams and tables with changes, and
+        views in which time passes. ``looping`` are views whose recursions continue. The deltas of
+        the views ``given`` are shares of the step; their circuits are not included.
         """
         known, reached = {*changed, *given}, []
         for circuit in circuits:
@@ -96,7 +96,7 @@ class Lowering:
         changed: frozenset[RelationId],
         given: frozenset[RelationId],
     ) -> None:
-        """Have shares be read once that many leaves read: Spark runs an exchange once."""
+        """Mark shares that many leaves read to be read once: Spark runs an exchange once."""
         read: dict[RelationId, dict[str, None]] = {}
         places: set[RelationId] = set()
         for source in (s for circuit in circuits for s in circuit.sources()):
@@ -119,7 +119,7 @@ class Lowering:
         sliced: Sliced | None = None,
         watch: Mapping[Node, str] = MappingProxyType({}),
     ) -> Program:
-        """Return the program that fills one view, or a slice of it, from what its inputs have.
+        """Return the program that fills a view, or a slice of it, from its inputs.
 
         With ``ticks``, time passes in the step. The rows of the nodes in ``watch`` are counted.
         """
@@ -167,7 +167,7 @@ class Lowering:
         *,
         size: int,
     ) -> None:
-        """Have a relation's consolidated delta ready for those who read it."""
+        """Publish a relation's consolidated delta to the circuits that read it."""
         stored = self._uses[relation] > 1 and size > MOST_REPEATED
         if self._uses[relation] > 1 and not stored:
             # Spark runs an exchange once however often it is used, and a stage once per use.
@@ -227,7 +227,7 @@ class Lowering:
 
 
 def table_layout(table: Table) -> Layout:
-    """Return how a table's rows are arranged: by primary key, or else by the whole row."""
+    """Return the layout of a table's rows: by primary key, or else by all columns."""
     return Layout(
         key=table.primary_key or table.schema.names,
         columns=table.schema.arrow,

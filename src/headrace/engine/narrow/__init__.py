@@ -1,1 +1,1 @@
-"""The plan of a program, run in this process: for few rows a job takes longer than they do."""
+"""Runs the plans of programs in this process, since a job costs more than processing few rows."""

@@ -1,9 +1,9 @@
-"""Running the plan of a program in this process: for few rows, a job takes longer than they do.
+"""Runs the plan of a program in this process, since a job costs more than processing few rows.
 
 The plan is the one that Spark would run. Its leaves and operators are the tasks that Spark's
 workers would call; its projections and conditions are evaluated by Catalyst's own expressions in
-the driver's JVM. What else is between tasks, such as a window, is a small job of Spark's own, over
-the rows that the tasks below have made.
+the driver's JVM. Other nodes between tasks, such as windows, run as a small Spark job over the rows
+that the tasks below have computed.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from headrace.runtime.step import Report, Step
 
 MOST_ROWS: Final = 50_000
-"""The rows of a leaf up to which a program runs in this process."""
+"""The most rows of a leaf with which a program runs in this process."""
 
 _PLANNED = (
     "AGGREGATE_EXPRESSION",
@@ -52,10 +52,10 @@ _PLANNED = (
     "WINDOW_EXPRESSION",
     "WITH_EXPRESSION",
 )
-"""Spark's patterns of the expressions that its planner replaces, or runs apart."""
+"""Spark's tree patterns of expressions that its planner replaces or runs in a separate node."""
 
 Key: TypeAlias = "tuple[int, int]"
-"""The number of a node of a plan."""
+"""The number of a node of a plan: its hash, and its index among nodes with that hash."""
 
 _BATCH_ROWS: Final = 100_000
 
@@ -66,7 +66,7 @@ _Run: TypeAlias = "dict[_Node, pa.Table]"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Node(ABC):
-    """A node of a plan; its rows have their columns in the order of its output."""
+    """A node of a plan; the columns of its rows are in the order of its output."""
 
     def rows(self, run: _Run) -> pa.Table:
         """Return the rows, computed at most once in a run."""
@@ -87,7 +87,7 @@ class _Node(ABC):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Range(_Node):
-    """A row for each partition, with its number."""
+    """A row for each partition, with the partition's number."""
 
     count: int
 
@@ -97,7 +97,7 @@ class _Range(_Node):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Task(_Node):
-    """The rows that a Python task makes of others."""
+    """The output of a Python task over the rows of another node."""
 
     child: _Node
     names: tuple[str, ...]
@@ -124,7 +124,7 @@ class _Task(_Node):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Evaluated:
-    """Expressions over some columns of a node, by position, and the columns that they make."""
+    """Expressions over some columns of a node, given by position, and their result columns."""
 
     bound: BoundExpressions
     columns: tuple[int, ...]
@@ -141,7 +141,7 @@ class _Evaluated:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Project(_Node):
-    """Columns of other rows, by position, or of expressions over them, counted after these."""
+    """Columns of another node and values over it, ``taken`` by position: columns come first."""
 
     child: _Node
     taken: tuple[int, ...]
@@ -194,7 +194,7 @@ class _Union(_Node):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Planned(_Node):
-    """The rows of a part of a plan that Spark runs, over those of the tasks below it."""
+    """The rows of a part of a plan that Spark runs, over the rows of the tasks below it."""
 
     transplant: Transplant
     plan: Any
@@ -226,7 +226,7 @@ class _Planned(_Node):
         return relation(self.transplant.scala, spark, cut.node.rows(run), cut.schema)
 
     def _over(self, plan: Any, leaves: Mapping[Key, Any]) -> Any:
-        """Return a plan over rows in place of its tasks."""
+        """Return a plan with the rows of its tasks in place of these."""
         found = leaves.get(self.numbers.of(plan))
         if found is not None:
             return found
@@ -239,7 +239,7 @@ class _Planned(_Node):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Cut:
-    """A task below a part that Spark runs: its rows, their columns in the plan, and their types."""
+    """A task below a part that Spark runs: its node, its columns in the plan, and their types."""
 
     node: _Node
     columns: tuple[Any, ...]
@@ -254,10 +254,10 @@ class Interpreted:
     session: SparkSession
     plans: tuple[_Node, ...]
     _alone: threading.Lock = field(default_factory=threading.Lock)
-    """Expressions have a state while they are evaluated."""
+    """Held while a program runs: expressions have mutable state."""
 
     def run(self, step: Step) -> tuple[Report, ...]:
-        """Run the plans for the effects of their tasks; return what these report.
+        """Run the plans for the effects of their tasks; return the tasks' reports.
 
         Raises:
             MoreRowsError: the leaves have too many rows; no operator was run.
@@ -276,7 +276,7 @@ class Interpreted:
 
 
 def interpreted(transplant: Transplant, jobs: tuple[Any, ...]) -> Interpreted:
-    """Return plans that a transplant has made in a form that runs in this process."""
+    """Convert plans that a transplant has built to a form that runs in this process."""
     reading = _Reading(transplant)
     with transplant.scala.active(transplant.spark):
         plans = tuple(reading.node(job) for job in jobs)
@@ -284,7 +284,7 @@ def interpreted(transplant: Transplant, jobs: tuple[Any, ...]) -> Interpreted:
 
 
 class _NeedsSparkError(Exception):
-    """An expression is left to Spark."""
+    """An expression cannot be evaluated in this process."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,7 +298,7 @@ class _Reading:
         return self.transplant.scala
 
     def node(self, plan: Any) -> _Node:
-        """Return a node; the same one for equal plans, which Spark would run once."""
+        """Return the node of a plan; equal plans have one node, which Spark would run once."""
         number = self.numbers.of(plan)
         if number not in self.known:
             try:
@@ -376,7 +376,7 @@ class _Reading:
 
 
 def _leaves(plan: _Node) -> Iterator[_Task]:
-    """Yield the tasks that read something, each before what is made of it."""
+    """Yield the tasks that read shares, inputs first."""
     for child in plan.below:
         yield from _leaves(child)
     if isinstance(plan, _Task) and isinstance(plan.child, _Range):
@@ -389,7 +389,7 @@ def _places(plan: Any) -> dict[int, int]:
 
 
 def _numbered(rows: pa.Table) -> pa.Table:
-    """Return as many rows of one column, for expressions that use none."""
+    """Return the same number of rows with one column, for expressions that use no column."""
     return pa.table({"i0": pa.array(np.zeros(rows.num_rows, np.bool_))})
 
 

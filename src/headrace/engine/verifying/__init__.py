@@ -1,1 +1,1 @@
-"""Spark batch over canonical history, which views are compared with; it shares no operator."""
+"""Compares views with Spark batch over canonical history; shares no operator with maintenance."""

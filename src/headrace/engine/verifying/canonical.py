@@ -1,4 +1,4 @@
-"""Canonical history in Spark SQL: what the logs of streams and tables make, and its names."""
+"""Canonical history: the contents of streams and tables by their logs, in Spark SQL."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ if TYPE_CHECKING:
 
 
 APART: Final = "__apart"
-"""The name of rows in quarantine while what is left of a relation is declared."""
+"""The name of the rows in quarantine while the other rows of a relation are declared."""
 _BITS: Final = 31
-"""The bits of the id of a relation in that of a share."""
+"""The bits of a relation's id in the id of a share."""
 
 
 def _identity(column: str, type_: DataType) -> tuple[str, ...]:
     """Return the expressions to group by so that different values are different groups.
 
-    Grouping itself treats -0.0 as 0.0 and sorts the entries of maps, so it would return values that
-    nobody wrote. The text of equal values is equal, whatever their columns are called.
+    Spark's grouping treats -0.0 as 0.0 and sorts the entries of maps, so it would return values
+    that were never written. Equal values have equal texts, whatever the names of their columns.
     """
     if holds(type_, (MapType,)):
         return (f"to_json(struct({column} AS v))",)
@@ -36,7 +36,7 @@ def _identity(column: str, type_: DataType) -> tuple[str, ...]:
 
 
 def as_stored(id_: RelationId) -> RelationId:
-    """Return the id under which shares have the stored rows of a relation beside its log."""
+    """Return the id of the share with the stored rows of a relation; its log has another one."""
     return RelationId(~id_)
 
 
@@ -46,7 +46,7 @@ def stored_name(relation: Relation) -> str:
 
 
 def computed_name(relation: Table | View) -> str:
-    """Return the name of what a relation is by canonical history."""
+    """Return the name of a relation's contents by canonical history."""
     lags = isinstance(relation, View) and relation.refresh.lags
     return f"__query_{relation.id}" if lags else relation.name
 
@@ -57,15 +57,15 @@ def raw_name(relation: Relation) -> str:
 
 
 def quarantine_share(view: RelationId, relation: RelationId) -> RelationId:
-    """Return the id under which shares have the rows of a relation that a view quarantines."""
+    """Return the id of the share with the rows of a relation that a view has in quarantine."""
     return RelationId(~(view << _BITS | relation))
 
 
 def without(rows: str, kept: str, columns: Schema, names: Sequence[str]) -> str:
-    """Return some columns of a relation's rows without copies that are kept apart, in Spark SQL.
+    """Return a query of some columns of a relation's rows, without some copies, in Spark SQL.
 
-    ``kept`` has, as ``c0``, ... the columns of the given schema, which rows have as well, and the
-    number of copies as their weight. Of rows that agree in these, any may be left out.
+    ``kept`` names the copies to leave out: the columns of the given schema as ``c0``, ..., and the
+    number of copies as the weight. Rows that agree in these columns are interchangeable.
     """
     known = list(enumerate(columns.columns))
     parts = [part for _, c in known for part in _identity(quote(c.name), c.type)]

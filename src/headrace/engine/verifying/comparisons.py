@@ -2,7 +2,7 @@
 
 Rows are compared as bags, exactly. If a view sums floats, its sums and Spark's may differ in the
 last digits, since they are added in another order. For such a view, the rows that differ are
-compared again: of rows that are equal in all other columns, the stored and the computed ones are
+compared again. Among rows that are equal in all other columns, the stored and the computed rows are
 sorted by their floats and compared pairwise. Two floats agree if they are equal, if both are NaN or
 NULL, or if they differ by at most the tolerance of their type times the greater magnitude, or by at
 most the tolerance itself if both magnitudes are below 1.
@@ -32,7 +32,7 @@ _STORED, _COMPUTED = "__mine", "__theirs"
 
 
 def counted(comparisons: Sequence[Comparison]) -> str:
-    """Return a query of the columns of :class:`Count`, and of each comparison's ``number``.
+    """Return a query with the columns of :class:`Count` and the ``number`` of each comparison.
 
     A comparison without any rows is missing in the result.
     """
@@ -52,11 +52,11 @@ def counted(comparisons: Sequence[Comparison]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Count:
-    """How many rows a comparison has found.
+    """The number of rows that a comparison has found.
 
-    ``stored`` counts stored rows, ``different`` the distinct rows whose copies differ. Of a sample,
-    ``units`` are the values of its columns on either side, and ``wrong`` those of them that have a
-    row that differs.
+    ``stored`` counts stored rows, ``different`` the distinct rows whose numbers of copies differ.
+    For a sample, ``units`` counts the distinct values of its columns on either side, and ``wrong``
+    the units with a row that differs.
     """
 
     stored: int = 0
@@ -67,11 +67,11 @@ class Count:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """A part of the rows of a relation: those whose hash falls into one of some classes.
+    """A part of the rows of a relation: those whose hash is in one of the chosen classes.
 
-    The hash is that of ``columns``, after the ``salt``. It divides the rows into ``slices``
-    classes, of which these are the ``chosen`` ones. Rows that agree in the columns are in one
-    class, and are one unit: by a key, a unit is a row. Without columns, all rows are one unit.
+    The hash of the ``salt`` and ``columns`` divides the rows into ``slices`` classes; ``chosen``
+    are the selected ones. Rows that agree in the columns are in one class and form a unit: if the
+    columns are a key, a unit is a row. Without columns, all rows are one unit.
     """
 
     columns: tuple[str, ...] = ()
@@ -99,9 +99,10 @@ EVERY_ROW = Sample()
 
 @dataclass(frozen=True, slots=True)
 class InQuarantine:
-    """The rows of a relation that a view does not read, since its query fails on them.
+    """The rows of a relation that a view has in quarantine, since its query fails on them.
 
-    ``share`` is the id of the share that has them; ``columns`` are those that the view reads.
+    ``share`` is the id of the share with these rows; ``columns`` are the columns that the view
+    reads.
     """
 
     view: View
@@ -112,11 +113,11 @@ class InQuarantine:
 
 @dataclass(frozen=True, slots=True)
 class StoredInputs:
-    """What views read that is not as the logs and their own queries make it.
+    """The inputs of a comparison that are not canonical history.
 
-    That is, of the ``views`` below what is compared, their stored rows; and of relations, all rows
-    but some that are in ``quarantine``. ``above`` are the views that read these views, or one that
-    quarantines rows, with what is compared, each after those that it reads.
+    The stored rows are read for ``views`` below the compared relations, and rows in ``quarantine``
+    are left out. ``above`` are the compared relations and the views that read these inputs, each
+    after those that it reads.
     """
 
     views: tuple[View, ...] = ()
@@ -128,10 +129,10 @@ FROM_LOGS = StoredInputs()
 
 
 def sampled_by(schema: Schema, key: Iterable[str]) -> tuple[str, ...]:
-    """Return the columns by which samples of a relation are taken: those of its key, or all.
+    """Return the columns by which a relation is sampled: its key, or all columns.
 
-    Equal rows must have equal hashes, in the stored rows and in those that are computed: floats
-    may differ in the last digits, collated text in its letters, and maps have no hash.
+    Equal rows must have equal hashes on both sides, so some types are left out: floats may differ
+    in the last digits, collated text in its letters, and maps have no hash.
     """
     unhashed = (DoubleType, FloatType, MapType)
     usable = [

@@ -1,7 +1,7 @@
 """Comparing stored rows with canonical history, by plain Spark batch.
 
-Maintained state is not used: tables are rebuilt from their logs by Spark SQL, and views are their
-query text over these tables, in a session of their own.
+Maintained state is not used: tables are rebuilt from their logs by Spark SQL, and views run as
+their query text over these tables, in a separate session.
 """
 
 from __future__ import annotations
@@ -62,11 +62,11 @@ def passed(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 @dataclass(slots=True)
 class CanonicalHistory:
-    """What the logs make of tables and views. Thread-safe."""
+    """Computes tables and views from the logs alone. Thread-safe."""
 
     leaves: Leaves
     planning: threading.RLock
-    """Held while names get another meaning, and while a query is prepared."""
+    """Held while the meaning of names changes, and while a query is prepared."""
     _names: SessionNames = field(init=False)
 
     def __post_init__(self) -> None:
@@ -80,7 +80,7 @@ class CanonicalHistory:
     def declare(self, relation: Relation, *, planned: bool = True) -> None:
         """Declare a relation under its name, before the next comparison.
 
-        Of a view that is not ``planned``, whose query cannot run now, the stored rows are declared.
+        The query of a view that is not ``planned`` cannot run now, so its stored rows are declared.
         """
         names = self._names
         names.relations[relation.name] = relation
@@ -118,7 +118,7 @@ class CanonicalHistory:
         self._names.forget_function(function)
 
     def _declare_computed(self, relation: Stream | Table | View) -> None:
-        """Declare a relation as what canonical history makes of it."""
+        """Declare a relation as its contents by canonical history."""
         session = self._names.session
         if isinstance(relation, View) and relation.refresh.lags:
             # What reads it is its query over the rows that it shows, not over what it has not read.
@@ -138,7 +138,7 @@ class CanonicalHistory:
         session.sql(text).createOrReplaceTempView(quote(relation.name))
 
     def _choose_among_ties(self, view: View) -> None:
-        """Make a view break ties by the columns that it reads, not by those that are read of it.
+        """Make a view break ties by the columns that it reads, not by those that its readers use.
 
         Views over the clock are not included, since their plan changes with time.
         """
@@ -162,9 +162,10 @@ class CanonicalHistory:
     ) -> list[Count]:
         """Compare stored rows, or samples of them, with canonical history, in one job.
 
-        That is a view's query over it, or what the log of a table makes. ``shares`` has the stored
-        rows of each under :func:`as_stored` of its id, and the logs of all streams and tables that
-        it reads. ``now`` is the clock of the epoch of the stored rows.
+        For a view that is its query over canonical history, for a table the contents by its log.
+        ``shares`` has the stored rows of each relation under :func:`as_stored` of its id, and the
+        logs of all streams and tables that are read. ``now`` is the clock of the epoch of the
+        stored rows.
         """
         text = counted([_comparison(r, samples.get(r.id, EVERY_ROW)) for r in relations])
         with self.leaves.reading(shares):
@@ -214,7 +215,7 @@ class CanonicalHistory:
                 self._declare_computed(view)
 
     def _declare_without(self, kept: Sequence[InQuarantine]) -> None:
-        """Declare a view as its query over the rows that it has not in quarantine."""
+        """Declare a view as its query over its inputs without the rows in quarantine."""
         session, view = self._names.session, kept[0].view
         relations = [each.relation for each in kept]
         try:
@@ -231,7 +232,7 @@ class CanonicalHistory:
         self._choose_among_ties(view)
 
     def _declare_rest(self, kept: InQuarantine) -> None:
-        """Declare a relation as its rows but those that a view has in quarantine."""
+        """Declare a relation as its rows without those that a view has in quarantine."""
         session, relation, columns = self._names.session, kept.relation, kept.columns
         apart = self.leaves.weighted(session, columns, kept.share)
         apart.createOrReplaceTempView(APART)
