@@ -20,7 +20,6 @@ PACKAGE = ROOT / "src/headrace"
 NOT_YET = {
     "catalyst",
     "connectors",
-    "engine/jobs",
     "engine/reading",
     "ledger",
     "runtime",

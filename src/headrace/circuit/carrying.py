@@ -113,7 +113,7 @@ def _united(node: plan.UnionAll, relation: RelationId) -> _Carried | None:
 
 
 def _joined(node: plan.Join, relation: RelationId) -> _Carried | None:
-    """Return the columns carried by a join; exactly one of its sides reads the relation.
+    """Return the columns carried by a join, if only one of its sides reads the relation.
 
     A change of the left side only changes rows with its values, whatever the kind of join. A change
     of the right side also adds or removes the NULLs of left rows without a match.

@@ -24,13 +24,13 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _GRACE_SECONDS = 1.0
-"""How long tasks that check for cancellation have to end by themselves."""
+"""The time that tasks have to notice a cancellation and end."""
 _LOCAL = "LocalSchedulerBackend"
 
 
 @contextmanager
 def tagged(spark: SparkSession) -> Iterator[None]:
-    """Tag the jobs that this thread starts in the block as those of its statement, if any."""
+    """Tag the jobs that this thread starts in the block with the tag of its statement, if any."""
     statement = running_statement()
     if statement is None:
         yield
@@ -45,7 +45,7 @@ def tagged(spark: SparkSession) -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class StatementJobs:
-    """The jobs that one client's statements have started; see :func:`tagged`."""
+    """The jobs started by one client's statements; see :func:`tagged`."""
 
     spark: SparkSession
     tag: str
@@ -79,6 +79,6 @@ class StatementJobs:
 
 
 def tasks_left(spark: SparkSession) -> bool:
-    """Whether tasks run that Spark has started: on a local master, also those of ended jobs."""
+    """Whether any task of Spark runs: on a local master, including tasks of ended jobs."""
     scheduler: Any = spark.sparkContext._jsc.sc().taskScheduler()  # noqa: SLF001
     return not scheduler.taskIdToTaskSetManager().isEmpty()

@@ -1,8 +1,8 @@
-"""The executors of a Spark application: whether there are any, and can work for a database.
+"""Checks that a Spark application has executors, and that they can work for a database.
 
-Every executor imports this package, in this version, with the interpreter that Spark starts there,
-and the data directory is the same one for the driver and for it: a file that one of them writes,
-the other reads. On a local master only a foreign session's interpreter is checked.
+Every executor must be able to import this version of the package with the interpreter that Spark
+starts there, and must share the data directory with the driver: each reads files that the other
+writes. On a local master, only the interpreter of a session given by the user is checked.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 EXECUTOR_SECONDS: Final = 30.0
-"""How long Spark has to grant the first executor, or another after the last one was lost."""
+"""The time that Spark has to grant the first executor, or another one after the last was lost."""
 
 _POLL_SECONDS: Final = 1.0
 
@@ -45,14 +45,14 @@ _NO_PROGRAM: Final = re.compile(r'Cannot run program "(?P<program>[^"]+)"')
 _CAUSE: Final = re.compile(r"(?:ModuleNotFound|Import)Error: [^\n]+|PYTHON_VERSION_MISMATCH[^\n]*")
 
 _Found: TypeAlias = "tuple[str, str, str, str | None, str | None]"
-"""What a task found: the executor, the host, the interpreter, the version and a problem."""
+"""The result of a probe: executor, host, interpreter, version of the package, and a problem."""
 
 
 def choose_interpreter(context: SparkContext) -> None:
-    """Have tasks of a local master run in this interpreter, unless the user has chosen another.
+    """Make tasks of a local master run in this interpreter, unless the user has chosen another.
 
-    Spark notes the interpreter when its context starts. A context that somebody else has started
-    without a choice would take the first ``python3`` of the path.
+    Spark records the interpreter when its context starts. A context started by the user without a
+    choice would use the first ``python3`` of the path.
     """
     if is_local(context) and context.pythonExec == _DEFAULT:
         context.pythonExec = sys.executable
@@ -64,7 +64,7 @@ def is_local(context: SparkContext) -> bool:
 
 
 def require_executors(spark: SparkSession, directory: Path) -> None:
-    """Check the executors of an application; see the module.
+    """Check that every executor can import the package and shares the data directory.
 
     Raises:
         HeadraceError: ``unavailable``: no executor was granted, or one cannot import the package,
@@ -92,8 +92,7 @@ def require_executors(spark: SparkSession, directory: Path) -> None:
 def await_executor(context: SparkContext, seconds: float = EXECUTOR_SECONDS) -> None:
     """Wait until an executor is registered.
 
-    Raises:
-        HeadraceError: ``unavailable`` if there is none in time.
+    Raises: HeadraceError: ``unavailable`` if no executor is registered in time.
     """
     deadline = time.monotonic() + seconds
     while not executors(context):
@@ -106,8 +105,7 @@ def await_executor(context: SparkContext, seconds: float = EXECUTOR_SECONDS) -> 
 def with_executors(context: SparkContext, seconds: float = EXECUTOR_SECONDS) -> Iterator[None]:
     """Cancel the jobs that this thread starts in the block while Spark has no executor for them.
 
-    Raises:
-        HeadraceError: ``unavailable`` if there was none for so long.
+    Raises: HeadraceError: ``unavailable`` if there was no executor for so long.
     """
     if is_local(context):
         yield
@@ -117,7 +115,7 @@ def with_executors(context: SparkContext, seconds: float = EXECUTOR_SECONDS) -> 
     def watch() -> None:
         since = time.monotonic()
         while not ended.wait(_POLL_SECONDS):
-            # A master that is gone ends the jobs itself.
+            # A master that has stopped ends the jobs itself.
             with suppress(HeadraceError, PySparkException, Py4JError, OSError, AttributeError):
                 if executors(context):
                     since = time.monotonic()
@@ -242,7 +240,7 @@ def _install(own: str) -> str:
 
 
 def _probe(folder: str, written: str) -> Callable[[Iterable[int]], Iterator[_Found]]:
-    """Return a task that is sent as it is: it imports nothing of this package when it arrives."""
+    """Return a probing task, pickled by value: executors may be unable to import this package."""
 
     def probe(numbers: Iterable[int]) -> Iterator[_Found]:
         import os  # noqa: PLC0415

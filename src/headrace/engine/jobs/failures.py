@@ -57,10 +57,10 @@ _EVALUATION = (
 """Conditions that the try_ form of a function avoids."""
 
 _STATES = re.compile(r"0A|2[123]|42(?!K0[34])|54|P0")
-"""Begins the SQLSTATE of what the same query over the same data leads to each time.
+"""Beginnings of the SQLSTATEs of errors that the same query over the same data always raises.
 
-What is not supported, of rows, of data, of keys, of the query (but for files that are not there or
-there already), too large, raised by the query.
+Their classes: feature not supported, cardinality, data exception, constraint violation, syntax
+(except missing and existing files), limit exceeded, raised by the query.
 """
 
 _STATE = re.compile(r"SQLSTATE: (?P<state>\w{5})")
@@ -90,7 +90,7 @@ _FUNCTIONS = (
     (re.compile("key array and value array of MapData"), "map_from_arrays"),
     (re.compile("Invalid XPath|expressions[.]xml[.]|Error loading expression"), "xpath"),
 )
-"""The function that cannot take a value, by Spark's message."""
+"""Messages of functions that fail on a value, each with the function."""
 
 _BY_SPARK = ("INTERNAL_ERROR", "FAILED_EXECUTE_UDF")
 _CAUGHT = (
@@ -108,27 +108,27 @@ _CALL = re.compile(
     r"(?:org\.apache\.spark\.SparkException: Exception thrown in awaitResult: .*?\nCaused by: )?",
     re.DOTALL,
 )
-"""The text before the cause: the call from Python, and a thread that was waited for."""
+"""The text before the cause: the call from Python, and the exception of an awaited thread."""
 
 _NO_SPACE = ("No space left on device", "Disk quota exceeded")
 _HINTS = {
     "INVALID_ARRAY_INDEX": "Use get(array, i), which counts from 0, or try_element_at(array, n),"
     " which counts from 1, to get NULL instead.",
 }
-"""By the beginning of a condition."""
+"""Hints, by the beginning of the name of a condition."""
 _TRY = "Use the try_ form of the function to get NULL instead."
 _ADVICE = re.compile(r" (?P<advice>Use (?:the SQL function )?[`'](?:try_|get\().*)")
-"""Ends the message of a condition with the function that avoids it."""
+"""The end of a condition's message, which names the function that avoids it."""
 _PLACE = re.compile(
     r"== SQL \(line (?P<line>\d+), position (?P<column>\d+)\) ==\n(?P<shown>(?:[^\n]*\n *\^+ *\n)+)"
 )
-"""Lines of the query, each with carets under what is of the expression that failed."""
+"""Lines of the query, each with carets below the parts of the expression that failed."""
 
 
 def step_failure(error: PySparkException | Py4JError) -> HeadraceError:
     """Return the cause of a job's failure: ``invalid`` if the data are the cause.
 
-    If they are, or a defect is, it is an :class:`EvaluationError`.
+    An :class:`EvaluationError` if the data or a defect are the cause: it would occur again.
     """
     text = str(error)
     failure = _failure(error, text)
@@ -140,7 +140,7 @@ def step_failure(error: PySparkException | Py4JError) -> HeadraceError:
 
 
 def _place(text: str) -> QueryPosition | None:
-    """Return where the expression that failed is in the query that Spark was given."""
+    """Return the place of the expression that failed in the query as given to Spark."""
     found = _PLACE.search(text)
     if found is None:
         return None
@@ -204,7 +204,7 @@ def _failure(error: PySparkException | Py4JError, text: str) -> HeadraceError:
 
 
 def _failed_on_value(text: str, whole: str) -> HeadraceError:
-    """Return the error of a function that cannot take a value, without class names."""
+    """Return the error of a function that failed on a value, without class names."""
     function = next((name for sign, name in _FUNCTIONS if sign.search(whole)), "an expression")
     lines = [line.strip() for line in _CLASS.sub(": ", text).strip(": \n").split("\n")]
     message = _JAVA_TYPE.sub(_sql_type, ": ".join(line for line in lines if line)).rstrip(".")
@@ -221,7 +221,7 @@ def _sql_type(java: re.Match[str]) -> str:
 
 
 def _is_of_data(condition: str, text: str) -> bool:
-    """Return whether the query and its data caused a condition, by its text from there on."""
+    """Whether the query and its data caused a condition; ``text`` begins with the condition."""
     state = _STATE.search(text)
     return condition.startswith(_EVALUATION) or (
         state is not None and _STATES.match(state["state"]) is not None
@@ -229,14 +229,14 @@ def _is_of_data(condition: str, text: str) -> bool:
 
 
 def _raised_in_python(text: str) -> str | None:
-    """Return the error of a Python worker in one line; None for other errors."""
+    """Return the error of a Python worker as one line, or None for other errors."""
     found = _PYTHON.search(text)
     raised = list(_RAISED.finditer(found["trace"])) if found is not None else []
     return raised[-1][0] if raised else None
 
 
 def _is_defect(raised: str) -> bool:
-    """Return whether an operator raised the error, which it would do again, and not the machine."""
+    """Whether an operator raised the error, and would again, rather than the machine."""
     module, _, name = raised.partition(":")[0].rpartition(".")
     kind = getattr(pa if module.startswith("pyarrow") else builtins, name, None)
     return isinstance(kind, type) and issubclass(kind, DEFECTS)

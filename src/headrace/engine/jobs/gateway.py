@@ -22,14 +22,14 @@ _QUICK = getattr(socket, "TCP_QUICKACK", None)
 
 
 class _PromptReader(io.RawIOBase):
-    """Reads from a socket, and has what arrives acknowledged at once."""
+    """Reads from a socket, and asks the kernel to acknowledge what arrives at once."""
 
     def __init__(self, source: socket.socket, option: int) -> None:
         self._source = source
         self._option = option
 
     def readable(self) -> bool:
-        """Whether it can be read: always."""
+        """Return True: it can be read."""
         return True
 
     def readinto(self, buffer: Any) -> int:
@@ -39,7 +39,7 @@ class _PromptReader(io.RawIOBase):
 
 
 def acknowledge_at_once(spark: SparkSession) -> None:
-    """Have this process acknowledge answers of the JVM at once, over all of its connections."""
+    """Make this process acknowledge answers of the JVM at once, on all of its connections."""
     client: Any = spark.sparkContext._gateway._gateway_client  # noqa: SLF001
     if _QUICK is None or getattr(client, "acknowledges_at_once", False):
         return

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class GuardTask:
-    """Divide the rows of a partition between a view and its quarantine, as the step says."""
+    """Divide a partition's rows between a view and its quarantine, as the step says."""
 
     name: str
     operator: Quarantine

@@ -38,26 +38,26 @@ _NO_WARNINGS = ("-Xlog:disable", "-Xlog:all=error:stderr")
 
 @dataclass(frozen=True, slots=True)
 class Java:
-    """A Java installation: its home, unless Spark finds it itself, and its version output."""
+    """A Java installation: its home (None if Spark finds it), and the output of its version."""
 
     home: Path | None
     version: str
 
     @property
     def shares(self) -> bool:
-        """Whether it supports archives of classes."""
+        """Whether this Java supports archives of classes."""
         return "sharing" in self.version
 
 
 @dataclass(frozen=True, slots=True)
 class ClassArchive:
-    """A file with the classes of one Java and one Spark, which a JVM writes when it ends."""
+    """A file with the classes of one version of Java and of Spark; a JVM writes it when it ends."""
 
     file: Path
 
     @classmethod
     def of(cls, java: Java, folder: Path) -> ClassArchive | None:
-        """Return the archive in a folder, creating the folder; None if there cannot be one."""
+        """Return the archive in a folder, which is created; None if there cannot be one."""
         if not java.shares:
             return None
         jars = Path(pyspark.__file__).parent / "jars"
@@ -70,7 +70,7 @@ class ClassArchive:
 
     @property
     def there(self) -> bool:
-        """Whether it is complete: the JVM writes the header last."""
+        """Whether the archive is complete: the JVM writes the header last."""
         try:
             with self.file.open("rb") as file:
                 return any(file.read(4))
@@ -78,7 +78,7 @@ class ClassArchive:
             return False
 
     def options(self) -> tuple[str, ...]:
-        """Return the JVM's options: to use the archive if it is complete, else to write it.
+        """Return the JVM's options: they use the archive if it is complete, else they write it.
 
         The JVM verifies checksums: with a damaged archive it fails at once, and not later.
         """

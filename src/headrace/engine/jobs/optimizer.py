@@ -1,4 +1,4 @@
-"""The sessions in which steps run: Spark's optimizer, without the rules that break programs.
+"""The sessions in which steps run: Spark's optimizer without the rules that break programs.
 
 The queries were optimised when they were planned. The operators of a program write files, so each
 must run exactly once: rules that push a projection or a filter below an exchange would make the two

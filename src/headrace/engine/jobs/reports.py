@@ -1,8 +1,8 @@
 """Reports of tasks: Spark returns them to the driver with the results of each task.
 
-Every call of a task that changes state leaves a note in an accumulator of Spark, also if it got no
-rows. The driver counts the notes of a job against the partitions of each task, so a lost report
-fails the attempt, and is not taken for a partition without rows. No directory is listed.
+Every call of a task that changes state leaves a note in an accumulator of Spark, even if it got no
+rows. The driver compares the notes of a job with the partitions of each task, so a lost report
+fails the attempt instead of being mistaken for a partition without rows. No directory is listed.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ MANIFEST = "headrace.step"
 """The local property with the path of the step's manifest."""
 
 NOTES = "headrace.notes"
-"""The local property with the accumulator that tasks leave their notes in."""
+"""The local property with the accumulator for the notes of tasks."""
 
 SHARED_DIRECTORY = (
     "Put the data directory on storage that the driver and all executors see under the same path,"
@@ -41,7 +41,7 @@ SHARED_DIRECTORY = (
 )
 
 _Sent: TypeAlias = "tuple[str, str, str, Any]"
-"""A note as it is sent: the manifest, the task, the host, and the report as JSON or None."""
+"""A note as sent: the manifest, the task, the host, and the report as JSON or None."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class Note:
 
 
 class _Joined:
-    """Adds up lists of notes, as an ``AccumulatorParam`` of Spark does."""
+    """Concatenates lists of notes, as an ``AccumulatorParam`` of Spark."""
 
     def zero(self, _value: Any) -> list[_Sent]:
         return []
@@ -66,7 +66,7 @@ class _Joined:
 
 @dataclass(slots=True)
 class _Inbox:
-    """The notes that have arrived in the driver, by manifest; others are discarded."""
+    """Receives notes in the driver, by manifest; notes that nobody awaits are discarded."""
 
     awaited: dict[str, list[Note]] = field(default_factory=dict)
 
@@ -78,7 +78,7 @@ class _Inbox:
 
 
 class TaskReports:
-    """The driver's end: receives the notes of the tasks of all steps. Thread-safe."""
+    """The driver's side: receives the notes of the tasks of all steps. Thread-safe."""
 
     def __init__(self, spark: SparkSession) -> None:
         self._inbox = _Inbox()
@@ -88,7 +88,7 @@ class TaskReports:
 
     @contextmanager
     def awaited(self, step: Step) -> Iterator[list[Note]]:
-        """Yield the list to which notes of a step are added until the block ends."""
+        """Yield a list to which the notes of a step are added until the block ends."""
         key = str(step.manifest)
         notes: list[Note] = []
         self._inbox.awaited[key] = notes
@@ -103,7 +103,7 @@ _this_thread = threading.local()
 
 @contextmanager
 def in_this_process(step: Step) -> Iterator[list[Report]]:
-    """Have tasks that this thread calls in the block belong to a step; yield their reports."""
+    """Let tasks that this thread calls in the block belong to a step; yield their reports."""
     _this_thread.step, _this_thread.reports = step, []
     try:
         yield _this_thread.reports
@@ -112,7 +112,7 @@ def in_this_process(step: Step) -> Iterator[list[Report]]:
 
 
 def step_of_this_thread() -> Step | None:
-    """Return the step of :func:`in_this_process`; None outside of its block, as in a worker."""
+    """Return the step of :func:`in_this_process`, or None outside of its block and in workers."""
     return getattr(_this_thread, "step", None)
 
 
@@ -122,7 +122,7 @@ def leave_report(report: Report) -> None:
 
 
 def leave_nothing(task: str) -> None:
-    """Leave a note that a task was called, and has nothing to report."""
+    """Leave a note that a task was called without anything to report."""
     _leave(task, None)
 
 
@@ -201,10 +201,10 @@ def require_seen(directory: Path, notes: Iterable[Note]) -> None:
 
 
 def seen_by_executor(step: Step, error: HeadraceError) -> HeadraceError:
-    """Return what an error of a task on another machine means.
+    """Return the error of a task; damage that only its executor sees is ``unavailable``.
 
-    Damage that the driver does not see either is none: the executor sees an older state of the
-    directory, or another directory.
+    If the driver does not see the damage, the files are intact: the executor sees an older state of
+    the directory, or another directory.
     """
     if error.code is not Code.CORRUPT:
         return error
@@ -222,7 +222,7 @@ def seen_by_executor(step: Step, error: HeadraceError) -> HeadraceError:
 
 
 def _check_inputs(step: Step) -> None:
-    """Read every byte of what a step reads.
+    """Read every byte of the files that a step reads.
 
     Raises:
         HeadraceError: ``corrupt`` if a file is missing or damaged.

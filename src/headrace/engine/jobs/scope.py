@@ -1,4 +1,4 @@
-"""What surrounds a step: the local properties of its Spark jobs, and the errors it ends with."""
+"""The context of a step: the local properties of its Spark jobs, and the conversion of errors."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def jobs_of(spark: SparkSession, step: Step, notes: str | None = None) -> Iterat
 
 @contextmanager
 def without_job(spark: SparkSession) -> Iterator[None]:
-    """Have what fails in the block, which runs in this process, fail as it does in a job.
+    """Convert errors in the block, which runs in this process, as those of a job.
 
     Raises:
         HeadraceError: if an expression or an operator fails.

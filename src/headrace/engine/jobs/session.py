@@ -29,19 +29,19 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _SPARED = 0.2
-"""What part of its heap a JVM may leave out when it says how much it has."""
+"""The part of its heap that a JVM may not count when it reports the size."""
 
 _FLAGS = ("-XX:+UseParallelGC", "-Xss4m")
 
 
 @dataclass(frozen=True, slots=True)
 class SparkSettings:
-    """What a user may choose.
+    """The user's settings for Spark.
 
-    ``partitions`` is the number of slices of every arrangement. In ``cache`` is kept what makes
-    the next start faster; ``flags`` are further options of the driver's JVM. ``executor_memory`` is
-    the heap of an executor, ``executor_cores`` how many tasks it runs at once, and ``cores`` how
-    many all executors run; "" and 0 leave these to Spark.
+    ``partitions`` is the number of slices of every arrangement. ``cache`` is the directory of files
+    that make the next start faster; ``flags`` are further options of the driver's JVM.
+    ``executor_memory`` is the heap of an executor, ``executor_cores`` how many tasks it runs at
+    once, and ``cores`` how many all executors run; with "" and 0, Spark decides.
     """
 
     master: str
@@ -55,7 +55,7 @@ class SparkSettings:
 
     @property
     def of_executors(self) -> dict[str, str]:
-        """Spark's properties of executors; a local master has none."""
+        """Spark's properties of executors; empty for a local master."""
         found = {
             "spark.executor.memory": self.executor_memory,
             "spark.executor.cores": str(self.executor_cores or ""),
@@ -66,9 +66,9 @@ class SparkSettings:
 
 
 def start_spark(settings: SparkSettings, scratch: Path | None = None) -> SparkSession:
-    """Start Spark, or join the session that this process has already.
+    """Start Spark, or use the session that already runs in this process.
 
-    ``scratch`` is where shuffle files go; by default, the machine's temporary directory.
+    ``scratch`` is the directory of shuffle files, by default the machine's temporary directory.
     """
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     java = find_java()
@@ -96,11 +96,11 @@ class SparkLease:
 
     session: SparkSession
     started: bool
-    """Whether a database has started it."""
+    """Whether a database has started this Spark."""
 
     @classmethod
     def of(cls, given: SparkSession | None, settings: SparkSettings) -> SparkLease:
-        """Take the given session, or join the Spark that runs in this process, or start one."""
+        """Use the given session, or the Spark that runs in this process, or start Spark."""
         if given is not None:
             return cls(given, started=False)
         with _LEASES.lock:
@@ -125,7 +125,7 @@ class SparkLease:
 
 @dataclass(slots=True)
 class _Leases:
-    """The leases of this process: how many there are of the Spark that a database has started."""
+    """The number of leases, in this process, of a Spark that a database has started."""
 
     application: str | None = None
     count: int = 0
@@ -144,7 +144,7 @@ def jvm_of(spark: SparkSession) -> Popen[bytes]:
 def warn_of_running(
     spark: SparkSession | None, settings: SparkSettings, chosen: frozenset[str]
 ) -> None:
-    """Warn of chosen settings that differ from what Spark, or its JVM, was started with before."""
+    """Warn of settings that differ from those with which Spark, or its JVM, has been started."""
     running = spark.sparkContext if spark else SparkContext._active_spark_context  # noqa: SLF001
     ignored = []
     if running is not None and "master" in chosen and running.master != settings.master:
@@ -173,15 +173,15 @@ def _started(settings: SparkSettings, scratch: Path | None, flags: tuple[str, ..
         .config("spark.python.unix.domain.socket.enabled", "true")
         .config("spark.python.daemon.module", "headrace.engine.jobs.daemon")
         .config("spark.sql.adaptive.enabled", "false")
-        # Every epoch runs the same generated classes: they stay, and stay compiled.
+        # Every epoch runs the same generated classes: they remain cached, and compiled.
         .config("spark.sql.codegen.cache.maxEntries", "10000")
         .config("spark.sql.shuffle.partitions", str(settings.partitions))
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.sql.execution.arrow.maxRecordsPerBatch", "100000")
         .config("spark.sql.legacy.allowHashOnMapType", "true")
         .config("spark.sql.timeType.enabled", "true")
-        # A union that keeps its inputs' partitions asks where each partition of each input would
-        # best run, through the whole plan below: that doubles with every union above another.
+        # A union that keeps its inputs' partitions computes the preferred locations of each of them,
+        # through the whole plan below: this doubles with every union above another.
         .config("spark.sql.unionOutputPartitioning", "false")
         # The unit of retry is the epoch: a task that failed has left files behind.
         .config("spark.task.maxFailures", "1")
@@ -202,10 +202,10 @@ def _started(settings: SparkSettings, scratch: Path | None, flags: tuple[str, ..
 
 
 def _start_workers(spark: SparkSession) -> None:
-    """Have the daemon of Python workers started, meanwhile: it takes a second or two."""
+    """Start the daemon of Python workers in the background: it takes a second or two."""
 
     def start() -> None:
-        # Whoever stops Spark meanwhile takes the context away: an AttributeError.
+        # If Spark is stopped meanwhile, the context is None: an AttributeError.
         with suppress(PySparkException, Py4JError, OSError, AttributeError):
             spark.range(1, numPartitions=1).mapInArrow(_unchanged, "id BIGINT").collect()
 
@@ -218,9 +218,9 @@ def _unchanged(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Send what the JVM writes to standard error, now and later, to a file nobody has to read.
+    """Redirect the JVM's standard error, now and later, to a file.
 
-    The JVM and Spark's workers inherit the descriptor; this process gets its own one back.
+    The JVM and Spark's workers inherit the file's descriptor; then this process restores its own.
     """
     sys.stderr.flush()
     kept = os.dup(2)

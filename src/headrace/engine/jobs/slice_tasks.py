@@ -1,8 +1,9 @@
 """The tasks of a replay: finding a slice of an arrangement, and replacing it.
 
-Both read the rows of an arrangement that may be in the slice, as stored and as computed anew, in
-the same order. The first yields the columns that the slice's conditions use, each row with its
-place; Spark keeps the places of those that meet them; the second writes by what these rows differ.
+Both read the rows of an arrangement that may be in the slice, as stored and as recomputed, in the
+same order. The first yields the columns that the slice's conditions use, and the place of each row.
+Spark keeps the places of the rows that meet the conditions. The second writes the difference
+between these rows.
 """
 
 from __future__ import annotations
@@ -32,10 +33,10 @@ if TYPE_CHECKING:
     from headrace.zset.equality import Ints
 
 _AT_ONCE: Final = 1 << 18
-"""The rows up to which a difference is made in memory."""
+"""The most rows of a difference that is computed in memory."""
 
 PARTITION, VERSION, PLACE = "__partition", "__version", "__place"
-"""The columns with which a row is found again."""
+"""The columns that identify a row in the next task."""
 
 
 class _Version(IntEnum):
@@ -45,7 +46,7 @@ class _Version(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class SliceTask:
-    """Yield the place, and some columns, of the rows of an arrangement that may be in a slice."""
+    """Yield the place and some columns of the rows of an arrangement that may be in a slice."""
 
     arrangement: ArrangementId
     columns: tuple[str, ...]
@@ -74,10 +75,10 @@ class SliceTask:
 
 @dataclass(frozen=True, slots=True)
 class ReplaceTask:
-    """Write the run that turns the stored rows of a slice into those computed anew.
+    """Write the run that turns the stored rows of a slice into the recomputed ones.
 
-    The input are the places of these rows, or, if the slice is ``whole``, all that meets the
-    restriction, the numbers of partitions.
+    The input is the places of these rows. If the slice is ``whole``, it has all rows that meet the
+    restriction, and the input is the numbers of partitions.
     """
 
     arrangement: ArrangementId
@@ -112,9 +113,9 @@ def replaced(
     index: int,
     places: _Places | None = None,
 ) -> Report:
-    """Write the run that turns what a partition stores of a slice into what was computed anew.
+    """Write the run that turns the stored rows of a slice in a partition into the recomputed ones.
 
-    The slice is what meets the restriction and, with ``places``, is at these.
+    The slice has the rows that meet the restriction and, with ``places``, are at these places.
     """
     begun, rows = time.perf_counter(), [0, 0]
 
@@ -135,7 +136,7 @@ def replaced(
 def _written(
     step: Step, id_: ArrangementId, parts: Iterator[tuple[_Version, ZSet]]
 ) -> RunFile | None:
-    """Write the sum of parts, of which those of a version ascend; None if it is empty."""
+    """Write the sum of parts, which ascend within each version; return None if the sum is empty."""
     directory, layout = step.runs_directory, step.arrangements[id_].layout
     few: list[tuple[_Version, ZSet]] = []
     rows = 0
@@ -187,11 +188,11 @@ class _Places:
         self._at = 0
 
     def partition(self) -> int | None:
-        """Return the partition of the next place; None if there is none."""
+        """Return the partition of the next place, or None at the end."""
         return int(self._columns[0][self._at]) if self._fill() else None
 
     def taken(self, partition: int, version: int, end: int) -> Ints:
-        """Take the places before ``end`` of a version in a partition."""
+        """Consume and return the places of a version in a partition that are before ``end``."""
         found = [np.zeros(0, np.int64)]
         while self._fill():
             at = self._at

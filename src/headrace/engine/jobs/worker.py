@@ -106,8 +106,8 @@ def _read_step(manifest: str) -> Step:
 class LeafTask:
     """Yield this partition's part of a relation's share of the step.
 
-    With a ``slice``, only rows that meet the step's restriction of that name are read, if there is
-    one, and reported under it.
+    With a ``slice``, only rows that meet the step's restriction of that name, if any, are read; a
+    report under the name counts them.
     """
 
     relation: RelationId
@@ -168,7 +168,7 @@ def _columns_of(
 
 @dataclass(frozen=True, slots=True)
 class HandedTask:
-    """Yield this partition's part of a recursion's feedback from the round before."""
+    """Yield this partition's part of a recursion's feedback from the previous round."""
 
     arrangement: ArrangementId
     partitions: int
@@ -188,7 +188,7 @@ class HandedTask:
 class DeltaTask:
     """Yield this partition's part of a delta that an operator wrote in an earlier job of the step.
 
-    ``columns`` are those of ``layout``, and of the output.
+    ``columns`` are the columns of ``layout`` to yield.
     """
 
     arrangement: ArrangementId
@@ -273,9 +273,9 @@ class OperatorTask:
     """Step one operator in the partition that owns the hashes of the incoming rows.
 
     ``inputs`` are the columns of each input in the incoming rows, in the physical order of the
-    operator's layouts; ``output`` are the columns to yield, in order. With ``clocked``, the
-    operator has the step's clock as a further input. ``read`` has the columns to read of shared
-    arrangements, by position; other operators write these.
+    operator's layouts; ``output`` are the columns to yield, in order. With ``clocked``, the step's
+    clock is the last input. ``read`` has the columns to read of shared arrangements, by position;
+    other operators write these arrangements.
     """
 
     name: str
@@ -350,7 +350,7 @@ class OperatorTask:
 def arrived(
     name: str, batches: Iterator[pa.RecordBatch]
 ) -> tuple[Step, pa.Table, int, tuple[int, int]] | None:
-    """Return the step, the rows that a partition gets, its number, and its range of hashes.
+    """Return the step, and the incoming rows, the number and the range of hashes of a partition.
 
     None if there are no rows.
     """
@@ -369,9 +369,9 @@ def arrived(
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """Two operators in one worker: rows pass between them without going through the JVM.
+    """Two operators in one worker: rows are passed between them without crossing to the JVM.
 
-    ``columns`` are the columns of the first one's output that are the second one's input, in order.
+    ``columns`` are the columns of the first operator's output that the second one reads, in order.
     """
 
     first: OperatorTask
