@@ -180,7 +180,7 @@ def _started(settings: SparkSettings, scratch: Path | None, flags: tuple[str, ..
         .config("spark.sql.execution.arrow.maxRecordsPerBatch", "100000")
         .config("spark.sql.legacy.allowHashOnMapType", "true")
         .config("spark.sql.timeType.enabled", "true")
-        # A union that keeps its inputs' partitions computes the preferred locations of each of them,
+        # A union that keeps its inputs' partitions computes where each of them would best run,
         # through the whole plan below: this doubles with every union above another.
         .config("spark.sql.unionOutputPartitioning", "false")
         # The unit of retry is the epoch: a task that failed has left files behind.
