@@ -23,7 +23,6 @@ NOT_YET = {
     "engine/reading",
     "ledger",
     "runtime",
-    "server",
     "session",
     "statements",
 }

@@ -1,1 +1,1 @@
-"""One open database served over HTTP."""
+"""The HTTP server of one open database."""

@@ -1,4 +1,4 @@
-"""``GET /v1/statements``: clients' statements that run, and those that ended; cancelling one."""
+"""``GET /v1/statements``: running and recently ended statements of clients; cancelling one."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ if TYPE_CHECKING:
 
 _NOT_FOUND: Final = 404
 _SHOWN: Final = 2000
-"""How many characters of a statement are shown."""
+"""The number of characters of a statement that are shown."""
 _SLOW_SECONDS: Final = 1.0
 _KEPT: Final = 200
-"""How many statements that ended are kept, and how many slow ones besides."""
+"""The number of ended statements that are kept, and separately of slow ones."""
 
 
 @dataclass(slots=True)
 class RunningStatement:
-    """A statement that runs; ``began_at`` is in Unix seconds."""
+    """A running statement; ``began_at`` is in Unix seconds."""
 
     id: str
     sql: str
@@ -47,13 +47,13 @@ class RunningStatement:
     progress: Progress | None = None
 
     def report(self, made: Progress) -> None:
-        """Note the progress of the statement, and have its client know of it."""
+        """Store the progress of the statement and pass it to the client's listener."""
         self.progress = made
         if self.listener is not None:
             self.listener(made)
 
     def is_of(self, principal: Principal) -> bool:
-        """Whether a principal may know of it, and cancel it."""
+        """Whether a principal may see and cancel the statement: its own, or any for an owner."""
         return self.principal.name == principal.name or principal.may(Role.OWNER)
 
     def to_json(self) -> dict[str, Any]:
@@ -69,7 +69,7 @@ class RunningStatement:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """A statement that ended: after how many seconds, and with which error, if with one."""
+    """An ended statement: its duration in seconds, and its error, or None."""
 
     statement: RunningStatement
     seconds: float
@@ -95,7 +95,7 @@ class Ended:
 
 @dataclass(slots=True)
 class Active:
-    """The statements that run for clients, by id, and the latest of those that ended."""
+    """The running statements of clients by id, and the latest ended ones."""
 
     by_id: dict[str, RunningStatement] = field(default_factory=dict)
     _ended: deque[Ended] = field(default_factory=lambda: deque(maxlen=_KEPT))
@@ -116,9 +116,9 @@ class Active:
         principal: Principal,
         listener: Callable[[Progress], None] | None = None,
     ) -> Iterator[RunningStatement]:
-        """Yield what is shown of a principal's statement that runs during the block.
+        """Register a principal's statement while the block runs it; yield its entry.
 
-        ``listener`` is given its progress, too.
+        ``listener`` receives its progress as well.
         """
         statement = RunningStatement(
             str(next(self._numbers)), sql, time.time(), session, principal, listener
@@ -141,9 +141,9 @@ class Active:
     # -- handlers ----------------------------------------------------------------------------
 
     async def list_statements(self, request: Request) -> Response:
-        """List the statements that run, oldest first, and those that ended, newest first.
+        """List running statements, oldest first, and ended ones, newest first.
 
-        They are one's own, and for an owner all.
+        An owner sees all statements; other clients see their own.
         """
         principal = asking(request)
         running = list(self.by_id.values())
@@ -155,7 +155,7 @@ class Active:
         )
 
     async def cancel_statement(self, request: Request) -> Response:
-        """Cancel a statement that runs."""
+        """Cancel a running statement."""
         found = self.by_id.get(request.path_params["statement"])
         if found is None or not found.is_of(asking(request)):
             raise StatusError(

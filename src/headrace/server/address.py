@@ -1,4 +1,4 @@
-"""Where a server listens, and what it needs to be reached by other machines."""
+"""Listen addresses, TLS, and what a server must have before other machines may reach it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _HOST_NAME = re.compile(r"[a-z0-9]([a-z0-9.\-]{0,250}[a-z0-9])?(:\d{1,5})?")
 
 @dataclass(frozen=True, slots=True)
 class ListenAddress:
-    """A host and a port. Port 0 stands for one that is free."""
+    """A host and a port. Port 0 stands for a free port."""
 
     host: str
     port: int
@@ -36,7 +36,7 @@ class ListenAddress:
         """Parse ``127.0.0.1:8088``, ``[::1]:8088`` or ``localhost:8088``.
 
         Raises:
-            HeadraceError: ``invalid`` if it is not an address.
+            HeadraceError: ``invalid`` if the text is not an address.
         """
         found = _WRITTEN.fullmatch(text)
         if found is None or int(found["port"]) > _GREATEST_PORT:
@@ -58,7 +58,7 @@ class ListenAddress:
             return False
 
     def bound(self) -> socket.socket:
-        """Return a socket that is bound to this address.
+        """Return a socket bound to this address.
 
         Raises:
             HeadraceError: ``conflict`` if another program listens there; ``invalid`` if this
@@ -67,10 +67,11 @@ class ListenAddress:
         return self._bound()
 
     def shared(self, count: int) -> list[socket.socket]:
-        """Return sockets that are bound to this address, over which connections are spread.
+        """Return several sockets bound to this address; the kernel spreads connections over them.
 
         Raises:
-            HeadraceError: as :meth:`bound`, except if a program of this user shares it as well.
+            HeadraceError: as :meth:`bound`, but not if a program of the same user shares the
+                address.
         """
         made: list[socket.socket] = []
         try:
@@ -83,12 +84,12 @@ class ListenAddress:
 
     def _bound(self, *reused: int) -> socket.socket:
         family = socket.AF_INET6 if ":" in self.host else socket.AF_INET
-        # With the protocol named, asyncio sends at once what it is given; else an answer whose head
-        # and body are sent apart waits for an acknowledgement, which takes 40 ms.
+        # asyncio sets TCP_NODELAY only if the protocol is named. Without it, an answer whose head
+        # and body are sent separately waits 40 ms for an acknowledgement.
         made = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         try:
-            # What is left of the connections of a server that has ended does not keep the address;
-            # the kernel asks this of the sockets that were listened on before, too.
+            # Remaining connections of an ended server do not block the address. The kernel requires
+            # the option on the earlier listening sockets too.
             for option in (socket.SO_REUSEADDR, *reused):
                 made.setsockopt(socket.SOL_SOCKET, option, 1)
             made.bind((self.host, self.port))
@@ -107,7 +108,7 @@ class ListenAddress:
 
 @dataclass(frozen=True, slots=True)
 class HostNames:
-    """What requests may have in their Host and Origin headers, in lower case."""
+    """The allowed values of the headers Host and Origin, in lower case."""
 
     hosts: frozenset[str]
     origins: frozenset[str]
@@ -115,15 +116,15 @@ class HostNames:
 
 @dataclass(frozen=True, slots=True)
 class Transport:
-    """How clients reach a server: the files of its certificate and key, and its names.
+    """How clients reach a server: the files of its certificate and key, and its host names.
 
-    ``plain``: others may reach it without TLS, as behind a proxy that has it.
+    ``plain``: other machines may reach it without TLS, such as behind a proxy that ends TLS.
     """
 
     certificate: Path | None = None
     key: Path | None = None
     host_names: tuple[str, ...] = ()
-    """Names, each with or without a port, under which others know the server."""
+    """Names of the server, each with or without a port, that clients may use."""
     plain: bool = False
 
     @property
@@ -136,7 +137,7 @@ class Transport:
         return f"{self.scheme}://{_bracketed(address.host)}:{address.port}"
 
     def names(self, address: ListenAddress) -> HostNames:
-        """Return what a request to a server may be for: its address, or one of its names."""
+        """Return the Host and Origin values that a server at ``address`` accepts."""
         hosts = {f"{_bracketed(address.host)}:{address.port}"}
         if address.is_loopback or address.host in _EVERY:
             hosts |= {f"{host}:{address.port}" for host in (_LOCALHOST, "127.0.0.1", "[::1]")}
@@ -147,11 +148,11 @@ class Transport:
         return HostNames(frozenset(hosts), origins)
 
     def require_complete(self, address: ListenAddress) -> None:
-        """Refuse to serve others than this machine without TLS, or under no name.
+        """Raise if other machines could reach the server without TLS, or without a host name.
 
         Raises:
-            HeadraceError: ``unsupported``; ``invalid`` for half of a certificate, for files that
-                do not exist, and for what is not a name of a host.
+            HeadraceError: ``unsupported``; ``invalid`` for a certificate without a key or the
+                reverse, for missing files, and for a text that is not a host name.
         """
         for name in self.host_names:
             if _HOST_NAME.fullmatch(name.lower()) is None:
@@ -182,7 +183,7 @@ class Transport:
 
 
 def require_tokens(address: ListenAddress, access: Access) -> None:
-    """Refuse to serve others than this machine while nothing tells them apart.
+    """Raise if other machines could reach the server while it requires no access tokens.
 
     Raises:
         HeadraceError: ``unsupported``.

@@ -1,4 +1,4 @@
-"""Results as answers, in the format that the request accepts."""
+"""Encodes results as HTTP answers in the format that the request accepts."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ EPOCH: Final = "Headrace-Epoch"
 """The header with the epoch of an answer."""
 _NOT_ACCEPTABLE: Final = 406
 _LINES: Final = 500
-"""How many lines of text are sent at a time."""
+"""The number of lines of text that are sent together."""
 _BATCH_ROWS: Final = 16_384
 
 
@@ -47,7 +47,7 @@ def accepted(accept: str | None) -> AnswerFormat:
     """Return the format that an Accept header prefers.
 
     Raises:
-        StatusError: ``invalid`` if it accepts none.
+        StatusError: ``invalid`` if it accepts no known format.
     """
     asked = [_weighed(part) for part in (accept or "*/*").split(",")]
     best: tuple[float, AnswerFormat] | None = None
@@ -82,12 +82,12 @@ def _weighed(part: str) -> tuple[str, float]:
 
 
 def answer(result: Result, token: StateToken, form: AnswerFormat, limits: Limits) -> Response:
-    """Return a result as an answer. One without rows is JSON, whatever is accepted.
+    """Return a result as an answer. A result without rows is always JSON.
 
-    Headers say which epoch it is and how fresh, in every format.
+    Headers give its epoch and freshness, in every format.
 
     Raises:
-        HeadraceError: ``unsupported`` if it is larger than is allowed; as the writer of its format.
+        HeadraceError: ``unsupported`` if it exceeds the limit; the errors of the format's writer.
     """
     table, headers = result.to_arrow(), _headers(result, token)
     require_served_size(table, form, limits)
@@ -118,7 +118,7 @@ def require_served_size(table: pa.Table, form: AnswerFormat, limits: Limits) -> 
 
 
 def document(result: Result, table: pa.Table | None, token: StateToken) -> str:
-    """Return a result as a JSON object in one line; without a table, its rows are sent apart."""
+    """Return a result as a JSON object in one line; without a table, it lacks the rows."""
     about = {
         "message": result.message,
         "epoch": result.epoch,
@@ -156,15 +156,15 @@ def type_name(type_: pa.DataType) -> str:
     """Return Spark SQL's name of an Arrow type."""
     try:
         return str(from_arrow_type(type_, prefer_timestamp_ntz=True).simpleString())
-    except TypeError:  # Spark has no such type: a count that a listing made
+    except TypeError:  # listings have counts of this type; Spark lacks it
         return str(type_)
 
 
 def _sent(lines: Iterator[str]) -> Iterator[bytes]:
-    """Yield lines as bytes, many at a time. The first are made now, so that their errors are known.
+    """Yield lines as bytes, many at a time; the first are made before this returns.
 
     Raises:
-        HeadraceError: that of the first lines.
+        HeadraceError: the error of the first lines.
     """
     first = "".join(islice(lines, _LINES)).encode()
 

@@ -1,4 +1,4 @@
-"""The application: routes, the guard before them, and errors as answers."""
+"""The ASGI application: routes, the middleware before them, and error answers."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ C = TypeVar("C")
 
 
 def application(service: Service, names: HostNames) -> ASGIApp:
-    """Return the application that serves a database under some names of hosts."""
+    """Return the application that serves a database under the given host names."""
     injector = service.injector(ROUTES)
     app = Starlette(
         routes=[route for each in ROUTES for route in _routes(service, each, injector)],
@@ -48,7 +48,7 @@ def application(service: Service, names: HostNames) -> ASGIApp:
 
 
 def _routes(service: Service, route: Route[Any], injector: Injector) -> Iterator[routing.BaseRoute]:
-    """Yield what serves a route: over HTTP and, where it answers a GET with events, WebSocket."""
+    """Yield the HTTP endpoint of a route; also a WebSocket one if GET answers with events."""
     endpoint = _endpoint(service, route, injector.of(route.by))
     yield routing.Route(route.path, endpoint, methods=[route.method])
     if route.method == "GET" and EVENTS in route.answers:
@@ -88,7 +88,7 @@ def _endpoint(
 
 
 async def _unknown(request: Request, error: Any) -> Response:
-    """Answer a request that no route is for."""
+    """Answer a request whose path or method no route serves."""
     wrong = "method" if error.status_code == 405 else "path"  # noqa: PLR2004 (of HTTP)
     value = request.method if wrong == "method" else request.url.path
     found = HeadraceError(

@@ -1,8 +1,8 @@
-"""``POST /v1/streams/{name}``: rows appended as JSON lines or Arrow, all of a request or none.
+"""``POST /v1/streams/{name}``: appends JSON lines or Arrow, all rows of a request or none.
 
-With an idempotency key, a request that is repeated takes effect once. A key is a producer of its
-own, whose number is a checksum of the request: the log appends a producer's number once, and the
-same key with another number is a conflict.
+With an idempotency key, a repeated request takes effect once. Each key is its own producer, whose
+sequence number is a checksum of the request: the log appends a producer's number once, and the same
+key with another number is a conflict.
 """
 
 from __future__ import annotations
@@ -51,20 +51,20 @@ _SIGNED: Final = (1 << 63) - 1
 
 @dataclass(slots=True)
 class Appends:
-    """What the requests that append rows share: the memory they hold, and locks for their keys."""
+    """State shared by append requests: the memory they hold, and locks for their keys."""
 
     limits: Limits
     held: int = 0
-    """Bytes of request bodies; counted on the thread that serves."""
+    """Bytes of request bodies in memory; changed on the event loop's thread only."""
     _locks: tuple[threading.Lock, ...] = field(
         default_factory=lambda: tuple(threading.Lock() for _ in range(_LOCKS))
     )
 
     @contextmanager
     def holding(self) -> Iterator[Callable[[int], None]]:
-        """Yield what counts the bytes that are held during the block.
+        """Yield a function that counts bytes held until the block ends.
 
-        It raises ``unavailable`` when others and this request together hold too many.
+        The function raises ``unavailable`` if all requests together hold more than the limit.
         """
         mine = 0
 
@@ -85,13 +85,13 @@ class Appends:
             self.held -= mine
 
     def alone(self, name: str, key: str) -> threading.Lock:
-        """Return the lock of a key: of requests that share one, one at a time is appended."""
+        """Return the lock of a key; requests with the same key are appended one at a time."""
         return self._locks[xxhash.xxh64_intdigest(f"{name}\n{key}".encode()) % _LOCKS]
 
 
 @dataclass(frozen=True, slots=True)
 class AppendNumber:
-    """The number that a producer gives a request. ``once``: all its other numbers are a conflict.
+    """A producer's sequence number. ``once``: every other number of this producer is a conflict.
 
     ``lock`` is held while the request is appended.
     """
@@ -112,7 +112,7 @@ class AppendHandlers:
     limits: Limits
 
     async def append_rows(self, request: Request) -> Response:
-        """Append the rows of a request to a stream or table, durably: all of them, or none."""
+        """Append the rows of a request to a stream or table, durably: all or none."""
         name, wait = request.path_params["name"], request.query_params.get("wait")
         if wait not in (None, _READABLE):
             raise HeadraceError(
@@ -159,10 +159,11 @@ def _append(session: Session, name: str, rows: pa.Table, numbered: AppendNumber 
 
 
 def _numbered(appends: Appends, request: Request, name: str, data: bytes) -> AppendNumber | None:
-    """Return the number of a request, by its key, or by its producer; None if it has neither.
+    """Return a request's number, from its idempotency key or its producer; None without either.
 
     Raises:
-        HeadraceError: ``invalid`` for a key that is too long, and for half of a number.
+        HeadraceError: ``invalid`` for a key that is too long, and for a producer without a
+            sequence or the reverse.
     """
     key = request.headers.get("idempotency-key")
     producer, sequence = request.query_params.get("producer"), count(request, "sequence")
@@ -195,10 +196,10 @@ def _arrow(data: bytes) -> pa.Table:
 
 
 def _lines(data: bytes, relation: object) -> pa.Table:
-    """Return the rows of JSON lines, with the columns of a relation that are given.
+    """Return the rows of JSON lines, with those columns of the relation that the lines give.
 
     Raises:
-        HeadraceError: ``invalid`` for the first line that does not fit, with its place.
+        HeadraceError: ``invalid`` for the first line that does not fit, with its line number.
     """
     if not isinstance(relation, Stream | Table):
         raise HeadraceError(
@@ -226,7 +227,7 @@ def _lines(data: bytes, relation: object) -> pa.Table:
 
 
 def _given(relation: Stream | Table, text: bytes) -> tuple[Column, ...]:
-    """Return the columns that lines have: all but generated ones, and those left to a DEFAULT.
+    """Return the columns of the lines: all but generated ones and those left to a DEFAULT.
 
     Raises:
         HeadraceError: ``invalid`` if some lines leave a column to its DEFAULT and others do not.
@@ -239,7 +240,7 @@ def _given(relation: Stream | Table, text: bytes) -> tuple[Column, ...]:
 
 
 def _left_to_defaults(text: bytes, defaults: Sequence[str]) -> frozenset[str]:
-    """Return the columns with a DEFAULT that no line has."""
+    """Return the columns with a DEFAULT that are missing from every line."""
     spans, found = lines_of(text, 1), dict.fromkeys(defaults, 0)
     for span in spans:
         try:

@@ -1,6 +1,6 @@
-"""The relations of a database: a list, a description of each, and what a stream or table takes.
+"""Routes that list relations, describe each, and give the columns that appended rows may have.
 
-None of it runs Spark.
+Nothing here runs Spark.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _NOT_FOUND: Final = 404
 
 @dataclass(frozen=True, slots=True)
 class CatalogHandlers:
-    """Describes what a database has."""
+    """Describes the relations of a database."""
 
     reader: Reader
     functions: Functions
@@ -52,7 +52,7 @@ class CatalogHandlers:
     async def list_catalog(self, request: Request) -> Response:
         """List relations and sinks with their columns, inputs, state, size and freshness.
 
-        And the functions that queries can call, and the keywords of statements.
+        The answer also has the functions that queries can call, and the keywords of statements.
         """
         principal = asking(request)
 
@@ -70,7 +70,7 @@ class CatalogHandlers:
         return done(await self.calls.run(request, call))
 
     async def describe_relation(self, request: Request) -> Response:
-        """Describe one relation: as the catalog does, with its SQL, circuit and arrangements."""
+        """Describe one relation: its catalog entry with its SQL, circuit and arrangements."""
         principal = asking(request)
         relation = resolved(self.reader.catalog, request.path_params["name"], principal)
 
@@ -86,9 +86,9 @@ class CatalogHandlers:
         return done(await self.calls.run(request, call))
 
     async def describe_target(self, request: Request) -> Response:
-        """Describe what a stream or table takes: its columns but the generated ones, and defaults.
+        """Describe the columns that appended rows may have: all but generated ones, with defaults.
 
-        Columns are in the JSON of Spark's ``StructType``; ``optional`` ones can be given besides.
+        Columns are in the JSON of Spark's ``StructType``; rows may also have the ``optional`` ones.
         """
         catalog = self.reader.catalog
         named = resolved(catalog, request.path_params["name"], asking(request))
@@ -113,7 +113,7 @@ class Circuits:
     loop: EpochLoop
 
     def nodes(self, view: View) -> list[dict[str, Any]] | None:
-        """Return the nodes of a view's circuit; None if it waits for a function."""
+        """Return the nodes of a view's circuit; None while the view waits for a function."""
         circuit = self.declarations.circuit(view)
         if circuit is None:
             return None
@@ -122,7 +122,7 @@ class Circuits:
         return [self._node(node) for node in found]
 
     def _node(self, node: Described) -> dict[str, Any]:
-        """Return a node, with the work of its operator since the database was opened."""
+        """Return a node with its operator's counters since the database was opened."""
         found = asdict(node)
         operator = found.pop("operator")
         work = None if operator is None else self.loop.work.of(operator)
@@ -130,7 +130,7 @@ class Circuits:
 
 
 def resolved(catalog: Catalog, name: str, principal: Principal) -> Relation:
-    """Return the relation that a path names.
+    """Return the relation named in a path.
 
     Raises:
         StatusError: ``invalid``, with status 404, if it does not exist.
@@ -138,13 +138,14 @@ def resolved(catalog: Catalog, name: str, principal: Principal) -> Relation:
     try:
         return catalog.resolve(name)
     except HeadraceError as error:
-        hint = error.hint if principal.may(Role.READER) else None  # it may name what is not seen
+        # A hint may name relations that the client may not see.
+        hint = error.hint if principal.may(Role.READER) else None
         missing = HeadraceError(error.code, error.primary, error.detail, hint)
         raise StatusError(_NOT_FOUND, missing) from error
 
 
 def _created(relation: Relation) -> str:
-    """Return the statement that created a relation, with secrets masked; else its query."""
+    """Return the CREATE statement of a relation, with secrets masked, or a view's query."""
     match relation:
         case Stream() | Table():
             return relation.declaration.created_sql

@@ -1,4 +1,4 @@
-"""``GET /v1/views/{name}/changes``: the latest changes of a table or view, from its history."""
+"""``GET /v1/views/{name}/changes``: the latest stored changes of a table or view."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ if TYPE_CHECKING:
 _DEFAULT: Final = 100
 _MOST: Final = 1000
 _EPOCHS: Final = 64
-"""How many epochs are looked at together."""
+"""The number of epochs that are read together."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChangeHandlers:
-    """Reads changes from the history of tables and views."""
+    """Reads stored changes of tables and views."""
 
     reader: Reader
     calls: RequestCalls
@@ -44,8 +44,8 @@ class ChangeHandlers:
     async def read_changes(self, request: Request) -> Response:
         """Return the latest changes of a table or view, by epoch, oldest first.
 
-        They end with the epoch of ``token``, after which ``GET /v1/subscribe`` goes on.
-        ``complete`` tells whether there are no older ones.
+        They end with the epoch of ``token``, from which ``GET /v1/subscribe`` can continue.
+        ``complete`` says that no older changes exist.
         """
         relation = named(self.reader.catalog, request.path_params["name"], asking(request))
         if not isinstance(relation, Table | View):
@@ -84,14 +84,15 @@ class ChangeHandlers:
 def _newest_first(
     reader: Reader, state: Published, relation: Table | View
 ) -> Iterator[tuple[Epoch, list[Any]]]:
-    """Yield the epochs that changed a relation, newest first, as far back as they are kept."""
+    """Yield the retained epochs that changed a relation, newest first."""
     history, key = reader.history(state, relation.id), key_of(relation)
     names = [*history.layout.columns.names, WEIGHT]
     upto = state.epoch
     since = max(Epoch(0), reader.ledger.spines.since(history.id))
     while upto > since:
         after = Epoch(max(since, upto - _EPOCHS))
-        held = reader.as_of(after, state, [relation])  # its files stay until they are read
+        # Holding the state keeps its files until they are read.
+        held = reader.as_of(after, state, [relation])
         for epoch, delta in reversed(list(history.changes(after, upto))):
             lines = json_lines(epoch, delta.table.select(names).slice(0, _MOST), key)
             if delta.rows:

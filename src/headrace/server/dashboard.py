@@ -1,4 +1,4 @@
-"""A dashboard for Grafana, made from the metrics that this server has."""
+"""A Grafana dashboard, generated from this server's metrics."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _RATE: Final = "$__rate_interval"
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """One chart: what it shows, its unit in Grafana, and its queries with their legends."""
+    """A chart: its title, its Grafana unit, and its queries with their legends."""
 
     title: str
     meaning: str
@@ -147,7 +147,7 @@ CHARTS: Final = (
 
 
 def dashboard() -> dict[str, Any]:
-    """Return the dashboard as Grafana imports it; its source of data is chosen there."""
+    """Return the dashboard as JSON for Grafana's import, which asks for the data source."""
     columns = 2
     width = _WIDTH // columns
     return {

@@ -1,10 +1,11 @@
-"""Who asks: by an access token, or by the cookie of a browser that has logged in with one.
+"""Authentication: by an access token, or by the cookie of a browser that logged in with one.
 
 A request names its token in the header ``Authorization: Bearer``. Pages of the console cannot give
 the requests of an ``EventSource`` a header, so a browser exchanges a token for a cookie. It names a
 login that only this process knows: the browser does not keep the token itself. Another site's page
-can have a browser send a cookie, so a request with one must say that it is from the server's own
-page; :mod:`headrace.server.guard` has refused it already if it says otherwise.
+can make a browser send a cookie, so a request with a cookie must state that it comes from the
+server's own page; :mod:`headrace.server.guard` has already refused requests that state another
+origin.
 """
 
 from __future__ import annotations
@@ -36,26 +37,26 @@ _UNKNOWN: Final = 401
 _FORBIDDEN: Final = 403
 _LONGEST_LOGIN: Final = 4096
 _REFUSED_SECONDS: Final = 0.1
-"""How long a client without a valid token waits. Secrets are too long to be guessed."""
+"""The delay before a client without a valid token is refused. Secrets are too long to guess."""
 
 
 class Least(Enum):
-    """The least that a route requires of its client; a statement may require more."""
+    """What a route requires of its client; a statement may require more."""
 
     NOTHING = auto()
     TOKEN = auto()
-    """A valid token, if tokens are needed at all."""
+    """A valid token, if the server requires tokens."""
     READER = auto()
-    """To read the relation that the path names."""
+    """The right to read the relation named in the path."""
     WRITER = auto()
-    """To change the relation that the path names."""
+    """The right to change the relation named in the path."""
     READER_OF_ALL = auto()
-    """To read the whole database."""
+    """The right to read the whole database."""
 
 
 @dataclass(slots=True)
 class BrowserLogin:
-    """A browser that has logged in, until when it was last used, on the monotonic clock."""
+    """A logged-in browser; ``used`` is its last request, in seconds of the monotonic clock."""
 
     principal: Principal
     used: float = field(default_factory=time.monotonic)
@@ -63,9 +64,9 @@ class BrowserLogin:
 
 @dataclass(slots=True)
 class Entrance:
-    """Finds out who asks. Used on the thread that serves only.
+    """Authenticates requests. Used on the event loop's thread only.
 
-    ``required``: tokens are needed although there may be none yet.
+    ``required``: tokens are required even before any exist.
     """
 
     access: Tokens
@@ -74,7 +75,7 @@ class Entrance:
     _logins: dict[str, BrowserLogin] = field(default_factory=dict)
 
     async def principal(self, request: Request, least: Least) -> Principal:
-        """Return who asks.
+        """Return the authenticated principal of a request.
 
         Raises:
             StatusError: ``forbidden``, with status 401 without a valid token, and 403 without the
@@ -90,10 +91,10 @@ class Entrance:
         return found
 
     def found(self, request: Request) -> Principal | None:
-        """Return who asks; None if a token is needed and the request has no valid token.
+        """Return the principal of a request; None if a token is required and none is valid.
 
         Raises:
-            StatusError: ``forbidden`` for a cookie of another page.
+            StatusError: ``forbidden`` for a cookie sent by another site's page.
         """
         scheme, _, secret = request.headers.get("authorization", "").partition(" ")
         if scheme:
@@ -119,7 +120,7 @@ class Entrance:
             raise need.error()
 
     def log_in(self, secret: str) -> str:
-        """Return the id of a new login of the holder of a token.
+        """Log in the holder of a token; return the id of the login.
 
         Raises:
             StatusError: ``forbidden`` if the token is not valid.
@@ -135,11 +136,11 @@ class Entrance:
         return id_
 
     def log_out(self, id_: str) -> None:
-        """End a login, if there is one of this id."""
+        """End the login of this id, if it exists."""
         self._logins.pop(id_, None)
 
     def end_idle(self) -> None:
-        """End the logins that were not used for longer than is allowed, or whose token ended."""
+        """End logins that were idle for too long, or whose token has ended."""
         oldest = time.monotonic() - self.limits.login_seconds
         for id_, login in list(self._logins.items()):
             if login.used < oldest or not login.principal.is_known:
@@ -147,7 +148,7 @@ class Entrance:
 
 
 def asking(request: Request) -> Principal:
-    """Return who asks, as :meth:`Entrance.principal` has found."""
+    """Return the principal that :meth:`Entrance.principal` has found for a request."""
     principal: Principal = request.state.principal
     return principal
 
@@ -188,9 +189,9 @@ class LoginHandlers:
 
 
 def _require_own_page(request: Request) -> None:
-    """Refuse a request that does not prove that it is from a page of this server.
+    """Raise unless a request proves that a page of this server sent it.
 
-    Browsers say so, in one of two headers that pages cannot set.
+    Browsers state it in one of two headers that pages cannot set.
     """
     if "origin" in request.headers or "sec-fetch-site" in request.headers:
         return  # the guard has compared them

@@ -32,18 +32,19 @@ if TYPE_CHECKING:
     from headrace.serving import History
 
 _TOGETHER: Final = 1000
-"""How many rows one event has at most."""
+"""The maximum number of rows in an event."""
 _TOGETHER_IN_ARROW: Final = 10_000
 _EPOCHS: Final = 16
-"""How many epochs are read at a time."""
+"""The number of epochs that are read together."""
 _TOKEN: Final = re.compile(r"(?P<epoch>\d{1,18})(~(?P<relation>\d{1,18})|@[\d:,]+)?")
 
 
 @dataclass(frozen=True, slots=True)
 class ChangelogPosition:
-    """A place in the changelog of a relation: after an epoch. Its text is ``7~3``.
+    """A position in a relation's changelog: after an epoch.
 
-    Without the relation, as in the token of a read, it stands for whatever is followed.
+    Its text is ``7~3``, the epoch and the relation's id. Without the relation, as in the token of a
+    read, it fits whichever relation is followed.
     """
 
     epoch: Epoch
@@ -51,7 +52,7 @@ class ChangelogPosition:
 
     @classmethod
     def of(cls, text: str) -> ChangelogPosition:
-        """Parse a place, the token of a read, or the number of an epoch.
+        """Parse a position, the token of a read, or the number of an epoch.
 
         Raises:
             HeadraceError: ``invalid`` for any other text.
@@ -77,7 +78,7 @@ def _relation(text: str) -> RelationId:
 
 @dataclass(frozen=True, slots=True)
 class SentEvent:
-    """One event as it is sent; its epoch, and whether that epoch is complete with it."""
+    """An encoded event, its epoch, and whether it is the last event of that epoch."""
 
     epoch: Epoch
     data: bytes
@@ -88,9 +89,9 @@ class SentEvent:
 def beginning(
     history: History, place: ChangelogPosition | None, form: AnswerFormat
 ) -> bytes | None:
-    """Return the event before all others, with Arrow: the columns, and where changes begin.
+    """Return the first event, for Arrow only: the columns, and where changes begin.
 
-    ``place`` is None if a snapshot follows.
+    ``place`` is None if a snapshot follows. Returns None for JSON.
     """
     if form is not AnswerFormat.ARROW:
         return None
@@ -122,7 +123,7 @@ def changes(
     upto: Epoch,
     form: AnswerFormat = AnswerFormat.JSON,
 ) -> Iterator[SentEvent]:
-    """Yield the changes of the epochs after one up to another; those without any are left out."""
+    """Yield the changes of the epochs in (after, upto]; epochs without changes are skipped."""
     key = key_of(relation)
     for first in range(after, upto, _EPOCHS):
         end = Epoch(min(first + _EPOCHS, upto))
@@ -140,7 +141,7 @@ def changes(
 
 
 def _joined(lines: Iterable[str]) -> Iterator[str]:
-    """Yield lines with commas between, some at a time; at least one piece."""
+    """Yield lines joined by commas, in pieces; at least one piece."""
     left = iter(lines)
     piece = list(islice(left, _TOGETHER))
     while True:
@@ -151,7 +152,7 @@ def _joined(lines: Iterable[str]) -> Iterator[str]:
 
 
 def _arrow_pieces(parts: Iterator[pa.Table], schema: pa.Schema) -> Iterator[str]:
-    """Yield rows as Arrow, some at a time; at least one piece."""
+    """Yield rows as Arrow, in pieces; at least one piece."""
     pieces = (
         part.slice(at, _TOGETHER_IN_ARROW)
         for part in parts
@@ -166,7 +167,7 @@ def _arrow_text(table: pa.Table) -> str:
 
 
 def _events(kind: str, place: ChangelogPosition, contents: Iterator[str]) -> Iterator[SentEvent]:
-    """Yield the events of a snapshot or of the changes of one epoch; the last one says so."""
+    """Yield the events of a snapshot or of one epoch's changes; the last one is marked."""
     part, content = 0, next(contents)
     for following in contents:
         yield _event(kind, place, f'"part":{part},{content}', last=False)
@@ -175,13 +176,13 @@ def _events(kind: str, place: ChangelogPosition, contents: Iterator[str]) -> Ite
 
 
 def progress(place: ChangelogPosition, committed_at: float, pending: int) -> SentEvent:
-    """Return the event that all changes up to a place were sent."""
+    """Return a progress event: all changes up to a position were sent."""
     body = f'"committed_at":{committed_at!r},"pending":{pending}'
     return _event("progress", place, body, last=True, is_progress=True)
 
 
 def goodbye(place: ChangelogPosition, error: HeadraceError) -> bytes:
-    """Return the last event of a subscription that ends with an error, and where to resume."""
+    """Return the last event of a subscription that fails: the error, and where to resume."""
     body = json_text({"token": str(place), "error": error.to_json()})
     return f"event: error\ndata: {body}\n\n".encode()
 

@@ -1,4 +1,4 @@
-"""Errors as answers: a status for each code, and a body from which the error is made again."""
+"""Error answers: a status for each code, and a body from which clients rebuild the error."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _UNKNOWN: Final = 401
 
 
 class StatusError(Exception):
-    """An error that is answered with another status than that of its code."""
+    """An error with its own HTTP status, in place of the status of its code."""
 
     def __init__(self, status: int, error: HeadraceError) -> None:
         super().__init__(error)
@@ -55,9 +55,9 @@ def failure(error: HeadraceError, status: int | None = None) -> Response:
 
 
 def shown(error: BaseException, directory: Path) -> HeadraceError:
-    """Return what clients are shown of an error: nothing of the machine that the server runs on.
+    """Return an error as clients see it: without details of the server's machine.
 
-    Of a defect, they are shown the id of the request, under which the server's log has it.
+    A defect is shown as the id of the request, with which the server's log records it.
     """
     if isinstance(error, StatusError):
         error = error.error
@@ -80,7 +80,7 @@ def shown(error: BaseException, directory: Path) -> HeadraceError:
 
 
 def _without(directory: Path, text: str | None) -> str | None:
-    """Return a text in which the data directory is not named by its path."""
+    """Return a text without the path of the data directory."""
     if text is None:
         return None
     for path in {str(directory.resolve()), str(directory.absolute())}:

@@ -1,8 +1,8 @@
-"""What a statement may not do when it comes over HTTP, though it may in the shell.
+"""Statements that are refused over HTTP although the shell may run them.
 
-A server answers whoever reaches its port. A statement that has the server read a file or a variable
-of its environment would hand it to them, so it may do so only below the directories that whoever
-started the server has named. Changes are not followed in a request that is answered once.
+A statement that makes the server read a file or an environment variable would show it to the
+client, so files may be read only below the directories named when the server was started. A request
+that is answered once cannot follow changes.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ if TYPE_CHECKING:
     from headrace.sql import Statement
 
 _MAY_BE_REFUSED: Final = re.compile(r"(?i)\b(copy|emit|print|secret|subscribe|token|with)\b")
-"""No statement without one of these words is refused; most need not be read twice."""
+"""Only statements with one of these words can be refused; the others are not parsed here."""
 _OF_FILES: Final = frozenset({"file", "filesystem"})
 
 
 def require_served(sql: str, parameters: Any, roots: Sequence[Path], principal: Principal) -> None:
-    """Refuse a script before anything of it runs; files may be read below ``roots``.
+    """Check a whole script before any of it runs; files may be read below ``roots``.
 
     Raises:
-        HeadraceError: ``unsupported``, at the place; ``invalid`` if it cannot be read.
+        HeadraceError: ``unsupported``, at the place; ``invalid`` if it cannot be parsed.
     """
     if _MAY_BE_REFUSED.search(sql) is None:
         return
@@ -106,7 +106,7 @@ def _require_below(path: str, roots: Sequence[Path], span: Span) -> None:
 
 
 def no_push() -> HeadraceError:
-    """Return the error for a query whose changes would be followed."""
+    """Return the error for a query that would follow changes."""
     return HeadraceError(
         Code.UNSUPPORTED,
         "following changes is not supported in this request, which is answered once",

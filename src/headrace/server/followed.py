@@ -1,8 +1,8 @@
-"""What clients follow: each view or query is read once, however many subscribe to it.
+"""Followed views and queries: each is read once, however many clients subscribe to it.
 
-A thread per followed view reads the delta of each epoch, writes it as events, and hands these to
-the subscribers. A new one first reads what lies before by itself, in a state that stays readable
-meanwhile, and then takes events from where it is.
+A thread per followed view reads the delta of each epoch, encodes it as events, and queues these for
+the subscribers. A new subscriber first reads the earlier rows or changes from storage, in a state
+that is kept readable meanwhile, and then takes the queued events.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ PROGRESS_SECONDS: Final = 1.0
 
 @dataclass(slots=True, eq=False)
 class Subscriber:
-    """The events that wait to be sent to one client, at most ``most`` bytes.
+    """The queue of events for one client, at most ``most`` bytes.
 
-    If there are more, it falls ``behind``: they are forgotten, and it reads them by itself from
-    what is stored. Used on the thread that serves.
+    If the queue grows larger, the subscriber falls ``behind``: the queue is cleared, and the
+    changes are read from storage. Used on the event loop's thread only.
     """
 
     most: int
@@ -66,12 +66,12 @@ class Subscriber:
         self._news.set()
 
     def forget(self, *, behind: bool) -> None:
-        """Forget what waits. One that is behind is offered nothing; another is, from now on."""
+        """Clear the queue; while ``behind``, offered events are dropped."""
         self.waiting.clear()
         self.bytes, self.behind = 0, behind
 
     def end(self, error: HeadraceError | None) -> None:
-        """Send what waits, then end."""
+        """End the subscription after the queued events."""
         self.ended, self.is_over = error, True
         self._news.set()
 
@@ -88,7 +88,7 @@ class Subscriber:
 
 
 class FollowedRelation:
-    """One table or view that is followed, from the epoch at which it was first."""
+    """A table or view, its reading thread, and its subscribers."""
 
     def __init__(
         self,
@@ -102,18 +102,18 @@ class FollowedRelation:
         self.history = subscription.history
         self.idle_since = time.monotonic()
         self.form = form
-        """The form of rows in its events."""
+        """The format of rows in events."""
         self._reader = reader
         self._most = most
-        """The bytes of the events that are made at a time for all subscribers."""
+        """The maximum bytes of the events of one advance; beyond, subscribers read from storage."""
         self._told = 0.0
-        """When a progress mark was last offered, on the monotonic clock."""
+        """The time of the last progress mark, in seconds of the monotonic clock."""
         self._session = session
         self._subscription = subscription
         self._state = reader.published
-        """Held, so that what follows it stays readable."""
+        """Held so that later changes stay readable."""
         self._delivered = self._state.epoch
-        """Up to where subscribers have been offered events, or asked to read by themselves."""
+        """The epoch up to which subscribers were offered events or marked as lagging."""
         self._subscribers: set[Subscriber] = set()
         self._over = False
         self._error: HeadraceError | None = None
@@ -123,24 +123,24 @@ class FollowedRelation:
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing more will follow."""
+        """Whether the last event was queued."""
         return self._over
 
     @property
     def is_idle(self) -> bool:
-        """Whether nobody subscribes."""
+        """Whether it has no subscribers."""
         return not self._subscribers
 
     def began(
         self, after: ChangelogPosition | None, *, now: bool = False
     ) -> tuple[Published, Published | None]:
-        """Return the state up to which a new subscriber reads by itself, and the one it has seen.
+        """Return the state that a new subscriber reads first, and the state it has already seen.
 
-        With ``now`` it has seen the rows that are there. The former shows all that was written
-        before. They are to be held while they are read.
+        The former shows all earlier writes. The latter is None for a new subscriber, or the former
+        if changes are followed from ``now``. The caller must hold both while they are read.
 
         Raises:
-            HeadraceError: ``conflict`` if it cannot resume after a place.
+            HeadraceError: ``conflict`` if it cannot resume after this position.
         """
         state = self._reader.settled([self.relation.id])
         if after is None:
@@ -162,13 +162,13 @@ class FollowedRelation:
     async def events(
         self, subscriber: Subscriber, state: Published, seen: Published | None
     ) -> AsyncGenerator[SentEvent, None]:
-        """Yield the events of a subscriber, from what it has seen on, until there is an end.
+        """Yield the events of a subscriber after the state it has seen, until following ends.
 
         ``state`` and ``seen`` are those of :meth:`began`.
 
         Raises:
-            HeadraceError: ``conflict`` if it was so slow that what it needs is no longer kept; that
-                with which what is followed has ended.
+            HeadraceError: ``conflict`` if it was so slow that the changes it needs are no longer
+                kept; the error that ended following.
         """
         at, held = state.epoch, [state, seen]
         before = (
@@ -179,7 +179,7 @@ class FollowedRelation:
         del state, seen
         async for event in _on_threads(before):
             yield event
-        subscriber.behind = True  # until it has caught up with what was delivered meanwhile
+        subscriber.behind = True  # until it has caught up with what was delivered in the meantime
         self._subscribers.add(subscriber)
         if self._over:
             subscriber.end(self._error)
@@ -187,7 +187,7 @@ class FollowedRelation:
             while True:
                 if subscriber.behind:
                     subscriber.forget(behind=False)
-                    upto = self._delivered  # what follows it is offered from here on
+                    upto = self._delivered  # later events are queued
                     async for event in self._caught_up(at, upto):
                         yield event
                     at = max(at, upto)
@@ -218,7 +218,7 @@ class FollowedRelation:
             raise
 
     def close(self) -> None:
-        """Stop; subscribers get what waits for them. Not on the thread that serves."""
+        """Stop; subscribers get their queued events. Must not run on the event loop's thread."""
         self._over = True
         self._reader.publisher.wake()
         self._thread.join()
@@ -239,7 +239,7 @@ class FollowedRelation:
         self._deliver(self._end)
 
     def _advance(self) -> None:
-        """Offer the changes of the epochs that were made, and how far that is."""
+        """Offer the changes of new epochs and, from time to time, a progress mark."""
         state, before = self._reader.published, self._state
         there = state.catalog.by_id.get(self.relation.id)
         if there is None or there.schema != self.relation.schema:
@@ -262,7 +262,7 @@ class FollowedRelation:
         self._state = state
 
     def _made(self, after: Epoch, upto: Epoch) -> list[SentEvent] | None:
-        """Return the events of some epochs; None if nobody wants them, or they are too large."""
+        """Return the events of some epochs; None without subscribers, or if they are too large."""
         found: list[SentEvent] = []
         size = 0
         if self.is_idle and after < upto:
@@ -275,7 +275,7 @@ class FollowedRelation:
         return found
 
     def _deliver(self, call: Callable[[], None]) -> None:
-        """Call something on the thread that serves, if it still does."""
+        """Call a function on the event loop's thread, if the loop still runs."""
         try:
             self._loop.call_soon_threadsafe(call)
         except RuntimeError:
@@ -297,7 +297,7 @@ class FollowedRelation:
 
 
 async def _on_threads(events: Iterator[SentEvent]) -> AsyncIterator[SentEvent]:
-    """Yield events, each made on another thread than the one that serves."""
+    """Yield events, each made on a worker thread."""
     while (event := await asyncio.to_thread(next, events, None)) is not None:
         yield event
 

@@ -1,4 +1,4 @@
-"""Refuse requests that another site's page has made a browser send.
+"""Refuses requests that another site's page made a browser send.
 
 A page can have a browser call a server on the loopback address. Its requests are distinguished by
 three headers that a page cannot forge: Host, which names another host if the page's own name was
@@ -23,18 +23,18 @@ if TYPE_CHECKING:
 _FORBIDDEN: Final = 403
 _OWN: Final = frozenset({"", "none", "same-origin"})
 _PAGES: Final = ("/console/", "/pages/")
-"""Where files are served that are the same for everybody."""
+"""Paths of files that are the same for every client."""
 
 
 @dataclass(frozen=True, slots=True)
 class SiteGuard:
-    """Passes on the requests for one of the server's own names and from its own pages."""
+    """Middleware that passes on requests to one of the server's names from its own pages."""
 
     app: ASGIApp
     names: HostNames
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request, by the application or with status 403."""
+        """Answer a request by the application or with status 403."""
         if scope["type"] in ("http", "websocket"):
             refused = self._refused(scope)
             if refused is not None:
@@ -59,9 +59,9 @@ class SiteGuard:
 
 
 def _is_visit(scope: Scope, given: Mapping[bytes, str]) -> bool:
-    """Whether a person follows a link to a page, which shows nothing by itself.
+    """Whether a request is a navigation to a page, which by itself shows no data.
 
-    What the page then asks, it asks as the server's own; no other site's page can frame it.
+    The page's own requests are then same-origin, and other sites cannot frame it.
     """
     path = scope["path"]
     return (

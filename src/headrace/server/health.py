@@ -1,4 +1,4 @@
-"""``GET /healthz`` and ``/readyz``: whether the server answers, and whether it does its work."""
+"""``GET /healthz`` and ``/readyz``: liveness and readiness."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class HealthHandlers:
-    """Answers those who watch the server."""
+    """Answers health checks."""
 
     reader: Reader
     query_processes: QueryProcesses | None
 
     async def health(self, request: Request) -> Response:
-        """Tell that the server answers."""
+        """Report that the server answers."""
         del request
         return done({"status": "ok"})
 
     async def ready(self, request: Request) -> Response:
-        """Tell that the database is open, that epochs are made, and that queries are answered."""
+        """Report whether the database is open, epochs are made, and queries are answered."""
         del request
         self.reader.require_epochs()
         if self.query_processes is not None:

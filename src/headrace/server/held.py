@@ -1,4 +1,4 @@
-"""What a lookup of a row needs, wherever it runs: a published state, and what a reader is sent."""
+"""The published state that lookups read, and the messages that update it in reader processes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Holding(Protocol):
-    """Has a published state, whose runs are kept."""
+    """A holder of a published state, which keeps the state's runs from being collected."""
 
     @property
     def directory(self) -> Path:
@@ -31,12 +31,12 @@ class Holding(Protocol):
 
     @property
     def published(self) -> Published:
-        """The published state that lookups read."""
+        """The state that lookups read."""
         ...
 
     @property
     def ends(self) -> Mapping[RelationId, Offset]:
-        """The ends of all logs: what has arrived."""
+        """The end of each log, after all rows that have arrived."""
         ...
 
 
@@ -44,8 +44,8 @@ class Holding(Protocol):
 class FirstMessage:
     """The first message to a reader process.
 
-    ``socket`` is where the requests that it does not answer are passed on to. ``authenticate``:
-    access tokens are needed also if there are none. ``path`` is where modules are found.
+    ``socket`` receives the requests that the process does not answer. ``authenticate``: access
+    tokens are required even before any exist. ``path`` is Python's module search path.
     """
 
     directory: Path
@@ -61,8 +61,8 @@ class FirstMessage:
 class StateUpdate:
     """The changes since the last message; None for what did not change.
 
-    The answer says that the state before is no longer read, and what was counted meanwhile, as
-    :meth:`Tallies.taken` returns it.
+    The answer means that the previous state is no longer read. It has the requests counted since
+    the last answer, as :meth:`Tallies.taken` returns them.
     """
 
     change: Difference | None
@@ -72,9 +72,9 @@ class StateUpdate:
 
 @dataclass(slots=True)
 class Held:
-    """The state that a reader process was sent last, with the ends of logs and the tokens then.
+    """A reader process's latest state, with the ends of logs and the access tokens at that time.
 
-    ``shown`` is the newest epoch that its clients have been shown: none is shown an older one then.
+    ``shown`` is the newest epoch that clients have seen; they are never shown an older one.
     """
 
     directory: Path
@@ -93,10 +93,10 @@ class Held:
             self.tokens.tokens = update.tokens
 
     def show(self, epoch: Epoch) -> None:
-        """Record that clients were shown an epoch: none is shown an older one afterwards."""
+        """Record that clients have seen an epoch: older ones are not shown afterwards."""
         self.shown = max(self.shown, epoch)
 
     @property
     def is_behind(self) -> bool:
-        """Whether clients have been shown a newer epoch than the one that is held."""
+        """Whether clients have seen a newer epoch than the held one."""
         return self.published.epoch < self.shown

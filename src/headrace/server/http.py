@@ -1,4 +1,4 @@
-"""How the server speaks HTTP, in whichever of its processes."""
+"""Settings of uvicorn, for each process of the server."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ if TYPE_CHECKING:
 
 _CONNECTIONS: Final = 4096
 LONGEST_MESSAGE: Final = 4096
-"""The longest that a client may send over WebSocket; it is ignored."""
+"""The maximum bytes of a client's WebSocket message, which is ignored."""
 _GOODBYE_SECONDS: Final = 5
-"""How long answers may take to be sent once the server stops."""
+"""How long unfinished answers may take once the server stops."""
 
 
 def http_settings() -> dict[str, Any]:
-    """Return the settings of uvicorn besides the application and where it listens."""
+    """Return uvicorn's settings, except the application and the address."""
     return {
         "http": BoundedProtocol,
         "ws": "websockets-sansio",
         "ws_max_size": LONGEST_MESSAGE,
-        "ws_per_message_deflate": False,  # messages would be compressed for each subscriber
+        "ws_per_message_deflate": False,  # compression would repeat for each subscriber
         "lifespan": "off",
         "proxy_headers": False,
         "log_config": None,
@@ -34,5 +34,5 @@ def http_settings() -> dict[str, Any]:
 
 
 def tls_settings(transport: Transport) -> dict[str, Any]:
-    """Return the settings of uvicorn that are of TLS."""
+    """Return uvicorn's settings for TLS."""
     return {"ssl_certfile": transport.certificate, "ssl_keyfile": transport.key}

@@ -1,4 +1,4 @@
-"""Relations as the catalog of a server describes them: how current they are, and what they store.
+"""Relations as the server's catalog describes them: state, freshness and stored size.
 
 Nothing here runs Spark.
 """
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from headrace.runtime.published import Published
 
 _MOST_UNREAD_BYTES: Final = 64 << 20
-"""How much of files that nobody has read yet is read to count a relation's rows."""
+"""The maximum bytes of unread files that are read to count a relation's rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +50,9 @@ class Inventory:
     def relations(
         self, state: Published, principal: Principal, only: Relation | None = None
     ) -> dict[str, Any]:
-        """Return relations with sinks, and the sources that several tables share.
+        """Return the visible relations and sinks, and the sources that several tables share.
 
-        They are those that a principal may know of.
+        Only those that the principal may see are returned.
         """
         sees = principal.sees
         fresh = {f.view.id: f for f in view_freshness(self.reader, self.sources.admission, state)}
@@ -96,7 +96,7 @@ class Inventory:
     def _stored(
         self, state: Published, wanted: Iterable[Relation]
     ) -> dict[int, dict[str, int | None]]:
-        """Return what each relation stores: rows, the entries that sum to them, all bytes."""
+        """Return each relation's stored size: rows, the entries that sum to them, and bytes."""
         by_id = {relation.id: relation for relation in wanted}
         found: dict[int, dict[str, int | None]] = {}
         for record in self.ledger.spines.arrangements():
@@ -114,7 +114,7 @@ class Inventory:
         return found
 
     def _count(self, state: Published, relation: Relation) -> int | None:
-        """Return how many rows a table or view has; None if much would be read to count them."""
+        """Return the row count of a table or view; None if counting would read too many bytes."""
         directory = self.reader.directory
         if state.unread_bytes(relation, directory) > _MOST_UNREAD_BYTES:
             return None
@@ -150,7 +150,7 @@ def _state_of(
     sources: dict[str, SourceState],
     delivered: dict[str, dict[str, Any]],
 ) -> str:
-    """Return what a relation does now: ``running``, or what keeps it from that."""
+    """Return a relation's state: ``running``, or why it does not run."""
     if relation.id in state.stopped:
         return "stopped"
     match relation:
@@ -163,7 +163,7 @@ def _state_of(
 
 
 def _inputs(state: Published, relation: Relation) -> list[str]:
-    """Return the names of what a view or sink reads; hidden relations are passed through."""
+    """Return the names of a view's or sink's inputs; a hidden input is replaced by its inputs."""
     if isinstance(relation, Stream | Table):
         return []
     ids = (relation.source,) if isinstance(relation, Sink) else relation.inputs
@@ -176,7 +176,7 @@ def _inputs(state: Published, relation: Relation) -> list[str]:
 
 
 def _target(relation: Relation, delivered: dict[str, dict[str, Any]]) -> str | None:
-    """Return where a sink writes: a relation, or a connector."""
+    """Return a sink's target: a relation or a connector."""
     if not isinstance(relation, Sink):
         return None
     found = delivered.get(relation.name, {}).get("target")

@@ -1,4 +1,4 @@
-"""The server itself: an application on a socket, on a thread of its own."""
+"""The HTTP server: runs the application on a socket, on its own thread."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ if TYPE_CHECKING:
 
 _START_SECONDS = 30.0
 _SWITCH_SECONDS = 0.0005
-"""After how long a thread that computes lets the others run: the one that serves waits for it."""
+"""Python's thread switch interval: the event loop waits this long for a computing thread."""
 _HTTP = Transport()
 
 
 class HttpServer:
     """Serves an open database at an address until it is closed. A context manager.
 
-    Its clients' statements may read files below ``roots``, and no others; their queries are
-    evaluated in processes of their own, by ``queries``, or by default in this one. Below
-    ``/pages/`` are the files of a directory ``pages``. Clients need access tokens if there are any,
-    and with ``authenticate`` in any case.
-    The socket, which is bound already, is closed with it; the database is not. With ``readers``,
-    so many processes accept connections and answer lookups, and pass on what else is asked.
+    Statements of clients may read only files below ``roots``. ``queries`` evaluates their queries
+    in separate processes; by default they run in this one. ``/pages/`` serves the files of the
+    directory ``pages``. Clients need access tokens if any exist, or always with ``authenticate``.
+    Closing the server closes its socket, which is already bound, but not the database. With
+    ``readers``, that many processes accept connections, answer lookups, and forward all other
+    requests.
 
     Raises:
         HeadraceError: as :meth:`Transport.require_complete` and :func:`require_tokens`.
@@ -69,7 +69,7 @@ class HttpServer:
         self._socket = bound
         self._readers = None
         if readers:
-            bound.close()  # what is not shared from the start cannot be shared
+            bound.close()  # SO_REUSEPORT must be set before binding
             self._readers = Readers(database, self.address.shared(readers))
         self.service = Service.of(
             database,
@@ -95,15 +95,15 @@ class HttpServer:
 
     @property
     def url(self) -> str:
-        """Where the server is."""
+        """The URL of the server."""
         return self.transport.url(self.address)
 
     def start(self) -> None:
-        """Serve from now on.
+        """Start serving.
 
         Raises:
-            HeadraceError: ``unavailable`` if it did not start in half a minute, or its readers did
-                not in two.
+            HeadraceError: ``unavailable`` if the server did not start within 30 seconds, or its
+                reader processes within two minutes.
         """
         sys.setswitchinterval(min(self._switched, _SWITCH_SECONDS))
         self._thread.start()
@@ -122,7 +122,7 @@ class HttpServer:
             self.service.query_processes.warm()
 
     def close(self) -> None:
-        """Stop: statements are cancelled, and subscriptions end."""
+        """Stop the server: cancel statements and end subscriptions."""
         self.service.close()
         self._uvicorn.should_exit = True
         if self._thread.is_alive():
@@ -156,7 +156,7 @@ class HttpServer:
 
 
 class _Uvicorn(uvicorn.Server):
-    """A server that signals when it has started."""
+    """A uvicorn server that signals when it has started."""
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)

@@ -1,7 +1,7 @@
-"""The log of a server: a line for each record, and an id for each request.
+"""The server's log: one line per record, and an id for each request.
 
-A request's id is that of its header ``X-Request-Id`` if it has a plausible one, as proxies send it,
-or a new one. It is in the answer, and in every record that is logged for the request.
+The id is taken from the header ``X-Request-Id`` that proxies send if it is plausible; otherwise it
+is generated. It is in the answer and in every record logged for the request.
 """
 
 from __future__ import annotations
@@ -33,29 +33,29 @@ _current: ContextVar[str | None] = ContextVar("request", default=None)
 
 
 def request_id() -> str:
-    """Return the id of the request that this task answers, or a new one."""
+    """Return the id of the request that this task answers, or a generated one."""
     return _current.get() or _new_id()
 
 
 def _new_id() -> str:
-    """Return an id that no other request has, of this process or another.
+    """Return an id that is unique across processes.
 
-    It asks the system for nothing: that would let other threads run, and this one wait for them.
+    It makes no system call, which would release the GIL and wait for other threads.
     """
     return f"{_PROCESS}-{next(_numbers):x}"
 
 
 @dataclass(frozen=True, slots=True)
 class RequestLog:
-    """Gives each request of an application its id, and logs how it was answered.
+    """Middleware that gives each request an id and logs its answer.
 
-    Of the path only, since a query and a body have users' data.
+    Only the path is logged, since queries and bodies have users' data.
     """
 
     app: ASGIApp
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request."""
+        """Answer one request of the application."""
         if scope["type"] not in ("http", "websocket"):
             await self.app(scope, receive, send)
             return
@@ -79,7 +79,7 @@ class RequestLog:
 
 
 def _others(headers: Iterable[tuple[bytes, bytes]]) -> Iterator[tuple[bytes, bytes]]:
-    """Yield headers without that of the id, which another process may have added."""
+    """Yield headers except the request id, which another process may have added."""
     return ((name, value) for name, value in headers if name.lower() != _HEADER)
 
 
@@ -101,7 +101,7 @@ def _record(scope: Scope, id_: str, status: int, seconds: float) -> None:
 
 
 class JsonLines(logging.Formatter):
-    """A record as a JSON object: time, level, logger and message, and the fields that it has."""
+    """Formats a record as a JSON object: time, level, logger, message, and its extra fields."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the line."""
@@ -118,7 +118,7 @@ class JsonLines(logging.Formatter):
 
 
 def log_to(stream: TextIO, *, as_json: bool, requests: bool) -> None:
-    """Log warnings and errors to a stream, one per line; optionally also each request."""
+    """Log warnings and errors to a stream, one line each; optionally also requests."""
     handler = logging.StreamHandler(stream)
     text = logging.Formatter("%(asctime)s %(levelname)s %(message)s")
     handler.setFormatter(JsonLines() if as_json else text)

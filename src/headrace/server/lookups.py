@@ -1,4 +1,4 @@
-"""``GET /v1/views/{name}``: rows of a view or table by key and condition, and how fresh they are.
+"""``GET /v1/views/{name}``: rows of a view or table by key or condition, with their freshness.
 
 The request is turned into a query: names are looked up and quoted, values are bound.
 """
@@ -64,26 +64,26 @@ _CONDITION: Final = re.compile(
 )
 _QUOTED: Final = re.compile(r"`((?:[^`]|``)+)`")
 _LISTED: Final = re.compile(r"(?:`(?:[^`]|``)*`|[^,])+")
-"""A part of a list of names; a name between backticks may have commas."""
+"""A name in a list; a name in backticks may contain commas."""
 _COMPARED: Final = (
     BinaryType, BooleanType, DateType, NumericType, TimestampNTZType, TimestampType,
     TimeType,
 )  # fmt: skip
-"""The types, besides text, whose values query parameters give."""
+"""The types, other than text, whose values query parameters can give."""
 
 
 @dataclass(slots=True)
 class Lookup:
-    """A query in the making: its text, and the values of its parameters."""
+    """Builds a query: its text, and the values of its parameters."""
 
     relation: Relation
     values: list[Any] = field(default_factory=list)
 
     def column(self, text: str) -> Column:
-        """Return the column that a text names, which may be between backticks.
+        """Return the column of a name, which may be in backticks.
 
         Raises:
-            HeadraceError: ``invalid`` if the relation does not have it.
+            HeadraceError: ``invalid`` if the relation lacks it.
         """
         text = text.strip()
         quoted = _QUOTED.fullmatch(text)
@@ -100,15 +100,15 @@ class Lookup:
         )
 
     def columns(self, text: str) -> list[str]:
-        """Return the columns that a text names, separated by commas, as they were declared."""
+        """Return the columns of a comma-separated list, spelled as declared."""
         return [self.column(part).name for part in _LISTED.findall(text)]
 
     def value(self, parameter: str, column: Column, text: str) -> str:
-        """Return the place in the query of a value of a column, which a query parameter gives.
+        """Bind a column's value from a query parameter; return its placeholder in the query.
 
         Raises:
-            HeadraceError: ``invalid`` if the text is no value of the column's type; ``unsupported``
-                if its values have no text.
+            HeadraceError: ``invalid`` if the text is not a value of the column's type;
+                ``unsupported`` if values of this type cannot be written as text.
         """
         if isinstance(column.type, StringType):
             self.values.append(text)
@@ -137,9 +137,10 @@ class Lookup:
         return f"CAST(? AS {column.sql})"
 
     def condition(self, text: str) -> str:
-        """Return a condition: ``column = value``, with ``=``, ``!=``, ``<``, ``<=``, ``>``, ``>=``.
+        """Return a condition as SQL, with the value as a parameter.
 
-        Or ``column is null``, ``column is not null``.
+        The text is ``column = value``, or with ``!=``, ``<``, ``<=``, ``>`` or ``>=``; or ``column
+        is null`` or ``column is not null``.
         """
         found = _CONDITION.fullmatch(text)
         if found is None:
@@ -157,7 +158,7 @@ class Lookup:
         return f"{quote(column.name)} {found['operator']} {value}"
 
     def keys(self, given: list[str]) -> list[str]:
-        """Return the conditions of a key, whose values are given in the order of its columns."""
+        """Return the conditions that select a key; values are in the order of its columns."""
         key = key_of(self.relation)
         if len(key) != len(given):
             columns = ", ".join(key)
@@ -174,7 +175,7 @@ class Lookup:
         ]
 
     def ordered(self, text: str) -> str:
-        """Return a column to order by; a hyphen before it reverses the order."""
+        """Return an ORDER BY term; a hyphen before the column means descending order."""
         name = text.strip()
         if name.startswith("-"):
             return f"{quote(self.column(name[1:]).name)} DESC"
@@ -182,10 +183,10 @@ class Lookup:
 
 
 def query_of(relation: Relation, request: Request) -> tuple[str, list[Any]]:
-    """Return the query that a request asks for, and the values of its parameters.
+    """Return the query of a request, and the values of its parameters.
 
     Raises:
-        HeadraceError: ``invalid`` for unknown columns, and for what is not a condition.
+        HeadraceError: ``invalid`` for unknown columns and malformed conditions.
     """
     asked, lookup = request.query_params, Lookup(relation)
     columns = [quote(name) for name in lookup.columns(asked.get("select", ""))]
@@ -203,7 +204,7 @@ def query_of(relation: Relation, request: Request) -> tuple[str, list[Any]]:
 
 @dataclass(frozen=True, slots=True)
 class ViewHandlers:
-    """Reads rows of views and tables by key and condition."""
+    """Reads rows of views and tables by key or condition."""
 
     reader: Reader
     calls: RequestCalls
@@ -212,7 +213,7 @@ class ViewHandlers:
     async def read_view(self, request: Request) -> Response:
         """Read rows of a view or table, in the last epoch.
 
-        On a thread; most rows by key are read before, by :class:`Lookups`.
+        Runs on a thread. :class:`Lookups` answers most lookups by key before this.
         """
         relation = named(self.reader.catalog, request.path_params["name"], asking(request))
         form = accepted(request.headers.get("accept"))
@@ -238,12 +239,12 @@ _OF_ROWS: Final = frozenset({"key", "select", "min_epoch", "max_staleness", "tim
 
 
 def at_once(held: Holding, limits: Limits, request: Request) -> Response | None:
-    """Return the row of a key, if that takes no waiting and no Spark.
+    """Return an answer with the row of a key if that needs no waiting and no Spark.
 
-    None for any other request, also for a wrong one: :class:`ViewHandlers` answers it.
+    Returns None for all other requests, also invalid ones: :class:`ViewHandlers` answers them.
 
     Raises:
-        HeadraceError: ``invalid`` for what its parameters name.
+        HeadraceError: ``invalid`` for parameter values.
         StatusError: as :func:`accepted`.
     """
     asked, state = request.query_params, held.published
@@ -276,10 +277,10 @@ def answered_at_once(
     scope: Scope,
     left: Callable[[str], None] = lambda _name: None,
 ) -> Response | None:
-    """Return the answer to a request, before routes are tried, if :func:`at_once` has it.
+    """Return the answer of :func:`at_once` to a request, before routes are tried.
 
-    None for any other, also for a wrong or forbidden one: the route answers it with the error.
-    ``left`` is given the name of a relation that may be read so, but not yet.
+    Returns None for all other requests; the route answers invalid and forbidden ones with an error.
+    ``left`` is called with the relation's name if an allowed lookup could not be answered.
     """
     path = scope["raw_path"]
     if scope["method"] != "GET" or not path.startswith(_VIEWS):
@@ -302,7 +303,7 @@ def answered_at_once(
 
 @dataclass(frozen=True, slots=True)
 class Lookups:
-    """Answers lookups of rows by key; passes all other requests on to an application."""
+    """Middleware that answers lookups by key and passes other requests on to the application."""
 
     app: ASGIApp
     reader: Reader
@@ -323,10 +324,10 @@ class Lookups:
 
 
 def named(catalog: Catalog, name: str, principal: Principal) -> Relation:
-    """Return the view, table or stream of a name.
+    """Return the named view, table or stream.
 
     Raises:
-        HeadraceError: ``forbidden`` if whoever asks may not read it.
+        HeadraceError: ``forbidden`` if the client may not read it.
         StatusError: ``invalid`` if it does not exist.
     """
     for need in to_read(catalog, name):

@@ -1,4 +1,4 @@
-"""Metrics for Prometheus: what requests did, and the state of the database when it is asked."""
+"""Metrics for Prometheus: counts of requests, and the database's state at the scrape."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ if TYPE_CHECKING:
     from headrace.server.subscriptions import FollowedRelations
 
 _MOST_EPOCHS: Final = 10_000
-"""How many epochs one scrape reads at most, if the last one was long ago."""
+"""The maximum number of epochs that one scrape reads."""
 
 
 class Metrics:
-    """The metrics of one server, each with a help text; names follow Prometheus' conventions."""
+    """The metrics of a server, each with a help text; names follow Prometheus' conventions."""
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class Metrics:
 
 @dataclass(slots=True)
 class _Epochs:
-    """Observes the epochs that were made since the last time, those of the server's life only."""
+    """Observes the epochs made since the last scrape, or since the server started."""
 
     reader: Reader
     seconds: Histogram
@@ -102,7 +102,7 @@ class _Epochs:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _State(Collector):
-    """Reads the state of a database for each scrape."""
+    """Collects the state of a database at each scrape."""
 
     reader: Reader
     sources: SourceStates
@@ -112,7 +112,7 @@ class _State(Collector):
     readers: Readers | None
 
     def collect(self) -> Iterator[Metric]:
-        """Yield the metrics of this moment."""
+        """Yield the current metrics."""
         reader = self.reader
         state, ends = reader.published, reader.ledger.head.ends
         yield CounterMetricFamily("headrace_epochs", "Epochs ever made.", state.epoch)

@@ -1,4 +1,4 @@
-"""The OpenAPI description of a server, made from its routes."""
+"""The OpenAPI description of a server, generated from its routes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """Describes routes."""
+    """Serves the description."""
 
     routes: tuple[Route[Any], ...]
 
@@ -79,6 +79,6 @@ def _parameters(route: Route[Any]) -> list[dict[str, Any]]:
 
 
 def _content(media: Sequence[str], name: str) -> dict[str, Any]:
-    """Return the schema of each media type; what is not JSON is text or bytes."""
+    """Return the schema of each media type; types other than JSON are text or bytes."""
     reference = {"$ref": f"#/components/schemas/{name}"}
     return {each: {"schema": reference if each == "application/json" else TEXT} for each in media}

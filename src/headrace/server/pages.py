@@ -1,7 +1,7 @@
 """Files for browsers: the console, which is part of the package, and the pages of applications.
 
-Whatever they show, browsers run only the scripts that are served here, and send what they learn
-nowhere else: a strict content security policy goes with every file.
+A strict content security policy goes with every file: browsers run only scripts of this server, and
+send data only to it.
 """
 
 from __future__ import annotations
@@ -52,18 +52,18 @@ _TYPES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Pages:
-    """The files below a directory, but those whose path has a part that begins with a dot.
+    """The files below a directory, except paths with a part that begins with a dot.
 
-    A link to a file elsewhere is not followed.
+    Links that lead outside the directory are not followed.
     """
 
     directory: Path
 
     async def answer(self, path: str, request: Request) -> Response:
-        """Return a file, or that the browser's copy is still right.
+        """Return a file, or status 304 if the browser's copy is current.
 
         Raises:
-            StatusError: ``invalid`` if there is no such file.
+            StatusError: ``invalid``, with status 404, if the file does not exist.
         """
         content = await asyncio.to_thread(self._read, path)
         if content is None:
@@ -90,14 +90,14 @@ class Pages:
 
 
 def media_type(path: str) -> str:
-    """Return the media type of a file; of a path that ends with a slash, that of its page."""
+    """Return the media type of a file; a path that ends with a slash is a page."""
     suffix = Path(path).suffix.lower() or ".html"
     return _TYPES.get(suffix) or mimetypes.guess_type(f"x{suffix}")[0] or "application/octet-stream"
 
 
 @dataclass(frozen=True, slots=True)
 class PageHandlers:
-    """Serves the files of the console, and those of applications, if there are any."""
+    """Serves the files of the console and of applications."""
 
     console: Pages
     pages: Pages | None

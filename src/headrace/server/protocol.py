@@ -1,6 +1,6 @@
-"""HTTP as uvicorn speaks it, with a limit on the time and size of the head of a request.
+"""Uvicorn's HTTP protocol with limits on the time and size of a request's head.
 
-Without these a client can keep a connection, or fill the server's memory, by never ending a head.
+Without limits, a client could hold a connection or fill the memory with an endless head.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ if TYPE_CHECKING:
     import asyncio
 
 HEAD_SECONDS: Final = 20.0
-"""How long a connection may take until the head of a request has come."""
+"""How long a connection may take to send the head of a request."""
 HEAD_BYTES: Final = 64 << 10
 
 
 class BoundedProtocol(HttpToolsProtocol):
-    """One connection, which is closed if the head of a request is too slow or too long."""
+    """A connection, which is closed if the head of a request is too slow or too long."""
 
     head_seconds = HEAD_SECONDS
 
@@ -28,17 +28,17 @@ class BoundedProtocol(HttpToolsProtocol):
         self._until: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Begin to wait for the head of the first request."""
+        """Start the timeout for the head of the first request."""
         super().connection_made(transport)
         self._await_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Wait no longer."""
+        """Stop the timeout."""
         self._end_head()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Take what has come; refuse a head that is too long."""
+        """Process received bytes; refuse a head that is too long."""
         super().data_received(data)
         if self._in_head:
             self._head_bytes += len(data)
@@ -47,12 +47,12 @@ class BoundedProtocol(HttpToolsProtocol):
                 self.send_400_response("The head of the request is too long.")
 
     def on_message_begin(self) -> None:
-        """Begin to wait for the head of a request."""
+        """Start the timeout for the head of a request."""
         super().on_message_begin()
         self._await_head()
 
     def on_headers_complete(self) -> None:
-        """Wait no longer: the head is there."""
+        """Stop the timeout: the head is complete."""
         self._end_head()
         super().on_headers_complete()
 

@@ -1,6 +1,6 @@
-"""Requests passed on, over a Unix socket, to the process that makes epochs; their answers, back.
+"""Forwards requests over a Unix socket to the process that makes epochs.
 
-Both are streamed, as they come. When a client leaves, so does its request.
+Bodies of requests and answers are streamed. A request is dropped when its client disconnects.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ if TYPE_CHECKING:
 _OF_CONNECTION: Final = frozenset(
     {b"connection", b"expect", b"keep-alive", b"te", b"trailer", b"transfer-encoding", b"upgrade"}
 )
-"""The headers that are about one connection, and not about what is sent over it."""
+"""Hop-by-hop headers, which are not forwarded."""
 _ADDED: Final = frozenset({b"date", b"server"})
-"""The headers of answers that this server adds as well."""
+"""Headers of answers that this server adds itself."""
 _READ_BYTES: Final = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
 class Proxy:
-    """Passes requests on to the server at a socket; ``report`` gets the epoch of each answer."""
+    """Forwards requests to the server at a socket; ``report`` receives the epoch of each answer."""
 
     socket: Path
     report: Callable[[Epoch], None]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass one request on; answer with status 503 if the server does not accept connections."""
+        """Forward one request; answer with status 503 if the server does not accept connections."""
         try:
             reader, writer = await asyncio.open_unix_connection(str(self.socket))
         except OSError:
@@ -52,7 +52,7 @@ class Proxy:
         answering = asyncio.create_task(_answer(connection, reader, sent))
         try:
             await asyncio.wait({passing, answering}, return_when=asyncio.FIRST_COMPLETED)
-            # A request that is refused before all of it was taken has an answer, too.
+            # A request that is refused before all of it was read has an answer, too.
             if not answering.done() and isinstance(passing.exception(), h11.LocalProtocolError):
                 await passing
             if answering.done() or passing.exception() is not None:
@@ -74,19 +74,19 @@ class Proxy:
             await asyncio.gather(passing, answering, return_exceptions=True)
 
     async def over_socket(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a WebSocket handshake on as a request for events."""
+        """Forward a WebSocket handshake as a request for events."""
         await receive()  # the handshake itself
         await self(as_request(scope), reading(receive), _OverSocket(send))
 
 
 @dataclass(slots=True)
 class _OverSocket:
-    """Sends an answer over WebSocket: events as messages, any other instead of the socket."""
+    """Sends an answer over WebSocket: events as messages; other answers deny the handshake."""
 
     send: Send
     messages: SocketMessages | None = None
     waiting: bytes = b""
-    """The beginning of an event whose end is not there yet."""
+    """An incomplete event."""
 
     async def __call__(self, message: Message) -> None:
         if message["type"] == "http.response.start":
@@ -104,7 +104,7 @@ class _OverSocket:
 
 @dataclass(slots=True)
 class _Sent:
-    """Sends parts of an answer, and knows whether there were any."""
+    """Sends parts of an answer, and knows whether any were sent."""
 
     send: Send
     report: Callable[[Epoch], None]
@@ -128,8 +128,8 @@ def _unavailable(detail: str | None) -> HeadraceError:
 async def _pass_on(
     connection: h11.Connection, scope: Scope, receive: Receive, writer: asyncio.StreamWriter
 ) -> None:
-    """Send a request and its body; return when its client has left."""
-    # The space around a value is no part of it, and may not be sent.
+    """Send a request and its body; return when its client has disconnected."""
+    # Whitespace around a header's value is not part of it, and must not be sent.
     given = [(name.lower(), value.strip(b" \t")) for name, value in scope["headers"]]
     headers = [(name, value) for name, value in given if name not in _OF_CONNECTION]
     if any(name == b"transfer-encoding" for name, _ in given):
@@ -148,10 +148,10 @@ async def _pass_on(
 
 
 async def _answer(connection: h11.Connection, reader: asyncio.StreamReader, send: Send) -> None:
-    """Send the parts of an answer as they come.
+    """Send the parts of an answer as they arrive.
 
     Raises:
-        ConnectionError, h11.RemoteProtocolError: the answer was broken off.
+        ConnectionError, h11.RemoteProtocolError: the answer was incomplete.
     """
     while True:
         event = connection.next_event()

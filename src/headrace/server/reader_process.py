@@ -1,8 +1,8 @@
-"""A reader process: answers lookups of rows by key from the state that it holds.
+"""A reader process: answers lookups by key from the state that it holds.
 
-It is started by :mod:`headrace.server.readers`, accepts connections by a listening socket that it
-inherits, and passes all other requests on to the process that makes epochs. It ends when the other
-end of its connection is closed.
+:mod:`headrace.server.readers` starts it. It accepts connections on an inherited listening socket
+and forwards other requests to the process that makes epochs. It ends when its connection to that
+process is closed.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Reading:
-    """The application of a reader process. Used on the thread that serves only."""
+    """The application of a reader process. Used on the event loop's thread only."""
 
     held: Held
     limits: Limits
@@ -55,7 +55,7 @@ class Reading:
     _opening: dict[RelationId, asyncio.Future[Spine]] = field(default_factory=dict)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request, or pass it on."""
+        """Answer a request or forward it."""
         if scope["type"] == "websocket":
             await self.proxy.over_socket(scope, receive, send)
             return
@@ -68,17 +68,17 @@ class Reading:
         await answered(scope, receive, send)
 
     def _answered(self, scope: Scope) -> Response | None:
-        """Return the answer to a lookup of a row in the state that is held.
+        """Return the answer to a lookup by key in the held state.
 
-        None if it is something else, or may be wrong: what is wrong is said elsewhere.
+        Returns None for other requests and for possible errors: the main process answers these.
         """
-        # How much is missing is known exactly only where it arrives.
+        # Only the main process knows exactly how many changes are pending.
         if self.held.is_behind or b"max_staleness" in scope["query_string"]:
             return None
         return answered_at_once(self.held, self.entrance, self.limits, scope, self._open)
 
     def _open(self, name: str) -> None:
-        """Read a relation's runs once, which checks them: the next lookup is fast."""
+        """Read a relation's runs once, which verifies them, so that the next lookup is fast."""
         state = self.held.published
         relation = state.catalog.find(name)
         if not isinstance(relation, Table | View) or relation.id in self._opening:
@@ -91,12 +91,12 @@ class Reading:
         reading.add_done_callback(partial(self._opened, relation.id))
 
     def _opened(self, id_: RelationId, reading: asyncio.Future[Spine]) -> None:
-        reading.exception()  # damage is said where epochs are made
+        reading.exception()  # the main process reports damage
         del self._opening[id_]
 
 
 class ReaderProcess:
-    """What the process does: one thread listens for new states, the main one serves."""
+    """One thread receives new states; the main thread serves."""
 
     def __init__(
         self, connection: Connection, begin: FirstMessage, listening: socket.socket
@@ -114,12 +114,12 @@ class ReaderProcess:
         self._uvicorn = uvicorn.Server(uvicorn.Config(app, **settings))
 
     def begin(self) -> None:
-        """Wait for the first state: nobody is answered before."""
+        """Wait for the first state; no request is answered before."""
         self._held.update(self._connection.recv())
         self._connection.send(Done(self._tallies.taken()))
 
     def run(self) -> None:
-        """Serve until the process is ended."""
+        """Serve until the process ends."""
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(self._serve())
 
@@ -140,13 +140,13 @@ class ReaderProcess:
             os.killpg(0, signal.SIGKILL)
 
     async def _update(self, update: StateUpdate) -> object:
-        """Apply an update on the thread that serves, so that no lookup reads while it changes."""
+        """Apply an update on the event loop's thread, so that no lookup runs meanwhile."""
         self._held.update(update)
         return self._tallies.taken()
 
 
 def main() -> None:
-    """Run the process; its arguments are the descriptors of its connection and its socket."""
+    """Run the process; the arguments are the file descriptors of its connection and socket."""
     connection, descriptor = Connection(int(sys.argv[1])), int(sys.argv[2])
     try:
         begin = connection.recv()

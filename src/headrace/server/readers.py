@@ -1,7 +1,7 @@
-"""Reader processes: several processes accept connections, and answer lookups side by side.
+"""Reader processes: several processes accept connections and answer lookups in parallel.
 
-Each holds the published state. The state that a reader has been sent is kept until it says that it
-reads another one, or has ended: so are its runs.
+Each holds the published state. A state sent to a reader, and its runs, are kept until the reader
+confirms a newer one or ends.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ _log = logging.getLogger(__name__)
 _MODULE: Final = "headrace.server.reader_process"
 _BEGIN_SECONDS: Final = 120.0
 _SILENT_SECONDS: Final = 30.0
-"""After how long a reader that does not answer is replaced."""
+"""The time without an answer after which a reader is replaced."""
 _AGAIN_SECONDS: Final = 1.0
-"""How long after the end of a reader another takes its place, and how often one is asked."""
+"""The delay before an ended reader is replaced, and the maximum interval between updates."""
 _LISTEN_SECONDS: Final = 0.1
-"""How often the ends of logs and the access tokens are looked at."""
+"""The interval at which the ends of logs and the access tokens are checked."""
 
 
 class Readers:
     """The reader processes of one server, one for each listening socket.
 
-    The sockets stay open here: who connects while a reader is replaced waits for the next one.
+    The sockets stay open here, so clients that connect while a reader is replaced wait.
     """
 
     def __init__(self, database: Database, sockets: Sequence[socket.socket]) -> None:
@@ -60,16 +60,16 @@ class Readers:
         self._lock = threading.Lock()
         self._threads: list[threading.Thread] = []
         self.lost = 0
-        """How many processes have ended by themselves, or did not answer."""
+        """The number of processes that ended unexpectedly or did not answer."""
 
     @property
     def socket(self) -> Path:
-        """Where requests are passed on to; only this user can enter its directory."""
+        """The socket to which requests are forwarded; only this user can enter its directory."""
         return self._scratch / "server"
 
     @property
     def count(self) -> int:
-        """How many processes answer."""
+        """The number of processes that answer."""
         return len(self._answering)
 
     def start(
@@ -81,10 +81,10 @@ class Readers:
         *,
         authenticate: bool,
     ) -> None:
-        """Start the processes, and return when all of them answer; ``tallies`` count for them.
+        """Start the processes and wait until all answer; ``tallies`` counts their requests.
 
         Raises:
-            HeadraceError: ``unavailable`` if they do not in two minutes.
+            HeadraceError: ``unavailable`` if they do not within two minutes.
         """
         begin = FirstMessage(
             self._database.directory.resolve(),
@@ -111,7 +111,7 @@ class Readers:
             time.sleep(_LISTEN_SECONDS)
 
     def close(self) -> None:
-        """End all processes, and close their sockets."""
+        """End all processes and close their sockets."""
         with self._lock:
             self._closed = True
             for child in self._children.values():
@@ -126,7 +126,7 @@ class Readers:
     # -- one process ---------------------------------------------------------------------------
 
     def _keep(self, number: int, begin: FirstMessage, tallies: Tallies) -> None:
-        """Keep a process serving a socket: start another when it has ended."""
+        """Keep a process serving a socket: replace it when it ends."""
         errors = self._scratch / f"errors-{number}"
         while not self._closed:
             how = "could not be started"
@@ -149,7 +149,7 @@ class Readers:
                 time.sleep(_AGAIN_SECONDS)
 
     def _feed(self, number: int, child: Child, tallies: Tallies) -> None:
-        """Send a process each state, the newest if it is slow, until the server ends.
+        """Send published states to a process, skipping some if it is slow, until the server closes.
 
         Raises:
             EndedError: the process has ended, or does not answer.
@@ -165,7 +165,7 @@ class Readers:
             )
             answer = child.ask(update, 0.0, _SILENT_SECONDS)
             tallies.add(answer.value)
-            # Only now may the runs of what it held before be collected.
+            # The runs of the previous state may be collected only now.
             held, ends, tokens = newest, now, known
             self._answering.add(number)
             self._wait(held, ends, tokens)
@@ -181,7 +181,7 @@ class Readers:
         ends: Mapping[RelationId, Offset],
         tokens: Mapping[str, AccessToken],
     ) -> None:
-        """Wait until there is something else to send, or a second has passed."""
+        """Wait until the state, the ends of logs or the tokens change, at most a second."""
         reader, until = self._database.parts.reader, time.monotonic() + _AGAIN_SECONDS
 
         def is_over() -> bool:

@@ -1,4 +1,4 @@
-"""Requests read exactly: what is missing, unknown or of another type is refused."""
+"""Strict parsing of requests: missing, unknown and wrongly typed values are refused."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ async def body(
     seconds: float,
     take: Callable[[int], None] = lambda _length: None,
 ) -> bytes:
-    """Return the body of a request. ``take`` is given the length of each part, and may refuse it.
+    """Return the body of a request. ``take`` is called with each part's length, and may raise.
 
     Raises:
         StatusError: ``unsupported`` if it is longer than ``most`` bytes; ``cancelled`` if it takes
-            longer to come than ``seconds`` and one more for each 64 KiB.
+            longer than ``seconds`` plus one second per 64 KiB.
     """
     parts: list[bytes] = []
     length, arriving = 0, request.stream()
@@ -76,11 +76,11 @@ def _too_slow(seconds: float) -> StatusError:
 async def json_object(
     request: Request, most: int, seconds: float, fields: Mapping[str, tuple[type, ...]]
 ) -> dict[str, Any]:
-    """Return the JSON object in a request's body: some of ``fields``, each of one of its types.
+    """Return the JSON object in a request's body, checked against the types of ``fields``.
 
     Raises:
-        HeadraceError: ``invalid`` if it is something else.
-        StatusError: ``invalid`` if it is not declared as JSON; as :func:`body`.
+        HeadraceError: ``invalid`` if the body is not such an object.
+        StatusError: ``invalid`` if its media type is not JSON; as :func:`body`.
     """
     declared(request, "application/json")
     try:
@@ -102,10 +102,10 @@ async def json_object(
 
 
 def _finite(text: str) -> float:
-    """Return a number of a JSON document.
+    """Parse a number of a JSON document.
 
     Raises:
-        HeadraceError: ``invalid`` for ``NaN``, ``Infinity``, and what a DOUBLE cannot hold.
+        HeadraceError: ``invalid`` for ``NaN``, ``Infinity``, and numbers beyond a DOUBLE.
     """
     value = float(text)
     if math.isfinite(value):
@@ -118,12 +118,12 @@ def _finite(text: str) -> float:
 
 
 def declared(request: Request, *taken: str) -> str:
-    """Return the media type of a request's body, one of those that are taken.
+    """Return the media type of a request's body, which must be one of the accepted types.
 
-    What a form or a script of another site can send without being asked is never among them.
+    The types that another site's page can send without a CORS preflight are never accepted.
 
     Raises:
-        StatusError: ``invalid`` for another.
+        StatusError: ``invalid`` for another type.
     """
     found = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if found in taken:
@@ -149,7 +149,7 @@ class QueryParameter:
 
 
 def require_known(request: Request, known: Sequence[QueryParameter]) -> None:
-    """Refuse a query parameter that does not exist, or that is given twice."""
+    """Raise if a query parameter is unknown or given twice."""
     names = [name for name, _ in request.query_params.multi_items()]
     _require_known(names, tuple(query.name for query in known), "query parameter")
     if len(names) == len(set(names)):
@@ -160,7 +160,7 @@ def require_known(request: Request, known: Sequence[QueryParameter]) -> None:
 
 
 def number(request: Request, name: str) -> float | None:
-    """Return a finite number of 0 or more among the query parameters; None if it is not given.
+    """Return a query parameter that is a finite number of 0 or more; None if it is not given.
 
     Raises:
         HeadraceError: ``invalid`` if it is not a number of 0 or more.
@@ -174,7 +174,7 @@ def number(request: Request, name: str) -> float | None:
 
 
 def count(request: Request, name: str) -> int | None:
-    """Return a whole number of 0 or more among the query parameters; None if it is not given.
+    """Return a query parameter that is a whole number of 0 or more; None if it is not given.
 
     Raises:
         HeadraceError: ``invalid`` if it is not a whole number of 0 or more.

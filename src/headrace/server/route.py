@@ -1,4 +1,4 @@
-"""A route: what handles it, who may ask, and what the description says of it."""
+"""A route: its handler, the required rights, and its part of the OpenAPI description."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ JSON: Final = "application/json"
 
 @dataclass(frozen=True, slots=True)
 class Route(Generic[C]):
-    """One method of one path. ``{name}`` in a path stands for a text without a slash.
+    """One HTTP method of one path. ``{name}`` in a path stands for a text without a slash.
 
-    A method of the class ``by`` handles it, whose fields are the parts of the server that it uses.
-    ``least`` is what whoever asks needs. ``takes`` and ``answers`` are media types; ``body`` and
-    ``answer`` the schemas of what is JSON, by their names in :mod:`headrace.server.schemas`. The
-    first line of the handler's docstring is the summary.
+    The handler is a method of the class ``by``, whose fields are the parts of the server that it
+    uses. ``least`` is required of the client. ``takes`` and ``answers`` are media types; ``body``
+    and ``answer`` name the schemas of JSON bodies in :mod:`headrace.server.schemas`. The first line
+    of the handler's docstring is the summary.
     """
 
     method: str
@@ -41,7 +41,7 @@ class Route(Generic[C]):
     answer: str = "Object"
     status: int = 200
     is_page: bool = False
-    """Whether it serves files to browsers; the description is of the others."""
+    """Whether it serves files to browsers; such routes are not in the description."""
     header: str | None = None
     """A header of requests that this route reads."""
 

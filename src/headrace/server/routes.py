@@ -1,4 +1,4 @@
-"""The routes of a server: for each, what handles it and what its description says."""
+"""All routes of a server, with their descriptions."""
 
 from __future__ import annotations
 
@@ -204,4 +204,4 @@ ROUTES: Final = (
 )
 
 COMPOSED: Final[dict[str, type[Any]]] = {"circuits": Circuits, "inventory": Inventory}
-"""The classes that handlers name as a field, by its name: they are made of parts, as these are."""
+"""Classes constructed from parts for the fields of handlers, by field name."""

@@ -1,4 +1,4 @@
-"""Run statements for requests: some at a time, each until its timeout or its client leaves."""
+"""Runs statements for requests: a limited number at a time, with timeouts."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ T = TypeVar("T")
 
 _CANCEL_AGAIN_SECONDS: Final = 0.2
 _GRACE_SECONDS: Final = 10.0
-"""How long a cancelled statement may take to end before its request is answered."""
+"""How long a request waits for the end of its cancelled statement."""
 _TIMED_OUT: Final = 408
 
 
 class Runner:
-    """Runs calls of sessions on threads of its own.
+    """Runs calls of sessions on its own threads.
 
-    A call that can neither be cancelled nor ends keeps its thread, and is counted as running: the
-    number of threads is a limit whatever the calls do.
+    A call that neither ends nor reacts to cancellation keeps its thread and counts as running, so
+    the number of threads stays limited.
     """
 
     def __init__(self, limits: Limits) -> None:
@@ -52,13 +52,14 @@ class Runner:
         receive: Receive,
         seconds: float | None = None,
     ) -> T:
-        """Run a call of a session and return its value; ``receive`` tells if the client leaves.
+        """Run a call of a session and return its value; ``receive`` reports a client's disconnect.
 
-        A call that succeeds in spite of being cancelled has taken effect, so its value is returned.
+        A call that succeeds although it was cancelled has taken effect, so its value is returned.
 
         Raises:
-            HeadraceError: as the call; ``unavailable`` if too many run or wait; ``cancelled``.
-            StatusError: ``cancelled`` by its timeout.
+            HeadraceError: the errors of the call; ``unavailable`` if too many calls run or wait;
+                ``cancelled`` if the client disconnected.
+            StatusError: ``cancelled`` after the timeout.
         """
         allowed = self.allowed(seconds)
         future = self._submit(call)
@@ -78,14 +79,14 @@ class Runner:
 
     @property
     def running(self) -> int:
-        """How many calls run or wait."""
+        """The number of calls that run or wait."""
         return self._given
 
     def allowed(self, seconds: float | None) -> float:
-        """Return how long a request may take that names some seconds, or none.
+        """Return the timeout of a request in seconds; the default if it sets none.
 
         Raises:
-            HeadraceError: ``invalid`` if it is no positive number, or more than is allowed.
+            HeadraceError: ``invalid`` if it is not a positive number, or exceeds the limit.
         """
         limits = self._limits
         if seconds is None:
@@ -99,7 +100,7 @@ class Runner:
         return seconds
 
     def close(self) -> None:
-        """Start nothing more; what waits is dropped. What runs is ended by closing its session."""
+        """Drop waiting calls and accept none; closing a session ends its running call."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     def _submit(self, call: Callable[[], T]) -> Future[T]:
@@ -125,14 +126,14 @@ class Runner:
             self._given -= 1
 
     async def _end(self, session: Session, future: Future[T], ended: asyncio.Future[T]) -> None:
-        """Cancel a call, and wait until it has ended or the time of grace is over."""
+        """Cancel a call, and wait until it ends or the grace period is over."""
         if future.cancel():
             return
         self._cancel(session, future)
         await asyncio.wait({ended}, timeout=_GRACE_SECONDS)
 
     def _cancel(self, session: Session, future: Future[T]) -> None:
-        """Cancel a call again and again until it ends, also after its request was answered."""
+        """Repeat the cancellation until the call ends, even after its request was answered."""
         task = asyncio.create_task(_cancel_until_ended(session, future))
         self._cancelling.add(task)
         task.add_done_callback(self._cancelling.discard)
@@ -140,7 +141,7 @@ class Runner:
 
 @dataclass(frozen=True, slots=True)
 class RequestCalls:
-    """Runs the calls of requests: each in a session of its client, until the client leaves."""
+    """Runs the calls of requests, each in a session of its client."""
 
     sessions: Sessions
     runner: Runner
@@ -152,26 +153,27 @@ class RequestCalls:
         seconds: float | None = None,
         session: str | None = None,
     ) -> T:
-        """Run a call in the session of an id, or in a new one; return its value.
+        """Run a call in the session with this id, or in a new one; return its value.
 
-        ``seconds`` is the timeout, if the request names one.
+        ``seconds`` is the timeout, if the request sets one.
 
         Raises:
             HeadraceError: as :meth:`Runner.run`.
-            StatusError: as :meth:`Runner.run`; ``invalid`` if the client has no session of this id.
+            StatusError: as :meth:`Runner.run`; ``invalid`` if the client has no session with this
+                id.
         """
         async with self.sessions.used(session, asking(request)) as used:
             return await self.runner.run(used, lambda: call(used), request.receive, seconds)
 
 
 async def left(receive: Receive) -> None:
-    """Return when the client has left; the request's body must have been read."""
+    """Wait until the client disconnects; the request's body must have been read."""
     while (await receive())["type"] != "http.disconnect":
         pass
 
 
 async def _cancel_until_ended(session: Session, future: Future[T]) -> None:
-    """Cancel again and again: between two jobs of a statement there may be nothing to cancel."""
+    """Repeat the cancellation: between two jobs of a statement, nothing can be cancelled."""
     while not future.done():
         with suppress(Exception):
             await asyncio.to_thread(session.cancel)
@@ -179,9 +181,9 @@ async def _cancel_until_ended(session: Session, future: Future[T]) -> None:
 
 
 def _after_end(ended: asyncio.Future[T], seconds: float | None) -> T:
-    """Return the value of a call that was cancelled, or raise the error that its request gets.
+    """Return the value of a cancelled call, or raise the error for its request.
 
-    ``seconds`` is the timeout that has passed; None if the client has left.
+    ``seconds`` is the timeout that has passed; None if the client has disconnected.
     """
     detail, hint = None, "Give the request a longer timeout."
     if not ended.done():

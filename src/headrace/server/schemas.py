@@ -1,4 +1,4 @@
-"""The schemas of JSON bodies, by name, as the description of the server has them."""
+"""The JSON schemas of request and answer bodies, by their names in the OpenAPI description."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _NUMBER: Final = {"type": "number"}
 
 
 def _object(**properties: Any) -> dict[str, Any]:
-    """Return the schema of an object that has all of some properties, and maybe others."""
+    """Return the schema of an object with required properties; it may have more."""
     return {"type": "object", "required": list(properties), "properties": properties}
 
 

@@ -1,4 +1,4 @@
-"""The parts of a server: the database, its sessions, the threads, the limits."""
+"""The parts of a server: the database, sessions, threads and limits."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _TIDY_SECONDS = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """What one server is made of. A handler is given those that it uses, by name, never all."""
+    """The parts of one server. Handlers receive the parts that they use, by field name."""
 
     database: Database
     directory: Path
@@ -52,11 +52,11 @@ class Service:
     active: Active
     console: Pages
     pages: Pages | None = None
-    """The pages of applications, if there are any."""
+    """The pages of applications, or None."""
     roots: tuple[Path, ...] = ()
     """The directories whose files statements may read."""
     query_processes: QueryProcesses | None = None
-    """The processes that evaluate clients' queries; None if the database's own does."""
+    """The processes that evaluate clients' queries; None if the database's process does."""
 
     @classmethod
     def of(
@@ -72,7 +72,7 @@ class Service:
     ) -> Self:
         """Return the service of an open database; ``pages`` are those of applications.
 
-        With ``authenticate``, access tokens are needed also before there are any.
+        With ``authenticate``, access tokens are required even before any exist.
         """
         apart = None if queries is None else QueryProcesses(database, queries)
         opened = partial(database.session, apart)
@@ -100,7 +100,7 @@ class Service:
         )
 
     async def tidy(self) -> None:
-        """End what nobody uses any more, at intervals."""
+        """End idle sessions, logins and followed queries, at intervals."""
         while True:
             await asyncio.sleep(_TIDY_SECONDS)
             self.entrance.end_idle()
@@ -110,14 +110,14 @@ class Service:
                 await asyncio.to_thread(self.query_processes.end_idle)
 
     def injector(self, routes: tuple[Route[Any], ...]) -> Injector:
-        """Return what constructs the handlers of routes: from these parts and the database's."""
+        """Return the injector that constructs handlers from these parts and the database's."""
         parts = self.database.parts
         given = {each.name: getattr(parts, each.name) for each in fields(parts)}
         given |= {each.name: getattr(self, each.name) for each in fields(self)}
         return Injector({**given, "routes": routes}, COMPOSED)
 
     def close(self) -> None:
-        """End what runs for clients; the database stays open."""
+        """End all statements and subscriptions of clients; the database stays open."""
         self.runner.close()
         if self.query_processes is not None:
             self.query_processes.close()

@@ -1,4 +1,4 @@
-"""Sessions that clients name in several requests; those that nobody uses end."""
+"""Sessions that clients use in several requests; idle ones end."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ _GONE: Final = 410
 
 @dataclass(slots=True, eq=False)
 class NamedSession:
-    """A session that clients name, and when it was last used, on the monotonic clock."""
+    """A session with an id; ``used`` is its last request, in seconds of the monotonic clock."""
 
     session: Session
     principal: Principal
     used: float = field(default_factory=time.monotonic)
     waiting: int = 0
-    """How many requests use it, or wait until they can."""
+    """The number of requests that use it or wait for it."""
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
-    """Held by the request whose statement runs."""
+    """Held by the request that runs a statement."""
 
 
 class Sessions:
-    """The sessions of one server, by id: those that clients name, and those of one request."""
+    """The sessions of one server: those with an id, and those of a single request."""
 
     def __init__(self, opened: Callable[[Principal], Session], limits: Limits) -> None:
         self._opened = opened
@@ -48,14 +48,14 @@ class Sessions:
 
     @property
     def count(self) -> int:
-        """How many sessions clients can name."""
+        """The number of sessions with an id."""
         return len(self._kept)
 
     def open(self, principal: Principal) -> str:
-        """Open a session of whoever asks; return its id, which nobody can guess.
+        """Open a session for a principal; return its unguessable id.
 
         Raises:
-            HeadraceError: ``unavailable`` if there are too many.
+            HeadraceError: ``unavailable`` if too many are open.
         """
         if len(self._kept) >= self._limits.sessions:
             raise HeadraceError(
@@ -69,20 +69,20 @@ class Sessions:
         return id_
 
     async def close(self, id_: str, principal: Principal) -> None:
-        """End a session: its statement is cancelled."""
+        """End a session and cancel its statement."""
         kept = self._kept.pop(self._known(id_, principal))
         await asyncio.to_thread(self._end, kept.session)
 
     def cancel(self, id_: str, principal: Principal) -> bool:
-        """Cancel the running statement of a session; return whether one ran."""
+        """Cancel a session's running statement; return whether one ran."""
         return self._kept[self._known(id_, principal)].session.cancel()
 
     @asynccontextmanager
     async def used(self, id_: str | None, principal: Principal) -> AsyncIterator[Session]:
-        """Yield the session of an id, while no other request uses it; without one, a new session.
+        """Yield the session with an id for exclusive use; without an id, a new session.
 
         Raises:
-            StatusError: ``invalid`` if whoever asks has no session of this id.
+            StatusError: ``invalid`` if the principal has no session with this id.
         """
         if id_ is None:
             session = self._begin(principal)
@@ -102,7 +102,7 @@ class Sessions:
             kept.used = time.monotonic()
 
     def end_idle(self) -> None:
-        """End the sessions that were not used for longer than is allowed."""
+        """End the sessions that were idle for too long."""
         oldest = time.monotonic() - self._limits.idle_seconds
         for id_, kept in list(self._kept.items()):
             if kept.waiting == 0 and kept.used < oldest:
@@ -110,7 +110,7 @@ class Sessions:
                 self._end(kept.session)
 
     def close_all(self) -> None:
-        """End all sessions; their statements are cancelled."""
+        """End all sessions and cancel their statements."""
         self._kept.clear()
         with self._lock:
             every = list(self._all)
@@ -130,7 +130,7 @@ class Sessions:
 
     def _known(self, id_: str, principal: Principal) -> str:
         kept = self._kept.get(id_)
-        # A token that was dropped is another than the next one of its name.
+        # A dropped token differs from a later one of the same name.
         if kept is None or kept.principal.name != principal.name or not kept.principal.is_known:
             raise StatusError(
                 _GONE,

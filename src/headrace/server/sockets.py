@@ -1,8 +1,7 @@
-"""Events over WebSocket: what ``GET`` of a path answers with as events, as messages.
+"""Events over WebSocket: a path whose ``GET`` answers with events sends them as messages.
 
-A handshake is read as the request that it is, by the same endpoint: what that refuses is refused
-before the socket opens. A message is JSON: ``{"event": ..., "id": ..., "data": ...}``. What clients
-send is ignored.
+The same endpoint handles the handshake as a GET request and may refuse it before the socket opens.
+A message is JSON: ``{"event": ..., "id": ..., "data": ...}``. Messages of clients are ignored.
 """
 
 from __future__ import annotations
@@ -22,17 +21,17 @@ if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
 
 _GOING_AWAY: Final = 1001
-"""The code of a socket whose events have ended."""
+"""The close code after the last event."""
 
 
 @dataclass(frozen=True, slots=True)
 class Socket:
-    """Serves an endpoint over WebSocket, if it answers with events."""
+    """Serves an endpoint that answers with events over WebSocket."""
 
     endpoint: Callable[[Request], Awaitable[Response]]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one handshake, and send messages until either side ends."""
+        """Answer a handshake, and send messages until either side closes."""
         await receive()  # the handshake itself
         response = await self.endpoint(Request(as_request(scope), reading(receive)))
         if not response.headers.get("content-type", "").startswith(EVENTS):
@@ -42,13 +41,13 @@ class Socket:
 
 
 def as_request(scope: Scope) -> dict[str, Any]:
-    """Return the request of a handshake. Events are JSON, whatever it accepts."""
+    """Return the GET request of a handshake. Its events are JSON, whatever it accepts."""
     headers = [(name, value) for name, value in scope["headers"] if name.lower() != b"accept"]
     return {**scope, "type": "http", "method": "GET", "headers": headers}
 
 
 def reading(receive: Receive) -> Receive:
-    """Return what tells as of a request that the client has left."""
+    """Return a ``receive`` that reports the socket's closing as a request's disconnect."""
 
     async def read() -> MutableMapping[str, Any]:
         while (await receive())["type"] != "websocket.disconnect":
@@ -60,12 +59,12 @@ def reading(receive: Receive) -> Receive:
 
 @dataclass(slots=True)
 class SocketMessages:
-    """Sends the body of an answer with events as messages."""
+    """Sends the events of an answer as messages."""
 
     send: Send
 
     async def __call__(self, message: MutableMapping[str, Any]) -> None:
-        """Send a part of the answer, whose events are whole."""
+        """Send a part of the answer, which has complete events."""
         if message["type"] == "http.response.start":
             await self.send({"type": "websocket.accept"})
             return
@@ -76,7 +75,7 @@ class SocketMessages:
 
 
 def messages(events: bytes) -> Iterator[str]:
-    """Yield the messages of server-sent events, each of which is whole; data are JSON already."""
+    """Yield a message for each complete server-sent event; its data are JSON already."""
     for block in events.decode().split("\n\n"):
         fields = dict(line.split(": ", 1) for line in block.split("\n") if line)
         if fields:

@@ -1,4 +1,4 @@
-"""``POST /v1/sql``, and the sessions in which its statements run."""
+"""``POST /v1/sql``, and the routes of sessions."""
 
 from __future__ import annotations
 
@@ -53,22 +53,22 @@ _FIELDS: Final[Mapping[str, tuple[type, ...]]] = {
 
 @dataclass(frozen=True, slots=True)
 class _Script:
-    """The fields of the body of a request to run statements."""
+    """The body of a request to run statements."""
 
     sql: str
     parameters: Parameters | None
     session: str | None
     timeout: float | None
     follow: bool
-    """Whether a query is to be followed, though it would run once."""
+    """Whether to follow a query that would otherwise run once."""
     least: StateToken | None
-    """What queries must show."""
+    """The token that queries must show."""
     staleness: float | None
 
 
 @dataclass(frozen=True, slots=True)
 class SqlHandlers:
-    """Runs statements, in sessions that clients may name."""
+    """Runs statements, optionally in a client's session."""
 
     calls: RequestCalls
     sessions: Sessions
@@ -78,7 +78,7 @@ class SqlHandlers:
     directory: Path
 
     async def run_sql(self, request: Request) -> Response:
-        """Run one statement, or several; answer with the last one's result."""
+        """Run one or several statements; answer with the last one's result."""
         accept = request.headers.get("accept")
         streamed = rows_of_events(accept)
         form = None if streamed else accepted(accept)
@@ -98,7 +98,7 @@ class SqlHandlers:
     async def split_script(self, request: Request) -> Response:
         """Split a script into its statements, without running them.
 
-        ``start`` and ``end`` are where each is in the script, in characters.
+        ``start`` and ``end`` are the range of each in the script, in characters.
         """
         limits = self.limits
         asked = await json_object(request, limits.sql_bytes, limits.body_seconds, {"sql": (str,)})
@@ -123,10 +123,10 @@ class SqlHandlers:
         return done({"cancelled": await asyncio.to_thread(self.sessions.cancel, id_, principal)})
 
     async def _script(self, request: Request) -> _Script:
-        """Return what the body of a request asks to be run.
+        """Parse the body of a request to run statements.
 
         Raises:
-            HeadraceError: ``invalid`` if it is something else.
+            HeadraceError: ``invalid`` if it does not have these fields and types.
         """
         limits = self.limits
         asked = await json_object(request, limits.sql_bytes, limits.body_seconds, _FIELDS)
@@ -151,7 +151,7 @@ class SqlHandlers:
         principal: Principal,
         progress: Callable[[Progress], None] | None = None,
     ) -> tuple[Result, StateToken]:
-        """Run statements; return the last one's result, and what the session has seen."""
+        """Run statements; return the last one's result, and the session's token."""
         require_served(script.sql, script.parameters, self.roots, principal)
         if script.least is not None:
             session.wait_for(script.least.epoch, script.least.ends)
@@ -165,9 +165,9 @@ class SqlHandlers:
         return result, StateToken(result.epoch, session.written)
 
     async def _streamed(self, request: Request, script: _Script, form: AnswerFormat) -> Response:
-        """Run statements and answer with events, at the latest once they have run for a moment.
+        """Run statements and answer with events, beginning after at most ``AT_ONCE_SECONDS``.
 
-        One that follows changes is answered with what ``GET /v1/subscribe`` is to be asked.
+        A statement that follows changes is answered with the parameters of ``GET /v1/subscribe``.
         """
         reports, principal = ProgressReports(), asking(request)
         seconds = self.limits.longest_seconds if script.timeout is None else script.timeout

@@ -1,7 +1,7 @@
-"""``GET /v1/status`` and ``/v1/history``: how the database does, once a second, and of late.
+"""``GET /v1/status`` and ``/v1/history``: the database's state, each second and recently.
 
-It is looked at once for all who listen. What was found is kept for a quarter of an hour, so that a
-page that opens can draw its charts at once.
+One sample per second serves all listeners. Samples are kept for 15 minutes, so that a page can draw
+its charts when it opens.
 """
 
 from __future__ import annotations
@@ -47,24 +47,24 @@ _log = logging.getLogger(__name__)
 _SECONDS: Final = 1.0
 _KEPT: Final = 900
 _MOST_EPOCHS: Final = 1000
-"""How many epochs are looked at in one second."""
+"""The maximum number of epochs that one sample reads."""
 _WAITING: Final = 4
-"""How many moments wait for a slow listener; older ones are passed over."""
+"""The number of samples queued for a slow listener; older ones are dropped."""
 _END: Final = b""
 _RUNNING: Final = "running"
-"""The state of a view that shows changes as they arrive."""
+"""The state of a view that is maintained in every epoch."""
 _NOT_MADE: Final = "epochs are not made"
-"""The message of an error for those who may not know of all that it names."""
+"""The error shown to clients that may not see everything the original message names."""
 
 
 @dataclass(frozen=True, slots=True)
 class StatusSample:
-    """How the database did in one second.
+    """The state of the database in one second.
 
-    ``epochs`` were committed in it, of which one took ``epoch_seconds`` on average; ``rows`` were
-    appended to logs, as a rate per second, None in the first. ``views`` has, by name, the changes
-    that a view does not show, and for how many seconds the oldest has waited. ``seconds`` is the
-    most of those that are maintained in every epoch and have not stopped.
+    ``epochs`` were committed, in ``epoch_seconds`` each on average. ``rows`` were appended to logs
+    per second; None in the first sample. ``views`` has, by name, the number of changes that a view
+    does not show yet, and the seconds that the oldest has waited. ``seconds`` is the maximum wait
+    of the running views that are maintained in every epoch.
     """
 
     at: float
@@ -81,7 +81,7 @@ class StatusSample:
     sources: dict[str, int]
     """The ends of the logs of streams and tables."""
     error: str | None = None
-    """Why epochs are not made, if they are not."""
+    """Why no epochs are made; None if they are made."""
 
 
 _TOTALS: Final = (
@@ -92,7 +92,7 @@ _TOTALS: Final = (
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Listener:
-    """Who listens, and the events that wait to be sent."""
+    """A listening client, and its queue of events."""
 
     principal: Principal
     waiting: asyncio.Queue[bytes] = field(default_factory=lambda: asyncio.Queue(_WAITING))
@@ -110,11 +110,11 @@ class Status:
     moments: deque[StatusSample] = field(default_factory=lambda: deque(maxlen=_KEPT))
     _listeners: set[Listener] = field(default_factory=set)
     _ends: dict[RelationId, Offset] = field(default_factory=dict)
-    """The ends of logs when they were last looked at."""
+    """The ends of logs at the last sample."""
     _loop: asyncio.AbstractEventLoop | None = None
 
     async def run(self) -> None:
-        """Sample once a second, until this is cancelled."""
+        """Sample once a second, until cancelled."""
         self._loop = asyncio.get_running_loop()
         failed = False
         while True:
@@ -122,7 +122,7 @@ class Status:
             try:
                 await self.look()
                 failed = False
-            except Exception as error:  # noqa: BLE001  (the next look may succeed)
+            except Exception as error:  # noqa: BLE001  (the next sample may succeed)
                 if not failed:
                     _log.error("the status cannot be read", exc_info=error)
                 failed = True
@@ -137,11 +137,11 @@ class Status:
     def close(self) -> None:
         """Disconnect all listeners; may be called on another thread."""
         if self._loop is not None:
-            with suppress(RuntimeError):  # it has ended, and they with it
+            with suppress(RuntimeError):  # the loop has ended
                 self._loop.call_soon_threadsafe(self._tell, None)
 
     def _tell(self, moment: StatusSample | None) -> None:
-        """Send a moment to all listeners, or disconnect them; its JSON is written once for many."""
+        """Send a sample to all listeners, or disconnect them; the whole JSON is encoded once."""
         whole = None if moment is None else _event(moment, lambda _name: True)
         for each in self._listeners:
             if moment is None or not each.principal.is_known:
@@ -156,10 +156,10 @@ class Status:
             each.waiting.put_nowait(event)
 
     def listen(self, principal: Principal) -> Listener:
-        """Return a queue of every moment from now on, until :meth:`leave`.
+        """Return a listener that receives all further samples until :meth:`leave`.
 
         Raises:
-            HeadraceError: ``unavailable`` if too many listen.
+            HeadraceError: ``unavailable`` if too many clients listen.
         """
         if len(self._listeners) >= self.limits.subscribers:
             raise too_many(f"{self.limits.subscribers} listeners")
@@ -207,11 +207,11 @@ class Status:
     # -- handlers ----------------------------------------------------------------------------
 
     async def follow_status(self, request: Request) -> Response:
-        """Follow how the database does, by one event a second."""
+        """Follow the state of the database, by one event a second."""
         return _Stream(self, asking(request))
 
     async def read_history(self, request: Request) -> Response:
-        """Return how the database did in the last minutes, a list for each figure."""
+        """Return the state of the database in the last minutes, a list for each figure."""
         relation, asked = request.query_params.get("relation"), count(request, "seconds")
         since = 0.0 if asked is None else time.time() - asked
         moments = [m for m in self.moments if m.at >= since]
@@ -228,7 +228,7 @@ class Status:
 
 
 def shown(moment: StatusSample, sees: Callable[[str], bool]) -> dict[str, Any]:
-    """Return a moment as JSON, with the relations that ``sees`` accepts."""
+    """Return a sample as JSON, with the relations that ``sees`` accepts."""
     return {
         **{name: getattr(moment, name) for name in _TOTALS},
         "views": {name: each for name, each in moment.views.items() if sees(name)},
@@ -242,7 +242,7 @@ def _event(moment: StatusSample, sees: Callable[[str], bool]) -> bytes:
 
 
 class _Stream(Response):
-    """The answer to one who listens; it lasts until the client leaves."""
+    """The answer to a listener; it lasts until the client disconnects."""
 
     def __init__(self, status: Status, principal: Principal) -> None:
         super().__init__(None, 200, {"Cache-Control": "no-store"}, "text/event-stream")

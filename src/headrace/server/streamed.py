@@ -1,7 +1,7 @@
 """``POST /v1/sql`` as a stream of events: progress while the statement runs, then its result.
 
-For statements that take minutes. As long as there is nothing to send, a comment is sent every few
-seconds, so that a client can tell a long statement from a server that is gone.
+For statements that take minutes. A comment is sent every few seconds without an event, so that a
+client can distinguish a long statement from an unreachable server.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ if TYPE_CHECKING:
 
 EVENTS: Final = "text/event-stream"
 AT_ONCE_SECONDS: Final = 0.3
-"""How long a statement may run before its answer begins: an error until then has its status."""
+"""How long a statement may run before its answer begins; errors before that set the status."""
 _REPORT_SECONDS: Final = 0.1
-"""How often progress is sent at most."""
+"""The minimum interval between progress events."""
 _QUIET_SECONDS: Final = 5.0
-"""After how long without an event a comment is sent."""
+"""The time without an event after which a comment is sent."""
 
 
 def rows_of_events(accept: str | None) -> AnswerFormat | None:
-    """Return the format of rows within events; None if an Accept header does not ask for events.
+    """Return the format of rows in events; None if an Accept header does not ask for events.
 
     It is JSON, or Arrow with ``text/event-stream; rows=arrow``.
     """
@@ -52,7 +52,7 @@ def rows_of_events(accept: str | None) -> AnswerFormat | None:
 
 
 class ProgressReports:
-    """The last progress of each part of a statement that was not sent yet."""
+    """The latest unsent progress of each part of a statement."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -60,7 +60,7 @@ class ProgressReports:
         self.news = asyncio.Event()
 
     def report(self, made: Progress) -> None:
-        """Note progress; on the thread of the statement."""
+        """Store progress; called on the statement's thread."""
         self._loop.call_soon_threadsafe(self._note, made)
 
     def _note(self, made: Progress) -> None:
@@ -68,7 +68,7 @@ class ProgressReports:
         self.news.set()
 
     def take(self) -> bytes:
-        """Return what was reported since the last time, as events; on the thread that serves."""
+        """Return unsent progress as events; called on the event loop's thread."""
         taken = [event("progress", asdict(made)) for made in self._latest.values()]
         self._latest.clear()
         self.news.clear()
@@ -78,10 +78,10 @@ class ProgressReports:
 def result_events(
     result: Result, token: StateToken, form: AnswerFormat, limits: Limits
 ) -> Iterator[bytes]:
-    """Yield a result as events; Arrow goes before it, in ``rows``, as base64 of an IPC stream.
+    """Yield a result as events; Arrow rows come first, as ``rows`` events with base64 of IPC.
 
     Raises:
-        HeadraceError: ``unsupported`` if it is larger than is allowed; at once.
+        HeadraceError: ``unsupported`` if it exceeds the limit; raised at once.
     """
     table = result.to_arrow()
     require_served_size(table, form, limits)
@@ -89,15 +89,15 @@ def result_events(
         return iter([_event("result", document(result, table, token).encode())])
     rows = (_event("rows", base64.b64encode(part)) for part in ipc(table))
     whole = _event("result", document(result, None, token).encode())
-    first = next(rows, b"")  # made here, on the thread of the statement
+    first = next(rows, b"")  # encoded here, on the statement's thread
     return chain([first], rows, [whole])
 
 
 def follow_document(pushed: Pushed) -> dict[str, Any]:
-    """Return what is to be asked of ``GET /v1/subscribe`` to follow what a statement follows.
+    """Return the parameters with which ``GET /v1/subscribe`` follows a statement's query.
 
-    ``limit`` is the number of rows after which it ends; ``start`` is where its query begins in the
-    text of the statement, or null if it is not a part of it.
+    ``limit`` is the number of rows after which it ends; ``start`` is the position of its query in
+    the text of the statement, or null if it is not part of the text.
     """
     query, after = pushed
     is_part = query.text == query.span.source and query.span.text != query.text
@@ -111,7 +111,7 @@ def follow_document(pushed: Pushed) -> dict[str, Any]:
 
 
 def event(kind: str, data: Any) -> bytes:
-    """Return one event with JSON."""
+    """Return an event with JSON data."""
     return _event(kind, json_text(data).encode())
 
 
@@ -120,7 +120,7 @@ def _event(kind: str, line: bytes) -> bytes:
 
 
 class StatementEvents(Response):
-    """The answer of a statement that runs: its progress, then its result or its error."""
+    """The answer to a running statement: its progress, then its result or its error."""
 
     def __init__(
         self, running: asyncio.Task[Iterator[bytes]], reports: ProgressReports, directory: Path
@@ -131,10 +131,10 @@ class StatementEvents(Response):
         self._reports = reports
         self._directory = directory
         self.on_end: Callable[[str], None] = lambda _outcome: None
-        """Sent when the statement has ended: ``ok``, or the code of its error."""
+        """Called when the statement has ended, with ``ok`` or the code of its error."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send events until the statement has ended; whoever runs it notices a client that left."""
+        """Send events until the statement ends; its runner cancels it if the client disconnects."""
         del scope, receive
         outcome = str(Code.CANCELLED)
         try:

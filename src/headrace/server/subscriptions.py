@@ -41,12 +41,12 @@ if TYPE_CHECKING:
     from headrace.session import Session
 
 _LINGER_SECONDS: Final = 60.0
-"""How long what nobody follows any more is kept, so that those who reconnect can resume."""
+"""How long a query without subscribers is still followed, so that clients can resume."""
 
 
 @dataclass(slots=True)
 class FollowedRelations:
-    """All that clients follow, by relation or by the text of the query."""
+    """The followed relations, by format and by relation id or query text."""
 
     reader: Reader
     limits: Limits
@@ -63,10 +63,10 @@ class FollowedRelations:
         receive: Receive,
         seconds: float | None,
     ) -> FollowedRelation:
-        """Return what follows a query, which is begun if nobody follows it.
+        """Return the followed relation of a query; start following it if needed.
 
         Raises:
-            HeadraceError: ``unavailable`` if too many different ones are followed.
+            HeadraceError: ``unavailable`` if too many different queries are followed.
         """
         key, query = f"{asked.form} {asked.key}", asked.query
         lock = self._opening.setdefault(key, asyncio.Lock())
@@ -76,14 +76,14 @@ class FollowedRelations:
                 return known
             if len(self.by_key) >= self.limits.followed:
                 raise too_many(f"{self.limits.followed} views and queries")
-            session = self.opened()  # shared by all who may read what it needs
+            session = self.opened()  # shared by all clients with the needed roles
             made = await runner.run(session, lambda: session.subscribe(query), receive, seconds)
             most = self.limits.lag_bytes
             self.by_key[key] = FollowedRelation(self.reader, session, made, most, asked.form)
             return self.by_key[key]
 
     async def end_idle(self) -> None:
-        """Stop what nobody has followed for a minute, or what has ended."""
+        """Stop followed relations that ended, or had no subscriber for a minute."""
         oldest = time.monotonic() - _LINGER_SECONDS
         for key, followed in list(self.by_key.items()):
             if followed.is_over or (followed.is_idle and followed.idle_since < oldest):
@@ -91,7 +91,7 @@ class FollowedRelations:
                 await asyncio.to_thread(followed.close)
 
     def close(self) -> None:
-        """Stop all; subscribers get what waits for them."""
+        """Stop all; subscribers get their queued events."""
         for followed in list(self.by_key.values()):
             followed.close()
         self.by_key.clear()
@@ -99,7 +99,7 @@ class FollowedRelations:
 
 @dataclass(frozen=True, slots=True)
 class SubscribeHandlers:
-    """Has clients follow views and queries."""
+    """Streams views and queries to clients."""
 
     reader: Reader
     calls: RequestCalls
@@ -111,8 +111,8 @@ class SubscribeHandlers:
     async def subscribe(self, request: Request) -> Response:
         """Follow a view or a query: a snapshot, then the changes of whole epochs.
 
-        It ends when either side leaves. With a token, ``after`` or the header Last-Event-ID, it
-        resumes without the snapshot; with ``snapshot=false``, changes follow from now on.
+        It ends when either side disconnects. With a token in ``after`` or the header Last-Event-ID,
+        it resumes without the snapshot; with ``snapshot=false``, only changes from now on follow.
         """
         now = _flag(request, "snapshot", default=True) is False
         asked = await self._asked(request)
@@ -130,11 +130,11 @@ class SubscribeHandlers:
         )
 
     async def _asked(self, request: Request) -> _Asked:
-        """Return what is to be followed.
+        """Parse what a request asks to follow.
 
         Raises:
             HeadraceError: ``invalid`` if it is neither one view nor one query; ``unsupported`` for
-                a query with an end; ``forbidden``.
+                a query with LIMIT; ``forbidden``.
         """
         form = rows_of_events(request.headers.get("accept")) or AnswerFormat.JSON
         view, sql = request.query_params.get("view"), request.query_params.get("sql")
@@ -155,9 +155,9 @@ class SubscribeHandlers:
 
 
 class _Asked(NamedTuple):
-    """A request to follow: the key under which it is shared, the query, the format of rows.
+    """A request to follow: the key by which it is shared, the query, and the format of rows.
 
-    ``needs`` are the roles that following it needs.
+    ``needs`` are the required roles.
     """
 
     key: str
@@ -174,10 +174,11 @@ def _flag(request: Request, name: str, *, default: bool) -> bool:
 
 
 def _one_query(text: str) -> Query:
-    """Return the one query of a text.
+    """Return the single query in a text.
 
     Raises:
-        HeadraceError: ``invalid`` if it is something else; ``unsupported`` for one with an end.
+        HeadraceError: ``invalid`` if the text is not a single query; ``unsupported`` for LIMIT or
+            AS OF.
     """
     statements = bind(text, None).statements()
     asked = statements[0] if len(statements) == 1 else None
@@ -195,7 +196,7 @@ def _one_query(text: str) -> Query:
 
 
 class EventStream(Response):
-    """The answer to one subscriber; it lasts until the client leaves, or is too slow."""
+    """The answer to one subscriber; it lasts until the client disconnects or is too slow."""
 
     def __init__(
         self,
@@ -241,7 +242,7 @@ class EventStream(Response):
         if self._begin is not None:
             await _sent(send, self._begin)
         limits, last = self._limits, b""
-        # A client that takes nothing for so long is dropped: it has the token of its last event.
+        # A stalled client is disconnected; it can resume with the token of its last event.
         with suppress(TimeoutError):
             try:
                 async for event in self._events:
@@ -254,7 +255,7 @@ class EventStream(Response):
             await asyncio.wait_for(_sent(send, last, more=False), limits.lag_seconds)
 
     def _require_roles(self) -> None:
-        """Refuse to go on once the token is dropped, has expired, or has lost a role."""
+        """Raise if the access token was dropped, has expired, or has lost a role."""
         for need in self._needs:
             if not need.is_met(self._principal):
                 raise need.error()
@@ -265,7 +266,7 @@ async def _sent(send: Send, data: bytes, *, more: bool = True) -> None:
 
 
 def too_many(what: str) -> HeadraceError:
-    """Return the error for one subscription more than a server takes."""
+    """Return the error for exceeding a limit on subscriptions."""
     return HeadraceError(
         Code.UNAVAILABLE,
         "the server had too many subscriptions",

@@ -1,4 +1,4 @@
-"""Requests counted by operation and outcome, in one process or over several."""
+"""Counts of requests by operation and outcome, summed over processes."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
 BOUNDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 60)
-"""The upper bounds of the buckets of seconds; a last one has no bound."""
+"""The upper bounds of the histogram's buckets in seconds; the last bucket is unbounded."""
 
 
 @dataclass(slots=True)
 class RequestTally:
-    """How many requests took how long, by bucket of :data:`BOUNDS`, and all their seconds."""
+    """A histogram of the durations of requests, by bucket of :data:`BOUNDS`, and their sum."""
 
     buckets: list[int] = field(default_factory=lambda: [0] * (len(BOUNDS) + 1))
     seconds: float = 0.0
@@ -45,7 +45,7 @@ class RequestTally:
 
 
 class Tallies(Collector):
-    """Tallies by operation and outcome, as metrics. Thread-safe."""
+    """A histogram per operation and outcome, as metrics. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -75,7 +75,7 @@ class Tallies(Collector):
         return known
 
     def collect(self) -> Iterator[Metric]:
-        """Yield the requests and their seconds."""
+        """Yield the histogram of requests."""
         requests = CounterMetricFamily(
             "headrace_requests",
             "Requests, by operation and outcome: ok, or the code of the error.",

@@ -1,6 +1,7 @@
-"""Tokens: what a client has seen or written, so that a later read can be asked to show it.
+"""Tokens: what a client has seen or written, so that a later read can be required to show it.
 
-A token is text: the epoch, ``7``, and after ``@`` the ends of the logs that the client wrote to,
+The text of a token is the epoch, ``7``, and after ``@`` the ends of the logs that the client wrote
+to,
 ``7@3:1200,4:88``.
 """
 
@@ -23,14 +24,14 @@ _WRITTEN = re.compile(r"(?P<epoch>\d{1,18})(@(?P<ends>\d{1,18}:\d{1,18}(,\d{1,18
 
 @dataclass(frozen=True, slots=True)
 class StateToken:
-    """An epoch, and the ends of logs by relation."""
+    """An epoch, and the ends of logs by relation id."""
 
     epoch: Epoch
     ends: Mapping[RelationId, Offset] = field(default_factory=dict)
 
     @classmethod
     def of(cls, text: str) -> StateToken:
-        """Parse a token; a number is that of an epoch.
+        """Parse a token; a number alone is an epoch.
 
         Raises:
             HeadraceError: ``invalid`` for any other text.
@@ -52,5 +53,5 @@ class StateToken:
         return f"{self.epoch}@{ends}" if ends else str(self.epoch)
 
     def shown_by(self, state: Published) -> bool:
-        """Whether a state has the epoch and all that was written."""
+        """Whether a state includes the epoch and all writes of the token."""
         return state.epoch >= self.epoch and state.has_read(self.ends)
