@@ -23,7 +23,6 @@ NOT_YET = {
     "engine/reading",
     "ledger",
     "runtime",
-    "session",
     "statements",
 }
 """Packages whose texts and class names are still to be rewritten."""

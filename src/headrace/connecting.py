@@ -1,4 +1,4 @@
-"""``headrace.connect``: a directory is opened in this process, a URL is that of a server."""
+"""``headrace.connect``: opens a directory in this process, or connects to a server's URL."""
 
 from __future__ import annotations
 
@@ -50,14 +50,13 @@ def connect(
 ) -> AnyDatabase:
     """Open the database in a directory, or connect to the server at a URL.
 
-    ``connect("http://127.0.0.1:8088")`` asks a server, and starts no Spark; see
-    :func:`headrace.remote.connect` for ``token`` and ``ca``. The token is that of the environment,
-    ``HEADRACE_TOKEN``, if none is given. Any other text is a path or a ``file://`` URL of a
-    directory, which this process opens; see :func:`headrace.database.connect` for the other
-    keywords.
+    ``connect("http://127.0.0.1:8088")`` connects to a server, without starting Spark; see
+    :func:`headrace.remote.connect` for ``token`` and ``ca``. The default token is the environment
+    variable ``HEADRACE_TOKEN``. Any other text is a path or a ``file://`` URL of a directory, which
+    this process opens; see :func:`headrace.database.connect` for the other keywords.
 
     Raises:
-        HeadraceError: as these two; ``invalid`` for keywords of the other.
+        HeadraceError: as these two functions; ``invalid`` for a keyword of the other one.
     """
     if is_url(target):
         if opening:

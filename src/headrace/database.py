@@ -1,4 +1,4 @@
-"""The composition root: wires the parts of one database together, and holds no logic."""
+"""The composition root: constructs the parts of a database from each other, without logic."""
 
 from __future__ import annotations
 
@@ -105,10 +105,10 @@ def connect(
 class Database(DefaultSession):
     """An open database. A context manager; safe to use from several threads.
 
-    All statements through the methods of one Database are one session, the default one: reads see
-    all earlier writes. :meth:`session` opens others.
+    The methods of one Database run statements in its default session: reads see all earlier writes.
+    :meth:`session` opens others.
 
-    ``parts`` is what it is made of, for tests and tools that reach inside; see
+    ``parts`` has its parts, for tests and tools; see
     :class:`headrace.session.parts.DatabaseParts`.
     """
 
@@ -258,16 +258,16 @@ class Database(DefaultSession):
 
     @property
     def origin(self) -> tuple[str, str]:
-        """What it is, and where: a data directory and its path."""
+        """A description of its kind and place: a data directory and its path."""
         return "data directory", str(self.directory)
 
     # -- statements ------------------------------------------------------------------------
 
     def session(self, evaluator: Evaluator | None = None, principal: Principal = OWNER) -> Session:
-        """Open a session: one client, with its own settings, whose statements run beside others.
+        """Open a session: one client with its own settings, which runs concurrently with others.
 
         ``evaluator`` evaluates its queries; by default, the Spark that makes epochs does.
-        Its statements may do what ``principal`` may; by default, that is everything.
+        Statements have the rights of ``principal``; by default, all rights.
         """
         self._require_open()
         parts = self.parts
@@ -342,7 +342,7 @@ class Database(DefaultSession):
         return self.parts.reader.published.epoch
 
     def pending(self) -> int:
-        """Return the number of changes that have arrived and that no epoch has read yet."""
+        """Return the number of changes that have arrived and are not read by an epoch yet."""
         return self.parts.loop.pending()
 
     def compact(self) -> None:

@@ -22,7 +22,7 @@ class Code(StrEnum):
     INVALID = "invalid"
     """The request is wrong: change it."""
     UNSUPPORTED = "unsupported"
-    """The request is meaningful but not served: use another form."""
+    """The request is valid but not supported: use another form."""
     FORBIDDEN = "forbidden"
     """The client lacks a role that is required: ask an owner for it."""
     CONFLICT = "conflict"
@@ -38,7 +38,7 @@ class Code(StrEnum):
 
 
 BACKUPS = "docs/how-to/back-up.md says how a backup is made and restored."
-"""Ends the hint of an error that only a backup can resolve."""
+"""The end of a hint for errors that only a backup can resolve."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +73,8 @@ class Span:
     def excerpt(self) -> Span:
         """Return the range in an excerpt of at most about 200 characters, with secrets masked.
 
-        The excerpt begins at a line start if possible, so that columns stay the same. Of a range
-        that does not fit, the beginning is kept. The time does not depend on the length of the
+        The excerpt begins at a line start if possible, so that columns stay the same. A range that
+        does not fit is cut at its end. The time does not depend on the length of the
         text.
         """
         if len(self.text) <= _LONGEST_EXCERPT:
@@ -196,7 +196,7 @@ class HeadraceError(Exception):
     def to_json(self) -> dict[str, Any]:
         """Return a value that ``json`` can write and :meth:`of_json` reads.
 
-        It has an excerpt of the text around the place, in which secrets are masked.
+        The value has an excerpt of the text around the place, with secrets masked.
         """
         return {
             "code": str(self.code),
@@ -240,7 +240,7 @@ class QueryPosition:
     def within(self, query: Span) -> Span | None:
         """Return the span of the expression in a query that may have been rewritten since.
 
-        None if the text is not at the position, and occurs elsewhere not at all or repeatedly.
+        None if the text is not at the position, and does not occur exactly once elsewhere.
         """
         lines = query.source.split("\n")
         at = sum(len(line) + 1 for line in lines[: self.line - 1]) + self.column - 1
@@ -276,7 +276,7 @@ class EvaluationError(HeadraceError):
         return self if self._within(query) is None else self.at(query)
 
     def in_words(self, query: Span) -> HeadraceError:
-        """Return the error with its place in the query in words, for where no text is shown."""
+        """Return the error with its place in the query written out, where no text can be shown."""
         found = self._within(query)
         if found is None:
             return self
@@ -352,7 +352,7 @@ def meant(
 def meant(
     word: str, known: Iterable[str], otherwise: str | None = None, shown: str = '"{}"'
 ) -> str | None:
-    """Return a hint with the known word most similar to ``word``; another one if none is similar.
+    """Return a hint with the known word most similar to ``word``, or ``otherwise`` without one.
 
     ``shown`` is how a known word is written.
     """

@@ -1,4 +1,4 @@
-"""What one client of an open database has."""
+"""Sessions of an open database: dispatch of statements, rights, and properties."""
 
 from headrace.session.needs import Need, to_read
 from headrace.session.session import Session

@@ -1,4 +1,4 @@
-"""What one client has; nothing of a client is global."""
+"""The state of one client; none of it is global."""
 
 from __future__ import annotations
 
@@ -36,10 +36,11 @@ class Client:
     written: dict[RelationId, Offset] = field(default_factory=dict)
     properties: Properties = field(default_factory=Properties)
     max_staleness: float | None = None
-    """If not None, reads wait for nothing: they see the last epoch, unless it has lacked a change
-    for more seconds than these."""
+    """If not None, reads see the last epoch without waiting, and fail if it has lacked a change for
+    more than this many seconds.
+    """
     listener: Callable[[Progress], None] = silent
-    """Told of the progress of the running statement."""
+    """Called with the progress of the running statement."""
     cancellation: Cancellation = field(default_factory=Cancellation)
     lock: threading.RLock = field(default_factory=threading.RLock)
     """Held while a statement of this client runs."""
@@ -54,10 +55,10 @@ class Client:
             known[relation] = Offset(max(end, known.get(relation, 0)))
 
     def seen(self, reads: Iterable[RelationId]) -> Published:
-        """Return a state in which some relations show what this client must see of them.
+        """Return a state in which the relations show what this client must see.
 
-        That depends on its property ``consistency``. A state that shows it already is returned at
-        once; else epochs are made until one does.
+        The property ``consistency`` says what that is. If the present state shows it, it is
+        returned at once; otherwise this waits for an epoch that does.
 
         Raises:
             HeadraceError: ``unavailable`` if the last epoch is older than ``max_staleness`` allows.

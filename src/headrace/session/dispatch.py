@@ -1,4 +1,4 @@
-"""Runs statements for one client: checks its rights, and asks the class that runs the statement."""
+"""Runs statements for one client: checks its rights, then calls the class for the statement."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ if TYPE_CHECKING:
 class Dispatcher:
     """Runs statements for one client, one after another.
 
-    Only this package takes the parts of a database apart: what a statement can touch is what the
-    fields of the class that runs it name.
+    Only this package accesses all parts of a database. A statement can use only the parts that are
+    fields of the class that runs it.
     """
 
     def __init__(self, parts: DatabaseParts, client: Client, principal: Principal) -> None:
@@ -73,8 +73,8 @@ class Dispatcher:
         """Run one statement.
 
         Raises:
-            HeadraceError: with the place in the statement wherever there is one; ``forbidden`` if
-                the client may not.
+            HeadraceError: with the place in the statement, if known; ``forbidden`` if the client
+                lacks a role.
         """
         with self._shown(statement):
             self._rights.require(statement)
@@ -96,7 +96,7 @@ class Dispatcher:
     def _shown(self, statement: Statement | None = None) -> Iterator[None]:
         """Add the owning relation to corruption errors; remove names that the client may not see.
 
-        Names in the statement stay.
+        Names that the statement itself contains are kept.
         """
         try:
             yield
@@ -113,14 +113,15 @@ class Dispatcher:
         """Return what a statement follows in this session; None if it follows nothing."""
         with self._shown(statement):
             if isinstance(statement, Subscribe | Print):
-                self._rights.require(statement)  # first: a missing relation may not be known
+                # first, since a client may not learn whether a relation exists
+                self._rights.require(statement)
             found = self._injector.of(SessionReads).pushed(statement)
             if found is not None and isinstance(statement, Query):
                 self._rights.require(statement)
             return found
 
     def followed(self, query: Query) -> Pushed:
-        """Return what following a query means in this session."""
+        """Return the query and where following it begins in this session."""
         return self._injector.of(SessionReads).followed(query)
 
     def insert(self, name: str, rows: Rows, producer: ProducerPosition | None = None) -> int:
@@ -130,7 +131,7 @@ class Dispatcher:
             return self._injector.of(RowChanges).append(name, rows, producer)
 
     def require(self, query: Query) -> tuple[Need, ...]:
-        """Refuse a query that the client may not read; return the roles that it needs."""
+        """Raise if the client may not read a query; return the roles that it needs."""
         with self._shown(query):
             return self._rights.require(query)
 
@@ -145,7 +146,7 @@ class Dispatcher:
         self._reader.wait_for(epoch, ends)
 
     def subscribe(self, query: Query, after: Epoch | None = None) -> ViewSubscription:
-        """Follow a query; unless it is a whole view, it is a hidden view while it is followed."""
+        """Follow a query; one that is not a whole view becomes a hidden view for that time."""
         with self._shown(query):
             self._rights.require(query)
             return self._injector.of(SessionReads).follow(query, after)
@@ -157,7 +158,7 @@ class Dispatcher:
 
 
 def _planned(statement: Statement) -> Query | None:
-    """Return the query of a statement that the Spark that makes epochs plans, if there is one."""
+    """Return a statement's query that the Spark that makes epochs must plan, or None."""
     match statement:
         case Explain(target=Query() as query):
             return query

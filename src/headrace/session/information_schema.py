@@ -1,4 +1,4 @@
-"""The rows of ``information_schema``: the state of the database, all at one epoch."""
+"""The rows of ``information_schema``: the state of the database at one epoch."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _TYPES = {
 
 @dataclass(frozen=True, slots=True)
 class InformationSchema:
-    """Gathers the rows of these relations."""
+    """Computes the rows of these relations."""
 
     reader: Reader
     schemas: Schemas
@@ -56,9 +56,9 @@ class InformationSchema:
     def named(
         self, state: Published, names: Iterable[RelationId], sees: Callable[[str], bool]
     ) -> list[tuple[Stream, pa.Table]]:
-        """Return those of these relations that a query names, with their rows in a state.
+        """Return the relations of the schema that a query names, with their rows in a state.
 
-        ``sees`` returns whether they show a relation, by its name.
+        ``sees`` returns whether rows may show a relation, by its name.
         """
         asked = frozenset(names)
         found = [relation for relation in system_relations() if relation.id in asked]
@@ -67,7 +67,7 @@ class InformationSchema:
     def rows(self, state: Published, relation: Stream, sees: Callable[[str], bool]) -> pa.Table:
         """Return the rows of one of these relations, in a published state.
 
-        ``sees`` returns whether they show a relation, by its name.
+        ``sees`` returns whether rows may show a relation, by its name.
         """
         gather = _GATHERED[relation.name.partition(".")[2]]
         parts = (self.reader, self.schemas, self.deliveries, self.admission, self.versions)

@@ -14,7 +14,7 @@ T = TypeVar("T")
 class Injector:
     """Constructs frozen dataclasses, each once, from parts by name.
 
-    A field is given the part of its name; else, an instance of the class that ``composed`` has for
+    A field receives the part with its name, or an instance of the class that ``composed`` has for
     its name, constructed in the same way.
     """
 
@@ -23,7 +23,7 @@ class Injector:
         self._made: dict[type[Any], Any] = {type(part): part for part in parts.values()}
 
     def of(self, cls: type[T]) -> T:
-        """Return the instance of a class: the part of this class, or the one that is made here."""
+        """Return the instance of a class: the given part, or one constructed on first use."""
         made: T | None = self._made.get(cls)
         if made is None:
             given = {each.name: self._named(each.name) for each in fields(cls)}  # type: ignore[arg-type]

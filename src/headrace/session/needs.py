@@ -1,12 +1,12 @@
-"""What statements need: the least roles of whoever asks, by the relations that they name.
+"""The roles that each statement requires, by the relations that it names.
 
-:data:`headrace.session.table.TABLE` has the function for each class of statements.
+:data:`headrace.session.table.TABLE` has the function for each class of statement.
 
-A role is that in a schema or in the database, so what is needed follows from the names in the
-statement, whether or not there is anything of that name. A materialized view is read with the
-rights of whoever created it: what is needed is a role in its own schema. A plain view is planned
-as a part of the query that names it, so errors could show a reader rows that it leaves out: all
-that its query reads must be readable as well.
+A role applies to a schema or to the database, so the needs follow from the names in the statement,
+whether or not the relations exist. A materialized view is read with the rights of its creator: a
+role in its own schema suffices. A plain view is planned as part of the query that names it, so
+errors could show a reader rows that the view leaves out: everything that its query reads must be
+readable as well.
 """
 
 from __future__ import annotations
@@ -76,9 +76,9 @@ _MAY_READ: Final = re.compile(r"(?i)\b(select|from|table|values|with)\b")
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """A role that is needed in a schema, or in the whole database, and the place that needs it.
+    """A role required in a schema or in the whole database, and the place that requires it.
 
-    ``through`` is what errors call the plain view that reads in the schema, which they do not name.
+    ``through`` names the plain view that reads the schema; errors then do not name the schema.
     """
 
     role: Role
@@ -88,18 +88,18 @@ class Need:
 
     @classmethod
     def of(cls, role: Role, name: str, span: Span | None = None) -> Need:
-        """Return what is needed to do something with the relation of a dotted name.
+        """Return the need for a role on the relation of a dotted name.
 
-        Hidden relations are of those who follow them: others need to be owners of the database.
+        Hidden relations belong to the clients that follow them: others must own the database.
         """
         if name.startswith(HIDDEN):
             return cls(Role.OWNER, DATABASE, span)
         return cls(role, schema_of(name), span)
 
     def is_met(self, principal: Principal) -> bool:
-        """Whether a principal has the role, now."""
+        """Whether a principal currently has the role."""
         if self.schema == SYSTEM_SCHEMA and self.role is Role.READER:
-            return principal.is_known  # its rows are of what the client sees
+            return principal.is_known  # its rows show only what the client may see
         return principal.may(self.role, self.schema)
 
     def error(self) -> HeadraceError:
@@ -123,7 +123,7 @@ class Need:
 
 
 def to_read(catalog: Catalog, name: str, span: Span | None = None) -> Iterator[Need]:
-    """Yield what is needed to read the relation of a dotted name, there or not."""
+    """Yield the needs for reading the relation of a dotted name, which may not exist."""
     relation = catalog.find(name)
     if not isinstance(relation, PlainView):
         yield Need.of(Role.READER, name, span)
@@ -140,7 +140,7 @@ def to_read(catalog: Catalog, name: str, span: Span | None = None) -> Iterator[N
 
 @dataclass(frozen=True, slots=True)
 class NamedRelations:
-    """The relations that a statement names, looked up on demand."""
+    """Looks up the relations that a statement names, on demand."""
 
     reader: Reader
     engine: Engine
@@ -152,11 +152,11 @@ class NamedRelations:
         return self.reader.catalog
 
     def read(self, query: Query | Name) -> Iterator[Need]:
-        """Yield what is needed to read a relation, or the relations that a query names."""
+        """Yield the needs for reading a relation, or the relations that a query names."""
         yield from self.reading(self.names(query), query.span)
 
     def names(self, query: Query | Name) -> frozenset[str]:
-        """Return the dotted names of the relations that a query reads, or of the one named."""
+        """Return the dotted names of the relations that a query reads, or the given name."""
         if isinstance(query, Name):
             return frozenset([query.dotted])
         simple = simple_select(query.text)
@@ -172,27 +172,27 @@ class NamedRelations:
                 raise error.at(place) from error
 
     def evaluate(self, *fragments: Fragment | None) -> Iterator[Need]:
-        """Yield what is needed for the subqueries in expressions."""
+        """Yield the needs for the subqueries in expressions."""
         for fragment in fragments:
             if fragment is not None and _MAY_READ.search(fragment.text):
                 text = Span.whole(f"SELECT ({fragment.text})")
                 yield from self.reading(self._named(text, fragment.span), fragment.span)
 
     def define(self, target: Query | Name) -> Iterator[Need]:
-        """Yield what is needed to see how relations are defined: to read all that is below."""
+        """Yield the needs for seeing definitions of relations: to read all their inputs."""
         yield from self.read(target)
         found = [r.id for name in self.names(target) if (r := self.catalog.find(name)) is not None]
         below = (self.catalog.by_id[id_].name for id_ in self.catalog.below(found))
         yield from self.reading(below, target.span)
 
     def reading(self, names: Iterable[str], span: Span) -> Iterator[Need]:
-        """Yield what is needed to read relations."""
+        """Yield the needs for reading relations."""
         for name in sorted(names):
             yield from to_read(self.catalog, name, span)
 
 
 def nothing(_asked: NamedRelations, _statement: Statement) -> Iterator[Need]:
-    """Yield nothing: everybody may."""
+    """Yield nothing: every client may."""
     return iter(())
 
 
@@ -212,7 +212,7 @@ def index(_asked: NamedRelations, statement: CreateIndex) -> Iterator[Need]:
 
 
 def relation(asked: NamedRelations, statement: CreateStream | CreateTable) -> Iterator[Need]:
-    """Yield what is needed to create a stream or table; of other systems, an owner's role."""
+    """Yield the needs for creating a stream or table; over other systems, an owner's role."""
     yield from creator(asked, statement)
     captured = isinstance(statement, CreateTable) and statement.captured is not None
     if captured or is_external(statement.options):
@@ -222,7 +222,7 @@ def relation(asked: NamedRelations, statement: CreateStream | CreateTable) -> It
 def derived(
     asked: NamedRelations, statement: CreateTableAs | CreateMaterializedView | CreateView
 ) -> Iterator[Need]:
-    """Yield what is needed to create a view, and to read what its query reads."""
+    """Yield the needs for creating a view, and for reading what its query reads."""
     yield from creator(asked, statement)
     yield from asked.read(statement.query)
     if not isinstance(statement, CreateView) and is_external(statement.options):
@@ -230,7 +230,7 @@ def derived(
 
 
 def sink(asked: NamedRelations, statement: CreateSink) -> Iterator[Need]:
-    """Yield what is needed to create a sink: to read its source, and to write to its target."""
+    """Yield the needs for creating a sink: to read its source and write to its target."""
     yield from creator(asked, statement)
     yield from asked.read(statement.source)
     if isinstance(statement.into, Name):
@@ -240,7 +240,7 @@ def sink(asked: NamedRelations, statement: CreateSink) -> Iterator[Need]:
 
 
 def altered_sink(asked: NamedRelations, statement: AlterSink) -> Iterator[Need]:
-    """Yield what is needed to alter a sink; outside of the database, an owner's role."""
+    """Yield the needs for altering a sink; for targets outside the database, an owner's role."""
     yield from creator(asked, statement)
     sink = asked.catalog.find(statement.name.dotted)
     if isinstance(sink, Sink) and sink.target is None:
@@ -248,10 +248,10 @@ def altered_sink(asked: NamedRelations, statement: AlterSink) -> Iterator[Need]:
 
 
 def drop(asked: NamedRelations, statement: Drop) -> Iterator[Need]:
-    """Yield what is needed to drop a relation and, with CASCADE, what depends on it."""
+    """Yield the needs for dropping a relation and, with CASCADE, what depends on it."""
     relation = asked.catalog.find(statement.name.dotted)
     if relation is None and statement.kind is ObjectKind.SOURCE:
-        yield Need(Role.OWNER, DATABASE, statement.span)  # of several tables
+        yield Need(Role.OWNER, DATABASE, statement.span)  # a source of several tables
         return
     yield from creator(asked, statement)
     if relation is not None and statement.cascade:
@@ -269,7 +269,7 @@ def write(_asked: NamedRelations, statement: Truncate | Copy) -> Iterator[Need]:
 
 
 def insert(asked: NamedRelations, statement: Insert) -> Iterator[Need]:
-    """Yield what is needed to write to the target, and to read what the query reads."""
+    """Yield the needs for writing to the target, and for reading what the query reads."""
     yield _writer(statement.target)
     yield from asked.read(statement.query)
     conflict = statement.on_conflict
@@ -283,14 +283,14 @@ def insert(asked: NamedRelations, statement: Insert) -> Iterator[Need]:
 
 
 def update(asked: NamedRelations, statement: Update) -> Iterator[Need]:
-    """Yield what is needed to write to the target, and to read what expressions read."""
+    """Yield the needs for writing to the target, and for reading what expressions read."""
     yield _writer(statement.target)
     assigned = (each.expression for each in statement.assignments)
     yield from asked.evaluate(*assigned, statement.where)
 
 
 def delete(asked: NamedRelations, statement: Delete) -> Iterator[Need]:
-    """Yield what is needed to delete rows, or to void events of a stream."""
+    """Yield the needs for deleting rows, or voiding events of a stream."""
     if isinstance(asked.catalog.find(statement.target.dotted), Stream):
         yield Need(Role.OWNER, schema_of(statement.target.dotted), statement.target.span)
     else:
@@ -299,25 +299,25 @@ def delete(asked: NamedRelations, statement: Delete) -> Iterator[Need]:
 
 
 def invalidate(asked: NamedRelations, statement: Invalidate) -> Iterator[Need]:
-    """Yield what is needed to invalidate a slice of a view."""
+    """Yield the needs for invalidating a slice of a view."""
     yield from creator(asked, statement)
     yield from asked.evaluate(statement.slice.where, statement.slice.since)
 
 
 def correct(asked: NamedRelations, statement: Correct) -> Iterator[Need]:
-    """Yield what is needed to correct events."""
+    """Yield the needs for correcting events."""
     yield from creator(asked, statement)
     yield from asked.evaluate(statement.where, *(a.expression for a in statement.assignments))
 
 
 def explain_row(asked: NamedRelations, statement: ExplainRow) -> Iterator[Need]:
-    """Yield what is needed to see from what a row is computed."""
+    """Yield the needs for seeing the inputs of a row."""
     yield from asked.define(statement.name)
     yield from asked.evaluate(statement.where)
 
 
 def replay(asked: NamedRelations, statement: Replay | ExplainReplay) -> Iterator[Need]:
-    """Yield what is needed to recompute a view; errors may quote what is below it."""
+    """Yield the needs for recomputing a view; errors may quote its inputs."""
     given = statement.replay if isinstance(statement, ExplainReplay) else statement
     yield from creator(asked, given)
     yield from asked.define(given.name)
@@ -325,7 +325,7 @@ def replay(asked: NamedRelations, statement: Replay | ExplainReplay) -> Iterator
 
 
 def verify(asked: NamedRelations, statement: Verify) -> Iterator[Need]:
-    """Yield what is needed to read one view, or all."""
+    """Yield the needs for reading one view, or all."""
     if statement.name is not None:
         yield from asked.read(statement.name)
     else:
@@ -333,7 +333,7 @@ def verify(asked: NamedRelations, statement: Verify) -> Iterator[Need]:
 
 
 def refresh(asked: NamedRelations, statement: Refresh) -> Iterator[Need]:
-    """A view that lags behind is written: what all its readers see changes."""
+    """Yield the needs for reading views and, since a refresh changes them, for writing them."""
     if statement.everything:
         yield Need(Role.WRITER, DATABASE, statement.span)
     for name in statement.names:
@@ -344,22 +344,22 @@ def refresh(asked: NamedRelations, statement: Refresh) -> Iterator[Need]:
 
 
 def show(asked: NamedRelations, statement: Show) -> Iterator[Need]:
-    """Yield what is needed to see a listing; some are an owner's."""
+    """Yield the needs for seeing a listing; some require an owner."""
     others = statement.token is not None and statement.token.dotted != asked.principal.name
     if statement.listing in _OF_OWNERS or others:
         yield Need(Role.OWNER, DATABASE, statement.span)
     if statement.relation is not None and statement.listing is Listing.ERRORS:
-        yield from asked.define(statement.relation)  # they quote rows of what is below
+        yield from asked.define(statement.relation)  # they quote rows of the inputs
     elif statement.relation is not None:
         yield from asked.read(statement.relation)
 
 
 _OF_OWNERS: Final = frozenset({Listing.SECRETS, Listing.CONNECTIONS, Listing.TOKENS})
-"""The listings that are whole or not at all; others have what the client sees."""
+"""The listings that only owners see; others show the part that the client may see."""
 
 
 def describe(asked: NamedRelations, statement: Describe) -> Iterator[Need]:
-    """Yield what is needed to read a relation or, with EXTENDED, to see its definition."""
+    """Yield the needs for reading a relation or, with EXTENDED, seeing its definition."""
     if statement.extended:
         yield from asked.define(statement.name)
     else:
@@ -367,7 +367,7 @@ def describe(asked: NamedRelations, statement: Describe) -> Iterator[Need]:
 
 
 def explain(asked: NamedRelations, statement: Explain) -> Iterator[Need]:
-    """Yield what is needed to see how a query or view is computed."""
+    """Yield the needs for seeing how a query or view is computed."""
     target = statement.target
     if isinstance(target, CreateMaterializedView | CreateTableAs):
         yield from derived(asked, target)
@@ -376,7 +376,7 @@ def explain(asked: NamedRelations, statement: Explain) -> Iterator[Need]:
 
 
 def reconcile(_asked: NamedRelations, statement: Reconcile) -> Iterator[Need]:
-    """Yield what is needed to compare a view, and have it repaired."""
+    """Yield the needs for comparing a view and repairing it."""
     name = statement.name
     if name is None:
         yield Need(Role.OWNER, DATABASE, statement.span)
@@ -385,7 +385,7 @@ def reconcile(_asked: NamedRelations, statement: Reconcile) -> Iterator[Need]:
 
 
 def print_(asked: NamedRelations, statement: Print) -> Iterator[Need]:
-    """Yield what is needed to read the relations over a topic."""
+    """Yield the needs for reading the relations over a topic."""
     over = {
         relation.name
         for relation in asked.catalog
@@ -399,15 +399,15 @@ def print_(asked: NamedRelations, statement: Print) -> Iterator[Need]:
 
 
 def subscribe(asked: NamedRelations, statement: Subscribe) -> Iterator[Need]:
-    """Yield what is needed to read what is followed."""
+    """Yield the needs for reading what is followed."""
     yield from asked.read(statement.target)
 
 
 def show_create(asked: NamedRelations, statement: ShowCreate) -> Iterator[Need]:
-    """Yield what is needed to see how a relation was created."""
+    """Yield the needs for seeing how a relation was created."""
     yield from asked.define(statement.name)
 
 
 def copy_to(asked: NamedRelations, statement: CopyTo) -> Iterator[Need]:
-    """Yield what is needed to read the rows that are written to a file."""
+    """Yield the needs for reading the rows that are written to a file."""
     yield from asked.read(statement.source)

@@ -1,4 +1,4 @@
-"""Opening a database: what the ledger has stored is loaded, and the catalog declared to Spark."""
+"""Opens a database: loads the ledger's catalog and declares it to Spark."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 
 def stored_partitions(ledger: Ledger, directory: Path, asked: int, *, chosen: bool) -> int:
-    """Return the number of partitions; stored runs keep the number they were written with.
+    """Return the number of partitions, which is fixed when the database is created.
 
-    ``chosen``: whether the number that is asked for was set, and is not the default.
+    ``chosen``: whether the requested number was set explicitly.
 
     Raises:
         HeadraceError: ``invalid`` if another number was set.
@@ -66,7 +66,7 @@ def restore(parts: DatabaseParts, functions: Iterable[Function] = ()) -> None:
     kept = [r for r in catalog if isinstance(r, Table | View)]
     layouts = {rows_of(r.id): Layout.of_json(stored[rows_of(r.id)]) for r in kept}
     parts.loop.published.publish(catalog, layouts)
-    # Before an epoch is made: their history is released step by step.
+    # Before the first epoch, since dropping releases their history step by step.
     parts.loop.held.update({id_: record.held for id_, record in ledger.deliveries.all().items()})
     parts.log.admission.sweep(r for r in catalog if isinstance(r, Stream))
     waiting.wait(lacking)

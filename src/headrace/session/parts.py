@@ -1,4 +1,4 @@
-"""The parts of one open database, listed."""
+"""The list of the parts of an open database."""
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class DatabaseParts:
-    """What one database is made of. A statement is given those that it uses, never all.
+    """The parts of one database. A statement receives only those that it uses.
 
-    Their names are those of the fields of classes that run statements. The first are what the
-    layers below provide; the second, what statements do with them.
+    Classes that run statements have fields of the same names. The first group comes from lower
+    layers; the second has classes that statements share.
     """
 
     ledger: Ledger

@@ -19,7 +19,7 @@ CONSISTENCY = "consistency"
 
 @dataclass(frozen=True, slots=True)
 class Property:
-    """A property with an effect: its values, the first of which is the default."""
+    """A property with an effect, and its values; the first value is the default."""
 
     values: tuple[str, ...]
     meaning: str
@@ -64,12 +64,12 @@ _FOREIGN = (
     "table.exec.",
     "table.optimizer.",
 )
-"""Names, or prefixes, of other systems' properties that change no result: stored only."""
+"""Names and prefixes of other systems' properties, which are stored without effect."""
 
 
 @dataclass(slots=True)
 class Properties:
-    """The properties set in a session; all others have their default."""
+    """The properties set in a session; the others have their defaults."""
 
     given: dict[str, str] = field(default_factory=dict)
 

@@ -1,4 +1,4 @@
-"""SELECT, SUBSCRIBE and PRINT in a session, whose properties say which queries are followed."""
+"""SELECT, SUBSCRIBE and PRINT in a session; its properties say which queries are followed."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class SessionReads:
                 return None
 
     def followed(self, query: Query, after: Epoch | None = None) -> Pushed:
-        """Return what following a query means in this session."""
+        """Return the query and where following it begins in this session."""
         return Pushed(query, after or self._begin())
 
     def _begin(self) -> SubscriptionStart:

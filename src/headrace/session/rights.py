@@ -1,4 +1,4 @@
-"""What one client may do, and what errors may tell it."""
+"""The rights of one client: what it may do, and what its errors may show."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ClientRights:
-    """Decides what one client may do. Embedded, that is everything."""
+    """Checks the rights of one client. A client in the database's process may do everything."""
 
     principal: Principal
     reader: Reader
     engine: Engine
 
     def require(self, statement: Statement) -> tuple[Need, ...]:
-        """Refuse a statement if its client lacks a role that it needs; return the needed roles.
+        """Raise if the client lacks a role that a statement needs; return the needed roles.
 
-        For an owner of the database, they are not looked up.
+        An owner of the database needs no lookup: the result is the owner's role.
 
         Raises:
             HeadraceError: ``forbidden``, at the place; as parsing, if a query cannot be parsed.
@@ -45,7 +45,7 @@ class ClientRights:
         return needs
 
     def require_role(self, role: Role, name: str) -> None:
-        """Refuse a client that lacks a role in the schema of a relation.
+        """Raise if the client lacks a role in the schema of a relation.
 
         Raises:
             HeadraceError: ``forbidden``.
@@ -55,7 +55,7 @@ class ClientRights:
     def without_hidden(self, error: HeadraceError, said: str = "") -> HeadraceError:
         """Return an error without the names of relations that the client may not see.
 
-        ``said`` is the client's own text: names in it stay.
+        ``said`` is the client's own text; names in it are kept.
         """
         if self.principal.may(Role.READER):
             return error
@@ -73,7 +73,7 @@ class ClientRights:
 
         primary, span = words.sub("...", error.primary), error.span
         if span is not None and span.file is not None and known(span.text) is None:
-            span = None  # it is in the text of a plain view
+            span = None  # the place is in the text of a plain view
         return HeadraceError(error.code, primary, known(error.detail), known(error.hint), span)
 
     def _quotes_hidden_rows(self, error: HeadraceError) -> bool:

@@ -1,4 +1,4 @@
-"""A session: what one client does, one statement after another."""
+"""A session: runs the statements of one client, one after another."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ if TYPE_CHECKING:
 
 
 _CANCEL_SECONDS = 0.2
-"""How often a running statement is cancelled again: between two jobs it cannot be."""
+"""The interval of repeated cancellation, which has no effect between two jobs."""
 
 
 class Session:
     """One client of an open database. A context manager; safe to use from several threads.
 
-    Its statements run one after another; those of different sessions run side by side. Its reads
-    see all of its earlier writes, and all that was written before it began; ``SET consistency``
-    changes that. :meth:`headrace.Database.session` opens one.
+    Its statements run one after another; different sessions run concurrently. Its reads see all of
+    its earlier writes, and everything written before it began; ``SET consistency`` changes that.
+    :meth:`headrace.Database.session` opens one.
     """
 
     def __init__(
@@ -63,8 +63,8 @@ class Session:
     ) -> Result | Subscription:
         """Run one statement, or several separated by semicolons; return the last one's result.
 
-        ``parameters`` are the values of ``?``, a sequence, or of ``:name``, a mapping. Queries,
-        INSERT, UPDATE, DELETE and SUBSCRIBE take them.
+        ``parameters`` is a sequence with the values of ``?``, or a mapping with those of ``:name``.
+        Queries, INSERT, UPDATE, DELETE and SUBSCRIBE take them.
         """
         return last_of(self.script(text, parameters, file=file, progress=progress), text, file)
 
@@ -91,10 +91,10 @@ class Session:
         producer: str | None = None,
         sequence: int | None = None,
     ) -> int:
-        """Append rows to a stream or table, durably; return the number of rows appended.
+        """Append rows to a stream or table, durably; return their number.
 
         With ``producer`` and a ``sequence`` that grows with each call, a call that is repeated
-        because its outcome was not known takes effect once.
+        because its outcome is unknown takes effect once.
         """
         position = None
         if producer is not None and sequence is not None:
@@ -113,7 +113,7 @@ class Session:
     def pushed(
         self, text: str, parameters: Parameters | None = None, *, follow: bool = False
     ) -> Pushed | None:
-        """Return what a statement would follow in this session; None if it would run once.
+        """Return the query that a statement would follow here; None if it would run once.
 
         With ``follow``, every query is followed.
         """
@@ -125,15 +125,15 @@ class Session:
             return self._statements.pushed(statements[0]) if len(statements) == 1 else None
 
     def require(self, query: Query) -> tuple[Need, ...]:
-        """Refuse a query that this client may not read; return the roles that it needs.
+        """Raise if this client may not read a query; return the roles that it needs.
 
         Raises:
-            HeadraceError: ``forbidden``; as parsing, if it cannot be parsed.
+            HeadraceError: ``forbidden``; the parser's errors if the query cannot be parsed.
         """
         return self._statements.require(query)
 
     def last_sequence(self, name: str, producer: str) -> int | None:
-        """Return the number of a producer's last append to a stream or table; None if none was."""
+        """Return the number of a producer's last append to a stream or table; None without one."""
         with self._alone():
             return self._statements.last_sequence(name, producer)
 
@@ -148,15 +148,15 @@ class Session:
 
     @property
     def written(self) -> dict[RelationId, Offset]:
-        """The ends of logs after this session's writes, by relation: what shows them has these."""
+        """The ends of logs after this session's writes, by relation id."""
         return dict(self._client.written)
 
     @contextmanager
     def at_most_behind(self, seconds: float) -> Iterator[None]:
-        """Let reads within the block see the last epoch at once, without waiting.
+        """Make reads within the block see the last epoch without waiting.
 
-        A read is refused, as ``unavailable``, if the last epoch has lacked a change of what is
-        read for more than these seconds, which may be infinite.
+        A read fails with ``unavailable`` if the last epoch has lacked a change of the relations
+        read for more than ``seconds``, which may be infinite.
 
         Raises:
             HeadraceError: ``invalid`` for a negative number and NaN.
@@ -179,10 +179,10 @@ class Session:
             return self._statements.flush()
 
     def cancel(self) -> bool:
-        """Cancel the running statement, which then fails with an error; return whether one runs.
+        """Cancel the running statement, which then fails; return whether one runs.
 
-        Statements of other sessions and epochs continue. Between two jobs of a statement there may
-        be nothing to cancel: a caller that waits for the end of the statement calls this again.
+        Statements of other sessions and epochs continue. Between two jobs of a statement, nothing
+        can be cancelled: a caller that waits for the end of the statement calls this repeatedly.
         """
         if not self._client.cancellation.running:
             return False
@@ -191,7 +191,7 @@ class Session:
         return True
 
     def close(self) -> None:
-        """End the session: its statement is cancelled, and its subscriptions end.
+        """End the session: cancel its statement and end its subscriptions.
 
         Returns when the statement has ended, unless this is the thread that runs it.
         """
@@ -217,7 +217,7 @@ class Session:
 
     @contextmanager
     def _running(self, progress: Callable[[Progress], None]) -> Iterator[None]:
-        """Run a statement that reports its progress and that :meth:`cancel` can end."""
+        """Run a statement so that it reports progress and :meth:`cancel` can end it."""
 
         def report(made: Progress) -> None:
             check_cancelled()

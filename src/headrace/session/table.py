@@ -1,7 +1,7 @@
-"""What runs each class of statements, and the roles that it needs: one table.
+"""The table of statements: the class that runs each, and the roles that each requires.
 
-A statement is run by a method of a frozen dataclass whose fields are the parts that it uses, by
-name; :class:`headrace.session.injection.Injector` constructs it.
+A method of a frozen dataclass runs the statement. The fields of the dataclass are the parts that it
+uses, by name; :class:`headrace.session.injection.Injector` constructs it.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ if TYPE_CHECKING:
     from headrace.statements.results import Listed, Result, Subscription
 
 Answer: TypeAlias = "str | Listed | Result | Subscription"
-"""What running a statement returns: a message or rows, as of the last epoch, or with their own."""
+"""The value of a statement: a message or rows as of the last epoch, or a result with its own."""
 
 S = TypeVar("S", bound="Statement")
 C = TypeVar("C")
@@ -140,7 +140,7 @@ C = TypeVar("C")
 
 @dataclass(frozen=True, slots=True)
 class Entry(Generic[S, C]):
-    """A class of statements, the roles that it needs, and the class and method that run it."""
+    """A class of statements, the roles that it requires, and the class and method that run it."""
 
     statement: type[S]
     needs: Callable[[NamedRelations, S], Iterator[Need]]
@@ -225,7 +225,7 @@ _ENTRIES: Final = (
 TABLE: Final[Mapping[type[Statement], Entry[Any, Any]]] = {
     entry.statement: entry for entry in _ENTRIES
 }
-"""By class of statements. Every class has an entry."""
+"""The entries by class of statement. Every class has one."""
 
 COMPOSED: Final[Mapping[str, type[Any]]] = {
     "capture_changes": CaptureChanges,
@@ -254,4 +254,4 @@ COMPOSED: Final[Mapping[str, type[Any]]] = {
     "views": Views,
     "writes": Writes,
 }
-"""The classes that others name as a field, by its name: they are made of parts, as these are."""
+"""Classes constructed from parts for the fields of other classes, by field name."""
