@@ -1,1 +1,1 @@
-"""The statements: a room for each kind. What a statement can touch are the fields of its class."""
+"""The implementation of statements, a package per kind. Classes have only the parts they use."""

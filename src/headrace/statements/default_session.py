@@ -1,4 +1,4 @@
-"""What an open database and a connected one have in common: sessions, one of them the default."""
+"""The default session, which an open database and a connected one have in common."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class AnySession(Protocol):
         file: str | None = None,
         progress: Callable[[Progress], None] | None = None,
     ) -> Result | Subscription:
-        """Run one statement, or several; return the last one's result."""
+        """Run one or several statements; return the last one's result."""
         ...
 
     def script(

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class FunctionChanges:
-    """Registers and drops functions; the views that call them resume, or are dropped."""
+    """Registers and drops functions; views that call them resume or are dropped."""
 
     functions: Functions
     waiting: WaitingViews
@@ -61,7 +61,7 @@ class FunctionChanges:
             return record
 
     def _check(self, prepared: Registered, calling: tuple[View | PlainView, ...]) -> None:
-        """Refuse a fold that gives different rows for the same events of the views that call it."""
+        """Raise if a fold gives different rows for the same events of the views that call it."""
         if prepared.function.folded is None or prepared.record == self._known(prepared):
             return
         loop, engine = self.loop, self.functions.engine

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Refreshing:
-    """Refreshes views that lag behind their inputs, and changes when they are refreshed."""
+    """Refreshes views that lag behind their inputs, and changes their schedules."""
 
     reader: Reader
     definer: Definer
@@ -35,10 +35,10 @@ class Refreshing:
         return Result(None, epoch, f"epoch {epoch} is committed")
 
     def refresh(self, statement: Refresh) -> Result:
-        """Refresh views up to all changes so far; return the epoch that shows them.
+        """Refresh views up to all changes so far; return the epoch that shows these.
 
-        Views that are refreshed together agree. Nothing else is refreshed: what a view reads of one
-        that is not named is as that one shows it.
+        Views refreshed together are consistent. Unnamed views are not refreshed: their readers use
+        the rows that they currently show.
         """
         catalog = self.reader.catalog
         named = [catalog.resolve(name.dotted, name.span) for name in statement.names]

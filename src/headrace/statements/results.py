@@ -1,4 +1,4 @@
-"""Results of statements: rows with their epoch, messages, and changes."""
+"""Results of statements: rows with their epoch, messages, and subscriptions."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ class Freshness:
     """How current a result is.
 
     ``committed_at`` is in Unix seconds; ``pending`` is the number of changes that have arrived and
-    that no epoch has read yet. ``dirty`` are the views with dirty slices that the rows are from, or
-    may be: by ``SHOW DIRTY``, these are or may be inconsistent with their inputs. If views were
-    read that lag behind, ``frontier`` is the oldest epoch as of which one of them shows its inputs,
-    and ``pending`` includes what they do not show.
+    are not read by an epoch yet. ``dirty`` are the views with dirty slices that may include the
+    rows: ``SHOW DIRTY`` says how these may differ from their inputs. If views that lag behind were
+    read, ``frontier`` is the oldest epoch up to which one of them shows its inputs, and ``pending``
+    includes the changes that they do not show.
     """
 
     epoch: Epoch
@@ -60,7 +60,7 @@ class Freshness:
         reads: Iterable[RelationId],
         dirty: Iterable[RelationId] = (),
     ) -> Self:
-        """Return how current some relations are in a state; ``ends`` are those of all logs."""
+        """Return how current some relations are in a state; ``ends`` are the ends of all logs."""
         names = state.catalog.by_id
         shown = tuple(sorted(names[id_].name for id_ in dirty if id_ in names))
         late = [id_ for id_ in reads if id_ in names and state.lags(id_)]
@@ -147,8 +147,8 @@ class Result:
     def fetchall(self) -> list[tuple[Any, ...]]:
         """Return the rows as tuples of Python values.
 
-        A date or time outside of the years 1 to 9999, which Python lacks, is its text in ISO 8601,
-        such as ``+10000-01-01``.
+        A date or time outside the years 1 to 9999, which Python cannot represent, is text in ISO
+        8601, such as ``+10000-01-01``.
         """
         return list(zip(*_values(self.to_arrow()), strict=True))
 
@@ -186,7 +186,7 @@ class Result:
 
 
 class Subscription(ABC):
-    """Follows a query: its contents first, as insertions, then its changes, by whole epochs.
+    """Follows a query: its rows first, as insertions, then its changes, by whole epochs.
 
     Iterating waits for changes, and ends when the subscription or the database is closed. With a
     ``limit`` it ends after that many rows; an update counts as one row.
@@ -214,10 +214,10 @@ class Subscription(ABC):
 
     @abstractmethod
     def _release(self) -> None:
-        """Give up what following holds; called once."""
+        """Release the resources of following; called once."""
 
     def _may_continue(self) -> bool:
-        """Return whether more changes can arrive while it is open."""
+        """Return whether more changes can arrive while the subscription is open."""
         return True
 
     @property
@@ -233,13 +233,13 @@ class Subscription(ABC):
         return found if found is None or self._left is None else self._first(found, self._left)
 
     def _first(self, changes: list[Change], left: int) -> list[Change]:
-        """Return the changes up to the last wanted row, and close after it."""
+        """Return the changes up to the last wanted row, then close."""
         taken: list[Change] = []
         for change in changes:
             if left == 0:
                 break
             if change.operation == "-U":
-                taken.append(change)  # an update is one row together with its +U
+                taken.append(change)  # an update counts as one row with its +U
                 continue
             rows = min(abs(change.weight), left)
             taken.append(replace(change, weight=rows if change.weight > 0 else -rows))
@@ -254,7 +254,7 @@ class Subscription(ABC):
             yield from self.poll(_POLL_SECONDS) or ()
 
     def close(self) -> None:
-        """Stop following; what was made for this subscription is dropped."""
+        """Stop following; drop what was created for this subscription."""
         if self._open:
             self._open = False
             self._release()

@@ -1,4 +1,4 @@
-"""RESUME SOURCE: have a source tried again that has stopped with an error."""
+"""RESUME SOURCE: restarts a source that stopped with an error."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Resuming:
-    """Begins sources again where their last part ended."""
+    """Restarts sources where their last part ended."""
 
     reader: Reader
     feeds: Feeds
@@ -29,10 +29,10 @@ class Resuming:
     captures: Captures
 
     def resume(self, statement: ResumeSource) -> str:
-        """Begin a source again; return a message.
+        """Restart a source; return a message.
 
         Raises:
-            HeadraceError: ``invalid`` if there is no such source, or it has not stopped.
+            HeadraceError: ``invalid`` if the source does not exist or has not stopped.
         """
         name = statement.name
         if name.dotted in self.captures:

@@ -26,7 +26,7 @@ Assigned: TypeAlias = "tuple[Column, Span]"
 def split_assignments(
     assigned: Sequence[Assigned], defaults: Mapping[str, str]
 ) -> tuple[dict[str, pa.Scalar], list[Assigned]]:
-    """Return the values of assignments that are literals, by column, and all other assignments.
+    """Return the values of literal assignments by column, and the other assignments.
 
     Raises:
         HeadraceError: ``invalid`` for a literal that its column cannot hold.

@@ -1,4 +1,4 @@
-"""``INSERT ... ON CONFLICT``: resolves rows whose key exists in the table."""
+"""``INSERT ... ON CONFLICT``: resolves new rows whose key exists in the table."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ EXCLUDED = "excluded"
 
 
 def require_key(table: Stream | Table, statement: Insert) -> None:
-    """Refuse a conflict clause for which no conflict is possible.
+    """Raise if a conflict clause can never apply.
 
     Raises:
         HeadraceError: ``invalid`` without a primary key, or for other columns than the key's.
@@ -60,7 +60,7 @@ def require_key(table: Stream | Table, statement: Insert) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Resolved:
-    """The rows that an INSERT with a conflict clause writes: new rows, and updated old ones."""
+    """The rows that an INSERT with a conflict clause writes: new rows and updated existing ones."""
 
     inserted: pa.Table
     updated: pa.Table
@@ -150,7 +150,7 @@ class Conflicts:
             raise in_statement(error, span) from error
 
     def _require_own(self, names: tuple[RelationId, ...]) -> None:
-        """Refuse expressions that read other relations."""
+        """Raise if an expression reads other relations."""
         if names:
             raise HeadraceError(
                 Code.UNSUPPORTED,

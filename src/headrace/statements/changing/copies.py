@@ -1,4 +1,4 @@
-"""COPY: appends a file, in parts."""
+"""COPY: appends files, in parts."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 class Copied(NamedTuple):
-    """How many rows a COPY appended and rejected, a note about it, and how many were not taken."""
+    """The numbers of appended and rejected rows, a note, and the number of rows left out."""
 
     rows: int
     rejected: int
@@ -49,7 +49,7 @@ _SKIPPED: Final = Copied(0, 0, ": the file was copied before", skipped=True)
 
 @dataclass(frozen=True, slots=True)
 class Copies:
-    """Appends files to streams and tables; what is reported as done is durable."""
+    """Appends files to streams and tables; reported progress is durable."""
 
     reader: Reader
     log: Log
@@ -61,7 +61,7 @@ class Copies:
         """Append the rows of files; return a message."""
         try:
             copied = self.copy(statement)
-        finally:  # the rows copied before a failure or cancellation stay
+        finally:  # rows copied before a failure or cancellation stay
             relation = self.reader.catalog.find(statement.target.dotted)
             if isinstance(relation, Stream | Table):
                 self.writes.show(relation.id, self.ledger.head.log_end(relation.id))
@@ -72,8 +72,8 @@ class Copies:
     def copy(self, statement: Copy) -> Copied:
         """Append the rows of files, in parts; rows that do not fit are stored as rejects.
 
-        A load of the same file that was interrupted is resumed where it stopped. Of a pattern,
-        files that were copied before are passed over, so the same COPY goes on after a failure.
+        An interrupted load of the same file is resumed where it stopped. For a pattern, files that
+        were copied before are skipped, so the same COPY continues after a failure.
         """
         relation = target_named(self.reader.catalog, statement.target)
         path = Path(statement.path)
@@ -96,7 +96,7 @@ class Copies:
     def _copy_file(
         self, statement: Copy, relation: Stream | Table, path: Path, *, once: bool
     ) -> Copied:
-        """Append one file; ``once`` is whether to pass it over if it was copied before."""
+        """Append one file; with ``once``, skip it if it was copied before."""
         if isinstance(relation, Table) and is_captured(relation):
             return self._copy_changes(statement, relation, path, once=once)
         return self._copy_rows(statement, relation, path, once=once)
@@ -133,7 +133,7 @@ class Copies:
         )
 
     def _copy_changes(self, statement: Copy, table: Table, path: Path, *, once: bool) -> Copied:
-        """Append the changes that the messages in a file make."""
+        """Append the changes given by the messages in a file."""
         chosen_options = _choices(statement, format_of(table))
         generated = table.declaration.generated
         value = Schema(tuple(c for c in table.schema.columns if c.name not in generated))
@@ -154,9 +154,9 @@ class Copies:
         return Copied(done, load.ingest.rejected, load.note)
 
     def _land_changes(self, load: Load, table: Table, part: Part) -> int:
-        """Append changes; while those depend on the rows of the table, nobody else writes any.
+        """Append changes; other writers are locked out if the changes depend on the table's rows.
 
-        Returns how many of them do not fit these rows.
+        Returns how many changes do not fit these rows.
         """
         given = len(part.rejects)
         depends = depends_on_rows(part, table.primary_key)
@@ -174,7 +174,7 @@ class Copies:
 
 
 def _named(pattern: str) -> list[Path]:
-    """Return the files that a pattern names, by name.
+    """Return the files that match a pattern, sorted by name.
 
     Raises:
         HeadraceError: ``invalid`` if no file matches, or a link leads out of its directory.
@@ -198,9 +198,9 @@ def _named(pattern: str) -> list[Path]:
 
 
 def _choices(statement: Copy, form: str) -> dict[str, bool]:
-    """Return the options ``restart`` and ``once``, where they are given.
+    """Return the options ``restart`` and ``once``, if given.
 
-    The other options of a COPY choose a format, and a table of captured changes has one.
+    Other options choose a format, which a table of captured changes already has.
     """
     choices = {}
     for option in statement.options:

@@ -1,4 +1,4 @@
-"""CORRECT STREAM: earlier events are replaced or voided; what they were stays in the log."""
+"""CORRECT STREAM: replaces or voids earlier events; the log keeps the original events."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ if TYPE_CHECKING:
 
 
 class CorrectionResult(NamedTuple):
-    """What was corrected: the number of events, and the log's end afterwards; why, if any were.
+    """The result of a correction: the number of events, the log's end, and the origin to record.
 
-    ``rebuilt`` are the views that were rebuilt before.
+    ``rebuilt`` are the views that were rebuilt first.
     """
 
     stream: Stream
@@ -66,7 +66,7 @@ class Corrections:
         """Replace or void the matching events, as they are after all corrections so far.
 
         Views change by the difference, in one epoch. Before the first correction of a stream, views
-        that rely on that its events never change are rebuilt.
+        that rely on its events never changing are rebuilt.
         """
         stream = self._stream(statement)
         assigned = self._assigned(stream, statement)
@@ -152,7 +152,7 @@ class Corrections:
 
 
 def as_correction(catalog: Catalog, statement: Delete) -> Correct | None:
-    """Return a DELETE from a stream as the correction that it is; None for other relations.
+    """Return a DELETE from a stream as a correction; None for other relations.
 
     Raises:
         HeadraceError: ``invalid`` without a condition.

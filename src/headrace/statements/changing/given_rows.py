@@ -1,4 +1,4 @@
-"""Rows passed from Python (Arrow, data frames, dicts, tuples), for the columns of a relation."""
+"""Converts rows passed from Python (Arrow, data frames, dicts, tuples) to a relation's columns."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Rows: TypeAlias = Any
 """An Arrow table or batch, a data frame, or a sequence of dicts or tuples."""
 
 Given: TypeAlias = dict[str, Any]
-"""By column name: an Arrow array or a list of Python objects."""
+"""An Arrow array or a list of Python objects, by column name."""
 
 
 def given_rows(
@@ -131,7 +131,7 @@ def _row(row: Any, number: int, arriving: Sequence[Column]) -> list[tuple[str, A
 
 
 def _require_no_default(name: str, row: int, defaults: Sequence[str]) -> None:
-    """Refuse a row without a value for a column that other rows have and that has a default."""
+    """Raise if some rows lack a column that has a default, and others have it."""
     if name in defaults:
         raise HeadraceError(
             Code.INVALID,

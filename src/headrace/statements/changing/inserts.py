@@ -1,4 +1,4 @@
-"""INSERT, and rows that a program gives."""
+"""INSERT, and rows passed by a program."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Inserts:
     def append(
         self, name: str, rows: Rows, producer: ProducerPosition | None = None
     ) -> WrittenRows:
-        """Append rows that a program gives, matched to columns by name."""
+        """Append rows passed by a program, matched to columns by name."""
         relation = writable(self.reader.catalog, self.reader.catalog.resolve(name))
         span = Span.whole(name)
         given = given_rows(
@@ -90,7 +90,7 @@ class Inserts:
         return WrittenRows(relation.id, rows.num_rows - left_out, appended.end, left_out)
 
     def _resolved(self, table: Table, rows: pa.Table, clause: OnConflict) -> WrittenRows:
-        """Append rows as a conflict clause says; those in the table may change meanwhile."""
+        """Append rows by a conflict clause; retry if the table's rows change meanwhile."""
         conflicts = Conflicts(self.snapshots.evaluator, table, clause)
 
         def changed() -> Changed:

@@ -1,4 +1,4 @@
-"""One COPY of a file: appends it in parts, and continues where an earlier COPY stopped."""
+"""The load of one file: appends it in parts, and continues where an earlier COPY stopped."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Load:
-    """One file being loaded into one relation, and how far it is loaded.
+    """A file being loaded into a relation, and the position reached.
 
-    ``line`` counts from the beginning of the file. ``resumed`` is where this COPY began, if an
-    earlier one had stopped there. ``before`` is how often the file was copied in its present state.
+    ``line`` counts from the beginning of the file. ``resumed`` is where this COPY began, if it
+    continues an earlier one. ``before`` is how often the file was copied in its present state.
     """
 
     relation: Stream | Table
@@ -49,7 +49,7 @@ class Load:
         *,
         restart: bool = False,
     ) -> Load:
-        """Return the unfinished load of the file; else, or with ``restart``, a new one."""
+        """Return the unfinished load of the file; without one, or with ``restart``, a new one."""
 
         def into(rows: pa.Table, *, load: LoadProgress, rejects: Sequence[Reject]) -> Offset:
             return log.append(relation, rows, load=load, rejects=rejects).end
@@ -72,7 +72,7 @@ class Load:
 
     @property
     def note(self) -> str:
-        """Where the load resumed, or that it repeats another, for the message; else empty."""
+        """A note for the message: where the load resumed, or that it repeats one; or empty."""
         if self.resumed:
             return f", resumed at byte {self.resumed.position:,}"
         again = "; the same file was copied before: WITH (once = true) would skip it"
@@ -88,7 +88,7 @@ class Load:
         return self.ingest.finish(_no_rows(self.relation))
 
     def stopped(self, error: HeadraceError) -> HeadraceError:
-        """Return the error with the loaded part of the file, and how to continue or undo it."""
+        """Return the error with how much of the file is loaded, and how to continue or undo it."""
         landed, so_far = self.ingest.parts, self.ingest.rows
         if landed == 0:
             return error

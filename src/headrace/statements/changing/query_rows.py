@@ -1,4 +1,4 @@
-"""Evaluates the rows of an INSERT, once, over the present contents."""
+"""Evaluates the rows of an INSERT once, over the present contents."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class QueryRows:
-    """Evaluates the queries of INSERT statements, each over all that was written before it."""
+    """Evaluates the queries of INSERT statements, each over all earlier writes."""
 
     reader: Reader
     snapshots: Snapshots

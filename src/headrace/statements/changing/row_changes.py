@@ -1,4 +1,4 @@
-"""INSERT, UPDATE, DELETE, TRUNCATE and CORRECT in a session, and the rows that a program gives."""
+"""INSERT, UPDATE, DELETE, TRUNCATE and CORRECT in a session, and rows passed by a program."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class RowChanges:
     writes: Writes
 
     def insert(self, statement: Insert) -> str:
-        """Insert rows; into a table with a connector, those of a query continuously."""
+        """Insert rows; a query into a table with a connector runs continuously."""
         if self.creations.is_job(statement):
             return self.creations.start_job(statement)
         return self._done(statement, self.inserts.insert(statement), "inserted")
@@ -43,7 +43,7 @@ class RowChanges:
         return self._done(statement, self.updates.update(statement), "updated")
 
     def delete(self, statement: Delete) -> str:
-        """Delete rows of a table; events of a stream are voided."""
+        """Delete rows of a table, or void events of a stream."""
         voids = as_correction(self.reader.catalog, statement)
         if voids is not None:
             return self.correct(voids)
@@ -63,7 +63,7 @@ class RowChanges:
         return f"{events:,} {'event' if events == 1 else 'events'} {done}{note}"
 
     def append(self, name: str, rows: Rows, producer: ProducerPosition | None = None) -> int:
-        """Append rows that a program gives, matched to columns by name; return their number."""
+        """Append rows passed by a program, matched to columns by name; return their number."""
         written = self.inserts.append(name, rows, producer)
         self.writes.show(written.relation, written.end)
         return written.rows

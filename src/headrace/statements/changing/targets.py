@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 
 class WrittenRows(NamedTuple):
-    """What a statement wrote: the relation, the number of rows, and the log's end after them.
+    """The result of a write: the relation, the number of rows, and the log's end after them.
 
-    ``left_out`` is the number of rows that the relation has not taken.
+    ``left_out`` is the number of rows that the relation did not accept.
     """
 
     relation: RelationId
@@ -35,9 +35,9 @@ def target_named(catalog: Catalog, name: Name) -> Stream | Table:
 
 
 def writable(catalog: Catalog, relation: Relation, span: Span | None = None) -> Stream | Table:
-    """Return the relation that takes what is written to one; raise if it cannot be written to.
+    """Return the relation whose log takes the writes to a relation; raise if none does.
 
-    That of a view by CREATE STREAM AS has the view's name here, for messages.
+    The stream behind a view by CREATE STREAM AS is returned with the view's name, for messages.
     """
     relation = taking(catalog, relation)
     if not isinstance(relation, Stream | Table):
@@ -60,7 +60,7 @@ def writable(catalog: Catalog, relation: Relation, span: Span | None = None) -> 
 
 
 def taking(catalog: Catalog, relation: Relation) -> Relation:
-    """Return the stream behind a view by CREATE STREAM AS, with its name; others as they are."""
+    """Return the stream behind a view by CREATE STREAM AS, under its name; others unchanged."""
     if not isinstance(relation, View) or relation.into is None:
         return relation
     stream = catalog.by_id[relation.into]
@@ -81,7 +81,7 @@ def table_named(catalog: Catalog, name: Name) -> Table:
 
 
 def chosen(relation: Stream | Table, names: tuple[str, ...], span: Span) -> tuple[Column, ...]:
-    """Return the columns of these names; all columns if there are none."""
+    """Return the named columns; without names, all columns but generated ones."""
     generated = relation.declaration.generated
     if not names:
         return tuple(c for c in relation.schema.columns if c.name not in generated)

@@ -1,4 +1,4 @@
-"""The rows that a statement would write: it runs on a log that takes them and appends nothing."""
+"""The rows that a statement would write: it runs on a log that records but appends nothing."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ RowChange: TypeAlias = Insert | Update | Delete | Truncate | Correct
 
 @dataclass(frozen=True, slots=True)
 class Trials:
-    """Tries statements that change rows."""
+    """Runs statements that change rows without effect."""
 
     reader: Reader
     snapshots: Snapshots
@@ -39,9 +39,9 @@ class Trials:
     report: Callable[[Progress], None]
 
     def written(self, statement: RowChange) -> tuple[Stream | Table, pa.Table] | None:
-        """Return the changes of a log that a statement would append; None if there are none.
+        """Return the relation and the changes that a statement would append; None without changes.
 
-        All changes so far are read before.
+        An epoch with all earlier changes is made first.
         """
         self.reader.settle_all()
         log = TrialLog.of(self.log)

@@ -91,7 +91,7 @@ class Updates:
     def _require_free(
         self, table: Table, old: pa.Table, new: pa.Table, span: Span, state: Published
     ) -> None:
-        """Refuse to give a row the key of another row that stays."""
+        """Raise if an update would give a row the key of another remaining row."""
         key = list(table.primary_key)
         moving = set(key_values(old, key))
         moved = [place for place, found in enumerate(key_values(new, key)) if found not in moving]
@@ -113,7 +113,7 @@ class Updates:
     ) -> tuple[pa.Table, Published]:
         # Doubled parentheses: `FROM t WHERE (x)` can also mean a table alias "where" with a column.
         condition = "" if where is None else f" WHERE (({where.text}))"
-        # If the statement has double-quoted names, so has the query generated from it.
+        # If the statement has double-quoted names, the generated query has them, too.
         doubled = any(name.source.startswith('"') for name in names)
         name = f'"{table.name}"' if doubled and '"' not in table.name else quote(table.name)
         text = f"SELECT {columns} FROM {name}{condition}"

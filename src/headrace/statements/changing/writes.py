@@ -1,4 +1,4 @@
-"""What follows a write of a session: its later reads see it, and what it changes is recorded."""
+"""After a write of a session: later reads wait for it, and affected views are recorded."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Writes:
-    """Tells a session, and the history of changes, what was written.
+    """Reports writes to the session and to the history of changes.
 
-    ``wrote`` has later reads of the session wait for the changes before an offset of a log.
+    ``wrote`` makes later reads of the session wait for the changes before an offset of a log.
     """
 
     reader: Reader
@@ -33,14 +33,14 @@ class Writes:
     wrote: Callable[[RelationId, Offset], None]
 
     def show(self, relation: RelationId, end: Offset) -> None:
-        """Let later reads of this session wait for the changes before an offset of a log."""
+        """Make later reads of this session wait for the changes before an offset of a log."""
         self.wrote(relation, end)
         self.reader.show_written(relation, end)
 
     def of_rows(self, statement: Statement, written: WrittenRows) -> int:
-        """Show changed rows; record what views follow from changed versions. Return their number.
+        """Make changed rows visible to the session; record the effect of changed versions on views.
 
-        Versions are the rows of a table with ``effective_from``.
+        Versions are the rows of a table with ``effective_from``. Returns the number of rows.
         """
         self.show(written.relation, written.end)
         table = self.reader.catalog.by_id.get(written.relation)
@@ -52,7 +52,7 @@ class Writes:
         return written.rows
 
     def of_events(self, corrected: CorrectionResult) -> int:
-        """Show corrected events, and record what views follow. Return their number."""
+        """Make corrected events visible, record the affected views, and return the count."""
         self.show(corrected.stream.id, corrected.end)
         if corrected.events:
             carried = self.changes.of_correction(corrected.stream, corrected.rebuilt)
@@ -66,5 +66,5 @@ def row_count(count: int) -> str:
 
 
 def not_taken(count: int) -> str:
-    """Return the part of a message about rows that a relation has not taken."""
+    """Return the part of a message about rows that a relation did not accept."""
     return f", {count:,} not taken: duplicate or late" if count else ""

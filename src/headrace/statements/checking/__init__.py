@@ -1,1 +1,1 @@
-"""VERIFY and REPAIR: whether stored rows are right, and what is done if they are not."""
+"""VERIFY, REPAIR and related statements: check stored rows and recompute wrong ones."""

@@ -1,4 +1,4 @@
-"""The error of a damaged file, with the relation whose rows are in it."""
+"""Names the relation that owns a damaged file, in its error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""INVALIDATE: a person reports that a slice of a view is not right."""
+"""INVALIDATE: marks a slice of a view that a user reports as wrong."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from headrace.sql import Invalidate
 
 INVALIDATED = "invalidated"
-"""The cause of an entry that a person has written."""
+"""The cause of a dirty entry written by INVALIDATE."""
 
 
 @dataclass(frozen=True, slots=True)
 class Invalidations:
-    """Marks slices of views dirty because somebody says so."""
+    """Marks slices of views dirty at a user's request."""
 
     reader: Reader
     loop: EpochLoop
@@ -37,7 +37,7 @@ class Invalidations:
     principal: Principal
 
     def invalidate(self, statement: Invalidate) -> str:
-        """Mark a slice of a view, and what the views above show of it; return a message."""
+        """Mark a slice of a view, and the affected slices of views above; return a message."""
         view = invalidated(self.reader.catalog, statement)
         slice_ = self.slices.read(view, statement.slice)
         if not statement.reason.strip():
@@ -45,7 +45,7 @@ class Invalidations:
                 Code.INVALID, "the reason is empty", hint="Say what is wrong.", span=statement.span
             )
         plan = self.changes.replays.plan(view, slice_)
-        self.changes.replays.require_possible(view, slice_)  # or it would stay dirty for ever
+        self.changes.replays.require_possible(view, slice_)  # or it would stay dirty
         origin = {
             "statement": masked(statement.span.source),
             "reason": statement.reason,
@@ -83,7 +83,7 @@ class Invalidations:
 
 
 def invalidated(catalog: Catalog, statement: Invalidate) -> View:
-    """Return the view of which a statement invalidates rows."""
+    """Return the view whose rows a statement invalidates."""
     found = catalog.resolve(statement.name.dotted, statement.name.span)
     if isinstance(found, View) and not found.name.startswith(HIDDEN):
         return found

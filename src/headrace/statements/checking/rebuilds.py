@@ -1,4 +1,4 @@
-"""What REPAIR does while no epoch is made: damaged relations and stopped views are rebuilt."""
+"""The part of REPAIR that stops epochs: rebuilds damaged relations and stopped views."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ if TYPE_CHECKING:
 _DAMAGED_SINCE: Final = "One of its files was damaged after it stopped."
 
 Row: TypeAlias = tuple[str, str, str]
-"""A relation, its problem, and what was done about it."""
+"""A relation, its problem, and the action."""
 
 
 class Rebuilt(NamedTuple):
-    """The relations of a REPAIR, each after its inputs; those that had stopped; what was done."""
+    """The relations of a REPAIR, each after its inputs; the stopped ones; the result rows."""
 
     scope: list[Table | View]
     stopped: frozenset[RelationId]
@@ -48,7 +48,7 @@ class Rebuilt(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Rebuilds:
-    """Rebuilds relations. Meanwhile no epoch is made, and nothing is compacted."""
+    """Rebuilds relations. Epochs and compaction wait meanwhile."""
 
     reader: Reader
     ledger: Ledger
@@ -57,7 +57,7 @@ class Rebuilds:
     report: Callable[[Progress], None]
 
     def rebuild(self, name: Name | None) -> Rebuilt:
-        """Rebuild what is damaged or stopped, of a relation and what it reads, or of all."""
+        """Rebuild damaged and stopped relations: the named one with its inputs, or all."""
         with self.loop.refreshing, self.loop.exclusive(), self.pump.compaction.busy:
             scope = self._scope(name)
             stopped = self.loop.stopped()
@@ -118,7 +118,7 @@ class Rebuilds:
             if self._marked(relation, WAITING):
                 raise HeadraceError(Code.CONFLICT, "it waits for a function")
             # The contents of a stopped view are old: it is rebuilt when it restarts. Without its
-            # quarantine, a view may have to leave out other rows than it does.
+            # quarantine, a view may have to leave out other rows.
             why = "A file of its quarantine was damaged." if lost else _DAMAGED_SINCE
             mark_stopped(
                 self.ledger,
@@ -128,7 +128,7 @@ class Rebuilds:
             )
             return "to be rebuilt, since it stopped: see below"
         if repairable(self.ledger.head.dirty, relation.id):
-            # What reads it follows the rows that it had, which cannot be read any more.
+            # Its readers depend on its former rows, which are no longer readable.
             mark_stopped(self.ledger, relation, NO_EPOCH, "Its rows were dirty, and are damaged.")
             return "to be rebuilt with what reads it, since it was dirty: see below"
         epoch = rebuild_filled(Fill(self.loop, relation, progress, keeps=True))
@@ -159,7 +159,7 @@ class Rebuilds:
         return note
 
     def _restart(self, scope: list[Table | View]) -> list[Row]:
-        """Rebuild stopped views, and those that read them, if their queries run."""
+        """Rebuild stopped views and their readers, if their queries run."""
         catalog = self.reader.catalog
         failed = [v for v in scope if isinstance(v, View) and self._marked(v, STOPPED)]
         if not failed:
@@ -176,7 +176,7 @@ class Rebuilds:
         for view in failed:
             for above in catalog.dependants(view.id):
                 if isinstance(above, View) and above.id not in ids:
-                    # Before its input runs again, since this view's contents are as old.
+                    # Before its input runs again, since this view's contents are equally old.
                     after[above.id] = stopped_after(self.ledger, self.reader.catalog, above)
                     why = f'It reads view "{view.name}", which stopped.'
                     mark_stopped(self.ledger, above, after[above.id], why)
@@ -219,5 +219,5 @@ class Rebuilds:
 
 
 def is_marked(ledger: Ledger, view: View, cause: str) -> bool:
-    """Whether a view is dirty for a cause."""
+    """Whether a view has a dirty entry with a cause."""
     return any((each.view, each.cause) == (view.id, cause) for each in ledger.head.dirty)

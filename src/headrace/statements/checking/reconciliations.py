@@ -43,7 +43,7 @@ _TYPES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Reconciliations:
-    """Compares samples when asked to, and lists what was compared and found."""
+    """Compares samples on request, and lists comparisons and their findings."""
 
     reader: Reader
     reconciling: Reconciling
@@ -51,7 +51,7 @@ class Reconciliations:
     report: Callable[[Progress], None]
 
     def reconcile(self, statement: Reconcile) -> Result:
-        """Compare a sample of a relation, or of each, after those that it reads."""
+        """Compare a sample of a relation, or of each; inputs come first."""
         reader = self.reader
         asked = None if statement.name is None else self._stored(statement.name)
         relations = self.reconciling.relations(reader.published) if asked is None else [asked]
@@ -64,7 +64,7 @@ class Reconciliations:
         return Result.of(_COMPARED, rows, reader.published.epoch, _TYPES)
 
     def _compared(self, relation: Stored, statement: Reconcile) -> list[SampleOutcome]:
-        """Compare a sample of a relation, unless it was dropped or has stopped meanwhile."""
+        """Compare a sample of a relation, unless it was dropped or stopped meanwhile."""
         state = self.reader.published
         if statement.name is not None:
             self.reader.require_running(relation, state)
@@ -86,7 +86,7 @@ class Reconciliations:
         )
 
     def show(self, statement: Show) -> Result:
-        """List what was compared of each relation, or the evidence that was found."""
+        """List the comparisons of each relation, or the evidence found."""
         only = None if statement.relation is None else self._stored(statement.relation)
         if statement.listing is Listing.EVIDENCE:
             return self._evidence(only)
@@ -169,7 +169,7 @@ def _json(rows: tuple[Any, ...]) -> str:
 
 
 def _require_kept(state: Published, view: View, name: Name) -> None:
-    """Refuse a view that cannot be compared with its query over all that it has read."""
+    """Raise if a view cannot be recomputed from all of its inputs' history."""
     unkept = state.unkept(view)
     if unkept:
         stream = state.catalog.by_id[next(iter(unkept))]

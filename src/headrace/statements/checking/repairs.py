@@ -1,6 +1,6 @@
-"""REPAIR: rebuilds what has damaged files, and views that stopped; recomputes dirty slices.
+"""REPAIR: rebuilds damaged relations and stopped views; recomputes dirty slices.
 
-Rows in quarantine are tried again: another build of their view is filled.
+Rows in quarantine are retried by filling another build of their view.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Repairs:
     retries: Retries
 
     def repair(self, statement: Repair) -> str | Listed:
-        """Repair a relation and everything that it reads, or all; return problems and actions."""
+        """Repair a relation with its inputs, or all relations; list problems and actions."""
         scope, stopped, rows = self.rebuilds.rebuild(statement.name)
         rows += self.retries.retry([each for each in scope if each.id not in stopped])
         rows += self.retries.recompute({relation.id for relation in scope})
@@ -42,7 +42,7 @@ class Repairs:
         return Listed(("relation", "found", "done"), rows)
 
     def _waiting(self, scope: list[Table | View]) -> list[Row]:
-        """List the views that wait for a function, which only registering it resumes."""
+        """List the views that wait for a function; only registering the function resumes them."""
         ledger = self.reader.ledger
         wait = {e.view: e.detail for e in ledger.head.dirty if e.cause == WAITING}
         return [

@@ -1,4 +1,4 @@
-"""REPLAY: a slice of a view is recomputed; EXPLAIN REPLAY says from what, EXPLAIN ROW how."""
+"""REPLAY recomputes a slice of a view; EXPLAIN REPLAY shows its inputs, EXPLAIN ROW its steps."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class ReplayStatements:
 
 
 def _traced_below(step: Explanation, view: View) -> Iterator[str]:
-    """Yield the explanation of rows of a view, or of one below it, after an empty line."""
+    """Yield the explanation of rows of a view and of its input views, after an empty line."""
     if step.view is not view:
         yield ""
         yield f"== View {step.view.name} WHERE {step.where}"

@@ -1,4 +1,4 @@
-"""What REPAIR does while epochs go on: rows in quarantine tried again, dirty slices recomputed."""
+"""The part of REPAIR beside epochs: retries quarantined rows, recomputes dirty slices."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Retries:
-    """Repairs views beside their present rows."""
+    """Repairs views while their present rows stay readable."""
 
     reader: Reader
     ledger: Ledger
@@ -36,7 +36,7 @@ class Retries:
     report: Callable[[Progress], None]
 
     def retry(self, scope: Iterable[Table | View]) -> list[Row]:
-        """Fill another build of each view that has rows in quarantine, and put it in its place."""
+        """Fill another build of each view with rows in quarantine, and swap it in."""
         rows = []
         for view in (each for each in scope if isinstance(each, View)):
             before = self._quarantined(view)
@@ -60,7 +60,7 @@ class Retries:
         return quarantined_count(self.ledger, reader.directory, reader.published, view)
 
     def recompute(self, scope: Collection[RelationId]) -> list[Row]:
-        """Recompute the dirty slices of some views, and list those that wait for a refresh."""
+        """Recompute the dirty slices of views, and list views that wait for a refresh."""
         by_id = self.reader.catalog.by_id
         wanted = [e.id for e in self.ledger.head.dirty if e.view in scope and e.id is not None]
         done = self.repairing.repair(

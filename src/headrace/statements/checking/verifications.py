@@ -40,14 +40,14 @@ Verdict = tuple[int, int, str]
 
 @dataclass(frozen=True, slots=True)
 class Verifications:
-    """Compares what views have stored with what their inputs' logs make them."""
+    """Compares the stored rows of views with a recomputation from their inputs' logs."""
 
     reader: Reader
     comparing: Comparing
     report: Callable[[Progress], None]
 
     def verify(self, statement: Verify) -> Listed:
-        """Return the verdict on each view, or on the named one."""
+        """Return the verdict on each view, or on the named view."""
         reader, name = self.reader, statement.name
         fed = {r.source: r.name for r in reader.catalog if isinstance(r, Sink)}
         views = self._views(name, fed)
@@ -82,7 +82,7 @@ class Verifications:
         return [view for view in views if view.id == relation.id]
 
     def _damaged(self, views: list[View], *, everything: bool) -> dict[RelationId, str]:
-        """Return the damaged files of views, or of everything, by relation, with the remedy."""
+        """Return the damage of views or of everything, with the remedy, by relation id."""
         catalog = self.reader.catalog
         read = catalog if everything else [r for view in views for r in self._stored_below(view)]
         return {
@@ -132,7 +132,7 @@ class Verifications:
     ) -> dict[RelationId, Verdict]:
         """Compare some views in one job; if that fails, compare each in its own job.
 
-        The verdict of a view whose query fails on the data is that failure.
+        If a view's query fails on the data, the failure is its verdict.
         """
         try:
             return self._compared(views, state)
@@ -161,7 +161,7 @@ class Verifications:
         }
 
     def _with_inputs(self, view: View, verdict: Verdict, state: Published) -> Verdict:
-        """Return a verdict that names the views below whose stored rows were read, if any."""
+        """Add to a verdict the names of input views whose stored rows were read."""
         stored, different, words = verdict
         below = self.comparing.stored_below(view, state).views
         cut = [each for each in below if state.unkept(each)]
@@ -178,7 +178,7 @@ class Verifications:
         return stored, different, words
 
     def _differing(self, view: View, stored: int, state: Published) -> Verdict:
-        """Return the verdict on a view with rows that differ, if only in the last digits."""
+        """Return the verdict on a view whose rows or only last digits of floats differ."""
         found = self.comparing.differing(view, state, _MOST_DIFFERENCES)
         if not found.num_rows:
             types = {type(column.type) for column in view.schema.columns}

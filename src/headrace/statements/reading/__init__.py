@@ -1,1 +1,1 @@
-"""Statements that read rows: SELECT, and queries that are followed."""
+"""Statements that read rows: SELECT, and queries whose changes are followed."""

@@ -1,4 +1,4 @@
-"""What a program asks to follow by name or by query."""
+"""Parses what a program asks to follow: a name or a query."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ if TYPE_CHECKING:
 
 
 def followed_text(query: str) -> str:
-    """Return the text of a query, which may be given as the name of a relation."""
+    """Return the text of a query; the name of a relation stands for all its rows."""
     return query if " " in query.strip() else f"SELECT * FROM {query}"
 
 
 def followed_query(bound: Bound) -> Query:
-    """Return the query of a text that is to be followed.
+    """Parse the query to follow.
 
     Raises:
-        HeadraceError: ``invalid`` if it is not one query.
+        HeadraceError: ``invalid`` if the text is not one query.
     """
     statements = bound.statements()
     if len(statements) != 1 or not isinstance(statements[0], Query):

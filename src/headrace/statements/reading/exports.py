@@ -24,17 +24,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Exports:
-    """Writes files, anywhere but into the data directory."""
+    """Writes files, but not into the data directory."""
 
     reader: Reader
     selects: Selects
     report: Callable[[Progress], None]
 
     def export(self, statement: CopyTo) -> Result:
-        """Write the rows of a relation or query to a file, which is renamed when it is whole.
+        """Write the rows of a relation or query to a file, which is renamed when complete.
 
-        Those of a whole table or view are read in parts; those of another query are held at once,
-        as a SELECT holds them. The result says how many rows there are, as of which epoch.
+        A whole table or view is read in parts; the rows of other queries are held in memory, as by
+        SELECT. The result has the number of rows and their epoch.
         """
         source = statement.source
         if isinstance(source, Name) and not _is_listing(source):
@@ -70,7 +70,7 @@ def _is_listing(name: Name) -> bool:
 
 
 def _query(statement: CopyTo) -> Query:
-    """Return the query of a statement, which selects columns of a relation if it names one."""
+    """Return the query of a statement; for a relation, a query of its columns."""
     source = statement.source
     if isinstance(source, Query):
         return source

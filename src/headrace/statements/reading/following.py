@@ -41,10 +41,10 @@ class Pushed(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class QueryFollowing:
-    """Follows queries. Unless it is a whole view, one is a hidden view while it is followed.
+    """Follows queries. A query other than a whole view is a hidden view while it is followed.
 
-    ``seen`` waits until some relations show what the session must see, and returns that state;
-    ``is_open`` tells whether the session still is.
+    ``seen`` waits until relations show what the session must see, and returns that state;
+    ``is_open`` says whether the session is open.
     """
 
     reader: Reader
@@ -55,7 +55,7 @@ class QueryFollowing:
     is_open: Callable[[], bool]
 
     def subscribed(self, statement: Subscribe, begin: SubscriptionStart) -> Pushed:
-        """Return what SUBSCRIBE follows; with a snapshot, it begins as the session's queries."""
+        """Return what SUBSCRIBE follows; with a snapshot, it begins at ``begin``."""
         target = statement.target
         if isinstance(target, Name):
             self.reader.catalog.resolve(target.dotted, target.span)
@@ -67,7 +67,7 @@ class QueryFollowing:
         return Pushed(target, after or begin)
 
     def printed(self, statement: Print) -> Pushed:
-        """Return what PRINT follows: the relation of a name, or that over a topic of this name."""
+        """Return what PRINT follows: the relation of this name, or the one over this topic."""
         catalog, topic = self.reader.catalog, statement.topic.lower()
         over = [
             relation
@@ -86,7 +86,7 @@ class QueryFollowing:
         )
 
     def follow(self, query: Query, after: Epoch | SubscriptionStart) -> ViewSubscription:
-        """Follow a query: the rows of its beginning, then its changes."""
+        """Follow a query from its present rows, from now, or after an epoch."""
         simple = simple_select(query.text)
         found = None if simple is None else self.reader.catalog.find(simple.relation)
         plain = simple is not None and not simple.equal and not simple.columns
@@ -112,6 +112,6 @@ class QueryFollowing:
         )
 
     def _release(self, hidden: View | None) -> None:
-        """Drop the hidden view of a query that is followed no longer, unless its inputs were."""
+        """Drop the hidden view of a query, unless it was dropped together with its inputs."""
         if hidden is not None and self.is_open() and hidden.id in self.reader.catalog.by_id:
             self.definer.drop([hidden.id])

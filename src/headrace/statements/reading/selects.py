@@ -1,4 +1,4 @@
-"""SELECT: rows by key, or all rows, from a spine; everything else by Spark on a snapshot."""
+"""SELECT: rows by key or all rows are read from a spine; Spark runs other queries."""
 
 from __future__ import annotations
 
@@ -37,17 +37,17 @@ if TYPE_CHECKING:
     from headrace.types import Epoch
 
 _FIRST_ID: Final = 2**40
-"""Of the tables that one query knows: no relation of a catalog has so large an id."""
+"""The first id of tables known to one query only; relations of a catalog have smaller ids."""
 
 _Found: TypeAlias = "tuple[pa.Table, Published, tuple[RelationId, ...], AbstractSet[RelationId]]"
-"""Rows, the state that they are of, what was read, and the views with dirty slices among that."""
+"""Rows, their state, the relations read, and those views among them that are dirty there."""
 
 
 @dataclass(frozen=True, slots=True)
 class Selects:
     """Answers the queries of one session.
 
-    ``seen`` waits until some relations show what the session must see, and returns that state.
+    ``seen`` waits until relations show what the session must see, and returns that state.
     """
 
     reader: Reader
@@ -56,11 +56,11 @@ class Selects:
     seen: Callable[[Iterable[RelationId]], Published]
 
     def select(self, query: Query) -> Result:
-        """Run a query in the newest state, or at the epochs that it names."""
+        """Run a query in the newest state, or at the epochs in its text."""
         at_epochs = self._at_epochs(query)
         table, state, reads, dirty = at_epochs or self._direct(query) or self._by_spark(query)
         if query.as_of is not None or at_epochs is not None:
-            reads = ()  # where views stood then is not kept
+            reads = ()  # how far views had read then is not stored
         fresh = Freshness.of(state, self.ledger.head.ends, reads, dirty)
         return Result(table, state.epoch, freshness=fresh)
 
@@ -79,7 +79,7 @@ class Selects:
         return rows, read, reads, read.dirty.keys() & {*reads}
 
     def _state(self, query: Query, last: Published, reads: Iterable[RelationId]) -> Published:
-        """Return the state in which a query reads some relations."""
+        """Return the state in which a query reads relations."""
         relations = [last.catalog.by_id[id_] for id_ in reads if not is_system(id_)]
         state = self._as_of(query.as_of, last, relations)
         for relation in relations:
@@ -93,7 +93,7 @@ class Selects:
         return state
 
     def _at_epochs(self, query: Query) -> _Found | None:
-        """Return the result of a query that reads tables at epochs of their own; else None."""
+        """Return the result of a query that reads tables at their own epochs; None for others."""
         while True:
             catalog = self.reader.catalog
             at = with_epochs(query.span, catalog.by_name, f"__at_{uuid4().hex}_")
@@ -104,7 +104,7 @@ class Selects:
                 return found
 
     def _read_at(self, query: Query, at: WithEpochs, beside: Beside) -> _Found | None:
-        """Return the result of such a query; None if the catalog has changed meanwhile."""
+        """Return the result of such a query; None if the catalog changed meanwhile."""
         ids = {table.id for table in beside.tables}
         dirty: set[RelationId] = set()
         held: list[Published] = []
@@ -121,7 +121,7 @@ class Selects:
                 dirty.update(then.dirty.keys() & {each.relation.id})
                 spines[rows_of(table.id)] = then.runs(each.relation)
                 layouts[rows_of(table.id)] = then.layout(each.relation)
-                held.append(then)  # its epoch stays readable
+                held.append(then)  # keeps its epoch readable
             return replace(found, catalog=beside.added, spines=spines, layouts=layouts, _opened={})
 
         with at.query.mapping_errors():
@@ -152,7 +152,7 @@ class Selects:
     def in_parts(self, query: Query) -> tuple[pa.Schema, Iterator[pa.Table], Epoch, bool]:
         """Return the rows of a query in parts, their epoch, and whether some may be dirty.
 
-        Those of a whole table or view are read as they are asked for, others at once.
+        The rows of a whole table or view are read lazily, those of other queries at once.
         """
         asked = self._simple(query)
         if asked is None or asked[2].equal:
@@ -166,7 +166,7 @@ class Selects:
         return schema, contents.parts(chosen), state.epoch, relation.id in state.dirty
 
     def _simple(self, query: Query) -> tuple[Table | View, Published, Simple] | None:
-        """Return what a simple query reads, and in which state; None for any other query."""
+        """Return the relation and the state that a simple query reads; None for other queries."""
         simple = simple_select(query.text)
         if simple is None:
             return None
@@ -185,7 +185,7 @@ class Selects:
         return relation, state, simple
 
     def _are_dirty(self, found: pa.Table, slices: tuple[Slice, ...]) -> bool:
-        """Whether one of the rows of a key is in a slice; also if none is there: one may lack."""
+        """Whether a key's rows are in a dirty slice; if there are no rows, some may be missing."""
         conditions = [each.where for each in slices]
         if not found.num_rows or "" in conditions:
             return True
@@ -196,7 +196,7 @@ class Selects:
     def _as_of(
         self, as_of: AsOf | None, last: Published, relations: Sequence[Relation]
     ) -> Published:
-        """Return the state that is read: the last one, or that of the epoch that is named."""
+        """Return the state to read: the last one, or the one at the given epoch."""
         if as_of is None:
             return last
         epoch = self._epoch(as_of, last.epoch)
@@ -206,7 +206,7 @@ class Selects:
         return self.reader.as_of(epoch, last, relations)
 
     def _require_known(self, relation: Relation, as_of: AsOf, epoch: Epoch) -> None:
-        """Refuse a view at an epoch that did not include it, or ran with another function."""
+        """Raise if the view did not exist at the epoch, or then used another function."""
         if not isinstance(relation, View):
             return
         gap = self.ledger.dirty.gap_at(relation.id, epoch)
@@ -229,7 +229,7 @@ class Selects:
         )
 
     def _by_key(self, relation: Table | View, state: Published, simple: Simple) -> pa.Table | None:
-        """Return the rows of a key, or of the columns of an index; None if it is no such query."""
+        """Return the rows by key or by the columns of an index; None for other queries."""
         unique = [relation] if key_of(relation) else []
         for each in (*unique, *self.reader.indexes(state, relation)):
             contents = self.reader.contents(state, each)
@@ -239,7 +239,7 @@ class Selects:
         return None
 
     def _key(self, relation: Relation, contents: Contents, simple: Simple) -> list[Any] | None:
-        """Return the key's values if the conditions are just equalities of keys and literals."""
+        """Return the key's values if the conditions are only equalities of keys and literals."""
         types = {c.name.lower(): c.type for c in relation.schema.columns}
         wanted = [name.lower() for name in contents.layout.key]
         if set(wanted) != set(simple.equal) or not contents.can_look_up():
@@ -271,7 +271,7 @@ class Selects:
 
 
 def _beside(catalog: Catalog, tables: Iterable[AtEpoch]) -> Beside:
-    """Return the tables that stand for others at epochs."""
+    """Return the tables that replace relations read at epochs."""
     made = tuple(
         Table(RelationId(_FIRST_ID + i), each.name, each.relation.schema, key_of(each.relation))
         for i, each in enumerate(tables)
@@ -283,7 +283,7 @@ def _beside(catalog: Catalog, tables: Iterable[AtEpoch]) -> Beside:
 
 
 def _chosen(relation: Table | View, simple: Simple) -> list[str]:
-    """Return the columns that a query selects, all if it names none."""
+    """Return the columns that a query selects; all columns for ``*``."""
     names = {name.lower(): name for name in relation.schema.names}
     return [names[column] for column in simple.columns] or list(relation.schema.names)
 

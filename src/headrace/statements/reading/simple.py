@@ -1,4 +1,4 @@
-"""Queries that are so simple that no planner is asked: a relation, its columns, equal values."""
+"""Queries simple enough to run without a planner: a relation, its columns, equal values."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ class _Tokens:
         return True
 
     def dotted(self) -> str | None:
-        """Take a possibly qualified relation name."""
+        """Consume a possibly qualified relation name."""
         name = self.name()
         while name is not None and self.text("."):
             part = self.name()
@@ -107,7 +107,7 @@ class _Tokens:
         return name
 
     def name(self) -> str | None:
-        """Take the name of a column or relation, in lower case."""
+        """Consume the name of a column or relation; return it in lower case."""
         if self.done:
             return None
         token = self.found[self.at]

@@ -1,4 +1,4 @@
-"""Following a table or view of the open database, by whole epochs."""
+"""The subscription to a table or view of the open database, by whole epochs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class ViewSubscription(Subscription):
-    """Follows a table or view, perhaps a hidden one, which is dropped when this is closed."""
+    """Follows a table or view; a hidden view is dropped when this is closed."""
 
     def __init__(
         self,
@@ -30,7 +30,7 @@ class ViewSubscription(Subscription):
         super().__init__(limit)
         self._reader = reader
         self.relation = relation
-        """The table or view that is followed, perhaps a hidden one."""
+        """The followed table or view, which may be hidden."""
         self._follower = follower
         self._session_is_open = may_continue
         self._drop = release
@@ -42,7 +42,7 @@ class ViewSubscription(Subscription):
 
     @property
     def history(self) -> History:
-        """The snapshots and deltas that are followed, for those who follow them by themselves."""
+        """The followed snapshots and deltas, for callers that read them directly."""
         return self._follower.history
 
     @property

@@ -56,7 +56,7 @@ class SinkChanges:
             case SinkAction.RESET:
                 self._require_own_target(sink, statement.name)
                 delivery.reset()
-                return f"sink {sink.name} begins anew with the rows of its view"
+                return f"sink {sink.name} starts again with the rows of its view"
 
     def alter(self, statement: AlterSink) -> str:
         """Give a sink other options for what follows; its target stays.
