@@ -18,7 +18,6 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src/headrace"
 
 NOT_YET = {
-    "catalyst",
     "connectors",
     "engine/reading",
     "ledger",
@@ -52,16 +51,20 @@ SENTENCE = re.compile(r"(?:^|\"\"\")\s*Ha(?:ve|s) [a-z]+ ")
 
 SAME_NAME = {
     "Access": "how each external system is reached",
-    "Aggregate": "a node of the plan, and its node of the circuit",
+    "Aggregate": "a node of the plan, its node of the circuit, and a node of the plan of a SELECT",
     "Call": "a call of an aggregate, by this name in digests, and a call of a Python function",
     "Compared": "a node of the plan, and the operator that computes it",
     "Constant": "a node of the plan, and its node of the circuit",
+    "Filter": "a node of the plan, and a node of the plan of a SELECT",
     "FirstRows": "a node of the plan, and the operator that computes it",
     "Fold": "a node of the plan, and the operator that computes it",
-    "Join": "a node of the plan, and its node of the circuit",
+    "Join": "a node of the plan, its node of the circuit, and a node of the plan of a SELECT",
     "Loop": "a node of the plan, and its node of the circuit",
+    "Node": "the nodes of the plan, and those of the plan of a SELECT",
     "Options": "the options of each connector",
+    "Project": "a node of the plan, and a node of the plan of a SELECT",
     "Temporal": "a node of the plan, and the operator that computes it",
+    "Window": "a node of the plan, and a window of time in the text of a dialect",
 }
 """Public classes that are rightly defined under one name in several modules, and why."""
 

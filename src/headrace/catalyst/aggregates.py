@@ -1,4 +1,4 @@
-"""Calls of Catalyst's aggregate functions: whether sums suffice, or all rows of the group."""
+"""Calls of Catalyst's aggregate functions: whether sums suffice, or all rows are needed."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from headrace.catalyst.pieces import Pieces
 
 KEPT = {"Count": "count", "Sum": "sum", "Average": "avg", "Min": "min", "Max": "max"}
-"""The functions that need no rows of a group, by Catalyst's name of them."""
+"""The names in Catalyst of functions that do not need the rows of a group."""
 
 _EXACT = (ByteType, ShortType, IntegerType, LongType, DecimalType)
 
@@ -46,7 +46,7 @@ def function_of(call: Any) -> str:
 
 
 def needs_rows(call: Any, arguments: tuple[DataType, ...]) -> str | None:
-    """Return why the value of a call needs all rows of its group, or None if it does not.
+    """Return the reason why the value of a call needs all rows of its group, or None.
 
     Sums over rows or over distinct values, and the least or greatest value, need no rows.
     """
@@ -91,9 +91,9 @@ def _shown(expression: Any, id_: int, above: str) -> bool:
 
 
 def leaves_out(below: Plan, grouping: int) -> bool:
-    """Return whether one of the grouping sets below an aggregate omits the attribute of an id.
+    """Return whether one of the grouping sets below an aggregate omits an attribute, given by id.
 
-    Spark returns NULL for it there, and fails if it is a session.
+    Spark returns NULL for an omitted attribute, and fails if it is a session.
     """
     if not isinstance(below, Expand):
         return False
@@ -133,8 +133,8 @@ def called(
 ) -> AggregateFunction:
     """Return a call of an aggregate function; ``results`` are the expressions that contain it.
 
-    ``calls`` are all calls of the aggregate. With ``tied``, its rows have an order if none is
-    stated, that of ties: not among rows that Spark groups by distinct values first.
+    ``calls`` are all calls of the aggregate. With ``tied``, rows without a stated order have the
+    order of ties, except rows that Spark first groups by distinct values.
 
     Raises:
         HeadraceError: ``unsupported`` if its value depends on an order that rows do not have.

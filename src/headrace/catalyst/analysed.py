@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 class Shape:
     """The columns and the relations of a query that Spark has resolved.
 
-    ``names`` are all relations in the text, ``reads`` those that can change the result. Relations
-    of plain views are included in ``names``.
+    ``names`` are all relations in the text and in the plain views that it names; ``reads`` are
+    those that can change the result.
     """
 
     schema: Schema
@@ -38,11 +38,13 @@ class Analysed(Shape):
     read: Rewritten
     """The query after the first rewriting."""
     plain: Rewritten
-    """The query after the second rewriting, as passed to Spark: plans have places in its text."""
+    """The query after the second rewriting, as passed to Spark: positions in plans refer to this
+    text.
+    """
     clocked: bool = False
     through: tuple[RelationId, ...] = ()
     calls: Mapping[str, Span] = field(default_factory=dict)
-    """The Python functions that it calls, in lower case, with the place of one call each."""
+    """The Python functions that it calls, in lower case, each with the place of one call."""
 
     @property
     def shape(self) -> Shape:

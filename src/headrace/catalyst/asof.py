@@ -46,7 +46,7 @@ _UNTIL_NEXT = {
     "LessThanOrEqual": "GreaterThan",
     "LessThan": "GreaterThanOrEqual",
 }
-"""For each comparison with the time of the match, the comparison with that of the next row."""
+"""For each comparison with the time of the match, the comparison with the next row's time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +142,7 @@ class AsOf:
         return operator, first, second
 
     def _conditions(self) -> tuple[list[tuple[str, Any, Any]], list[Any], list[Any]]:
-        """Return the equalities as kind, left and right; the right side's conditions; the rest."""
+        """Return the equalities (kind, left, right), conditions of the right, and all others."""
         keys: list[tuple[str, Any, Any]] = []
         own: list[Any] = []
         rest: list[Any] = []
@@ -173,7 +173,7 @@ class AsOf:
         )
 
     def _of(self, expression: Any) -> str:
-        """Return whose columns an expression uses: ``left``, ``right``, both or neither."""
+        """Return the sides whose columns are used: ``left``, ``right``, both or neither."""
         used = expression.references()
         left = used.subsetOf(self.node.left().outputSet())
         right = used.subsetOf(self.node.right().outputSet())
@@ -188,7 +188,7 @@ class AsOf:
         return self.scala.expression("Lead", time, literal.apply(1), nothing, False)  # noqa: FBT003
 
     def _order(self, operator: str, time: Any, columns: list[Any]) -> Any:
-        """Return the order of the window: by time, away from the left side's, then by the rest."""
+        """Return the order of the window: by time, away from the left's, then by the others."""
         ascending = operator in ("GreaterThanOrEqual", "GreaterThan")
         orders = [self._sorted(time, "Ascending" if ascending else "Descending")]
         rest = [self._sorted(c, "Ascending") for c in self._comparable(columns)]

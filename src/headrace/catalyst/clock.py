@@ -56,13 +56,13 @@ def _with_clock(scala: Scala, plan: Any, time: Any) -> Any:
 
 
 def _names_clock(given: Any) -> bool:
-    """Return whether an expression names a call, as BETWEEN names the value that it compares."""
+    """Return whether a named part is a call of the clock, as the value that BETWEEN compares."""
     _whole, *named = items(given.children())
     return any(kind_of(each) in CALLS for name in named for each in within(name))
 
 
 def _written_out(scala: Scala, given: Any, node: str) -> Any:
-    """Return an expression with named parts written out.
+    """Return an expression with named parts replaced by their definitions.
 
     Spark would compute a named part as a column below the node, where it is not marked as the
     clock.

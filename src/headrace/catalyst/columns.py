@@ -30,7 +30,7 @@ def distinct_columns(pieces: Pieces, plan: Plan) -> Plan:
 
 
 def only_columns(pieces: Pieces, plan: Plan, attributes: Iterable[Attribute]) -> Plan:
-    """Return a plan with only the given columns, each once; unchanged if it has no others."""
+    """Return a plan with only the given columns, each once; unchanged if it has only these."""
     own = _by_id(attributes)
     if own.keys() >= _by_id(plan.attributes).keys():
         return plan

@@ -1,12 +1,12 @@
-"""Bounds what Spark evaluates while it plans a query: constants.
+"""Limits the constants that Spark evaluates while it plans a query.
 
 Spark's analyser evaluates the rows of ``VALUES`` and some arguments, and its optimiser every
 expression without columns, in the process that makes epochs and with its planner's lock held.
 ``repeat('x', 2000000000)`` would exhaust the heap there, and some regular expressions never end. So
-the size of constants, and the time that patterns over them may take, are estimated first: from
-above, and roughly. The text is looked at before it is analysed (:func:`check_parsed_constants`),
-and the resolved plan before it is optimised (:func:`check_resolved_constants`), where constants
-that come through subqueries and common table expressions are known.
+upper bounds of the size of constants, and of the time that patterns over them may take, are
+estimated first. The text is checked before it is analysed (:func:`check_parsed_constants`), and the
+resolved plan before it is optimised (:func:`check_resolved_constants`), when constants of
+subqueries and common table expressions are known.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ if TYPE_CHECKING:
     from headrace.errors import Span
 
 VALUES_PARSED: Final = ("spark.sql.parser.eagerEvalOfUnresolvedInlineTable", "false")
-"""The setting by which Spark's parser leaves the rows of VALUES to its analyser."""
+"""The setting that makes Spark's analyser, not its parser, evaluate the rows of VALUES."""
 MOST_BYTES: Final = 16 << 20
 _MOST_STEPS: Final = 10_000_000
-"""How many steps a pattern may take, at the worst."""
+"""The most steps that a pattern may take in the worst case."""
 _MOST_TEXTS: Final = 64
-"""How many texts a pattern that is put together may be."""
+"""The most texts that a pattern computed from literals may have."""
 _GROWING: Final = re.compile(
     r"""(?ix) \|\| | \b(?: repeat | space | [lr]pad | sequence | array\w* | concat\w* | named_struct
     | struct | map\w* | replace | translate | format_\w+ | printf | hex
     | url_encode | to_json | r?like | ilike | regexp\w* | split | levenshtein | jaro\w+ )\b"""
 )
-"""A query without any of these has no constant that is large or takes long."""
+"""Names in the text without which a query has no constant that is large or takes long."""
 _ALIKE: Final = frozenset(
     """
     alias array cast coalesce concat concat_ws element_at if lower lcase map map_from_arrays
@@ -55,7 +55,7 @@ _ALIKE: Final = frozenset(
 )
 """Functions whose value is not larger than their arguments together."""
 _OTHERS_GROW: Final = 6
-"""How many times larger than its arguments the value of any other function may be."""
+"""The size of other functions' values, as a multiple of the size of their arguments."""
 _PATTERNS: Final = {
     **dict.fromkeys(["like", "ilike"], "%"),
     **dict.fromkeys(
@@ -66,7 +66,7 @@ _PATTERNS: Final = {
         "*+{",
     ),
 }
-"""Functions of patterns, the second argument, and what is repeated in them."""
+"""Functions whose second argument is a pattern, and the repetitions in patterns."""
 _SMALL: Final = frozenset(
     """
     abs array_position array_size ascii bit_length cardinality char_length character_length contains
@@ -74,16 +74,16 @@ _SMALL: Final = frozenset(
     position sha sha1 sha2 size startswith xxhash64
     """.split()  # noqa: SIM905
 )
-"""Functions of texts whose values are small."""
+"""Functions over texts whose values are small."""
 _OF_TEXTS: Final = frozenset(
     """
     Alias Cast Coalesce Concat ConcatWs CreateArray CreateMap CreateNamedStruct If CaseWhen
     UnresolvedAlias
     """.split()  # noqa: SIM905
 )
-"""The classes of parsed expressions, besides calls of functions, whose values differ in size."""
+"""Classes of parsed expressions, other than function calls, with values of variable size."""
 _VARYING: Final = ("string", "char", "varchar", "binary", "array", "map", "struct", "variant")
-"""The types whose values differ in size."""
+"""The types whose values vary in size."""
 _EVALUATED_EARLY: Final = frozenset(
     """
     approx_count_distinct approx_percentile count_min_sketch from_csv from_json from_xml
@@ -93,12 +93,12 @@ _EVALUATED_EARLY: Final = frozenset(
 )
 """Functions with arguments that the analyser evaluates."""
 _OF_ROWS: Final = ("Attribute", "OuterReference", "Star", "Variable")
-"""In the names of classes of expressions that may differ from row to row."""
+"""Parts of the class names of expressions whose values may differ from row to row."""
 _COLUMNS: Final = frozenset({"AttributeReference", "OuterReference"})
 _DAY: Final = 86_400_000_000
 _MONTH: Final = 28 * _DAY
 _ENTRY: Final = 8
-"""The bytes that an element of an array takes besides its value."""
+"""The overhead of an element of an array, in bytes."""
 
 
 def check_parsed_constants(parsed: Any, query: Span) -> None:
@@ -115,7 +115,7 @@ def check_parsed_constants(parsed: Any, query: Span) -> None:
 def check_resolved_constants(
     scala: Scala, analysed: Any, query: Span, views: Iterable[str]
 ) -> None:
-    """Refuse a resolved query likewise; ``views`` are the texts of the plain views that it reads.
+    """Refuse a resolved query with such a constant; ``views`` has the texts of its plain views.
 
     Raises:
         HeadraceError: ``unsupported``, at the constant.
@@ -146,7 +146,7 @@ class _Parsed:
     query: Span
 
     def visit(self, plan: Any, *, early: bool = False) -> None:
-        """Check the expressions of a plan and of all below; ``early``: the analyser runs them."""
+        """Check the expressions of a plan and its inputs; ``early``: the analyser runs them."""
         kind = str(plan.nodeName())
         if kind == "UnresolvedWith":
             for pair in items(plan.cteRelations()):
@@ -158,7 +158,7 @@ class _Parsed:
             self.visit(child)
 
     def size(self, expression: Any, *, early: bool = False) -> float | None:
-        """Return the most bytes of an expression's value; None if it depends on rows.
+        """Return an upper bound of the bytes of an expression's value; None if it depends on rows.
 
         Raises:
             HeadraceError: ``unsupported`` if it is constant and too large, or may take too long.
@@ -203,20 +203,21 @@ class _Parsed:
         return None
 
     def fixed(self, expression: Any, kind: str) -> float | None:
-        """Return the size of an expression whose type has one; None if its values differ in it."""
+        """Return the size of an expression with a type of fixed size, else None."""
         if kind == "UnresolvedFunction":
             return _ENTRY if _name(expression, kind) in _SMALL else None
         return None if kind in _OF_TEXTS else _ENTRY
 
     def leaf(self, expression: Any, kind: str) -> float | None:
-        """Return the size of what has no children, if it is known."""
+        """Return the size of an expression without children, or None if it is not known."""
         del expression, kind
         return None
 
     def number(self, expression: Any, *, early: bool) -> float | None:
-        """Return the value of a constant; infinity if it is not known, None if it is known later.
+        """Return the value of a constant; infinity if unknown, None if known after analysis.
 
-        Dates are in days, times and their distances in microseconds, months in negative numbers.
+        Dates are in days, times and time intervals in microseconds, and months are negative
+        numbers.
         """
         if kind_of(expression) == "UnaryMinus":
             inner = self.number(items(expression.children())[0], early=early)
@@ -228,7 +229,7 @@ class _Parsed:
     def _grown(
         self, name: str, given: Sequence[Any], sizes: Sequence[float], *, early: bool
     ) -> float:
-        """Return the most bytes of a function's value, by those of its arguments."""
+        """Return an upper bound of the bytes of a function's value, by those of its arguments."""
         total = sum(sizes) + _ENTRY * len(sizes)
 
         def times(at: int) -> float:
@@ -267,7 +268,7 @@ class _Parsed:
     def _require_quick(
         self, expression: Any, name: str, given: Sequence[Any], sizes: Sequence[float]
     ) -> None:
-        """Refuse a constant whose evaluation may take longer than its size says."""
+        """Refuse a constant whose evaluation may take long although it is small."""
         if name in {"levenshtein", "jaro_winkler_similarity"}:
             steps = math.prod(sizes[:2])
         elif name in _PATTERNS and len(given) > 1:
@@ -280,7 +281,7 @@ class _Parsed:
 
 @dataclass(slots=True)
 class _Resolved(_Parsed):
-    """Estimates the constants of a resolved query, also those that columns of subqueries are."""
+    """Estimates the constants of a resolved query, including constant columns of subqueries."""
 
     scala: Scala
     _known: dict[int, float] = field(default_factory=dict)
@@ -291,12 +292,12 @@ class _Resolved(_Parsed):
     """The columns of common table expressions."""
 
     def visit(self, plan: Any, *, early: bool = False) -> None:
-        """Check the expressions of a plan, and note which of its columns are constants."""
+        """Check the expressions of a plan, and record which of its columns are constants."""
         del early
         self._visit(self._replaced(plan))
 
     def _replaced(self, plan: Any) -> Any:
-        """Return a plan with the clock, and what stands for other expressions, replaced."""
+        """Return a plan with the clock and runtime-replaceable expressions replaced."""
         for rule in ("ReplaceExpressions", "ComputeCurrentTime"):
             plan = self.scala.module(f"{OPTIMIZER}.{rule}").apply(plan)
         return plan
@@ -320,7 +321,7 @@ class _Resolved(_Parsed):
                 self._values[_id(expression)] = self._constant(expression.child())
 
     def _constant(self, expression: Any) -> Any:
-        """Return an expression with the constants that its columns are."""
+        """Return an expression with its constant columns replaced by their values."""
 
         def value(each: Any, kind: str, _node: str) -> Any | None:
             if kind in _COLUMNS:
@@ -343,20 +344,20 @@ class _Resolved(_Parsed):
         return self._known.get(_id(expression)) if kind in _COLUMNS else None
 
     def is_constant(self, expression: Any, kind: str) -> bool:
-        """Whether an expression is constant: not if it adds up rows, or is random."""
+        """Whether an expression is constant: neither aggregates nor random functions are."""
         return kind == "Alias" or bool(self._constant(expression).foldable())
 
     def fixed(self, expression: Any, kind: str) -> float | None:
-        """Return the size of a number, a time and the like."""
+        """Return the size of a value of fixed size, such as a number or a time, else None."""
         try:
             type_ = str(expression.dataType().typeName())
         except (Py4JError, PySparkException):
-            return _ENTRY  # a window and the like, which have none
+            return _ENTRY  # a window or similar has no type
         varies = kind == "Alias" or type_.startswith(_VARYING)
         return None if varies else 2.0 * _ENTRY
 
     def number(self, expression: Any, *, early: bool) -> float | None:
-        """Return the value of a constant, all parts of which are small; infinity if it has none."""
+        """Return the value of a constant whose parts are all small; infinity if it has no value."""
         del early
         expression = self._constant(expression)
         try:
@@ -374,7 +375,7 @@ def _name(expression: Any, kind: str) -> str:
 
 
 def _is_time(expression: Any) -> bool:
-    """Whether a bound of a sequence is a date or a time, so that its steps are days."""
+    """Whether a bound of a sequence is a date or a time, so that the default step is a day."""
     if kind_of(expression).startswith("Unresolved"):
         return False
     return str(expression.dataType().typeName()).startswith(("date", "timestamp"))
@@ -390,7 +391,7 @@ def _literal(literal: Any) -> float:
 
 
 def _numeric(expression: Any, value: Any) -> float:
-    """Return a value as a number; infinity for one that is none, 0 for NULL."""
+    """Return a value as a number; infinity if it is not a number, 0 for NULL."""
     if value is None:
         return 0.0
     type_ = str(expression.dataType().typeName())
@@ -407,7 +408,7 @@ def _numeric(expression: Any, value: Any) -> float:
 
 
 def _width(pattern: Any) -> float:
-    """Return the widths that a format has in all; infinity if it is not known."""
+    """Return the sum of the widths in a format string; infinity if the format is not known."""
     if kind_of(pattern) != "Literal":
         return math.inf
     widths = re.findall(r"%[-#+ 0,(<]*(?:\d+\$)?[-#+ 0,(<]*(\d*)(?:\.(\d+))?", str(pattern.value()))
@@ -415,9 +416,9 @@ def _width(pattern: Any) -> float:
 
 
 def _steps(pattern: Any, size: float, repeated: str) -> float:
-    """Return how many steps a pattern may take over a text of some bytes, at the worst.
+    """Return the steps that a pattern may take over a text of some bytes in the worst case.
 
-    Each part that is repeated may begin and end anywhere; repeated groups may take for ever.
+    Each repeated part may begin and end anywhere; repeated groups have no bound.
     """
     texts = _texts(pattern)
     if texts is None:
@@ -436,9 +437,9 @@ def _steps_of(pattern: str, size: float, repeated: str) -> float:
 
 
 def _texts(pattern: Any) -> list[str] | None:
-    """Return the texts that a constant pattern may be; None if they are not known, or many.
+    """Return the possible texts of a constant pattern; None if they are unknown or too many.
 
-    Dialects write patterns that are put together from literals, by ``concat`` and ``CASE``.
+    Dialects compute patterns from literals by ``concat`` and ``CASE``.
     """
     kind = kind_of(pattern)
     if kind == "Literal":

@@ -3,11 +3,11 @@
 Spark rewrites several ``DISTINCT`` aggregates of one query into two levels of grouping, numbered in
 an order that differs from one planning to the next. Headrace counts distinct values in one
 operator, and stored state must have the same meaning when the query is planned again. So before the
-query is optimised, calls lose their ``DISTINCT`` and a mark around their first argument replaces
-it, until they are read. The mark is a Catalyst expression with the value of its argument that no
-rule creates or removes once a query is analysed, and that is never folded into a constant: ``1``
-twice is one value with ``DISTINCT``, and two without. To Spark its value is nullable, since
-``count`` of an expression that is not nullable drops its argument.
+query is optimised, the ``DISTINCT`` of a call is replaced by a mark around its first argument,
+which is removed when the call is read. The mark is a Catalyst expression with the value of its
+argument that no rule creates or removes once a query is analysed, and that is never folded into a
+constant: ``1`` twice is one value with ``DISTINCT``, and two without. To Spark its value is
+nullable, since ``count`` of an expression that is not nullable drops its argument.
 """
 
 from __future__ import annotations

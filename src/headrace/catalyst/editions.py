@@ -11,7 +11,7 @@ from typing import Final
 
 
 class Edition(IntEnum):
-    """What an edition changed is said beside it."""
+    """The numbered editions; each states what it changed."""
 
     FIRST = 1
     TIMES_COMPARED = 2

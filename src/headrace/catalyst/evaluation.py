@@ -47,7 +47,7 @@ class Evaluation:
         return self.bound().over(rows)
 
     def bound(self) -> BoundExpressions:
-        """Return the expressions ready to be evaluated, by one thread at a time."""
+        """Return the expressions in a form that one thread at a time can evaluate."""
         scala = self.scala
         # Compiling would take longer than interpreting these few rows.
         bind = scala.module(f"{EXPRESSIONS}.BindReferences").bindReferences
@@ -64,11 +64,11 @@ class Evaluation:
 
 @dataclass(frozen=True, slots=True)
 class BoundExpressions:
-    """Expressions bound to their inputs: projections, one after the other, and the rows' type.
+    """Expressions bound to their inputs: a chain of projections, and the type of the input rows.
 
-    With nested inputs, the first projection copies the rows into Spark's own format: elements of
-    Arrow's arrays fail, or have some other value, where an expression reads a NULL without asking
-    for it first, as lambdas do.
+    With nested inputs, the first projection copies the rows into Spark's own format. Elements of
+    Arrow's arrays fail or have arbitrary values if an expression reads a NULL without checking, as
+    lambdas do.
     """
 
     scala: Scala
@@ -111,7 +111,7 @@ def _sent(scala: Scala, rows: pa.Table) -> Any:
     """Return an iterator in the JVM over one Arrow stream with the rows."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, rows.schema) as writer:
-        writer.write_table(rows.combine_chunks())  # Spark takes one batch of a stream
+        writer.write_table(rows.combine_chunks())  # Spark reads one batch of a stream
     batches = scala.named("java.util.ArrayList")()
     batches.add(bytes(sink.getvalue().to_pybytes()))
     return scala.named("scala.jdk.javaapi.CollectionConverters").asScala(batches.iterator())

@@ -17,20 +17,20 @@ from headrace.errors import Code, HeadraceError, Span, meant
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-# PySpark logs every refused query, with its stack trace, to standard error.
+# PySpark would log every refused query, with its stack trace, to standard error.
 logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
 
 _PLACE = re.compile(r"\(line (\d+), pos (\d+)\)")
 _NOISE = re.compile(r"^\[[A-Z_.0-9]+\]\s*|\s*SQLSTATE: \w+.*$", re.DOTALL)
 _OUTER = re.compile(r"\bouter\(([\w.`]+)\)")
 _OWN = re.compile(r"\b__effective_")
-"""Columns of a rewritten clause."""
+"""Names of columns that a rewritten clause has generated."""
 _TOO_DEEP = "StackOverflowError"
 _UNSUPPORTED = ("UNSUPPORTED", "NOT_SUPPORTED", "NOT_IMPLEMENTED", "FEATURE_NOT_ENABLED")
 
 
 def translate(error: PySparkException, query: Span) -> HeadraceError:
-    """Return Spark's refusal of ``query`` with its place and, where Spark has one, a hint."""
+    """Return Spark's refusal of ``query`` with its place and, if Spark has one, a hint."""
     condition = error.getCondition() or ""
     message = _NOISE.sub("", str(error).split("\n\n")[0].strip())
     code = Code.UNSUPPORTED if any(w in condition for w in _UNSUPPORTED) else Code.INVALID
@@ -63,7 +63,7 @@ def translate(error: PySparkException, query: Span) -> HeadraceError:
 
 @contextmanager
 def translating(query: Span) -> Iterator[None]:
-    """Raise errors of Spark's planner as errors at places in the query."""
+    """Convert errors of Spark's planner to errors at places in the query."""
     try:
         yield
     except PySparkException as error:
@@ -93,7 +93,7 @@ def _first_cause(error: Py4JError) -> str:
 
 
 def without_settings(message: str) -> str:
-    """Return a message without the sentences that propose a setting of Spark: none can be set."""
+    """Return a message without sentences that propose a setting of Spark: users cannot set them."""
     sentences = re.split(r"(?<=[.?!])\s+", message)
     return " ".join(each for each in sentences if not _SETTING.search(each))
 

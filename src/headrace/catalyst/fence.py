@@ -114,7 +114,7 @@ def nodes(
     prepared: Callable[[Any], Any] = lambda plan: plan,
     seen: set[str] | None = None,
 ) -> Iterator[CheckedNode]:
-    """Yield every logical node, also of subqueries in expressions.
+    """Yield every logical node, including those of subqueries in expressions.
 
     ``prepared`` is applied to the whole plan, and to the plan of each subquery. With ``seen``, each
     plain view in an analysed plan is visited once, and its name added.
@@ -131,7 +131,7 @@ def _below(
         if view in seen:
             return
         seen.add(view)
-    if kind == READ_BY_TASK:  # no query can name what is below
+    if kind == READ_BY_TASK:  # no query can name columns below
         yield CheckedNode(plan, kind, (), ())
         return
     below = tuple(items(plan.children()))
@@ -148,9 +148,10 @@ def _below(
 
 
 def relations_read(plan: Any, known: Mapping[str, int]) -> int:
-    """Return how many times a parsed query reads a relation, once its views are expanded.
+    """Return how many relations a parsed query reads, counting each use, with views expanded.
 
-    ``known`` has the number of plain views, by name; common table expressions count likewise.
+    ``known`` has this number for each plain view, by name; it is computed for common table
+    expressions.
     """
     kind = str(plan.nodeName())
     if kind == "UnresolvedRelation":
@@ -196,7 +197,7 @@ def name_of(relation: Any) -> str:
 
 
 def leaves(plan: Any) -> Iterator[Any]:
-    """Yield the leaves of a plan, also of subqueries."""
+    """Yield the leaves of a plan, including those of subqueries."""
     for each in (plan, *items(plan.subqueriesAll())):
         yield from items(each.collectLeaves())
 
@@ -222,8 +223,8 @@ def check_function(
 ) -> None:
     """Refuse an unresolved call of a function that is unknown or not allowed.
 
-    Functions of users can be called if they are registered; ``missing`` are recorded functions that
-    are not. Functions in ``allowed`` can be called although they are refused in views.
+    Users' functions can be called if they are registered; ``missing`` are recorded functions that
+    are not registered. Functions in ``allowed`` can be called although they are refused in views.
     """
     if kind == "UnresolvedFunction":
         parts = [part.lower() for part in items(expression.nameParts())]
@@ -266,7 +267,7 @@ def check_table_function(node: Any, query: Span) -> None:
 def check_lateral(scala: Scala, node: Any, query: Span) -> None:
     """Refuse an outer join that Spark's optimiser turns into an inner one.
 
-    It makes a generator of ``LEFT JOIN LATERAL explode(a)``, and drops the rows without elements.
+    It turns ``LEFT JOIN LATERAL explode(a)`` into a generator, and drops the rows without elements.
     """
     if str(node.joinType().sql()) != "LEFT OUTER" or node.condition().isDefined():
         return
@@ -284,7 +285,7 @@ REGISTER = (
     "Register it: headrace.connect(..., functions=[...]), db.register, or headrace sql"
     " --functions FILE."
 )
-"""How to register a function that the catalog has and this process has not."""
+"""How to register a function that is in the catalog but not in this process."""
 
 
 def not_registered(name: str, span: Span | None = None) -> HeadraceError:
@@ -313,9 +314,10 @@ def check_typed_literal(literal: Any, query: Span) -> None:
 
 
 def check_cast(cast: Any, query: Span) -> None:
-    """Refuse a cast whose value is of the time at which the query is planned.
+    """Refuse a cast whose value depends on the time at which the query is planned.
 
-    These are casts of some constant strings, and of a time of day to a timestamp, of today.
+    These are casts of some constant strings, and of a time of day to a timestamp, whose date is
+    today.
     """
     value = cast.child()
     if _is_of_today(value, cast):
@@ -338,7 +340,7 @@ def check_cast(cast: Any, query: Span) -> None:
 
 
 def _is_of_today(value: Any, cast: Any) -> bool:
-    """Return whether a cast turns a time of day into a timestamp, also inside another type."""
+    """Return whether a cast turns a time of day into a timestamp, including inside another type."""
     texts = str(value.dataType().simpleString()), str(cast.dataType().simpleString())
     if "time(" not in texts[0] or "timestamp" not in texts[1]:
         return False
@@ -391,7 +393,7 @@ def origin(node: Any, query: Span) -> Span:
 
 
 def check_clock(plan: Any, query: Span) -> None:
-    """Refuse the clock at places where it cannot be maintained, also in subqueries."""
+    """Refuse the clock where it cannot be maintained, including in subqueries."""
     for node in nodes(plan):
         for expression, name in node.expressions:
             if name in ALWAYS_CLOCK:

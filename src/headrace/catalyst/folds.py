@@ -1,8 +1,8 @@
 """Calls of folds: the list of a key's events, and the function on it, read as one node.
 
 :mod:`headrace.dialects.folds` writes ``f(sort_array(collect_list(named_struct('by', struct(...),
-'event', struct(*)))))`` over GROUP BY. Spark's optimiser leaves an aggregate that collects the
-lists, and above it the node that calls the function.
+'event', struct(*)))))`` over GROUP BY. After Spark's optimiser, this is an aggregate that collects
+the lists, below a node that calls the function.
 """
 
 from __future__ import annotations
@@ -40,9 +40,8 @@ def fold_of(
 
     ``result`` is the attribute of the call's value; ``read`` reads the aggregate's input.
 
-    Raises:
-        HeadraceError: ``unsupported`` if the events cannot be ordered, or the query has been
-            changed by Spark beyond what is known here.
+    Raises: HeadraceError: ``unsupported`` if the events cannot be ordered, or Spark has changed the
+    query to an unknown form.
     """
     folded, returns = function.function.folded, function.returns
     found = _collected(aggregate, call)
@@ -86,7 +85,7 @@ def fold_of(
 
 
 def _collected(aggregate: Any, call: Any) -> tuple[int, Any] | None:
-    """Return the id of the list that a call is given, and the struct of an event's columns."""
+    """Return the id of the list that a call takes, and the struct of an event's columns."""
     if str(aggregate.nodeName()) != "Aggregate":
         return None
     (argument,) = items(call.children())
@@ -113,9 +112,9 @@ def _id(named: Any) -> int:
 def _key_attributes(
     given: list[Expression], own: list[Attribute], shown: list[Any]
 ) -> list[Attribute] | None:
-    """Return the attributes of the keys: as the aggregate has them, where it shows them.
+    """Return the attributes of the keys; those in the output have the output's attributes.
 
-    None if it shows something else.
+    None if the output has other columns.
     """
     found = list(own)
     free = list(range(len(given)))

@@ -1,7 +1,7 @@
-"""What resolved expressions imply about columns: constants, equal columns, disjoint intervals.
+"""Facts that resolved expressions imply: constants, equal columns, disjoint intervals.
 
-Nothing here changes a plan. A fact that is not recognised is left out, so the answers are always
-true, and may be incomplete.
+No plan is changed. Facts that are not recognised are left out: the results are true, but may be
+incomplete.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _TIMES = (DateType, TimestampType, TimestampNTZType)
 _EXACT = (*_INTEGERS, *_TIMES, BinaryType, BooleanType, DecimalType, StringType)
 _WINDOW = "spark.timeWindow"
 _LONGEST = 200
-"""Characters of the constants that are compared."""
+"""The most characters of constants that are compared."""
 
 _WITHIN = {
     ("GreaterThanOrEqual", "LessThan"): True,
@@ -58,7 +58,7 @@ _TURNED = {
 
 @dataclass(frozen=True, slots=True)
 class IntervalBounds:
-    """Columns with the bounds of an interval; ``ascending``: the first bound is the smaller."""
+    """Two columns that bound an interval; ``ascending``: the first bound is the smaller one."""
 
     first: int
     next: int
@@ -67,11 +67,10 @@ class IntervalBounds:
 
 @dataclass(frozen=True, slots=True)
 class Implied:
-    """What a condition that is true implies.
+    """The facts that a condition implies if it is true.
 
-    ``fixed`` are columns with one value each, with the text of that; ``equal`` are pairs of columns
-    with the same value. ``within`` are the intervals that contain a value which depends only on
-    the columns that are given with it.
+    ``fixed`` maps columns with a single value to its text; ``equal`` has pairs of equal columns.
+    ``within`` has intervals that contain a value, each with the columns on which the value depends.
     """
 
     fixed: Mapping[int, str]
@@ -80,7 +79,7 @@ class Implied:
 
 
 def implied(condition: Any) -> Implied:
-    """Return what a condition implies about the columns of the rows that meet it."""
+    """Return the facts that hold for the rows for which a condition is true."""
     fixed: dict[int, str] = {}
     equal: list[tuple[int, int]] = []
     lower: list[tuple[str, Any, int]] = []
@@ -110,13 +109,13 @@ def implied(condition: Any) -> Implied:
 
 
 def comparable(first: Any, second: Any) -> bool:
-    """Whether two expressions have one type, of which equal values cannot be told apart."""
+    """Whether two expressions have the same type, whose equal values are identical."""
     mine = type_of(first)
     return mine == type_of(second) and _is_exact(mine)
 
 
 def constant(expression: Any) -> str | None:
-    """Return the text of a constant, which differs for different values of its type, or None."""
+    """Return a text of a constant, distinct for each value of its type, or None."""
     while kind_of(expression) == "Alias":
         expression = expression.child()
     if kind_of(expression) != "Literal" or not _is_exact(type_of(expression)):
@@ -128,8 +127,8 @@ def constant(expression: Any) -> str | None:
 def determines(expression: plan.Expression, windows: frozenset[int]) -> int | None:
     """Return the column whose value an expression's value determines, or None.
 
-    These are columns that are passed on, casts that lose nothing, and either end of one of the
-    ``windows``.
+    Such expressions are columns that are passed on, lossless casts, and the start or end of one of
+    the ``windows``.
     """
     if expression.passes is not None:
         return expression.passes
@@ -148,7 +147,7 @@ def determines(expression: plan.Expression, windows: frozenset[int]) -> int | No
 
 
 def merged_session(expression: plan.Expression, node: plan.Aggregate) -> int | None:
-    """Return the session of ``if(count(*) > 0, session, NULL)`` in a result of a node, or None.
+    """Return the session of ``if(count(*) > 0, session, NULL)`` in a result, or None.
 
     Conditions see sessions in this form. A group has at least one row.
     """
@@ -182,20 +181,20 @@ def first_present(expression: plan.Expression) -> tuple[int, int] | None:
 
 
 def is_window(column: plan.Attribute) -> bool:
-    """Whether a column has windows of time of one size, as far as Spark has marked it.
+    """Whether Spark has marked a column as time windows of one size.
 
-    Columns that pass a window on are marked as well, and so are those of a union of windows.
+    Columns that pass a window on and columns of a union of windows are marked as well.
     """
     return bool(column.handle.metadata().contains(_WINDOW))
 
 
 def numbers(node: plan.Window) -> tuple[int, ...]:
-    """Return the columns of a node that are ``row_number()``, each different in a partition."""
+    """Return the columns of a node that are ``row_number()``: unique within a partition."""
     return tuple(id_ for id_, function in _functions(node) if kind_of(function) == "RowNumber")
 
 
 def following(node: plan.Window) -> tuple[IntervalBounds, ...]:
-    """Return the columns with the value of another in the next row, in the order of that one."""
+    """Return pairs of a column and its value in the next row, in the order of the column."""
     orders = items(node.handle.orderSpec())
     if not orders:
         return ()
@@ -212,21 +211,21 @@ def following(node: plan.Window) -> tuple[IntervalBounds, ...]:
 
 
 def has_one_row(node: plan.Constant) -> bool:
-    """Whether rows that are written in a query are one row, or none."""
+    """Whether the rows of a constant are at most one."""
     if kind_of(node.handle) == "OneRowRelation":
         return True
     return kind_of(node.handle) == "LocalRelation" and node.handle.data().length() <= 1
 
 
 def position(node: plan.Generate) -> int | None:
-    """Return the column that numbers the rows that a generator returns for one row, or None."""
+    """Return the column that numbers the elements that a generator returns for a row, or None."""
     if kind_of(node.handle.generator()) != "PosExplode":
         return None
     return int(items(node.handle.generatorOutput())[0].exprId().id())
 
 
 def unchanged(node: plan.Expand) -> tuple[frozenset[int], frozenset[int]]:
-    """Return the columns that all copies of a row have, and those with the window of a copy."""
+    """Return the columns that are equal in all copies of a row, and those with a copy's window."""
     every = range(len(node.attributes))
     ids = [attribute.id for attribute in node.attributes]
     same = {ids[i] for i in every if all(passed_on(p[i]) == ids[i] for p in node.projections)}

@@ -1,4 +1,4 @@
-"""Whether a value never falls as the time that it is computed from rises."""
+"""Whether a value never falls as the time from which it is computed rises."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from headrace.catalyst.scala import items, kind_of
 
 _TIMES: Final = frozenset({"date", "timestamp", "timestamp_ntz"})
 _CASTS: Final = _TIMES | {"long"}
-"""The types between which casts keep the order, as far as they are possible."""
+"""The types between which casts that succeed preserve the order."""
 
 
 def rises(value: Any) -> bool:
-    """Whether an expression over one column, a time, never falls as that rises.
+    """Whether an expression over one column, a time, never falls as the time rises.
 
-    Constants do not. False if that is not known.
+    True for constants. False if it is not known.
     """
     if value.references().isEmpty():
         return True
@@ -37,7 +37,7 @@ def rises(value: Any) -> bool:
 
 
 def _bounds(value: Any) -> bool:
-    """Whether the bound of a window rises: if the time whose window it is does.
+    """Whether a bound of a window never falls, which holds if the time of the window rises.
 
     Spark computes the bounds of windows from a time as a number, with functions that queries cannot
     call.

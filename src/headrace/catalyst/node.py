@@ -1,7 +1,7 @@
-"""What every node of a plan answers: its inputs, the expressions that it evaluates, parameters.
+"""The interface of the nodes of a plan: inputs, evaluated expressions, parameters.
 
-A node says of each field what it is, and :class:`Node` answers from that. Passes over plans are
-written over the answers, so a new node need not be added to each of them.
+A node declares the role of each field, from which :class:`Node` derives its methods. Passes over
+plans use these methods, so a new node need not be added to each pass.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
 AnyPlan: TypeAlias = Any
-"""One of the nodes of :mod:`headrace.catalyst.plan`, which is built over this module."""
+"""Any node of :mod:`headrace.catalyst.plan`, which imports this module."""
 
 
 class FieldRole(Enum):
-    """What a field of a node is."""
+    """The role of a field of a node."""
 
     INPUT = "a plan, or several, whose rows the node reads"
     EXPRESSIONS = "expressions over the columns of inputs"
@@ -36,15 +36,15 @@ DERIVED: Final = {"role": FieldRole.DERIVED}
 
 
 def over(*inputs: str) -> Mapping[str, object]:
-    """Mark a field with expressions, by the fields of the inputs whose columns they refer to."""
+    """Mark a field as expressions over the columns of the inputs in the given fields."""
     return {"role": FieldRole.EXPRESSIONS, "over": inputs}
 
 
 @dataclass(frozen=True, slots=True)
 class NodeField:
-    """A field that decides what the rows of a node are, besides its inputs.
+    """A field of a node, other than its inputs, that determines its rows.
 
-    ``inputs`` are those whose columns its expressions refer to.
+    ``inputs`` are the inputs whose columns its expressions refer to.
     """
 
     name: str
@@ -57,7 +57,8 @@ class NodeField:
 class Use:
     """An expression that a node evaluates: its field, Catalyst's handle, and the inputs it reads.
 
-    Without inputs, it reads what the node itself computes. ``how`` is how a sort key sorts.
+    Without inputs, it reads values that the node itself computes. ``how`` is the direction of a
+    sort key, and its position of NULLs.
     """
 
     field: str
@@ -72,30 +73,30 @@ class Use:
 
 
 Passed = tuple[tuple[int, int], ...]
-"""Columns of an input that a node passes on unchanged: pairs of the node's id and the input's."""
+"""Columns of an input that a node passes on unchanged: pairs of the node's and the input's ids."""
 
 
 class Evaluated:
-    """An expression in a field of a node: alone, with an order, or as a call that aggregates."""
+    """An expression in a field of a node: by itself, as a sort key, or as an aggregate call."""
 
     __slots__ = ()
 
     def evaluated(self) -> tuple[Any, tuple[bool, ...]]:
-        """Return Catalyst's handle of the expression, and how it sorts if it is a sort key."""
+        """Return Catalyst's handle of the expression and, of a sort key, how it sorts."""
         raise NotImplementedError
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Node:
-    """What every node answers, from what its fields are; a field without a role is a parameter.
+    """The methods of every node, by the roles of its fields; the default role is a parameter.
 
-    What a node does not answer itself is answered so that each pass is right, if not at its best.
+    The defaults of these methods keep each pass correct, though not always optimal.
     """
 
     by_row: ClassVar[bool] = False
-    """Whether what becomes of a row depends on no other row of the same input."""
+    """Whether the result for a row depends on no other row of the same input."""
     by_position: ClassVar[bool] = True
-    """Whether the columns of inputs are known by their positions, so that none can be left out."""
+    """Whether columns of inputs are referred to by position, so that none can be left out."""
 
     @property
     def inputs(self) -> tuple[AnyPlan, ...]:
@@ -112,7 +113,7 @@ class Node:
         return ()
 
     def parts(self) -> tuple[NodeField, ...]:
-        """Return what decides the rows besides the inputs, in the order of the fields."""
+        """Return the fields other than inputs that determine the rows, in order."""
         return tuple(
             NodeField(
                 each.name,
@@ -134,7 +135,7 @@ class Node:
         )
 
     def parameters(self) -> tuple[Any, ...]:
-        """Return what the node is besides its inputs and expressions."""
+        """Return the values of the node's parameters."""
         return tuple(part.value for part in self.parts() if part.role is FieldRole.PARAMETER)
 
     def passed(self) -> tuple[Passed, ...]:
@@ -142,7 +143,7 @@ class Node:
         return ((),) * len(self.inputs)
 
     def rebuilt(self, inputs: Iterable[AnyPlan]) -> Self:
-        """Return the node over other inputs, which have at least the columns that it needs."""
+        """Return the node over other inputs, which must have the columns that it needs."""
         given = iter(inputs)
         below: dict[str, Any] = {}
         for name in self._names(FieldRole.INPUT):
@@ -161,7 +162,7 @@ def _role(metadata: Mapping[Any, Any]) -> FieldRole:
 
 
 def _evaluated(value: Any) -> Iterator[tuple[Any, tuple[bool, ...]]]:
-    """Yield the expressions in a field, and how each sorts."""
+    """Yield the expressions in a field, each with how it sorts."""
     match value:
         case None:
             pass
@@ -171,4 +172,4 @@ def _evaluated(value: Any) -> Iterator[tuple[Any, tuple[bool, ...]]]:
         case Evaluated():
             yield value.evaluated()
         case _:
-            yield value, ()  # an expression of Catalyst as it is
+            yield value, ()  # an expression of Catalyst itself

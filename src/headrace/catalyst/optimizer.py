@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def optional_rules(session: SparkSession) -> frozenset[str]:
-    """Return the names of the rules that a session may exclude; its settings decide which exist."""
+    """Return the names of the rules that a session can exclude, which depend on its settings."""
     with scala_of(session).active(session):
         optimizer = session._jsparkSession.sessionState().optimizer()  # noqa: SLF001
         needed = frozenset(items(optimizer.nonExcludableRules()))

@@ -20,7 +20,7 @@ _AS_TEXT = {
     MapType: "to_json(array_sort(map_entries(m)))",
     VariantType: "to_json(v)",
 }
-"""Texts that distinguish values that Spark cannot order; the entries of a map have no order."""
+"""Expressions, by type, of a text that differs for different values that Spark cannot order."""
 
 
 @dataclass(slots=True)

@@ -3,8 +3,9 @@
 Every node keeps Catalyst's *resolved* expressions as handles on JVM objects. ``attributes`` are a
 node's output columns in order; their ids are Catalyst's and are unique within a plan.
 
-Each field of a node says what it is: an input, expressions over inputs, a parameter. From that,
-:class:`~headrace.catalyst.node.Node` answers what passes ask, so that they need not list the nodes.
+Each field of a node has a role: an input, expressions over inputs, or a parameter. From the roles,
+:class:`~headrace.catalyst.node.Node` derives the methods that passes use, so that they need not
+list the nodes.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Attribute:
-    """A resolved column: Catalyst's id of it, its name and type, and the JVM object."""
+    """A resolved column: its id in Catalyst, its name and type, and the JVM object."""
 
     id: int
     name: str
@@ -38,7 +39,7 @@ class Attribute:
 
 @dataclass(frozen=True, slots=True)
 class Expression(Evaluated):
-    """A resolved expression, with its text for people.
+    """A resolved expression, with a readable text.
 
     ``identity`` is equal for expressions of one query that compute the same from the same columns.
     Different expressions may have the same text: it has no types, and long ones are shortened.
@@ -74,8 +75,8 @@ class AggregateFunction(Evaluated):
     """One aggregate call. ``counts_rows`` is true for ``count(*)`` and ``count(1)``.
 
     ``distinct``: each value of the arguments counts once. ``needs_rows`` is the reason why the
-    result cannot be computed from sums or extrema, or None; ``ordered``: whether it may depend on
-    row order.
+    result cannot be computed from sums or extrema, or None. ``ordered``: the result may depend on
+    the order of rows.
 
     ``handle`` is Catalyst's ``AggregateExpression``: its buffer attributes receive the
     accumulators, and its ``evaluateExpression`` computes the result from them.
@@ -102,7 +103,7 @@ class AggregateFunction(Evaluated):
 
 
 def _itself(node: Plan) -> Passed:
-    """Return all columns of an input as passed on under their own ids."""
+    """Return all columns of an input, passed on under their own ids."""
     return tuple((attribute.id, attribute.id) for attribute in node.attributes)
 
 
@@ -114,7 +115,7 @@ def _passes(expressions: Iterable[Expression], attributes: Iterable[Attribute]) 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Selection(Node):
-    """Some rows of an input, unchanged: a class for nodes that only choose."""
+    """Base class of nodes that return some rows of their input unchanged."""
 
     by_position: ClassVar[bool] = False
 
@@ -126,7 +127,7 @@ class Selection(Node):
         return self.child.attributes
 
     def passed(self) -> tuple[Passed, ...]:
-        """Return the columns that are passed on: those of the rows."""
+        """Return the columns that are passed on: all columns of the input."""
         return (_itself(self.child), *((),) * (len(self.inputs) - 1))
 
 
@@ -140,8 +141,8 @@ TIME: Final = PLACE + 1
 class Scan(Node):
     """The rows of a stream, table or view.
 
-    ``columns`` are the positions that are read; the place and the time of a row in a stream's log
-    are at :data:`PLACE` and :data:`TIME`, whatever columns the stream has.
+    ``columns`` are the positions of the columns that are read. :data:`PLACE` and :data:`TIME` are
+    the positions of a row's offset and time in the log of any stream.
     """
 
     relation: RelationId
@@ -153,7 +154,7 @@ class Scan(Node):
 class Project(Node):
     """Named expressions over one input. Linear.
 
-    ``calls`` are the calls of Python functions among them, as text.
+    ``calls`` are the texts of the calls of Python functions among them.
     """
 
     by_row: ClassVar[bool] = True
@@ -217,7 +218,7 @@ class Expand(Node):
 class Generate(Node):
     """Each row once per element that a generator such as ``explode`` returns for it. Linear.
 
-    ``outer``: a row without any element is there once. ``handle`` is Catalyst's node, which refers
+    ``outer``: a row without elements is returned once. ``handle`` is Catalyst's node, which refers
     to the columns that it passes on by position.
     """
 
@@ -307,7 +308,7 @@ class Join(Node):
         return self.left.attributes + self.right.attributes
 
     def passed(self) -> tuple[Passed, ...]:
-        """Return the columns that are passed on: those of the left, and of the right if shown."""
+        """Return the columns that are passed on: of the left, and of the right if returned."""
         return _itself(self.left), () if self.kind.of_one_side else _itself(self.right)
 
 
@@ -315,9 +316,9 @@ class Join(Node):
 class Compared(Selection):
     """The rows of a plan for which a comparison with the value of a query is true.
 
-    ``value`` has one column, and one row or none, which means NULL. ``condition`` compares
-    ``bound``, an expression over a row, with that column, by <, <=, > or >=. ``below``: whether it
-    is true of bounds smaller than the value.
+    ``value`` has one column and at most one row; no row means NULL. ``condition`` compares
+    ``bound``, an expression over a row, with that column, by <, <=, > or >=. ``below``: it is true
+    for bounds smaller than the value.
     """
 
     by_row: ClassVar[bool] = True
@@ -354,7 +355,7 @@ class Aggregate(Node):
         return self.grouping
 
     def passed(self) -> tuple[Passed, ...]:
-        """Return the columns that are keys and are shown."""
+        """Return the columns that are grouping keys and in the result."""
         keys = dict(_passes(self.grouping, self.grouping_attributes))
         shown = _passes(self.results, self.attributes)
         return (tuple((own, keys[key]) for own, key in shown if key in keys),)
@@ -404,7 +405,7 @@ class Window(Node):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Constant(Node):
-    """Rows that are written in the query. ``handle`` is Catalyst's node."""
+    """Rows that the query contains, as in VALUES. ``handle`` is Catalyst's node."""
 
     handle: Any = field(metadata=DERIVED)
     attributes: tuple[Attribute, ...] = field(metadata=DERIVED)
@@ -432,11 +433,11 @@ class FirstRows(Selection):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Fold(Node):
-    """One row per key: its columns, and the row that a function makes of its events in order.
+    """One row per key: its columns, and the row that a function computes from its events in order.
 
-    The child has the columns of the events, which the function knows by ``names``. ``order`` ends
-    with all of them, so that only equal events tie. ``returns`` is the type of the function's rows,
-    ``folding`` runs it; the last of ``attributes`` is the row.
+    The child has the columns of the events; the function knows them by ``names``. ``order`` ends
+    with all columns, so that only equal events tie. ``returns`` is the type of the function's rows,
+    and ``folding`` runs the function; the last of ``attributes`` is the row.
     """
 
     child: Plan = field(metadata=INPUT)
@@ -456,12 +457,12 @@ class Fold(Node):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Loop(Node):
-    """The rows of a recursive WITH: those of the child, which refers to the loop's own rows.
+    """The rows of a recursive WITH: the rows of the child, which refers to the loop's own rows.
 
-    A row has its *level* as the last column: 0 for rows of the start, and for others one more than
-    the level of the row that the step computed them from. Below, :class:`LoopRef` with the same
-    number is the present rows of the loop; nodes that process several rows keep the levels
-    separate. A row of the level ``limit`` is an error.
+    The last column of a row is its *level*: 0 for rows of the start, else one more than the level
+    of the row from which the step computed it. Below the loop, :class:`LoopRef` with the same
+    number is the loop's current rows; nodes that process several rows keep the levels separate. A
+    row of level ``limit`` is an error.
     """
 
     number: int = field(metadata=DERIVED)
@@ -476,7 +477,7 @@ class Loop(Node):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LoopRef(Node):
-    """The rows of the loop with that number, the level as the last column."""
+    """The rows of the loop with a number; the level is the last column."""
 
     number: int = field(metadata=DERIVED)
     attributes: tuple[Attribute, ...] = field(metadata=DERIVED)

@@ -107,9 +107,9 @@ _RULES = (
 _LENGTHS = re.compile(r'"(?:var)?char\(\d+\)"')
 
 MOST_READ = 500
-"""How many times a query may read relations: Spark plans each on its own, and cannot be stopped."""
+"""How many times a query may read relations: Spark plans each use, and cannot be stopped."""
 
-# Names that are written in one way, but for the case of letters.
+# Names with one spelling, except for the case of letters.
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_.-]+")
 
 _RECURSION_LIMIT = "spark.sql.cteRecursionLevelLimit"
@@ -134,22 +134,22 @@ class Planner:
     remembered: Mapping[str, FunctionRecord] = field(default_factory=dict)
     """The functions recorded in the catalog, callable or not; the caller updates the mapping."""
     check: Callable[[], None] = field(default=lambda: None)
-    """Called often while a query is planned; what it raises ends the planning."""
+    """Called often while a query is planned; an exception ends the planning."""
     scala: Scala = field(init=False)
     _names: dict[str, RelationId] = field(default_factory=dict, init=False)
     _queries: dict[str, tuple[Rewritten, Rewritten]] = field(default_factory=dict, init=False)
-    """The queries of plain views, by name, after both steps of rewriting."""
+    """The queries of plain views by name, after both rewritings."""
     _reads: dict[str, int] = field(default_factory=dict, init=False)
     """How many times each plain view reads a relation, by name."""
     _logs: set[str] = field(default_factory=set, init=False)
     _relations: dict[int, RelationId] = field(default_factory=dict, init=False)
     _pending: dict[str, tuple[RelationId, Schema]] = field(default_factory=dict, init=False)
-    """Placeholders to be registered once a query names them: each costs several round trips."""
+    """Placeholders that are registered when a query names them: each costs several round trips."""
     _registered: set[str] = field(default_factory=set, init=False)
-    """The names that had a placeholder at any time: plain views may refer to them."""
+    """The names that have ever had a placeholder: plain views may refer to them."""
 
     def __post_init__(self) -> None:
-        """Open a session of its own, so that placeholders are not visible elsewhere."""
+        """Open a new session, so that placeholders are not visible elsewhere."""
         self.spark = self.spark.newSession()
         self.spark.conf.set(*ASOF_JOINS)
         self.spark.conf.set(*VALUES_PARSED)
@@ -160,7 +160,7 @@ class Planner:
         self.scala = scala_of(self.spark)
 
     def parse_type(self, type_span: Span, text: str | None = None) -> DataType:
-        """Return the Spark type that ``text`` (by default, the span's own text) names."""
+        """Return the Spark type with the name ``text`` (by default, the span's own text)."""
         sql = text or type_span.text[type_span.start : type_span.end]
         try:
             parsed = self._session.sessionState().sqlParser().parseDataType(sql)
@@ -251,7 +251,7 @@ class Planner:
         self._registered.add(name)
 
     def define(self, relation: RelationId, name: str, query: str, columns: Sequence[str]) -> None:
-        """Declare a plain view: a query that was analysed before, with these columns."""
+        """Declare a plain view: a query that has been analysed, and the names of its columns."""
         read = spark_text(Span(query, 0, len(query), view_file(name)), self.relations, self._folds)
         plain = self._one_word(read)
         parsed = self.scala.parser(self._session).parsePlan(plain.text)
@@ -281,8 +281,8 @@ class Planner:
     def analyse(self, query: Span, *, once: bool = False) -> Analysed:
         """Resolve a query, and refuse forms that are not allowed.
 
-        With ``once`` the query is evaluated once, so that it may use the clock and random
-        functions; it cannot be planned as a view then.
+        With ``once``, the query is evaluated once: it may use the clock and random functions, and
+        cannot be planned as a view.
         """
         refuse_epochs(query, self.relations)
         read = spark_text(query, self.relations, self._folds)
@@ -291,10 +291,10 @@ class Planner:
             return self._analysed(read, plain, once=once)
 
     def named(self, query: Span, sees: Callable[[str], bool]) -> frozenset[str]:
-        """Return the dotted names of the relations in the text of a query, there or not.
+        """Return the dotted names of the relations in a query's text, existing or not.
 
-        ``sees`` tells of which relations errors may tell that they are there. Of a stream by
-        CREATE STREAM AS whose event times are used, the plain view that has these is named.
+        ``sees`` returns whether an error may reveal that a relation exists. A stream made by CREATE
+        STREAM AS whose event times are used is named by the plain view with these times.
 
         Raises:
             HeadraceError: ``invalid`` if it cannot be parsed.
@@ -320,7 +320,7 @@ class Planner:
 
     @contextmanager
     def _mapping_errors(self, read: Rewritten) -> Iterator[None]:
-        """Map an error in the generated query to the query, or plain view, that it comes from."""
+        """Map an error in the rewritten text to its place in the query or the plain view."""
         try:
             with read.mapping_errors():
                 yield
@@ -338,7 +338,8 @@ class Planner:
         """Resolve and optimise a query that is evaluated once, in a session of stored rows.
 
         It may use the clock and random functions. The relations ``declared`` have the same names in
-        the session. None if the query names another one, whose rows are gathered as it runs.
+        the session. Returns None if the query names another relation, whose rows are gathered when
+        the query runs.
 
         Raises:
             HeadraceError: at the place in the query, if it is not allowed.
@@ -409,7 +410,7 @@ class Planner:
         return parsed, names
 
     def _checked(self, analysed: Any, query: Span, *, once: bool) -> _Found:
-        """Refuse forms that are not allowed in a resolved query; return what is found in it."""
+        """Refuse forms that are not allowed in a resolved query; return its properties."""
         found = self._check_resolved(analysed, query, once=once)
         self.check()
         texts = [self._queries[name][1].text for name in found.views & self._queries.keys()]
@@ -548,12 +549,12 @@ class Planner:
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """What a resolved query has."""
+    """The properties of a resolved query."""
 
     clocked: bool
     """Whether there are conditions on the clock that are maintained."""
     calls: dict[str, Span]
-    """The Python functions that it calls, with the place of one call each."""
+    """The Python functions that it calls, each with the place of one call."""
     views: set[str]
     """The names of the plain views that it reads, among others."""
     stored: tuple[RelationId, ...]
@@ -561,5 +562,5 @@ class _Found:
 
 
 def _schema(analysed: Any) -> Schema:
-    """Return the columns of a resolved query."""
+    """Return the schema of a resolved query."""
     return Schema.of_spark(StructType.fromJson(json.loads(analysed.schema().json())))

@@ -1,8 +1,8 @@
 """Conditions over columns: taken apart, moved to other columns, and made safe to evaluate early.
 
-Where a condition on a result is moved to what the result is computed from, it is evaluated for rows
-that the query may leave out before it computes anything. So its failure is no error there: a row
-for which it fails counts as one that meets it, and is left to the query.
+A condition on a result that is moved to the inputs is evaluated for rows that the query may filter
+out before it computes anything. So it is not an error if it fails there: a row for which it fails
+counts as meeting it, and the query decides.
 """
 
 from __future__ import annotations
@@ -46,27 +46,27 @@ _BOUNDS = {
 """The bound of a test for each comparison of a column with a constant."""
 
 _DAY = 86_400_000_000
-"""The microseconds of a day."""
+"""Microseconds per day."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Conjunct:
-    """A condition, Catalyst's handle of it, and the ids of the attributes that it uses."""
+    """A condition: Catalyst's handle, and the ids of the attributes that it uses."""
 
     handle: Any
     uses: frozenset[int]
 
     @property
     def text(self) -> str:
-        """The condition for people: whole numbers are without the mark of their type."""
+        """A readable text of the condition: integers without the suffix of their type."""
         text = str(self.handle.sql())
         try:
             return "".join(_pieces(text))
-        except HeadraceError:  # it has what only Spark reads
+        except HeadraceError:  # the text has parts that only Spark can read
             return text
 
     def same(self, other: Conjunct) -> bool:
-        """Whether both are the same condition."""
+        """Whether Spark considers two conditions equal."""
         return bool(self.handle.semanticEquals(other.handle))
 
 
@@ -74,7 +74,7 @@ class Conjunct:
 class _Tested:
     """A test that an attribute must pass for a condition to be true.
 
-    If it is ``exact``, the condition is true of all values that pass.
+    If it is ``exact``, the condition is true for all values that pass.
     """
 
     attribute: int
@@ -90,7 +90,7 @@ class Predicates:
     _of_types: dict[str, DataType] = field(default_factory=dict)
     _sets: Numbers = field(default_factory=Numbers)
     _known: dict[tuple[int, int], list[Any]] = field(default_factory=dict)
-    """The elements of sets of constants, which a condition keeps where it is moved."""
+    """The elements of sets of constants, by the numbers of the sets."""
 
     def conjuncts(self, condition: Any) -> tuple[Conjunct, ...]:
         """Return the conditions that all have to be true for a condition to be true."""
@@ -99,9 +99,10 @@ class Predicates:
         return (self.conjunct(condition),)
 
     def stated(self, conjuncts: Sequence[Conjunct]) -> tuple[Conjunct, ...]:
-        """Return conditions without those that Spark has derived: that a column is not NULL.
+        """Return conditions without the ``IS NOT NULL`` that Spark derives.
 
-        If that was written beside another condition on the column, more rows may meet the others.
+        If the query has such a condition beside another one on the column, more rows may meet the
+        result.
         """
         kept = []
         for each in conjuncts:
@@ -112,11 +113,11 @@ class Predicates:
         return tuple(kept)
 
     def conjunct(self, handle: Any) -> Conjunct:
-        """Return a condition as it is."""
+        """Return an expression as a condition."""
         return Conjunct(handle, references(handle))
 
     def never(self) -> Any:
-        """Return a condition that no row meets."""
+        """Return the condition FALSE."""
         return self._boolean(value=False)
 
     def moved(self, conjunct: Conjunct, columns: Mapping[int, Any]) -> Conjunct:
@@ -125,7 +126,7 @@ class Predicates:
         def other(expression: Any, kind: str, node: str) -> Any | None:
             if kind == "GetStructField":
                 child = replaced(self.scala, expression.child(), node, other)
-                if kind_of(child) == "CreateNamedStruct":  # of names and values
+                if kind_of(child) == "CreateNamedStruct":  # its children are names and values
                     return items(child.children())[2 * int(expression.ordinal()) + 1]
             if kind != "AttributeReference":
                 return None
@@ -135,7 +136,7 @@ class Predicates:
         return self.conjunct(replaced(self.scala, conjunct.handle, "", other))
 
     def either(self, conjuncts: Sequence[Conjunct]) -> Conjunct:
-        """Return the condition that one of some conditions is true."""
+        """Return the disjunction of some conditions."""
         handle = conjuncts[0].handle
         for each in conjuncts[1:]:
             handle = self.scala.expression("Or", handle, each.handle)
@@ -160,7 +161,7 @@ class Predicates:
     def restriction(
         self, conditions: Iterable[Conjunct], names: Mapping[int, str]
     ) -> tuple[Restriction, bool]:
-        """Return what Arrow can test of conditions, and whether that is all of them.
+        """Return the part of conditions that Arrow can test, and whether this is all of them.
 
         Rows have the columns ``names``, by the ids of attributes. Every row for which all
         conditions are true passes the tests.
@@ -183,7 +184,7 @@ class Predicates:
         return Restriction(tuple(tests)), exact
 
     def _tested(self, handle: Any) -> _Tested | None:
-        """Return the test of the one attribute that a condition compares with constants, if so."""
+        """Return the test of an attribute, if a condition compares one attribute with constants."""
         kind = kind_of(handle)
         if kind in _FLIPPED:
             return self._compared(kind, handle.left(), handle.right())
@@ -220,14 +221,14 @@ class Predicates:
         if found is None or found.test.values is None or kind == "EqualTo":
             return found
         if not len(found.test.values):
-            return found  # nothing compares with NULL
+            return found  # comparisons with NULL are never true
         bound = {_BOUNDS[kind]: found.test.values[0]}
         return _Tested(found.attribute, Test("", **bound))
 
     def _floored(self, kind: str, left: Any, right: Any) -> _Tested | None:
-        """Return the test of a time if the beginning of its hour, or the like, is compared.
+        """Return the test of a time whose truncation, such as to the hour, is compared.
 
-        The time is not before that. ``right`` is a constant.
+        The time is at or after its truncation. ``right`` is a constant.
         """
         time, value = _time_of(left), _plain(right.value())
         if time is None or value is None or kind.startswith("Less"):
@@ -242,7 +243,7 @@ class Predicates:
     def _among(self, attribute: Any, given: Iterable[Any]) -> _Tested | None:
         """Return the test that a column has one of Catalyst's values; NULL equals nothing.
 
-        None for types that Arrow lacks or does not compare as Spark does, and for values it lacks.
+        None for types that Arrow lacks or compares differently than Spark, and for values it lacks.
         """
         known = str(attribute.dataType().json())
         if known not in self._of_types:
@@ -270,7 +271,7 @@ class Predicates:
 
 
 def _time_of(floor: Any) -> Any | None:
-    """Return the column of times of which an expression is the beginning of a period, if it is."""
+    """Return the time column that an expression truncates to the beginning of a period, or None."""
     kind, found = kind_of(floor), None
     while kind == "KnownNullable":
         floor = floor.child()
@@ -280,7 +281,7 @@ def _time_of(floor: Any) -> Any | None:
     elif kind == "Cast" and str(floor.dataType().typeName()) == "date":
         found = floor.child()
     elif kind == "PreciseTimestampConversion" and kind_of(floor.child()) == "Subtract":
-        columns = columns_of(floor)  # the beginning of a window; its end is a sum
+        columns = columns_of(floor)  # the start of a window; its end is a sum
         found = columns[0] if len(columns) == 1 else None
     if found is None or kind_of(found) != "AttributeReference":
         return None
@@ -288,9 +289,9 @@ def _time_of(floor: Any) -> Any | None:
 
 
 def _array(type_: DataType, given: Iterable[Any]) -> pa.Array | None:
-    """Return constants of a type as Arrow has them; None if Arrow compares them otherwise.
+    """Return constants of a type as an Arrow array; None if Arrow compares them differently.
 
-    Whole numbers, dates and times are numbers in Catalyst; text and decimals are given as text.
+    Integers, dates and times are numbers in Catalyst; strings and decimals are given as text.
     """
     if is_collated(type_):
         return None
@@ -309,17 +310,17 @@ def _array(type_: DataType, given: Iterable[Any]) -> pa.Array | None:
 
 
 def _unnamed(value: Any) -> Any:
-    """Return a named value without its name."""
+    """Return the value of an alias, or the value itself."""
     return value.child() if kind_of(value) == "Alias" else value
 
 
 def _plain(value: Any) -> Any:
-    """Return a constant of Catalyst as Python has it: text is an object of its own there."""
+    """Return a constant of Catalyst as a Python value: strings are JVM objects there."""
     return str(value.toString()) if isinstance(value, JavaObject) else value
 
 
 def _pieces(text: str) -> Iterator[str]:
-    """Yield a text of Spark's in parts, with BIGINTs as they are usually written."""
+    """Yield the parts of a text of Spark, with BIGINTs without suffix."""
     at = 0
     for token in tokens(text):
         if token.kind is TokenKind.NUMBER and token.text.endswith("L"):

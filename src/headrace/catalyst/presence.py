@@ -1,4 +1,4 @@
-"""Finds ``IS NOT NULL`` conditions that have no effect, since a join above drops these rows anyway.
+"""Finds ``IS NOT NULL`` conditions without effect, since a join above drops these rows anyway.
 
 Spark infers such conditions from the equalities of joins, and pushes them down as far as possible.
 So one use of a common table expression may have a condition that another use lacks. Without it, a
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from headrace.catalyst.scala import Scala
 
 Ids = frozenset[int]
-"""Attributes in which rows may or may not have NULL without any effect on the result."""
+"""Attributes for which rows with NULL have no effect on the result."""
 
 _ALONE_LEFT = (JoinKind.LEFT, JoinKind.FULL, JoinKind.ANTI, JoinKind.EXISTENCE)
 _ALONE_RIGHT = (JoinKind.RIGHT, JoinKind.FULL)
@@ -33,9 +33,9 @@ _OF_RIGHT = (JoinKind.INNER, JoinKind.RIGHT)
 
 @dataclass(frozen=True, slots=True)
 class Relaxed:
-    """A plan without some idle conditions; ``origin`` maps its nodes to the former ones.
+    """A plan without some idle conditions; ``origin`` maps its nodes to those of the original plan.
 
-    ``idle`` are the filters of the former plan with such a condition.
+    ``idle`` are the filters of the original plan with such a condition.
     """
 
     query: Plan
@@ -92,7 +92,7 @@ def _below(node: Plan, idle: Ids) -> tuple[Ids, ...]:
 
 
 def _below_join(node: plan.Join, idle: Ids) -> tuple[Ids, Ids]:
-    """Return these for a join: unmatched rows and repeated rows must not change the result."""
+    """Return these attributes for a join, whose unmatched and repeated rows must not change."""
     left = idle if node.kind in _OF_LEFT else frozenset()
     right = idle if node.kind in _OF_RIGHT else frozenset()
     if node.kind not in _ALONE_LEFT:

@@ -11,11 +11,11 @@ if TYPE_CHECKING:
     from headrace.catalyst.plan import Plan
 
 Ids = frozenset[int]
-"""The ids of the attributes that something above refers to."""
+"""The ids of the attributes that nodes above use."""
 
 
 def pruned(plan: Plan) -> Plan:
-    """Return the plan, which keeps its columns, with scans of only the columns that it needs."""
+    """Return the plan with the same output columns, and scans of only the columns that it needs."""
     return _pruned(plan, _all(plan))
 
 
@@ -36,7 +36,7 @@ def _scan(scan: Scan, needed: Ids) -> Scan:
 
 
 def _below(plan: Plan, needed: Ids) -> tuple[Ids, ...]:
-    """Return what is needed of each input: what is passed on and needed above, and what is used."""
+    """Return the columns needed of each input: those used, and those passed on and needed above."""
     if plan.by_position:
         return tuple(map(_all, plan.inputs))
     uses = [(use.inputs, use.columns) for use in plan.uses()]

@@ -1,7 +1,7 @@
 """Python functions in queries: registers them in Spark, checks calls, and reads their plan nodes.
 
-Spark's optimiser moves every call out of its expression into a node of its own below, which adds
-the results of calls to its rows. Such a node is read as a projection, so calls can occur wherever
+Spark's optimiser moves every call out of its expression into a separate node below, which adds the
+results of calls to its rows. Such a node is read as a projection, so calls can occur wherever
 expressions can, and a transplanted projection is split again. A call in a branch of CASE is moved
 out as well: it is evaluated for every row, as everywhere in Spark.
 """
@@ -44,7 +44,7 @@ class Registered:
     returns: DataType
     arguments: tuple[DataType, ...] | None
     made: Any
-    """The function for PySpark: the same in every session, so that its code is sent once."""
+    """The function for PySpark: the same object in every session, so that its code is sent once."""
 
     @classmethod
     def of(
@@ -69,7 +69,7 @@ class Registered:
 
     @property
     def folding(self) -> Folding:
-        """What runs the function, if it is a fold."""
+        """The runner of the function if it is a fold, else None."""
         return folding_of(self.function, self.returns)
 
     @property
@@ -78,7 +78,7 @@ class Registered:
         return self.function.record(self.returns, self.arguments)
 
     def declare(self, session: SparkSession) -> None:
-        """Register the function in a session, replacing one of its name."""
+        """Register the function in a session, replacing a function of the same name."""
         session.udf.register(self.function.key, self.made)
 
     def forget(self, session: SparkSession) -> None:
@@ -86,7 +86,7 @@ class Registered:
         session.sql(f"DROP TEMPORARY FUNCTION IF EXISTS `{self.function.key}`")
 
     def check(self, call: Any, query: Span) -> None:
-        """Refuse a call that Python would fail on, or whose types differ from the declared ones."""
+        """Refuse a call whose number or types of arguments differ from the declaration."""
         place, given = origin(call, query), items(call.children())
         name = self.function.name
         if any(kind_of(value) == "NamedArgumentExpression" for value in given):
@@ -123,7 +123,7 @@ class Registered:
 
 
 def _check_fold(function: Function, given: list[Any], place: Span) -> None:
-    """Refuse a call of a fold on anything but the events that its call in FROM collects."""
+    """Refuse a call of a fold with other arguments than the events that a call in FROM collects."""
     type_ = type_of(given[0]) if len(given) == 1 else None
     fields = type_.elementType if isinstance(type_, ArrayType) else None
     if not isinstance(fields, StructType) or fields.names != [BY, EVENT]:
@@ -164,7 +164,7 @@ def undeclared(name: str, span: Span) -> HeadraceError:
 
 
 def lacks(functions: Iterable[str], registered: Container[str]) -> str | None:
-    """Return a sentence with the missing functions of a view, or None."""
+    """Return a sentence that names the missing functions of a view, or None."""
     missing = [f'"{name}"' for name in functions if name not in registered]
     if not missing:
         return None
@@ -173,7 +173,7 @@ def lacks(functions: Iterable[str], registered: Container[str]) -> str | None:
 
 
 def waits(view: str, why: str | None, span: Span | None = None) -> HeadraceError:
-    """Return the error of reading a view that lacks a function, or that reads such a view."""
+    """Return the error of reading a view that lacks a function, or reads a view that does."""
     return HeadraceError(
         Code.UNAVAILABLE,
         f'view "{view}" waits for a function',

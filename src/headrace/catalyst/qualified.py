@@ -73,7 +73,7 @@ class _Places:
         return self
 
     def _column(self, expression: Any, qualifier: list[Any]) -> None:
-        """Collect a column whose qualifier is a dotted name, or begins with one."""
+        """Collect a column whose qualifier is or begins with a dotted name."""
         for length in range(len(qualifier), 1, -1):
             name = _dotted(qualifier[:length])
             if name not in self.dotted:
@@ -86,7 +86,7 @@ class _Places:
             return
 
     def rewritten(self) -> Rewritten:
-        """Return the query with all these names as one word."""
+        """Return the query with each of these names as one word."""
         rewriting = Rewriting(self.query)
         last = {name: name.rpartition(".")[2] for _, name in self.relations.values()}
         alike = [word for word in last.values() if list(last.values()).count(word) > 1]

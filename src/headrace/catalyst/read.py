@@ -1,4 +1,4 @@
-"""Reading an optimised Catalyst plan as ours: an allow-list of nodes, with reasons for the rest."""
+"""Converts an optimised Catalyst plan to Headrace's: an allow-list of nodes, and refusals."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ _PASSED = frozenset(
 """Nodes that change no rows: a view is a bag, so order and partitioning are irrelevant."""
 
 _HIDDEN = {OFFSET: PLACE, ROWTIME: TIME}
-"""Columns of a stream's log besides those of the stream, and their positions in a scan."""
+"""Additional columns of a stream's log, and their positions in a scan."""
 
 _JOINS = {
     "Inner": JoinKind.INNER,
@@ -94,16 +94,16 @@ _RANKS = {"RowNumber": "row_number", "Rank": "rank", "DenseRank": "dense_rank"}
 _PROJECTING = ("Project", *PYTHON_NODES)
 _LIMITING = ("GlobalLimit", "LocalLimit", "Offset", "SubqueryAlias", *_PROJECTING)
 _ALL = 2**62
-"""More rows than there are: OFFSET without LIMIT."""
+"""The limit of OFFSET without LIMIT: more rows than any relation has."""
 
 
 @dataclass(slots=True)
 class PlanReader:
     """Reads one query's plan; ``relations`` maps the RDD id of a placeholder to its relation.
 
-    ``recursion_limit`` is how many levels a recursive WITH may have that does not say it. ``check``
-    is called for each node; what it raises ends the reading. ``functions`` are the Python functions
-    that can be called, by name.
+    ``recursion_limit`` is the default limit of levels of a recursive WITH. ``check`` is called for
+    each node; an exception ends the reading. ``functions`` are the Python functions that can be
+    called, by name.
     """
 
     scala: Scala
@@ -125,7 +125,7 @@ class PlanReader:
         """Return the plan, with only the columns that are needed read from each relation."""
         plan = pruned(self._exact(node))
         if self.recursion.loops:
-            return plan  # what two loops have in common is not looked for
+            return plan  # equal parts of different loops are not merged
         return once(self.scala, self.pieces.expression, plan)
 
     # -- reading ---------------------------------------------------------------------------
@@ -205,7 +205,7 @@ class PlanReader:
         return filtered
 
     def _comparisons(self, condition: Any | None) -> tuple[list[SubqueryComparison], Any | None]:
-        """Return the comparisons with values of subqueries, and what is left of a condition."""
+        """Return the comparisons with values of subqueries, and the rest of a condition."""
         if condition is None or not has_scalar(self.scala, [condition]):
             return [], condition
         parts = conjuncts(condition)
@@ -227,7 +227,7 @@ class PlanReader:
         return Compared(child, value, bound, condition, comparison.below)
 
     def _called(self, node: Any) -> Plan:
-        """Read a node that calls Python functions: one may be a fold, the others are not."""
+        """Read a node that calls Python functions: a fold, or functions of single rows."""
         calls, results = items(node.udfs()), items(node.resultAttrs())
         for nth, call in enumerate(calls):
             function = self.functions.get(str(call.name()).lower())
@@ -270,7 +270,7 @@ class PlanReader:
     def _project_scalars(
         self, child: Plan, expressions: list[Any], attributes: tuple[Attribute, ...]
     ) -> Plan:
-        """Project expressions with scalar subqueries over a plan that was read already."""
+        """Project expressions with scalar subqueries over a plan that has been read."""
         scalars = Scalars(self.scala)
         replaced = [scalars.replaced(e) for e in expressions]
         for plan, outer in zip(scalars.plans, scalars.outer, strict=True):
@@ -279,7 +279,7 @@ class PlanReader:
         return Project(child, tuple(self.pieces.expression(e) for e in replaced), attributes)
 
     def _input(self, node: Any) -> Plan:
-        """Read the input of a node that keeps its rows: no column is there twice."""
+        """Read the input of a node that stores its rows, without repeated columns."""
         return distinct_columns(self.pieces, self._read(node))
 
     def _exact(self, node: Any) -> Plan:
@@ -287,7 +287,7 @@ class PlanReader:
         return exact_columns(self.pieces, self._read(node), attributes_of(node))
 
     def _in_order(self, node: Any) -> tuple[Plan, tuple[Expression, ...]]:
-        """Read the input of a node, with the columns by which its rows that tie go."""
+        """Read the input of a node, with the columns by which it breaks ties."""
         mark = ties_below(node)
         if mark is None:
             return self._input(node.child()), ()
@@ -295,7 +295,7 @@ class PlanReader:
         return self._with_ties(node.child(), mark, ties), ties
 
     def _with_ties(self, node: Any, mark: Any, ties: tuple[Expression, ...]) -> Plan:
-        """Read what stands above a mark, with its columns besides those of the node."""
+        """Read the nodes above a mark, with the tie-breaking columns in addition to their own."""
         if node.nodeName() == "Sort":
             return self._input(node.child())
         child = self._with_ties(node.child(), mark, ties)
@@ -312,7 +312,7 @@ class PlanReader:
         return distinct_columns(self.pieces, Project(child, expressions, (*own, *more)))
 
     def _group_limit(self, node: Any) -> Plan:
-        """Read what Spark has inferred from a filter on a rank; the filter is still there."""
+        """Read a limit that Spark has inferred from a filter on a rank; the filter remains."""
         return self._group_limited(node, self._input(node.child()), ())
 
     def _group_limited(self, node: Any, child: Plan, ties: tuple[Expression, ...]) -> Plan:
@@ -363,7 +363,7 @@ class PlanReader:
         return read
 
     def _window(self, node: Any, first: int | None = None) -> Plan:
-        """Read window functions; with ``first``, of that many first rows in the window's order."""
+        """Read window functions; with ``first``, over that many first rows of the order."""
         node = functions_alone(self.pieces, node)
         child, ties = self._in_order(node)
         order = None if first is None else self.pieces.order(items(node.orderSpec()))
@@ -426,7 +426,7 @@ class PlanReader:
         return self.pieces.temporals.node(joined, timed) if timed else joined
 
     def _timed(self, condition: Any | None) -> tuple[list[Any], Any | None]:
-        """Return the parts of a condition that depend on the clock, and what is left."""
+        """Return the parts of a condition that depend on the clock, and the rest."""
         if condition is None or not self.clocked:
             return [], condition
         found = [(each, has_mark(each)) for each in conjuncts(condition)]
@@ -478,5 +478,5 @@ class PlanReader:
 
 
 def _tie_keys(ties: tuple[Expression, ...]) -> tuple[SortKey, ...]:
-    """Return the order of rows that tie."""
+    """Return the sort keys that break ties."""
     return tuple(SortKey(tie, descending=False, nulls_first=True) for tie in ties)

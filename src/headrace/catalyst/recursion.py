@@ -3,7 +3,7 @@
 Spark evaluates the step of a recursion once per level, over the rows of the previous level alone. A
 view has the rows of all levels at once, so rows carry their level, and operators that process
 several rows process those of one level: joins of the recursion with itself have the level among
-their keys, and so has grouping. Where this is not possible, the recursion is refused.
+their keys, and so has grouping. If this is not possible, the recursion is refused.
 """
 
 from __future__ import annotations
@@ -45,16 +45,16 @@ _HINT = (
 
 @dataclass(slots=True)
 class RecursionReader:
-    """Reads the loops of one query. ``default_limit``: of levels, for loops without a limit."""
+    """Reads the loops of one query; ``default_limit`` is the default limit of levels."""
 
     pieces: Pieces
     default_limit: int
     _numbers: dict[int, int] = field(default_factory=dict)
     loops: int = 0
-    """The number of loops that have been read."""
+    """The number of loops read so far."""
 
     def loop(self, node: Any, read: Callable[[Any], Plan]) -> Plan:
-        """Return a loop's rows, without their levels; ``read`` reads the input of a node."""
+        """Return a loop's rows without their levels; ``read`` reads the input of a node."""
         limit = maybe(node.maxDepth())
         limit = self.default_limit if limit is None else int(limit)
         if limit < 0:
@@ -82,7 +82,7 @@ class RecursionReader:
         return LoopRef(self._numbers[int(node.loopId())], (*attributes_of(node), level))
 
     def _ending(self, plan: Plan, node: Any, level: Any) -> Project:
-        """Return the columns of a Catalyst node, then a level."""
+        """Return the columns of a Catalyst node, followed by a level."""
         named = self.pieces.scala.alias(level, LEVEL)
         own = attributes_of(node)
         expressions = tuple(self.pieces.expression(e) for e in (*(a.handle for a in own), named))
@@ -98,7 +98,7 @@ class _Leveled:
     step: Any
 
     def read(self, plan: Plan) -> tuple[Plan, Attribute | None]:
-        """Return a plan with the level, and its column; None for a plan without rows of the loop.
+        """Return a plan with the level, and its column, which is None without rows of the loop.
 
         Columns are only added: the others keep their order and their ids.
         """
@@ -149,7 +149,7 @@ class _Leveled:
                 projections = tuple((*values, level.handle) for values in plan.projections)
                 return Expand(child, projections, (*plan.attributes, own)), own
             case Generate():
-                # The columns that it passes on are given by their positions.
+                # The columns that it passes on are given by position.
                 child = self._last(child, plan.child.attributes, level)
                 return replace(plan, child=child, attributes=(*plan.attributes, level)), level
             case Aggregate():
@@ -201,7 +201,7 @@ class _Leveled:
         raise self.refusal(f"other rows that the {plan.kind.value} join keeps")
 
     def _found_in(self, plan: Join, right: Plan, level: Attribute) -> tuple[Plan, Attribute]:
-        """Return the rows of the left with a match at some level, once for each such level."""
+        """Return the rows of the left side with a match, once for each level of their matches."""
         named = [self.pieces.scala.alias(key.handle, "key") for key in plan.right_keys]
         keys = tuple(attribute_of(each.toAttribute()) for each in named)
         values = tuple(self.pieces.expression(each) for each in named)
@@ -214,7 +214,7 @@ class _Leveled:
         return self._last(joined, plan.left.attributes, level), level
 
     def _last(self, plan: Plan, attributes: tuple[Attribute, ...], level: Attribute) -> Project:
-        """Return some columns of a plan, then the level."""
+        """Return some columns of a plan, followed by the level."""
         return select_columns(self.pieces, plan, (*attributes, level))
 
 

@@ -31,7 +31,7 @@ _ROWWISE = (
     plan.UnionAll,
 )
 _ALONE = (plan.Constant, plan.Generate, plan.Loop, plan.LoopRef)
-"""Nodes that equal no other: their rows depend on more than what they answer."""
+"""Nodes that are never merged: their rows depend on more than their fields."""
 _QUERY_PLAN = "org.apache.spark.sql.catalyst.plans.QueryPlan"
 
 Number = tuple[object, ...]
@@ -39,7 +39,7 @@ Number = tuple[object, ...]
 
 
 def once(scala: Scala, expression: Callable[[Any], plan.Expression], query: plan.Plan) -> plan.Plan:
-    """Return the plan in which equal parts with stored state are one node, used several times.
+    """Return the plan with each set of equal parts with stored state as one node.
 
     ``expression`` converts an expression of Catalyst.
     """
@@ -59,7 +59,7 @@ def once(scala: Scala, expression: Callable[[Any], plan.Expression], query: plan
     free = relaxed(scala, expression, query, among)
     loose = _Repeated(scala)
     loose.count(free.query)
-    # If both store as much, the first one, which is the query as written.
+    # If both store as much, the plan of the query as written is chosen.
     return min(plain.rebuilt(query), loose.rebuilt(free.query), key=_kept)
 
 
@@ -69,7 +69,7 @@ def _kept(query: plan.Plan) -> int:
 
 
 def _shape(node: plan.Plan) -> Number:
-    """Return a key that is the same for equal nodes, computed without calls to Spark."""
+    """Return a key that is equal for equal nodes, computed without calls to Spark."""
     below = tuple(_shape(child) for child in node.inputs)
     if isinstance(node, plan.Scan):
         return (plan.Scan, node.relation, node.columns)
@@ -112,10 +112,10 @@ class _Repeated:
             self.count(child)
 
     def conditions_between(self, free: Relaxed) -> frozenset[plan.Plan]:
-        """Return the filters without whose idle conditions parts are equal that were not.
+        """Return the filters whose idle conditions prevent parts from being equal.
 
-        One of these parts has to be as it was: then nothing is computed for a row with a NULL that
-        was not computed before.
+        One of the parts must lack these conditions already: then no expression is computed for
+        additional rows with NULL.
         """
         found: set[plan.Plan] = set()
         for uses in self._uses.values():
@@ -149,7 +149,7 @@ class _Repeated:
     def _one(
         self, number: int, attributes: tuple[plan.Attribute, ...], make: Callable[[], plan.Plan]
     ) -> plan.Plan:
-        """Return the node that stands for all of one number, under the given attributes."""
+        """Return the one node for a number, projected to the given attributes."""
         if number not in self._made:
             self._made[number] = make()
             return self._made[number]
@@ -178,7 +178,7 @@ class _Repeated:
         return self._numbers.setdefault(parts, len(self._numbers))
 
     def _parts(self, node: plan.Plan) -> Number:
-        """Return everything that a node's rows depend on, as numbers."""
+        """Return everything on which a node's rows depend, as numbers."""
         if isinstance(node, _ALONE) or len({a.id for a in node.attributes}) < len(node.attributes):
             return (node,)
         if isinstance(node, plan.Aggregate):
@@ -187,7 +187,7 @@ class _Repeated:
         return (len(node.attributes), *self._own(node, node.uses()))
 
     def _own(self, node: plan.Plan, uses: Iterable[Use]) -> Number:
-        """Return what a node is, its inputs, and some of its expressions over these."""
+        """Return the kind of a node, its inputs, and some of its expressions over these."""
         below = (self._number(child) for child in node.inputs)
         return (type(node), *below, *node.parameters(), *self._used(uses, node.inputs))
 
@@ -207,13 +207,13 @@ class _Repeated:
         while kind_of(handle) == "Alias":
             handle = handle.child()
         if not {passed_on(a) for a in columns_of(handle)} <= known:
-            return handle  # it refers to columns other than its input's: equal to no other
+            return handle  # it refers to other columns than those of its input: never equal
         normal = self.scala.module(_QUERY_PLAN).normalizeExpressions(handle, over)
         return self._of_expressions.of(normal)
 
 
 def _core(node: plan.Aggregate) -> plan.Aggregate:
-    """Return an aggregate that shows its groups and the results of its functions, no more."""
+    """Return an aggregate whose results are its keys and the values of its functions."""
     results = tuple(
         replace(attribute_of(call.handle.resultAttribute()), name=call.text)
         for call in node.functions

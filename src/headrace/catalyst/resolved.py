@@ -26,12 +26,12 @@ def columns_of(expression: Any) -> list[Any]:
 
 
 def id_of(attribute: Any) -> int:
-    """Return the id of a column by Catalyst's attribute."""
+    """Return the id of Catalyst's attribute of a column."""
     return int(attribute.exprId().id())
 
 
 def attribute_of(handle: Any) -> Attribute:
-    """Return a column by Catalyst's attribute."""
+    """Convert an attribute of Catalyst."""
     return Attribute(
         int(handle.exprId().id()),
         str(handle.name()),
@@ -56,7 +56,7 @@ def passed_on(handle: Any) -> int | None:
 
 
 def present(conditions: Iterable[Any]) -> frozenset[int] | None:
-    """Return the ids of the attributes that must not be NULL, if there are no other conditions."""
+    """Return the ids of the attributes that must not be NULL, or None for other conditions."""
     found = set()
     for condition in conditions:
         id_ = passed_on(condition.child()) if kind_of(condition) == "IsNotNull" else None
@@ -67,7 +67,7 @@ def present(conditions: Iterable[Any]) -> frozenset[int] | None:
 
 
 def is_never(condition: Any) -> bool:
-    """Return whether a condition is FALSE or NULL, which no row meets."""
+    """Return whether a condition is FALSE or NULL."""
     return kind_of(condition) == "Literal" and not condition.value()
 
 

@@ -12,10 +12,10 @@ _PLANS = "org.apache.spark.sql.catalyst.plans"
 def not_in(scala: Scala, node: Any) -> Any | None:
     """Return ``x NOT IN (SELECT y ...)`` without a condition that is not an equality, or None.
 
-    Spark's anti join on ``x = y OR isnull(x = y)`` would compare every row with every other. It is
-    equivalent to a filter by two facts about the subquery, which rarely change, and a plain anti
-    join: the row stays if the subquery is empty, or if the subquery has no NULL, ``x`` is not NULL,
-    and no ``y`` equals it.
+    Spark's anti join on ``x = y OR isnull(x = y)`` would compare every row with every other. The
+    equivalent is a filter by two facts about the subquery, which rarely change, and a plain anti
+    join: the row is in the result if the subquery is empty, or if the subquery has no NULL, ``x``
+    is not NULL, and no ``y`` equals ``x``.
     """
     single = scala.module(
         "org.apache.spark.sql.catalyst.planning.ExtractSingleColumnNullAwareAntiJoin"

@@ -42,14 +42,14 @@ _OF_PYSPARK = (
 class Scala:
     """The JVM of a Spark session; every returned value is a handle of a JVM object.
 
-    Values that never change are looked up once.
+    Values that never change are cached.
     """
 
     jvm: Any
     _kept: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
 
     def named(self, path: str) -> Any:
-        """Return the class at a dotted path, or of a name that PySpark imports.
+        """Return the class with a dotted path, or with a name that PySpark imports.
 
         The view of the JVM caches it, for PySpark as well: finding a class by its name searches all
         of Spark's jars.
@@ -88,7 +88,7 @@ class Scala:
         return self._kept[name]
 
     def alias(self, value: Any, name: str, like: Any | None = None) -> Any:
-        """Name a value; with ``like`` (an attribute) use that one's id and metadata."""
+        """Name a value; with ``like``, an attribute, use its id and metadata."""
         if like is None:
             id_, metadata = self.call(f"{EXPRESSIONS}.NamedExpression", "newExprId"), self.none
         else:
@@ -97,12 +97,12 @@ class Scala:
         return self.expression("Alias", value, name, id_, empty, metadata, empty)
 
     def cast(self, value: Any, type_: Any) -> Any:
-        """Return ``value`` as another of the JVM's types, in UTC; an overflow is an error."""
+        """Return a cast of ``value`` to a type of the JVM, in UTC; an overflow is an error."""
         utc = self._once("UTC", lambda: self.option("UTC"))
         return self.expression("Cast", value, type_, utc, self.ansi)
 
     def normalised(self, value: Any) -> Any:
-        """Return a value in which values equal in SQL are the same: one NaN, no -0.0."""
+        """Return a value in which values that SQL holds equal are identical: one NaN, no -0.0."""
         return self.module(f"{OPTIMIZER}.NormalizeFloatingNumbers").normalize(value)
 
     def ascending(self, value: Any) -> Any:
@@ -119,7 +119,7 @@ class Scala:
     def parser(self, session: Any) -> Any:
         """Return the SQL parser of a session, which uses the settings of the active session.
 
-        So the session becomes the active one of this thread.
+        The session becomes the active session of this thread.
         """
         self._sessions.setActiveSession(session)
         return session.sessionState().sqlParser()
@@ -145,7 +145,7 @@ class Scala:
         return self.module("org.apache.spark.sql.classic.SparkSession")
 
     def type(self, json: str) -> Any:
-        """Return the JVM's object for a type of Spark."""
+        """Return the JVM's object of a type of Spark."""
         return self._once(json, lambda: self.call(f"{TYPES}.DataType", "fromJson", json))
 
     def option(self, value: Any | None) -> Any:
@@ -181,7 +181,7 @@ class Scala:
 
 @dataclass(frozen=True, slots=True)
 class Numbers:
-    """Numbers JVM values: equal values have the same number."""
+    """Assigns numbers to JVM values: equal values have the same number."""
 
     _by_hash: dict[int, list[Any]] = field(default_factory=lambda: defaultdict(list))
 
@@ -198,7 +198,7 @@ class Numbers:
 
 @lru_cache(maxsize=1)
 def _of_jvm(jvm: Any) -> Scala:
-    # py4j's own converter makes an array of bytes in Python, byte by byte.
+    # py4j's own converter creates an array of bytes in Python, byte by byte.
     register_output_converter(BYTES_TYPE, lambda value, _client: b64decode(value))
     scala = Scala(jvm)
     for name in _OF_PYSPARK:

@@ -1,7 +1,7 @@
 """A SELECT that Spark has resolved and optimised once, and its plan as nodes.
 
-This is the only place that walks such a plan. Pulls, scans by DuckDB and jobs all use it: what
-reads a relation is a :class:`Stored` leaf, whose rows are chosen when the query runs.
+This is the only place that walks such a plan. Pulls, scans by DuckDB and jobs all use it. A
+relation is a :class:`Stored` leaf, whose rows are chosen when the query runs.
 
 Expressions and attributes are handles of Catalyst's objects.
 """
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
 
 CONTENTS: Final = "contents_"
 CHANGES: Final = "changes_"
-"""What the name of the task begins with that reads a relation; its id follows."""
+"""The prefix of the name of a task that reads a relation; the relation's id follows."""
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A node of an optimised plan, of a kind that only Spark runs, and the nodes ``below``."""
+    """A node of an optimised plan: by itself, of a kind that only Spark runs."""
 
     handle: Any
     below: tuple[Node, ...]
@@ -56,14 +56,14 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Stored(Node):
-    """The rows of a relation: its contents if they are ``whole``, else the changes of its log."""
+    """The rows of a relation: its contents if ``whole``, else the changes of its log."""
 
     relation: RelationId
     whole: bool
 
     @property
     def uses(self) -> set[int]:
-        """Nothing: its columns are what others use."""
+        """Empty: a leaf uses no columns."""
         return set()
 
 
@@ -74,7 +74,7 @@ class Project(Node):
 
     @property
     def expressions(self) -> list[Any]:
-        """The values, with names."""
+        """The named values."""
         return items(self.handle.projectList())
 
 
@@ -96,12 +96,12 @@ class Aggregate(Node):
 
     @property
     def keys(self) -> list[Any]:
-        """What rows of one group have in common."""
+        """The values that are equal within a group."""
         return items(self.handle.groupingExpressions())
 
     @property
     def expressions(self) -> list[Any]:
-        """The values of a group, with names."""
+        """The named values of a group."""
         return items(self.handle.aggregateExpressions())
 
 
@@ -117,7 +117,7 @@ class Sort(Node):
 
     @property
     def is_total(self) -> bool:
-        """Whether all rows are ordered, not those of each partition."""
+        """Whether all rows are ordered, rather than those of each partition."""
         return bool(getattr(self.handle, "global")())
 
 
@@ -128,7 +128,7 @@ class Limit(Node):
 
     @property
     def most(self) -> Any:
-        """The expression that says how many."""
+        """The expression of the number of rows."""
         return self.handle.limitExpr()
 
 
@@ -182,7 +182,7 @@ def read(plan: Any) -> Node:
 
 
 def stored_by(plan: Any) -> Stored | None:
-    """Return the relation that a task reads, by its name; None if that reads none."""
+    """Return the relation that a task reads, according to its name, or None."""
     name = str(plan.functionExpr().name())
     for start in (CONTENTS, CHANGES):
         if name.startswith(start):
@@ -191,7 +191,7 @@ def stored_by(plan: Any) -> Stored | None:
 
 
 def nodes(root: Node) -> Iterator[Node]:
-    """Yield a node and those below it, without those of subqueries in expressions."""
+    """Yield a node and the nodes below it, without those of subqueries in expressions."""
     yield root
     for each in root.below:
         yield from nodes(each)
@@ -199,16 +199,16 @@ def nodes(root: Node) -> Iterator[Node]:
 
 @dataclass(frozen=True, slots=True)
 class Optimised:
-    """A query that Spark has resolved and optimised; ``frame`` runs that plan, once."""
+    """A query that Spark has resolved and optimised; ``frame`` runs the plan, once."""
 
     frame: DataFrame
     root: Node
     is_lasting: bool
-    """Whether the query means the same later: it names neither the time nor the session."""
+    """Whether the meaning of the query is constant: it names neither the time nor the session."""
 
     @classmethod
     def of(cls, transplant: Transplant, frame: DataFrame, logical: Any) -> Optimised:
-        """Optimise a query that was resolved as ``frame``, with the plan ``logical`` in its place.
+        """Optimise the plan ``logical``, the rewritten plan of a query resolved as ``frame``.
 
         Raises:
             HeadraceError: ``unsupported`` if its columns have types that cannot be kept.
@@ -235,7 +235,7 @@ class Optimised:
 
     @property
     def is_empty(self) -> bool:
-        """Whether it has no rows whatever is stored, since a condition is never true."""
+        """Whether the result is always empty, since a condition is never true."""
         node = self.root
         while isinstance(node, Filter | Limit | Project | Sort):
             if isinstance(node, Filter) and is_never(node.condition):

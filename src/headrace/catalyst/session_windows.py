@@ -1,9 +1,9 @@
-"""Has conditions on session windows see whole sessions.
+"""Applies conditions on session windows to whole sessions.
 
-Spark takes a condition on grouping columns below the aggregate. A session, though, is a grouping
-column that the aggregate itself computes: below it, the column has the window of a single row, so
-that a session would lose the rows whose own windows do not meet the condition. A column that
-contains an aggregate function stays above, so sessions become ``if(count(*) > 0, session, NULL)``.
+Spark moves a condition on grouping columns below the aggregate. But the aggregate itself computes
+sessions: below it, the column has the window of a single row, so that a session would lose the rows
+whose own windows do not meet the condition. Conditions on columns with an aggregate function stay
+above, so sessions become ``if(count(*) > 0, session, NULL)``.
 """
 
 from __future__ import annotations

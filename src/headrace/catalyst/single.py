@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 _EQUALITIES = ("EqualTo", "EqualNullSafe")
 _ORDERS = ("LessThan", "LessThanOrEqual", "GreaterThan", "GreaterThanOrEqual")
 _SIGNLESS = (*_EQUALITIES, *_ORDERS, "Add", "Subtract", "Multiply", "IsNotNull", "IsNull")
-"""Expressions whose result is the same for 0.0 and -0.0, or is used only in such expressions."""
+"""Expressions whose results, or whose uses in such expressions, are equal for 0.0 and -0.0."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ class Single:
         return scala.logical("Project", scala.seq([*items(left.output()), *checked]), joined)
 
     def _equality(self, part: Any) -> tuple[str, Any, Any] | None:
-        """Return the kind of an equality and its sides, the left's first; None for others."""
+        """Return the kind of an equality and its sides, left first; None for other conditions."""
         if kind_of(part) not in _EQUALITIES:
             return None
         sides = items(part.children())
@@ -96,7 +96,7 @@ class Single:
         return bool(self.node.left().outputSet().contains(column))
 
     def _with_partners(self, parts: list[Any]) -> tuple[Any, list[tuple[str, Any, Any]]]:
-        """Return the rows of the right with the left columns that the condition uses."""
+        """Return the rows of the right side with the left columns that the condition uses."""
         scala, left = self.scala, self.node.left()
         about = {
             int(column.exprId().id()): column

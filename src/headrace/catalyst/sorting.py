@@ -1,9 +1,10 @@
 """Replaces ``array_sort`` with the default comparison by ``sort_array``, where both are equal.
 
-``array_sort`` takes a function that compares two elements. If the query has none, Spark adds one
-that its optimiser then changes beyond recognition, whereas ``sort_array`` stays as it is. The two
-differ in the position of NULLs, and in the order of -0.0 and 0.0, which are equal. An array that
-may contain those is left unchanged, unless it is a list of a group, which has no order.
+``array_sort`` takes a function that compares two elements. If the query has no such function, Spark
+adds one that its optimiser then changes to an unrecognisable form, whereas ``sort_array`` does not
+change. The two differ in the position of NULLs, and in the order of -0.0 and 0.0, which are equal.
+An array that may contain such elements is left unchanged, unless it is the unordered list of a
+group.
 """
 
 from __future__ import annotations
@@ -18,14 +19,14 @@ from headrace.catalyst.walk import with_replaced
 from headrace.types import holds, is_collated
 
 LISTS = frozenset({"CollectList", "CollectSet"})
-"""The aggregate functions whose value is a list of a group, in no order."""
+"""The aggregate functions whose value is an unordered list of a group."""
 
 ORDER_FORGOTTEN = frozenset({"SortArray", "Size", "ArrayMax", "ArrayMin", "ArrayContains"})
 """The expressions whose value does not depend on the order of a list."""
 
 
 def with_arrays_sorted(scala: Scala, plan: Any) -> Any:
-    """Return an analysed plan with ``sort_array`` for ``array_sort``; itself if nothing is."""
+    """Return an analysed plan with ``sort_array`` for ``array_sort``, or the plan itself."""
     if not scala.may_hold("HIGH_ORDER_FUNCTION", plan):
         return plan
 
@@ -36,7 +37,7 @@ def with_arrays_sorted(scala: Scala, plan: Any) -> Any:
         return scala.expression("SortArray", expression.argument(), ascending)
 
     new = with_replaced(scala, plan, replace)
-    while new is not plan:  # one may be inside another
+    while new is not plan:  # calls may be nested
         plan, new = new, with_replaced(scala, new, replace)
     return plan
 

@@ -1,4 +1,4 @@
-"""Scalar subqueries as joins: a value for all rows is a row that is joined to each of them."""
+"""Scalar subqueries as joins: the value is a row that is joined to every row."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _TRANSPARENT = ("Project", "SubqueryAlias")
 class Scalars:
     """The scalar subqueries of some expressions, each as a plan with one attribute.
 
-    ``plans`` has Catalyst plans of one row. Plans in ``outer`` may have no row, which means NULL.
+    ``plans`` are Catalyst plans of one row. Plans in ``outer`` may have no row, which means NULL.
     """
 
     scala: Scala
@@ -71,7 +71,7 @@ class Scalars:
         return self._values[id_]
 
     def _one_row(self, plan: Any) -> tuple[Any, bool]:
-        """Return a plan with at most one row, and whether it may have none; two are an error."""
+        """Return a plan of at most one row, two being an error, and whether it may have no row."""
         below = _through(plan)
         kind = str(below.nodeName())
         if _is_one_row(below):
@@ -82,7 +82,7 @@ class Scalars:
                 return plan, True
             rows = below.child().child()
             if _constant_of(rows) is None and not _is_one_row(limited):
-                return plan, True  # refused, as any LIMIT without ORDER BY is
+                return plan, True  # refused, like any LIMIT without ORDER BY
             return self._any_of(rows), False
         return self._checked(plan), False
 
@@ -114,7 +114,7 @@ class Scalars:
 
 
 def chosen(scala: Scala, value: Any) -> Any:
-    """Return the aggregate that returns any of some values; of a single value, that one."""
+    """Return an aggregate that returns any one of some values."""
     functions = f"{EXPRESSIONS}.aggregate"
     if holds(type_of(value), (MapType, VariantType)):
         return scala.named(f"{functions}.First")(value, False)  # noqa: FBT003
@@ -133,7 +133,7 @@ def unless_many(scala: Scala, rows: Any, value: Any) -> Any:
 class SubqueryComparison:
     """``bound > (SELECT ...)``: the condition over a column with the value, and its plan.
 
-    ``below``: whether it is true of bounds smaller than the value; None for equality.
+    ``below``: whether it is true for bounds smaller than the value; None for equality.
     """
 
     bound: Any
@@ -174,7 +174,7 @@ def comparison_of(scala: Scala, condition: Any, edition: Edition) -> SubqueryCom
     scalars = Scalars(scala)
     replaced = scalars.replaced(side)
     if any(scalars.outer) and kind_of(side) != "ScalarSubquery":
-        return None  # without a row, an expression may still have a value
+        return None  # even without a row, an expression may have a value
     plan = scalars.plans.pop()
     scalars.outer.pop()
     named = scala.alias(replaced, "value")
@@ -187,7 +187,7 @@ def comparison_of(scala: Scala, condition: Any, edition: Edition) -> SubqueryCom
 
 
 def with_values(scala: Scala, node: Any, edition: Edition) -> Any | None:
-    """Return a join without scalar subqueries in its condition; None if it has none.
+    """Return a join without scalar subqueries in its condition; None if nothing changes.
 
     Comparisons with their values become filters after an inner join; other values become columns of
     the right, after its own. Equalities stay: Spark's own joins by such a key may fail.
@@ -228,7 +228,7 @@ def ordered_by_columns(scala: Scala, sort: Any) -> Any:
 
 
 def of_columns(scala: Scala, aggregate: Any) -> Any:
-    """Return an aggregate whose keys and functions have no scalar subqueries; itself if none has.
+    """Return an aggregate whose keys and functions have no scalar subqueries, or the node itself.
 
     The values become columns of the input. Subqueries in result expressions stay.
     """
@@ -256,7 +256,7 @@ def _over(scala: Scala, node: Any, right: Any, condition: Any | None) -> Any:
 
 
 def _cannot_fail(value: Any, edition: Edition) -> bool:
-    """Return whether a value exists for any results of the subqueries, apart from overflow."""
+    """Return whether an expression fails for no results of the subqueries, except by overflow."""
     kind, parts = kind_of(value), items(value.children())
     match kind:
         case "ScalarSubquery" | "Literal":

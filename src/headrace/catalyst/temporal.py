@@ -1,4 +1,4 @@
-"""Solves conditions on the clock: when a row enters and when it leaves.
+"""Solves conditions on the clock for the times at which a row enters and leaves.
 
 With all times as whole microseconds, every comparison is ``now < bound`` or ``now >= bound``: a row
 leaves, or enters, at the bound. Operations on the clock are inverted on the other side: an interval
@@ -31,7 +31,9 @@ _COMPARISONS = {
     "GreaterThan": (False, True),
     "GreaterThanOrEqual": (False, False),
 }
-"""Whether the left side must be below the right one, and whether the bound is 1 µs later."""
+"""For each comparison, whether the left side must be below the right one, and whether the bound is
+1 µs later.
+"""
 
 _MIRRORED = {
     "LessThan": "GreaterThan",
@@ -160,7 +162,7 @@ class Temporals:
     def _uncast(self, given: _Inequality, inner: Any, condition: Any) -> Any:
         before, after, bound = _type(inner), _type(given.clock), given.bound
         if after == "date" and before in ("timestamp", "timestamp_ntz"):
-            # Up to the next whole day: b + pmod(-b, day).
+            # Round up to a whole day: b + pmod(-b, day).
             rest = self.scala.expression("UnaryMinus", bound, True)  # noqa: FBT003
             rest = self.scala.expression("Pmod", rest, self.scala.long(_DAY))
             return self._plus(bound, rest)

@@ -1,8 +1,8 @@
-"""Spark's operations on dates, timestamps and intervals that fail on no value.
+"""Spark's operations on dates, timestamps and intervals that never fail.
 
-Such an operation can be evaluated before it is known whether its result is needed. What is added to
-a time must be a constant of at most some 10,000 years: a larger one may overflow, and a value that
-is computed may be as large. Truncation to an unknown unit returns NULL.
+Such an operation can be evaluated before it is known whether its result is needed. The value added
+to a time must be a constant of at most about 10,000 years: larger or computed values may overflow.
+Truncation to an unknown unit returns NULL.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _DAYS: Final = 3_660_000
 _MONTHS: Final = 120_000
 _MICROSECONDS: Final = _DAYS * 86_400_000_000
 _QUANTITY: Final = 10_000
-"""Of any unit, of which a year is the largest that is taken."""
+"""The most units that may be added; the largest supported unit is a year."""
 
 _ADDING = (
     "AddMonths",
@@ -36,7 +36,7 @@ _ADDING = (
     "TimestampAddInterval",
     "TimestampAddYMInterval",
 )
-"""A time and what is added to it, or subtracted from it."""
+"""The operations on a time and a value that is added or subtracted."""
 
 _ON_ANY_VALUE = frozenset(
     {
@@ -73,7 +73,7 @@ _UNITS = frozenset(
 
 
 def is_total(value: Any, kind: str, parts: Sequence[Any]) -> bool:
-    """Return whether an operation of a kind on some parts fails on none of their values."""
+    """Return whether an operation on some operands fails for no values of these."""
     if kind in _ADDING:
         return _is_small(parts[1])
     if kind == "TimestampAdd":
@@ -82,7 +82,7 @@ def is_total(value: Any, kind: str, parts: Sequence[Any]) -> bool:
 
 
 def _is_small(added: Any, most: int = _DAYS) -> bool:
-    """Return whether what is added is a constant that is not too large; ``most`` as a number."""
+    """Return whether an added value is a constant of at most ``most`` in magnitude."""
     if kind_of(added) != "Literal":
         return False
     value = added.value()

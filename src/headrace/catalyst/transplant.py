@@ -4,7 +4,7 @@ Catalyst nodes of an analysed query are rebuilt over another child: the child's 
 that the expressions refer to, and every node passes on a weight column. The text of expressions is
 never parsed again, since it does not survive a round trip.
 
-This is private Spark API, kept here, pinned to one minor version, and tested.
+This uses private API of Spark, which is pinned to one minor version, and tested.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Mapped:
 class Transplant:
     """Builds logical plans of one Spark session from JVM objects. Every plan is fully resolved.
 
-    ``tasks`` are the Python tasks that it has put into plans, by the ids of their calls.
+    ``tasks`` are the Python tasks in its plans, by the ids of their calls.
     """
 
     spark: SparkSession
@@ -72,7 +72,7 @@ class Transplant:
     # -- expressions -----------------------------------------------------------------------
 
     def alias(self, value: Any, name: str, like: Any | None = None) -> Any:
-        """Name a value; with ``like`` (an attribute) use that one's id and metadata."""
+        """Name a value; with ``like``, an attribute, use its id and metadata."""
         return self.scala.alias(value, name, like)
 
     def literal(self, value: Any, type_: DataType) -> Any:
@@ -112,8 +112,8 @@ class Transplant:
     ) -> Any:
         """Return the increment of an accumulator for one row, or 0 if the row does not count.
 
-        It is a value times the weight, or the weight without a value. If the condition is not true,
-        no argument is computed, since that may fail.
+        The increment is the value times the weight, or the weight without a value. Arguments are
+        not computed if the condition is not true, since that may fail.
         """
         added = weight if value is None else self._times(value, type_, weight)
         tests = [
@@ -137,7 +137,7 @@ class Transplant:
     ) -> tuple[list[Any], Any]:
         """Set an aggregate function's buffers from accumulators; ``total`` may be an extremum.
 
-        ``upper`` is given for a sum in two halves, of which ``total`` is the lower one.
+        For a sum in two halves, ``upper`` is the upper half and ``total`` the lower one.
 
         Returns the named buffers, to be projected first, and the named result over them.
         """
@@ -217,7 +217,8 @@ class Transplant:
         """Return one row per group: the grouping attributes, then the calls.
 
         Spark computes several DISTINCT calls with two levels of grouping, with new attributes each
-        time. Built here, they are the same wherever the plan is used, and it runs once.
+        time. Since the plan is built here, the attributes are equal wherever it is used, and it
+        runs once.
         """
         seq = self.scala.seq
         shown = seq([*grouping, *calls])
@@ -267,7 +268,7 @@ class Transplant:
     def repeated(
         self, values: Iterable[int], column: Any, weight: Any, child: Any
     ) -> tuple[Any, Any, Any]:
-        """Return a plan with a column per number; the weight's and the number's attributes."""
+        """Return a column's rows once per number, and the attributes of weight and number."""
         number = self.alias(self.scala.long(0), "number").toAttribute()
         projections = ((self.scala.long(value), column) for value in values)
         given = [("number", number), (str(column.name()), column)]
@@ -282,7 +283,7 @@ class Transplant:
     ) -> tuple[Any, Any]:
         """Return an Expand with new names and attributes, and the attribute of the weight.
 
-        Its ids are new: otherwise, two uses of a plan, one of which Spark renames, would differ in
+        Its ids are new. Otherwise, if Spark renames one of two uses of a plan, they would differ in
         the attributes that they pass on with the ids from below, and each would run.
         """
         seq = self.scala.seq
@@ -394,11 +395,11 @@ class Transplant:
         return frame._jdf.queryExecution().optimizedPlan()  # noqa: SLF001
 
     def finished(self, logical: Any) -> Any:
-        """Return a resolved plan that Spark accepts without analysing it.
+        """Return a resolved plan in a form that Spark accepts without analysing it.
 
-        Analysis would give a part that occurs twice other attributes in one place, and Spark may
-        then derive different plans and run it twice. Only one step of analysis is needed: marking
-        attributes nullable that have an outer join below them.
+        Analysis would rename the attributes of one of two equal parts, and Spark might then derive
+        different plans and run both. Only one step of analysis is needed: marking attributes as
+        nullable above an outer join.
         """
         rule = self.scala.module(f"{ANALYSIS}.UpdateAttributeNullability")
         whole = rule.apply(logical)

@@ -1,4 +1,4 @@
-"""Gives results a type that Arrow has where Spark leaves the keys of a map without one.
+"""Gives map keys that Spark leaves without a type a type that Arrow supports.
 
 ``map()`` without arguments is a ``MAP<VOID, VOID>``. Such a map has no entries, since a key is
 never NULL, so any other type of key describes the same value.

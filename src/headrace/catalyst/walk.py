@@ -1,4 +1,4 @@
-"""Walks trees of Catalyst: plans and expressions with some of their parts replaced."""
+"""Walks trees of Catalyst, and replaces parts of plans and expressions."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ SUBQUERIES = frozenset(
         "ScalarSubquery",
     }
 )
-"""The expressions that have a plan of their own."""
+"""The expressions that contain a plan."""
 
 READ_BY_TASK = "MapInArrow"
-"""The node that runs a Python task; what is below it has no columns of a query."""
+"""The node that runs a Python task; the nodes below it have no columns of a query."""
 
 
 def with_replaced(scala: Scala, plan: Any, replace: Replace) -> Any:
-    """Return a plan with expressions replaced, including subqueries; itself if nothing changes.
+    """Return a plan with expressions replaced, including subqueries, or the plan itself.
 
     The expressions of projections, conditions, aggregates and LATERAL joins are visited.
     """
@@ -90,14 +90,14 @@ def replaced(scala: Scala, expression: Any, node: str, replace: Replace) -> Any:
 
 
 def with_children(scala: Scala, tree: Any, change: Callable[[Any], Any]) -> Any:
-    """Return a plan or an expression with its children changed; itself if none of them changes."""
+    """Return a plan or an expression with its children changed; itself if no child changes."""
     below = items(tree.children())
     new = [change(child) for child in below]
     return tree if _same(below, new) else tree.withNewChildren(scala.seq(new))
 
 
 def topmost(plan: Any, kind: str) -> Iterator[Any]:
-    """Yield the nodes of a kind in a plan that are below no other of it."""
+    """Yield the topmost nodes of a kind in a plan."""
     if node_name(plan) == kind:
         yield plan
         return
