@@ -22,7 +22,6 @@ NOT_YET = {
     "engine/reading",
     "ledger",
     "runtime",
-    "statements",
 }
 """Packages whose texts and class names are still to be rewritten."""
 

@@ -1,1 +1,1 @@
-"""Statements that change the catalog: CREATE and DROP."""
+"""Statements that change the catalog: CREATE, ALTER and DROP."""

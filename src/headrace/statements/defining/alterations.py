@@ -1,4 +1,4 @@
-"""ALTER STREAM ... ADD COLUMN: rows that were appended before have NULL in it."""
+"""ALTER STREAM ... ADD COLUMN: earlier rows have NULL in the new column."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Alterations:
-    """Changes streams that exist."""
+    """Changes existing streams."""
 
     reader: Reader
     definer: Definer
@@ -31,11 +31,11 @@ class Alterations:
     relations: RelationDefinitions
 
     def add_columns(self, statement: AddColumns) -> str:
-        """Add columns to a stream; its source goes on with them.
+        """Add columns to a stream; its source continues with them.
 
         Raises:
-            HeadraceError: ``unsupported`` for other relations, and for columns that rows of before
-                cannot have; ``conflict`` if a view reads all columns by ``*``.
+            HeadraceError: ``unsupported`` for other relations, and for columns that need a value in
+                earlier rows; ``conflict`` if a view reads all columns by ``*``.
         """
         name = statement.name
         stream = _stream(self.reader.catalog.resolve(name.dotted, name.span), statement)
@@ -77,7 +77,7 @@ def _stream(relation: Relation, statement: AddColumns) -> Stream:
 
 
 def _require_plain(definition: ColumnDefinition) -> None:
-    """Refuse a column that rows of before would need a value for."""
+    """Raise if a column needs a value in earlier rows."""
     what = (
         "NOT NULL"
         if definition.not_null

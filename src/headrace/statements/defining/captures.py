@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class CaptureChanges:
-    """Creates and drops sources of several tables, and the tables that follow them."""
+    """Creates and drops sources of several tables, and the tables that follow these."""
 
     reader: Reader
     definer: Definer
@@ -39,7 +39,7 @@ class CaptureChanges:
     capturing: Capturing
 
     def create(self, statement: CreateSource) -> str:
-        """Create a source, and the tables that the statement names."""
+        """Create a source, and the tables in the statement."""
         name = statement.name.dotted
         if name in self.captures and statement.if_not_exists:
             return f'"{name}" exists already'
@@ -58,7 +58,7 @@ class CaptureChanges:
         return f'created source {name} over replication slot "{capture.slot}"{of}'
 
     def create_table(self, statement: CreateTable) -> str:
-        """Create a table that follows one of a source."""
+        """Create a table that follows a table of a source."""
         replaced = place_of(self.reader.catalog, statement.name, statement)
         if replaced is None:
             return f'"{statement.name}" exists already'
@@ -81,7 +81,7 @@ class CaptureChanges:
         return statement.kind is ObjectKind.SOURCE and statement.name.dotted in self.captures
 
     def drop(self, statement: Drop) -> str:
-        """Drop a source and its slot; with CASCADE, also its tables and what is over them."""
+        """Drop a source and its slot; with CASCADE, also its tables and their readers."""
         capture = self.captures.find(statement.name.dotted, statement.name.span)
         catalog, tables = self.reader.catalog, self.capturing.tables(capture.name)
         if tables and not statement.cascade:
@@ -127,7 +127,7 @@ class CaptureChanges:
             )
 
     def _require_first(self, capture: Capture, table: Table, statement: CreateTable) -> None:
-        """Refuse a second table that would follow the same one, unless it replaces the first."""
+        """Raise if another table follows the same source table, unless it is replaced."""
         source = table.declaration.source
         for other in self.capturing.tables(capture.name):
             if other.declaration.source == source and other.name != table.name:
@@ -139,7 +139,7 @@ class CaptureChanges:
                 )
 
     def _asked(self, statement: CreateSource, capture: Capture) -> list[Table]:
-        """Return the tables that are created with a source."""
+        """Return the tables to create with a source."""
         asked = [
             (Reference.of(".".join(each.reference.parts)), each.name)
             for each in statement.tables or ()

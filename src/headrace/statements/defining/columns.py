@@ -1,4 +1,4 @@
-"""Columns as they are declared: DEFAULT, and computed columns with their type."""
+"""Column declarations: DEFAULT, and computed columns with their type."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def require_default(engine: Engine, column: Column, span: Span) -> None:
-    """Refuse a default that is not a value of its column.
+    """Raise if a default is not a value of its column.
 
     Raises:
         HeadraceError: ``invalid`` or ``unsupported``, at its place.
@@ -53,11 +53,11 @@ def require_default(engine: Engine, column: Column, span: Span) -> None:
 
 
 def computed_column(engine: Engine, definition: ColumnDefinition, arriving: Schema) -> Column:
-    """Return a computed column with its type: the declared one, or that of its expression.
+    """Return a computed column with its declared type, or the type of its expression.
 
     Raises:
-        HeadraceError: at the place in the expression, if it is not an expression over the columns
-            that arrive, is not deterministic, or has a type of another kind than the declared one.
+        HeadraceError: at the place in the expression, if it uses other columns than the arriving
+            ones, is not deterministic, or has a type of another kind than the declared one.
     """
     expression = definition.computed
     if expression is None:
@@ -99,7 +99,7 @@ def computed_column(engine: Engine, definition: ColumnDefinition, arriving: Sche
 
 
 def require_known_rows(table: Table, span: Span) -> None:
-    """Refuse deleting rows by their values from a table whose rows are not all known."""
+    """Raise if rows cannot be deleted by value: without a key, and with generated columns."""
     if table.primary_key or not table.declaration.generated:
         return
     raise HeadraceError(

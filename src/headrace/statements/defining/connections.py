@@ -24,7 +24,7 @@ class ConnectionChanges:
     captures: Captures
 
     def create(self, statement: CreateConnection) -> str:
-        """Create a connection to a system that answers now."""
+        """Create a connection; the system must answer now."""
         name = statement.name.dotted
         if name in {connection.name for connection in self.connections}:
             if statement.if_not_exists:
@@ -46,7 +46,7 @@ class ConnectionChanges:
         return f"created connection {name}"
 
     def drop(self, statement: DropConnection) -> str:
-        """Drop a connection that nothing uses."""
+        """Drop an unused connection."""
         name = statement.name.dotted
         if statement.if_exists and name not in {each.name for each in self.connections}:
             return f'"{name}" does not exist'

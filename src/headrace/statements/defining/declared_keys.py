@@ -1,4 +1,4 @@
-"""``PRIMARY KEY`` of a materialized view: which columns it names, and what is said of it."""
+"""``PRIMARY KEY`` of a materialized view: its columns, and its description in messages."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def declared_columns(key: DeclaredKey, schema: Schema) -> tuple[str, ...]:
 
 
 def key_text(view: View) -> str:
-    """Return a few words on the key of a view, and on what guarantees it."""
+    """Describe the key of a view and what guarantees it, for a message."""
     if not view.key:
         return "at most one row" if view.single else "none is known"
     columns = f"({', '.join(view.key)})"

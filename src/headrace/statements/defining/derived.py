@@ -1,11 +1,11 @@
-"""CREATE TABLE AS, and CREATE STREAM AS: a view with event times, into which rows can be inserted.
+"""CREATE TABLE AS, and CREATE STREAM AS: a view with event times that accepts INSERT.
 
-Such a stream is a materialized view over its query and a hidden stream, which takes the rows of
-INSERT. A hidden plain view has the same rows with their event times; queries that use these read
-it, and so compute with the streams themselves (see :mod:`headrace.dialects.event_time`).
+Such a stream is a materialized view over its query and a hidden stream for the rows of INSERT. A
+hidden plain view has the same rows with their event times; queries that use these read the plain
+view, and so compute from the streams themselves (see :mod:`headrace.dialects.event_time`).
 
-A query whose rows are none of the rows that it reads, since it groups them or reads a table only,
-makes an ordinary materialized view.
+If the query's rows are not input events, since it groups them or reads only tables, the result is
+an ordinary materialized view.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class DerivedStreams:
-    """Creates streams by queries."""
+    """Creates streams and tables from queries."""
 
     reader: Reader
     engine: Engine
@@ -47,13 +47,13 @@ class DerivedStreams:
     views: Views
 
     def create(self, statement: CreateTableAs) -> str:
-        """Create a table by a query, which is a materialized view, or a stream."""
+        """Create a table from a query, which is a materialized view, or a stream."""
         if statement.kind is ObjectKind.STREAM:
             return self._create(statement)
         return self.views.create_materialized(statement)
 
     def _create(self, statement: CreateTableAs) -> str:
-        """Create a stream by a query, with the existing rows.
+        """Create a stream from a query, with the existing rows.
 
         Raises:
             HeadraceError: as for a materialized view; ``conflict`` if views use the event times of
@@ -87,7 +87,7 @@ class DerivedStreams:
         return said.replace("materialized view", "stream", 1)
 
     def _with_times(self, statement: CreateTableAs) -> tuple[str | None, Schema | None]:
-        """Return the query with event times, and its own columns; None if its rows have none."""
+        """Return the query with event times, and its own columns; None if it has no event times."""
         engine, span = self.engine, statement.query.span
         text = timed(statement.query.text)
         with engine.planning:
@@ -98,11 +98,11 @@ class DerivedStreams:
             try:
                 engine.planner.analyse(Span.whole(text))
             except HeadraceError:
-                return None, None  # it reads no stream, or several of which one has no time
+                return None, None  # no event time: it reads no stream, or one without times
         return text, schema
 
     def _free(self, into: RelationId, statement: CreateTableAs) -> None:
-        """Drop the event times of a stream that is to be replaced; no view may use them."""
+        """Drop the event times of a stream before it is replaced; raise if a view uses them."""
         catalog = self.reader.catalog
         former = catalog.find(with_rowtime(into))
         if former is None:
@@ -123,9 +123,9 @@ class DerivedStreams:
         return isinstance(stream, Stream) and stream.schema == _nullable(schema)
 
     def _inserted(self, schema: Schema) -> RelationId:
-        """Create the hidden stream that takes the rows of INSERT."""
+        """Create the hidden stream for the rows of INSERT."""
         id_ = self.definer.new_relation()
-        # ksqlDB's INSERT INTO stream SELECT goes on; the topic has it do so.
+        # In ksqlDB, INSERT INTO stream SELECT runs continuously; the topic makes it so here.
         name = inserted_into(id_)
         declaration = Declaration(options=(("kafka_topic", name),), rowtime=True)
         self.definer.create(Stream(id_, name, _nullable(schema), declaration))

@@ -1,4 +1,4 @@
-"""DROP of relations, sinks and sources; messages name everything that is dropped, or would be."""
+"""DROP of relations, sinks and sources; messages name everything that it affects."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Drops:
 
 
 def dropped_with(catalog: Catalog, relation: Relation) -> list[Defined]:
-    """Return what depends on a relation, also what writes into it."""
+    """Return the relations that depend on a relation, and the sinks that write into it."""
     above = list(catalog.dependants(relation.id))
     if isinstance(relation, View) and relation.into is not None:
         more = catalog.dependants(relation.into)

@@ -1,4 +1,4 @@
-"""The event time that a stream declares by ``timestamp`` and ``timestamp_format``."""
+"""The event time of a stream, declared by ``timestamp`` and ``timestamp_format``."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _COLUMN, _FORMAT = "timestamp", "timestamp_format"
 
 
 def require_event_time(stream: Stream, options: tuple[Option, ...]) -> None:
-    """Refuse options that name no event time.
+    """Raise if the options do not give a valid event time.
 
     Raises:
         HeadraceError: ``invalid``, at the option.

@@ -1,8 +1,8 @@
-"""CREATE INDEX and DROP INDEX: all rows of a relation, arranged by other columns than its key.
+"""CREATE INDEX and DROP INDEX: a relation's rows arranged by columns other than its key.
 
 An index is a hidden view: it is filled beside the epochs, maintained in the same epochs as its
 relation, compacted, verified and repaired like any other, and dropped with its relation. Its name
-is in the schema of its relation, so it tells nothing to owners of other schemas.
+is in the schema of its relation, so owners of other schemas do not see it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Indexes:
     views: Views
 
     def create(self, statement: CreateIndex) -> str:
-        """Create an index, and fill it."""
+        """Create an index and fill it."""
         catalog = self.reader.catalog
         relation = _indexed(catalog, statement.relation)
         columns = tuple(_column(relation, name, statement) for name in statement.columns)
@@ -91,7 +91,7 @@ def _indexed(catalog: Catalog, name: Name) -> Table | View:
 
 
 def _column(relation: Table | View, name: str, statement: CreateIndex) -> str:
-    """Return a column of an index as the schema spells it."""
+    """Return an index column, spelled as in the schema."""
     for column in relation.schema.columns:
         if column.name.lower() == name.lower():
             arrow = relation.schema.arrow.field(column.name).type

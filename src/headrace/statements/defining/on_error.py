@@ -1,4 +1,4 @@
-"""What a view does with rows on which its query fails: ``on_error``, at CREATE and by ALTER."""
+"""``on_error``: whether a view stops at rows on which its query fails, or quarantines them."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ _CHOICES: Final = {"stop": False, "quarantine": True}
 
 
 def on_error(options: Iterable[Option]) -> Option | None:
-    """Return the option that says what a view does with rows on which its query fails."""
+    """Return the option ``on_error``, if given."""
     return next((option for option in options if option.key.lower() == ON_ERROR), None)
 
 
 def quarantines(option: Option | None) -> bool:
-    """Return whether such rows are kept apart; by default, the view stops.
+    """Whether failing rows are quarantined; by default, the view stops.
 
     Raises:
         HeadraceError: ``invalid``, at its place, for another value.
@@ -55,11 +55,11 @@ def quarantines(option: Option | None) -> bool:
 
 
 def require_quarantine(view: View, circuit: Circuit, catalog: Catalog, place: Span) -> None:
-    """Refuse a view that cannot keep rows apart.
+    """Raise if a view cannot quarantine rows.
 
     Raises:
-        HeadraceError: ``unsupported``, at the option, unless it is maintained in every epoch, and
-            reads streams and tables of which rows can be told apart.
+        HeadraceError: ``unsupported``, at the option, unless the view is maintained in every epoch,
+            and reads only streams and tables, whose rows must be comparable.
     """
     read = (catalog.by_id[id_] for id_ in view.depends_on)
     over = next((each for each in read if not isinstance(each, Stream | Table)), None)
@@ -91,7 +91,7 @@ def _unsupported(primary: str, hint: str, place: Span) -> HeadraceError:
 
 @dataclass(frozen=True, slots=True)
 class ErrorPolicies:
-    """ALTER MATERIALIZED VIEW: what a view does on errors, and when it is refreshed."""
+    """ALTER MATERIALIZED VIEW: changes a view's ``on_error`` or its refresh."""
 
     reader: Reader
     engine: Engine
@@ -107,13 +107,13 @@ class ErrorPolicies:
         return self._set(statement, option)
 
     def _set(self, statement: AlterView, option: Option) -> str:
-        """Let a view stop on errors, or quarantine rows: another build of it is filled.
+        """Make a view stop on errors or quarantine rows, by filling another build of it.
 
-        One that has stopped is to be repaired after that.
+        A stopped view still has to be repaired afterwards.
 
         Raises:
-            HeadraceError: as the query does, if the view is to stop and has rows in quarantine;
-                nothing has changed then.
+            HeadraceError: the error of the query, if the view would stop and has rows in
+                quarantine; nothing is changed then.
         """
         if len(statement.options) > 1:
             raise HeadraceError(
@@ -154,7 +154,7 @@ class ErrorPolicies:
     def _with_rows(self, view: View, error: HeadraceError) -> HeadraceError:
         """Return the error of a rebuild, and where the rows that cause it are listed.
 
-        It quotes no row: more rights are needed to read them than to alter the view.
+        It quotes no row, since reading rows needs more rights than altering the view.
         """
         reader = self.reader
         kept = quarantined_rows(reader.ledger, reader.directory, reader.published, view)

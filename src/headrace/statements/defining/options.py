@@ -60,7 +60,7 @@ _EXTERNAL = (
     "value_format",
     "wrap_single_value",
 )
-"""Options of external systems; without a configured broker they are stored without effect."""
+"""Options of external systems, which have no effect without a configured broker."""
 
 _EXTERNAL_GROUPS = (
     "avro-confluent.",
@@ -94,12 +94,12 @@ _ADDRESSES = (
     "stream.arn",
     "path",
 )
-"""Options that say where an external system is, whatever the connector."""
+"""Options with the address of an external system, for any connector."""
 _NEVER_EMBEDDED = frozenset({"faker"})
-"""Connectors that have no address, and whose rows nobody writes."""
+"""Connectors that generate rows and have no address."""
 
 _SINCE, _EARLIEST = "since", "earliest"
-"""The option of a view that is over the events that streams still have, and its only value."""
+"""The option of a view over only the events that streams still have, and its only value."""
 
 _OTHERS = {
     "append_only": "CREATE STREAM instead: its rows are never changed.",
@@ -109,7 +109,7 @@ _OTHERS = {
     "materialized": "Leave it out: the rows of tables and of materialized views are stored.",
     "skip_unused_columns": "Leave it out: views read only the columns that their queries use.",
 }
-"""Options of other systems, each with what is to be done instead."""
+"""Options of other systems, each with the alternative."""
 
 _OF_RELATIONS = (EFFECTIVE_FROM, RETENTION, "description", "friendly_name", *_EXTERNAL)
 _OF_VIEWS = (
@@ -140,7 +140,7 @@ def value_of(options: tuple[Option, ...], *keys: str) -> str | None:
 
 
 def check_relation_options(options: tuple[Option, ...]) -> None:
-    """Refuse unknown options of streams and tables, and those that only views have."""
+    """Raise if a stream or table has unknown options, or options for views only."""
     for option in options:
         if option.key.lower() in TTL_OPTIONS:
             raise HeadraceError(
@@ -158,7 +158,7 @@ def check_relation_options(options: tuple[Option, ...]) -> None:
 
 
 def check_view_options(options: tuple[Option, ...]) -> None:
-    """Refuse unknown options of views, invalid values, and places that they are not written to."""
+    """Raise if a view has unknown options, invalid values, or an external address."""
     _check(options, _OF_VIEWS)
     for option in options:
         if option.key.lower() in {"connection", *_ADDRESSES}:
@@ -172,7 +172,7 @@ def check_view_options(options: tuple[Option, ...]) -> None:
 
 
 def begins_earliest(options: tuple[Option, ...]) -> bool:
-    """Whether a view is to be over what streams still have, if that is not all.
+    """Whether a view may begin with the events that its streams still have.
 
     Raises:
         HeadraceError: ``invalid``, at the option, for another value.
@@ -193,14 +193,14 @@ def begins_earliest(options: tuple[Option, ...]) -> bool:
 def source_of(
     options: tuple[Option, ...], connection: Connection | None
 ) -> tuple[tuple[str, str], ...]:
-    """Return the connector that rows come from, and its options, for the catalog; empty if none.
+    """Return a relation's connector and its options, for the catalog; empty without one.
 
-    They are those of the connection and the relation's own. A topic needs a broker, and a directory
-    a path: without an address, the relation lives in the embedded log.
+    The options of the connection come first, then the relation's own. A topic needs a broker, and a
+    directory a path: without an address, the relation is in the embedded log.
 
     Raises:
-        HeadraceError: ``invalid``, at its place, for an option that the connector does not have;
-            ``unsupported`` for an address of a connector that cannot be read from.
+        HeadraceError: ``invalid``, at its place, for an option that the connector lacks;
+            ``unsupported`` for a connector with an address that cannot be read.
     """
     name = _connector_name(options) or ("kafka" if connection is not None else "")
     connector = feeding_connector(name)
@@ -217,7 +217,7 @@ def source_of(
 def check_metadata(
     columns: Iterable[ColumnDefinition], source: tuple[tuple[str, str], ...]
 ) -> None:
-    """Refuse METADATA columns for which the connector of a relation has no values.
+    """Raise if a relation's connector has no values for a METADATA column.
 
     Raises:
         HeadraceError: ``invalid``, at the column.
@@ -245,10 +245,10 @@ def _connector_name(options: tuple[Option, ...]) -> str:
 
 
 def _refuse_address(name: str, options: tuple[Option, ...]) -> None:
-    """Refuse a connector that is not there or not named, if options say where its rows are.
+    """Raise if options have an address, but the connector is missing or unknown.
 
     Raises:
-        HeadraceError: ``unsupported``, at the address; ``invalid`` for an address of no connector.
+        HeadraceError: ``unsupported``, at the address; ``invalid`` without a connector.
     """
     address = next((option for option in options if option.key.lower() in _ADDRESSES), None)
     if name in _NEVER_EMBEDDED or is_misspelt(name):
@@ -276,24 +276,24 @@ def _refuse_address(name: str, options: tuple[Option, ...]) -> None:
 
 
 def needs_broker(options: tuple[Option, ...]) -> bool:
-    """Whether options name a topic or a connector, whether or not they say where it is."""
+    """Whether options name a topic or a connector, with or without its address."""
     return value_of(options, "connector", "topic", "kafka_topic", "type") is not None
 
 
 def writes_outside(options: tuple[Option, ...]) -> bool:
-    """Whether options say where, in a system that is only written to, a table's rows go."""
+    """Whether options name a connector that only delivers, for a table's rows."""
     return outgoing_connector(_connector_name(options), (o.key for o in options)) is not None
 
 
 def is_external(options: tuple[Option, ...]) -> bool:
-    """Whether options name a system outside, or say where one is."""
+    """Whether options name an external system or its address."""
     return needs_broker(options) or any(
         o.key.lower() in {"connection", *_ADDRESSES} for o in options
     )
 
 
 def broker_note(options: tuple[Option, ...]) -> str:
-    """Return the note for a relation that needs a broker, if none is configured."""
+    """Return the note for a relation with a topic or connector but no configured broker."""
     return " in the embedded log: no broker is configured" if needs_broker(options) else ""
 
 

@@ -1,4 +1,4 @@
-"""The place of a new relation: its name, and what it replaces; how messages name relations."""
+"""The name of a new relation and the relations that it replaces; how messages name relations."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ WORDS = {
 
 
 def place_of(catalog: Catalog, name: Name, statement: Placed) -> tuple[RelationId, ...] | None:
-    """Return the relations that the new one replaces; None if it need not be created."""
+    """Return the relations that the new one replaces; None if IF NOT EXISTS finds one."""
     existing = catalog.find(name.dotted)
     if name.dotted.startswith(HIDDEN):
         raise HeadraceError(Code.INVALID, f'name "{name}" is reserved', span=name.span)

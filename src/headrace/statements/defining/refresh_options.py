@@ -1,4 +1,4 @@
-"""When a view is refreshed, as the options of four dialects say it."""
+"""The refresh schedule of a view, in the options of four dialects."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ REFRESH_OPTIONS: Final = (
     "initialize",
     "warehouse",
 )
-"""The options of views that say when, how and where they are refreshed."""
+"""The options of views about refreshes: when, how and where."""
 
 
 def refresh_of(options: tuple[Option, ...]) -> RefreshPolicy | None:
-    """Return when a view is to be refreshed; None if its options do not say it.
+    """Return the refresh policy of a view's options; None if they have none.
 
     Raises:
-        HeadraceError: ``invalid``, at its place, for a value that says nothing, and for one that
-            contradicts another.
+        HeadraceError: ``invalid``, at its place, for an invalid value, and for one that contradicts
+            another option.
     """
     found: dict[str, tuple[Option, RefreshPolicy]] = {}
     for option in options:
@@ -67,7 +67,7 @@ def refresh_of(options: tuple[Option, ...]) -> RefreshPolicy | None:
 
 
 def refresh_note(options: tuple[Option, ...], policy: RefreshPolicy) -> str:
-    """Return the note for a view that options of its dialect say more of than it does."""
+    """Return the note on a view's schedule and on a ``full`` mode, which is incremental here."""
     modes = {
         o.value.lower() for o in options if o.key.lower() in ("refresh_policy", "refresh_mode")
     }
@@ -80,7 +80,7 @@ def _in_words(policy: RefreshPolicy) -> str:
 
 
 def _policy(option: Option) -> RefreshPolicy | None:
-    """Return when a view is refreshed, if an option says it; refuse values that there are not."""
+    """Return the refresh policy of an option, or None; raise for unknown values."""
     key, value = option.key.lower(), " ".join(option.value.lower().split())
     match key:
         case "refresh":

@@ -46,7 +46,7 @@ _PRECISION: Final = re.compile(r"(?i)\s*(?:timestamp|datetime)\w*\s*\(\s*(\d)\s*
 
 @dataclass(frozen=True, slots=True)
 class RelationDefinitions:
-    """Creates streams and tables, which are empty."""
+    """Creates empty streams and tables."""
 
     reader: Reader
     engine: Engine
@@ -105,7 +105,7 @@ class RelationDefinitions:
         return None
 
     def declared(self, definitions: tuple[ColumnDefinition, ...], key: tuple[str, ...]) -> Schema:
-        """Return the schema of columns as they are declared."""
+        """Return the schema of declared columns."""
         return self._schema(definitions, key)
 
     def _schema(self, definitions: tuple[ColumnDefinition, ...], key: tuple[str, ...]) -> Schema:
@@ -124,7 +124,7 @@ class RelationDefinitions:
         )
 
     def column(self, definition: ColumnDefinition, *, keyed: bool = False) -> Column:
-        """Return a declared column that is not computed.
+        """Return a declared column, which is not computed.
 
         Raises:
             HeadraceError: ``invalid`` or ``unsupported``, at its place, for its type or default.
@@ -145,7 +145,7 @@ class RelationDefinitions:
 
 
 def _with_time(stream: Stream) -> Stream:
-    """Return the stream with the time of each row in its log, if no column has its event time."""
+    """Return the stream with the log's time of each row, if no column has its event time."""
     if stream.event_time is not None:
         return stream
     return replace(stream, declaration=replace(stream.declaration, rowtime=True))
@@ -159,7 +159,7 @@ def _present(schema: Schema, name: str) -> Schema:
 
 
 def _require_decoder(table: Table, span: Span) -> None:
-    """Refuse a table of captured changes whose options or columns its format does not have."""
+    """Raise if the format of a table of captured changes lacks one of its options or columns."""
     generated = table.declaration.generated
     value = Schema(tuple(c for c in table.schema.columns if c.name not in generated))
     try:

@@ -1,4 +1,4 @@
-"""``retention`` of a stream: how long its log has its events, and what is impossible afterwards."""
+"""``retention`` of a stream: how long its log keeps events, and what becomes impossible then."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ _SECOND: Final = 1_000_000
 
 
 def with_retention(relation: Stream | Table, options: tuple[Option, ...]) -> Stream | Table:
-    """Return a relation that keeps its events as long as its options say.
+    """Return the relation with the retention of its options.
 
     Raises:
-        HeadraceError: ``invalid``, at the option, if it is no length of time; ``unsupported`` for a
+        HeadraceError: ``invalid``, at the option, if it is not a duration; ``unsupported`` for a
             table.
     """
     given = next((option for option in options if option.key.lower() == RETENTION), None)
@@ -47,13 +47,13 @@ def with_retention(relation: Stream | Table, options: tuple[Option, ...]) -> Str
 
 
 def retention_of(options: tuple[Option, ...]) -> int | None:
-    """Return the retention that options give, in microseconds; None if they give none."""
+    """Return the retention in options, in microseconds; None without one."""
     given = next((o for o in options if o.key.lower() == RETENTION and o.value), None)
     return None if given is None else seconds_of(given) * _SECOND
 
 
 def lost_events(stream: Stream, head: Head, retired: Retired) -> str:
-    """Return how many of a stream's events would not be kept any more, and the newest of them."""
+    """Return how many events of a stream would be dropped, and the time of the newest."""
     start, end = head.starts[stream.id], head.ends[stream.id]
     until = datetime.fromtimestamp(newest_time(stream, retired) / _SECOND, UTC)
     count = retired.start - start
@@ -62,14 +62,14 @@ def lost_events(stream: Stream, head: Head, retired: Retired) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Retentions:
-    """Changes how long streams keep their events."""
+    """Changes the retention of streams."""
 
     reader: Reader
     definer: Definer
     retirement: Retirement
 
     def alter(self, statement: AlterStream) -> str:
-        """Change how long a stream keeps its events; return what that makes impossible."""
+        """Change the retention of a stream; return a message with the consequences."""
         stream = self._stream(statement.name)
         for option in statement.options:
             if option.key.lower() != RETENTION:
@@ -111,7 +111,7 @@ class Retentions:
         return found
 
     def _lost(self, stream: Stream, before: Head, retired: Retired) -> str:
-        """Return what was retired of a stream, and what can no longer be done."""
+        """Return the part of the message about dropped events, and what is no longer possible."""
         state = self.reader.published
         note = f"; {lost_events(stream, before, retired)}, are no longer kept"
         views = [

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class SchemaChanges:
-    """Creates schemas, and drops them with what is in them."""
+    """Creates schemas, and drops them with their contents."""
 
     reader: Reader
     schemas: Schemas

@@ -26,7 +26,7 @@ class SecretChanges:
     connections: Connections
 
     def create(self, statement: CreateSecret) -> str:
-        """Create a reference to a value, which can be read now."""
+        """Create a reference to a value, which must be readable now."""
         name, secrets = statement.name.dotted, self.secrets
         if name in {secret.name for secret in secrets} and not statement.or_replace:
             if statement.if_not_exists:
@@ -47,7 +47,7 @@ class SecretChanges:
         return f"created secret {name}; its value is read when it is needed, and not stored"
 
     def drop(self, statement: DropSecret) -> str:
-        """Drop a secret that no source or sink uses."""
+        """Drop an unused secret."""
         name, secrets = statement.name.dotted, self.secrets
         if statement.if_exists and name not in {secret.name for secret in secrets}:
             return f'"{name}" does not exist'

@@ -37,7 +37,7 @@ class SqlFunctions:
     function_changes: FunctionChanges
 
     def create(self, statement: CreateFunction) -> str:
-        """Create a function, or replace one that nothing calls.
+        """Create a function, or replace one that no view calls.
 
         Raises:
             HeadraceError: ``invalid`` or ``unsupported`` if its body cannot be evaluated,
@@ -76,7 +76,7 @@ class SqlFunctions:
         return f"{done} function {statement.signature}"
 
     def drop(self, statement: DropFunction) -> str:
-        """Drop a function, of SQL or Python; with CASCADE, drop what calls it as well."""
+        """Drop a function, of SQL or Python; with CASCADE, also the views that call it."""
         catalog, name = self.reader.catalog, statement.name.dotted
         function = find_function(catalog, name)
         if function is None:
@@ -116,7 +116,7 @@ class SqlFunctions:
         )
 
     def _analysed(self, text: str, span: Span) -> Analysed:
-        """Analyse a query with the body; errors are at the body in the statement."""
+        """Analyse a query with the body; the place of errors is the body in the statement."""
         try:
             return self.engine.planner.analyse(Span.whole(text))
         except HeadraceError as error:
@@ -125,7 +125,7 @@ class SqlFunctions:
             ) from error
 
     def _require_one_row(self, call: str, nulls: list[str], span: Span) -> None:
-        """Refuse an aggregate: Spark refuses a column beside one, in a query without GROUP BY."""
+        """Raise for an aggregate: Spark rejects a column beside one in a query without GROUP BY."""
         row = ", ".join([*nulls, "1 AS __row"])
         try:
             self.engine.planner.analyse(Span.whole(f"SELECT {call}, __row FROM (SELECT {row})"))
@@ -139,7 +139,7 @@ class SqlFunctions:
 
 
 def find_function(catalog: Catalog, name: str) -> PlainView | None:
-    """Return the hidden plain view of the SQL function of a name; None if there is none."""
+    """Return the hidden plain view of the named SQL function, or None."""
     found = catalog.find(f"{FUNCTION_VIEW}{name.lower()}")
     return found if isinstance(found, PlainView) else None
 
@@ -154,7 +154,7 @@ def _require_unused(catalog: Catalog, function: Defined, span: Span, hint: str) 
 
 
 def _listed(relations: Iterable[Defined]) -> str:
-    """Return what messages call relations, without hidden ones that are no function."""
+    """Return the names of relations for messages, without hidden ones except functions."""
     names = [
         f'function "{each.name.removeprefix(FUNCTION_VIEW)}"'
         if each.name.startswith(FUNCTION_VIEW)

@@ -1,4 +1,4 @@
-"""Which rows a stream takes, of ``DEDUPLICATE ON`` and ``ALLOWED LATENESS``, for the catalog."""
+"""Which rows a stream accepts: ``DEDUPLICATE ON`` and ``ALLOWED LATENESS``, for the catalog."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
 
 def with_taken(stream: Stream, taken: Taken) -> Stream:
-    """Return a stream that takes the rows that the clauses of its statement say.
+    """Return the stream with the clauses of its statement.
 
     Raises:
-        HeadraceError: ``invalid``, at its place, for a column that does not exist, what is not a
-            duration, and a stream whose event time is not of a type of times.
+        HeadraceError: ``invalid``, at its place, for an unknown column, an invalid duration, and a
+            stream whose event time does not have a time type.
     """
     if taken.span is None:
         return stream

@@ -30,7 +30,7 @@ class TokenChanges:
     schemas: Schemas
 
     def create(self, statement: CreateToken) -> Listed:
-        """Create a token; return its name, secret and end. The secret is shown only here."""
+        """Create a token; return its name, secret and expiry. The secret is shown only here."""
         seconds = _seconds(statement.valid_for)
         made, secret = self.access.create(statement.name.dotted, seconds, statement.name.span)
         return Listed(_CREATED, [(made.name, secret, second_of(made.expires))])
@@ -51,14 +51,14 @@ class TokenChanges:
         return f"granted role {statement.role} {_where(place)} to {name}"
 
     def revoke(self, statement: Revoke) -> str:
-        """Take a granted role back."""
+        """Revoke a granted role."""
         name = statement.token.dotted
         place = DATABASE if statement.schema is None else statement.schema.dotted
         self.access.revoke(name, statement.role, place, statement.span)
         return f"revoked role {statement.role} {_where(place)} from {name}"
 
     def _place(self, schema: Name | None) -> str:
-        """Return where a role is granted.
+        """Return the schema in which a role is granted, or the database.
 
         Raises:
             HeadraceError: ``invalid``, at its place, for a schema that does not exist;
@@ -98,7 +98,7 @@ def _seconds(given: Fragment | None) -> float | None:
 
 
 def second_of(seconds: float | None) -> str | None:
-    """Return a time in UTC, to the second, as a listing shows it."""
+    """Return a time as text for a listing: UTC, to the second."""
     if seconds is None:
         return None
     return datetime.fromtimestamp(seconds, UTC).isoformat(sep=" ", timespec="seconds")

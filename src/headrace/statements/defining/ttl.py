@@ -1,4 +1,4 @@
-"""``ttl`` of a view: rows older than that, by a column with a time, leave it as time passes."""
+"""``ttl`` of a view: rows whose time column is older than that are removed as time passes."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ TTL_OPTIONS = ("ttl", "ttl_column")
 def with_ttl(
     query: Query, schema: Schema, names: tuple[str, ...], options: tuple[Option, ...]
 ) -> Query:
-    """Return a view's query with the condition that its option ``ttl`` means, if it has one.
+    """Return a view's query with the condition of its option ``ttl``, if given.
 
-    ``schema`` is that of the query, ``names`` are the view's columns.
+    ``schema`` is the query's; ``names`` are the view's columns.
 
     Raises:
-        HeadraceError: ``invalid``, at the option, if it is no duration, or has no column.
+        HeadraceError: ``invalid``, at the option, if it is not a duration, or has no time column.
     """
     given = {option.key.lower(): option for option in options if option.key.lower() in TTL_OPTIONS}
     if not given:
@@ -42,7 +42,7 @@ def with_ttl(
 
 
 def _column(schema: Schema, names: tuple[str, ...], given: dict[str, Option]) -> str:
-    """Return the column that says how old a row is: the one that is named, or the only one."""
+    """Return the column with a row's time: the named one, or the only one."""
     times = [
         name
         for name, column in zip(names, schema.columns, strict=True)

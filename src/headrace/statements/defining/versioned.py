@@ -60,7 +60,7 @@ def effective_column(statement: CreateStream | CreateTable, schema: Schema) -> s
 
 
 def refuse_versions(options: tuple[Option, ...]) -> None:
-    """Refuse the option for a view, whose rows are computed."""
+    """Raise if a view has the option, since its rows are computed."""
     option = versions_of(options)
     if option is not None:
         raise HeadraceError(
@@ -72,7 +72,7 @@ def refuse_versions(options: tuple[Option, ...]) -> None:
 
 
 def versions_of(options: tuple[Option, ...]) -> Option | None:
-    """Return the option if it is given."""
+    """Return the option, or None."""
     return next((option for option in options if option.key.lower() == EFFECTIVE_FROM), None)
 
 

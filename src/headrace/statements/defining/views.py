@@ -1,4 +1,4 @@
-"""CREATE VIEW, CREATE MATERIALIZED VIEW, and the hidden views of queries that are followed."""
+"""CREATE VIEW, CREATE MATERIALIZED VIEW, and the hidden views of followed queries."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Views:
-    """Plans and creates views; a materialized one has its rows when a method returns."""
+    """Plans and creates views; a materialized view is filled when a method returns."""
 
     reader: Reader
     engine: Engine
@@ -56,11 +56,11 @@ class Views:
     ) -> str:
         """Create a view, and fill it from its inputs.
 
-        ``query`` is its query where that is another than the statement's: one that also reads the
-        hidden stream ``into``, which takes what is inserted into the view.
+        ``query`` replaces the statement's query with one that also reads the hidden stream
+        ``into``, which has the rows inserted into the view.
 
         If it replaces a view with the same columns, that view's rows change by the difference;
-        otherwise the former view is dropped, which nothing may depend on.
+        otherwise the former view is dropped, unless something depends on it.
         """
         replaced = place_of(self.reader.catalog, statement.name, statement)
         if replaced is None:
@@ -114,14 +114,14 @@ class Views:
         return f"; {base}" if base else ""
 
     def _of_ksqldb(self, statement: CreateTableAs) -> bool:
-        """Return whether the query is read as ksqlDB's; refuse it where that is undecided."""
+        """Return whether the query is in ksqlDB's dialect; raise if that is ambiguous."""
         relations, span = self.engine.planner.relations, statement.query.span
         if value_of(statement.options, "kafka_topic", "value_format") is not None:
             refuse_undecided(span, relations)
         return is_of_ksqldb(span, relations)
 
     def _with_ttl(self, query: Query, statement: CreateMaterializedView | CreateTableAs) -> Query:
-        """Return a view's query, as far as its rows are not older than the option ``ttl`` says."""
+        """Return a view's query without the rows that are older than the option ``ttl``."""
         if value_of(statement.options, *TTL_OPTIONS) is None:
             return query
         with self.engine.planning:
@@ -147,9 +147,10 @@ class Views:
     def _view_in_place_of(
         self, former: View, statement: CreateMaterializedView | CreateTableAs, query: Query
     ) -> Planned | None:
-        """Plan a view with another query, and the contents of a former one.
+        """Plan a view with another query that keeps the contents of a former one.
 
-        None if the contents cannot be kept, and nothing depends on them.
+        Returns None if the contents cannot be kept and nothing depends on them; raises if something
+        does.
         """
         catalog = self.reader.catalog
         if former.id in self.reader.published.stopped:
@@ -169,7 +170,7 @@ class Views:
         return planned if differs is None else None
 
     def _differing(self, former: View, planned: Planned) -> str | None:
-        """Return why the contents of a view cannot be kept with another query; None if they can."""
+        """Return why a view's contents cannot be kept with another query; None if they can."""
         view = planned.view
         before, after = former.schema.columns, view.schema.columns
         if len(before) != len(after):
@@ -212,7 +213,7 @@ class Views:
         return f"created {view.kind} {view.name}{self._index_note(statement.query)}"
 
     def create_hidden(self, query: Query, columns: tuple[str, ...] = ()) -> View:
-        """Create a view that is dropped together with its reader or sink."""
+        """Create a view that is dropped with its reader or sink."""
         planned = self._view("", query, columns, query.text)
         self._fill(planned, None, (), earliest=True)
         return planned.view
@@ -258,8 +259,8 @@ class Views:
     ) -> Planned:
         """Plan a view, or another build of a former one, without creating it.
 
-        It is to quarantine rows if it is ``guarded``. Without a declared ``key``, its key is what
-        follows from its query; that of the former build, if it is one of several.
+        A ``guarded`` view quarantines rows. Without a declared ``key``, the key is inferred from
+        the query; of several possible keys, the former build's is used.
 
         Raises:
             HeadraceError: ``invalid`` or ``unsupported``, at the place in the statement.
@@ -312,9 +313,9 @@ class Views:
         return Planned(view, circuit, changes)
 
     def _inferred(self, former: View | None, names: Sequence[str]) -> InferredKey | GivenKey:
-        """Return which key a build has that none is declared for: that of the former, if it can.
+        """Return the key of a build without a declared key: the former build's, if possible.
 
-        A view without a key stays without one if anything depends on it.
+        A view without a key keeps none if anything depends on it.
         """
         if former is None or not set(former.key) <= set(names):
             return InferredKey()
@@ -330,7 +331,7 @@ def _dropped_first(former: View, above: Defined) -> str:
 
 
 def _with_windows(statement: CreateMaterializedView | CreateTableAs) -> Query:
-    """Return a view's query; that of a CREATE TABLE AS of ksqlDB with the bounds of its windows."""
+    """Return a view's query; a ksqlDB CREATE TABLE AS gets the bounds of its windows."""
     query = statement.query
     text = with_bounds(query.text) if isinstance(statement, CreateTableAs) else None
     return query if text is None else replace(query, text=text, span=Span.whole(text))

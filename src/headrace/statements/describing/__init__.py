@@ -1,1 +1,1 @@
-"""Statements that list and describe: SHOW, DESCRIBE and EXPLAIN."""
+"""Statements that list, describe and explain: SHOW, DESCRIBE and EXPLAIN."""

@@ -1,4 +1,4 @@
-"""EXPLAIN CHANGE: what a statement would do to each view, before it happens."""
+"""EXPLAIN CHANGE: the effect of a statement on each view, without running it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _TYPES = dict.fromkeys(("rows", "changed", "rebuild_rows"), pa.int64())
 
 @dataclass(frozen=True, slots=True)
 class ChangeExplanations:
-    """Explains changes; nothing is changed."""
+    """Explains the effects of statements, without running them."""
 
     reader: Reader
     slices: Slices
@@ -43,7 +43,7 @@ class ChangeExplanations:
     principal: Principal
 
     def explain(self, statement: ExplainChange) -> Listed:
-        """Return, for each view, what carries the change, why, and the rows that it touches."""
+        """List, for each view, how it follows the change, why, and the number of affected rows."""
         target = statement.target
         match target:
             case Name():

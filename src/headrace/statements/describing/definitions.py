@@ -1,4 +1,4 @@
-"""EXPLAIN CHANGE of statements that change the catalog: what they would do to each view."""
+"""EXPLAIN CHANGE of statements that change the catalog: their effect on each view."""
 
 from __future__ import annotations
 
@@ -44,20 +44,20 @@ Definition: TypeAlias = (
     | Drop
     | DropFunction
 )
-"""The statements that change the catalog and whose effect on views is explained."""
+"""The statements on the catalog whose effect on views can be explained."""
 DEFINITIONS = (
     AddColumns, AlterStream, AlterView, CreateMaterializedView, CreateTableAs, Drop, DropFunction
 )  # fmt: skip
 
 Row: TypeAlias = "tuple[Relation, str, str, int | None]"
-"""A relation, what happens to it, why, and how many rows its rebuild reads, if it is rebuilt."""
+"""A relation, the effect on it, the reason, and the number of rows that a rebuild reads, if any."""
 
 DROP, REFUSED = "drop", "refused"
 
 
 @dataclass(frozen=True, slots=True)
 class DefinitionChanges:
-    """Says what statements would do to views; nothing is changed."""
+    """Finds the effects of statements on views, without running them."""
 
     reader: Reader
     retirement: Retirement
@@ -65,7 +65,7 @@ class DefinitionChanges:
     changes: ChangeClassifier
 
     def of(self, statement: Definition) -> Iterator[Row]:
-        """Yield what a statement would do to each view, inputs before what reads them."""
+        """Yield the effect of a statement on each view; inputs come before their readers."""
         match statement:
             case Drop():
                 yield from self._dropped(statement)
@@ -92,10 +92,10 @@ class DefinitionChanges:
                 yield from self._replaced(statement)
 
     def of_function(self, name: Name) -> list[Carried]:
-        """Return what another function of a name would do to the views that call it.
+        """Return the effect of replacing a function on the views that call it.
 
         Raises:
-            HeadraceError: ``invalid``, at the name, if there is no such function.
+            HeadraceError: ``invalid``, at the name, if the function does not exist.
         """
         key, known = name.dotted, self.functions.records
         if key not in known:

@@ -1,4 +1,4 @@
-"""DESCRIBE and SHOW CREATE: one relation, its columns, and how it was made."""
+"""DESCRIBE and SHOW CREATE: the columns of a relation, and the statement that created it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""SHOW ERRORS FOR name: rows on which a view's query has failed, or that a target has refused."""
+"""SHOW ERRORS FOR name: rows on which a view's query failed, or that a sink's target refused."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ _TYPES = {"copies": pa.int64()}
 
 @dataclass(frozen=True, slots=True)
 class Errors:
-    """Lists errors by the kind of what has them."""
+    """Lists the errors of a view, a sink or a relation with rejects."""
 
     reader: Reader
 
     def show(self, statement: Show) -> Result:
-        """Return the newest rows that failed: relation, row, copies, error and time of each.
+        """List the newest failed rows: relation, row, copies, error and time.
 
-        Those of a view are of everything that was written so far. The error with which a view has
-        stopped has a row with which its query fails, if one was found; that of a sink has none.
+        Errors of a view include all writes so far. The error that stopped a view has a row on which
+        its query fails, if one was found; the error that stopped a sink has none.
 
         Raises:
-            HeadraceError: ``invalid`` for what keeps no errors.
+            HeadraceError: ``invalid`` for relations without errors.
         """
         name = statement.relation
         if name is None:
@@ -59,7 +59,7 @@ class Errors:
                 )
 
     def _of_sink(self, sink: Sink) -> Result:
-        """Return the changes that a sink's target has refused, as lines of JSON."""
+        """Return the changes that a sink's target refused, as lines of JSON."""
         ledger, state = self.reader.ledger, self.reader.published
         source = shown_name(state.catalog.by_id[sink.source], state.catalog)
         rows: list[Any] = []

@@ -58,7 +58,7 @@ class Explanations:
     def _read_by(
         self, relation: Relation, indent: str, stands: Frontier | None = None
     ) -> list[str]:
-        """Return what a relation reads; below a view that lags, up to where that one ``stands``."""
+        """Return lines on a relation and its inputs, as a lagging reader ``stands``, if any."""
         ledger, state = self.ledger, self.reader.published
         stands = state.lagging.get(relation.id, stands)
         if isinstance(relation, Stream | Table):
@@ -97,7 +97,7 @@ class Explanations:
             except HeadraceError as error:
                 if not isinstance(target, Query):
                     raise
-                # A query with clock or random functions can run once, but cannot be a view.
+                # A query with clock or random functions can run, but not as a view.
                 analysed, refusal = engine.planner.analyse(span, once=True), error
             plan = ["", "-- Spark's optimised plan", *analysed.text.rstrip().split("\n")]
             if isinstance(target, Query):

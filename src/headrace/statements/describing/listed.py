@@ -1,4 +1,4 @@
-"""The rows of SHOW: the types of their columns, in every listing that has them, and patterns."""
+"""The rows of SHOW: column types shared by all listings, and filters."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _TYPES = {
     **dict.fromkeys(("seconds", "seconds_behind", "age_seconds"), pa.float64()),
     "deterministic": pa.bool_(),
 }
-"""The types of columns that are no text, in every listing that has them."""
+"""The types of the columns other than text, by name, in all listings."""
 
 
 def listed(names: tuple[str, ...], rows: list[Any]) -> Listed:
@@ -50,12 +50,12 @@ def filtered(listing: Listed, like: str | None, schema: Name | None = None) -> L
 
 
 def is_shown(relation: Relation, principal: Principal) -> bool:
-    """Whether a listing has a relation: it is not hidden, and the client may see it."""
+    """Whether a listing includes a relation: it is not hidden, and the client may see it."""
     return not relation.name.startswith(HIDDEN) and principal.sees(relation.name)
 
 
 def moment(micros: int | None) -> str | None:
-    """Return a time in microseconds as a listing shows it."""
+    """Return a time in microseconds as text for a listing."""
     return None if micros is None else shown_time(micros / 1_000_000)
 
 

@@ -1,4 +1,4 @@
-"""SHOW: which class has a listing, and the part of it that the statement asks for."""
+"""SHOW: calls the class of a listing, and filters its rows."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Listings:
-    """Lists what a database has."""
+    """Lists the contents of a database."""
 
     relation_listings: RelationListings
     name_listings: NameListings
@@ -31,7 +31,7 @@ class Listings:
     errors: Errors
 
     def show(self, statement: Show) -> Listed | Result:
-        """Return the listing of a statement, of the names that match its pattern and schema."""
+        """Return the listing of a statement, filtered by its pattern and schema."""
         match statement.listing:
             case Listing.RECONCILIATION | Listing.EVIDENCE:
                 return self.reconciliations.show(statement)

@@ -1,4 +1,4 @@
-"""SHOW of what has a name beside relations: schemas, secrets, connections and functions."""
+"""SHOW of named objects other than relations: schemas, secrets, connections and functions."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class NameListings:
-    """Lists what the ledger stores by name, and what of it the client may see."""
+    """Lists named objects of the ledger that the client may see."""
 
     reader: Reader
     schemas: Schemas
@@ -34,7 +34,7 @@ class NameListings:
     principal: Principal
 
     def show(self, statement: Show) -> Listed:
-        """Return the names of one kind, each with what defines it."""
+        """Return the objects of one kind, each with its definition."""
         match statement.listing:
             case Listing.SCHEMAS:
                 return listed(("name",), [(name,) for name in self._seen_schemas()])
@@ -49,7 +49,7 @@ class NameListings:
                 return self._functions()
 
     def require_schema(self, schema: Name) -> None:
-        """Refuse the name of a schema that does not exist, or that the client may not see.
+        """Raise if a schema does not exist, or the client may not see it.
 
         Raises:
             HeadraceError: ``invalid``, at the name.

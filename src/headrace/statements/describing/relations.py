@@ -37,7 +37,7 @@ _KINDS: dict[Listing, tuple[type[Relation], ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class RelationListings:
-    """Lists relations, and how much of the events of streams is kept."""
+    """Lists relations, and the retention of streams."""
 
     reader: Reader
     ledger: Ledger
@@ -69,7 +69,7 @@ class RelationListings:
         return listed(("name", "kind", "key", "state"), rows)
 
     def _state(self, relation: Relation, state: Published) -> str:
-        """Return what a relation does now, and how many rows a view has in quarantine."""
+        """Return the state of a relation, and the number of rows that a view has in quarantine."""
         does = view_state(relation, state.stopped)
         kept: int | None = None
         if isinstance(relation, View):
@@ -77,7 +77,7 @@ class RelationListings:
         return f"{does}, {kept:,} {'row' if kept == 1 else 'rows'} in quarantine" if kept else does
 
     def _streams(self) -> Listed:
-        """Return the streams, and how much of their events is kept."""
+        """List streams, and which of their events are kept."""
         state, sizes = self.reader.published, self.ledger.log.sizes()
         rows = []
         for stream in state.catalog:
@@ -102,7 +102,7 @@ class RelationListings:
         return listed(_STREAMS, rows)
 
     def _kept_for(self, stream: Stream) -> list[str]:
-        """Return the views for which a stream's events are kept longer than its retention."""
+        """Return the views that require a stream's events beyond its retention."""
         views = self.retirement.kept_for(stream)
         return [shown_name(view, self.reader.catalog) for view in views]
 

@@ -1,4 +1,4 @@
-"""SHOW of how the database does: sources, sinks, rejects, dirty slices, changes and epochs."""
+"""SHOW of state: sources, sinks, rejects, dirty slices, changes and epochs."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _DIRTY = (
 
 @dataclass(frozen=True, slots=True)
 class StateListings:
-    """Lists the state of what moves changes, and the records of epochs and repairs."""
+    """Lists the state of sources, sinks and views, and the records of epochs and repairs."""
 
     reader: Reader
     ledger: Ledger
@@ -52,7 +52,7 @@ class StateListings:
     principal: Principal
 
     def show(self, statement: Show) -> Listed:
-        """Return one listing."""
+        """Return the listing of a statement."""
         match statement.listing:
             case Listing.SOURCES:
                 return self._sources()
@@ -73,7 +73,7 @@ class StateListings:
                 raise HeadraceError(Code.INTERNAL, f"SHOW {statement.listing} is not listed here")
 
     def _sources(self) -> Listed:
-        """Return how far what comes from other systems is read, and what streams have taken."""
+        """List the state of each source, its unread changes, and its rejected and dropped rows."""
         rows = [
             (
                 source.name,
@@ -120,7 +120,7 @@ class StateListings:
         return listed(names, rows[: statement.limit])
 
     def _dirty(self, statement: Show) -> Listed:
-        """Return the dirty entries of one view, or of all that the client sees, oldest first."""
+        """List the dirty entries of one view, or of all visible views, oldest first."""
         state = self.reader.published
         only = None
         if statement.relation is not None:
@@ -145,7 +145,7 @@ class StateListings:
         return listed(_DIRTY, rows)
 
     def _changes(self, statement: Show) -> Listed:
-        """Return what carried the latest changes to one view, or to all that the client sees."""
+        """List how one view, or all visible views, followed the latest changes."""
         catalog, sees = self.reader.catalog, self.principal.sees
         only = None
         if statement.relation is not None:
@@ -188,7 +188,7 @@ class StateListings:
         return listed(("epoch", "committed_at", *names), rows)
 
     def _freshness(self) -> Listed:
-        """Return how current each view is; ``inputs`` has how far each log below it was read."""
+        """List how current each view is; ``inputs`` has the position read in each input log."""
         state = self.reader.published
         rows = [
             (

@@ -22,7 +22,7 @@ class TokenListings:
     principal: Principal
 
     def show(self, statement: Show) -> Listed:
-        """Return the tokens, or the roles of one token or all; without the role OWNER, own ones."""
+        """List the tokens, or the roles of one or all; only an owner sees those of others."""
         if statement.listing is Listing.TOKENS:
             return self._tokens()
         return self._grants(statement)

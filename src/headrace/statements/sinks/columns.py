@@ -1,7 +1,7 @@
 """Casts the columns of a continuous query to the types of its target table.
 
-The query runs as rows arrive, so a type that might not fit is refused when the query is created,
-and not row by row: only exact casts, and casts that fail for values that do not fit, are added.
+The query runs as rows arrive, so types that might not fit are refused when the query is created:
+only casts that are exact, or that fail for values that do not fit, are added.
 """
 
 from __future__ import annotations

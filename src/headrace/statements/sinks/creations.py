@@ -1,4 +1,4 @@
-"""``CREATE SINK``, and ``INSERT INTO table SELECT`` as a job: deliver changelogs."""
+"""``CREATE SINK``, and continuous ``INSERT INTO table SELECT``: start deliveries of changelogs."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class SinkCreations:
         return f"created sink {sink.name}: {self.sinks.begin(sink)}"
 
     def _destination(self, statement: CreateSink) -> Destination | None:
-        """Return where a sink writes, if that is not a table of this database."""
+        """Return the external destination of a sink; None for a table of this database."""
         if statement.into is None:
             return Destination.of(statement.options)
         if isinstance(statement.into, Name):
@@ -87,7 +87,7 @@ class SinkCreations:
             raise HeadraceError(
                 Code.INVALID,
                 f'connection "{over.name}" is of kind {connection.kind}, not {kind}',
-                hint="SHOW CONNECTIONS lists those that there are.",
+                hint="SHOW CONNECTIONS lists what exists.",
                 span=over.name.span,
             )
         return Destination.over(connection, (*over.options, *statement.options), over.name.span)
@@ -153,13 +153,14 @@ class SinkCreations:
             if error.span is None or error.span.text == span.text:
                 raise
             shown = HeadraceError(error.code, error.primary, error.detail, error.hint)
-            raise shown.at(span) from error  # not in a query that nobody has written
+            # the query is generated: its places mean nothing to the user
+            raise shown.at(span) from error
         delivery = delivery or SinkOptions()
         id_ = self.definer.new_relation()
         try:
             key = _key(followed, delivery, span)
             if not delivery.snapshot:
-                self.reader.settled([followed.id])  # what was written before is no change
+                self.reader.settled([followed.id])  # earlier rows are not changes
             if into is not None:
                 context = self.destinations.context(id_, followed.schema, key, delivery)
                 into.check(context, span)
@@ -193,7 +194,7 @@ class SinkCreations:
         target: Stream | Table | None,
         into: Destination | None,
     ) -> None:
-        """Refuse a destination in which another sink has written rows."""
+        """Raise if another sink has written rows to the destination."""
         if isinstance(former, Sink) and target is not None and former.target == target.id:
             raise HeadraceError(
                 Code.CONFLICT,
@@ -213,17 +214,17 @@ class SinkCreations:
 
 
 def _delivery(statement: CreateSink) -> SinkOptions:
-    """Return how a sink into a table is given changes: it has no other options."""
+    """Return the delivery options of a sink into a table, which has no others."""
     delivery, others = delivery_options(statement.options)
     read_options(SinkOptions, others, "a sink into a table")
     return delivery
 
 
 def _key(followed: View | Table, delivery: SinkOptions, span: Span) -> tuple[str, ...]:
-    """Return the unique key of a sink's rows: that of its relation, or the one that is given.
+    """Return the unique key of a sink's rows: its relation's key, or the given one.
 
     Raises:
-        HeadraceError: ``invalid`` if the given columns do not exist, or are not known to be unique.
+        HeadraceError: ``invalid`` if given columns do not exist, or are not known to be unique.
     """
     known, names = key_of(followed), {name.lower(): name for name in followed.schema.names}
     single = isinstance(followed, View) and bool(followed.single)
@@ -243,7 +244,7 @@ def _key(followed: View | Table, delivery: SinkOptions, span: Span) -> tuple[str
     raise HeadraceError(
         Code.INVALID,
         f"rows are not known to be unique by ({', '.join(given)})",
-        detail=f"Their key is ({', '.join(known)})." if known else "No key of theirs is known.",
+        detail=f"Their key is ({', '.join(known)})." if known else "No key of the rows is known.",
         hint=declare_key(given),
         span=span,
     )
@@ -315,7 +316,7 @@ def _texts(sql: str) -> list[str]:
 
 
 def _words(created_sql: str) -> list[str]:
-    """Return the words of a CREATE SINK after SINK, without what has altered it."""
+    """Return the words of a CREATE SINK after SINK, without later alterations."""
     words = _texts(created_sql)
     if ";" in words:
         words = words[: words.index(";")]

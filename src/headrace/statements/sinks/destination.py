@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Destination:
-    """A connector, its options, and how the sink is given changes, as a CREATE SINK has them."""
+    """The connector, its options, and the delivery options of a CREATE SINK."""
 
     connector: SinkConnector[Any]
     options: Any
@@ -45,7 +45,7 @@ class Destination:
         """Read the options of a statement.
 
         Raises:
-            HeadraceError: ``invalid`` or ``unsupported``, at the option that is wrong.
+            HeadraceError: ``invalid`` or ``unsupported``, at the wrong option.
         """
         delivery, given = delivery_options(options)
         named = next((each for each in given if each.key.lower() == CONNECTOR), None)
@@ -58,11 +58,11 @@ class Destination:
             raise error.at(place) if place is not None else error from error
 
     def place(self, context: SinkContext) -> PurePath | None:
-        """Return where it writes, if only one sink may write there."""
+        """Return the path of the destination, if only one sink may write there."""
         return self.connector.place(self.options, context)
 
     def check(self, context: SinkContext, span: Span) -> None:
-        """Refuse rows that cannot be written there."""
+        """Raise if the destination cannot hold the rows."""
         try:
             self.connector.check(self.options, context)
         except HeadraceError as error:
@@ -70,10 +70,10 @@ class Destination:
 
 
 def _connector_over(connection: Connection, given: list[Given], span: Span) -> SinkConnector[Any]:
-    """Return the connector that writes over a connection: the one that is given, or the only one.
+    """Return the connector that writes over a connection: the given one, or the only one.
 
     Raises:
-        HeadraceError: ``invalid``, at its place, if it is another one, or one of several.
+        HeadraceError: ``invalid``, at its place, if it is of another system, or ambiguous.
     """
     listed = " or ".join(f"CONNECTOR {each}" for each in connection.connectors)
     named = next((each for each in given if each.key.lower() == CONNECTOR), None)
@@ -99,7 +99,7 @@ def _connector_over(connection: Connection, given: list[Given], span: Span) -> S
 
 
 def delivery_options(options: tuple[Option, ...]) -> tuple[SinkOptions, list[Given]]:
-    """Return the options that every sink has, and the others that are given."""
+    """Return the options common to all sinks, and the other given options."""
     every = keys_of(SinkOptions)
     mine = [each for each in Given.of(options) if each.key.lower() in every]
     rest = [each for each in Given.of(options) if each.key.lower() not in every]

@@ -36,7 +36,7 @@ _RECONCILED = ("sink", "epoch", "rows", "missing", "different", "extra", "refuse
 
 @dataclass(frozen=True, slots=True)
 class SinkChanges:
-    """Handles the delivery of one sink."""
+    """Changes the delivery of one sink."""
 
     reader: Reader
     definer: Definer
@@ -44,7 +44,7 @@ class SinkChanges:
     sinks: Sinks
 
     def handle(self, statement: HandleSink) -> str:
-        """Pause a sink, resume it, or start it again with the rows of its view."""
+        """Pause a sink, resume it, or restart it with the rows of its view."""
         sink, delivery = self._found(statement.name)
         match statement.action:
             case SinkAction.PAUSE:
@@ -59,10 +59,10 @@ class SinkChanges:
                 return f"sink {sink.name} starts again with the rows of its view"
 
     def alter(self, statement: AlterSink) -> str:
-        """Give a sink other options for what follows; its target stays.
+        """Change the options of a sink for later deliveries; its target stays.
 
         Raises:
-            HeadraceError: ``invalid``, at its place, for an option that does not exist or cannot
+            HeadraceError: ``invalid``, at its place, for an unknown option, or one that cannot
                 change.
         """
         sink, delivery = self._found(statement.name)
@@ -101,7 +101,7 @@ class SinkChanges:
         return f"altered sink {sink.name}{stands}"
 
     def reconcile(self, statement: ReconcileSink) -> Listed:
-        """Compare the target of a sink with its view; repair it unless it is only checked."""
+        """Compare a sink's target with its view, and repair it unless the statement only checks."""
         sink, delivery = self._found(statement.name)
         write = not statement.checks
         try:
@@ -116,7 +116,7 @@ class SinkChanges:
     def _connected(
         self, sink: Sink, delivery: Delivery, own: list[Given]
     ) -> tuple[tuple[str, str], ...]:
-        """Return the options of a sink's connector, some of them as they are given now."""
+        """Return the options of a sink's connector, updated with the given ones."""
         connector = sink_connector(dict(sink.options)[CONNECTOR])
         former = connector.restored(sink.options)
         by_key = {
@@ -151,7 +151,7 @@ class SinkChanges:
         return relation, self.sinks.deliveries.by_sink[relation.id]
 
     def _require_own_target(self, sink: Sink, name: Name) -> None:
-        """Refuse to reset a sink into a table: which rows it has written is not known."""
+        """Raise for a sink into a table: which rows it has written is unknown."""
         if sink.target is not None:
             raise HeadraceError(
                 Code.UNSUPPORTED,
@@ -163,7 +163,7 @@ class SinkChanges:
 
 
 def _alters(sink: Sink, key: str) -> Alters | None:
-    """Return whether an option of a sink may change; None if it has none of this key."""
+    """Return whether an option of a sink may change; None if the option does not exist."""
     if sink.target is not None:
         return alters(SinkOptions, key)
     if key == CONNECTOR:
@@ -173,7 +173,7 @@ def _alters(sink: Sink, key: str) -> Alters | None:
 
 
 def _keys(sink: Sink) -> list[str]:
-    """Return the first keys of the options of a sink, in their order."""
+    """Return the first key of each option of a sink, in order."""
     classes: list[type[Any]] = [SinkOptions]
     if sink.target is None:
         classes.append(sink_connector(dict(sink.options)[CONNECTOR]).options)

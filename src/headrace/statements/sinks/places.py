@@ -1,4 +1,4 @@
-"""That no two sinks write to the same place: a topic, a table, or a directory and what is in it."""
+"""Ensures that no two sinks write to the same topic, table, or directory tree."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ def require_own_place(
     options: Iterable[Option],
     span: Span,
 ) -> None:
-    """Refuse a destination to which another sink writes, or has written files.
+    """Raise if another sink writes to the destination, or has written files there.
 
-    What sinks of other databases have written is looked for in the target itself, when it is
-    checked. ``context`` is of no sink yet; ``options`` are those of the statement at ``span``.
+    Rows of other databases' sinks are searched in the target itself when it is checked. ``context``
+    is not of an existing sink; ``options`` belong to the statement at ``span``.
 
     Raises:
         HeadraceError: ``conflict``.
@@ -60,7 +60,7 @@ def require_own_place(
             has = "has" if theirs == place else "and another, one in the other, have"
             what = f"directory '{path}' {has} the changelog of sink \"{sink.name}\""
             raise _taken(what, span if written is None else written.span)
-    if shared or not isinstance(place, Path):  # a store is looked at when the sink is checked
+    if shared or not isinstance(place, Path):  # a store is searched when the sink is checked
         return
     roots = [each.resolve() for each in (context.directory / "sinks", *context.roots)]
     above = [
@@ -78,7 +78,7 @@ def _has_any(place: Path) -> bool:
 
 
 def _has_changes(place: Path) -> bool:
-    """Whether a directory has more than other directories, or such as a sink makes."""
+    """Whether a directory has files, or subdirectories such as a sink creates."""
     return place.is_dir() and any(
         each.is_file() or "=" in each.name or each.name.startswith("_") for each in place.iterdir()
     )

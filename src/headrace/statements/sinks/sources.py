@@ -1,4 +1,4 @@
-"""What a sink follows: a view or table as it is, or a query that becomes a hidden view."""
+"""The relation that a sink follows: a view or table, or a query as a hidden view."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class SinkSources:
-    """Finds, or creates, the relation whose changes a sink is given."""
+    """Finds or creates the relation whose changes a sink delivers."""
 
     reader: Reader
     engine: Engine

@@ -1,4 +1,4 @@
-"""CREATE STREAM and CREATE TABLE: one that is captured, or that a sink in its options delivers."""
+"""CREATE STREAM and CREATE TABLE, also captured ones and those with a sink in their options."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RelationCreations:
-    """Creates streams and tables, with what their options name."""
+    """Creates streams and tables, with their captures and sinks."""
 
     reader: Reader
     relations: RelationDefinitions
