@@ -44,7 +44,7 @@ def test_a_sql_function_is_kept_called_and_dropped(tmp_path, spark):
         assert refused(db, "CREATE TABLE u (k INT, c INT AS (inc(k)))", "by CREATE FUNCTION")
         assert refused(db, "CREATE TABLE u (k INT, c INT DEFAULT inc(1))", "by CREATE FUNCTION")
         function = headrace.function("inc", lambda x: x, returns="INT")
-        with pytest.raises(headrace.HeadraceError, match="is there by CREATE FUNCTION"):
+        with pytest.raises(headrace.HeadraceError, match="was created by CREATE FUNCTION"):
             db.register(function)
     with headrace.connect(data, spark=spark) as db:
         db.sql("INSERT INTO t VALUES (3, NULL)")

@@ -167,7 +167,7 @@ class AsOf:
             if sides == ("right", "left"):
                 return kind, second, first
         raise self.refuse(
-            "a condition of an as-of join over both sides that is no equality is not supported",
+            "an as-of join on a condition over both sides other than an equality is not supported",
             "Use equalities of a column of each side, and filter by the rest in WHERE.",
             condition,
         )

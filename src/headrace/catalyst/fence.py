@@ -253,7 +253,7 @@ def check_table_function(node: Any, query: Span) -> None:
     name = ".".join(part.lower() for part in items(node.name()))
     if name in GENERATORS:
         return
-    hint = f"In FROM there may be called: {', '.join(sorted(GENERATORS))}."
+    hint = f"Functions allowed in FROM: {', '.join(sorted(GENERATORS))}."
     if name == "range":
         hint = "Use explode(sequence(0, 9)) AS t(id), whose bounds are both included."
     raise HeadraceError(
@@ -325,9 +325,9 @@ def check_cast(cast: Any, query: Span) -> None:
             Code.UNSUPPORTED,
             "a cast of TIME to TIMESTAMP is not allowed in a view",
             detail="Its date is that of today, so the view would change with no event.",
-            hint="Use make_timestamp(date, time) with a date of the row. Of a TIME alone,"
-            " time_trunc('HOUR', t) is the beginning of the hour, time_diff('HOUR', a, b) the hours"
-            " between two.",
+            hint="Use make_timestamp(date, time) with a date of the row. For a TIME alone, use"
+            " time_trunc('HOUR', t) for the start of the hour, and time_diff('HOUR', a, b) for the"
+            " hours between two times.",
             span=origin(cast, query),
         )
     if str(cast.dataType().typeName()) not in _TIMES or not value.foldable():

@@ -199,7 +199,7 @@ class Planner:
         if f"{FUNCTION_VIEW}{name.lower()}" in self.relations:
             raise HeadraceError(
                 Code.CONFLICT,
-                f'function "{name}" is there by CREATE FUNCTION',
+                f'function "{name}" was created by CREATE FUNCTION',
                 hint=f"Choose another name, or DROP FUNCTION {name} first.",
             )
 

@@ -33,7 +33,7 @@ CHANGES: Final = "changes_"
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A node of an optimised plan: by itself, of a kind that only Spark runs."""
+    """A node of an optimised plan; other kinds than the subclasses are run by Spark only."""
 
     handle: Any
     below: tuple[Node, ...]

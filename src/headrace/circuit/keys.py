@@ -294,8 +294,8 @@ def _aggregated(node: plan.Aggregate, below: Known) -> Known:
     )
     if node.session is None:
         return _projected(grouped, node.results, node.attributes)
-    # Sessions of one group do not overlap, so that either end tells them apart; those of several
-    # groups may, so this holds for the results of this node alone.
+    # Sessions of one group do not overlap, so that either end distinguishes them. Sessions of
+    # different groups may overlap, so this holds for the results of this node only.
     session = own[node.session]
     ended = replace(grouped, windows=grouped.windows | {session})
     found = _projected(
@@ -355,7 +355,7 @@ def _joined(node: plan.Join, left: Known, right: Known) -> Known:
         keys += _of_full(node, left, right)
     elif not keys:
         keys += [a + b for a, b in product(left.keys, right.keys)]
-    # A side that is filled with NULLs has other values in these rows than in its own.
+    # Columns of a side that are filled with NULLs have other values there than in its own rows.
     sides = [left] if kind in (plan.JoinKind.INNER, plan.JoinKind.LEFT) else []
     sides += [right] if kind in (plan.JoinKind.INNER, plan.JoinKind.RIGHT) else []
     every = {id_: text for side in sides for id_, text in side.fixed.items()}

@@ -111,7 +111,7 @@ def _aligned(join: plan.Join, stored_as: StoredAs) -> plan.Join:
         if len(set(names)) == len(names) and set(names) == set(scanned.stored.layout.key):
             orders.append([names.index(name) for name in scanned.stored.layout.key])
     if not orders or sorted(orders[0]) in orders:
-        return join  # a side is stored in the present order of the keys, or neither is stored
+        return join  # a side is stored in the current order of the keys, or no side is stored
     return replace(
         join,
         left_keys=tuple(join.left_keys[i] for i in orders[0]),

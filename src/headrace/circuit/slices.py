@@ -198,7 +198,7 @@ class _Slicing:
             case FoldedRows():
                 pairs = zip(node.plan.attributes, node.plan.keys, strict=False)
                 keys = {a.id: key.handle for a, key in pairs if is_exact(key.type)}
-                return (self._moved(node, given, keys, keys, "it is of the row of a fold"),)
+                return (self._moved(node, given, keys, keys, "a fold computes it"),)
             case _ if isinstance(node.plan, plan.Selection) and node.plan.by_row:
                 return (given, *((),) * (len(inputs(node)) - 1))
             case _:
@@ -262,7 +262,7 @@ class _Slicing:
                 if other is None:
                     why = "the join is by other columns: its other side is read whole"
                     self.lost.append(Lost(condition, node, why))
-                    # Shared contents have rows beyond the slice, which rows of that side pair with.
+                    # Rows of that side also pair with rows of shared contents outside of the slice.
                     self.exact &= not any(_is_of(which, i) for i in node.shared)
                 else:
                     passed[1 - which].append(other)
@@ -407,11 +407,11 @@ class _Slicing:
                 names = [f"g{i}" for i in range(len(attributes))]
                 count = len(self.lost)
                 conditions = self._conditions_on_groups(node, node.plan, nodes[node])
-                del self.lost[count:]  # as for its input
+                del self.lost[count:]  # already recorded for its input
             case _:
                 attributes = node.child.plan.attributes
                 names = [f"x{i}" for i in range(len(attributes))]
-                # What is whole is a value, or whether there is a result yet.
+                # These arrangements have a value, or a mark of the first result, for all rows.
                 whole = position > 0 and not isinstance(node, FoldedRows)
                 conditions = () if whole else nodes[node.child]
         by_id = {a.id: (a, name) for a, name in zip(attributes, names, strict=False)}

@@ -139,7 +139,7 @@ class Engine:
                 filled = self._filling.pop(relation.build, None)
                 replaces = relation.id in self._circuits
                 self._circuits[relation.id] = filled.circuit if filled else self.circuit(relation)
-                if replaces:  # the other query may read views that were declared after this one
+                if replaces:  # the new query may read views that were declared later
                     self._order()
             self._changed()
 
@@ -278,10 +278,11 @@ class Engine:
                 return known
             span, names = Span(view.query, 0, len(view.query)), view.schema.names
             analysed = self.planner.analyse(span)
-            if len(analysed.schema.columns) != len(names):
+            found = len(analysed.schema.columns)
+            if found != len(names):
                 raise HeadraceError(
                     Code.CORRUPT,
-                    f'view "{view.name}" has {len(names)} columns, and its query another number',
+                    f'view "{view.name}" has {len(names)} columns, but its query has {found}',
                 )
             by = () if view.index is None else view.index.columns
 

@@ -58,7 +58,7 @@ def touched(
         stream = relations[leaf.plan.relation]
         if not isinstance(stream, Stream):
             if getattr(stream, "inputs", ()):
-                return None  # a view: its rows have no place in time
+                return None  # a view: its rows have no event time
             continue
         time = stream.event_time
         if time is None:

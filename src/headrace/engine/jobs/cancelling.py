@@ -61,7 +61,7 @@ class StatementJobs:
         timer.start()
 
     def _free_slots(self) -> None:
-        # Spark may have been stopped meanwhile.
+        # Spark may have stopped in the meantime.
         with suppress(PySparkException, Py4JError, OSError, AttributeError):
             context = self.spark.sparkContext
             scheduler: Any = context._jsc.sc().taskScheduler()  # noqa: SLF001

@@ -208,7 +208,7 @@ def _failed_on_value(text: str, whole: str) -> HeadraceError:
     function = next((name for sign, name in _FUNCTIONS if sign.search(whole)), "an expression")
     lines = [line.strip() for line in _CLASS.sub(": ", text).strip(": \n").split("\n")]
     message = _JAVA_TYPE.sub(_sql_type, ": ".join(line for line in lines if line)).rstrip(".")
-    message = message.removeprefix("requirement failed: ")  # only expressions that are interpreted
+    message = message.removeprefix("requirement failed: ")  # of interpreted expressions
     return HeadraceError(
         Code.INVALID,
         f"{function} failed on a value: {message[:500]}",

@@ -161,7 +161,7 @@ def reports_in(notes: Sequence[Note], tasks: Iterable[str], partitions: int) -> 
                 Code.UNAVAILABLE,
                 f'{partitions - found[task]} of {partitions} reports of operator "{task}" were'
                 " lost, so the attempt is discarded",
-                "Spark did not return to the driver what all tasks sent.",
+                "Spark lost what some tasks sent to the driver.",
             )
     reports = [note.report for note in notes if note.report is not None]
     places = Counter((report.operator, report.partition) for report in reports)

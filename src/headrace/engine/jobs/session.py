@@ -81,7 +81,7 @@ def start_spark(settings: SparkSettings, scratch: Path | None = None) -> SparkSe
         if archive is None or not archive.there:
             raise
         spark = _started(settings, scratch, ())
-        archive.discard()  # it is what was wrong
+        archive.discard()  # the archive was the cause
     _start_workers(spark)
     return spark
 

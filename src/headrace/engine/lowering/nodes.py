@@ -182,7 +182,7 @@ class Nodes:
         for child in node.children:
             frame = self.node(child)
             if frame is not None:
-                # Each branch under the ids that the union gives its columns.
+                # Each branch has the ids of the columns of the union.
                 own = [a.handle for a in child.plan.attributes]
                 named = [
                     self.transplant.alias(value, a.name, a.handle) if a.id != b.id else value

@@ -121,7 +121,7 @@ class CanonicalHistory:
         """Declare a relation as its contents by canonical history."""
         session = self._names.session
         if isinstance(relation, View) and relation.refresh.lags:
-            # What reads it is its query over the rows that it shows, not over what it has not read.
+            # Readers are their queries over the rows that it has now, not over pending changes.
             contents = self.leaves.contents(session, relation, relation.id)
             contents.createOrReplaceTempView(quote(relation.name))
         if isinstance(relation, View):
@@ -221,7 +221,7 @@ class CanonicalHistory:
         try:
             for each in kept:
                 self._declare_rest(each)
-            # Now, while names have this meaning: such a view of Spark has its plan, not its text.
+            # Now, while names have this meaning: Spark resolves a view when it is created.
             frame = session.sql(self._names.plain(view.query)).toDF(*view.schema.names)
             frame.createOrReplaceTempView(quote(computed_name(view)))
         finally:
