@@ -18,7 +18,7 @@ from headrace.zset import HASH, WEIGHT, Layout, ZSet
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from headrace.operators import StatefulOperator, Step
+    from headrace.operators import StatefulOperator, StepResult
     from headrace.zset import OrderBy
 
 Row = tuple[Any, ...]
@@ -165,7 +165,7 @@ class Epochs:
         self.answer: Bag = Counter()
         self.epochs = 0
 
-    def step(self, *inputs: pa.Table) -> Step:
+    def step(self, *inputs: pa.Table) -> StepResult:
         """Take one epoch; a step repeated must give the same."""
         step = self.operator.step(inputs, self.spines)
         again = self.operator.step(inputs, self.spines)

@@ -9,7 +9,7 @@ from headrace.catalog import View
 from headrace.circuit import own_arrangements, rows_of
 from headrace.ledger import EpochCommit, RunKind, Slice
 from headrace.runtime.attempt import Attempt
-from headrace.runtime.step import Arranged, Clock, Step
+from headrace.runtime.step import Clock, Step, StepArrangement
 from headrace.spine import Spine
 from headrace.types import BuildId
 from headrace.zset import ZSet
@@ -65,7 +65,7 @@ def emptied(db: headrace.Database, name: str, where: str = "") -> int:
             layouts = layouts_of(db, name)
             runs = parts.ledger.spines.of(list(layouts))
             before = {
-                id_: Arranged(layout, tuple(run.file for run in runs.get(id_, ())))
+                id_: StepArrangement(layout, tuple(run.file for run in runs.get(id_, ())))
                 for id_, layout in layouts.items()
             }
             clock = Clock(parts.ledger.epochs.clock(), parts.ledger.epochs.clock())

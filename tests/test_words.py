@@ -20,8 +20,6 @@ PACKAGE = ROOT / "src/headrace"
 NOT_YET = {
     "connectors",
     "engine/reading",
-    "ledger",
-    "runtime",
 }
 """Packages whose texts and class names are still to be rewritten."""
 

@@ -29,7 +29,7 @@ from headrace.connectors.plain import Unrecorded
 from headrace.errors import Code, HeadraceError
 from headrace.runtime.deliveries import DeliverySettings
 from headrace.runtime.offenders import offenders
-from headrace.runtime.ports import Refused
+from headrace.runtime.ports import RefusedRow
 from headrace.serving import by_key
 from headrace.types import Epoch
 from headrace.zset import WEIGHT
@@ -46,7 +46,7 @@ class Upserted(Unrecorded):
     down: bool = False
     guarantee: str = "exact effect: rows by key"
 
-    def write(self, epoch: Epoch, parts: Iterable[pa.Table]) -> Sequence[Refused]:
+    def write(self, epoch: Epoch, parts: Iterable[pa.Table]) -> Sequence[RefusedRow]:
         refused = []
         for part in parts:
             if self.down:
@@ -56,7 +56,7 @@ class Upserted(Unrecorded):
             for new in written.to_pylist():
                 if new["name"] == POISON:
                     (line,) = json_lines(epoch, table([(tuple(new.values()), 1)]), KEY)
-                    refused.append(Refused(line, "no poison"))
+                    refused.append(RefusedRow(line, "no poison"))
                     continue
                 self.rows[new["id"]] = tuple(new.values())
             for gone in deleted.to_pylist():
@@ -76,22 +76,22 @@ class Recorded(Upserted):
 
     total: Counter[Row] = field(default_factory=Counter)
     epoch: Epoch | None = None
-    kept: tuple[Refused, ...] = ()
+    kept: tuple[RefusedRow, ...] = ()
     stops: bool = False
 
     def durable(self) -> Epoch | None:
         return self.epoch
 
-    def last_refused(self) -> Sequence[Refused]:
+    def last_refused(self) -> Sequence[RefusedRow]:
         return self.kept
 
-    def write(self, epoch: Epoch, parts: Iterable[pa.Table]) -> Sequence[Refused]:
+    def write(self, epoch: Epoch, parts: Iterable[pa.Table]) -> Sequence[RefusedRow]:
         total, refused = Counter(self.total), []
         for part in parts:
             for change in part.to_pylist():
                 weight = change.pop(WEIGHT)
                 if change["name"] == POISON and weight > 0:
-                    refused.append(Refused(str(change), "no poison"))
+                    refused.append(RefusedRow(str(change), "no poison"))
                 elif change["name"] != POISON:
                     total[tuple(change.values())] += weight
         if refused and self.stops:
@@ -318,7 +318,7 @@ class Denied(Upserted):
 
     tried: int = 0
 
-    def write(self, _epoch: Epoch, _parts: Iterable[pa.Table]) -> Sequence[Refused]:
+    def write(self, _epoch: Epoch, _parts: Iterable[pa.Table]) -> Sequence[RefusedRow]:
         self.tried += 1
         raise HeadraceError(Code.INVALID, "it wants another password")
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from headrace.runtime.ports import Refused
+    from headrace.runtime.ports import RefusedRow
 
 _IDS = 8
 _STAGES = [None] * 4 + ["sink", "in a part", "sink written", "recording", "recorded"]
@@ -46,7 +46,7 @@ class Store(Unrecorded):
     rows: dict[int, Row] = field(default_factory=dict)
     guarantee: str = "exact effect"
 
-    def write(self, epoch: Epoch, parts: Iterable[pa.Table]) -> Sequence[Refused]:
+    def write(self, epoch: Epoch, parts: Iterable[pa.Table]) -> Sequence[RefusedRow]:
         for part in parts:
             written, deleted = by_key(part, KEY)
             for new in written.to_pylist():
@@ -94,7 +94,7 @@ class Transactional(Store):
     def durable(self) -> Epoch | None:
         return self.epoch
 
-    def write(self, epoch: Epoch, parts: Iterable[pa.Table]) -> Sequence[Refused]:
+    def write(self, epoch: Epoch, parts: Iterable[pa.Table]) -> Sequence[RefusedRow]:
         assert self.epoch is None or self.epoch < epoch
         before = dict(self.rows)
         try:

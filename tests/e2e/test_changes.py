@@ -8,7 +8,7 @@ import pytest
 
 from headrace.circuit import rows_of
 from headrace.errors import HeadraceError
-from headrace.ledger import Carried, Repair
+from headrace.ledger import Carried, RepairPath
 from headrace.ledger.dirty import MOST_CHANGES
 
 if TYPE_CHECKING:
@@ -229,7 +229,7 @@ def test_classified_changes_are_kept_and_shown(ledgers: headrace.Database) -> No
     (row,) = db.sql("SHOW CHANGES FOR largest").fetchall()
     assert row[-1] == "CORRECT STREAM events VOID WHERE account = 39"
     ledger, view = db.parts.ledger, db.parts.reader.catalog.resolve("totals").id
-    carried = [Carried(view, Repair.DELTAS, str(i)) for i in range(MOST_CHANGES + 10)]
+    carried = [Carried(view, RepairPath.DELTAS, str(i)) for i in range(MOST_CHANGES + 10)]
     ledger.dirty.record_changes(carried, {})
     kept = ledger.dirty.changes()
     assert (len(kept), kept[0].carried.rule) == (MOST_CHANGES, str(MOST_CHANGES + 9))

@@ -10,7 +10,7 @@ import pytest
 
 from headrace.errors import Code, HeadraceError
 from headrace.history.repairing import Repairing
-from headrace.ledger import Dirty, DirtyState, EpochCommit, Repair, Slice
+from headrace.ledger import Dirty, DirtyState, EpochCommit, RepairPath, Slice
 from headrace.parts.reader import Reader
 from runtime.pure import PureDatabase
 
@@ -78,7 +78,7 @@ def repairing(db: PureDatabase, *, automatic: bool = False) -> Repairing:
 def mark(db: PureDatabase, *conditions: str, **of: Any) -> list[DirtyId]:
     (view,) = db.loop.catalog.views_in_order()
     entries = (
-        Dirty(view.id, "x", float(i), slice=Slice(where), repair=Repair.REPLAY, **of)
+        Dirty(view.id, "x", float(i), slice=Slice(where), repair=RepairPath.REPLAY, **of)
         for i, where in enumerate(conditions)
     )
     marked = db.ledger.dirty.mark(*entries)

@@ -21,8 +21,8 @@ from headrace.ledger import (
     Mode,
     NewObject,
     Read,
-    Repair,
-    Repaired,
+    RepairedView,
+    RepairPath,
     RunKind,
     Slice,
     invariants,
@@ -183,7 +183,7 @@ def test_each_slice_is_an_entry_and_equal_ones_are_one(ledger: Ledger, orders: N
         20.0,
         slice=Slice("region = 'EU'", 5),
         origin={"statement": "INVALIDATE VIEW v", "by": "ann"},
-        repair=Repair.REPLAY,
+        repair=RepairPath.REPLAY,
         cost=7,
         whole=900,
     )
@@ -199,7 +199,7 @@ def test_each_slice_is_an_entry_and_equal_ones_are_one(ledger: Ledger, orders: N
 def test_what_is_reported_of_a_slice_while_it_is_repaired_is_another_entry(
     ledger: Ledger, orders: NewObject
 ) -> None:
-    entry = Dirty(orders.relation, "late", 1.0, slice=Slice("a = 1"), repair=Repair.REPLAY)
+    entry = Dirty(orders.relation, "late", 1.0, slice=Slice("a = 1"), repair=RepairPath.REPLAY)
     (first,) = ledger.dirty.mark(entry)
     assert first.id is not None
     ledger.dirty.change(first.id, state=DirtyState.REPAIRING, cost=3)
@@ -221,7 +221,7 @@ def test_an_epoch_cleans_and_dirties_at_once(
     view = relation(ledger, "totals", (orders.relation,))
     (old,) = ledger.dirty.mark(Dirty(orders.relation, "late", 1.0, slice=Slice("a = 1")))
     assert old.id is not None
-    new = Dirty(view.relation, "version", 2.0, slice=Slice("a = 2", -1), repair=Repair.REBUILD)
+    new = Dirty(view.relation, "version", 2.0, slice=Slice("a = 2", -1), repair=RepairPath.REBUILD)
     ledger.commit(
         EpochCommit(Epoch(1), "a", created=(view,), cleaned=(old.id,), dirtied=(new,)),
     )
@@ -438,13 +438,13 @@ def test_an_epoch_that_repairs_a_view_clears_it_and_keeps_the_gap(
     ledger.dirty.mark(Dirty(view, "other", 2.0))
     ledger.commit(EpochCommit(last, "a"))
     ledger.commit(EpochCommit(Epoch(last + 1), "b"))
-    right = (Repaired(view, "stopped", last),)
+    right = (RepairedView(view, "stopped", last),)
     epoch = ledger.commit(EpochCommit(Epoch(last + 2), "c", repaired=right))
     assert [entry.cause for entry in ledger.head.dirty] == ["other"]
     gap = Gap(last, epoch)
     found = [ledger.dirty.gap_at(view, Epoch(e)) for e in range(last, epoch + 1)]
     assert found == [None, gap, gap, None]
     # The next epoch repairs without a gap: no epoch lies between.
-    ledger.commit(EpochCommit(epoch, "d", repaired=(Repaired(view, "other", epoch),)))
+    ledger.commit(EpochCommit(epoch, "d", repaired=(RepairedView(view, "other", epoch),)))
     assert ledger.head.dirty == ()
     assert ledger.dirty.gap_at(view, epoch) is None

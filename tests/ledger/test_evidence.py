@@ -11,7 +11,7 @@ from headrace.ledger import (
     Evidence,
     Ledger,
     NewObject,
-    Repair,
+    RepairPath,
     Slice,
 )
 from headrace.types import Epoch, Offset, RelationId
@@ -25,7 +25,7 @@ def found(view: RelationId, where: str, at: float = 5.0) -> Evidence:
 
 
 def marked(view: RelationId, where: str) -> Dirty:
-    return Dirty(view, "reconciliation", 5.0, slice=Slice(where), repair=Repair.REPLAY)
+    return Dirty(view, "reconciliation", 5.0, slice=Slice(where), repair=RepairPath.REPLAY)
 
 
 def test_evidence_progress_and_dirty_entries_are_one_transaction(

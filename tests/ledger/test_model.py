@@ -31,8 +31,8 @@ from headrace.ledger import (
     NewBuild,
     NewObject,
     Read,
-    Run,
     RunKind,
+    RunRecord,
     Slice,
 )
 from headrace.types import ArrangementId, BuildId, DirtyId, Epoch, Offset, RelationId
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
-def _names(spines: Mapping[ArrangementId, tuple[Run, ...]]) -> dict[ArrangementId, list[str]]:
+def _names(spines: Mapping[ArrangementId, tuple[RunRecord, ...]]) -> dict[ArrangementId, list[str]]:
     return {id_: [run.name for run in runs] for id_, runs in spines.items()}
 
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.errors import Code, HeadraceError
-from headrace.operators import PRESENT, VERSION, Step, TouchedGroups
+from headrace.operators import PRESENT, VERSION, StepResult, TouchedGroups
 from headrace.spine import Spine
 from headrace.zset import HASH, WEIGHT, Layout
 from reference import Bag, compacted, exact, nonzero, plus, table_of
@@ -45,7 +45,7 @@ class Run:
         self.operator = operator
         self.spines = tuple(Spine(layout) for layout in operator.layouts)
 
-    def step(self, given: pa.Table) -> Step:
+    def step(self, given: pa.Table) -> StepResult:
         step = self.operator.step((given,), self.spines)
         self.spines = tuple(
             compacted(spine.plus(update))

@@ -41,10 +41,10 @@ from headrace.runtime.delivery_position import DeliveryPosition
 from headrace.runtime.epoch import EpochLoop
 from headrace.runtime.fill import Fill
 from headrace.runtime.fill_parts import OfSlice
-from headrace.runtime.ports import LEAF, Refused, StepPlan
+from headrace.runtime.ports import LEAF, RefusedRow, StepPlan
 from headrace.runtime.published import Publisher
 from headrace.runtime.quarantine import Guarded, candidates_of, refusals
-from headrace.runtime.refresh import Refresh
+from headrace.runtime.refresh import ViewRefresh
 from headrace.runtime.replay import Replaced, replace_slice
 from headrace.runtime.retirement import Retirement
 from headrace.runtime.settings import RuntimeSettings
@@ -339,7 +339,7 @@ class Outside:
     epochs: dict[Epoch, Counter[tuple[int, int]]] = field(default_factory=dict)
     guarantee: str = "exactly once"
 
-    def write(self, epoch: Epoch, parts: Iterable[pa.Table]) -> Sequence[Refused]:
+    def write(self, epoch: Epoch, parts: Iterable[pa.Table]) -> Sequence[RefusedRow]:
         """Store the changes of an epoch; the same epoch again must be the same changes."""
         found: Counter[tuple[int, int]] = Counter()
         for part in parts:
@@ -446,7 +446,7 @@ class PureDatabase:
         known = self.loop.catalog.by_id
         with self.loop.refreshing:
             current = tuple(v for v in map(known.get, (v.id for v in views)) if isinstance(v, View))
-            return Refresh(self.loop, current).run()
+            return ViewRefresh(self.loop, current).run()
 
     def begin_view(
         self,

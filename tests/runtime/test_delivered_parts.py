@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from headrace.runtime.ports import Refused
+    from headrace.runtime.ports import RefusedRow
     from headrace.types import Epoch
 
 _MOST = 8
@@ -34,7 +34,7 @@ class Measured(Outside):
     sizes: list[int] = field(default_factory=list)
     seen: Callable[[Epoch], None] = lambda _epoch: None
 
-    def write(self, epoch: Epoch, parts: Iterable[pa.Table]) -> Sequence[Refused]:
+    def write(self, epoch: Epoch, parts: Iterable[pa.Table]) -> Sequence[RefusedRow]:
         seen: set[int] = set()
         found: Counter[tuple[int, int]] = Counter()
         for part in parts:

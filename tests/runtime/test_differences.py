@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from headrace.catalog import Catalog, Table
 from headrace.circuit import rows_of
-from headrace.ledger import Run, RunKind, Slice
+from headrace.ledger import RunKind, RunRecord, Slice
 from headrace.runtime.differences import NOTHING, applied, difference
 from headrace.runtime.published import Published
 from headrace.types import ArrangementId, Epoch, Offset, RelationId, Schema
@@ -23,8 +23,8 @@ LAYOUT = Layout((), pa.schema([("x", pa.int64())]), pa.schema([(WEIGHT, pa.int64
 OPERATOR = ArrangementId("9/state")
 
 
-def run(name: int, arrangement: ArrangementId) -> Run:
-    return Run(f"r{name}", arrangement, 1, 2, "c", 0, 0, RunKind.DELTA, Epoch(1), None)
+def run(name: int, arrangement: ArrangementId) -> RunRecord:
+    return RunRecord(f"r{name}", arrangement, 1, 2, "c", 0, 0, RunKind.DELTA, Epoch(1), None)
 
 
 @st.composite

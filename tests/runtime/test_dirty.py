@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql.types import LongType
 
 from headrace.catalog import Catalog, RefreshKind, RefreshPolicy, Table, View
-from headrace.ledger import Dirty, Repair, Slice
+from headrace.ledger import Dirty, RepairPath, Slice
 from headrace.runtime.dirty import (
     EVENT,
     awaiting_refresh,
@@ -45,7 +45,7 @@ CATALOG = Catalog.of(
 """t <- 2 <- 4 <- 5, and t <- 3 <- 5."""
 
 
-def entry(id_: int, of: int, repair: Repair, event: str = "", since: float = 1.0) -> Dirty:
+def entry(id_: int, of: int, repair: RepairPath, event: str = "", since: float = 1.0) -> Dirty:
     origin = {EVENT: event} if event else {}
     return Dirty(
         RelationId(of), "x", since, origin=origin, repair=repair, id=DirtyId(id_), slice=Slice("a")
@@ -53,8 +53,8 @@ def entry(id_: int, of: int, repair: Repair, event: str = "", since: float = 1.0
 
 
 def test_what_is_above_a_repaired_slice_becomes_right_with_the_last_one_below_it() -> None:
-    two, three = entry(1, 2, Repair.REPLAY, "e"), entry(2, 3, Repair.REBUILD, "e")
-    four, five = entry(3, 4, Repair.DELTAS, "e"), entry(4, 5, Repair.DELTAS, "e")
+    two, three = entry(1, 2, RepairPath.REPLAY, "e"), entry(2, 3, RepairPath.REBUILD, "e")
+    four, five = entry(3, 4, RepairPath.DELTAS, "e"), entry(4, 5, RepairPath.DELTAS, "e")
     entries = [two, three, four, five]
     assert removed_with([two], entries, CATALOG) == (1, 3)
     assert removed_with([three], [three, five], CATALOG) == (2, 4)
@@ -62,19 +62,19 @@ def test_what_is_above_a_repaired_slice_becomes_right_with_the_last_one_below_it
 
 
 def test_entries_of_other_events_stay() -> None:
-    mine, other = entry(1, 2, Repair.REPLAY, "e"), entry(2, 4, Repair.DELTAS, "f")
-    alone = entry(3, 4, Repair.DELTAS)
+    mine, other = entry(1, 2, RepairPath.REPLAY, "e"), entry(2, 4, RepairPath.DELTAS, "f")
+    alone = entry(3, 4, RepairPath.DELTAS)
     assert removed_with([mine], [mine, other, alone], CATALOG) == (1,)
-    assert removed_with([entry(1, 2, Repair.REPLAY)], [alone], CATALOG) == (1,)
+    assert removed_with([entry(1, 2, RepairPath.REPLAY)], [alone], CATALOG) == (1,)
 
 
 def test_a_view_that_lags_is_dirty_until_it_is_refreshed() -> None:
     lagging = replace(view(4, 2), refresh=RefreshPolicy(RefreshKind.MANUAL))
     catalog = CATALOG.with_(lagging)
     two, four, five = (
-        entry(1, 2, Repair.REPLAY, "e"),
-        entry(3, 4, Repair.DELTAS, "e"),
-        entry(4, 5, Repair.DELTAS, "e"),
+        entry(1, 2, RepairPath.REPLAY, "e"),
+        entry(3, 4, RepairPath.DELTAS, "e"),
+        entry(4, 5, RepairPath.DELTAS, "e"),
     )
     assert followed_by({lagging.id}, [two, four, five], catalog) == (), "what it read was wrong"
     assert removed_with([two], [two, four, five], catalog) == (1,)
@@ -86,14 +86,20 @@ def test_a_view_that_lags_is_dirty_until_it_is_refreshed() -> None:
 
 
 def test_a_rebuild_makes_right_what_reads_the_inputs_again() -> None:
-    entries = [entry(i, 2, repair) for i, repair in enumerate(Repair)]
-    assert [e.repair for e in repairable(entries, RelationId(2))] == [Repair.REPLAY, Repair.REBUILD]
+    entries = [entry(i, 2, repair) for i, repair in enumerate(RepairPath)]
+    assert [e.repair for e in repairable(entries, RelationId(2))] == [
+        RepairPath.REPLAY,
+        RepairPath.REBUILD,
+    ]
     assert repairable(entries, RelationId(3)) == ()
 
 
 def test_the_oldest_is_repaired_first_and_inputs_before_what_reads_them() -> None:
-    young_input, old_above = entry(1, 2, Repair.REPLAY, since=9.0), entry(2, 5, Repair.REPLAY)
-    aside = entry(3, 3, Repair.REPLAY, since=5.0)
+    young_input, old_above = (
+        entry(1, 2, RepairPath.REPLAY, since=9.0),
+        entry(2, 5, RepairPath.REPLAY),
+    )
+    aside = entry(3, 3, RepairPath.REPLAY, since=5.0)
     entries = [old_above, aside, young_input]
     order, ids = [], {1, 2, 3}
     while (found := next_to_repair(entries, CATALOG, (), ids)) is not None:
@@ -104,10 +110,10 @@ def test_the_oldest_is_repaired_first_and_inputs_before_what_reads_them() -> Non
 
 def test_views_that_stopped_are_gone_or_need_no_recomputation_are_left() -> None:
     entries = [
-        entry(1, 2, Repair.REPLAY),
-        entry(2, 99, Repair.REPLAY),
-        entry(3, 3, Repair.DELTAS),
-        entry(4, 3, Repair.RESUME),
+        entry(1, 2, RepairPath.REPLAY),
+        entry(2, 99, RepairPath.REPLAY),
+        entry(3, 3, RepairPath.DELTAS),
+        entry(4, 3, RepairPath.RESUME),
     ]
     assert next_to_repair(entries, CATALOG, {RelationId(2)}, {1, 2, 3, 4}) is None
     assert next_to_repair(entries, CATALOG, (), {2, 3, 4}) is None
@@ -126,8 +132,8 @@ def test_a_slice_is_dirty_until_the_epoch_that_repairs_it(
     db.append(table, [(1, 0, 1), (2, 0, 1), (3, 1, 1)])
     db.loop.advance()
     origin = {EVENT: "e"}
-    mine = Dirty(counts.id, "x", 1.0, slice=Slice("g = 0"), origin=origin, repair=Repair.REPLAY)
-    over = Dirty(above.id, "x", 1.0, origin=origin, repair=Repair.DELTAS)
+    mine = Dirty(counts.id, "x", 1.0, slice=Slice("g = 0"), origin=origin, repair=RepairPath.REPLAY)
+    over = Dirty(above.id, "x", 1.0, origin=origin, repair=RepairPath.DELTAS)
     marked = db.ledger.dirty.mark(mine, over)
     cleaned = removed_with(marked[:1], marked, db.loop.catalog)
     fill = db.begin_view("counts", table, counts)

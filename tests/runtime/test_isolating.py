@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from headrace.errors import Code, HeadraceError
 from headrace.operators import Quarantine
 from headrace.runtime.isolating import Isolating, first_failing
-from headrace.runtime.quarantine import Guarded, Refusal, candidates_of
+from headrace.runtime.quarantine import Guarded, RefusedHash, candidates_of
 from headrace.runtime.step import Report
 from headrace.spine import write_run
 from headrace.types import ArrangementId
@@ -120,8 +120,8 @@ def test_each_row_has_the_error_that_it_causes(tmp_path: Path) -> None:
     inserted = {(id_, n) for id_ in (LEFT, RIGHT) for n in range(50)}
     step = Pretended(tmp_path, inserted, on_each(poison))
     guards = step.isolating().run(FAILURE)
-    assert guards[LEFT].refused == (Refusal(3, f"{(LEFT, 3)} fails", 7),)
-    assert guards[RIGHT].refused == (Refusal(1, f"{(RIGHT, 1)} fails", 7),)
+    assert guards[LEFT].refused == (RefusedHash(3, f"{(LEFT, 3)} fails", 7),)
+    assert guards[RIGHT].refused == (RefusedHash(1, f"{(RIGHT, 1)} fails", 7),)
     assert not list(tmp_path.iterdir())
 
 

@@ -15,7 +15,7 @@ from headrace.ledger import LIVE
 from headrace.runtime import refresh
 from headrace.runtime.fill import Fill
 from headrace.runtime.published import STOPPED
-from headrace.runtime.refresh import Refresh
+from headrace.runtime.refresh import ViewRefresh
 from headrace.runtime.refreshing import Refreshes
 from runtime.pure import PureDatabase
 
@@ -294,7 +294,7 @@ def test_a_view_that_was_replaced_meanwhile_is_refused(pure: PureDatabase) -> No
     late = pure.create_view("late", table, MANUAL)
     pure.append(table, [(1, 0, 1)])
     settle(pure)
-    refresh = Refresh(pure.loop, (late,))
+    refresh = ViewRefresh(pure.loop, (late,))
     pure.refresh(late)
     with pytest.raises(HeadraceError) as caught:
         refresh.run()

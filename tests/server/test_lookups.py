@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from headrace.ledger import Dirty, DirtyState, Repair, Slice
+from headrace.ledger import Dirty, DirtyState, RepairPath, Slice
 from headrace.runtime.published import Published
 from headrace.serving import Contents
 from length import each
@@ -48,7 +48,7 @@ def test_a_row_of_a_dirty_slice_says_so(server: Served):
         "x",
         1.0,
         slice=Slice("name = 'ann'"),
-        repair=Repair.REPLAY,
+        repair=RepairPath.REPLAY,
         state=DirtyState.QUARANTINED,  # so that nothing repairs it meanwhile
     )
     parts.ledger.dirty.mark(entry)

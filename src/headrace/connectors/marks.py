@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from headrace.connectors.lines import lines_of_keys
 from headrace.errors import Code, HeadraceError
-from headrace.runtime.ports import Refused, lost_changes
+from headrace.runtime.ports import RefusedRow, lost_changes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -66,14 +66,14 @@ def require_own(
         )
 
 
-def encoded(refused: Iterable[Refused]) -> str:
+def encoded(refused: Iterable[RefusedRow]) -> str:
     """Return rows that were refused as text, for the mark."""
     return json.dumps([(each.row, each.why) for each in refused], ensure_ascii=False)
 
 
-def decoded(text: str | None) -> list[Refused]:
+def decoded(text: str | None) -> list[RefusedRow]:
     """Return the rows that :func:`encoded` wrote."""
-    return [Refused(row, why) for row, why in json.loads(text or "[]")]
+    return [RefusedRow(row, why) for row, why in json.loads(text or "[]")]
 
 
 def pieces(text: str, most: int) -> list[str]:
@@ -83,7 +83,7 @@ def pieces(text: str, most: int) -> list[str]:
 
 def refused_rows(
     epoch: Epoch, part: pa.Table, rows: pa.Table, key: Sequence[str], wrong: Mapping[int, str]
-) -> list[Refused]:
+) -> list[RefusedRow]:
     """Return the changes of rows at some places as refused, each with the reason.
 
     The rows are of the changes in ``part``, by their key.
@@ -92,4 +92,4 @@ def refused_rows(
         return []
     places = sorted(wrong)
     lines = lines_of_keys(epoch, part, rows.take(pa.array(places, pa.int64())), key)
-    return [Refused(line, wrong[place]) for line, place in zip(lines, places, strict=True)]
+    return [RefusedRow(line, wrong[place]) for line, place in zip(lines, places, strict=True)]

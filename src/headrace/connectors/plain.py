@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from headrace.runtime.ports import Refused
+    from headrace.runtime.ports import RefusedRow
     from headrace.types import Epoch
 
 
@@ -49,7 +49,7 @@ class Blackhole(Unrecorded):
 
     guarantee: str = "nothing is kept"
 
-    def write(self, _epoch: Epoch, parts: Iterable[pa.Table]) -> Sequence[Refused]:
+    def write(self, _epoch: Epoch, parts: Iterable[pa.Table]) -> Sequence[RefusedRow]:
         """Read the changes, and do nothing."""
         for _ in parts:
             pass
@@ -64,7 +64,7 @@ class Printed(Unrecorded):
     """The columns of a unique key of the rows; empty if none is known."""
     guarantee: str = "at least once"
 
-    def write(self, epoch: Epoch, parts: Iterable[pa.Table]) -> Sequence[Refused]:
+    def write(self, epoch: Epoch, parts: Iterable[pa.Table]) -> Sequence[RefusedRow]:
         """Print the changes, those of each part in the order of :func:`with_operations`."""
         for part in parts:
             for line in json_lines(epoch, part, self.key):

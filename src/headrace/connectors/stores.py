@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from headrace.connectors.sinks import SinkContext
-    from headrace.runtime.ports import Refused
+    from headrace.runtime.ports import RefusedRow
     from headrace.types import Epoch
 
 
@@ -195,17 +195,17 @@ class StoreSink(Generic[S]):
         """
         return self._begun().epoch
 
-    def last_refused(self) -> Sequence[Refused]:
+    def last_refused(self) -> Sequence[RefusedRow]:
         """Return the rows that were refused in the epoch of the mark."""
         with self._using() as session:
             return decoded(session.refused())
 
-    def write(self, epoch: Epoch, parts: Iterable[pa.Table]) -> Sequence[Refused]:
+    def write(self, epoch: Epoch, parts: Iterable[pa.Table]) -> Sequence[RefusedRow]:
         """Write the changes up to an epoch; see :class:`headrace.runtime.ports.SinkWriter`."""
         with self._using() as session:
             session.begin()
             key = session.key
-        refused: list[Refused] = []
+        refused: list[RefusedRow] = []
         for part in parts:
             rows, gone = by_key(part, key)
             refused += refused_rows(epoch, part, rows, key, self._put(epoch, rows))

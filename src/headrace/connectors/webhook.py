@@ -29,7 +29,7 @@ from headrace.connectors.sinks import number_of_rows
 from headrace.connectors.systems import ConnectionKind, SinkConnector, System
 from headrace.errors import Code, HeadraceError
 from headrace.runtime.offenders import offenders
-from headrace.runtime.ports import Refused
+from headrace.runtime.ports import RefusedRow
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -167,7 +167,7 @@ class WebhookSink:
         """Return None: which epochs the server has is not known."""
         return
 
-    def write(self, epoch: Epoch, parts: Iterable[pa.Table]) -> Sequence[Refused]:
+    def write(self, epoch: Epoch, parts: Iterable[pa.Table]) -> Sequence[RefusedRow]:
         """Send the changes, and return those that the server does not take.
 
         Raises:
@@ -175,12 +175,12 @@ class WebhookSink:
                 later; ``invalid`` if it refuses access, or there is nothing at the URL.
         """
         self._require_time()
-        refused: list[Refused] = []
+        refused: list[RefusedRow] = []
         for part in parts:
             for lines in change_lines(epoch, part, self.key).cut(self.options.rows):
                 send = partial(self._taken, epoch, lines)
                 for at, why in offenders(lines.changes, send).items():
-                    refused += [Refused(line, why) for line in lines.of_changes(at, at + 1)]
+                    refused += [RefusedRow(line, why) for line in lines.of_changes(at, at + 1)]
         return refused
 
     def stored(self) -> None:

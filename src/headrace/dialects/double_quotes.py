@@ -14,7 +14,7 @@ from headrace.dialects.tree import Group, tree_of
 from headrace.errors import Span
 from headrace.sql.cursor import Cursor
 from headrace.sql.keywords import quote
-from headrace.sql.lexer import Source, Token, TokenKind, identifier_value
+from headrace.sql.lexer import StatementText, Token, TokenKind, identifier_value
 from headrace.sql.rewritten import Rewriting, Rewritten, unchanged
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ def with_names_unquoted(query: Span) -> Rewritten:
     """Return the query with backticks for double quotes, if double quotes denote names in it."""
     if query.text.find('"', query.start, query.end) < 0:
         return unchanged(query)
-    tokens = Cursor(Source(query.text, query.start, query.end, query.file)).tokens[:-1]
+    tokens = Cursor(StatementText(query.text, query.start, query.end, query.file)).tokens[:-1]
     quoted = [token for token in tokens if _is_quoted(token)]
     nodes = tree_of(tokens, query) if quoted else None
     if nodes is None or not _has_name(nodes):

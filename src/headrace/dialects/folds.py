@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from headrace.errors import Code, HeadraceError
 from headrace.sql.cursor import RESERVED_PREFIX, Cursor
 from headrace.sql.keywords import quote
-from headrace.sql.lexer import Source, Token, TokenKind, identifier_value
+from headrace.sql.lexer import StatementText, Token, TokenKind, identifier_value
 from headrace.sql.rewritten import Rewriting, Rewritten, unchanged
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def _once(query: Span, folds: Mapping[str, Folded]) -> Rewritten:
     text = query.source.lower()
     if not any(name in text for name in folds):
         return unchanged(query)
-    cursor = Cursor(Source(query.text, query.start, query.end, query.file))
+    cursor = Cursor(StatementText(query.text, query.start, query.end, query.file))
     rewriting = Rewriting(query)
     while not cursor.at_end():
         token = cursor.token

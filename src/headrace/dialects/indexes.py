@@ -8,7 +8,7 @@ from headrace.dialects.operands import ends_operand
 from headrace.dialects.translate import is_of_ksqldb
 from headrace.dialects.tree import Group, tree_of
 from headrace.sql.cursor import Cursor
-from headrace.sql.lexer import Source
+from headrace.sql.lexer import StatementText
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -25,7 +25,7 @@ def index_base(query: Span, relations: Mapping[str, Relation]) -> str:
     """
     if "[" not in query.text[query.start : query.end]:
         return ""
-    nodes = tree_of(Cursor(Source(query.text, query.start, query.end)).tokens[:-1], query)
+    nodes = tree_of(Cursor(StatementText(query.text, query.start, query.end)).tokens[:-1], query)
     indexes = set(_indexes(nodes or ()))
     if not indexes or 0 in indexes:
         return ""

@@ -8,7 +8,7 @@ from headrace.catalog import FUNCTION_VIEW, PlainView
 from headrace.dialects.tree import Group, is_group, split_at, tree_of
 from headrace.errors import Code, HeadraceError, Span
 from headrace.sql.cursor import Cursor
-from headrace.sql.lexer import Source
+from headrace.sql.lexer import StatementText
 from headrace.sql.macros import called_with, function_of, uses
 from headrace.sql.rewritten import Rewriting, unchanged
 
@@ -76,7 +76,7 @@ def _functions(relations: Mapping[str, Relation]) -> dict[str, PlainView]:
 
 
 def _nodes(query: Span) -> tuple[Node, ...]:
-    cursor = Cursor(Source(query.text, query.start, query.end, query.file))
+    cursor = Cursor(StatementText(query.text, query.start, query.end, query.file))
     return tree_of(cursor.tokens[:-1], query) or ()
 
 

@@ -11,7 +11,7 @@ from headrace.dialects.tree import Found, Group, Node, TextPart, is_group, split
 from headrace.errors import Code, HeadraceError, Span
 from headrace.sql.column_types import ALIASES, take_type
 from headrace.sql.cursor import Cursor
-from headrace.sql.lexer import Source, Token, TokenKind, identifier_value, string_value
+from headrace.sql.lexer import StatementText, Token, TokenKind, identifier_value, string_value
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -95,7 +95,7 @@ def _type(writer: Writer, nodes: Sequence[Node], stop: int) -> tuple[str | None,
     first, query = nodes[0], writer.query
     if not isinstance(first, Token) or first.kind is not TokenKind.WORD:
         return None, 0
-    cursor = Cursor(Source(query.text, first.start, stop, query.file))
+    cursor = Cursor(StatementText(query.text, first.start, stop, query.file))
     try:
         fragment = take_type(cursor)
     except HeadraceError as error:

@@ -16,7 +16,7 @@ from headrace.dialects.time_expression import is_constant, refuse_clock, take_ti
 from headrace.errors import Code, HeadraceError, unknown
 from headrace.sql.cursor import RESERVED_PREFIX, Cursor
 from headrace.sql.keywords import NOT_NAMES, quote
-from headrace.sql.lexer import Source, Token, TokenKind, identifier_value
+from headrace.sql.lexer import StatementText, Token, TokenKind, identifier_value
 from headrace.sql.rewritten import Rewriting, Rewritten, unchanged
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def with_versions(query: Span, relations: Mapping[str, Relation]) -> Rewritten:
     """
     if "system_time" not in query.source.lower():
         return unchanged(query)
-    cursor = Cursor(Source(query.text, query.start, query.end, query.file))
+    cursor = Cursor(StatementText(query.text, query.start, query.end, query.file))
     rewriting = Rewriting(query)
     while not cursor.at_end():
         if cursor.at("FOR", "SYSTEM_TIME", "AS", "OF"):

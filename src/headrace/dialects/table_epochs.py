@@ -22,7 +22,7 @@ from headrace.errors import Code, HeadraceError, Span
 from headrace.sql.as_of import AsOfEpoch, AsOfTimestamp
 from headrace.sql.cursor import Cursor
 from headrace.sql.keywords import quote
-from headrace.sql.lexer import Source, TokenKind, identifier_value, string_value
+from headrace.sql.lexer import StatementText, TokenKind, identifier_value, string_value
 from headrace.sql.rewritten import Rewriting, Rewritten, unchanged
 from headrace.types import Epoch
 
@@ -71,7 +71,7 @@ def with_epochs(query: Span, relations: Mapping[str, Relation], prefix: str = ""
     """
     if _CLAUSE.search(query.source) is None:
         return WithEpochs(unchanged(query), (), query)
-    cursor = Cursor(Source(query.text, query.start, query.end, query.file))
+    cursor = Cursor(StatementText(query.text, query.start, query.end, query.file))
     rewriting, without, found = Rewriting(query), Rewriting(query), list[AtEpoch]()
     while not cursor.at_end():
         words, is_own = _clause(cursor, relations)

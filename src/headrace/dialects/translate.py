@@ -62,7 +62,7 @@ from headrace.dialects.writer import Scope, Writer
 from headrace.dialects.zones import at_time_zone, columns_of_time
 from headrace.sql.column_types import ALIASES
 from headrace.sql.cursor import Cursor
-from headrace.sql.lexer import Source
+from headrace.sql.lexer import StatementText
 from headrace.sql.rewritten import Rewritten, unchanged
 
 if TYPE_CHECKING:
@@ -136,7 +136,7 @@ def translated(query: Span, relations: Mapping[str, Relation]) -> Rewritten:
     any_ksqldb = any(map(is_ksqldb, relations.values()))
     if not any_ksqldb and not _TRIGGER.search(query.text, query.start, query.end):
         return unchanged(query)
-    cursor = Cursor(Source(query.text, query.start, query.end, query.file))
+    cursor = Cursor(StatementText(query.text, query.start, query.end, query.file))
     nodes = tree_of(cursor.tokens[:-1], query)
     if nodes is None:
         return unchanged(query)
@@ -148,7 +148,7 @@ def translated(query: Span, relations: Mapping[str, Relation]) -> Rewritten:
 
 def is_of_ksqldb(query: Span, relations: Mapping[str, Relation]) -> bool:
     """Return whether a query is read as ksqlDB's as a whole."""
-    nodes = tree_of(Cursor(Source(query.text, query.start, query.end)).tokens[:-1], query)
+    nodes = tree_of(Cursor(StatementText(query.text, query.start, query.end)).tokens[:-1], query)
     return nodes is not None and (speaks_ksqldb(nodes) or reads_ksqldb(nodes, relations))
 
 
@@ -158,7 +158,7 @@ def refuse_undecided(query: Span, relations: Mapping[str, Relation]) -> None:
     Raises:
         HeadraceError: ``unsupported``, at the call, unless the query is read as ksqlDB's.
     """
-    cursor = Cursor(Source(query.text, query.start, query.end, query.file))
+    cursor = Cursor(StatementText(query.text, query.start, query.end, query.file))
     nodes = tree_of(cursor.tokens[:-1], query)
     if nodes is None or speaks_ksqldb(nodes) or reads_ksqldb(nodes, relations):
         return

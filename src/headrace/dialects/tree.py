@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from headrace.errors import Code, HeadraceError, Span
 from headrace.sql.cursor import Cursor
-from headrace.sql.lexer import Source, Token, TokenKind
+from headrace.sql.lexer import StatementText, Token, TokenKind
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -71,7 +71,7 @@ class Found:
 def nodes_of(text: str) -> tuple[Node, ...]:
     """Return the nodes of a generated text; empty if a bracket is unbalanced."""
     span = Span(text, 0, len(text))
-    return tuple(tree_of(Cursor(Source(text, 0, len(text))).tokens[:-1], span) or ())
+    return tuple(tree_of(Cursor(StatementText(text, 0, len(text))).tokens[:-1], span) or ())
 
 
 def tree_of(tokens: Sequence[Token], query: Span) -> tuple[Node, ...] | None:

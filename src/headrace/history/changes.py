@@ -11,7 +11,7 @@ from headrace.catalog import Stream, Table, View
 from headrace.circuit import rows_of
 from headrace.circuit.explain import summary
 from headrace.errors import Code, HeadraceError
-from headrace.ledger import Carried, Repair
+from headrace.ledger import Carried, RepairPath
 from headrace.log import open_segment
 from headrace.parts.naming import HIDDEN
 from headrace.runtime.trial import Tried, tried
@@ -79,20 +79,20 @@ class ChangeClassifier:
             elif (left_out := self._left_out(view, [relation.id], note)) is not None:
                 carried.append(left_out)
             elif view.id in above:
-                carried.append(Carried(view.id, Repair.DELTAS, _FOLLOWS, None, whole))
+                carried.append(Carried(view.id, RepairPath.DELTAS, _FOLLOWS, None, whole))
             else:
                 touched = 0 if did is None else did.touched
                 changed = 0 if did is None else did.changed
                 how = summary(self.engine.circuit(view))
                 rule = f"{note}{outcome(touched, changed, whole)} {how}"
-                carried.append(Carried(view.id, Repair.DELTAS, rule, touched, whole, changed))
+                carried.append(Carried(view.id, RepairPath.DELTAS, rule, touched, whole, changed))
         return carried
 
     def of_slice(self, view: View, slice_: Slice) -> list[Carried]:
         """Classify the repair of a slice of a view."""
         plan = self.replays.plan(view, slice_)
         rule = "; ".join((plan.how, *plan.reasons))
-        first = Carried(view.id, Repair.REPLAY, rule, plan.cost, plan.whole)
+        first = Carried(view.id, RepairPath.REPLAY, rule, plan.cost, plan.whole)
         return [first, *self._following([view.id])]
 
     def of_correction(self, stream: Stream, rebuilt: Iterable[View]) -> list[Carried]:
@@ -102,7 +102,7 @@ class ChangeClassifier:
             self._once(view, stream)
             if view.id in ids
             else self._left_out(view, [stream.id])
-            or Carried(view.id, Repair.DELTAS, summary(self.engine.circuit(view)))
+            or Carried(view.id, RepairPath.DELTAS, summary(self.engine.circuit(view)))
             for view in self._above([stream.id])
         ]
 
@@ -120,7 +120,7 @@ class ChangeClassifier:
         note = in_effect(table, rows)
         return [
             self._left_out(view, [table.id], note)
-            or Carried(view.id, Repair.DELTAS, note + summary(self.engine.circuit(view)))
+            or Carried(view.id, RepairPath.DELTAS, note + summary(self.engine.circuit(view)))
             for view in above
         ]
 
@@ -128,7 +128,10 @@ class ChangeClassifier:
         """Classify the replacement of a view's query."""
         whole = self._rows_below(view)
         rule = "rebuilt beside the serving build; rows change by the difference"
-        return [Carried(view.id, Repair.REBUILD, rule, whole, whole), *self._following([view.id])]
+        return [
+            Carried(view.id, RepairPath.REBUILD, rule, whole, whole),
+            *self._following([view.id]),
+        ]
 
     def of_function(self, calling: Iterable[View]) -> list[Carried]:
         """Classify the replacement of a Python function that views call."""
@@ -138,7 +141,7 @@ class ChangeClassifier:
             if view.id in views:
                 whole = self._rows_below(view)
                 rule = "calls it: existing rows were computed by the former body"
-                carried.append(Carried(view.id, Repair.REBUILD, rule, whole, whole))
+                carried.append(Carried(view.id, RepairPath.REBUILD, rule, whole, whole))
         return [*carried, *self._following([*views])]
 
     def record(self, carried: list[Carried], origin: Mapping[str, Any]) -> None:
@@ -168,15 +171,15 @@ class ChangeClassifier:
         why, whole = _ONCE.format(stream.name), self._rows_below(view)
         if self._later(view, [stream.id]):
             why = f"{why}; {_LATER}"
-        return Carried(view.id, Repair.REBUILD, why, whole, whole)
+        return Carried(view.id, RepairPath.REBUILD, why, whole, whole)
 
     def _left_out(self, view: View, changed: list[RelationId], note: str = "") -> Carried | None:
         """Classify a view that the next epoch does not update: stopped or lagging; else None."""
         whole = self._rows_below(view)
         if view.id in self.reader.published.stopped:
-            return Carried(view.id, Repair.RESUME, _STOPPED, None, whole)
+            return Carried(view.id, RepairPath.RESUME, _STOPPED, None, whole)
         if self._later(view, changed):
-            return Carried(view.id, Repair.DELTAS, note + _LATER, None, whole)
+            return Carried(view.id, RepairPath.DELTAS, note + _LATER, None, whole)
         return None
 
     def _later(self, view: View, changed: list[RelationId]) -> bool:
@@ -188,7 +191,7 @@ class ChangeClassifier:
     def _following(self, ids: list[RelationId]) -> list[Carried]:
         return [
             self._left_out(view, ids)
-            or Carried(view.id, Repair.DELTAS, _FOLLOWS, None, self._rows_below(view))
+            or Carried(view.id, RepairPath.DELTAS, _FOLLOWS, None, self._rows_below(view))
             for view in self._above(ids)
             if view.id not in ids
         ]

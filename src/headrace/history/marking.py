@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from headrace.history.slices import carried
-from headrace.ledger import Dirty, Repair, Slice
+from headrace.ledger import Dirty, RepairPath, Slice
 from headrace.parts.naming import HIDDEN
 from headrace.runtime.dirty import EVENT
 
@@ -72,7 +72,7 @@ def with_above(
             view=view.id,
             slice=slices.pop() if len(below) == 1 else Slice(),
             origin={**below[0].origin, **through},
-            repair=Repair.DELTAS,
+            repair=RepairPath.DELTAS,
             cost=None,
             whole=None,
         )

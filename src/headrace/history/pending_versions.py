@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from headrace.catalog import Table
 from headrace.history.changed_since import is_among, is_literal
 from headrace.history.marking import THROUGH, with_above
-from headrace.ledger import Dirty, Repair, Slice
+from headrace.ledger import Dirty, RepairPath, Slice
 from headrace.log import EmbeddedLog
 from headrace.runtime.shares import log_share
 from headrace.types import Offset
@@ -86,7 +86,7 @@ class PendingVersions:
             min(segment.appended_at for segment in share.segments),
             slice=slice_,
             origin=origin,
-            repair=Repair.DELTAS,
+            repair=RepairPath.DELTAS,
         )
 
 

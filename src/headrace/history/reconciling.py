@@ -17,7 +17,7 @@ from headrace.circuit.digest import digest
 from headrace.engine.verifying.comparisons import sampled_by
 from headrace.errors import Code, HeadraceError
 from headrace.history.sampling import Rounds, rounds_of
-from headrace.ledger import Dirty, DirtyState, Evidence, Repair, Repaired, Slice
+from headrace.ledger import Dirty, DirtyState, Evidence, RepairedView, RepairPath, Slice
 from headrace.parts.naming import HIDDEN
 from headrace.parts.stopped import mark_stopped
 from headrace.runtime.builds import fill_again
@@ -306,7 +306,7 @@ class Reconciling:
             found.at,
             detail,
             slice=found.slice,
-            repair=Repair.REPLAY,
+            repair=RepairPath.REPLAY,
             state=_STATES[self.on_difference],
         )
         if self.on_difference is not OnDifference.QUARANTINE:
@@ -391,7 +391,7 @@ class Reconciling:
         error = self._replayed(relation, report)
         with self.loop.exclusive(), self.compaction.busy:
             for each in above:
-                fill_again(Fill(self.loop, each, report), Repaired(each.id, STOPPED, last))
+                fill_again(Fill(self.loop, each, report), RepairedView(each.id, STOPPED, last))
         return error
 
     def _replayed(self, relation: Stored, report: Progress) -> HeadraceError | None:

@@ -9,7 +9,7 @@ import sqlalchemy as sa
 
 from headrace.ledger import schema
 from headrace.ledger.ids import reserve
-from headrace.ledger.records import Carried, ChangeRecord, Dirty, DirtyState, Gap, Repair, Slice
+from headrace.ledger.records import Carried, ChangeRecord, Dirty, DirtyState, Gap, RepairPath, Slice
 from headrace.types import DirtyId, Epoch, RelationId
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class DirtySlices:
         id_: DirtyId,
         *,
         state: DirtyState | None = None,
-        repair: Repair | None = None,
+        repair: RepairPath | None = None,
         cost: int | None = None,
         detail: str | None = None,
     ) -> None:
@@ -108,7 +108,7 @@ class DirtySlices:
                     row.origin,
                     Carried(
                         RelationId(row.view),
-                        Repair(row.path),
+                        RepairPath(row.path),
                         row.rule,
                         row.cost,
                         row.whole,
@@ -205,7 +205,7 @@ def _entry(row: sa.Row[Any]) -> Dirty:
         Epoch(row.after),
         Slice(row.slice_where, row.slice_since),
         row.origin,
-        Repair(row.repair),
+        RepairPath(row.repair),
         row.cost,
         row.whole,
         DirtyState(row.state),

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from headrace.ledger.records import LIVE, ArrangementRecord, Build, Dirty, Frontier, Run
+from headrace.ledger.records import LIVE, ArrangementRecord, Build, Dirty, Frontier, RunRecord
 from headrace.types import ArrangementId, BuildId, Epoch, FrontierId, Offset, RelationId
 
 if TYPE_CHECKING:
@@ -39,8 +39,8 @@ class Head:
     builds: Mapping[BuildId, Build]
     dirty: tuple[Dirty, ...]
     arrangements: Mapping[ArrangementId, ArrangementRecord]
-    spines: Mapping[ArrangementId, tuple[Run, ...]]
-    next_spines: Mapping[ArrangementId, tuple[Run, ...]]
+    spines: Mapping[ArrangementId, tuple[RunRecord, ...]]
+    next_spines: Mapping[ArrangementId, tuple[RunRecord, ...]]
 
     @property
     def upper(self) -> Epoch:
@@ -156,7 +156,7 @@ class Head:
         return replace(self, arrangements={**self.arrangements, **changed})
 
 
-def age(run: Run) -> tuple[int, str]:
+def age(run: RunRecord) -> tuple[int, str]:
     """Return the sort key of a spine's runs: oldest first."""
     return run.added, run.name
 
@@ -235,8 +235,8 @@ def _rebuilt(
 
 
 def _merged(
-    kept: dict[ArrangementId, tuple[Run, ...]], merges: Iterable[Merge], epoch: Epoch
-) -> dict[ArrangementId, tuple[Run, ...]]:
+    kept: dict[ArrangementId, tuple[RunRecord, ...]], merges: Iterable[Merge], epoch: Epoch
+) -> dict[ArrangementId, tuple[RunRecord, ...]]:
     """Return spines in which merged runs are replaced by their sums."""
     for merge in merges:
         inputs = frozenset(merge.inputs)
@@ -248,12 +248,12 @@ def _merged(
 
 
 def _with_runs(
-    kept: dict[ArrangementId, tuple[Run, ...]], runs: Iterable[NewRun], epoch: Epoch
-) -> dict[ArrangementId, tuple[Run, ...]]:
+    kept: dict[ArrangementId, tuple[RunRecord, ...]], runs: Iterable[NewRun], epoch: Epoch
+) -> dict[ArrangementId, tuple[RunRecord, ...]]:
     """Return spines with new runs, which the epoch adds."""
-    added: dict[ArrangementId, list[Run]] = {}
+    added: dict[ArrangementId, list[RunRecord]] = {}
     for new in runs:
-        run = Run(
+        run = RunRecord(
             new.name,
             new.arrangement,
             new.rows,

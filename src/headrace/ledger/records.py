@@ -233,7 +233,7 @@ class NewRun:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class RunRecord:
     """A run that epochs ``[added, removed)`` contain; ``removed`` is None while it is live."""
 
     name: str
@@ -397,7 +397,7 @@ class EpochCommit:
     caught_up: tuple[FrontierId, ...] = ()
     regrouped: Mapping[BuildId, FrontierId] = field(default_factory=dict)
     merges: tuple[Merge, ...] = ()
-    repaired: tuple[Repaired, ...] = ()
+    repaired: tuple[RepairedView, ...] = ()
     cleaned: tuple[DirtyId, ...] = ()
     dirtied: tuple[Dirty, ...] = ()
     counters: Mapping[str, Any] = field(default_factory=dict)
@@ -445,7 +445,7 @@ class Slice:
     since: int | None = None
 
 
-class Repair(StrEnum):
+class RepairPath(StrEnum):
     """How a dirty slice becomes right again."""
 
     NONE = "none"
@@ -488,7 +488,7 @@ class Dirty:
     after: Epoch = NO_EPOCH
     slice: Slice = Slice()
     origin: Mapping[str, Any] = field(default_factory=dict)
-    repair: Repair = Repair.RESUME
+    repair: RepairPath = RepairPath.RESUME
     cost: int | None = None
     whole: int | None = None
     state: DirtyState = DirtyState.OPEN
@@ -529,7 +529,7 @@ class Carried:
     """
 
     view: RelationId
-    path: Repair
+    path: RepairPath
     rule: str
     cost: int | None = None
     whole: int | None = None
@@ -546,7 +546,7 @@ class ChangeRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class Repaired:
+class RepairedView:
     """A view whose contents an epoch makes right again: it is no longer dirty for a cause.
 
     Between ``after`` and that epoch, they were not the result of its query.

@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from headrace.errors import Code, HeadraceError
 from headrace.ledger import commit, schema
 from headrace.ledger.heads import age
-from headrace.ledger.records import ArrangementRecord, Run, RunKind
+from headrace.ledger.records import ArrangementRecord, RunKind, RunRecord
 from headrace.types import ArrangementId, BuildId, Epoch, RelationId
 
 if TYPE_CHECKING:
@@ -50,13 +50,13 @@ class Spines:
         """Return every live arrangement, by id."""
         return tuple(record for _, record in sorted(self._transactions.head.arrangements.items()))
 
-    def runs(self, arrangement: ArrangementId, epoch: Epoch | None = None) -> tuple[Run, ...]:
+    def runs(self, arrangement: ArrangementId, epoch: Epoch | None = None) -> tuple[RunRecord, ...]:
         """Return the runs that sum to one arrangement; see :meth:`of`."""
         return self.of((arrangement,), epoch)[arrangement]
 
     def of(
         self, arrangements: Iterable[ArrangementId], epoch: Epoch | None = None
-    ) -> dict[ArrangementId, tuple[Run, ...]]:
+    ) -> dict[ArrangementId, tuple[RunRecord, ...]]:
         """Return the runs that sum to each arrangement at an epoch, oldest first.
 
         None means the runs that the next epoch builds on: the contents of the last epoch, with
@@ -72,7 +72,9 @@ class Spines:
         with self._transactions.reading() as connection:
             return spines(connection, wanted, epoch)
 
-    def delta_runs(self, arrangement: ArrangementId, after: Epoch, upto: Epoch) -> tuple[Run, ...]:
+    def delta_runs(
+        self, arrangement: ArrangementId, after: Epoch, upto: Epoch
+    ) -> tuple[RunRecord, ...]:
         """Return the runs that are the deltas of the epochs ``(after, upto]``, by epoch.
 
         Raises:
@@ -143,7 +145,7 @@ class Spines:
 
 def spines(
     connection: sa.Connection, arrangements: Iterable[ArrangementId], epoch: Epoch | None
-) -> dict[ArrangementId, tuple[Run, ...]]:
+) -> dict[ArrangementId, tuple[RunRecord, ...]]:
     """Return the runs that sum to each arrangement at an epoch, oldest first, in one query.
 
     None means the runs that the next epoch builds on: the contents of the last epoch, with every
@@ -154,7 +156,7 @@ def spines(
     """
     wanted = tuple(arrangements)
     query, values = (_LIVE, {}) if epoch is None else (_AS_OF, {"epoch": epoch})
-    found: dict[ArrangementId, list[Run]] = {}
+    found: dict[ArrangementId, list[RunRecord]] = {}
     for row in connection.execute(query, {"wanted": wanted, **values}):
         if row.id not in found:
             found[row.id] = []
@@ -255,8 +257,8 @@ def _arrangement(row: sa.Row[tuple[object, ...]]) -> ArrangementRecord:
     )
 
 
-def _run(row: sa.Row[tuple[object, ...]]) -> Run:
-    return Run(
+def _run(row: sa.Row[tuple[object, ...]]) -> RunRecord:
+    return RunRecord(
         row.name,
         ArrangementId(row.arrangement),
         row.rows,

@@ -12,7 +12,7 @@ from headrace.operators.matches import MATCHES, Matches
 from headrace.operators.outer_join import OuterJoin
 from headrace.operators.pairs import Pairs
 from headrace.operators.presence import counts_layout
-from headrace.operators.protocol import StatefulOperator, Step
+from headrace.operators.protocol import StatefulOperator, StepResult
 from headrace.operators.quarantine import ERROR, REFUSED, SINCE, Quarantine, arrived_in, held_back
 from headrace.operators.recursion import Recursion
 from headrace.operators.row_kinds import ROW, RowKind
@@ -59,7 +59,7 @@ __all__ = [
     "RowKind",
     "SemiJoin",
     "StatefulOperator",
-    "Step",
+    "StepResult",
     "Temporal",
     "TouchedGroups",
     "Upsert",

@@ -27,7 +27,7 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.errors import Code, HeadraceError
-from headrace.operators.protocol import StatefulOperator, Step
+from headrace.operators.protocol import StatefulOperator, StepResult
 from headrace.spine import due_rows
 from headrace.zset import HASH, WEIGHT, Layout, OrderBy, ZSet
 from headrace.zset.equality import valid
@@ -87,7 +87,7 @@ class Compared(StatefulOperator):
         hash_ = pa.field(HASH, pa.int64(), nullable=False)
         return pa.schema([hash_, *self.rows, pa.field(VALUE, self.value), _WEIGHT_FIELD])
 
-    def step(self, inputs: tuple[pa.Table, ...], before: tuple[Spine, ...]) -> Step:
+    def step(self, inputs: tuple[pa.Table, ...], before: tuple[Spine, ...]) -> StepResult:
         """Return the pairs whose condition may change, and the consolidated inputs."""
         change, changed_value = inputs
         rows = self._by_bound(change).consolidated()
@@ -100,7 +100,7 @@ class Compared(StatefulOperator):
         if values.rows:
             between = self._between(before[0].plus(retracted), old, new)
             parts += [self._paired(between, old, -1), self._paired(between, new, 1)]
-        return Step(pa.concat_tables(parts), (rows, values))
+        return StepResult(pa.concat_tables(parts), (rows, values))
 
     def _by_bound(self, change: pa.Table) -> ZSet:
         """Return the changed rows whose bound is not NULL, with the number of the bound."""

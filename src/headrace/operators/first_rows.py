@@ -24,7 +24,7 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.errors import Code, HeadraceError
-from headrace.operators.protocol import StatefulOperator, Step
+from headrace.operators.protocol import StatefulOperator, StepResult
 from headrace.spine import Rank, Ranked
 from headrace.zset import HASH, WEIGHT, Layout, ZSet
 from headrace.zset.zset import column
@@ -77,7 +77,7 @@ class FirstRows(StatefulOperator):
         """The schema of the output."""
         return self.answer.schema
 
-    def step(self, inputs: tuple[pa.Table, ...], before: tuple[Spine, ...]) -> Step:
+    def step(self, inputs: tuple[pa.Table, ...], before: tuple[Spine, ...]) -> StepResult:
         """Return the delta of the first rows, and the delta of the state."""
         change = ZSet.of(self.layout, inputs[0]).consolidated()
         if self.append_only and (change.weights < 0).any():
@@ -99,7 +99,7 @@ class FirstRows(StatefulOperator):
         output = self._first(new).plus(self._first(old).negated()).consolidated()
         if self.append_only:
             change = new.rows.plus(old.rows.negated()).consolidated()
-        return Step(output.table, (change,))
+        return StepResult(output.table, (change,))
 
     def _first(self, found: Ranked) -> ZSet:
         """Return the copies whose rank is in the range."""

@@ -23,7 +23,7 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.errors import Code, HeadraceError
-from headrace.operators.protocol import StatefulOperator, Step
+from headrace.operators.protocol import StatefulOperator, StepResult
 from headrace.zset import HASH, WEIGHT, Layout, OrderBy, ZSet, row_codes
 from headrace.zset.order import order_keys, ordered
 from headrace.zset.zset import column, numbers, take
@@ -105,11 +105,11 @@ class Fold(StatefulOperator):
         """The schema of the output."""
         return self.answer.schema
 
-    def step(self, inputs: tuple[pa.Table, ...], before: tuple[Spine, ...]) -> Step:
+    def step(self, inputs: tuple[pa.Table, ...], before: tuple[Spine, ...]) -> StepResult:
         """Return the delta of the rows, and the deltas of the events and the checkpoints."""
         change = ZSet.of(self.layout, inputs[0]).consolidated()
         if not change.rows:
-            return Step(self.schema.empty_table(), (change, ZSet.empty(self.layouts[1])))
+            return StepResult(self.schema.empty_table(), (change, ZSet.empty(self.layouts[1])))
         first, of_row = _keys_of(change)
         probes, kept = before[1].lookup(first.hashes, first.keys)
         of_change, of_kept = self._places(change, of_row, kept, probes)
@@ -124,7 +124,7 @@ class Fold(StatefulOperator):
         gone = np.ones(kept.rows, np.bool_)
         gone[[row for key in work for row in key.retained]] = False
         checkpoints = ZSet.sum_of(self.layouts[1], [kept.filter(gone).negated(), *made])
-        return Step(self._output(first, work), (change, checkpoints.consolidated()))
+        return StepResult(self._output(first, work), (change, checkpoints.consolidated()))
 
     def _places(self, change: ZSet, of_row: Ints, kept: ZSet, probes: Ints) -> tuple[Ints, Ints]:
         """Number changes and checkpoints: ascending by key and order, equal where they tie."""

@@ -24,7 +24,7 @@ import pyarrow as pa
 
 from headrace.errors import Code, HeadraceError
 from headrace.operators.aggregate_parts import Distinct, Extremum, Part, with_zeros
-from headrace.operators.protocol import StatefulOperator, Step
+from headrace.operators.protocol import StatefulOperator, StepResult
 from headrace.zset import HASH, WEIGHT, Layout, ZSet, same
 from headrace.zset.sums import is_zero
 from headrace.zset.zset import column, numbers
@@ -83,7 +83,7 @@ class GroupAggregate(StatefulOperator):
         """The schema of the output."""
         return _answer_schema(self.layout, self.parts)
 
-    def step(self, inputs: tuple[pa.Table, ...], before: tuple[Spine, ...]) -> Step:
+    def step(self, inputs: tuple[pa.Table, ...], before: tuple[Spine, ...]) -> StepResult:
         """Return the old and new rows of the groups touched, and the consolidated increments."""
         given = ZSet.of(self.increments, inputs[0])
         return _step(self.parts, given, ZSet.empty(self.layout), before)
@@ -127,7 +127,7 @@ class GlobalAggregate(StatefulOperator):
         """The schema of the output."""
         return _answer_schema(self.layout, self.parts)
 
-    def step(self, inputs: tuple[pa.Table, ...], before: tuple[Spine, ...]) -> Step:
+    def step(self, inputs: tuple[pa.Table, ...], before: tuple[Spine, ...]) -> StepResult:
         """Return the old and the new row if they differ, and the consolidated increments."""
         given = ZSet.of(self.increments, inputs[0])
         if given.hashes.any():
@@ -137,7 +137,7 @@ class GlobalAggregate(StatefulOperator):
         hashes = pa.array(np.zeros(len(init), np.int64))
         more = with_zeros(self.layouts[0], {HASH: hashes, INIT: init}, len(init))
         step = _step(self.parts, given, more, before)
-        return Step(step.output.select(self.schema.names), step.updates)
+        return StepResult(step.output.select(self.schema.names), step.updates)
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +151,9 @@ class _Groups:
         return _Groups(self.at[kept], self.totals.filter(kept))
 
 
-def _step(parts: tuple[Part, ...], given: ZSet, more: ZSet, before: tuple[Spine, ...]) -> Step:
+def _step(
+    parts: tuple[Part, ...], given: ZSet, more: ZSet, before: tuple[Spine, ...]
+) -> StepResult:
     """Return the step of one epoch; ``more`` are further increments of the totals."""
     layout = more.layout
     increments, updates = [_linear(layout, given), more], {}
@@ -177,7 +179,9 @@ def _step(parts: tuple[Part, ...], given: ZSet, more: ZSet, before: tuple[Spine,
         _answer(parts, old.where(changed[old.at]), [result for result, _ in results], -1),
         _answer(parts, new.where(changed[new.at]), [result for _, result in results], 1),
     ]
-    return Step(pa.concat_tables(output), (change.totals, *(updates[i] for i in range(len(parts)))))
+    return StepResult(
+        pa.concat_tables(output), (change.totals, *(updates[i] for i in range(len(parts))))
+    )
 
 
 def _linear(layout: Layout, given: ZSet) -> ZSet:

@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from headrace.operators.protocol import StatefulOperator, Step
+from headrace.operators.protocol import StatefulOperator, StepResult
 from headrace.zset import Layout, ZSet
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class Integrate(StatefulOperator):
         """The rows of all inputs so far."""
         return (self.layout,)
 
-    def step(self, inputs: tuple[pa.Table, ...], before: tuple[Spine, ...]) -> Step:  # noqa: ARG002
+    def step(self, inputs: tuple[pa.Table, ...], before: tuple[Spine, ...]) -> StepResult:  # noqa: ARG002
         """Return the consolidated delta, as output and as update."""
         change = ZSet.of(self.layout, inputs[0]).consolidated()
-        return Step(change.table, (change,))
+        return StepResult(change.table, (change,))

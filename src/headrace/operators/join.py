@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from headrace.operators.protocol import StatefulOperator, Step
+from headrace.operators.protocol import StatefulOperator, StepResult
 from headrace.operators.row_kinds import ROW, RowKind
 from headrace.zset import Layout, ZSet
 
@@ -46,7 +46,7 @@ class InnerJoin(StatefulOperator):
         """The left input and the right input, by key."""
         return self.pairs.left, self.pairs.right
 
-    def step(self, inputs: tuple[pa.Table, ...], before: tuple[Spine, ...]) -> Step:
+    def step(self, inputs: tuple[pa.Table, ...], before: tuple[Spine, ...]) -> StepResult:
         """Return the delta of the pairs, and the consolidated inputs."""
         changes = [
             ZSet.of(layout, given).consolidated()
@@ -61,7 +61,7 @@ class InnerJoin(StatefulOperator):
             if self.alone[1]:
                 parts.append(_marked(self.pairs.alone(changes[1], is_left=False), RowKind.RIGHT))
             output = pa.concat_tables(parts)
-        return Step(output, (left, right))
+        return StepResult(output, (left, right))
 
 
 def _marked(rows: pa.Table, kind: RowKind) -> pa.Table:

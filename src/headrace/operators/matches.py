@@ -24,7 +24,7 @@ import pyarrow as pa
 
 from headrace.errors import Code, HeadraceError
 from headrace.operators.emits import FLAG, Emits
-from headrace.operators.protocol import StatefulOperator, Step
+from headrace.operators.protocol import StatefulOperator, StepResult
 from headrace.operators.row_kinds import ROW, RowKind
 from headrace.zset import HASH, WEIGHT, Layout, ZSet
 from headrace.zset.zset import column, numbers
@@ -61,7 +61,7 @@ class Matches(StatefulOperator):
         """The rows of the side, with their weights and those of their pairs."""
         return (self.layout,)
 
-    def step(self, inputs: tuple[pa.Table, ...], before: tuple[Spine, ...]) -> Step:
+    def step(self, inputs: tuple[pa.Table, ...], before: tuple[Spine, ...]) -> StepResult:
         """Return the output delta, and the deltas of the rows' weights and pairs."""
         given = inputs[0].select(self.schema.names).cast(self.schema)
         kinds = numbers(given, ROW)
@@ -79,7 +79,7 @@ class Matches(StatefulOperator):
         passed = given.filter(pa.array((~pairs & ~own) | (pairs & self.passes)))
         matched = weights * (matches > 0) - old_weights * (old_matches > 0)
         lone = weights * (matches == 0) - old_weights * (old_matches == 0)
-        return Step(self._answer(passed, change, matched, lone), (change,))
+        return StepResult(self._answer(passed, change, matched, lone), (change,))
 
     def _change(self, given: pa.Table, pairs: Bools, own: Bools) -> ZSet:
         """Return the delta of the sums: weights from rows of the side, matches from pairs."""

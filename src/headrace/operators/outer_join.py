@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from headrace.operators.presence import counted, counts_layout, partner_deltas
-from headrace.operators.protocol import StatefulOperator, Step
+from headrace.operators.protocol import StatefulOperator, StepResult
 from headrace.zset import Layout, ZSet
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class OuterJoin(StatefulOperator):
         counts += [counts_layout(self.pairs.left)] if self.keeps_right else []
         return (self.pairs.left, self.pairs.right, *counts)
 
-    def step(self, inputs: tuple[pa.Table, ...], before: tuple[Spine, ...]) -> Step:
+    def step(self, inputs: tuple[pa.Table, ...], before: tuple[Spine, ...]) -> StepResult:
         """Return the delta of pairs and rows without partner, and each arrangement's delta."""
         sides = (self.pairs.left, self.pairs.right)
         changes = [
@@ -68,4 +68,4 @@ class OuterJoin(StatefulOperator):
             null_keys = changes[index].filter(~matchable[index])
             output += [self.pairs.alone(rows, is_left=index == 0) for rows in (lone, null_keys)]
             updates.append(other)
-        return Step(pa.concat_tables(output), tuple(updates))
+        return StepResult(pa.concat_tables(output), tuple(updates))

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class StepResult:
     """The result of one epoch: the output delta, and the delta of each arrangement.
 
     ``output`` has weights but need not be consolidated. ``updates`` are consolidated, one per
@@ -37,7 +37,7 @@ class StatefulOperator(Protocol):
         """The layouts of the arrangements that the operator keeps, in order."""
         ...
 
-    def step(self, inputs: tuple[pa.Table, ...], before: tuple[Spine, ...]) -> Step:
+    def step(self, inputs: tuple[pa.Table, ...], before: tuple[Spine, ...]) -> StepResult:
         """Return the output delta and the arrangements' deltas for the deltas of the inputs.
 
         ``inputs`` are deltas with rows in any order, possibly with rows that repeat or cancel;

@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.operators.protocol import StatefulOperator, Step
+from headrace.operators.protocol import StatefulOperator, StepResult
 from headrace.zset import HASH, WEIGHT, Layout, ZSet
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ class Quarantine(StatefulOperator):
         columns = pa.schema([*self.columns, *why])
         return (Layout(tuple(self.columns.names), columns, _SUMMED),)
 
-    def step(self, inputs: tuple[pa.Table, ...], before: tuple[Spine, ...]) -> Step:
+    def step(self, inputs: tuple[pa.Table, ...], before: tuple[Spine, ...]) -> StepResult:
         """Return the consolidated rows that pass, and the delta of the quarantine."""
         change, refused = inputs
         kept, known = before
@@ -88,7 +88,7 @@ class Quarantine(StatefulOperator):
         passed = weights + taken
         passed[entering] = 0
         output = _weighted(rows, passed).filter(passed != 0)
-        return Step(output.table, (entered.plus(left).consolidated(),))
+        return StepResult(output.table, (entered.plus(left).consolidated(),))
 
     def _entered(self, rows: ZSet, entering: Ints, reasons: list[pa.Table]) -> ZSet:
         found = rows.take(entering).table

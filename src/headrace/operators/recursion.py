@@ -16,7 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from headrace.operators.protocol import StatefulOperator, Step
+from headrace.operators.protocol import StatefulOperator, StepResult
 from headrace.zset import Layout, ZSet
 
 if TYPE_CHECKING:
@@ -40,9 +40,9 @@ class Recursion(StatefulOperator):
         """The input of the next round, and the rows of levels at or beyond the limit."""
         return self.layout, self.layout
 
-    def step(self, inputs: tuple[pa.Table, ...], before: tuple[Spine, ...]) -> Step:  # noqa: ARG002
+    def step(self, inputs: tuple[pa.Table, ...], before: tuple[Spine, ...]) -> StepResult:  # noqa: ARG002
         """Return the consolidated delta below the limit, as output and update, and that beyond."""
         change = ZSet.of(self.layout, inputs[0]).consolidated()
         level = change.table[self.layout.columns.names[-1]].to_numpy()
         within = change.filter(level < self.limit)
-        return Step(within.table, (within, change.filter(level >= self.limit)))
+        return StepResult(within.table, (within, change.filter(level >= self.limit)))

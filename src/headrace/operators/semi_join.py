@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from headrace.operators.emits import FLAG, Emits
 from headrace.operators.presence import counts_layout, partner_deltas
-from headrace.operators.protocol import StatefulOperator, Step
+from headrace.operators.protocol import StatefulOperator, StepResult
 from headrace.zset import Layout, ZSet
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ class SemiJoin(StatefulOperator):
         """The left input by key, and the number of rows of the right by key."""
         return self.pairs.left, counts_layout(self.pairs.right)
 
-    def step(self, inputs: tuple[pa.Table, ...], before: tuple[Spine, ...]) -> Step:
+    def step(self, inputs: tuple[pa.Table, ...], before: tuple[Spine, ...]) -> StepResult:
         """Return the output delta of the left's rows, and each arrangement's delta."""
         rows = ZSet.of(self.layouts[0], inputs[0]).consolidated()
         others = ZSet.of(self.layouts[1], inputs[1]).consolidated()
@@ -53,7 +53,7 @@ class SemiJoin(StatefulOperator):
         left, right = rows.filter(matchable), others.filter(self.pairs.matchable(others))
         found = partner_deltas(left, before[0], right, before[1])
         lone = ZSet.sum_of(rows.layout, [found.unmatched, rows.filter(~matchable)])
-        return Step(emitted(self.pairs, self.emits, found.matched, lone), (left, right))
+        return StepResult(emitted(self.pairs, self.emits, found.matched, lone), (left, right))
 
 
 def emitted(pairs: Pairs, emits: Emits, matched: ZSet, unmatched: ZSet) -> pa.Table:

@@ -24,7 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.errors import Code, HeadraceError
-from headrace.operators.protocol import StatefulOperator, Step
+from headrace.operators.protocol import StatefulOperator, StepResult
 from headrace.spine import due_rows
 from headrace.zset import HASH, WEIGHT, Layout, OrderBy, ZSet
 from headrace.zset.zset import column, numbers
@@ -84,7 +84,7 @@ class Temporal(StatefulOperator):
         times = [name for name in (self.enters, self.leaves) if name is not None]
         return (HASH, *self.rows.names, *times, WEIGHT)
 
-    def step(self, inputs: tuple[pa.Table, ...], before: tuple[Spine, ...]) -> Step:
+    def step(self, inputs: tuple[pa.Table, ...], before: tuple[Spine, ...]) -> StepResult:
         """Return the output delta, and the delta of the future moves."""
         change, clock = inputs
         (past,), (now,) = clock["before"].to_pylist(), clock["after"].to_pylist()
@@ -99,7 +99,7 @@ class Temporal(StatefulOperator):
             )
         output = self._performed(moves.filter(done).plus(due)).consolidated()
         update = moves.filter(~done).plus(due.negated()).consolidated()
-        return Step(output.table, (update,))
+        return StepResult(output.table, (update,))
 
     def _moves(self, change: pa.Table) -> ZSet:
         """Return the moves of the changed rows, past and future; not consolidated."""

@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.errors import Code, HeadraceError
-from headrace.operators.protocol import StatefulOperator, Step
+from headrace.operators.protocol import StatefulOperator, StepResult
 from headrace.zset import HASH, WEIGHT, Layout, ZSet, row_codes
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ class TouchedGroups(StatefulOperator):
             ]
         )
 
-    def step(self, inputs: tuple[pa.Table, ...], before: tuple[Spine, ...]) -> Step:
+    def step(self, inputs: tuple[pa.Table, ...], before: tuple[Spine, ...]) -> StepResult:
         """Return both versions of the groups touched, and the consolidated input."""
         change = ZSet.of(self.layout, inputs[0]).consolidated()
         touched = change.take(_first_of_keys(change))
@@ -83,16 +83,16 @@ class TouchedGroups(StatefulOperator):
         _, new = before[0].plus(change).lookup(touched.hashes, touched.keys)
         versions = [self._version(old, 0), self._version(new, 1)]
         if not self.always:
-            return Step(pa.concat_tables(versions), (change,))
+            return StepResult(pa.concat_tables(versions), (change,))
         _, published = before[1].lookup(np.zeros(1, np.int64), [])
         first = published.rows == 0
         if change.rows == 0 and not first:
-            return Step(self.schema.empty_table(), (change, ZSet.empty(_PUBLISHED)))
+            return StepResult(self.schema.empty_table(), (change, ZSet.empty(_PUBLISHED)))
         versions += [] if first else [self._placeholder(0)]
         versions.append(self._placeholder(1))
         row = {HASH: [0], WEIGHT: [1]} if first else {HASH: [], WEIGHT: []}
         publish = ZSet(_PUBLISHED, pa.table(row, schema=_PUBLISHED.schema))
-        return Step(pa.concat_tables(versions), (change, publish))
+        return StepResult(pa.concat_tables(versions), (change, publish))
 
     def _version(self, rows: ZSet, version: int) -> pa.Table:
         """Return the rows, each as often as its weight, marked with the version."""

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from headrace.errors import Code, HeadraceError
-from headrace.operators.protocol import StatefulOperator, Step
+from headrace.operators.protocol import StatefulOperator, StepResult
 from headrace.zset import WEIGHT, Layout, ZSet, row_codes
 from headrace.zset.zset import numbers
 
@@ -55,7 +55,7 @@ class Upsert(StatefulOperator):
         """The current rows, by primary key."""
         return (self.layout,)
 
-    def step(self, inputs: tuple[pa.Table, ...], before: tuple[Spine, ...]) -> Step:
+    def step(self, inputs: tuple[pa.Table, ...], before: tuple[Spine, ...]) -> StepResult:
         """Return the delta of the table, as output and as update."""
         changes = ZSet.of(self.layout, inputs[0])
         if (np.abs(changes.weights) != 1).any():
@@ -66,7 +66,7 @@ class Upsert(StatefulOperator):
             raise HeadraceError(Code.INTERNAL, "a primary key has more than one row")
         new = last.filter(last.weights > 0)
         change = new.plus(old.negated()).consolidated()
-        return Step(change.table, (change,))
+        return StepResult(change.table, (change,))
 
 
 def _last_by_key(changes: ZSet, offsets: Ints) -> Ints:

@@ -16,7 +16,7 @@ from headrace.parts.filling import live
 from headrace.parts.naming import HIDDEN
 from headrace.runtime.builds import create_filled, take_over
 from headrace.runtime.dirty import removed_with, repairable
-from headrace.runtime.refresh import Refresh
+from headrace.runtime.refresh import ViewRefresh
 from headrace.types import Offset
 
 if TYPE_CHECKING:
@@ -207,11 +207,11 @@ class Definer:
         begins, ends = altered.refresh.lags, view.refresh.lags
         with loop.refreshing:
             if ends and not begins:
-                Refresh(loop, (view,)).run()  # beside the epochs, so that few changes remain
+                ViewRefresh(loop, (view,)).run()  # beside the epochs, so that few changes remain
             with self._changing():
                 live(loop.catalog, [view.id], {view.id: view})
                 if ends and not begins:
-                    Refresh(loop, (view,)).run()
+                    ViewRefresh(loop, (view,)).run()
                 state, build = loop.published.current, ledger.head.serving(view.id)
                 frontier = build.frontier if begins == ends else LIVE
                 if begins and not ends:

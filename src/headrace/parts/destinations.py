@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from headrace.parts.log import Log
     from headrace.parts.reader import Reader
     from headrace.runtime.deliveries import DeliverySettings
-    from headrace.runtime.ports import Refused, SinkWriter
+    from headrace.runtime.ports import RefusedRow, SinkWriter
     from headrace.types import RelationId, Schema
 
 
@@ -99,7 +99,7 @@ class TableWriter:
     def _producer(self) -> str:
         return f"sink {self.sink.id}"
 
-    def write(self, epoch: Epoch, parts: Iterable[pa.Table]) -> Sequence[Refused]:
+    def write(self, epoch: Epoch, parts: Iterable[pa.Table]) -> Sequence[RefusedRow]:
         """Append the changes of an epoch, unless they were appended before."""
         relation = self.reader.catalog.by_id[self.into]
         if not isinstance(relation, Stream | Table):

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from headrace.parts.reader import Reader
     from headrace.runtime.deliveries import Deliveries
     from headrace.runtime.epoch import EpochLoop
-    from headrace.runtime.ports import Refused, SinkWriter
+    from headrace.runtime.ports import RefusedRow, SinkWriter
     from headrace.runtime.pump import Pump
     from headrace.types import Epoch
 
@@ -37,7 +37,7 @@ class Unopened:
         """Raise."""
         raise self.error
 
-    def write(self, _epoch: Epoch, _parts: Iterable[pa.Table]) -> Sequence[Refused]:
+    def write(self, _epoch: Epoch, _parts: Iterable[pa.Table]) -> Sequence[RefusedRow]:
         """Raise."""
         raise self.error
 

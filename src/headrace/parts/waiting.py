@@ -14,7 +14,7 @@ from uuid import uuid4
 from headrace.catalog import View
 from headrace.catalyst.python import lacks
 from headrace.errors import Code, HeadraceError
-from headrace.ledger import NO_EPOCH, Dirty, EpochCommit, Repaired
+from headrace.ledger import NO_EPOCH, Dirty, EpochCommit, RepairedView
 from headrace.runtime.builds import fill_again
 from headrace.runtime.fill import Fill
 from headrace.runtime.published import STOPPED, WAITING
@@ -93,7 +93,7 @@ class WaitingViews:
             }
             current = [view for view in views if since.get(view.id) == last]
             if current:  # the clock and history of the last epoch did not include them
-                right = tuple(Repaired(view.id, WAITING, last) for view in current)
+                right = tuple(RepairedView(view.id, WAITING, last) for view in current)
                 ledger.commit(EpochCommit(last, uuid4().hex, repaired=right))
                 loop.published.publish()
             for view in [*current, *(view for view in views if view not in current)]:
@@ -106,7 +106,9 @@ class WaitingViews:
         self.pump.settle()
         try:
             with self.pump.compaction.busy:
-                fill_again(Fill(self.loop, view, _silent), Repaired(view.id, WAITING), stays=True)
+                fill_again(
+                    Fill(self.loop, view, _silent), RepairedView(view.id, WAITING), stays=True
+                )
         except HeadraceError as error:
             if error.code not in (Code.INVALID, Code.CONFLICT):
                 raise

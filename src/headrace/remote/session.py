@@ -18,7 +18,7 @@ from headrace.remote.connection import Connection, Request, SessionGoneError, re
 from headrace.remote.events import WITH_ARROW, events
 from headrace.remote.rows import MEDIA_TYPE as ARROW
 from headrace.remote.rows import as_arrow, read, written
-from headrace.remote.subscription import Feed, RemoteSubscription
+from headrace.remote.subscription import RemoteSubscription, SubscriptionReader
 from headrace.sql import (
     Describe,
     Explain,
@@ -36,7 +36,7 @@ from headrace.sql import (
     Subscribe,
     Verify,
 )
-from headrace.sql.lexer import Source
+from headrace.sql.lexer import StatementText
 from headrace.sql.parameters import bind
 from headrace.statements.reading.asked import followed_query, followed_text
 from headrace.statements.results import Freshness, Progress, Result, last_of
@@ -95,7 +95,7 @@ class RemoteSession:
         self._id: str | None = None
         self._ending: weakref.finalize[..., RemoteSession] | None = None
         """Ends the session on the server, at the latest when the process ends."""
-        self._opening: Feed | None = None
+        self._opening: SubscriptionReader | None = None
         """The subscription that is being opened."""
         self._subscriptions: weakref.WeakSet[RemoteSubscription] = weakref.WeakSet()
         self._settings: dict[str, str] = {}
@@ -288,10 +288,10 @@ class RemoteSession:
             raise self._connection.lost()
         return result
 
-    def _follow(self, source: Source, followed: Followed) -> Subscription:
+    def _follow(self, source: StatementText, followed: Followed) -> Subscription:
         """Open the subscription of a statement; errors are at its place in the script."""
         with followed.placed(source):
-            feed = self._opening = Feed(self._server, followed.query)
+            feed = self._opening = SubscriptionReader(self._server, followed.query)
             try:
                 made = RemoteSubscription(
                     feed, followed.limit, lambda: self._open and self._is_open()
@@ -379,10 +379,10 @@ class Followed:
         return {"sql": self.sql, "snapshot": "true" if self.snapshot else "false"}
 
     @contextmanager
-    def placed(self, source: Source) -> Iterator[None]:
+    def placed(self, source: StatementText) -> Iterator[None]:
         """Map the places of errors from the query to the statement that contains it."""
         begin = 0 if self.start is None else self.start
-        part = Source(source.text, source.start + begin, source.end, source.file)
+        part = StatementText(source.text, source.start + begin, source.end, source.file)
         with _placed(part, self.sql) if self.start is not None else nullcontext():
             yield
 
@@ -399,7 +399,7 @@ def _result(document: Any, parts: list[bytes]) -> Result:
 
 
 @contextmanager
-def _placed(source: Source, sent: str | None = None) -> Iterator[None]:
+def _placed(source: StatementText, sent: str | None = None) -> Iterator[None]:
     """Map the places of errors from the sent part of a statement to the whole script."""
     try:
         yield

@@ -55,7 +55,9 @@ class Delivered(NamedTuple):
 class RemoteSubscription(Subscription):
     """Follows a query on a server. A lost connection is reopened, without gaps or duplicates."""
 
-    def __init__(self, feed: Feed, limit: int | None, may_continue: Callable[[], bool]) -> None:
+    def __init__(
+        self, feed: SubscriptionReader, limit: int | None, may_continue: Callable[[], bool]
+    ) -> None:
         super().__init__(limit)
         self._feed = feed
         self._session_is_open = may_continue
@@ -92,7 +94,7 @@ class RemoteSubscription(Subscription):
 
 
 @dataclass(eq=False)
-class Feed:
+class SubscriptionReader:
     """Reads the events of a subscription on a thread, and reconnects when they end.
 
     ``query`` are the parameters of ``/v1/subscribe``.

@@ -13,7 +13,7 @@ from headrace.runtime.swap import followed, swap
 from headrace.spine import differences, sync_directory
 
 if TYPE_CHECKING:
-    from headrace.ledger import NewRun, Repaired
+    from headrace.ledger import NewRun, RepairedView
     from headrace.runtime.fill import Fill
     from headrace.runtime.filled import Filled
     from headrace.types import BuildId, DirtyId, Epoch, FrontierId, RelationId
@@ -68,7 +68,7 @@ def take_over(
     return swap(loop, fill.attempt, change, above)
 
 
-def fill_again(fill: Fill, repaired: Repaired, *, stays: bool = False) -> Epoch:
+def fill_again(fill: Fill, repaired: RepairedView, *, stays: bool = False) -> Epoch:
     """Fill a view again, replacing its stored rows; both locks are held.
 
     The view is one that no epoch maintains. Its rows change by the difference, as in any epoch, so
@@ -95,7 +95,7 @@ def fill_again(fill: Fill, repaired: Repaired, *, stays: bool = False) -> Epoch:
     return epoch
 
 
-def rebuild_filled(fill: Fill, *repaired: Repaired) -> Epoch:
+def rebuild_filled(fill: Fill, *repaired: RepairedView) -> Epoch:
     """Fill a view again, replacing its stored rows, damaged or not; both locks are held.
 
     The view is as of where it stands, so its rows stay what they were, and nothing that is over it

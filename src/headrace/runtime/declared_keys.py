@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from headrace.catalog import View
-    from headrace.runtime.step import Arranged, Report
+    from headrace.runtime.step import Report, StepArrangement
     from headrace.spine import RunFile
     from headrace.types import ArrangementId
     from headrace.zset import Layout
@@ -31,7 +31,7 @@ _MOST_CHARACTERS = 300
 def require_keys(
     views: Iterable[View],
     directory: Path,
-    before: Mapping[ArrangementId, Arranged],
+    before: Mapping[ArrangementId, StepArrangement],
     reports: Sequence[Report],
 ) -> None:
     """Raise if what a step wrote breaks the declared key of a view.

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from headrace.runtime.epoch import EpochLoop
-    from headrace.runtime.ports import Refused, SinkWriter
+    from headrace.runtime.ports import RefusedRow, SinkWriter
     from headrace.types import Epoch
 
 _JOINED: Final = 64
@@ -126,7 +126,7 @@ class DeliveryPosition:
     def store(
         self,
         epoch: Epoch,
-        refused: Sequence[Refused] = (),
+        refused: Sequence[RefusedRow] = (),
         *,
         written: Epoch | None = None,
         forgets: bool = False,
@@ -145,7 +145,7 @@ class DeliveryPosition:
         self.put(record, rejects, forgets=forgets)
         self.at, self._first = epoch, False
 
-    def stop(self, epoch: Epoch, refused: Sequence[Refused]) -> None:
+    def stop(self, epoch: Epoch, refused: Sequence[RefusedRow]) -> None:
         """Store that the delivery has stopped at rows of an epoch."""
         first = refused[0]
         why = f"epoch {epoch}, {len(refused)} of its rows; the first is {first.row}: {first.why}"

@@ -17,16 +17,16 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from headrace.catalog import Relation
-    from headrace.ledger import Frontier, Run, Slice
+    from headrace.ledger import Frontier, RunRecord, Slice
     from headrace.types import ArrangementId, Offset, RelationId
     from headrace.zset import Layout
 
-Piece: TypeAlias = "Run | tuple[int, int]"
+Piece: TypeAlias = "RunRecord | tuple[int, int]"
 """A run, or the range ``[start, end)`` of the runs that the arrangement had before."""
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class StateDifference:
     """A published state, relative to another; what is None is as it was.
 
     ``spines`` has the arrangements whose runs changed, ``positions`` the logs that are read
@@ -51,7 +51,7 @@ NOTHING = Published(Epoch(0), 0.0, 0, Catalog(), {}, {}, {}, frozenset(), frozen
 """The state from which the first difference is made."""
 
 
-def difference(before: Published, after: Published) -> Difference:
+def difference(before: Published, after: Published) -> StateDifference:
     """Return what makes the state ``after`` of the state ``before``."""
     spines = {}
     for id_ in after.layouts:
@@ -63,7 +63,7 @@ def difference(before: Published, after: Published) -> Difference:
         | (before.positions.keys() - after.positions.keys())
     )
     done = before.positions
-    return Difference(
+    return StateDifference(
         after.epoch,
         after.committed_at,
         after.clock,
@@ -79,7 +79,7 @@ def difference(before: Published, after: Published) -> Difference:
     )
 
 
-def applied(before: Published, change: Difference) -> Published:
+def applied(before: Published, change: StateDifference) -> Published:
     """Return the state that a difference makes of the one that it is relative to.
 
     Runs of operators are not in it.
@@ -102,7 +102,7 @@ def applied(before: Published, change: Difference) -> Published:
     )
 
 
-def _pieces(before: tuple[Run, ...], after: tuple[Run, ...]) -> tuple[Piece, ...]:
+def _pieces(before: tuple[RunRecord, ...], after: tuple[RunRecord, ...]) -> tuple[Piece, ...]:
     places = {run.name: place for place, run in enumerate(before)}
     pieces: list[Piece] = []
     for run in after:
@@ -117,8 +117,8 @@ def _pieces(before: tuple[Run, ...], after: tuple[Run, ...]) -> tuple[Piece, ...
     return tuple(pieces)
 
 
-def _runs(before: tuple[Run, ...], pieces: tuple[Piece, ...]) -> tuple[Run, ...]:
-    runs: list[Run] = []
+def _runs(before: tuple[RunRecord, ...], pieces: tuple[Piece, ...]) -> tuple[RunRecord, ...]:
+    runs: list[RunRecord] = []
     for piece in pieces:
         if isinstance(piece, tuple):
             runs += before[piece[0] : piece[1]]

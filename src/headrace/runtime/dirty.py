@@ -1,8 +1,8 @@
 """Dirty slices of views: which entries of the ledger a repair removes, and which is next.
 
-One event, such as an INVALIDATE, may make slices of several views dirty. The views above them show
-what these made of it: their entries have :attr:`Repair.DELTAS`, since they become right by what the
-repair of the others changes, in the same epoch.
+One event, such as an INVALIDATE, may make slices of several views dirty. The entries of the views
+above them have :attr:`RepairPath.DELTAS`: they are corrected in the same epoch, by the changes that
+the repair of the views below makes.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from headrace.catalog import View
-from headrace.ledger import Repair
+from headrace.ledger import RepairPath
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 EVENT: Final = "event"
 """The key of an entry's origin with what all entries that one event caused have in common."""
 
-RECOMPUTED: Final = frozenset({Repair.REPLAY, Repair.REBUILD})
+RECOMPUTED: Final = frozenset({RepairPath.REPLAY, RepairPath.REBUILD})
 """The repairs that read a view's inputs again."""
 
 
@@ -70,7 +70,7 @@ def awaiting_refresh(
     for entry in listed:
         event = entry.origin.get(EVENT)
         below = [e for e in listed if e.origin.get(EVENT) == event and _over(entry, e, catalog)]
-        if event is None or any(e.repair is not Repair.DELTAS for e in below):
+        if event is None or any(e.repair is not RepairPath.DELTAS for e in below):
             continue
         late = {e.view for e in below if _lags(e.view, catalog)}
         if late:
@@ -86,12 +86,12 @@ def _settled(
 ) -> list[Dirty]:
     """Return the entries of events that need deltas only, and have them."""
     found = [e for e in entries if EVENT in e.origin and e.origin[EVENT] in events]
-    wait = {e.view for e in found if e.repair is not Repair.DELTAS or _lags(e.view, catalog)}
+    wait = {e.view for e in found if e.repair is not RepairPath.DELTAS or _lags(e.view, catalog)}
     wait -= refreshed
     return [
         e
         for e in found
-        if e.repair is Repair.DELTAS
+        if e.repair is RepairPath.DELTAS
         and not any(
             other.view in wait and _over(e, other, catalog)
             for other in found

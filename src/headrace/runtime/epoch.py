@@ -26,9 +26,9 @@ from headrace.runtime.faults import Fault, found_fault
 from headrace.runtime.isolating import isolating, may_be_of_data
 from headrace.runtime.published import STOPPED, Publisher, maintained_logs, stopped_views
 from headrace.runtime.quarantine import NO_GUARDS, Guarded
-from headrace.runtime.rounds import Rounds, Written, arranged_for
+from headrace.runtime.rounds import FeedbackRounds, Written, arranged_for
 from headrace.runtime.shares import NOTHING, arranged, log_share
-from headrace.runtime.step import Arranged, Clock, RowsShare, Step
+from headrace.runtime.step import Clock, RowsShare, Step, StepArrangement
 from headrace.runtime.timetable import Timetable, machine_clock
 from headrace.runtime.work import Work
 from headrace.spine import HIGHEST, LOWEST
@@ -318,7 +318,7 @@ class EpochLoop:
         self,
         stage: RunStep,
         attempt: Attempt,
-        before: Callable[[StepPlan], Mapping[ArrangementId, Arranged]] | None = None,
+        before: Callable[[StepPlan], Mapping[ArrangementId, StepArrangement]] | None = None,
     ) -> None:
         """Run a step, and the further rounds that its recursions need.
 
@@ -326,12 +326,12 @@ class EpochLoop:
         have at the epoch before.
         """
 
-        def at_previous(needs: StepPlan) -> Mapping[ArrangementId, Arranged]:
+        def at_previous(needs: StepPlan) -> Mapping[ArrangementId, StepArrangement]:
             return arranged(self.ledger, needs.arrangements, stage.previous)
 
         before = before or at_previous
         first, runs = stage.step, stage.step.runs_directory
-        rounds = Rounds(runs, stage.loops, self.settings.recursion_rows)
+        rounds = FeedbackRounds(runs, stage.loops, self.settings.recursion_rows)
         layouts = {id_: a.layout for id_, a in first.arrangements.items()}
         stood = dict(first.arrangements)
         with Attempt(runs) as own, rounds:

@@ -25,9 +25,9 @@ from headrace.runtime.isolating import isolating, may_be_of_data
 from headrace.runtime.ports import LEAF, MoreRowsError
 from headrace.runtime.quarantine import Guarded, require_same
 from headrace.runtime.retirement import require_kept
-from headrace.runtime.rounds import Rounds, arranged_for
+from headrace.runtime.rounds import FeedbackRounds, arranged_for
 from headrace.runtime.shares import NOTHING, SharedContents, as_corrected, log_share, snapshot
-from headrace.runtime.step import Arranged, Clock, RowsShare, Share, Step
+from headrace.runtime.step import Clock, RowsShare, Share, Step, StepArrangement
 from headrace.spine import HIGHEST, LOWEST, sync_directory
 from headrace.types import ArrangementId, BuildId, FrontierId, Offset, RelationId
 
@@ -165,7 +165,7 @@ class Fill:
         self._ends = {id_: end for id_, end in ends.items() if id_ in needs.reads}
         total, done = sum(share.rows for share in shares.values()), 0
         self.progress(0, total)
-        rounds = Rounds(loop.runs, needs.loops, loop.settings.recursion_rows)
+        rounds = FeedbackRounds(loop.runs, needs.loops, loop.settings.recursion_rows)
         pending = needs.globals
         contents = SharedContents({id_: named[of] for id_, of in needs.shared.items()})
         contents.below = dict.fromkeys(map(rows_of, lookups))
@@ -215,7 +215,7 @@ class Fill:
             contents = SharedContents({id_: there[of] for id_, of in needs.shared.items()})
             contents.below = dict.fromkeys(contents.shares)
             parts = {id_: share for id_, share in shares.items() if id_ in needs.reads}
-            rounds = Rounds(loop.runs, (), loop.settings.recursion_rows)
+            rounds = FeedbackRounds(loop.runs, (), loop.settings.recursion_rows)
             loop.fault("catch up")
             given = (needs, parts, contents, frozenset[str](), rounds, clock)
             try:
@@ -268,7 +268,7 @@ class Fill:
         parts: Mapping[RelationId, Share],
         contents: SharedContents,
         initialise: frozenset[str],
-        rounds: Rounds,
+        rounds: FeedbackRounds,
         clock: Clock | None = None,
         *,
         ticks: bool = False,
@@ -330,7 +330,9 @@ class Fill:
         most, guards = loop.settings.quarantine_rows, self._guards
         return isolating(loop.runner, self._known_as, step, guards, trial, most).run(failure)
 
-    def _rounds(self, contents: SharedContents, rounds: Rounds) -> dict[ArrangementId, Layout]:
+    def _rounds(
+        self, contents: SharedContents, rounds: FeedbackRounds
+    ) -> dict[ArrangementId, Layout]:
         """Run rounds until no recursion changes; return the layouts of the rounds' arrangements."""
         loop, clock = self.loop, Clock(self._clock, self._clock)
         if not rounds.loops:
@@ -348,13 +350,17 @@ class Fill:
         rounds.finish()
         return self._own(needs)
 
-    def _before(self, needs: StepPlan, contents: SharedContents) -> dict[ArrangementId, Arranged]:
+    def _before(
+        self, needs: StepPlan, contents: SharedContents
+    ) -> dict[ArrangementId, StepArrangement]:
         own = self._own(needs)
         return {
-            id_: Arranged(a, self.attempt.written(id_)) for id_, a in own.items()
+            id_: StepArrangement(a, self.attempt.written(id_)) for id_, a in own.items()
         } | contents.arranged()
 
-    def _run(self, step: Step, needs: StepPlan, rounds: Rounds, *, ticks: bool = False) -> None:
+    def _run(
+        self, step: Step, needs: StepPlan, rounds: FeedbackRounds, *, ticks: bool = False
+    ) -> None:
         reports = self._reports(step, looping=rounds.count > 0, ticks=ticks)
         self.attempt.take(rounds.take(reports))
         self.attempt.compact(self._own(needs), self.loop.partitions)

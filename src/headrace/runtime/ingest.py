@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from headrace.ledger import Ledger
-    from headrace.runtime.ports import Append, Part
+    from headrace.runtime.ports import AppendRows, Part
     from headrace.types import Offset, RelationId
 
 _ROWS, _PARTS = "rows", "parts"
@@ -32,7 +32,7 @@ class Ingest:
     made.
     """
 
-    append: Append
+    append: AppendRows
     source: str
     position: Mapping[str, Any] | None = None
     """Where the source continues; None at its beginning."""
@@ -42,7 +42,7 @@ class Ingest:
     rejected: int = 0
 
     @classmethod
-    def of(cls, ledger: Ledger, relation: RelationId, source: str, append: Append) -> Ingest:
+    def of(cls, ledger: Ledger, relation: RelationId, source: str, append: AppendRows) -> Ingest:
         """Return the ingest of a source, which continues where its last part ended."""
         known = ledger.loads.progress(relation, source)
         if known is None:

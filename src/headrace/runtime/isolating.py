@@ -21,8 +21,8 @@ from uuid import uuid4
 from headrace.errors import Code, HeadraceError, shortened
 from headrace.operators import arrived_in
 from headrace.runtime.attempt import remove_reported
-from headrace.runtime.quarantine import Guarded, Refusal, candidates_in, candidates_of
-from headrace.runtime.step import Arranged, Step
+from headrace.runtime.quarantine import Guarded, RefusedHash, candidates_in, candidates_of
+from headrace.runtime.step import Step, StepArrangement
 from headrace.spine import LOWEST
 
 if TYPE_CHECKING:
@@ -190,7 +190,7 @@ class Isolating:
         for id_ in sorted(self.quarantines):
             before = self._before(id_)
             refused = (
-                Refusal(hash_, _said(error), self.since)
+                RefusedHash(hash_, _said(error), self.since)
                 for (of, hash_), error in self._refused.items()
                 if of == id_
             )
@@ -213,7 +213,7 @@ def isolating(
     layouts = {id_: step.arrangements[id_].layout for id_ in quarantines}
 
     def sieve(id_: ArrangementId, runs: Sequence[RunFile]) -> Mapping[int, str]:
-        rows = Arranged(arrived_in(layouts[id_]), tuple(runs))
+        rows = StepArrangement(arrived_in(layouts[id_]), tuple(runs))
         one = Step(uuid4().hex, step.directory, step.partitions, {}, {id_: rows}, clock=step.clock)
         with one.on_disk():
             return runner.sieve(one, build, id_)

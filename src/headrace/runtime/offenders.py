@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class Piece(NamedTuple):
+class RowRange(NamedTuple):
     """The rows ``[start, stop)`` of a batch."""
 
     start: int
@@ -24,7 +24,7 @@ def divided(
     *,
     alone: int = 1,
     into: int = 2,
-) -> Iterator[tuple[Piece, T]]:
+) -> Iterator[tuple[RowRange, T]]:
     """Attempt a batch of rows; yield the pieces that succeed or cannot be divided, in order.
 
     ``attempt(start, stop)`` treats the rows ``[start, stop)`` whole, or none of them. If that has
@@ -32,7 +32,7 @@ def divided(
     divided. Each piece comes with the result of its attempt. For k rows that fail among n,
     O(k log n) attempts.
     """
-    pending = [Piece(0, count)] if count else []
+    pending = [RowRange(0, count)] if count else []
     while pending:
         piece = pending.pop()
         result = attempt(*piece)
@@ -42,7 +42,7 @@ def divided(
             continue
         size = max(alone, -(-rows // into))
         starts = range(piece.start, piece.stop, size)
-        pending += [Piece(at, min(at + size, piece.stop)) for at in reversed(starts)]
+        pending += [RowRange(at, min(at + size, piece.stop)) for at in reversed(starts)]
 
 
 def offenders(count: int, attempt: Callable[[int, int], str | None]) -> dict[int, str]:

@@ -224,7 +224,7 @@ class Moment:
     whole: bool = True
 
 
-class Append(Protocol):
+class AppendRows(Protocol):
     """Appends changes to the log of one relation, with what belongs into the same transaction."""
 
     def __call__(self, rows: pa.Table, *, load: LoadProgress, rejects: Sequence[Reject]) -> Offset:
@@ -277,7 +277,7 @@ class Counted(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class RefusedRow:
     """A row that a sink's target refuses for good.
 
     ``row`` is the change as one line of JSON, ``why`` are the target's words, without secrets.
@@ -308,7 +308,7 @@ class SinkWriter(Protocol):
         """Return the last epoch that the target itself records as whole; None if it has none."""
         ...
 
-    def write(self, epoch: Epoch, parts: Iterable[pa.Table]) -> Sequence[Refused]:
+    def write(self, epoch: Epoch, parts: Iterable[pa.Table]) -> Sequence[RefusedRow]:
         """Write the changes up to an epoch durably; return the rows that were refused.
 
         Parts are as :class:`Changelog` has them, with the sink's columns. Epochs come in order.
@@ -367,6 +367,6 @@ class Idles(Protocol):
 class KeepsRefused(Protocol):
     """A writer whose target records whole epochs, with the rows that were refused."""
 
-    def last_refused(self) -> Sequence[Refused]:
+    def last_refused(self) -> Sequence[RefusedRow]:
         """Return the rows that were refused in the epoch that :meth:`SinkWriter.durable` has."""
         ...

@@ -15,7 +15,7 @@ from weakref import WeakSet
 from headrace.catalog import Catalog, Stream, Table, View
 from headrace.circuit import rows_of
 from headrace.errors import Code, HeadraceError
-from headrace.ledger import Repair
+from headrace.ledger import RepairPath
 from headrace.spine import Spine, times_forgotten, unchecked_bytes
 from headrace.types import Epoch, Offset
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from headrace.catalog import Relation
-    from headrace.ledger import Dirty, Frontier, Head, Ledger, Run, Slice
+    from headrace.ledger import Dirty, Frontier, Head, Ledger, RunRecord, Slice
     from headrace.types import ArrangementId, RelationId
     from headrace.zset import Layout
 
@@ -54,7 +54,7 @@ class Published:
     clock: int
     catalog: Catalog
     layouts: Mapping[ArrangementId, Layout]
-    spines: Mapping[ArrangementId, tuple[Run, ...]]
+    spines: Mapping[ArrangementId, tuple[RunRecord, ...]]
     positions: Mapping[RelationId, Offset]
     stopped: frozenset[RelationId]
     maintained: frozenset[RelationId]
@@ -68,7 +68,7 @@ class Published:
         """Return the layout of the contents of a table or view."""
         return self.layouts[rows_of(relation.id)]
 
-    def runs(self, relation: Relation) -> tuple[Run, ...]:
+    def runs(self, relation: Relation) -> tuple[RunRecord, ...]:
         """Return the runs that sum to the contents of a table or view."""
         return self.spines[rows_of(relation.id)]
 
@@ -347,6 +347,6 @@ def _state(head: Head, catalog: Catalog, layouts: Mapping[ArrangementId, Layout]
 def _dirty_slices(entries: Iterable[Dirty]) -> dict[RelationId, tuple[Slice, ...]]:
     found: dict[RelationId, tuple[Slice, ...]] = {}
     for entry in entries:
-        if entry.repair is not Repair.RESUME:
+        if entry.repair is not RepairPath.RESUME:
             found[entry.view] = (*found.get(entry.view, ()), entry.slice)
     return found

@@ -30,7 +30,7 @@ _SCAN_ROWS: Final = 1 << 18
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class RefusedHash:
     """Inserted rows with a hash are refused: the error, and the clock in microseconds, UTC."""
 
     hash: int
@@ -47,7 +47,7 @@ class Guarded:
     of all of them are ``listed``.
     """
 
-    refused: tuple[Refusal, ...] = ()
+    refused: tuple[RefusedHash, ...] = ()
     known: tuple[RunFile, ...] = ()
     below: int | None = None
     listed: bool = False
@@ -65,7 +65,7 @@ class Guarded:
     def of_json(cls, value: dict[str, Any]) -> Guarded:
         """Return the value that :meth:`to_json` wrote."""
         return cls(
-            tuple(Refusal(*each) for each in value["refused"]),
+            tuple(RefusedHash(*each) for each in value["refused"]),
             tuple(RunFile.of_json(run) for run in value["known"]),
             value["below"],
             value["listed"],
@@ -76,7 +76,7 @@ NO_GUARDS: Final[Mapping[ArrangementId, Guarded]] = MappingProxyType({})
 """Every quarantine keeps copies of the rows that it has, and refuses no others."""
 
 
-def refusals(refused: Sequence[Refusal]) -> pa.Table:
+def refusals(refused: Sequence[RefusedHash]) -> pa.Table:
     """Return refusals as the input of :class:`headrace.operators.Quarantine`."""
     columns = {HASH: "hash", ERROR: "error", SINCE: "since"}
     values = {name: [getattr(each, field) for each in refused] for name, field in columns.items()}

@@ -14,7 +14,7 @@ from headrace.errors import Code, HeadraceError
 from headrace.ledger import EpochCommit, RunKind
 from headrace.runtime.attempt import Attempt, retried
 from headrace.runtime.shares import log_share
-from headrace.runtime.step import Arranged, Clock, Step
+from headrace.runtime.step import Clock, Step, StepArrangement
 from headrace.runtime.swap import followed, swap
 from headrace.spine import check_run, differences, sync_directory
 from headrace.types import Offset, RelationId
@@ -147,7 +147,10 @@ class TableRebuild:
                 loop.directory,
                 partitions,
                 {self.table.id: log_share(loop.ledger, self.table.id, at, stop)},
-                {i: Arranged(a, attempt.written(id_)) for i, a in needs.arrangements.items()},
+                {
+                    i: StepArrangement(a, attempt.written(id_))
+                    for i, a in needs.arrangements.items()
+                },
                 clock=Clock(clock, clock),
             )
             attempt.take(retried(step, loop.settings.attempts, run))

@@ -30,7 +30,7 @@ from headrace.runtime.dirty import followed_by
 from headrace.runtime.epoch import RunStep
 from headrace.runtime.rounds import arranged_for
 from headrace.runtime.shares import NOTHING, arranged, log_share, parts_of_log
-from headrace.runtime.step import Arranged, Clock, RowsShare, Share, Step
+from headrace.runtime.step import Clock, RowsShare, Share, Step, StepArrangement
 from headrace.runtime.swap import followed, swap
 from headrace.spine import HIGHEST, LOWEST, RunFile, sync_directory
 from headrace.types import ArrangementId, Offset, RelationId
@@ -118,7 +118,7 @@ class _Group:
 
 
 @dataclass(slots=True)
-class Refresh:
+class ViewRefresh:
     """Refreshes views that lag behind, given so that each comes after those that it reads.
 
     The lock ``loop.refreshing`` is held for as long as the refresh lasts.
@@ -358,7 +358,7 @@ class _Level:
         none: frozenset[RelationId] = frozenset()
         needs = loop.runner.plan_live(changed, without, partitions, none, frozenset(given))
 
-        def before(needs: StepPlan) -> dict[ArrangementId, Arranged]:
+        def before(needs: StepPlan) -> dict[ArrangementId, StepArrangement]:
             return self._before(needs, group, ids, passed)
 
         step = Step(
@@ -386,13 +386,13 @@ class _Level:
         group: _Group,
         ids: frozenset[RelationId],
         passed: Mapping[RelationId, list[RunFile]],
-    ) -> dict[ArrangementId, Arranged]:
+    ) -> dict[ArrangementId, StepArrangement]:
         """Return what arrangements have before a step.
 
         Those of the views themselves have what this refresh has written so far. The contents of
         other relations are as of the epoch at which the views stand, with what has been passed.
         """
-        ledger, found = self.loop.ledger, dict[ArrangementId, Arranged]()
+        ledger, found = self.loop.ledger, dict[ArrangementId, StepArrangement]()
         own: dict[ArrangementId, Layout] = {}
         for id_, layout in needs.arrangements.items():
             relation = needs.shared.get(id_)

@@ -16,7 +16,7 @@ from headrace.catalog import RefreshKind, View
 from headrace.errors import Code, HeadraceError
 from headrace.ledger import Dirty
 from headrace.runtime.published import STOPPED
-from headrace.runtime.refresh import Refresh
+from headrace.runtime.refresh import ViewRefresh
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -48,7 +48,7 @@ class Refreshes:
         """Refresh some views that lag behind, up to what epochs have read; return the epoch.
 
         Raises:
-            HeadraceError: as :meth:`Refresh.run`; nothing has changed then.
+            HeadraceError: as :meth:`ViewRefresh.run`; nothing has changed then.
         """
         with self.loop.refreshing:
             wanted, known = {view.id for view in views}, self.loop.catalog.views_in_order()
@@ -57,7 +57,7 @@ class Refreshes:
                 raise HeadraceError(
                     Code.CONFLICT, "a view was dropped before it was refreshed", hint="Try again."
                 )
-            epoch = Refresh(self.loop, there, progress).run()
+            epoch = ViewRefresh(self.loop, there, progress).run()
         for id_ in wanted:
             self.failed.pop(id_, None)
         return epoch

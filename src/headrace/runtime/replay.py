@@ -16,7 +16,7 @@ from headrace.circuit import rows_of
 from headrace.ledger import LIVE, RunKind
 from headrace.runtime.attempt import Attempt, retried
 from headrace.runtime.declared_keys import require_keys
-from headrace.runtime.step import Arranged, Clock, Step
+from headrace.runtime.step import Clock, Step, StepArrangement
 from headrace.runtime.swap import followed, swap
 from headrace.spine import sync_directory
 
@@ -72,7 +72,7 @@ def _write_difference(attempt: Attempt, fill: Fill, filled: Filled, build: Build
     loop = fill.loop
     stored = loop.ledger.spines.of(list(filled.layouts))
     before = {
-        id_: Arranged(layout, tuple(run.file for run in stored.get(id_, ())))
+        id_: StepArrangement(layout, tuple(run.file for run in stored.get(id_, ())))
         for id_, layout in filled.layouts.items()
         if id_ not in filled.quarantines  # they stay as they are
     }

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Self
 
 from headrace.errors import Code, HeadraceError
 from headrace.runtime.attempt import Attempt
-from headrace.runtime.step import Arranged, Clock, Report, Step
+from headrace.runtime.step import Clock, Report, Step, StepArrangement
 from headrace.spine import RunFile, Spine, merge, sync_directory
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ Files = dict["ArrangementId", list[RunFile]]
 
 
 @dataclass(slots=True)
-class Rounds:
+class FeedbackRounds:
     """The feedback of the recursions of one attempt. ``runs`` is the directory of runs.
 
     ``most_rows`` limits the number of feedback rows of all rounds together. As a context, it
@@ -96,7 +96,7 @@ class Rounds:
         """The number of feedback rows that the next round reads."""
         return sum(file.rows for files in self._feedback.values() for file in files)
 
-    def next_step(self, first: Step, before: Mapping[ArrangementId, Arranged]) -> Step:
+    def next_step(self, first: Step, before: Mapping[ArrangementId, StepArrangement]) -> Step:
         """Return the step of the next round; ``before`` is the state after all rounds so far."""
         self.count += 1
         taken = arranged_for(self.loops, self._feedback)
@@ -126,12 +126,12 @@ class Rounds:
 
 def arranged_for(
     loops: Iterable[LoopPlan], feedback: Mapping[ArrangementId, list[RunFile]]
-) -> dict[ArrangementId, Arranged]:
+) -> dict[ArrangementId, StepArrangement]:
     """Return the arrangements of recursions before a step: feedback, and no rows over the limit."""
-    found: dict[ArrangementId, Arranged] = {}
+    found: dict[ArrangementId, StepArrangement] = {}
     for loop in loops:
-        found[loop.feedback] = Arranged(loop.layout, tuple(feedback.get(loop.feedback, ())))
-        found[loop.over_limit] = Arranged(loop.layout, ())
+        found[loop.feedback] = StepArrangement(loop.layout, tuple(feedback.get(loop.feedback, ())))
+        found[loop.over_limit] = StepArrangement(loop.layout, ())
     return found
 
 
@@ -145,10 +145,14 @@ class Written:
     attempt: Attempt
     given: Mapping[ArrangementId, tuple[RunFile, ...]] = field(default_factory=dict)
 
-    def after(self, before: Mapping[ArrangementId, Arranged]) -> dict[ArrangementId, Arranged]:
+    def after(
+        self, before: Mapping[ArrangementId, StepArrangement]
+    ) -> dict[ArrangementId, StepArrangement]:
         """Return the arrangements ``before`` the epoch plus the runs of the rounds so far."""
         return {
-            id_: Arranged(a.layout, (*a.runs, *self.given.get(id_, ()), *self.attempt.written(id_)))
+            id_: StepArrangement(
+                a.layout, (*a.runs, *self.given.get(id_, ()), *self.attempt.written(id_))
+            )
             for id_, a in before.items()
         }
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from headrace.catalog import Relation, Stream
 from headrace.log import LogShare
-from headrace.runtime.step import Arranged, RowsShare, Share
+from headrace.runtime.step import RowsShare, Share, StepArrangement
 from headrace.spine import HIGHEST, LOWEST
 from headrace.types import ArrangementId, Epoch, Offset, RelationId
 
@@ -54,11 +54,11 @@ def within(share: LogShare, first: Offset, end: Offset) -> LogShare:
 
 def arranged(
     ledger: Ledger, layouts: Mapping[ArrangementId, Layout], epoch: Epoch
-) -> dict[ArrangementId, Arranged]:
+) -> dict[ArrangementId, StepArrangement]:
     """Return the arrangements at an epoch."""
     spines = ledger.spines.of(list(layouts), epoch)
     return {
-        id_: Arranged(layout, tuple(run.file for run in spines.get(id_, ())))
+        id_: StepArrangement(layout, tuple(run.file for run in spines.get(id_, ())))
         for id_, layout in layouts.items()
     }
 
@@ -102,10 +102,10 @@ class SharedContents:
         if isinstance(part, RowsShare):
             self.below[id_] = None if part.high == HIGHEST else part.high + 1
 
-    def arranged(self) -> dict[ArrangementId, Arranged]:
+    def arranged(self) -> dict[ArrangementId, StepArrangement]:
         """Return the contents before a step, with the bound of the rows read so far."""
         return {
-            id_: Arranged(share.layout, share.runs, self.below.get(id_, LOWEST))
+            id_: StepArrangement(share.layout, share.runs, self.below.get(id_, LOWEST))
             for id_, share in self.shares.items()
             if isinstance(share, RowsShare)
         }

@@ -49,7 +49,7 @@ Share = LogShare | RowsShare
 
 
 @dataclass(frozen=True, slots=True)
-class Arranged:
+class StepArrangement:
     """An arrangement before the step.
 
     ``below``: while a view is filled, only the rows of a relation with hashes below this one have
@@ -87,7 +87,7 @@ class Step:
     directory: Path
     partitions: int
     shares: Mapping[RelationId, Share]
-    arrangements: Mapping[ArrangementId, Arranged]
+    arrangements: Mapping[ArrangementId, StepArrangement]
     initialise: frozenset[str] = frozenset()
     clock: Clock = Clock(0, 0)
     recomputed: Mapping[ArrangementId, tuple[RunFile, ...]] = field(default_factory=dict)
@@ -199,7 +199,7 @@ class Step:
             value["partitions"],
             {RelationId(int(id_)): _share_of_json(s) for id_, s in value["shares"].items()},
             {
-                ArrangementId(id_): Arranged(
+                ArrangementId(id_): StepArrangement(
                     Layout.of_json(a["layout"]), _runs(a["runs"]), a["below"]
                 )
                 for id_, a in value["arrangements"].items()

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from headrace.parts.access import AccessToken
-    from headrace.runtime.differences import Difference
+    from headrace.runtime.differences import StateDifference
     from headrace.runtime.published import Published
     from headrace.server.address import HostNames, Transport
     from headrace.server.limits import Limits
@@ -65,7 +65,7 @@ class StateUpdate:
     the last answer, as :meth:`Tallies.taken` returns them.
     """
 
-    change: Difference | None
+    change: StateDifference | None
     ends: Mapping[RelationId, Offset] | None
     tokens: Mapping[str, AccessToken] | None
 

@@ -10,7 +10,7 @@ from headrace.sql.columns import EMBEDDED_METADATA
 from headrace.sql.connections import CONNECTION
 from headrace.sql.copying import Copy, CopyTo
 from headrace.sql.keywords import quote, quote_dotted
-from headrace.sql.lexer import Source, split
+from headrace.sql.lexer import StatementText, split
 from headrace.sql.macros import CreateFunction
 from headrace.sql.parser import KEYWORDS, STATEMENTS, parse, parse_statement
 from headrace.sql.parts import (
@@ -168,8 +168,8 @@ __all__ = [
     "ShowOption",
     "SinkAction",
     "SliceOf",
-    "Source",
     "Statement",
+    "StatementText",
     "Subscribe",
     "Taken",
     "Truncate",

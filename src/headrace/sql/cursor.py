@@ -6,7 +6,14 @@ from typing import TYPE_CHECKING
 
 from headrace.errors import Code, HeadraceError, Span, meant, shortened
 from headrace.sql.keywords import NOT_NAMES
-from headrace.sql.lexer import Source, Token, TokenKind, identifier_value, string_value, tokens
+from headrace.sql.lexer import (
+    StatementText,
+    Token,
+    TokenKind,
+    identifier_value,
+    string_value,
+    tokens,
+)
 from headrace.sql.parts import Name
 
 if TYPE_CHECKING:
@@ -25,7 +32,7 @@ class Cursor:
     raises. Words are given in upper case and must be adjacent.
     """
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: StatementText) -> None:
         self.source = source
         self.tokens = list(tokens(source.text, source.start, source.end, source.file))
         last = self.tokens[-1].end if self.tokens else source.start

@@ -54,7 +54,7 @@ class Token(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class StatementText:
     """One statement of a script: the range ``[start, end)`` of the script's text.
 
     It spans the first token to the last, without the semicolon. ``terminated``: whether a semicolon
@@ -148,7 +148,7 @@ def tokens(
         at = found.end()
 
 
-def split(text: str, file: str | None = None) -> list[Source]:
+def split(text: str, file: str | None = None) -> list[StatementText]:
     """Split a script at its semicolons, skipping parts that are empty or only comments.
 
     A semicolon inside parentheses also ends a statement, so that a forgotten parenthesis is
@@ -157,19 +157,19 @@ def split(text: str, file: str | None = None) -> list[Source]:
     Raises:
         HeadraceError: ``invalid`` if a string, quoted identifier or comment is not closed.
     """
-    pieces: list[Source] = []
+    pieces: list[StatementText] = []
     first: Token | None = None
     last: Token | None = None
     for token in tokens(text, file=file):
         if token.text == ";":
             if first is not None and last is not None:
-                pieces.append(Source(text, first.start, last.end, file))
+                pieces.append(StatementText(text, first.start, last.end, file))
             first = last = None
             continue
         first = first or token
         last = token
     if first is not None and last is not None:
-        pieces.append(Source(text, first.start, last.end, file, terminated=False))
+        pieces.append(StatementText(text, first.start, last.end, file, terminated=False))
     return pieces
 
 

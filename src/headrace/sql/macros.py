@@ -13,7 +13,7 @@ from headrace.errors import Code, HeadraceError
 from headrace.sql.column_types import take_type
 from headrace.sql.cursor import RESERVED_PREFIX, Cursor
 from headrace.sql.fragments import take_expression
-from headrace.sql.lexer import Source, TokenKind, identifier_value
+from headrace.sql.lexer import StatementText, TokenKind, identifier_value
 from headrace.sql.parts import Statement
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def take_function(cursor: Cursor, first: Token, *, or_replace: bool) -> CreateFu
 @lru_cache(maxsize=1000)
 def function_of(statement: str) -> CreateFunction:
     """Parse the statement text that the catalog stores for a function."""
-    cursor = Cursor(Source(statement, 0, len(statement)))
+    cursor = Cursor(StatementText(statement, 0, len(statement)))
     first = cursor.advance()
     or_replace = cursor.accept("OR", "REPLACE")
     cursor.expect("FUNCTION")
@@ -99,7 +99,7 @@ def called_with(function: CreateFunction, arguments: Sequence[str]) -> str:
     }
     span = function.body.span
     text, at = "", span.start
-    tokens = Cursor(Source(span.text, span.start, span.end)).tokens
+    tokens = Cursor(StatementText(span.text, span.start, span.end)).tokens
     for i, token in enumerate(tokens[:-1]):
         value = given.get(identifier_value(token).lower()) if token.kind in _NAMES else None
         if value is None or _is_other(tokens, i):
@@ -112,7 +112,7 @@ def called_with(function: CreateFunction, arguments: Sequence[str]) -> str:
 def uses(function: CreateFunction, parameter: int) -> int:
     """Return how many times a parameter occurs in the body."""
     name, span = function.parameters[parameter][0].lower(), function.body.span
-    tokens = Cursor(Source(span.text, span.start, span.end)).tokens
+    tokens = Cursor(StatementText(span.text, span.start, span.end)).tokens
     return sum(
         token.kind in _NAMES and identifier_value(token).lower() == name
         for i, token in enumerate(tokens)
@@ -172,7 +172,7 @@ def _properties(cursor: Cursor) -> None:
 def _check_body(cursor: Cursor, function: CreateFunction) -> None:
     """Refuse bodies whose text cannot stand in place of a call."""
     span, names = function.body.span, {name.lower() for name, _ in function.parameters}
-    tokens = Cursor(Source(span.text, span.start, span.end)).tokens
+    tokens = Cursor(StatementText(span.text, span.start, span.end)).tokens
     for i, token in enumerate(tokens[:-1]):
         if token.word in _QUERIES and not (token.word == "FROM" and _in_call(tokens, i)):
             raise HeadraceError(

@@ -22,7 +22,7 @@ from headrace.sql.rewritten import Rewriting, Rewritten
 from headrace.sql.statements import Delete, Explain, Insert, Subscribe, Update
 
 if TYPE_CHECKING:
-    from headrace.sql.lexer import Source
+    from headrace.sql.lexer import StatementText
     from headrace.sql.parts import Statement
 Parameters: TypeAlias = Sequence[Any] | Mapping[str, Any]
 """Values for ``?``, in order, or for ``:name``, by name."""
@@ -53,9 +53,9 @@ class Bound:
         """
         return [statement for _, statement in self.parsed(file)]
 
-    def parsed(self, file: str | None = None) -> list[tuple[Source, Statement]]:
+    def parsed(self, file: str | None = None) -> list[tuple[StatementText, Statement]]:
         """Return the statements of the script, each with its source; see :meth:`statements`."""
-        found: list[tuple[Source, Statement]] = []
+        found: list[tuple[StatementText, Statement]] = []
         with self.rewritten.mapping_errors():
             for source in split(self.text, file):
                 statement = parse_statement(source)
@@ -63,7 +63,7 @@ class Bound:
                 found.append((source, statement))
         return found
 
-    def _require_taken(self, source: Source, statement: Statement) -> None:
+    def _require_taken(self, source: StatementText, statement: Statement) -> None:
         """Refuse a parameter in a statement whose text is stored, or that takes no values.
 
         Raises:

@@ -27,7 +27,7 @@ from headrace.sql.create import take_alter, take_create
 from headrace.sql.cursor import Cursor
 from headrace.sql.fragments import QUERY_WORDS, at_query, take_query
 from headrace.sql.keywords import WORDS
-from headrace.sql.lexer import Source, Token, TokenKind, split
+from headrace.sql.lexer import StatementText, Token, TokenKind, split
 from headrace.sql.push import take_print, take_whole_query
 from headrace.sql.reconcile import take_reconcile
 from headrace.sql.refreshing import AlterView, take_refresh
@@ -78,7 +78,7 @@ def parse(text: str, file: str | None = None) -> list[Statement]:
     return [parse_statement(source) for source in split(text, file)]
 
 
-def parse_statement(source: Source) -> Statement:
+def parse_statement(source: StatementText) -> Statement:
     """Parse one statement that :func:`headrace.sql.split` returned.
 
     Raises:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 
-class Piece(NamedTuple):
+class RewrittenRange(NamedTuple):
     """A range of the new text, and the range of the original that it copies or replaces.
 
     Both are ``[start, end)``. A copy has the length of its origin and maps character by character.
@@ -33,7 +33,7 @@ class Rewritten:
     """The original text."""
     span: Span
     """The text for Spark: a separate text if the query was rewritten."""
-    pieces: tuple[Piece, ...] = ()
+    pieces: tuple[RewrittenRange, ...] = ()
     """The parts of the new text, in order and without gaps."""
 
     @property
@@ -64,7 +64,7 @@ class Rewritten:
         end = last.old_start + (span.end - last.start) if last.copied else last.old_end
         return Span(self.query.text, start, max(start, end), self.query.file, self.query.line)
 
-    def _piece(self, at: int) -> Piece:
+    def _piece(self, at: int) -> RewrittenRange:
         return next((piece for piece in self.pieces if at < piece.end), self.pieces[-1])
 
     def after(self, first: Rewritten) -> Rewritten:
@@ -73,16 +73,18 @@ class Rewritten:
             return Rewritten(first.query, self.span, self.pieces)
         if not self.pieces:
             return first
-        composed: list[Piece] = []
+        composed: list[RewrittenRange] = []
         for piece in self.pieces:
             if piece.copied:
                 composed += first._copied(piece)
             else:
                 place = first.back(Span(first.text, piece.old_start, piece.old_end))
-                composed.append(Piece(piece.start, piece.end, place.start, place.end, copied=False))
+                composed.append(
+                    RewrittenRange(piece.start, piece.end, place.start, place.end, copied=False)
+                )
         return Rewritten(first.query, self.span, tuple(composed))
 
-    def _copied(self, copy: Piece) -> list[Piece]:
+    def _copied(self, copy: RewrittenRange) -> list[RewrittenRange]:
         """Return the pieces of a copied range of the new text."""
         found = []
         shift = copy.start - copy.old_start
@@ -94,7 +96,9 @@ class Rewritten:
             if piece.copied:
                 old_start += start - piece.start
                 old_end = old_start + end - start
-            found.append(Piece(start + shift, end + shift, old_start, old_end, piece.copied))
+            found.append(
+                RewrittenRange(start + shift, end + shift, old_start, old_end, piece.copied)
+            )
         return found
 
 
@@ -109,7 +113,7 @@ class Rewriting:
 
     query: Span
     _texts: list[str] = field(default_factory=list, init=False)
-    _pieces: list[Piece] = field(default_factory=list, init=False)
+    _pieces: list[RewrittenRange] = field(default_factory=list, init=False)
     _length: int = field(default=0, init=False)
     _read: int = field(init=False)
     _replaced: Span = field(init=False)
@@ -167,4 +171,4 @@ class Rewriting:
         if text:
             begin, self._length = self._length, self._length + len(text)
             self._texts.append(text)
-            self._pieces.append(Piece(begin, self._length, start, end, copied))
+            self._pieces.append(RewrittenRange(begin, self._length, start, end, copied))

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 from headrace.connectors.lines import json_lines
 from headrace.errors import Code, HeadraceError
-from headrace.runtime.ports import Refused
+from headrace.runtime.ports import RefusedRow
 from headrace.serving import with_operations
 from headrace.serving.python_values import beyond_python
 from headrace.serving.text_columns import text_column
@@ -194,14 +194,14 @@ class Partitions:
         self._open: dict[str, ChangeFile] = {}
         self._files: dict[str, int] = {}
 
-    def write(self, epoch: Epoch, parts: Iterable[pa.Table]) -> Sequence[Refused]:
+    def write(self, epoch: Epoch, parts: Iterable[pa.Table]) -> Sequence[RefusedRow]:
         """Write the changes of an epoch whole; return those that no directory can be made for."""
-        refused: list[Refused] = []
+        refused: list[RefusedRow] = []
         try:
             for part in parts:
                 for row, why in sorted(self._write(part).items()):
                     (line,) = json_lines(epoch, part.slice(row, 1), ())
-                    refused.append(Refused(line, why))
+                    refused.append(RefusedRow(line, why))
             self._close()
         except BaseException:
             self._abandon()

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from headrace.connectors.sinks import SinkContext
-    from headrace.runtime.ports import Refused
+    from headrace.runtime.ports import RefusedRow
 
 _EPOCH: Final = "headrace-epoch"
 _SINK: Final = "headrace-sink"
@@ -100,7 +100,7 @@ class ObjectSink:
         self._reached = Epoch(int(found[_EPOCH])) if self._last else None
         return self._reached
 
-    def write(self, epoch: Epoch, parts: Iterable[pa.Table]) -> Sequence[Refused]:
+    def write(self, epoch: Epoch, parts: Iterable[pa.Table]) -> Sequence[RefusedRow]:
         """Write the object of an epoch.
 
         Raises:

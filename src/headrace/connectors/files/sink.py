@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from pathlib import PurePath
 
     from headrace.connectors.sinks import SinkContext
-    from headrace.runtime.ports import Refused
+    from headrace.runtime.ports import RefusedRow
 
 
 def sink_path(text: str) -> str:
@@ -212,7 +212,7 @@ class FileSink:
         """The guarantee."""
         return f"exactly once: one {'directory' if self.partitions else 'file'} per epoch"
 
-    def write(self, epoch: Epoch, parts: Iterable[pa.Table]) -> Sequence[Refused]:
+    def write(self, epoch: Epoch, parts: Iterable[pa.Table]) -> Sequence[RefusedRow]:
         """Write the file or directory of an epoch.
 
         Raises:
@@ -235,11 +235,13 @@ class FileSink:
         sync_directory(self.directory)
         return refused
 
-    def _file(self, epoch: Epoch, parts: Iterable[pa.Table], draft: Path) -> Sequence[Refused]:
+    def _file(self, epoch: Epoch, parts: Iterable[pa.Table], draft: Path) -> Sequence[RefusedRow]:
         self._opened(epoch, draft).write_all(parts)
         return ()
 
-    def _directory(self, epoch: Epoch, parts: Iterable[pa.Table], draft: Path) -> Sequence[Refused]:
+    def _directory(
+        self, epoch: Epoch, parts: Iterable[pa.Table], draft: Path
+    ) -> Sequence[RefusedRow]:
         draft.mkdir()
         files = Partitions(
             draft, self.partitions, lambda place: self._opened(epoch, place), self.format.ending

@@ -21,7 +21,7 @@ from headrace.connectors.marks import require_own
 from headrace.connectors.sinks import declare_key
 from headrace.errors import Code, HeadraceError, shortened
 from headrace.formats.avro_encoding import AVRO_TYPES, AvroEncoder, record_name
-from headrace.runtime.ports import Refused
+from headrace.runtime.ports import RefusedRow
 from headrace.serving.json_columns import json_objects
 from headrace.serving.text_columns import text_column
 
@@ -162,12 +162,12 @@ class KafkaSink:
         self._mark = self.transactions.open()
         return None if self._mark is None else self._mark.epoch
 
-    def last_refused(self) -> Sequence[Refused]:
+    def last_refused(self) -> Sequence[RefusedRow]:
         """Return the rows that were refused in that epoch, as far as they were noted with it."""
         noted = json.loads(self._mark.note) if self._mark is not None and self._mark.note else []
-        return [Refused(row, why) for row, why in noted]
+        return [RefusedRow(row, why) for row, why in noted]
 
-    def write(self, epoch: Epoch, parts: Iterable[pa.Table]) -> Sequence[Refused]:
+    def write(self, epoch: Epoch, parts: Iterable[pa.Table]) -> Sequence[RefusedRow]:
         """Write the messages of an epoch in one transaction, and return the rows refused.
 
         Raises:
@@ -200,7 +200,7 @@ class KafkaSink:
 
     def _sent(
         self, making: Enveloped, epoch: Epoch, parts: Iterable[pa.Table]
-    ) -> Iterator[Refused]:
+    ) -> Iterator[RefusedRow]:
         """Send the messages of parts; yield the rows refused."""
         for part in parts:
             messages = making.messages(epoch, part)
@@ -209,7 +209,7 @@ class KafkaSink:
             why |= {int(messages.rows[at]): each for at, each in too_large.items()}
             for row, reason in why.items():
                 (line,) = json_lines(epoch, part.slice(row, 1), ())
-                yield Refused(line, reason)
+                yield RefusedRow(line, reason)
 
     def idle(self) -> None:
         """Commit the epoch again before the brokers forget it.
@@ -235,7 +235,7 @@ class KafkaSink:
         self._making = None
 
 
-def _note(refused: Sequence[Refused]) -> str:
+def _note(refused: Sequence[RefusedRow]) -> str:
     """Return the rows refused as JSON, cut to what fits beside an epoch."""
     noted: list[tuple[str, str]] = []
     for each in refused:

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from headrace.connectors.sinks import SinkContext
     from headrace.errors import HeadraceError
-    from headrace.runtime.ports import Refused
+    from headrace.runtime.ports import RefusedRow
 
 MAPPING: Final = {
     "BOOLEAN": "boolean",
@@ -127,7 +127,7 @@ class DeltaSink:
         self._reached = self._recorded(self._table()) if self._is_there() else None
         return self._reached
 
-    def write(self, epoch: Epoch, parts: Iterable[pa.Table]) -> Sequence[Refused]:
+    def write(self, epoch: Epoch, parts: Iterable[pa.Table]) -> Sequence[RefusedRow]:
         """Commit the changes of an epoch.
 
         Raises:

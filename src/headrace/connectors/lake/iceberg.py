@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from pathlib import PurePath
 
     from headrace.connectors.sinks import SinkContext
-    from headrace.runtime.ports import Refused
+    from headrace.runtime.ports import RefusedRow
 
 MAPPING: Final = {
     "BOOLEAN": "boolean",
@@ -229,7 +229,7 @@ class IcebergSink:
         self._reached = self._recorded(self._table())
         return self._reached
 
-    def write(self, epoch: Epoch, parts: Iterable[pa.Table]) -> Sequence[Refused]:
+    def write(self, epoch: Epoch, parts: Iterable[pa.Table]) -> Sequence[RefusedRow]:
         """Commit the changes of an epoch.
 
         Raises:

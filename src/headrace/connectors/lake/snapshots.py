@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from headrace.connectors.files.s3_sink import ObjectSink
     from headrace.connectors.files.sink import FileSink
     from headrace.connectors.sinks import SinkContext
-    from headrace.runtime.ports import Refused
+    from headrace.runtime.ports import RefusedRow
 
 _KEPT: Final = 2
 """How many directories stay, so that who reads the last but one can end."""
@@ -112,7 +112,7 @@ class SnapshotSink:
         self._reached = max(self._written(), default=None)
         return self._reached
 
-    def write(self, epoch: Epoch, parts: Iterable[pa.Table]) -> Sequence[Refused]:
+    def write(self, epoch: Epoch, parts: Iterable[pa.Table]) -> Sequence[RefusedRow]:
         """Write the directory of an epoch.
 
         Raises:
@@ -166,7 +166,9 @@ class SnapshotSink:
 
     # -- pieces ----------------------------------------------------------------------------
 
-    def _staged(self, epoch: Epoch, parts: Iterable[pa.Table], changes: Path) -> Sequence[Refused]:
+    def _staged(
+        self, epoch: Epoch, parts: Iterable[pa.Table], changes: Path
+    ) -> Sequence[RefusedRow]:
         """Write the changes to files by partition; return those that no directory is for."""
         changes.mkdir()
         schema = self.schema.append(pa.field(WEIGHT, pa.int64()))

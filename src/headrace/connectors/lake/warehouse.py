@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from headrace.connectors.sinks import SinkContext
-    from headrace.runtime.ports import Refused
+    from headrace.runtime.ports import RefusedRow
     from headrace.types import DataType, Schema
 
 
@@ -279,7 +279,7 @@ class WarehouseSink:
         self._reached = max(self._written(), default=None)
         return self._reached
 
-    def write(self, epoch: Epoch, parts: Iterable[pa.Table]) -> Sequence[Refused]:
+    def write(self, epoch: Epoch, parts: Iterable[pa.Table]) -> Sequence[RefusedRow]:
         """Write the directory of an epoch.
 
         Raises:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from headrace.connectors.postgres.tables import Reference
-    from headrace.runtime.ports import Refused
+    from headrace.runtime.ports import RefusedRow
     from headrace.types import Epoch
 
 _DEFERRED: Final = "headrace_deferred"
@@ -138,7 +138,7 @@ class Deferred:
             copied(cursor, f"{_DEFERRED} ({listed})", marked)
         self._ranges.append(_Range(first, start, start + count, deletes, self._spooled(part)))
 
-    def apply(self, epoch: Epoch) -> list[Refused]:
+    def apply(self, epoch: Epoch) -> list[RefusedRow]:
         """Make the deferred changes; return those that the table refuses for good."""
         if not self._count:
             return []
@@ -167,8 +167,8 @@ class Deferred:
         self._part = (part, where)
         return where
 
-    def _refused(self, epoch: Epoch, wrong: dict[int, str], spool: IO[bytes]) -> list[Refused]:
-        found: list[Refused] = []
+    def _refused(self, epoch: Epoch, wrong: dict[int, str], spool: IO[bytes]) -> list[RefusedRow]:
+        found: list[RefusedRow] = []
         for each in self._ranges:
             count = each.stop - each.start
             here = {at: wrong[each.first + at] for at in range(count) if each.first + at in wrong}

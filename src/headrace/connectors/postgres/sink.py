@@ -34,7 +34,7 @@ from headrace.connectors.postgres.types import read
 from headrace.connectors.sinks import CHANGE_COLUMNS, Mode, require_key
 from headrace.errors import Code, HeadraceError
 from headrace.runtime.offenders import offenders
-from headrace.runtime.ports import Refused
+from headrace.runtime.ports import RefusedRow
 from headrace.serving import OPERATION, with_operations
 from headrace.sql.keywords import double_quoted
 from headrace.types import Epoch
@@ -80,7 +80,7 @@ class PostgresSink:
     options: SinkTable
     context: SinkContext
     _session: Any = None
-    _refused: tuple[Refused, ...] = ()
+    _refused: tuple[RefusedRow, ...] = ()
     _known: Epoch | None = None
     """The last epoch that this writer has found or written there."""
 
@@ -109,15 +109,15 @@ class PostgresSink:
         self._known = self._server(self._read_record)
         return self._known
 
-    def last_refused(self) -> Sequence[Refused]:
+    def last_refused(self) -> Sequence[RefusedRow]:
         """Return the rows that were refused in that epoch."""
         return self._refused
 
-    def write(self, epoch: Epoch, parts: Iterable[pa.Table]) -> Sequence[Refused]:
+    def write(self, epoch: Epoch, parts: Iterable[pa.Table]) -> Sequence[RefusedRow]:
         """Write changes and record their epoch, in one transaction."""
 
-        def written(session: Any) -> Sequence[Refused]:
-            refused: list[Refused] = []
+        def written(session: Any) -> Sequence[RefusedRow]:
+            refused: list[RefusedRow] = []
             with session.transaction() as transaction:
                 session.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", identity)
                 done, known = self._read_record(session), self._known
@@ -285,10 +285,10 @@ class PostgresSink:
         if row is None:
             self._refused = ()
             return None
-        self._refused = tuple(Refused(each["row"], each["why"]) for each in row[1])
+        self._refused = tuple(RefusedRow(each["row"], each["why"]) for each in row[1])
         return Epoch(row[0])
 
-    def _record(self, session: Any, epoch: Epoch, refused: Sequence[Refused]) -> None:
+    def _record(self, session: Any, epoch: Epoch, refused: Sequence[RefusedRow]) -> None:
         listed = json.dumps([{"row": each.row, "why": each.why} for each in refused])
         session.execute(
             f"INSERT INTO {self._records} VALUES (%s, %s, %s, %s, now()) ON CONFLICT (sink) DO"
@@ -303,7 +303,7 @@ class PostgresSink:
 
     def _write_part(
         self, session: Any, epoch: Epoch, part: pa.Table, later: Deferred
-    ) -> list[Refused]:
+    ) -> list[RefusedRow]:
         """Write the changes of a part, except those added to ``later``; return the refused."""
         if self.options.mode is Mode.APPEND:
             rows = with_operations(part, self.context.key)
@@ -314,7 +314,7 @@ class PostgresSink:
             if not wrong:
                 return []
             lines = change_lines(epoch, part, self.context.key).texts.to_pylist()
-            return [Refused(lines[place], why) for place, why in wrong.items()]
+            return [RefusedRow(lines[place], why) for place, why in wrong.items()]
         key, keyed = self.context.key, Keyed.of(part, self.context.key)
         without = dict.fromkeys(range(keyed.without_key.num_rows), "a column of the key is NULL")
         refused = refused_rows(epoch, part, keyed.without_key, key, without)

@@ -20,7 +20,7 @@ from pyspark import TaskContext
 
 from headrace.errors import Code, HeadraceError
 from headrace.log import LogShare, open_segment
-from headrace.runtime.step import Arranged, Report, RowsShare, Step
+from headrace.runtime.step import Report, RowsShare, Step, StepArrangement
 from headrace.spine import check_run
 
 if TYPE_CHECKING:
@@ -233,7 +233,7 @@ def _check_inputs(step: Step) -> None:
                 corrected = each.corrected.segments if each.corrected is not None else ()
                 for segment in (*each.segments, *corrected):
                     open_segment(step.log_directory, segment.file)
-            case RowsShare() | Arranged():
+            case RowsShare() | StepArrangement():
                 for run in each.runs:
                     check_run(step.runs_directory, run, each.layout)
             case _:

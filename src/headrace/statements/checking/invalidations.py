@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from headrace.catalog import View
 from headrace.errors import Code, HeadraceError, masked
-from headrace.ledger import Dirty, Repair, Slice
+from headrace.ledger import Dirty, RepairPath, Slice
 from headrace.parts.naming import HIDDEN
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class Invalidations:
                 INVALIDATED,
                 time.time(),
                 slice=slice_,
-                repair=Repair.REPLAY,
+                repair=RepairPath.REPLAY,
                 cost=plan.cost,
                 whole=plan.whole,
             )

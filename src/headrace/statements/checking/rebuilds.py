@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 from headrace.catalog import PlainView, Sink, Table, View
 from headrace.circuit import quarantine_of, rows_of
 from headrace.errors import Code, HeadraceError
-from headrace.ledger import NO_EPOCH, Dirty, Repaired
+from headrace.ledger import NO_EPOCH, Dirty, RepairedView
 from headrace.parts.naming import shown_name
 from headrace.parts.stopped import mark_stopped, stopped_after
 from headrace.runtime.builds import fill_again, rebuild_filled
@@ -197,7 +197,7 @@ class Rebuilds:
         progress = self._progress(f"filling {name}")
         try:
             damaged = self.reader.damaged([view])
-            fill, right = Fill(self.loop, view, progress), Repaired(view.id, STOPPED, after)
+            fill, right = Fill(self.loop, view, progress), RepairedView(view.id, STOPPED, after)
             epoch = rebuild_filled(fill, right) if damaged else fill_again(fill, right)
         except HeadraceError as error:
             if error.code not in (Code.INVALID, Code.CONFLICT):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from headrace.catalog import Stream, View
 from headrace.errors import HeadraceError, unknown
-from headrace.ledger import Repair
+from headrace.ledger import RepairPath
 from headrace.parts.functions import above, users
 from headrace.parts.naming import HIDDEN
 from headrace.runtime.retirement import require_kept
@@ -79,12 +79,12 @@ class DefinitionChanges:
             case AddColumns():
                 for view in self._above(statement.name):
                     why = "goes on as it is; events of before are NULL in the column"
-                    yield view, Repair.NONE, why, None
+                    yield view, RepairPath.NONE, why, None
             case AlterView():
                 altered = self.reader.catalog.resolve(statement.name.dotted, statement.name.span)
                 yield (
                     altered,
-                    Repair.NONE,
+                    RepairPath.NONE,
                     "its rows stay; it follows its inputs at other times",
                     None,
                 )
@@ -125,7 +125,7 @@ class DefinitionChanges:
             why = f"keeps rows of {lost}, and can no longer be verified or computed again"
         for view in self._above(name):
             if stream.id in view.depends_on:
-                yield view, Repair.NONE, why, None
+                yield view, RepairPath.NONE, why, None
 
     def _replaced(self, statement: CreateMaterializedView | CreateTableAs) -> Iterator[Row]:
         catalog, state = self.reader.catalog, self.reader.published
