@@ -113,8 +113,8 @@ def crash(at):
 armed = False
 ledger = Ledger.open(path, fault=crash)
 ledger.acquire()
-entry = Dirty(1, "late", 1.0, slice=Slice("a = 1"), repair=Repair.REPLAY)
-found = Dirty(1, "late", 2.0, slice=Slice("a = 2"), repair=Repair.REPLAY)
+entry = Dirty(1, "late", 1.0, slice=Slice("a = 1"), repair=RepairPath.REPLAY)
+found = Dirty(1, "late", 2.0, slice=Slice("a = 2"), repair=RepairPath.REPLAY)
 (old,) = ledger.dirty.mark(entry)
 armed = True
 if doing == "mark":
