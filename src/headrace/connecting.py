@@ -80,11 +80,11 @@ def _not_of_a_server(name: str) -> HeadraceError:
         return HeadraceError(
             Code.UNSUPPORTED,
             f'"{name}" for a database on a server is not supported',
-            detail="It is of the process that has the database open.",
+            detail="It belongs to the process that has the database open.",
             hint="Give it where the server is started: headrace serve.",
         )
     return HeadraceError(
         Code.INVALID,
-        f'"{name}" is no keyword of a connection to a server',
+        f'"{name}" is not a keyword of a connection to a server',
         hint="There are: token, ca.",
     )

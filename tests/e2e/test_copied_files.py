@@ -41,7 +41,7 @@ def test_a_pattern_copies_each_file_once_and_goes_on_after_a_failure(db, tmp_pat
     assert db.sql("SELECT v FROM s ORDER BY v").fetchall() == [(1,), (2,), (3,)]
     assert "6 rows" not in str(db.sql(f"{copy} WITH (once = false)"))
     assert db.sql("SELECT count(*) FROM s").fetchall() == [(6,)]
-    with pytest.raises(HeadraceError, match="names no file"):
+    with pytest.raises(HeadraceError, match="matches no file"):
         db.sql(f"COPY s FROM '{tmp_path}/*.parquet'")
     (tmp_path / "b" / "link.csv").symlink_to("/etc/hostname")
     with pytest.raises(HeadraceError, match="is a link out of the directory"):

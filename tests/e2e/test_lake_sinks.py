@@ -57,7 +57,7 @@ def test_tables_in_s3_have_the_rows_of_a_view(
     assert "canary" not in str(wrong)
     path = f"s3://{BUCKET}/{name}"
     for sql, primary in (
-        (f"CONNECTION lake (PATH '{path}')", "says by which connector it writes"),
+        (f"CONNECTION lake (PATH '{path}')", "needs the name of its connector"),
         (f"CONNECTION lake (CONNECTOR kafka, PATH '{path}')", "does not write over connection"),
         ("CONNECTION lake (CONNECTOR delta, PATH 's3://nobodys/t')", "cannot be written to"),
     ):

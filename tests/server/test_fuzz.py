@@ -152,7 +152,7 @@ def test_a_body_that_does_not_come_is_ended(running: Served):
     made, found = raw(client, head.encode())
     made.close()
     assert b" 408 " in found.split(b"\r\n")[0]
-    assert b"did not come" in found
+    assert b"did not arrive" in found
 
 
 def test_a_head_that_does_not_end_is_ended(running: Served, monkeypatch: pytest.MonkeyPatch):

@@ -210,7 +210,7 @@ def test_statements_that_run_are_listed_and_cancelled_and_secrets_are_masked(
         answer = client.post(f"/v1/statements/{statement.id}/cancel", None)
         assert (answer.json, cancelled) == ({"cancelled": True}, [True])
     gone = client.post(f"/v1/statements/{statement.id}/cancel", None)
-    assert (gone.status, gone.error["primary"]) == (404, "this statement does not run")
+    assert (gone.status, gone.error["primary"]) == (404, "this statement is not running")
 
 
 def test_pages_are_served_with_a_strict_policy_and_a_tag(client: Client):

@@ -78,7 +78,7 @@ def test_views_keep_what_events_made_that_are_gone(cut: Database, spark) -> None
     verdicts = {name: verdict for name, _, _, verdict in cut.sql("VERIFY").fetchall()}
     assert verdicts["sums"] == verdicts["days"] == f"could not be checked: {NOT_KEPT}"
     assert verdicts["most"] == (
-        "equal to batch, by the stored rows of sums, of whose events some are no longer kept"
+        "equal to batch, by the stored rows of sums, some of whose events are no longer kept"
     )
     # Deltas and corrections of what is left go on, and an event that is gone is not taken again.
     assert cut.sql("INSERT INTO s VALUES (1, 1, TIMESTAMP '2026-01-01')").message.startswith("0 ")

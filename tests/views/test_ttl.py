@@ -79,7 +79,7 @@ def test_a_stream_has_no_ttl(days: Days) -> None:
     ("options", "words"),
     [
         ("ttl = '30 days'", "has 2 TIMESTAMP columns"),
-        ("ttl = '30 days', ttl_column = 'k'", "is no TIMESTAMP of the view"),
+        ("ttl = '30 days', ttl_column = 'k'", "is not a TIMESTAMP of the view"),
         ("ttl = 'soon', ttl_column = 'at'", "is not a duration"),
         ("ttl_column = 'at'", "there is no ttl"),
     ],

@@ -106,7 +106,7 @@ class Connections:
             raise HeadraceError(
                 Code.INVALID,
                 f'connection "{name}" is of kind {found.kind}, not {kind}',
-                hint="SHOW CONNECTIONS lists those that there are.",
+                hint="SHOW CONNECTIONS lists what exists.",
                 span=span,
             )
         return found

@@ -162,8 +162,8 @@ class Active:
                 _NOT_FOUND,
                 HeadraceError(
                     Code.INVALID,
-                    "this statement does not run",
-                    hint="GET /v1/statements lists those that do.",
+                    "this statement is not running",
+                    hint="GET /v1/statements lists running statements.",
                 ),
             )
         return done({"cancelled": await asyncio.to_thread(found.session.cancel)})

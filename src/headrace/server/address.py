@@ -170,7 +170,7 @@ class Transport:
             raise HeadraceError(
                 Code.UNSUPPORTED,
                 f"listening on '{address.host}' without TLS is not supported",
-                detail="Other machines can reach it, and tokens could be read on their way.",
+                detail="Other machines can reach it, and tokens could be intercepted.",
                 hint="Give --certificate and --key; or --plain-http if a proxy in front has TLS.",
             )
         if address.host in _EVERY and not self.host_names:
@@ -192,8 +192,8 @@ def require_tokens(address: ListenAddress, access: Access) -> None:
         raise HeadraceError(
             Code.UNSUPPORTED,
             f"listening on '{address.host}' without access tokens is not supported",
-            detail="Other machines can reach it, and nothing would tell its clients apart.",
-            hint="Make a token first: headrace --data DIR token create NAME --role owner.",
+            detail="Other machines can reach it, and its clients would not be authenticated.",
+            hint="Create a token first: headrace --data DIR token create NAME --role owner.",
         )
 
 

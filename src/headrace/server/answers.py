@@ -62,7 +62,7 @@ def accepted(accept: str | None) -> AnswerFormat:
             _NOT_ACCEPTABLE,
             HeadraceError(
                 Code.INVALID,
-                "none of the formats that are accepted is served",
+                "no accepted format is available",
                 hint=f"Accept one of: {', '.join(AnswerFormat)}.",
             ),
         )

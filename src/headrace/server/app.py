@@ -94,7 +94,7 @@ async def _unknown(request: Request, error: Any) -> Response:
     found = HeadraceError(
         Code.INVALID,
         f'{wrong} "{value}" does not exist here',
-        hint="GET /openapi.json describes what there is.",
+        hint="GET /openapi.json lists the routes.",
     )
     answered = failure(found, error.status_code)
     answered.headers.update(error.headers or {})

@@ -105,7 +105,7 @@ CHARTS: Final = (
     ),
     Chart(
         "Wrong rows",
-        "Rows that reconciliation found not to be what they should: SHOW EVIDENCE has them.",
+        "Rows that reconciliation found to differ: SHOW EVIDENCE lists them.",
         "short",
         (("{{view}}", "headrace_reconciled_wrong_rows_total"),),
     ),

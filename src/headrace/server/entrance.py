@@ -199,7 +199,7 @@ def _require_own_page(request: Request) -> None:
         _FORBIDDEN,
         HeadraceError(
             Code.FORBIDDEN,
-            "a cookie is taken from the server's own pages only",
+            "a cookie is accepted from the server's own pages only",
             detail="The request has neither of the headers Origin and Sec-Fetch-Site.",
             hint="Outside of a browser, send Authorization: Bearer with the token.",
         ),

@@ -62,7 +62,7 @@ def _require(statement: Statement, roots: Sequence[Path], principal: Principal) 
             raise HeadraceError(
                 Code.UNSUPPORTED,
                 "writing a file over HTTP is not supported",
-                detail="A server writes no file where a client says.",
+                detail="A server does not write files at paths of clients.",
                 hint="Read the rows with SELECT, as text/csv for instance, and write them on the"
                 " client's machine; or run the statement with headrace sql, while the database is"
                 " not served.",
@@ -80,7 +80,7 @@ def _require(statement: Statement, roots: Sequence[Path], principal: Principal) 
             raise HeadraceError(
                 Code.UNSUPPORTED,
                 "creating the first token over HTTP is not supported",
-                detail="From then on a token is needed, and this one could do nothing.",
+                detail="From then on a token is required, and this client has none.",
                 hint="Use headrace --data DIR token create NAME --role owner, while the database is"
                 " not served.",
                 span=statement.span,

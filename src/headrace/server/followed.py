@@ -146,7 +146,7 @@ class FollowedRelation:
         if after is None:
             return state, state if now else None
         if after.relation not in (None, self.relation.id):
-            raise _cannot_resume("What it belongs to is not followed any more.")
+            raise _cannot_resume("Its relation is no longer followed.")
         if after.epoch > state.epoch:
             raise _cannot_resume(f"Epoch {after.epoch} does not exist yet.")
         if self._reader.ledger.dirty.gap_at(self.relation.id, after.epoch) is not None:
@@ -155,7 +155,7 @@ class FollowedRelation:
             return state, self._reader.as_of(after.epoch, state, [self.relation])
         except HeadraceError as error:
             if error.code is Code.INVALID:
-                detail = f"Epoch {after.epoch} is gone, or older than what is followed."
+                detail = f"Epoch {after.epoch} is gone, or precedes the followed relation."
                 raise _cannot_resume(detail) from error
             raise
 
@@ -214,7 +214,9 @@ class FollowedRelation:
                 yield event
         except HeadraceError as error:
             if error.code is Code.INVALID:
-                raise _cannot_resume("It was read too slowly to keep what follows.") from error
+                raise _cannot_resume(
+                    "The client read too slowly: later changes are no longer kept."
+                ) from error
             raise
 
     def close(self) -> None:

@@ -168,7 +168,7 @@ class _State(Collector):
         )
         wrong = CounterMetricFamily(
             "headrace_reconciled_wrong_rows",
-            "Rows of views that were compared, and were not what they should be.",
+            "Compared rows of views that differed from their recomputation.",
             labels=labels,
         )
         age = _by(

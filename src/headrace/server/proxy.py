@@ -60,7 +60,7 @@ class Proxy:
         except h11.LocalProtocolError as error:
             if sent.begun:
                 raise
-            wrong = HeadraceError(Code.INVALID, "the request is no valid HTTP", f"{error}.")
+            wrong = HeadraceError(Code.INVALID, "the request is not valid HTTP", f"{error}.")
             await failure(wrong)(scope, receive, send)
         except (OSError, h11.RemoteProtocolError):
             if sent.begun:
@@ -169,4 +169,4 @@ async def _answer(connection: h11.Connection, reader: asyncio.StreamReader, send
             await send({"type": "http.response.body", "body": b"", "more_body": False})
             return
         elif not isinstance(event, h11.InformationalResponse):
-            raise ConnectionError("the answer was broken off")
+            raise ConnectionError("the answer was incomplete")

@@ -66,7 +66,7 @@ def _too_slow(seconds: float) -> StatusError:
         _TOO_SLOW,
         HeadraceError(
             Code.CANCELLED,
-            f"the body of the request did not come within {seconds:g} seconds",
+            f"the body of the request did not arrive within {seconds:g} seconds",
             detail="It has had no effect.",
             hint="Send the whole body at once; rows in several requests.",
         ),
@@ -132,7 +132,7 @@ def declared(request: Request, *taken: str) -> str:
         _OTHER_TYPE,
         HeadraceError(
             Code.INVALID,
-            f"a body of type '{found}' is not taken here",
+            f"a body of type '{found}' is not accepted here",
             hint=f"Send it with the header Content-Type: {' or '.join(taken)}.",
         ),
     )

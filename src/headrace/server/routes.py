@@ -65,20 +65,16 @@ ROUTES: Final = (
         ViewHandlers.read_view,
         Least.READER,
         (
-            QueryParameter(
-                "key", "The value of a column of the key, in their order.", repeated=True
-            ),
+            QueryParameter("key", "The values of the key's columns, in order.", repeated=True),
             QueryParameter("select", "The columns, separated by commas; by default, all."),
             QueryParameter("where", "A condition, such as price>=2; all must hold.", repeated=True),
             QueryParameter("order", "Columns to order by; a hyphen before one reverses its order."),
-            QueryParameter("limit", "The most rows.", "integer"),
-            QueryParameter("as_of_epoch", "The epoch to read back.", "integer"),
-            QueryParameter(
-                "min_epoch", "A token or an epoch that the answer must show; it is awaited."
-            ),
+            QueryParameter("limit", "The maximum number of rows.", "integer"),
+            QueryParameter("as_of_epoch", "The epoch at which to read.", "integer"),
+            QueryParameter("min_epoch", "A token or an epoch for which the request waits."),
             QueryParameter(
                 "max_staleness",
-                "How many seconds ago what is missing may have arrived.",
+                "The maximum wait of missing changes, in seconds.",
                 "number",
             ),
             _TIMEOUT,
@@ -117,7 +113,7 @@ ROUTES: Final = (
         Least.WRITER,
         (
             QueryParameter("wait", "With readable, answer when views show the rows."),
-            QueryParameter("producer", "Who appends; a number that it repeats takes effect once."),
+            QueryParameter("producer", "The producer; a repeated number takes effect once."),
             QueryParameter("sequence", "The producer's number, which grows.", "integer"),
             QueryParameter("session", "The session whose later reads see the rows."),
             _TIMEOUT,
@@ -158,7 +154,7 @@ ROUTES: Final = (
         Least.TOKEN,
         (
             QueryParameter("seconds", "How far back; at most, and by default, 900.", "integer"),
-            QueryParameter("relation", "A relation whose own figures are wanted, too."),
+            QueryParameter("relation", "A relation to report separately, too."),
         ),
         answer="History",
     ),

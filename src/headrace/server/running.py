@@ -196,7 +196,9 @@ def _after_end(ended: asyncio.Future[T], seconds: float | None) -> T:
             raise error
         detail, hint = error.detail, error.hint or hint
     if seconds is None:
-        raise HeadraceError(Code.CANCELLED, "the statement was cancelled: its client left", detail)
+        raise HeadraceError(
+            Code.CANCELLED, "the statement was cancelled: its client disconnected", detail
+        )
     raise StatusError(
         _TIMED_OUT,
         HeadraceError(

@@ -63,15 +63,15 @@ SCHEMAS: Final[dict[str, Any]] = {
             "timeout": {"type": ["number", "null"], "description": "In seconds."},
             "follow": {
                 "type": ["boolean", "null"],
-                "description": "With events: answer with what to ask of /v1/subscribe.",
+                "description": "With events: answer with the parameters of /v1/subscribe.",
             },
             "min_epoch": {
                 "type": ["string", "integer", "null"],
-                "description": "A token or an epoch that queries must show; it is awaited.",
+                "description": "A token or an epoch for which queries wait.",
             },
             "max_staleness": {
                 "type": ["number", "null"],
-                "description": "How many seconds ago what is missing may have arrived.",
+                "description": "The maximum wait of missing changes, in seconds.",
             },
         },
     },

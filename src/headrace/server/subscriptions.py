@@ -139,7 +139,7 @@ class SubscribeHandlers:
         form = rows_of_events(request.headers.get("accept")) or AnswerFormat.JSON
         view, sql = request.query_params.get("view"), request.query_params.get("sql")
         if (view is None) == (sql is None):
-            raise HeadraceError(Code.INVALID, "one of view= and sql= says what is to be followed")
+            raise HeadraceError(Code.INVALID, "exactly one of view= and sql= is required")
         if view is not None:
             relation = named(self.reader.catalog, view, asking(request))
             query = f"SELECT * FROM {quote_dotted(relation.name)}"

@@ -95,7 +95,7 @@ class Refreshing:
             return relation
         raise HeadraceError(
             Code.UNSUPPORTED,
-            f"{title(relation)} is no materialized view, and cannot be refreshed apart",
+            f"{title(relation)} is not a materialized view, and cannot be refreshed separately",
             hint="Create a materialized view over it.",
             span=name.span,
         )

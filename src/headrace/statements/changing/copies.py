@@ -191,8 +191,8 @@ def _named(pattern: str) -> list[Path]:
     if not found:
         raise HeadraceError(
             Code.INVALID,
-            f"pattern '{pattern}' names no file",
-            hint="Names that begin with . or _ or end in .tmp are not among the files it names.",
+            f"pattern '{pattern}' matches no file",
+            hint="Names that begin with . or _ or end in .tmp are not matched.",
         )
     return [file.path for file in found]
 

@@ -123,7 +123,7 @@ class Corrections:
                 raise HeadraceError(
                     Code.UNSUPPORTED,
                     f"correcting {column.name} is not supported",
-                    "It is the time at which the event came.",
+                    "It is the time at which the event arrived.",
                     span=each.span,
                 )
         return [(columns[a.column.lower()], a.expression.span) for a in statement.assignments]
@@ -173,4 +173,4 @@ def as_correction(catalog: Catalog, statement: Delete) -> Correct | None:
 def _hint(relation: Relation) -> str:
     if isinstance(relation, View) and relation.into is not None:
         return "Correct the events of the streams that it reads."
-    return "UPDATE and DELETE change the rows of a table; INVALIDATE has a view recomputed."
+    return "UPDATE and DELETE change the rows of a table; INVALIDATE recomputes rows of a view."

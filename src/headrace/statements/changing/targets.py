@@ -52,7 +52,7 @@ def writable(catalog: Catalog, relation: Relation, span: Span | None = None) -> 
         raise HeadraceError(
             Code.UNSUPPORTED,
             f'{relation.kind} "{relation.name}" gets its rows from elsewhere',
-            detail="What is written here would not be there.",
+            detail="Rows written here would not reach that system.",
             hint="Write to its topic, or to the table that it follows: the rows arrive here.",
             span=span,
         )

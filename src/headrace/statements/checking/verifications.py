@@ -168,8 +168,8 @@ class Verifications:
         keeping = [each for each in below if each.quarantines and each not in cut]
         replaced = [each for each in below if each not in (*cut, *keeping)]
         for views, why in (
-            (cut, "of whose events some are no longer kept"),
-            (keeping, "of whose quarantine only the last state is kept"),
+            (cut, "some of whose events are no longer kept"),
+            (keeping, "whose quarantine is kept in its last state only"),
             (replaced, "replaced or altered since the view was refreshed"),
         ):
             if views:

@@ -90,7 +90,7 @@ def _require_plain(definition: ColumnDefinition) -> None:
     if what is not None:
         raise HeadraceError(
             Code.UNSUPPORTED,
-            f'column "{definition.name}" is {what}, which rows of before are not',
+            f'column "{definition.name}" is {what}, which earlier rows are not',
             hint="Add it without that; compute it in a view.",
             span=definition.span,
         )

@@ -170,7 +170,7 @@ class ErrorPolicies:
             return relation
         raise HeadraceError(
             Code.UNSUPPORTED,
-            f"{title(relation)} is no materialized view",
+            f"{title(relation)} is not a materialized view",
             hint="Name a materialized view.",
             span=name.span,
         )

@@ -62,7 +62,7 @@ def _duration(given: Fragment | None) -> int | None:
     if found is None or found < 0:
         raise HeadraceError(
             Code.INVALID,
-            f"'{given.text}' is no constant length of time",
+            f"'{given.text}' is not a constant duration",
             hint="Write INTERVAL '7' DAY.",
             span=given.span,
         )

@@ -71,7 +71,7 @@ class TokenChanges:
             raise HeadraceError(
                 Code.UNSUPPORTED,
                 f"a role in {SYSTEM_SCHEMA} is not supported",
-                detail="Everybody reads there what is in the schemas that they may read.",
+                detail="Every client reads there what concerns the schemas that it may read.",
                 span=schema.span,
             )
         if schema.dotted not in known:
@@ -90,7 +90,7 @@ def _seconds(given: Fragment | None) -> float | None:
     if found is None or found <= 0:
         raise HeadraceError(
             Code.INVALID,
-            f"'{given.text}' is no constant length of time",
+            f"'{given.text}' is not a constant duration",
             hint="Write VALID FOR INTERVAL '30' DAY.",
             span=given.span,
         )

@@ -53,7 +53,7 @@ def _column(schema: Schema, names: tuple[str, ...], given: dict[str, Option]) ->
         found = [name for name in times if name.lower() == named.value.lower()]
         if not found:
             hint = f"There are: {', '.join(times)}." if times else "It has no TIMESTAMP column."
-            raise _wrong(named, f'column "{named.value}" is no TIMESTAMP of the view', hint)
+            raise _wrong(named, f'column "{named.value}" is not a TIMESTAMP of the view', hint)
         return found[0]
     if len(times) != 1:
         hint = f"Give ttl_column: one of {', '.join(times)}." if times else "Select a TIMESTAMP."

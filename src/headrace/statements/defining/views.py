@@ -72,7 +72,7 @@ class Views:
             raise HeadraceError(
                 Code.UNSUPPORTED,
                 f"a stream whose refresh is {policy} is not supported",
-                hint="CREATE MATERIALIZED VIEW instead, into which nothing is inserted.",
+                hint="CREATE MATERIALIZED VIEW instead, which does not accept INSERT.",
                 span=statement.name.span,
             )
         existing = self.reader.catalog.by_id.get(replaced[0]) if replaced else None
@@ -82,7 +82,7 @@ class Views:
             raise HeadraceError(
                 Code.UNSUPPORTED,
                 "a stream whose query quarantines rows is not supported",
-                hint="CREATE MATERIALIZED VIEW instead, into which nothing is inserted.",
+                hint="CREATE MATERIALIZED VIEW instead, which does not accept INSERT.",
                 span=statement.name.span,
             )
         query = self._with_ttl(query or _with_windows(statement), statement)
@@ -351,7 +351,7 @@ def check_names(names: tuple[str, ...], count: int, span: Span) -> None:
             raise HeadraceError(
                 Code.INVALID,
                 f'column "{name}" is in the query twice',
-                hint="Name them apart with AS, as in a.x AS a_x, b.x AS b_x, in place of *.",
+                hint="Rename them with AS, as in a.x AS a_x, b.x AS b_x, in place of *.",
                 span=span,
             )
         if name.startswith(HIDDEN):

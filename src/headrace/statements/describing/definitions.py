@@ -78,14 +78,14 @@ class DefinitionChanges:
                 yield from self._kept_for(statement)
             case AddColumns():
                 for view in self._above(statement.name):
-                    why = "goes on as it is; events of before are NULL in the column"
+                    why = "unchanged; earlier events are NULL in the column"
                     yield view, RepairPath.NONE, why, None
             case AlterView():
                 altered = self.reader.catalog.resolve(statement.name.dotted, statement.name.span)
                 yield (
                     altered,
                     RepairPath.NONE,
-                    "its rows stay; it follows its inputs at other times",
+                    "its rows stay; its refresh schedule changes",
                     None,
                 )
             case CreateMaterializedView() | CreateTableAs():
@@ -119,7 +119,7 @@ class DefinitionChanges:
         if not isinstance(stream, Stream):
             return
         due = self.retirement.due(stream, retention_of(statement.options))
-        why = "goes on as it is: no event is retired by that"
+        why = "unchanged: this retires no event"
         if due is not None:
             lost = lost_events(stream, self.reader.ledger.head, due)
             why = f"keeps rows of {lost}, and can no longer be verified or computed again"

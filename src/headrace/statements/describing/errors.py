@@ -42,7 +42,7 @@ class Errors:
         """
         name = statement.relation
         if name is None:
-            raise HeadraceError(Code.INTERNAL, "SHOW ERRORS names nothing", span=statement.span)
+            raise HeadraceError(Code.INTERNAL, "SHOW ERRORS names no relation", span=statement.span)
         relation = self.reader.catalog.resolve(name.dotted, name.span)
         match relation:
             case View():
@@ -102,5 +102,5 @@ class Errors:
 
 def _hint(relation: Relation) -> str:
     if isinstance(relation, Stream | Table):
-        return f"SHOW REJECTS FOR {relation.name} lists the rows that it has not taken."
+        return f"SHOW REJECTS FOR {relation.name} lists the rows that it did not accept."
     return "Name a materialized view or a sink."

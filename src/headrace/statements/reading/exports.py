@@ -60,7 +60,7 @@ class Exports:
             raise HeadraceError(
                 Code.INVALID,
                 f'file "{path}" is in the data directory',
-                "What is in there belongs to the database.",
+                "Its files belong to the database.",
                 "Write to another directory.",
             )
 

@@ -37,7 +37,7 @@ def with_types_of(query: Query, given: Schema, wanted: Schema) -> Query:
                 Code.INVALID,
                 f'column "{to.name}" is {type_name(to.type)}, but the query has'
                 f" {type_name(column.type)} for it",
-                detail="A value is taken exactly, or not at all.",
+                detail="Values are converted exactly, or not at all.",
                 hint=f"Write CAST(... AS {type_name(to.type)}) in the query, if what it does is"
                 " meant.",
                 span=query.span,

@@ -81,7 +81,7 @@ def _connector_over(connection: Connection, given: list[Given], span: Span) -> S
         if len(connection.connectors) > 1:
             raise HeadraceError(
                 Code.INVALID,
-                f'a sink over connection "{connection.name}" says by which connector it writes',
+                f'a sink over connection "{connection.name}" needs the name of its connector',
                 hint=f"Add {listed} to its options.",
                 span=span,
             )

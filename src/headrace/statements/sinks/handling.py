@@ -155,7 +155,7 @@ class SinkChanges:
         if sink.target is not None:
             raise HeadraceError(
                 Code.UNSUPPORTED,
-                f'sink "{sink.name}" writes into a table, whose rows may be of others as well',
+                f'sink "{sink.name}" writes into a table, which may have other rows, too',
                 hint=f"DROP SINK {sink.name}, DELETE the rows that it has written, and CREATE it"
                 " again.",
                 span=name.span,
