@@ -163,12 +163,12 @@ def test_event_time_of_files_is_followed_over_all_of_them(opened, tmp_path: Path
         (
             "CREATE STREAM s (v INT) WITH (brokers = 'b:9092', format = 'json')",
             Code.INVALID,
-            'option "brokers" is an address of no connector',
+            'option "brokers" is an address, but no connector is named',
         ),
         (
             "CREATE STREAM s (v INT) WITH (path = '/data')",
             Code.INVALID,
-            'option "path" is an address of no connector',
+            'option "path" is an address, but no connector is named',
         ),
         (
             "CREATE STREAM s WITH (kafka_topic = 't', brokers = 'b:9092') AS SELECT v FROM t",

@@ -47,7 +47,7 @@ def quarantines(option: Option | None) -> bool:
     if value not in _CHOICES:
         raise HeadraceError(
             Code.INVALID,
-            f"'{option.value}' is not what a view can do on an error",
+            f"'{option.value}' is not a value of on_error",
             hint=meant(value, _CHOICES, "Use 'stop' or 'quarantine'."),
             span=option.span,
         )
@@ -148,7 +148,7 @@ class ErrorPolicies:
             )
         except HeadraceError as error:
             raise self._with_rows(view, error) from error
-        note = f"; REPAIR {view.name} has it run again" if stopped else ""
+        note = f"; REPAIR {view.name} restarts it" if stopped else ""
         return f"altered view {view.name}: on an error it is to {option.value.lower()}{note}"
 
     def _with_rows(self, view: View, error: HeadraceError) -> HeadraceError:

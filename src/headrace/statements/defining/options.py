@@ -148,7 +148,7 @@ def check_relation_options(options: tuple[Option, ...]) -> None:
                 f'option "{option.key}" of a stream or table is not supported',
                 "Its rows do not leave it as time passes.",
                 "Give ttl to the materialized views over it; a stream's retention says how long its"
-                " events are kept, and what views have made of them stays.",
+                " events are kept, and the rows that views computed from them stay.",
                 option.span,
             )
     name = _connector_name(options)
@@ -183,7 +183,7 @@ def begins_earliest(options: tuple[Option, ...]) -> bool:
     if given.value.lower() != _EARLIEST:
         raise HeadraceError(
             Code.INVALID,
-            f"'{given.value}' is not a beginning of a view",
+            f"'{given.value}' is not a value of since",
             hint="Use 'earliest': the view is over all events that its streams still have.",
             span=given.span,
         )
@@ -258,7 +258,7 @@ def _refuse_address(name: str, options: tuple[Option, ...]) -> None:
     if not name:
         raise HeadraceError(
             Code.INVALID,
-            f'option "{address.key}" is an address of no connector',
+            f'option "{address.key}" is an address, but no connector is named',
             "Rows would not be read from there.",
             "Name a topic, as in topic = 'orders', or a connector, as in connector = 'filesystem'.",
             address.span,
