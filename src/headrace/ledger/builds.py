@@ -36,7 +36,7 @@ _LIVE: Final = schema.builds.c.retired_epoch.is_(None)
 
 @dataclass(frozen=True, slots=True)
 class Builds:
-    """What changes of builds between epochs."""
+    """Changes of builds between epochs."""
 
     _transactions: Transactions
 
@@ -139,7 +139,7 @@ def _move(connection: sa.Connection, read: Read) -> None:
 
 
 def change(connection: sa.Connection, commit: EpochCommit, committed_at: float) -> None:
-    """Create, regroup and retire builds, have others serve, and create or move frontiers."""
+    """Create, regroup and retire builds, choose those that serve, and create or move frontiers."""
     table, frontiers = schema.builds, schema.frontiers
     for id_ in commit.caught_up:
         there = {"epoch": commit.epoch, "at": committed_at}

@@ -1,4 +1,4 @@
-"""The data directory: created if it is missing, and refused where it is something else."""
+"""The data directory: created if it is missing, and refused if it is not one of Headrace."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def data_directory(target: str | Path) -> Path:
 
 
 def prepare_directory(directory: Path) -> None:
-    """Make a data directory, or what is missing of one.
+    """Create a data directory, or its missing parts.
 
     Raises:
         HeadraceError: ``invalid`` for a path that is a file, cannot be made or written to, or is

@@ -23,7 +23,7 @@ MOST_CHANGES: Final = 1000
 
 @dataclass(frozen=True, slots=True)
 class DirtySlices:
-    """The dirty entries, which the head has; the changes that were classified; and past gaps."""
+    """The dirty entries (in the head), the classified changes, and past gaps."""
 
     _transactions: Transactions
 
@@ -48,7 +48,7 @@ class DirtySlices:
         cost: int | None = None,
         detail: str | None = None,
     ) -> None:
-        """Change what is given of a dirty entry; do nothing if it is gone."""
+        """Change the given fields of a dirty entry; do nothing if it is gone."""
         given = {"state": state, "repair": repair, "cost": cost, "detail": detail}
         values = {key: value for key, value in given.items() if value is not None}
         mine = schema.dirty.c.id == id_

@@ -1,4 +1,4 @@
-"""What reconciliation has compared, and the evidence of what it has found."""
+"""The progress of reconciliation, and the evidence that it has found."""
 
 from __future__ import annotations
 

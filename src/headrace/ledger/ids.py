@@ -38,7 +38,7 @@ class Ids:
 
 
 def reserve(connection: sa.Connection) -> int:
-    """Return a new id, of whatever it is; none is returned twice."""
+    """Return a new id of any kind; no id is returned twice."""
     reserved: int = connection.execute(sa.select(schema.fence.c.next_id)).scalar_one()
     connection.execute(schema.fence.update().values(next_id=reserved + 1))
     return reserved

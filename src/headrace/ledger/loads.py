@@ -1,4 +1,4 @@
-"""Who has appended how much: loads of sources, with their notes, and producers."""
+"""The progress of loads of sources, with their notes, and of producers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from headrace.ledger.transactions import Transactions
 
 _NOTE: Final = "\n"
-"""Between the source of a load and the name of a note of it."""
+"""The separator between the source of a load and the name of a note."""
 _VALUE: Final = "value"
 # Built once: building a statement takes as long as running it, and every append runs it.
 _DELETE_NOTE: Final = schema.loads.delete().where(

@@ -155,7 +155,7 @@ class Logs:
             )
 
     def sizes(self) -> Mapping[RelationId, LogSize]:
-        """Return how much each log has of what it keeps; those that have nothing are left out."""
+        """Return the size of what each log keeps; empty logs are left out."""
         table, logs = schema.segments.c, schema.logs.c
         query = (
             sa.select(

@@ -164,7 +164,7 @@ class Retired:
 
 @dataclass(frozen=True, slots=True)
 class LogSize:
-    """How much a log has of what it keeps; ``since`` is when the first was appended, Unix seconds.
+    """The size of what a log keeps; ``since`` is when the first change was appended, Unix seconds.
 
     ``bytes`` are those of its segments, which may share files with other logs.
     """
@@ -466,9 +466,9 @@ class DirtyState(StrEnum):
     OPEN = "open"
     REPAIRING = "repairing"
     QUARANTINED = "quarantined"
-    """The view has stopped, and stays so until REPAIR asks for it."""
+    """The view has stopped, and stays stopped until REPAIR is run."""
     REPORTED = "reported"
-    """It is left as it is until REPAIR asks for it."""
+    """The slice stays as it is until REPAIR is run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -522,7 +522,7 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class Carried:
-    """How a change reaches a view: by which path, and by which rule that was decided.
+    """How a change reaches a view: the path, and the rule that chose it.
 
     ``cost`` is the number of rows that are touched on the way, ``whole`` of those that a rebuild
     reads, ``changed`` that of the view's rows that change; None if they are not known.

@@ -1,4 +1,4 @@
-"""Rows that logs have not taken: the rejected ones with their text, others as counts."""
+"""Rows that were not appended to logs: rejected rows with their text, others as counts."""
 
 from __future__ import annotations
 

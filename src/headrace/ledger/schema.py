@@ -301,7 +301,7 @@ evidence = sa.Table(
     sa.Column("differences", sa.BigInteger, nullable=False),
     sa.Column("outcome", sa.Text, nullable=False),
 )
-"""What reconciliation has found that views had, and that their queries do not make."""
+"""Evidence of reconciliation: rows of views that are not the result of their queries."""
 
 corrections = sa.Table(
     "corrections",
@@ -328,7 +328,7 @@ changes = sa.Table(
     sa.Column("changed", sa.BigInteger),
     sa.Column("origin", sa.JSON, nullable=False),
 )
-"""The newest changes that were classified: what carried them to each view."""
+"""The newest classified changes: how each reached each view."""
 
 gaps = sa.Table(
     "gaps",

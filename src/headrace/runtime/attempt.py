@@ -44,7 +44,7 @@ class Attempt:
     scanned: int = 0
     begun: float = field(default_factory=time.perf_counter)
     files: dict[ArrangementId, list[RunFile]] = field(default_factory=lambda: defaultdict(list))
-    """The runs by arrangement: those of the reports, and what has been made of them since."""
+    """The runs by arrangement: those of the reports, or the runs that replaced them."""
     _committing: bool = False
 
     def take(self, reports: Iterable[Report]) -> None:
@@ -70,7 +70,7 @@ class Attempt:
         remove_runs(self.directory, former)
 
     def compact(self, layouts: Mapping[ArrangementId, Layout], partitions: int) -> None:
-        """Merge the runs of arrangements as far as that is due."""
+        """Merge the runs of arrangements where a merge is due."""
         for id_, layout in layouts.items():
             for group in due_by_partition(self.written(id_), partitions):
                 merged = merge(self.directory, layout, group)
@@ -157,6 +157,6 @@ def remove_runs(directory: Path, files: Iterable[RunFile]) -> None:
 
 
 def remove_reported(directory: Path, reports: Iterable[Report]) -> None:
-    """Delete the files that tasks have written, of a step whose results are of no use."""
+    """Delete the files that the tasks of a discarded step have written."""
     for report in reports:
         remove_runs(directory, report.runs.values())

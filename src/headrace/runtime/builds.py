@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def create_filled(fill: Fill, dropped: tuple[RelationId, ...] = ()) -> Epoch:
-    """Commit a new view in place of ``dropped``; the lock is held since the last catching up.
+    """Commit a new view in place of ``dropped``; the lock has been held since it last caught up.
 
     The clock of that is the epoch's.
     """
@@ -69,11 +69,11 @@ def take_over(
 
 
 def fill_again(fill: Fill, repaired: RepairedView, *, stays: bool = False) -> Epoch:
-    """Fill a view again, replacing its stored rows; both locks are held.
+    """Fill a view again and replace its stored rows; both locks are held.
 
-    The view is one that no epoch maintains. Its rows change by the difference, as in any epoch, so
-    those who follow it get that; what its operators kept is given up. Its slices are not dirty any
-    more. If the view ``stays`` and lags behind, it is filled where it stands.
+    The view is one that no epoch maintains. Its rows change by the difference, as in any epoch, and
+    followers receive that difference. The state of its operators is discarded. Its slices are no
+    longer dirty. If the view ``stays`` and lags behind, it is filled where it stands.
     """
     loop, view = fill.loop, fill.view
     with fill.attempt:
@@ -98,8 +98,8 @@ def fill_again(fill: Fill, repaired: RepairedView, *, stays: bool = False) -> Ep
 def rebuild_filled(fill: Fill, *repaired: RepairedView) -> Epoch:
     """Fill a view again, replacing its stored rows, damaged or not; both locks are held.
 
-    The view is as of where it stands, so its rows stay what they were, and nothing that is over it
-    changes. Epochs before this one cannot be read any more.
+    The view is computed as of its frontier, so its rows stay the same, and the views above it do
+    not change. Epochs before this one can no longer be read.
     """
     with fill.attempt:
         filled = fill.whole(None, None)

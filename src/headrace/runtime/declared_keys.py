@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _ROWS = 100_000
 _MOST_CHARACTERS = 300
-"""Of a row in a message."""
+"""The number of characters of a row that a message shows."""
 
 
 def require_keys(

@@ -43,7 +43,7 @@ _LONGEST_RETRY_SECONDS: Final = 60.0
 _QUIET_EPOCHS: Final = 32
 """After how many epochs without changes the position is stored anyway."""
 _LOOKED_AT: Final = 1024
-"""How many epochs are looked at together, so that a list of them stays small."""
+"""How many epochs are listed at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ class Lag:
 
 @dataclass(frozen=True, slots=True)
 class Writing:
-    """How many rows of the changes that are being written the target has taken, of how many.
+    """How many rows of the current write the target has taken, and how many there are.
 
     ``epoch`` is the one up to which they are. Rows are those that are read for the changes.
     """
@@ -113,7 +113,7 @@ class Delivery:
 
     @property
     def record(self) -> DeliveryRecord:
-        """What the ledger has of it."""
+        """The ledger's record of the delivery."""
         return self.position.record
 
     @property
@@ -269,7 +269,7 @@ class Delivery:
     def _counted(
         self, epoch: Epoch, parts: Iterable[pa.Table], read: Iterable[pa.Table]
     ) -> Iterator[pa.Table]:
-        """Yield parts; while the next one is asked for, those before it have been taken."""
+        """Yield parts, and count each as taken once the next one is requested."""
         if not isinstance(parts, Counted):
             yield from self._paced(read)
             return
@@ -305,7 +305,7 @@ class Delivery:
             self.error = None
 
     def reset(self) -> None:
-        """Start over with the rows of the last epoch, once what was written has been removed."""
+        """Start over with the rows of the last epoch, after removing what was written."""
         with self._interrupted():
             self.position.reset()
             self.error = None
@@ -438,8 +438,7 @@ class Deliveries:
     def advance(self) -> bool:
         """Run every delivery once, ignoring failures; return whether anything was written.
 
-        One that fails in the background is left to that: a target that does not answer delays
-        nobody else.
+        One that fails in the background is left out: a target that does not answer delays no other.
         """
         written = False
         for delivery in list(self.by_sink.values()):

@@ -1,4 +1,4 @@
-"""Where a delivery stands: what the ledger has recorded of it, and what the target has.
+"""The position of a delivery: the last epoch that the ledger has recorded, and that of the target.
 
 The record is stored after each write, in the transaction that keeps the rows that were refused. A
 crash between the two has the same changes written again; a target that records epochs itself is not
@@ -131,7 +131,7 @@ class DeliveryPosition:
         written: Epoch | None = None,
         forgets: bool = False,
     ) -> None:
-        """Store that the changes up to an epoch have been delivered, but for rows refused.
+        """Store that the changes up to an epoch have been delivered, except for refused rows.
 
         ``written`` is that epoch if the target has acknowledged it. With ``forgets``, rows that
         were refused before are forgotten.

@@ -1,7 +1,7 @@
-"""What makes one published state of another: for processes that read what this one publishes.
+"""Differences between published states, sent to processes that read what this one publishes.
 
-It has what is needed to read tables and views, not the state of their operators, and is as large as
-the change: an epoch adds a few runs.
+A difference has what is needed to read tables and views, not the state of their operators. It is
+as large as the change: an epoch adds a few runs.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ NOTHING = Published(Epoch(0), 0.0, 0, Catalog(), {}, {}, {}, frozenset(), frozen
 
 
 def difference(before: Published, after: Published) -> StateDifference:
-    """Return what makes the state ``after`` of the state ``before``."""
+    """Return the difference that turns the state ``before`` into the state ``after``."""
     spines = {}
     for id_ in after.layouts:
         runs, former = after.spines.get(id_, ()), before.spines.get(id_, ())
@@ -80,7 +80,7 @@ def difference(before: Published, after: Published) -> StateDifference:
 
 
 def applied(before: Published, change: StateDifference) -> Published:
-    """Return the state that a difference makes of the one that it is relative to.
+    """Return the state that results from applying a difference to the state it is relative to.
 
     Runs of operators are not in it.
     """

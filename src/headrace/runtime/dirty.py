@@ -27,7 +27,7 @@ RECOMPUTED: Final = frozenset({RepairPath.REPLAY, RepairPath.REBUILD})
 
 
 def repairable(entries: Iterable[Dirty], view: RelationId) -> tuple[Dirty, ...]:
-    """Return the entries of a view that recomputing all of its rows makes right."""
+    """Return the entries of a view that are repaired by recomputing all of its rows."""
     return tuple(e for e in entries if e.view == view and e.repair in RECOMPUTED)
 
 
@@ -84,7 +84,7 @@ def _settled(
     refreshed: frozenset[RelationId],
     catalog: Catalog,
 ) -> list[Dirty]:
-    """Return the entries of events that need deltas only, and have them."""
+    """Return the entries repaired by deltas whose event has nothing left to repair below them."""
     found = [e for e in entries if EVENT in e.origin and e.origin[EVENT] in events]
     wait = {e.view for e in found if e.repair is not RepairPath.DELTAS or _lags(e.view, catalog)}
     wait -= refreshed

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from headrace.spine import RunFile
 
 _EXPLAINED_ROWS, _EXPLAINED_SECONDS = 200_000, 5.0
-"""Of which epochs, and how long, a row is looked for with which a view fails: other views wait."""
+"""Limits of the search for a row that makes a view fail: other views wait meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,9 +162,9 @@ class EpochLoop:
     def advance(self) -> Epoch | None:
         """Make one epoch of the changes that have arrived or are due; None if there are none.
 
-        A failed step is retried. Of views whose query or operators keep failing on the data, the
-        rows that they fail on are quarantined in that epoch, if the view is to do that; otherwise
-        it is stopped and marked dirty with the cause, and the epoch is made without it.
+        A failed step is retried. If a view keeps failing on the data, the rows that it fails on are
+        quarantined in that epoch if the view has quarantines; otherwise the view is stopped and
+        marked dirty with the cause, and the epoch is made without it.
         """
         with self.lock:
             poll = self.poll()
@@ -375,7 +375,7 @@ class EpochLoop:
         return epoch
 
     def follow(self, deltas: Mapping[RelationId, tuple[RunFile, ...]], clock: int) -> Attempt:
-        """Step what reads some relations over their deltas, which no step of an epoch made.
+        """Run a step of the views that read some relations, over deltas that no epoch's step made.
 
         The lock is held. Time stays at ``clock``, by which no row is due.
         """
@@ -420,7 +420,7 @@ class EpochLoop:
         return self.stopped().union(self.ledger.head.lagging)
 
     def _without_failing(self, poll: Poll, failure: HeadraceError) -> dict[ArrangementId, Guarded]:
-        """Try each view alone on the polled changes, and return what quarantines have to refuse.
+        """Try each view alone on the polled changes; return the rows that quarantines refuse.
 
         Views that fail and have none, or whose failure no row is to blame for, are marked as
         stopped. Raises ``failure`` if no view fails alone.
@@ -466,7 +466,7 @@ class EpochLoop:
         guards: Mapping[ArrangementId, Guarded],
         failure: HeadraceError,
     ) -> Mapping[ArrangementId, Guarded]:
-        """Return what a view's quarantines have to refuse; raise if that does not help."""
+        """Return the rows that a view's quarantines refuse; raise if the view fails anyway."""
         stage = self._alone(view, poll, guards)
         if stage is None or not view.quarantines:
             raise failure
@@ -513,7 +513,7 @@ class EpochLoop:
     def _alone(
         self, view: View, poll: Poll, guards: Mapping[ArrangementId, Guarded]
     ) -> RunStep | None:
-        """Return the step of a view with only those it depends on; None if nothing has changed."""
+        """Return the step of a view and the views it depends on; None if nothing has changed."""
         needed = {view.id, *_ancestors(view, self.catalog)}
         others = {v.id for v in self.catalog.views_in_order() if v.id not in needed}
         without = self.left_out() | others
@@ -557,10 +557,10 @@ class EpochLoop:
 
     @contextmanager
     def kept(self) -> Iterator[tuple[Epoch, Epoch]]:
-        """Yield the oldest epochs that must stay readable: of contents, and of operators' state.
+        """Yield the oldest epochs that must stay readable: for contents, and for operators' state.
 
-        That is for readers and, for the changes of contents, sinks and builds that read less often
-        than epochs are made; it holds during the block.
+        Readers need them; sinks, and builds that are refreshed less often, need the changes of
+        contents. They stay readable during the block.
         """
         with self.published.oldest() as oldest:
             stands = self.ledger.head.lagging.values()
@@ -568,7 +568,7 @@ class EpochLoop:
             yield min([oldest, *self.held.values(), *read]), oldest
 
     def read_logs(self) -> dict[RelationId, Offset]:
-        """Return the logs whose beginnings are no longer kept, and are still read: from where."""
+        """Return the first offset that is read of each log whose retired beginning is read."""
         starts = self.ledger.head.starts
         held = self.published.oldest_starts()
         return {id_: at for id_, at in held.items() if at < starts.get(id_, at)}

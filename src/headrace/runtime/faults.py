@@ -1,4 +1,4 @@
-"""Naming one row with which the query of a view fails, by trials of the step that failed.
+"""Find one row on which the query of a view fails, by trials of the step that failed.
 
 The changes that the step reads are put in an order: relation by relation, logs by offset and stored
 rows by hash. A trial steps the view over a part of them, and its results are discarded. Of a
@@ -81,7 +81,7 @@ def found_fault(
     seconds: float,
     ended: Callable[[], bool] = lambda: False,
 ) -> Fault | None:
-    """Return an inserted row with which a step fails, that failed as a whole.
+    """Return an inserted row that makes a step fail.
 
     ``row_text`` returns a table of one row as errors show it. None if no row is to blame, or none
     is found within some ``seconds`` and before the search has ``ended``.
@@ -116,7 +116,7 @@ class _Search:
     row_text: Callable[[pa.Table], str]
     ended: Callable[[], bool]
     _hashes: dict[RelationId, Ints] = field(init=False)
-    """Of stored rows, the hashes: ascending, each once."""
+    """The hashes of stored rows: ascending, each once."""
     _ends: list[int] = field(init=False)
     """Where the changes of each relation end in the order."""
 

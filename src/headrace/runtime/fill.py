@@ -43,7 +43,7 @@ Progress = Callable[[int, int], None]
 """Called with the rows read so far and the total; raising an error stops and undoes the fill."""
 
 _EXPLAINED_SECONDS = 10.0
-"""How long a row is looked for with which a query fails."""
+"""How long, in seconds, to search for a row on which a query fails."""
 
 
 @dataclass(slots=True)
@@ -61,13 +61,13 @@ class Fill:
     of_slice: OfSlice | None = None
     """The slice that it computes; None for all of the view."""
     may_miss: Mapping[RelationId, Offset] | None = field(default_factory=dict)
-    """Up to where events of streams may be missing, since nothing that the view keeps is of them;
-    None if it reads what streams still have."""
+    """The offsets of streams before which events may be missing, since no row of the view depends
+    on them; None if it reads what streams still have."""
     keeps: bool = False
-    """Whether rows that are stored in quarantine stay there, and no others come; otherwise those
-    on which the query fails now are found."""
+    """Whether quarantines keep exactly the rows that they have; otherwise the rows on which the
+    query fails now are found."""
     names_row: bool = False
-    """Whether the error of a query that fails is to name a row with which it does."""
+    """Whether the error of a failing query names a row on which it fails."""
     attempt: Attempt = field(init=False)
     _clock: int = 0
     _partitions: int = 1
@@ -127,7 +127,7 @@ class Fill:
         return self._read_changes(state, Clock(self._clock, clock or state.clock))
 
     def whole(self, clock: int | None, frontier: FrontierId | None) -> Filled:
-        """Write what the view holds where a frontier stands once it has read everything up to now.
+        """Write the view's contents as of a frontier, after reading everything up to now.
 
         ``clock`` is what ``now()`` is: other views stay as they are, so none of their rows may be
         due by then. With None for both, write what the view holds where it stands. The loop's lock
@@ -227,7 +227,7 @@ class Fill:
         return rows
 
     def written(self, frontier: FrontierId | None) -> Filled:
-        """Return what is on disk, which the ledger does not name, and how it moves a frontier."""
+        """Return the runs that the ledger does not name yet, and how they move a frontier."""
         if self._at is None:
             raise HeadraceError(Code.INTERNAL, "a fill has not begun")
         runs, files = self.attempt.new_runs(RunKind.MERGED), self.attempt.files

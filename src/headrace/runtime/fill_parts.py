@@ -29,7 +29,7 @@ def whole_log(_relation: RelationId, share: LogShare) -> Iterable[LogShare]:
 
 @dataclass(frozen=True, slots=True)
 class OfSlice:
-    """What is read of the inputs where only a slice of a view is computed.
+    """Which parts of the inputs are read when only a slice of a view is computed.
 
     The runner knows the slice as ``build``. The first contents of ``lookups`` need not be read,
     since joins find all that matters in them. The slice ``expects`` about so many rows of inputs,

@@ -1,4 +1,4 @@
-"""What a fill has written, as the commit that publishes it needs it."""
+"""The result of a fill, as the commit that publishes it needs it."""
 
 from __future__ import annotations
 

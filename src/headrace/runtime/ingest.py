@@ -1,7 +1,7 @@
-"""Landing an external source in the log: its position enters the ledger with the segment it led to.
+"""Land an external source in the log: its position enters the ledger together with its segment.
 
-So each change counts once, whatever is interrupted: what was appended and where the source
-continues are one transaction. The log's offsets are the only ones that views know.
+What was appended and where the source continues are one transaction, so each change counts once,
+whatever is interrupted. The log's offsets are the only ones that views know.
 """
 
 from __future__ import annotations

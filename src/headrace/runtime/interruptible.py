@@ -1,4 +1,4 @@
-"""Work in a thread of its own, which statements interrupt to use what it works on."""
+"""Background work that statements interrupt to use the same objects."""
 
 from __future__ import annotations
 

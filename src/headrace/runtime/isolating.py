@@ -37,14 +37,14 @@ if TYPE_CHECKING:
 
 
 Trial: TypeAlias = "Callable[[Mapping[ArrangementId, Guarded]], Sequence[Report]]"
-"""Steps a view with what its quarantines are to do, and returns the reports; raises as a step."""
+"""Runs a step of a view with these tasks of its quarantines, and returns the reports."""
 Sieve: TypeAlias = "Callable[[ArrangementId, Sequence[RunFile]], Mapping[int, str]]"
 Row: TypeAlias = "tuple[ArrangementId, int]"
 """Inserted rows: the quarantine that they reach, and their hash."""
 
 _MOST_CHARACTERS: Final = 1000
 _EXPLAINED: Final = 8
-"""Of how many rows that fail alone, in one step, a trial tells the error."""
+"""For how many rows of one step that fail alone a trial finds the error."""
 
 
 def first_failing(
@@ -67,12 +67,12 @@ def first_failing(
 
 @dataclass(slots=True)
 class Isolating:
-    """Finds what the quarantines of one view have to refuse of a step.
+    """Finds the rows of a step that the quarantines of one view have to refuse.
 
-    ``quarantines`` are those of the step, with their layouts. ``sieve`` returns what fails of rows
-    in runs, by hash, as far as a row alone shows it. ``since`` is the clock of the step
-    in microseconds; ``directory`` that of runs. At ``most`` so many rows are refused. ``begun`` is
-    what the quarantines do in any case.
+    ``quarantines`` are those of the step, with their layouts. ``sieve`` returns the errors of rows
+    in runs that fail alone, by hash. ``since`` is the clock of the step in microseconds;
+    ``directory`` that of runs. At ``most`` so many rows are refused. ``begun`` is what the
+    quarantines do in any case.
     """
 
     trial: Trial
@@ -227,7 +227,7 @@ def may_be_of_data(error: HeadraceError) -> bool:
 
 
 def _said(error: HeadraceError) -> str:
-    """Return what is kept of an error with each row that is refused for it."""
+    """Return the text of an error that is stored with each row refused for it."""
     said = f"{error.primary}: {error.detail}" if error.detail else error.primary
     return shortened(said, _MOST_CHARACTERS)
 

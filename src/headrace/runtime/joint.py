@@ -1,4 +1,4 @@
-"""Landing several relations together: what a source gives them at one moment, all or nothing.
+"""Land several relations together: what a source gives them at one moment, all or nothing.
 
 Each relation has a position of its own, which is stored with its rows; where a moment has
 no part of a relation, its position stays. The ledger learns of all in one transaction, so no reader

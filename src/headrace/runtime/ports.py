@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 
 LEAF: Final = "leaf "
-"""What the operator of a report begins with if it is a leaf that reads a slice: its rows in are
-those among which it has looked, its rows out those that it has read."""
+"""The prefix of a report's operator if it is a leaf that reads a slice. Its rows in are the rows
+that it searched, its rows out those that it read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,15 +127,15 @@ class StepRunner(Protocol):
         ...
 
     def sieve(self, step: Step, build: BuildId, quarantine: ArrangementId) -> Mapping[int, str]:
-        """Return rows on which what a build evaluates on a row of a relation alone fails.
+        """Return the rows of a relation on which an expression of a build fails for the row alone.
 
-        The step has the rows as the arrangement ``quarantine``, by the columns of that one. The
-        result is what fails by the hash of a row. Not all that fails has to be found.
+        The step has the rows as the arrangement ``quarantine``, with its columns. The result has
+        the error by the hash of a row. Some of the failing rows may be missing.
         """
         ...
 
     def run_difference(self, step: Step, build: BuildId) -> tuple[Report, ...]:
-        """Write by what the slice of a build that was computed again differs from what is stored.
+        """Write the difference between the recomputed slice of a build and what is stored.
 
         The step has the arrangements as stored, and the runs of those that were recomputed. The
         rows out of a report are those that differ.
@@ -211,7 +211,7 @@ class LiveSource(Source, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """What several relations are given together: no reader sees a part of it.
+    """Parts of several relations that are landed together: no reader sees some without the others.
 
     Positions of relations without a part stay as they are. A moment that is not ``whole`` is
     continued by the next one: its parts consist of insertions of new rows, and are kept aside until
@@ -225,7 +225,7 @@ class Moment:
 
 
 class AppendRows(Protocol):
-    """Appends changes to the log of one relation, with what belongs into the same transaction."""
+    """Appends changes to the log of one relation, with the load and rejects of that transaction."""
 
     def __call__(self, rows: pa.Table, *, load: LoadProgress, rejects: Sequence[Reject]) -> Offset:
         """Append durably; return the log's end."""
@@ -356,10 +356,10 @@ def lost_changes(target: str, there: Epoch | None, written: Epoch) -> HeadraceEr
 
 @runtime_checkable
 class Idles(Protocol):
-    """A writer that has something to do now and then while nothing is written."""
+    """A writer that has periodic work while nothing is written."""
 
     def idle(self) -> None:
-        """Do it if it is due: this is called every minute."""
+        """Do the work that is due; called every minute."""
         ...
 
 

@@ -172,7 +172,7 @@ class Published:
 class Publisher:
     """Publishes the states of one database, and keeps what is still read.
 
-    ``current`` needs no lock. Publishing is left to the thread that holds the lock of epochs.
+    ``current`` needs no lock. Only the thread that holds the lock of epochs publishes.
     """
 
     ledger: Ledger
@@ -303,7 +303,7 @@ class Publisher:
 
     @contextmanager
     def oldest(self) -> Iterator[Epoch]:
-        """Yield the oldest epoch that is read; none older can be asked for during the block."""
+        """Yield the oldest epoch that is read; no reader requests an older one during the block."""
         with self._changed:
             yield min(state.epoch for state in self._alive)
 

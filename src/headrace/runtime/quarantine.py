@@ -1,4 +1,4 @@
-"""What a step has the quarantines of views do, as data.
+"""What the quarantines of views do in a step, as data.
 
 A quarantine keeps rows of one relation apart, on which the query of a view fails. Which rows these
 are is found by trials, :mod:`headrace.runtime.isolating`: steps whose results are discarded.

@@ -97,7 +97,7 @@ class _Group:
         return sum(i.end - i.first + sum(run.rows for run in i.delta) for i in inputs)
 
     def takes(self, inputs: Mapping[RelationId, _Input], clock: int | None) -> bool:
-        """Whether a view with these inputs can be stepped with those that are here."""
+        """Whether a view with these inputs can be stepped together with the views of this group."""
         if clock is not None and self.clock is not None and clock != self.clock:
             return False
         ids = self.ids
@@ -110,7 +110,7 @@ class _Group:
         return True
 
     def take(self, view: View, inputs: Mapping[RelationId, _Input], clock: int | None) -> None:
-        """Add a view to those that are stepped here."""
+        """Add a view to the group."""
         ids = self.ids
         self.views.append(view)
         self.inputs |= {id_: each for id_, each in inputs.items() if id_ not in ids}
@@ -189,7 +189,7 @@ class _Level:
     attempt: Attempt = field(init=False)
     """What this refresh has written."""
     _fresh: dict[RelationId, list[RunFile]] = field(default_factory=lambda: defaultdict(list))
-    """Of those, the deltas of views that other views have not read yet."""
+    """The deltas among the written runs that other views have not read yet."""
     _rows: int = 0
 
     def __post_init__(self) -> None:
@@ -294,7 +294,7 @@ class _Level:
         return _Input(stands.epoch, delta=tuple(run.file for run in runs), then=then)
 
     def _require_kept(self, id_: RelationId, epoch: Epoch) -> None:
-        """Refuse where the deltas after an epoch are gone: a relation was rebuilt since."""
+        """Raise if the deltas after an epoch are gone, since a relation was rebuilt."""
         if epoch >= self.loop.ledger.head.arrangements[rows_of(id_)].since:
             return
         relation = self._at.catalog.by_id[id_]
@@ -460,7 +460,7 @@ class _Level:
         return epoch
 
     def _require_read(self, above: Attempt) -> None:
-        """Refuse a commit after which a view would seem to have read what it has not.
+        """Raise if the commit would claim that a view has read changes that it has not.
 
         The views stand at the new epoch afterwards. So none may read a view whose rows change in it
         by what follows this refresh: no step has read that.

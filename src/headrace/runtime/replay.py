@@ -68,7 +68,7 @@ def replace_slice(
 
 
 def _write_difference(attempt: Attempt, fill: Fill, filled: Filled, build: BuildId) -> None:
-    """Write by what the slice differs from what is stored."""
+    """Write the difference between the slice and what is stored."""
     loop = fill.loop
     stored = loop.ledger.spines.of(list(filled.layouts))
     before = {

@@ -31,7 +31,7 @@ _EVERY: Final = 1 << 30
 _DAY: Final = 86_400_000_000
 _SECOND: Final = 1_000_000
 SECONDS_BETWEEN: Final = 60.0
-"""How often it is looked for events that are older than their retention, while nothing arrives."""
+"""The seconds between two searches for events to retire while nothing arrives."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class Retirement:
             self._settle(stream)
 
     def retire(self, stream: Stream) -> Retired | None:
-        """Retire what is due of a stream; return what is retired since now, None if nothing is."""
+        """Retire what is due of a stream; return what was retired, None if nothing is due."""
         due = self.due(stream, stream.declaration.retention)
         if due is None:
             return None

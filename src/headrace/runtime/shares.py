@@ -36,7 +36,7 @@ def whole_log(ledger: Ledger, state: Published, relation: RelationId, end: Offse
 
 
 def as_corrected(share: Share) -> Share:
-    """Return a share whose events, if it has any, are read as they are by its end."""
+    """Return a share whose events are read as corrected up to its end."""
     return share.as_corrected() if isinstance(share, LogShare) else share
 
 

@@ -1,4 +1,4 @@
-"""How what a sink's target has differs from the rows of its view, in constant memory.
+"""Compare the rows in a sink's target with those of its view, in constant memory.
 
 The rows of both sides are written as runs, those of the target with their weights negated: the sum
 of the runs is what is missing there, minus what is too much: the delta that repairs the target.

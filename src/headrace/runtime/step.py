@@ -106,7 +106,7 @@ class Step:
 
     @property
     def manifest(self) -> Path:
-        """The file that tasks read: of no other step, since processes keep what they have read."""
+        """The file that tasks read; its name is unique, since processes cache manifests."""
         return self.folder / f"step-{self._token}.json"
 
     @property

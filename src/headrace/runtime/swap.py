@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 def followed(
     loop: EpochLoop, attempt: Attempt, deltas: Mapping[RelationId, tuple[RunFile, ...]], clock: int
 ) -> Attempt:
-    """Step what reads some relations over the deltas by which a swap changes them.
+    """Run a step of the views that read some relations, over the deltas of a swap.
 
     The runs that this writes belong to the attempt as well. See :meth:`EpochLoop.follow`.
     """

@@ -1,4 +1,4 @@
-"""Stepping views over changes that are not in the log, to see what they cost and change."""
+"""Step views over changes that are not in the log, to find out their cost and effect."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """What a change does to a view: the rows its operators took and looked up, and its own."""
+    """The effect of a change on a view: rows that its operators read, and rows that change."""
 
     touched: int
     changed: int
