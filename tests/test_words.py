@@ -18,7 +18,6 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src/headrace"
 
 NOT_YET = {
-    "connectors",
     "engine/reading",
 }
 """Packages whose texts and class names are still to be rewritten."""

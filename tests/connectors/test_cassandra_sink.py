@@ -210,7 +210,7 @@ def test_what_is_late_loses_whatever_the_clock_says(
 
 def _cells(session: Any, row: histories.Row) -> Iterator[Any]:
     part = histories.table([(row, 1)])
-    for each in session.shape.cells:
+    for each in session.columns.cells:
         yield from each.written(part[each.column.name])
 
 

@@ -227,11 +227,11 @@ def test_a_duplicate_of_a_row_before_a_restart_has_its_time() -> None:
     ("column", "fields", "words"),
     [
         ("int", {"fields__a__min": "5", "fields__a__max": "1"}, "above the maximum"),
-        ("int", {"fields__a__max": "3000000000"}, "no value of type int"),
-        ("int", {"fields__a__length": "5"}, "have none"),
-        ("int", {"fields__b__min": "5"}, "of no column"),
+        ("int", {"fields__a__max": "3000000000"}, "not a value of type int"),
+        ("int", {"fields__a__length": "5"}, "do not have it"),
+        ("int", {"fields__b__min": "5"}, "does not name a generated column"),
         ("int", {"fields__a__least": "5"}, "does not exist"),
-        ("dec", {"fields__a__min": "0.001"}, "no value of type decimal"),
+        ("dec", {"fields__a__min": "0.001"}, "not a value of type decimal"),
         ("string", {"fields__a__values": "a,b", "fields__a__weights": "1"}, "one number for each"),
         ("bigint", {"fields__a__distribution": "zipf"}, "zipf has at most"),
         ("bool", {"fields__a__kind": "sequence"}, "has no sequence"),
@@ -239,7 +239,7 @@ def test_a_duplicate_of_a_row_before_a_restart_has_its_time() -> None:
         ("int!", {"fields__a__null_rate": "0.5"}, "NOT NULL"),
         ("int", {"duplicates__share": "1.5"}, "not a share"),
         ("int", {"lateness__share": "0.5"}, "need each other"),
-        ("array", {}, "cannot be made up"),
+        ("array", {}, "cannot be generated"),
     ],
 )
 def test_options_that_mean_nothing_are_refused(column: str, fields: dict[str, str], words: str) -> None:  # fmt: skip

@@ -259,7 +259,7 @@ def test_a_mark_that_is_restored_in_a_session_is_not_gone_on_with(
 ) -> None:
     given, whole = options(dynamo, table), context(tmp_path)
     check(given, whole)
-    with pytest.raises(HeadraceError, match="has not what this sink has written"):
+    with pytest.raises(HeadraceError, match="does not contain what this sink has written"):
         check(given, replace(whole, exists=True, moved=Epoch(4)))
     sink = opened(given, whole)
     some = [histories.row(random.Random(n), n) for n in range(3)]
@@ -291,7 +291,7 @@ def test_rows_that_dynamodb_cannot_have_are_refused_each_with_the_reason(
     why = {json.loads(each.row)["row"]["id"]: each.why for each in found}
     assert set(why) == {"", None, "d", ids[-1]}
     assert why[None] == "a column of its key is NULL"
-    assert why["d"] == 'column "x" is NaN or infinite, which is no number there'
+    assert why["d"] == 'column "x" is NaN or infinite, which is not a number there'
     assert "empty" in why[""]
     assert [item["id"]["S"] for item in items(dynamo, name)] == ["a"]
     again = opened(given, whole)
@@ -316,7 +316,7 @@ def test_what_does_not_fit_is_refused_when_the_sink_is_created(
 
     assert "cannot be written" in raised("nope").primary
     text = Schema((Column("id", t.StringType()),))
-    assert "is no attribute of type N" in raised(table, text).primary
+    assert "cannot be an attribute of type N" in raised(table, text).primary
     lacking = Schema((Column("name", t.StringType()),))
     assert 'no column "id"' in raised(table, lacking).primary
     by_name = dynamo.create(f"t-{uuid4().hex[:8]}", {"name": "S"})

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from connectors.sink_histories import KEY, SCHEMA, Histories, row, table
-from headrace.connectors.kafka.envelopes import Envelope, Enveloped, changes_of
+from headrace.connectors.kafka.envelopes import Envelope, EnvelopeEncoder, changes_of
 from headrace.formats.avro_encoding import AvroEncoder
 from headrace.serving.json_columns import json_objects
 from headrace.types import Epoch
@@ -59,7 +59,7 @@ def ids(rows: Counter[Row]) -> Counter[int]:
 @pytest.mark.parametrize("key", [KEY, ()])
 def test_envelopes_of_debezium_have_each_row_before_and_after(form, key) -> None:
     encode, read = formats(Envelope.DEBEZIUM)[form]
-    making = Enveloped(Envelope.DEBEZIUM, key, "db/7", encode, as_json)
+    making = EnvelopeEncoder(Envelope.DEBEZIUM, key, "db/7", encode, as_json)
     histories, parts = history()
     rows: dict[int, Any] = {}
     tombstone = None
@@ -89,7 +89,7 @@ def test_envelopes_of_debezium_have_each_row_before_and_after(form, key) -> None
 @pytest.mark.parametrize("form", [0, 1], ids=["json", "avro"])
 def test_changelogs_add_up_to_the_rows(form) -> None:
     encode, read = formats(Envelope.CHANGELOG)[form]
-    making = Enveloped(Envelope.CHANGELOG, KEY, "db/7", encode, as_json)
+    making = EnvelopeEncoder(Envelope.CHANGELOG, KEY, "db/7", encode, as_json)
     histories, parts = history()
     total: Counter[int] = Counter()
     for part in parts:
@@ -109,7 +109,7 @@ def test_copies_of_a_row_are_as_many_messages_where_there_is_no_weight() -> None
     new = row(random.Random(1), 1)
     part = pa.concat_tables([table([(new, 3)]), table([((2, *new[1:]), -2)])])
     for envelope, wanted in ((Envelope.DEBEZIUM, ["d", "d", "c", "c", "c"]), (Envelope.APPEND, 3)):
-        made = Enveloped(envelope, (), "db/7", as_json, as_json).messages(Epoch(1), part)
+        made = EnvelopeEncoder(envelope, (), "db/7", as_json, as_json).messages(Epoch(1), part)
         said = [json.loads(value) for value in made.values.to_pylist()]
         if envelope is Envelope.DEBEZIUM:
             assert [each["op"] for each in said] == wanted

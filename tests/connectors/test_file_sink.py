@@ -16,8 +16,8 @@ from pyspark.sql import types as t
 from connectors.sink_histories import Row, context, prove, table
 from headrace.connectors.files.sink import (
     Content,
-    FileFormat,
     Options,
+    OutputFormat,
     check,
     opened,
     place,
@@ -68,7 +68,7 @@ def test_an_absolute_path_is_below_a_root_for_sinks(tmp_path: Path) -> None:
     for path in (f"{root}/../x", f"{root}/./x", "//x"):
         with pytest.raises(HeadraceError, match="outside of the directory for sinks"):
             sink_path(path)
-    opened(Options(f"{root}/in/x", FileFormat.JSON), given).write(Epoch(1), [CHANGES])
+    opened(Options(f"{root}/in/x", OutputFormat.JSON), given).write(Epoch(1), [CHANGES])
     assert [each.name for each in (root / "in/x").iterdir()] == [f"{1:020d}.jsonl"]
 
 
@@ -76,7 +76,7 @@ def test_a_sink_does_not_follow_links_that_come_later(tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     outside.mkdir()
     (outside / "secret").write_text("kept")
-    sink = opened(Options("a/b", FileFormat.JSON), context(tmp_path))
+    sink = opened(Options("a/b", OutputFormat.JSON), context(tmp_path))
     sink.write(Epoch(1), [CHANGES])
     directory = tmp_path / "sinks" / "a" / "b"
     (directory / f".{2:020d}.draft").symlink_to(outside / "secret")
@@ -113,7 +113,7 @@ def test_files_have_each_change_once_however_often_the_process_ends(
     tmp_path, monkeypatch, partitions, joins
 ) -> None:
     monkeypatch.setattr("headrace.connectors.files.change_files._OPEN", 3)
-    options = Options("x", FileFormat.PARQUET, partitions)
+    options = Options("x", OutputFormat.PARQUET, partitions)
     check(options, context(tmp_path))
     prove(
         lambda: opened(options, context(tmp_path)),
@@ -131,8 +131,8 @@ def test_files_have_each_change_once_however_often_the_process_ends(
 @pytest.mark.parametrize(
     "options",
     [
-        *(Options("x", form, by) for form in FileFormat for by in (None, "ok")),
-        Options("x", FileFormat.PARQUET, "ok", Content.SNAPSHOT),
+        *(Options("x", form, by) for form in OutputFormat for by in (None, "ok")),
+        Options("x", OutputFormat.PARQUET, "ok", Content.SNAPSHOT),
         warehouse_sink.Options(path="x", warehouse=Warehouse.SNOWFLAKE, table="t", location="@f"),
     ],
     ids=str,
@@ -172,14 +172,14 @@ def test_readers_of_the_directory_see_no_file_that_is_being_written(tmp_path, op
 
 @pytest.mark.parametrize("parts", [[], [CHANGES.slice(0, 0)]])
 def test_the_first_file_of_an_empty_view_can_be_read(tmp_path, parts) -> None:
-    for form in FileFormat:
+    for form in OutputFormat:
         sink = opened(Options(form.value, form), context(tmp_path))
         sink.write(Epoch(1), parts)
         sink.write(Epoch(2), [CHANGES])
         files = sorted((tmp_path / "sinks" / form.value).iterdir())
         assert all(each.stat().st_size for each in files)
-        assert len(files) == (1 if form is FileFormat.JSON else 2)
-        if form is FileFormat.CSV:
+        assert len(files) == (1 if form is OutputFormat.JSON else 2)
+        if form is OutputFormat.CSV:
             empty, header = (each.read_text().splitlines() for each in files)
             assert empty == header[:1]
             assert header[0].startswith('"id","name"')
@@ -188,7 +188,7 @@ def test_the_first_file_of_an_empty_view_can_be_read(tmp_path, parts) -> None:
 def test_a_directory_can_have_any_value_in_its_name(tmp_path) -> None:
     names = ["", None, ".", "..", "a/b", "a=b", "%", "ß \n", "x" * 300]
     rows = [((id_, name, *NEW[2:]), 1) for id_, name in enumerate(names)]
-    sink = opened(Options("x", FileFormat.JSON, "name"), context(tmp_path))
+    sink = opened(Options("x", OutputFormat.JSON, "name"), context(tmp_path))
     (refused,) = sink.write(Epoch(1), [table(rows)])
     assert json.loads(refused.row)["row"]["id"] == 8
     assert refused.why == "the value of name is too long for the name of a directory"
@@ -199,7 +199,7 @@ def test_a_directory_can_have_any_value_in_its_name(tmp_path) -> None:
     }
     assert sorted(found) == list(range(8))
     assert found[4].name == "name=a%2Fb"
-    stopping = opened(Options("y", FileFormat.JSON, "name"), context(tmp_path, stops=True))
+    stopping = opened(Options("y", OutputFormat.JSON, "name"), context(tmp_path, stops=True))
     assert len(stopping.write(Epoch(1), [table(rows)])) == 1
     assert stopping.durable() is None
 
@@ -207,10 +207,12 @@ def test_a_directory_can_have_any_value_in_its_name(tmp_path) -> None:
 def test_what_a_format_cannot_hold_is_refused(tmp_path) -> None:
     empty = Schema((Column("s", t.StructType()),))
     given = dataclasses.replace(context(tmp_path), schema=empty)
-    check(Options("x", FileFormat.JSON), given)
-    for form in (FileFormat.CSV, FileFormat.PARQUET):
+    check(Options("x", OutputFormat.JSON), given)
+    for form in (OutputFormat.CSV, OutputFormat.PARQUET):
         with pytest.raises(HeadraceError, match="cannot be written as"):
             check(Options("x", form), given)
-    with pytest.raises(HeadraceError, match='no column "nam" to partition by') as caught:
-        check(Options("x", FileFormat.CSV, "nam"), context(tmp_path))
+    with pytest.raises(
+        HeadraceError, match='column "nam" to partition by does not exist'
+    ) as caught:
+        check(Options("x", OutputFormat.CSV, "nam"), context(tmp_path))
     assert caught.value.hint == 'Did you mean "name"?'

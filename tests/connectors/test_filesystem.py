@@ -19,8 +19,8 @@ from pyspark.sql import types as t
 
 from headrace.connectors import Given
 from headrace.connectors.files import watched as filesystem
-from headrace.connectors.files.directories import Place
-from headrace.connectors.files.watched import Columns, DirectorySource, Options
+from headrace.connectors.files.directories import FilePattern
+from headrace.connectors.files.watched import DirectorySource, FileColumns, Options
 from headrace.connectors.options import read_options
 from headrace.errors import Code, HeadraceError
 from headrace.types import Column, Schema
@@ -51,7 +51,7 @@ class Landed:
         columns = tuple(Column(name, type_) for name, (_, type_) in self.metadata.items())
         keys = tuple((name, key) for name, (key, _) in self.metadata.items())
         whole = Schema((*self.value.columns, *columns))
-        return DirectorySource(options, Columns(whole, self.value, keys), lambda _: dict(self.notes))  # fmt: skip
+        return DirectorySource(options, FileColumns(whole, self.value, keys), lambda _: dict(self.notes))  # fmt: skip
 
     def look(self, parts: int | None = None) -> list[int]:
         """Read by a new source, for some parts or until nothing is left; return the new numbers."""
@@ -146,7 +146,7 @@ def test_names_that_are_not_files_yet_are_passed_over(tmp_path: Path) -> None:
 def test_patterns_name_files_below_their_first_directories(tmp_path: Path, pattern: str, names: list[str]) -> None:  # fmt: skip
     for name in ("a.csv", "x/b.csv", "x/b.json", "x/y/c.csv"):
         write(tmp_path / name, "n\n1\n")
-    found = Place.of(f"file://{tmp_path}/{pattern}").files()
+    found = FilePattern.of(f"file://{tmp_path}/{pattern}").files()
     assert sorted(str(each.path.relative_to(tmp_path)) for each in found) == names
 
 
@@ -454,9 +454,9 @@ def test_a_pattern_does_not_leave_the_directories_that_it_names(tmp_path, monkey
     (tmp_path / "x").mkdir()
     monkeypatch.chdir(tmp_path / "x")
     write(tmp_path / "a.csv", "n\n1\n")
-    assert [each.name for each in Place.of("../*.csv").files()] == ["a.csv"]
+    assert [each.name for each in FilePattern.of("../*.csv").files()] == ["a.csv"]
     with pytest.raises(HeadraceError, match=r"has '\.\.' after"):
-        Place.of("*/../*.csv")
+        FilePattern.of("*/../*.csv")
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from pyspark.sql import types as t
 
 from connectors.sink_histories import Row, context, prove, table
 from headrace.connectors.lake.iceberg import IcebergSink, IcebergTable, check, opened
-from headrace.connectors.sinks import CHANGE_COLUMNS, Mode
+from headrace.connectors.sinks import CHANGE_COLUMNS, TableContents
 from headrace.errors import Code, HeadraceError
 from headrace.runtime.deliveries import DeliverySettings
 from headrace.types import Column, Epoch, Schema
@@ -54,11 +54,13 @@ def summed(directory: Path) -> Counter[Row]:
     return Counter({each: weight for each, weight in total.items() if weight})
 
 
-def sink(directory: Path, mode: Mode = Mode.UPSERT) -> IcebergSink:
+def sink(directory: Path, mode: TableContents = TableContents.UPSERT) -> IcebergSink:
     return opened(IcebergTable(table="shop.t", path="t", mode=mode), context(directory))
 
 
-@pytest.mark.parametrize(("mode", "read"), [(Mode.UPSERT, upserted), (Mode.APPEND, summed)])
+@pytest.mark.parametrize(
+    ("mode", "read"), [(TableContents.UPSERT, upserted), (TableContents.APPEND, summed)]
+)
 def test_a_table_has_the_view_however_often_the_process_ends(tmp_path, mode, read) -> None:
     settings = DeliverySettings(part_rows=6, joins=True)
     outlived = prove(
@@ -70,7 +72,7 @@ def test_a_table_has_the_view_however_often_the_process_ends(tmp_path, mode, rea
     )
     assert sink(tmp_path, mode).durable() == outlived.record.delivered
     stored = sink(tmp_path, mode).stored()
-    if mode is Mode.APPEND:
+    if mode is TableContents.APPEND:
         assert stored is None
     else:
         assert stored is not None
@@ -79,14 +81,16 @@ def test_a_table_has_the_view_however_often_the_process_ends(tmp_path, mode, rea
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(("mode", "read"), [(Mode.UPSERT, upserted), (Mode.APPEND, summed)])
+@pytest.mark.parametrize(
+    ("mode", "read"), [(TableContents.UPSERT, upserted), (TableContents.APPEND, summed)]
+)
 @pytest.mark.parametrize("seed", range(1, 4))
 def test_a_table_has_the_view_after_long_histories(tmp_path, mode, read, seed) -> None:
     settings = DeliverySettings(part_rows=6, joins=bool(seed % 2))
     prove(lambda: sink(tmp_path, mode), lambda: read(tmp_path), seed=seed, settings=settings)
 
 
-@pytest.mark.parametrize("mode", Mode)
+@pytest.mark.parametrize("mode", TableContents)
 def test_of_two_writers_the_later_one_fails(tmp_path, mode) -> None:
     sink(tmp_path, mode).write(Epoch(1), [table([(NEW, 1)])])
 
@@ -188,7 +192,7 @@ def test_a_failure_names_no_place_of_the_machine(tmp_path) -> None:
     assert str(tmp_path) not in str(caught.value)
 
 
-@pytest.mark.parametrize("mode", Mode)
+@pytest.mark.parametrize("mode", TableContents)
 def test_an_epoch_without_changes_is_recorded(tmp_path, mode) -> None:
     writer = sink(tmp_path, mode)
     for epoch, parts in ((1, []), (2, [table([(NEW, 1)])]), (3, [])):
@@ -201,4 +205,4 @@ def test_upserts_need_a_key(tmp_path) -> None:
     without = dataclasses.replace(context(tmp_path), key=())
     with pytest.raises(HeadraceError, match="no unique key of the rows is known"):
         check(IcebergTable(table="shop.t", path="t"), without)
-    check(IcebergTable(table="shop.t", path="t", mode=Mode.APPEND), without)
+    check(IcebergTable(table="shop.t", path="t", mode=TableContents.APPEND), without)

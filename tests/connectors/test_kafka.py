@@ -14,8 +14,8 @@ import pytest
 from pyspark.sql import types as t
 
 from headrace.connectors import Given
-from headrace.connectors.kafka.options import Bounded, Options, Startup
-from headrace.connectors.kafka.source import Columns, KafkaSource
+from headrace.connectors.kafka.options import Bounded, KafkaStartup, Options
+from headrace.connectors.kafka.source import KafkaSource, MessageColumns
 from headrace.connectors.options import read_options
 from headrace.errors import Code, HeadraceError
 from headrace.formats.captured import CapturedMessages
@@ -64,7 +64,10 @@ def source(broker: Kafka, topic: str) -> Callable[..., KafkaSource]:
     def make(**options: Any) -> KafkaSource:
         given = Options(**{"brokers": broker.address, "topic": topic, **options})
         return KafkaSource(
-            given, Columns(ALL, VALUE, META), Appended(JsonMessages(VALUE)), lambda name: name
+            given,
+            MessageColumns(ALL, VALUE, META),
+            Appended(JsonMessages(VALUE)),
+            lambda name: name,
         )
 
     return make
@@ -142,7 +145,7 @@ def test_a_key_that_is_not_text_is_a_reject_of_a_text_column(broker, topic, sour
     binary = Schema((*VALUE.columns, Column("k", t.BinaryType())))
     as_bytes = KafkaSource(
         Options(brokers=broker.address, topic=topic),
-        Columns(binary, VALUE, (("k", "key"),)),
+        MessageColumns(binary, VALUE, (("k", "key"),)),
         Appended(JsonMessages(VALUE)),
         str,
     )
@@ -160,10 +163,10 @@ def test_the_time_of_a_message_is_a_column(broker, topic, source) -> None:
 @pytest.mark.parametrize(
     ("options", "wanted"),
     [
-        ({"startup": Startup.EARLIEST}, [0, 1, 2, 3]),
-        ({"startup": Startup.LATEST}, [3]),
-        ({"startup": Startup.TIMESTAMP, "startup_timestamp": 2000}, [1, 2, 3]),
-        ({"startup": Startup.OFFSETS, "startup_offsets": "partition:0,offset:2"}, [2, 3]),
+        ({"startup": KafkaStartup.EARLIEST}, [0, 1, 2, 3]),
+        ({"startup": KafkaStartup.LATEST}, [3]),
+        ({"startup": KafkaStartup.TIMESTAMP, "startup_timestamp": 2000}, [1, 2, 3]),
+        ({"startup": KafkaStartup.OFFSETS, "startup_offsets": "partition:0,offset:2"}, [2, 3]),
     ],
 )
 def test_a_source_begins_where_its_options_say(broker, topic, source, options, wanted) -> None:
@@ -187,7 +190,7 @@ def test_a_source_begins_where_its_group_has_read_to(broker, topic, source) -> N
     client = Consumer({"bootstrap.servers": broker.address, "group.id": group})
     client.commit(offsets=[TopicPartition(topic, 0, 3)], asynchronous=False)
     client.close()
-    found = read(source(startup=Startup.GROUP, group=group), 7)
+    found = read(source(startup=KafkaStartup.GROUP, group=group), 7)
     assert ids(found) == Counter([6, 8, 1, 3, 5, 7, 9])
 
 
@@ -198,7 +201,7 @@ def test_topics_are_found_by_a_pattern(broker, source, monkeypatch) -> None:
     for name in ("-a", "-b", "x"):
         broker.create(f"{prefix}{name}")
         broker.produce(f"{prefix}{name}", [message(ord(name[-1]))])
-    begun = source(topic=None, pattern=f"{prefix}-.*", startup=Startup.EARLIEST)
+    begun = source(topic=None, pattern=f"{prefix}-.*", startup=KafkaStartup.EARLIEST)
     begun.check()
     found: list[Part] = []
     created = False
@@ -303,7 +306,7 @@ def test_partitions_that_are_added_are_read_from_their_beginning(
 ) -> None:
     monkeypatch.setattr("headrace.connectors.kafka.source._DISCOVER_SECONDS", 0.2)
     broker.produce(topic, [message(1, partition=0)])
-    begun, found = source(startup=Startup.EARLIEST), []
+    begun, found = source(startup=KafkaStartup.EARLIEST), []
     for part in begun.parts(None):
         if part.rows.num_rows and not ids(found):
             broker.widen(topic, 5)
@@ -328,7 +331,7 @@ def test_a_transaction_of_a_source_is_in_one_part(broker, topic, monkeypatch) ->
     captured = CapturedMessages(VALUE, ("id",), Debezium(VALUE.columns, ("id",), Encoding()))
     given = Options(brokers=broker.address, topic=topic)
     broker.produce(topic, [event(1, 1), event(2, 2)])
-    begun, found = KafkaSource(given, Columns(VALUE, VALUE), captured, str), []
+    begun, found = KafkaSource(given, MessageColumns(VALUE, VALUE), captured, str), []
     for part in begun.parts(None):
         if part.rows.num_rows:
             found.append(part)
@@ -398,7 +401,9 @@ def test_a_feed_goes_on_when_the_broker_is_back(tmp_path, monkeypatch) -> None:
         given = Options(brokers=own.address, topic=topic)
 
         def opened() -> KafkaSource:
-            return KafkaSource(given, Columns(VALUE, VALUE), Appended(JsonMessages(VALUE)), str)
+            return KafkaSource(
+                given, MessageColumns(VALUE, VALUE), Appended(JsonMessages(VALUE)), str
+            )
 
         feed = Feed(Ingest(append, "kafka"), opened)
         feed.start("test")

@@ -12,7 +12,7 @@ from connectors.sink_histories import context
 from headrace.connectors.kafka import sink as kafka_sink
 from headrace.connectors.kafka.options import Options
 from headrace.connectors.kafka.sink_options import Options as SinkOptions
-from headrace.connectors.kafka.source import Columns, KafkaSource
+from headrace.connectors.kafka.source import KafkaSource, MessageColumns
 from headrace.connectors.options import SecretName
 from headrace.errors import Code, HeadraceError
 from headrace.formats.changes import Appended
@@ -60,7 +60,7 @@ def guarded(directory: Path, authority_file: Path) -> Iterator[Kafka]:
 def source(**options: Any) -> KafkaSource:
     given = Options(topic="t", **options)
     secret = {"right": PASSWORD, "wrong": "hunter2"}.__getitem__
-    return KafkaSource(given, Columns(VALUE, VALUE), Appended(JsonMessages(VALUE)), secret)
+    return KafkaSource(given, MessageColumns(VALUE, VALUE), Appended(JsonMessages(VALUE)), secret)
 
 
 def first(opened: KafkaSource) -> list[Any]:

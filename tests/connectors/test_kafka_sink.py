@@ -35,7 +35,7 @@ from headrace.connectors.kafka.envelopes import Envelope
 from headrace.connectors.kafka.options import Options as SourceOptions
 from headrace.connectors.kafka.sink import KafkaSink, check, opened
 from headrace.connectors.kafka.sink_options import Options, SinkKeyFormat, ValueFormat
-from headrace.connectors.kafka.source import Columns, KafkaSource
+from headrace.connectors.kafka.source import KafkaSource, MessageColumns
 from headrace.connectors.kafka.transactions import Mark
 from headrace.connectors.schema_registry import Registry
 from headrace.errors import Code, HeadraceError
@@ -226,7 +226,9 @@ def test_a_later_producer_ends_the_transaction_of_an_earlier_one(broker, sink) -
     assert caught.value.code is Code.UNAVAILABLE
     ids = [json.loads(value or b"")["id"] for _, value, _ in committed(broker, topic)]
     assert sorted(ids) == [1, 3]
-    with pytest.raises(HeadraceError, match="epoch 4 was written while its end was in doubt"):
+    with pytest.raises(
+        HeadraceError, match="epoch 4 was committed, although its commit seemed to fail"
+    ):
         first.write(Epoch(5), [table([((2, *new[1:]), 1)])])
     assert first.durable() == 4
     first.close()
@@ -278,7 +280,7 @@ def test_our_own_source_reads_what_is_written(broker, sink, envelope, read_by) -
     relation = Table(RelationId(1), "t", SCHEMA, KEY, declaration=declared)
     decoder = change_decoder(relation, SCHEMA, JsonMessages)
     options = SourceOptions(brokers=broker.address, topic=topic)
-    source = KafkaSource(options, Columns(SCHEMA, SCHEMA, ()), decoder, str)
+    source = KafkaSource(options, MessageColumns(SCHEMA, SCHEMA, ()), decoder, str)
     rows: dict[int, Row] = {}
     for part in source.parts(None):
         assert not part.rejects
@@ -340,7 +342,7 @@ def test_what_cannot_be_written_is_refused_when_the_sink_is_made(broker, sink, t
         check(missing, context(tmp_path))
     assert caught.value.hint == (
         "Create the topic, or correct its name."
-        " CREATE SINK creates it if it is told how many partitions it has."
+        " CREATE SINK creates it if its options give the number of partitions."
     )
     away = Options(brokers=f"127.0.0.1:{free_port()}", topic="t")
     with pytest.raises(HeadraceError, match="cannot be written") as caught:
@@ -367,7 +369,7 @@ def test_a_topic_is_of_one_sink_and_a_sink_is_not_moved_from_it(broker, sink, tm
         if fits:
             check(options, there)
             continue
-        with pytest.raises(HeadraceError, match="has not what this sink has written"):
+        with pytest.raises(HeadraceError, match="does not contain what this sink has written"):
             check(options, there)
     used.close()
 
@@ -448,7 +450,7 @@ def test_an_epoch_that_the_broker_has_forgotten_is_known_from_the_messages(broke
     for epoch in range(1, 6):
         assert not first.write(Epoch(epoch), made.delta(Epoch(epoch - 1), Epoch(epoch), 10))
     first.transactions.begin()
-    first.transactions.send(Epoch(6), first._making.messages(Epoch(6), table([])))  # type: ignore[union-attr]
+    first.transactions.send(Epoch(6), first._encoder.messages(Epoch(6), table([])))  # type: ignore[union-attr]
     first.close()
     before = committed(broker, topic)
     assert {headers["headrace.epoch"] for *_, headers in before} == {b"1", b"2", b"3", b"4", b"5"}

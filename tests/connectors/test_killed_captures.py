@@ -73,7 +73,7 @@ FOLLOWING = """
     ]
     access = Access(host="127.0.0.1", port=int(port), database=name, user="postgres")
     with connected(access, str) as session:
-        place = source.Place(access, "p", f"slot_{name}", source.system_of(session))
+        place = source.CaptureAddress(access, "p", f"slot_{name}", source.system_of(session))
 
     class Opened:
         def __init__(self):

@@ -73,7 +73,7 @@ KAFKA = """
     options = kafka.Options(brokers=place, topic=name)
     def opened():
         return kafka.KafkaSource(
-            options, kafka.Columns(schema, schema), Appended(JsonMessages(schema)), str
+            options, kafka.MessageColumns(schema, schema), Appended(JsonMessages(schema)), str
         )
 """
 DIRECTORY = """
@@ -84,7 +84,7 @@ DIRECTORY = """
     file_source.CHUNK_ROWS = filesystem.CHUNK_ROWS = 1
     options = filesystem.Options(place, settle=0.0, interval=0.01)
     def opened():
-        columns = filesystem.Columns(schema, schema)
+        columns = filesystem.FileColumns(schema, schema)
         return filesystem.DirectorySource(options, columns, lambda of: ledger.loads.notes(1, of))
 """
 

@@ -17,8 +17,8 @@ from headrace.connectors import Given
 from headrace.connectors.kinesis import access
 from headrace.connectors.kinesis import source as kinesis
 from headrace.connectors.kinesis.access import Options
-from headrace.connectors.kinesis.shards import Place, Shard
-from headrace.connectors.kinesis.source import Columns, KinesisSource
+from headrace.connectors.kinesis.shards import Shard, StreamPosition
+from headrace.connectors.kinesis.source import KinesisSource, RecordColumns
 from headrace.connectors.options import read_options
 from headrace.errors import Code, HeadraceError
 from headrace.formats.changes import Appended
@@ -66,7 +66,7 @@ class Reader:
         keys = tuple((name, key) for name, (key, _) in self.metadata.items())
         whole = Schema((*VALUE.columns, *columns))
         decoder = Appended(JsonMessages(VALUE))
-        return KinesisSource(options, Columns(whole, keys), decoder, lambda _: "test")
+        return KinesisSource(options, RecordColumns(whole, keys), decoder, lambda _: "test")
 
     def read(self, upto: int | None = None, parts: int | None = None) -> None:
         """Read until there are as many rows, or for some parts, or until nothing comes."""
@@ -80,7 +80,7 @@ class Reader:
             self.rows += rows
             self.rejects += part.rejects
             self.position = part.position
-            assert Place.of_json(part.position).to_json() == part.position
+            assert StreamPosition.of_json(part.position).to_json() == part.position
             parts = None if parts is None else parts - 1
             empty = 0 if rows else empty + 1
             if parts == 0 or (upto is not None and len(self.rows) >= upto):
@@ -108,10 +108,10 @@ def in_order(rows: list[dict[str, Any]], count: int) -> None:
 
 
 def test_a_shard_is_read_when_all_that_it_came_from_were_read_to_their_end() -> None:
-    def readable(place: Place, shards: list[Shard] = SHARDS) -> str:
+    def readable(place: StreamPosition, shards: list[Shard] = SHARDS) -> str:
         return "".join(shard.id for shard in place.readable(shards))
 
-    place = Place("x")
+    place = StreamPosition("x")
     assert readable(place) == "ae"
     place = place.after("a", "17")
     assert readable(place) == "ae"
@@ -121,12 +121,12 @@ def test_a_shard_is_read_when_all_that_it_came_from_were_read_to_their_end() -> 
     assert readable(place) == "ce"
     place = place.after("c", None)
     assert readable(place) == "de"
-    assert readable(Place("x"), SHARDS[1:]) == "bce"  # a is no longer kept
-    assert Place.of_json(place.to_json()) == place
+    assert readable(StreamPosition("x"), SHARDS[1:]) == "bce"  # a is no longer kept
+    assert StreamPosition.of_json(place.to_json()) == place
 
 
 def test_a_shard_that_is_gone_before_its_end_is_told_apart_from_one_that_was_read() -> None:
-    place = Place("x").after("a", None).after("b", "5").after("e", "7")
+    place = StreamPosition("x").after("a", None).after("b", "5").after("e", "7")
     assert place.lost(SHARDS[2:]) == ["b"]
     assert place.without_gone(SHARDS[2:]).read == {"e": "7"}
 

@@ -13,18 +13,18 @@ from hypothesis import strategies as st
 from pyspark.sql import types as t
 
 from headrace.connectors.postgres.arrays import elements
-from headrace.connectors.postgres.changes import Changes, lsn_number, lsn_text
+from headrace.connectors.postgres.changes import TableChanges, lsn_number, lsn_text
 from headrace.connectors.postgres.pgoutput import (
-    KEPT,
-    Begin,
-    Column,
-    Commit,
-    Delete,
-    Insert,
-    Other,
-    Relation,
-    Truncate,
-    Update,
+    UNSENT,
+    BeginMessage,
+    CommitMessage,
+    DeleteMessage,
+    InsertMessage,
+    OtherMessage,
+    RelationColumn,
+    RelationMessage,
+    TruncateMessage,
+    UpdateMessage,
     decoded,
 )
 from headrace.connectors.postgres.tables import CapturedTable, Reference, bound
@@ -37,7 +37,7 @@ from headrace.types import RelationId, Schema
 def cell(value: object) -> bytes:
     if value is None:
         return b"n"
-    if value is KEPT:
+    if value is UNSENT:
         return b"u"
     assert isinstance(value, bytes)
     return b"t" + struct.pack(">I", len(value)) + value
@@ -55,39 +55,41 @@ RELATION = (
     + b"\0n\0" + struct.pack(">Ii", 1700, 655366)
 )  # fmt: skip
 MESSAGES = [
-    (BEGIN, Begin(0x16B3748, 4242)),
-    (COMMIT, Commit(0x16B3778)),
+    (BEGIN, BeginMessage(0x16B3748, 4242)),
+    (COMMIT, CommitMessage(0x16B3778)),
     (
         RELATION,
-        Relation(
+        RelationMessage(
             9,
             "public",
             "orders",
             "d",
-            (Column("id", 23, -1, True), Column("n", 1700, 655366, False)),  # noqa: FBT003
+            (RelationColumn("id", 23, -1, True), RelationColumn("n", 1700, 655366, False)),  # noqa: FBT003
         ),
     ),
-    (b"I\0\0\0\tN" + row(b"1", None), Insert(9, (b"1", None))),
-    (b"U\0\0\0\tN" + row(b"1", KEPT), Update(9, None, (b"1", KEPT))),
+    (b"I\0\0\0\tN" + row(b"1", None), InsertMessage(9, (b"1", None))),
+    (b"U\0\0\0\tN" + row(b"1", UNSENT), UpdateMessage(9, None, (b"1", UNSENT))),
     (
         b"U\0\0\0\tK" + row(b"1", None) + b"N" + row(b"2", b""),
-        Update(9, (b"1", None), (b"2", b"")),
+        UpdateMessage(9, (b"1", None), (b"2", b"")),
     ),
     (
         b"U\0\0\0\tO" + row(b"1", b"x") + b"N" + row(b"1", b"y"),
-        Update(9, (b"1", b"x"), (b"1", b"y")),
+        UpdateMessage(9, (b"1", b"x"), (b"1", b"y")),
     ),
-    (b"D\0\0\0\tK" + row(b"1", None), Delete(9, (b"1", None))),
-    (b"T" + struct.pack(">IBII", 2, 1, 9, 10), Truncate((9, 10))),
-    (b"O" + struct.pack(">Q", 1) + b"elsewhere\0", Other("O")),
-    (b"Y" + struct.pack(">I", 5) + b"public\0mood\0", Other("Y")),
+    (b"D\0\0\0\tK" + row(b"1", None), DeleteMessage(9, (b"1", None))),
+    (b"T" + struct.pack(">IBII", 2, 1, 9, 10), TruncateMessage((9, 10))),
+    (b"O" + struct.pack(">Q", 1) + b"elsewhere\0", OtherMessage("O")),
+    (b"Y" + struct.pack(">I", 5) + b"public\0mood\0", OtherMessage("Y")),
 ]
 
 
 @pytest.mark.parametrize(("data", "message"), MESSAGES, ids=[type(m).__name__ for _, m in MESSAGES])
 def test_a_message_is_decoded_and_none_that_is_cut_off(data: bytes, message: object) -> None:
     assert decoded(data) == message
-    for end in range(1, len(data) if isinstance(message, Insert | Update | Delete) else 1):
+    for end in range(
+        1, len(data) if isinstance(message, InsertMessage | UpdateMessage | DeleteMessage) else 1
+    ):
         with pytest.raises(HeadraceError) as error:
             decoded(data[:end])
         assert error.value.code is Code.CORRUPT
@@ -197,13 +199,13 @@ KEYED = CapturedTable(RelationId(1), Reference("public", "t"), SCHEMA, ("id",))
 KEYLESS = CapturedTable(RelationId(1), Reference("public", "t"), SCHEMA, ())
 
 
-def changes(table: CapturedTable) -> Changes:
-    made = Changes(table)
+def changes(table: CapturedTable) -> TableChanges:
+    made = TableChanges(table)
     made.bind((0, 1))
     return made
 
 
-def rows_of(made: Changes) -> list[tuple[object, ...]]:
+def rows_of(made: TableChanges) -> list[tuple[object, ...]]:
     return [tuple(each.values()) for each in made.part({}).rows.to_pylist()]
 
 
@@ -211,7 +213,7 @@ def test_an_update_that_moves_a_row_deletes_it_under_its_former_key() -> None:
     made = changes(KEYED)
     made.insert((b"1", b"1.0"), (1, 1))
     made.update(None, (b"1", b"2.0"), (1, 2))
-    made.update((b"1", None), (b"2", KEPT), (1, 3))
+    made.update((b"1", None), (b"2", UNSENT), (1, 3))
     made.update((b"2", b"2.0"), (b"2", b"3.0"), (1, 4))
     part = made.part({})
     assert [tuple(r.values()) for r in part.rows.to_pylist()] == [
@@ -227,7 +229,7 @@ def test_an_update_that_moves_a_row_deletes_it_under_its_former_key() -> None:
 
 def test_without_a_key_the_row_before_is_deleted_whole_and_gives_what_was_not_sent() -> None:
     made = changes(KEYLESS)
-    made.update((b"1", b"2.0"), (b"5", KEPT), (1, 1))
+    made.update((b"1", b"2.0"), (b"5", UNSENT), (1, 1))
     made.delete((b"5", b"2.0"), (1, 2))
     two = Decimal("2.0")
     assert rows_of(made) == [(1, two, -1), (5, two, 1), (5, two, -1)]
@@ -277,7 +279,9 @@ def test_a_table_that_has_changed_is_refused_with_how(identity, columns, how) ->
         def find(self, oid: int, modifier: int) -> PgType:
             return PgType(oid, modifier, {25: "text"}.get(oid, "other"))
 
-    there = Relation(9, "public", "t", identity, tuple(Column(n, o, -1, k) for n, o, k in columns))
+    there = RelationMessage(
+        9, "public", "t", identity, tuple(RelationColumn(n, o, -1, k) for n, o, k in columns)
+    )
     with pytest.raises(HeadraceError, match="has changed in PostgreSQL") as error:
         bound(KEYED, there, Types())
     assert (error.value.code, how in error.value.detail) == (Code.CONFLICT, True)
@@ -285,8 +289,8 @@ def test_a_table_that_has_changed_is_refused_with_how(identity, columns, how) ->
 
 def test_columns_are_found_by_name_wherever_they_are() -> None:
     there = (("V", 20), ("new", 25), ("id", 23))
-    columns = tuple(Column(name, oid, -1, identifies=True) for name, oid in there)
-    assert bound(KEYLESS, Relation(9, "public", "t", "f", columns), _Named()) == (2, 0)
+    columns = tuple(RelationColumn(name, oid, -1, identifies=True) for name, oid in there)
+    assert bound(KEYLESS, RelationMessage(9, "public", "t", "f", columns), _Named()) == (2, 0)
 
 
 class _Named:

@@ -35,7 +35,7 @@ from headrace.connectors.postgres import access, answering
 from headrace.connectors.postgres.sink import PostgresSink, SinkTable, check
 from headrace.connectors.postgres.target import MAPPING, keeps, type_of
 from headrace.connectors.postgres.types import PgType
-from headrace.connectors.sinks import Mode
+from headrace.connectors.sinks import TableContents
 from headrace.errors import Code, HeadraceError
 from headrace.runtime.deliveries import DeliverySettings
 from headrace.runtime.sink_differences import SinkDifference
@@ -97,7 +97,7 @@ def test_rows_are_those_of_the_view_however_often_the_delivery_is_killed(
 def test_changes_add_up_to_the_view_and_each_is_there_once(
     tmp_path: Path, postgres_server: Postgres, database: str
 ) -> None:
-    table = options(postgres_server, database, mode=Mode.APPEND)
+    table = options(postgres_server, database, mode=TableContents.APPEND)
     check(table, context(tmp_path))
 
     def summed() -> Counter[Row]:
@@ -476,7 +476,7 @@ def test_a_server_that_falls_silent_ends_what_waits_for_it(
     finally:
         own_postgres.thaw()
     assert caught.value.code is Code.UNAVAILABLE
-    assert "it opens no other session" in (caught.value.detail or "")
+    assert "opens no other session" in (caught.value.detail or "")
     assert writer.durable() == 1
     writer.write(Epoch(2), [table([(second, 1)])])
     assert rows(own_postgres, "postgres") == Counter([first, second])
@@ -575,7 +575,7 @@ def test_every_value_of_every_type_comes_back_as_it_was(
 def test_a_process_that_was_replaced_writes_nothing_twice(
     tmp_path: Path, postgres_server: Postgres, database: str
 ) -> None:
-    to = options(postgres_server, database, mode=Mode.APPEND)
+    to = options(postgres_server, database, mode=TableContents.APPEND)
     old, new = (opened(to, context(tmp_path)) for _ in range(2))
     some = random.Random(1)
     first, second, third = ([table([(row(some, n), 1)])] for n in range(3))
@@ -667,7 +667,9 @@ def test_a_sink_moves_only_to_a_server_that_has_what_it_wrote(
     check(options(postgres_server, database), moving)  # the same one, under another name
     other = postgres_server.create(f"{database}_other")
     check(options(postgres_server, other), given)  # it has the table, and no record of the sink
-    with pytest.raises(HeadraceError, match="has not what this sink has written") as caught:
+    with pytest.raises(
+        HeadraceError, match="does not contain what this sink has written"
+    ) as caught:
         check(options(postgres_server, other), moving)
     assert caught.value.code is Code.CONFLICT
     assert "CREATE OR REPLACE the sink" in (caught.value.hint or "")

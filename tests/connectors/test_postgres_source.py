@@ -14,7 +14,7 @@ from headrace.connectors.postgres import pgoutput, source
 from headrace.connectors.postgres.access import Access
 from headrace.connectors.postgres.changes import lsn_number
 from headrace.connectors.postgres.snapshots import Snapshot
-from headrace.connectors.postgres.source import Place, PostgresSource
+from headrace.connectors.postgres.source import CaptureAddress, PostgresSource
 from headrace.connectors.postgres.tables import CapturedTable, PgTable, Reference
 from headrace.connectors.postgres.types import PgType
 from headrace.types import Column, RelationId, Schema
@@ -34,7 +34,7 @@ TABLES = {
     for at, name in enumerate(NAMES, 1)
 }
 OIDS = {name: 100 + table.relation for name, table in TABLES.items()}
-COLUMNS = (pgoutput.Column("id", 23, -1, True), pgoutput.Column("v", 23, -1, False))  # noqa: FBT003
+COLUMNS = (pgoutput.RelationColumn("id", 23, -1, True), pgoutput.RelationColumn("v", 23, -1, False))  # noqa: FBT003
 
 State = dict[str, dict[int, int]]
 
@@ -126,20 +126,24 @@ class Server:
 
     def _messages(self, of: Transaction, told: set[str]) -> Iterator[pgoutput.Message]:
         before = self.state(of.commit)
-        yield pgoutput.Begin(of.commit, of.xid % 2**32)
+        yield pgoutput.BeginMessage(of.commit, of.xid % 2**32)
         for table, key, value in of.changes:
             oid, there = OIDS[table], key in before[table]
             if table not in told:
                 told.add(table)
-                yield pgoutput.Relation(oid, "public", table, "d", COLUMNS)
+                yield pgoutput.RelationMessage(oid, "public", table, "d", COLUMNS)
             if value is None and there:
                 del before[table][key]
-                yield pgoutput.Delete(oid, (b"%d" % key, None))
+                yield pgoutput.DeleteMessage(oid, (b"%d" % key, None))
             elif value is not None:
                 before[table][key] = value
                 new = (b"%d" % key, b"%d" % value)
-                yield pgoutput.Update(oid, None, new) if there else pgoutput.Insert(oid, new)
-        yield pgoutput.Commit(of.end)
+                yield (
+                    pgoutput.UpdateMessage(oid, None, new)
+                    if there
+                    else pgoutput.InsertMessage(oid, new)
+                )
+        yield pgoutput.CommitMessage(of.end)
 
 
 class Session:
@@ -277,7 +281,7 @@ def test_every_state_that_is_landed_is_one_of_the_server_whatever_crashes(
     for _ in range(6):
         followed = min(len(NAMES), followed + chance.randrange(2))
         tables = [TABLES[name] for name in NAMES[:followed]]
-        place = Place(Access(host="h", database="d", user="u"), "p", "s", 42)
+        place = CaptureAddress(Access(host="h", database="d", user="u"), "p", "s", 42)
         reading = PostgresSource(place, tables, str)
         landed.staged.clear()
         known = {table.relation: landed.positions.get(table.relation) for table in tables}

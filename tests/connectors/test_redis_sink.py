@@ -23,7 +23,7 @@ from headrace.connectors import SinkContext
 from headrace.connectors.options import Given, read_options
 from headrace.connectors.redis.access import connected
 from headrace.connectors.redis.sink import Options, RedisSession, check, opened
-from headrace.connectors.redis.stored import Seen
+from headrace.connectors.redis.stored import SeenItems
 from headrace.connectors.text_values import require_readable
 from headrace.errors import Code, HeadraceError
 from headrace.runtime.deliveries import DeliverySettings
@@ -226,7 +226,7 @@ def test_rows_that_redis_cannot_have_are_refused_each_with_the_reason(
     refused = sink.write(Epoch(3), [points([*rows, (5, "c", 1, 1)])])
     assert sorted((json.loads(each.row)["row"]["id"], each.why) for each in refused) == [
         (2, "its score is NULL"),
-        (3, "its score is a whole number beyond 2^53, which no score is exactly"),
+        (3, "its score is a whole number beyond 2^53, which a score cannot represent exactly"),
         (4, "a column of its key is NULL"),
         (5, "its key holds a value of another kind: string"),
     ]
@@ -293,7 +293,7 @@ def test_a_server_that_is_restored_in_a_session_is_not_gone_on_with(
     sink.write(Epoch(2), [histories.table([(some[1], 1)])])
     client.delete(mark, f"{name}:1")
     client.hset(mark, mapping=kept)  # as of a replica that lagged behind
-    with pytest.raises(HeadraceError, match="did not do what it was asked for"):
+    with pytest.raises(HeadraceError, match="did not complete the request"):
         sink.write(Epoch(3), [histories.table([(some[2], 1)])])
     assert sink.durable() == 1  # the delivery says that changes are lost
     sink.clear()
@@ -319,7 +319,7 @@ def test_a_sink_moves_only_to_a_server_that_has_what_it_wrote(
 ) -> None:
     given, whole = options(redis, pattern=f"{name}:{{id}}"), histories.context(tmp_path)
     moving = replace(whole, exists=True, moved=Epoch(4))
-    with pytest.raises(HeadraceError, match="has not what this sink has written") as error:
+    with pytest.raises(HeadraceError, match="does not contain what this sink has written") as error:
         check(given, moving)
     assert error.value.code is Code.CONFLICT
     sink = opened(given, whole)
@@ -329,7 +329,7 @@ def test_a_sink_moves_only_to_a_server_that_has_what_it_wrote(
 
 
 def test_an_item_that_redis_shows_twice_is_one() -> None:
-    random_, seen, known = random.Random(1), Seen(), set()
+    random_, seen, known = random.Random(1), SeenItems(), set()
     for _ in range(200):
         names = [b"%d" % random_.randrange(3000) for _ in range(random_.randrange(40))]
         new = [names[at] for at in seen.new(names)]
@@ -392,14 +392,14 @@ def test_a_column_that_could_not_be_read_back_is_refused() -> None:
     ("given", "key", "primary"),
     [
         ({"pattern": "x:{nope}"}, ("id",), 'the rows have no column "nope"'),
-        ({"pattern": "x:{name}"}, ("id",), 'the pattern has not column "id" of the key'),
+        ({"pattern": "x:{name}"}, ("id",), 'the pattern does not contain column "id" of the key'),
         ({"pattern": "x:{id}"}, (), "a sink into Redis is written by key"),
         ({"pattern": "x:{id"}, ("id",), "'x:{id' is not a pattern of columns"),
         ({"pattern": "x", "form": "sorted_set"}, ("id",), 'options "form"'),
         (
             {"pattern": "x", "form": "sorted_set", "member": "{id}", "score": "name"},
             ("id",),
-            'column "name" of type STRING is no score',
+            'column "name" of type STRING cannot be a score',
         ),
     ],
 )

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from connectors.sink_histories import Histories, Row, begun, context, deliver, prove, table
-from headrace.connectors.files.change_files import FileFormat
+from headrace.connectors.files.change_files import OutputFormat
 from headrace.connectors.files.sink import Content, Options
 from headrace.connectors.lake import snapshots as snapshot_sink
 from headrace.connectors.options import SecretName
@@ -89,7 +89,7 @@ def files(lake: Seaweed, tmp_path: Path) -> Files:
 def in_lake(server: Seaweed, directory: Path) -> Files:
     options = Options(
         path=f"s3://{BUCKET}/files/{uuid4().hex[:12]}",
-        format=FileFormat.PARQUET,
+        format=OutputFormat.PARQUET,
         region=REGION,
         endpoint=server.endpoint,
         access_key=ACCESS_KEY,
@@ -151,11 +151,11 @@ def test_what_a_killed_process_has_sent_and_its_successor_do_not_both_count(file
 
 
 def test_the_formats_are_those_of_files(files: Files) -> None:
-    lines = files.given(path=f"{files.options.path}-j", format=FileFormat.JSON)
+    lines = files.given(path=f"{files.options.path}-j", format=OutputFormat.JSON)
     lines.opened().write(Epoch(7), [table([(NEW, 1)])])
     (line,) = [json.loads(each) for body in lines.bodies() for each in body.splitlines()]
     assert (line["epoch"], line["op"], line["weight"], line["row"]["id"]) == (7, "+I", 1, 1)
-    text = files.given(path=f"{files.options.path}-c", format=FileFormat.CSV)
+    text = files.given(path=f"{files.options.path}-c", format=OutputFormat.CSV)
     text.opened().write(Epoch(7), [table([(NEW, 1)])])
     assert text.bodies()[0].splitlines()[0] == b'"id","name","amount","at","ok","__weight","__op"'
     assert (lines.names(), text.names()) == (
@@ -206,7 +206,7 @@ def test_a_prefix_is_of_one_sink(files: Files) -> None:
         other.opened().durable()
     assert caught.value.code is Code.CONFLICT
     files.check(exists=True, moved=Epoch(1))
-    with pytest.raises(HeadraceError, match="has not what this sink has written"):
+    with pytest.raises(HeadraceError, match="does not contain what this sink has written"):
         files.check(exists=True, moved=Epoch(2))
 
 

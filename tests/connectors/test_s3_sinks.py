@@ -17,10 +17,10 @@ from connectors.sink_histories import Histories, Row, begun, context, deliver, p
 from headrace.connectors import aws, options, s3
 from headrace.connectors.lake import delta as delta_sink
 from headrace.connectors.lake import iceberg as iceberg_sink
-from headrace.connectors.lake.iceberg_catalogues import Catalog
+from headrace.connectors.lake.iceberg_catalogues import CatalogueKind
 from headrace.connectors.lake.tables import LakeTable
 from headrace.connectors.options import SecretName
-from headrace.connectors.sinks import CHANGE_COLUMNS, Mode
+from headrace.connectors.sinks import CHANGE_COLUMNS, TableContents
 from headrace.errors import Code, HeadraceError
 from headrace.runtime.deliveries import DeliverySettings
 from headrace.types import Epoch
@@ -112,14 +112,16 @@ class Table:
         total: Counter[Row] = Counter()
         for found in self.rows():
             weight = 1
-            if self.options.mode is Mode.APPEND:
+            if self.options.mode is TableContents.APPEND:
                 op, weight, _ = (found.pop(name) for name in CHANGE_COLUMNS)
                 assert (op in ("+I", "+U")) == (weight > 0)
             total[tuple(found.values())] += weight
         return Counter({each: weight for each, weight in total.items() if weight})
 
 
-def in_lake(kind: str, server: Seaweed, directory: Path, mode: Mode = Mode.UPSERT) -> Table:
+def in_lake(
+    kind: str, server: Seaweed, directory: Path, mode: TableContents = TableContents.UPSERT
+) -> Table:
     name = f"t{uuid4().hex[:12]}"
     shared = {**RIGHTS, "endpoint": server.endpoint, "mode": mode}
     options: Any
@@ -127,7 +129,7 @@ def in_lake(kind: str, server: Seaweed, directory: Path, mode: Mode = Mode.UPSER
         options = LakeTable(path=f"s3://{BUCKET}/tables/{name}", **shared)
     else:
         options = iceberg_sink.IcebergTable(
-            catalog=Catalog.REST,
+            catalog=CatalogueKind.REST,
             uri=server.catalogue,
             warehouse=WAREHOUSE,
             credential=SecretName("client"),
@@ -142,15 +144,17 @@ def made(request: pytest.FixtureRequest, lake: Seaweed, tmp_path: Path) -> Table
     return in_lake(request.param, lake, tmp_path)
 
 
-@pytest.mark.parametrize("mode", Mode)
-def test_a_table_has_the_view_however_often_the_process_ends(made: Table, mode: Mode) -> None:
+@pytest.mark.parametrize("mode", TableContents)
+def test_a_table_has_the_view_however_often_the_process_ends(
+    made: Table, mode: TableContents
+) -> None:
     found = made.given(mode=mode)
     found.check()
     settings = DeliverySettings(part_rows=6, joins=True)
     outlived = prove(found.opened, found.read, epochs=4, kills=3, settings=settings)
     assert found.opened().durable() == outlived.record.delivered
     stored = found.opened().stored()
-    if mode is Mode.APPEND:
+    if mode is TableContents.APPEND:
         assert stored is None
     else:
         rows = Counter(tuple(each.values()) for part in stored for each in part.to_pylist())
@@ -158,7 +162,7 @@ def test_a_table_has_the_view_however_often_the_process_ends(made: Table, mode: 
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("mode", Mode)
+@pytest.mark.parametrize("mode", TableContents)
 @pytest.mark.parametrize("kind", ["delta", "iceberg"])
 @pytest.mark.parametrize("seed", range(1, 4))
 def test_a_table_has_the_view_after_long_histories(kind, mode, seed, tmp_path) -> None:
@@ -177,7 +181,7 @@ def test_a_table_has_the_view_after_long_histories(kind, mode, seed, tmp_path) -
 
 
 def test_of_two_writers_the_later_one_fails(made: Table) -> None:
-    for mode in Mode:
+    for mode in TableContents:
         found = dataclasses.replace(
             made, options=in_lake(made.kind, made.server, made.context.directory, mode).options
         )
@@ -365,13 +369,17 @@ def test_a_store_that_writes_over_objects_is_refused(lake: Seaweed, tmp_path, mo
 
 def test_an_address_changes_only_if_it_leads_to_what_was_written(made: Table) -> None:
     for _ in range(2):  # also of a table that is not there, and is not made
-        with pytest.raises(HeadraceError, match="has not what this sink has written") as caught:
+        with pytest.raises(
+            HeadraceError, match="does not contain what this sink has written"
+        ) as caught:
             made.check(exists=True, moved=Epoch(3))
         assert caught.value.code is Code.CONFLICT
         with pytest.raises(Exception, match=r"(?i)no such|not.*exist|no files|not.*found"):
             made.rows()
     made.check()
-    with pytest.raises(HeadraceError, match="has not what this sink has written") as caught:
+    with pytest.raises(
+        HeadraceError, match="does not contain what this sink has written"
+    ) as caught:
         made.check(exists=True, moved=Epoch(3))
     assert caught.value.code is Code.CONFLICT
     made.opened().write(Epoch(3), [table([(NEW, 1)])])
@@ -468,7 +476,7 @@ def test_a_location_is_a_bucket_and_a_prefix() -> None:
         (iceberg_sink.IcebergTable, {"catalog": "rest"}, "a catalogue of REST has no uri"),
         (iceberg_sink.IcebergTable, {"catalog": "rest", "uri": "http://c", "path": "t"}, "has a path"),
         (iceberg_sink.IcebergTable, {"path": "t", "endpoint": "http://c"}, 'option "endpoint" is of S3'),
-        (iceberg_sink.IcebergTable, {"path": "t", "uri": "http://c"}, 'option "uri" is of a catalogue of REST'),
+        (iceberg_sink.IcebergTable, {"path": "t", "uri": "http://c"}, 'option "uri" only applies to a catalogue of REST'),
         (iceberg_sink.IcebergTable, {"path": "s3://bkt/t"}, "a catalogue of SQL in an object store"),
         (iceberg_sink.IcebergTable, {"catalog": "rest", "uri": "http://u:p@c"}, "without a user or password"),
     ],

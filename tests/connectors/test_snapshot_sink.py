@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import types as t
 
 from connectors.sink_histories import Row, context, prove, table
-from headrace.connectors.files.change_files import FileFormat
+from headrace.connectors.files.change_files import OutputFormat
 from headrace.connectors.files.sink import Content, Options
 from headrace.connectors.lake.snapshots import SnapshotSink, check, opened
 from headrace.errors import Code, HeadraceError
@@ -26,7 +26,7 @@ NEW: Row = (1, "a", None, datetime(2026, 1, 1, tzinfo=UTC), True)
 
 
 def sink(directory: Path, partitions: str | None = None, *, stops: bool = False) -> SnapshotSink:
-    options = Options("x", FileFormat.PARQUET, partitions, Content.SNAPSHOT)
+    options = Options("x", OutputFormat.PARQUET, partitions, Content.SNAPSHOT)
     check(options, context(directory))
     found = opened(options, context(directory, stops=stops))
     assert isinstance(found, SnapshotSink)
@@ -112,8 +112,8 @@ def test_an_epoch_without_changes_is_recorded(tmp_path) -> None:
 def test_what_cannot_be_a_snapshot_is_refused(tmp_path) -> None:
     given = context(tmp_path)
     with pytest.raises(HeadraceError, match="in format 'csv' is not supported"):
-        check(Options("x", FileFormat.CSV, None, Content.SNAPSHOT), given)
-    options = Options("x", FileFormat.PARQUET, None, Content.SNAPSHOT)
+        check(Options("x", OutputFormat.CSV, None, Content.SNAPSHOT), given)
+    options = Options("x", OutputFormat.PARQUET, None, Content.SNAPSHOT)
     with pytest.raises(HeadraceError, match="no unique key of the rows is known"):
         check(options, dataclasses.replace(given, key=()))
     interval = Schema((Column("id", t.DayTimeIntervalType()),))

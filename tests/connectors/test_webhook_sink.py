@@ -244,7 +244,7 @@ def test_a_server_that_wants_to_be_asked_later_is(receiver, tmp_path, wait) -> N
         with pytest.raises(HeadraceError) as caught:
             writer.write(Epoch(5), [table([(NEW, 1)])])
     assert receiver.asked == 1
-    assert "It wants to be asked again in" in (caught.value.detail or "")
+    assert "It asked for the next attempt to be in" in (caught.value.detail or "")
     receiver.answer = lambda _body: (429, {"Retry-After": "soon"})
     again = sink(receiver, tmp_path)
     for _ in range(2):

@@ -1,9 +1,9 @@
 """External systems: a folder or module for each, with typed options; and secrets."""
 
 from headrace.connectors.change_format import ChangeFormat, format_of, is_captured
-from headrace.connectors.connections import Connection, Connections
+from headrace.connectors.connections import Connections, NamedConnection
 from headrace.connectors.options import Given
-from headrace.connectors.postgres.captures import Capture, Captures
+from headrace.connectors.postgres.captures import Captures, PostgresCapture
 from headrace.connectors.postgres.source import PostgresSource, stopped_with
 from headrace.connectors.postgres.tables import (
     CapturedTable,
@@ -22,22 +22,22 @@ from headrace.connectors.registry import (
     source_connector,
 )
 from headrace.connectors.secrets import Secret, Secrets
-from headrace.connectors.sinks import OnError, SinkContext, SinkOptions
+from headrace.connectors.sinks import RefusalPolicy, SinkContext, SinkOptions
 from headrace.connectors.systems import CONNECTOR, SinkConnector, SourceConnector, SourceContext
 
 __all__ = [
     "CONNECTOR",
     "REFERENCE",
-    "Capture",
     "CapturedTable",
     "Captures",
     "ChangeFormat",
-    "Connection",
     "Connections",
     "Given",
-    "OnError",
+    "NamedConnection",
+    "PostgresCapture",
     "PostgresSource",
     "Reference",
+    "RefusalPolicy",
     "Secret",
     "Secrets",
     "SinkConnector",

@@ -1,4 +1,4 @@
-"""Services of AWS: the options by which one is reached, clients, and errors as ours."""
+"""Access to AWS services: options, clients, and the translation of errors."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ DENIED: Final = frozenset(
         "InvalidToken",
     }
 )
-"""The codes of errors that say that credentials are wrong, or not enough."""
+"""Error codes for credentials that are wrong or lack a permission."""
 
 
 @dataclass(frozen=True, slots=True)
-class Rights:
-    """Where a service is, and with which rights it is used: by default the environment's.
+class ClientSettings:
+    """Region, endpoint and credentials of a client; None for those of the environment.
 
     ``access_key`` is an id; ``secret_key`` and ``token`` are values of secrets.
     """
@@ -49,7 +49,7 @@ class Rights:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Access:
-    """Where a service is, and with which rights: by default, those of the environment."""
+    """Options for the region, the endpoint and credentials, by default the environment's."""
 
     region: str | None = option("aws.region", "region", default=None, alters=Alters.ADDRESS)
     endpoint: str | None = option("aws.endpoint", "endpoint", default=None, alters=Alters.ADDRESS)
@@ -75,9 +75,9 @@ class Access:
         alters=Alters.ADDRESS,
     )
 
-    def rights(self, secret: Callable[[str], str]) -> Rights:
-        """Return the rights; ``secret`` returns a secret's value."""
-        return Rights(
+    def settings(self, secret: Callable[[str], str]) -> ClientSettings:
+        """Return the settings of a client; ``secret`` returns a secret's value."""
+        return ClientSettings(
             self.region,
             self.endpoint,
             self.access_key,
@@ -86,20 +86,20 @@ class Access:
         )
 
 
-def resolved(rights: Rights, what: str, extra: str) -> Rights:
-    """Return rights in full, for libraries that do not look where this client looks.
+def resolved(settings: ClientSettings, what: str, extra: str) -> ClientSettings:
+    """Complete settings from the environment, for libraries that do not search it as boto3 does.
 
     Raises:
         HeadraceError: ``invalid`` if the library of the extra is not installed.
     """
     session = library("boto3", what, extra).Session(
-        rights.access_key, rights.secret_key, rights.token, rights.region
+        settings.access_key, settings.secret_key, settings.token, settings.region
     )
     found = session.get_credentials()
     frozen = None if found is None else found.get_frozen_credentials()
-    return Rights(
-        session.region_name or ("us-east-1" if rights.endpoint else None),
-        rights.endpoint,
+    return ClientSettings(
+        session.region_name or ("us-east-1" if settings.endpoint else None),
+        settings.endpoint,
         frozen and frozen.access_key,
         frozen and frozen.secret_key,
         frozen and frozen.token,
@@ -107,12 +107,11 @@ def resolved(rights: Rights, what: str, extra: str) -> Rights:
 
 
 def client(
-    service: str, extra: str, rights: Rights, *, attempts: int = 2, connections: int = 10
+    service: str, extra: str, settings: ClientSettings, *, attempts: int = 2, connections: int = 10
 ) -> Any:
-    """Return a client of a service; the library comes with an extra of this package.
+    """Return a boto3 client of a service; ``extra`` is the extra of this package that installs it.
 
-    A request is sent ``attempts`` times at most, and as many run at once as there are
-    ``connections``.
+    A request is sent at most ``attempts`` times; at most ``connections`` requests run at once.
 
     Raises:
         HeadraceError: ``invalid`` if the library is not installed.
@@ -121,11 +120,11 @@ def client(
     boto3 = library("boto3", what, extra)
     return boto3.client(
         service,
-        region_name=rights.region or ("us-east-1" if rights.endpoint else None),
-        endpoint_url=rights.endpoint,
-        aws_access_key_id=rights.access_key,
-        aws_secret_access_key=rights.secret_key,
-        aws_session_token=rights.token,
+        region_name=settings.region or ("us-east-1" if settings.endpoint else None),
+        endpoint_url=settings.endpoint,
+        aws_access_key_id=settings.access_key,
+        aws_secret_access_key=settings.secret_key,
+        aws_session_token=settings.token,
         config=library("botocore.config", what, extra).Config(
             connect_timeout=5,
             read_timeout=20,
@@ -139,9 +138,9 @@ def client(
 def errors(
     primary: str, known: Mapping[str, Callable[[str], HeadraceError]] | None = None
 ) -> Iterator[None]:
-    """Return what a service and its client say as errors of ours, whose text is ``primary``.
+    """Translate errors of boto3 to a HeadraceError with the message ``primary``.
 
-    ``known`` makes errors of the codes of a service, each of a detail.
+    ``known`` maps error codes of the service to functions that make the error from its detail.
     """
     from botocore import exceptions  # noqa: PLC0415
 

@@ -1,4 +1,4 @@
-"""The options that say how messages change a table, whatever brings the messages."""
+"""Options of change formats: how messages of any transport change a table."""
 
 from __future__ import annotations
 
@@ -35,19 +35,19 @@ CAPTURED: Final = (DEBEZIUM, MAXWELL, CANAL)
 """The formats of captured changes."""
 
 OF_VALUES: Final = "value."
-"""What the keys of METADATA columns begin with that are in the values of messages."""
+"""Prefix of the keys of METADATA columns whose value is part of a message's value."""
 _ORIGINS: Final[dict[str, Mapping[str, Origin]]] = {
     DEBEZIUM: ORIGINS,
     MAXWELL: MAXWELL_ORIGINS,
     CANAL: CANAL_ORIGINS,
 }
 _GROUPS: Final = ("debezium.", *(f"{name}." for name in CAPTURED))
-"""Options that are only of these formats: one that none of them has is a mistake."""
+"""Prefixes reserved for these formats: an unknown option that begins with one is an error."""
 _ALL, _EXCEPT_KEY = "all", "except_key"
 
 
 def _pattern(text: str) -> str:
-    """Check a regular expression, and return it."""
+    """Return the text, which must be a regular expression."""
     try:
         re.compile(text)
     except re.error as error:
@@ -62,10 +62,10 @@ def _compiled(pattern: str | None) -> re.Pattern[str] | None:
 
 
 def _origin(column: Column, key: str, name: str) -> Origin:
-    """Return where messages of a format have the value of a METADATA column.
+    """Return where messages of a format contain the value of a METADATA column.
 
     Raises:
-        HeadraceError: ``invalid`` if they have none, or it is of another type.
+        HeadraceError: ``invalid`` if they do not contain it, or the column has another type.
     """
     found = _ORIGINS[name].get(key)
     if found is None:
@@ -105,15 +105,15 @@ _OTHER_ROWS: Final = {
         "Leave the option out, or read the text of values by value_format = 'raw'.",
     ),
 }
-"""Options whose values would have to change rows, each with what is so instead and a hint."""
+"""Unsupported values of options, each with what happens instead (the detail) and a hint."""
 
 _PLAIN_KEYS: Final = frozenset({KeyFormat.STRING, KeyFormat.RAW, KeyFormat.KAFKA})
-"""The formats of keys that are text or bytes as they are."""
+"""Key formats in which a key is plain text or bytes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangeFormat:
-    """The options of formats of changes, and of the keys of messages."""
+    """Options of change formats and of message keys."""
 
     decimals: Decimals | None = option("debezium.decimal-handling-mode", default=None)
     times: Times | None = option("debezium.time-precision-mode", default=None)
@@ -138,7 +138,7 @@ class ChangeFormat:
         """Return the options of a relation.
 
         Raises:
-            HeadraceError: ``invalid`` for an option that no format has, or its value.
+            HeadraceError: ``invalid`` for an unknown option of these formats, or an invalid value.
         """
         known = keys_of(cls)
         options = relation.declaration.options
@@ -150,9 +150,10 @@ class ChangeFormat:
     def decoder(
         self, table: Table, value: Schema, decoder_of: Callable[[Schema], MessageDecoder]
     ) -> ChangeDecoder:
-        """Return the decoder of a table's messages, whose values have the columns ``value``.
+        """Return the decoder of a table's messages.
 
-        ``decoder_of`` returns the decoder of values, where their format is a plain one.
+        ``value`` are the columns contained in values of messages; ``decoder_of`` returns the
+        decoder of values in a format without change semantics.
 
         Raises:
             HeadraceError: ``invalid`` if the format needs other options or columns.
@@ -193,7 +194,7 @@ class ChangeFormat:
         return Encoding(self.decimals, self.times, self.binaries, self.placeholder, precisions)
 
     def _key_format(self, table: Table) -> KeyFormat | None:
-        """Return the format of keys that identify rows; None if the values do."""
+        """Return the format of message keys; None if rows are identified by columns of values."""
         if table.effective_from is not None:
             return None
         if self.key_format is not None:
@@ -210,7 +211,7 @@ class ChangeFormat:
         return None
 
     def _key_columns(self, table: Table) -> list[Column]:
-        """Return the columns in the key of a message, in their order: those of the primary key."""
+        """Return the columns of the primary key in the order of a message key's fields."""
         if self.key_prefix:
             raise HeadraceError(
                 Code.UNSUPPORTED,
@@ -231,7 +232,7 @@ class ChangeFormat:
         return [by_name[name.lower()] for name in named]
 
     def _without_key(self, table: Table, value: Schema) -> Schema:
-        """Return the columns in values: without the key's, or these as columns that may be NULL."""
+        """Return the columns of values: those of the key are left out, or made nullable."""
         default = _EXCEPT_KEY if _is_ksqldb(table) else _ALL
         key = set(table.primary_key)
         if (self.value_fields or default) == _EXCEPT_KEY:
@@ -242,12 +243,12 @@ class ChangeFormat:
 
 
 def _is_ksqldb(table: Table) -> bool:
-    """Return whether a table is declared as in ksqlDB, where the key is in the key alone."""
+    """Return whether a table is declared as in ksqlDB: values then do not repeat the key."""
     return table.declaration.option("kafka_topic") is not None
 
 
 def _of_both(table: Table) -> KeyFormat:
-    """Return the format of keys of a table of ksqlDB: ``format`` is that of keys and values."""
+    """Return the key format of a ksqlDB table: option ``format`` is for both keys and values."""
     given = (table.declaration.option("format") or KeyFormat.KAFKA).lower()
     if given not in list(KeyFormat):
         raise HeadraceError(
@@ -310,7 +311,7 @@ def change_decoder(
 
 
 def _refuse_other_rows(relation: Stream | Table) -> None:
-    """Refuse options of other systems by which messages would have other rows than here.
+    """Refuse options of other systems that would produce different rows here.
 
     Raises:
         HeadraceError: ``unsupported``.
@@ -323,7 +324,7 @@ def _refuse_other_rows(relation: Stream | Table) -> None:
 
 
 def _require_plain_keys(relation: Stream | Table) -> None:
-    """Refuse options by which columns of rows that are only appended are encoded in keys.
+    """Refuse encoded keys for relations without a primary key: columns cannot be read from them.
 
     Raises:
         HeadraceError: ``unsupported``.
@@ -331,7 +332,7 @@ def _require_plain_keys(relation: Stream | Table) -> None:
     declaration = relation.declaration
     given = declaration.option("key.format", "key_format")
     if given is None and declaration.option("kafka_topic") is not None:
-        given = declaration.option("format")  # in ksqlDB, that of keys and values
+        given = declaration.option("format")  # in ksqlDB, it is for both keys and values
     if declaration.message_key and given is not None and given.lower() not in _PLAIN_KEYS:
         raise HeadraceError(
             Code.UNSUPPORTED,

@@ -1,11 +1,11 @@
-"""Connections: how a system is reached, named once and used by streams, tables and sources."""
+"""Connections: named options for reaching a system, used by streams, tables and sinks."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from headrace.connectors.kept import Kept, named
+from headrace.connectors.named_settings import NamedSettings, named
 from headrace.connectors.options import (
     Given,
     given_again,
@@ -28,8 +28,11 @@ _SETTING = "connections"
 
 
 @dataclass(frozen=True, slots=True)
-class Connection:
-    """A connection as it is stored: options by key; of secrets, the names."""
+class NamedConnection:
+    """A stored connection: its kind, and options as pairs of key and text.
+
+    The text of an option with a secret is the secret's name.
+    """
 
     name: str
     kind: str
@@ -37,13 +40,13 @@ class Connection:
 
     @property
     def options(self) -> Any:
-        """The options, as the dataclass of its kind."""
+        """The options, as an instance of the kind's dataclass."""
         kind = connection_kind(self.kind)
         return restored_options(kind.options, self.stored, f"a {kind.name} connection")
 
     @property
     def connectors(self) -> tuple[str, ...]:
-        """The names of the connectors by which sinks write over it."""
+        """The names of the connectors whose sinks can use it."""
         return connectors_over(self.kind)
 
     @property
@@ -53,7 +56,7 @@ class Connection:
 
     @property
     def given(self) -> list[Given]:
-        """The options, as if they were written in a statement."""
+        """The options, as a statement would give them."""
         return given_again(connection_kind(self.kind).options, self.stored)
 
 
@@ -65,27 +68,29 @@ class Connections:
     secrets: Secrets
 
     @property
-    def _kept(self) -> Kept:
-        return Kept(self.ledger, _SETTING)
+    def _kept(self) -> NamedSettings:
+        return NamedSettings(self.ledger, _SETTING)
 
-    def __iter__(self) -> Iterator[Connection]:
+    def __iter__(self) -> Iterator[NamedConnection]:
         """Yield the connections by name."""
         for name, (kind, stored) in self._kept.all().items():
-            yield Connection(name, kind, tuple((key, value) for key, value in stored))
+            yield NamedConnection(name, kind, tuple((key, value) for key, value in stored))
 
-    def add(self, name: str, kind: str, given: Iterable[Given], span: Span | None) -> Connection:
-        """Add a connection, or replace the one of its name, if the system can be reached.
+    def add(
+        self, name: str, kind: str, given: Iterable[Given], span: Span | None
+    ) -> NamedConnection:
+        """Add or replace a connection after checking that the system can be reached.
 
         Raises:
-            HeadraceError: ``unsupported`` for another kind; ``invalid`` for options that it does
-                not have, or what the system refuses; ``unavailable`` if it does not answer.
+            HeadraceError: ``unsupported`` for an unknown kind; ``invalid`` for unknown options or
+                if the system refuses access; ``unavailable`` if it does not answer.
         """
         known = connection_kind(kind, span)
         options = read_options(known.options, given, f"a {known.name} connection")
         for secret in used_secrets(options):
             self.secrets.find(secret, span)
         known.check(options, self.secrets.value)
-        made = Connection(name, known.name, stored_options(options))
+        made = NamedConnection(name, known.name, stored_options(options))
         self._kept.put(name, [known.name, [list(pair) for pair in made.stored]])
         return made
 
@@ -93,11 +98,11 @@ class Connections:
         """Remove a connection."""
         self._kept.remove(name)
 
-    def find(self, name: str, kind: str | None = None, span: Span | None = None) -> Connection:
-        """Return the connection of a name, which has to be of a kind.
+    def find(self, name: str, kind: str | None = None, span: Span | None = None) -> NamedConnection:
+        """Return the connection of a name; ``kind`` is the required kind, None for any.
 
         Raises:
-            HeadraceError: ``invalid``, at the span, if there is none, or it is of another kind.
+            HeadraceError: ``invalid``, at the span, if it does not exist or has another kind.
         """
         known = {connection.name: connection for connection in self}
         created = f"CREATE CONNECTION {name} TO KAFKA (...), or another kind."

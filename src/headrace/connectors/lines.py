@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Lines:
-    """The lines of changes. ``starts`` is where each change begins, and where the last one ends.
+    """The lines of changes; an update is one change of two lines.
 
-    The two lines of an update are one change.
+    ``starts`` has the index of each change's first line, then the number of lines.
     """
 
     texts: pa.StringArray
@@ -42,7 +42,7 @@ class Lines:
         return found
 
     def cut(self, changes: int) -> Iterator[Lines]:
-        """Yield the lines of at most so many changes at a time."""
+        """Yield slices of at most ``changes`` changes."""
         for at in range(0, self.changes, changes):
             starts = self.starts[at : at + changes + 1]
             texts = self.texts.slice(int(starts[0]), int(starts[-1] - starts[0]))
@@ -50,11 +50,11 @@ class Lines:
 
 
 def change_lines(epoch: int, changes: pa.Table, key: Sequence[str]) -> Lines:
-    """Return the lines of the changes of an epoch, rows with their weights.
+    """Return the lines of an epoch's changes, a table of rows with weights.
 
-    A retraction and an insertion of one key are an update. Values are as
-    :func:`headrace.serving.values.json_value` has them: NaN and the infinities are text, for JSON
-    has no number for them.
+    A retraction and an insertion of one key are an update. Values are encoded as by
+    :func:`headrace.serving.values.json_value`: NaN and infinities as text, since JSON has no
+    number for them.
     """
     ordered = with_operations(changes, key)
     rows = ordered.num_rows
@@ -76,10 +76,10 @@ def json_lines(epoch: int, changes: pa.Table, key: Sequence[str]) -> Iterator[st
 
 
 def lines_of_keys(epoch: int, changes: pa.Table, rows: pa.Table, key: Sequence[str]) -> list[str]:
-    """Return what became of the key of each of some rows: the last line of its changes.
+    """Return, for each row of ``rows``, the last line among the changes of its key.
 
-    ``changes`` has all changes of these keys, which are unique; ``rows`` have the columns of the
-    key.
+    ``rows`` has the columns of the key, and each key once; ``changes`` has all changes of these
+    keys.
     """
 
     def codes(of: pa.Table) -> NDArray[np.int64]:

@@ -1,4 +1,4 @@
-"""How clients of stores log in, and whether what they send is encrypted."""
+"""Options of clients of stores: user, password and TLS."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from headrace.connectors.options import Alters, SecretName, option
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Login:
-    """A user with a password, and TLS; certificates and keys are paths of files."""
+class StoreLogin:
+    """Options for user, password and TLS; certificates and keys are paths of files."""
 
     user: str | None = option("user", "username", default=None, alters=Alters.FREELY)
     password: SecretName | None = option("password", default=None, alters=Alters.FREELY)

@@ -1,4 +1,4 @@
-"""What a sink records in its target besides rows: who writes there, and the last whole epoch."""
+"""A sink's mark in its target: the sink's identity, its last whole epoch and refused rows."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def belongs_to_another(what: str, removed: str) -> HeadraceError:
-    """Return the error that another sink writes there; ``removed`` forgets that it does."""
+    """Return the error that another sink owns a target; ``removed`` is how to remove its mark."""
     return HeadraceError(
         Code.CONFLICT,
         f"{what} belongs to another sink",
@@ -29,10 +29,10 @@ def belongs_to_another(what: str, removed: str) -> HeadraceError:
 
 
 def moved_on(what: str, there: Epoch | None, known: Epoch | None) -> HeadraceError:
-    """Return the error that a target has another epoch than this process has found or written.
+    """Return the error that a target's epoch is not the one that this process last saw there.
 
-    A later one was written by a process that was replaced. An earlier one means that what was
-    written is lost: going on would leave rows wrong for ever.
+    A later epoch was written by another process of this database. An earlier one means that
+    written changes are lost: to go on would leave wrong rows permanently.
     """
     if known is not None and (there is None or there < known):
         return lost_changes(what, there, known)
@@ -47,9 +47,10 @@ def moved_on(what: str, there: Epoch | None, known: Epoch | None) -> HeadraceErr
 def require_own(
     owner: str | None, context: SinkContext, what: str, removed: str, there: Epoch | None = None
 ) -> None:
-    """Refuse a place whose mark has another ``owner``, or that a sink that moves has not written.
+    """Refuse a target that another sink owns, or, after a change of address, one never written.
 
-    ``there`` is the epoch of the mark, which is looked at if there is no owner.
+    ``owner`` is the identity in the mark. Without one, ``there``, the epoch of the mark, shows
+    whether the sink has written there.
 
     Raises:
         HeadraceError: ``conflict``.
@@ -59,15 +60,15 @@ def require_own(
     if context.moved is not None and owner is None and (there or -1) < context.moved:
         raise HeadraceError(
             Code.CONFLICT,
-            f"{what} has not what this sink has written",
-            f"It has acknowledged epoch {context.moved}, and there is no record of that.",
+            f"{what} does not contain what this sink has written",
+            f"The sink has written epoch {context.moved}, and the target has no record of it.",
             "An address may change if it leads to the same rows. CREATE OR REPLACE the sink to"
             " write into another place.",
         )
 
 
 def encoded(refused: Iterable[RefusedRow]) -> str:
-    """Return rows that were refused as text, for the mark."""
+    """Return refused rows and their reasons as JSON, for the mark."""
     return json.dumps([(each.row, each.why) for each in refused], ensure_ascii=False)
 
 
@@ -77,16 +78,17 @@ def decoded(text: str | None) -> list[RefusedRow]:
 
 
 def pieces(text: str, most: int) -> list[str]:
-    """Cut a text into pieces of at most ``most`` characters; an empty one has none."""
+    """Cut a text into pieces of at most ``most`` characters; none for an empty text."""
     return [text[start : start + most] for start in range(0, len(text), most)]
 
 
 def refused_rows(
     epoch: Epoch, part: pa.Table, rows: pa.Table, key: Sequence[str], wrong: Mapping[int, str]
 ) -> list[RefusedRow]:
-    """Return the changes of rows at some places as refused, each with the reason.
+    """Return the refused rows with the reasons in ``wrong``, by index into ``rows``.
 
-    The rows are of the changes in ``part``, by their key.
+    ``rows`` has each key in the changes of ``part`` once; a refused row is shown as the last line
+    of its key's changes.
     """
     if not wrong:
         return []

@@ -1,4 +1,4 @@
-"""The options that say how values of messages become rows, whatever brings the messages."""
+"""Options of message formats: how values of messages of any transport become rows."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _WORDS: Final = {"space": " ", "tab": "\t", r"\t": "\t"}
 
 
 def _character(text: str) -> str:
-    """Return a delimiter or quote; ``SPACE`` and ``TAB`` are words for one."""
+    """Return a delimiter or quote: one ASCII character, or the word ``SPACE`` or ``TAB``."""
     found = _WORDS.get(text.lower(), text)
     if len(found) != 1 or not found.isascii() or found in "\r\n":
         raise HeadraceError(
@@ -42,7 +42,7 @@ def _character(text: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)  # without slots, which only one base of a class may have
 class MessageFormat(RegistryAccess):
-    """The options of a format; a connector of messages has them beside its own."""
+    """Options of formats, which connectors of messages have besides their own."""
 
     avro_schema: str | None = option("avro.schema", default=None)
     delimiter: str = option(

@@ -34,11 +34,11 @@ class Alters(StrEnum):
     """Whether ``ALTER SINK`` may change an option."""
 
     FREELY = "freely"
-    """It says how a sink works from now on."""
+    """At any time: it affects later writes only."""
     ADDRESS = "address"
-    """It says how the target is reached: the new address must be one of the same target."""
+    """How the target is reached: the new address must lead to the same target."""
     NEVER = "never"
-    """It says where a sink writes, or in what form; or it is only for the beginning."""
+    """Where a sink writes, in which form, or how it begins."""
 
 
 Options = TypeVar("Options")
@@ -56,7 +56,7 @@ _DURATION = re.compile(rf"(\d+(?:\.\d+)?)\s*({'|'.join(_UNITS)})?")
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """One option as it is written; with ``secret``, the value is the name of a secret."""
+    """One option of a statement; if ``secret``, the value is the name of a secret."""
 
     key: str
     value: str = field(repr=False)
@@ -76,19 +76,19 @@ def option(
     prefix: str | None = None,
     alters: Alters | None = None,
 ) -> Any:
-    """Return a field of a dataclass of options, which is given under any of these keys.
+    """Return a field of a dataclass of options, written under any of these keys.
 
-    Without keys, it is given under the field's name. ``convert`` turns the text into the value,
-    and refuses it by a HeadraceError without a place. With a ``prefix``, the field is a tuple of
-    all options whose key begins with it, as pairs of key and value. Every option of a sink says
-    how it ``alters``.
+    The default key is the field's name. ``convert`` turns the text into the value, or raises a
+    HeadraceError without a span. With a ``prefix``, the field is a tuple of all options whose key
+    begins with it, as pairs of key and value. Each option of a sink has ``alters``: whether ALTER
+    SINK may change it.
     """
     metadata = {"keys": keys, "convert": convert, "prefix": prefix, "alters": alters}
     return field(default=default, metadata=metadata)
 
 
 def keys_of(cls: type[Any]) -> frozenset[str]:
-    """Return the keys under which the options of a dataclass are given, apart from prefixes."""
+    """Return all keys of the options of a dataclass, except options with a prefix."""
     found = (each for each in fields(cls) if not each.metadata.get("prefix"))
     return frozenset(key for each in found for key in each.metadata.get("keys") or (each.name,))
 
@@ -104,7 +104,7 @@ def required_keys(cls: type[Any]) -> frozenset[str]:
 
 
 def alters(cls: type[Any], key: str) -> Alters | None:
-    """Return whether the option of a key, in lower case, may change; None if there is none."""
+    """Return whether the option of a lower-case key may change; None for an unknown key."""
     for each in fields(cls):
         prefix = each.metadata.get("prefix")
         names = each.metadata.get("keys") or (each.name,)
@@ -115,12 +115,12 @@ def alters(cls: type[Any], key: str) -> Alters | None:
 
 
 def prefixes_of(cls: type[Any]) -> tuple[str, ...]:
-    """Return what the keys of open groups of options of a dataclass begin with."""
+    """Return the prefixes of a dataclass's options that have one."""
     return tuple(p for each in fields(cls) if (p := each.metadata.get("prefix")))
 
 
 def share(text: str) -> float:
-    """Return a share of the whole, from 0 to 1."""
+    """Parse a fraction from 0 to 1."""
     try:
         found = float(text)
     except ValueError:
@@ -133,7 +133,7 @@ def share(text: str) -> float:
 
 
 def seconds(text: str) -> float:
-    """Return a duration in seconds: ``30 s``, ``500 ms``, ``2 min``, or a number of seconds."""
+    """Parse a duration into seconds: ``30 s``, ``500 ms``, ``2 min``, or a number of seconds."""
     found = _DURATION.fullmatch(text.strip().lower())
     if found is None:
         raise HeadraceError(
@@ -143,7 +143,7 @@ def seconds(text: str) -> float:
 
 
 def moment(text: str) -> int:
-    """Return a moment in microseconds since 1970, of a timestamp in UTC or such a number."""
+    """Parse a timestamp, by default in UTC, or microseconds since 1970; return the latter."""
     if text.isdigit():
         return int(text)
     try:
@@ -151,7 +151,7 @@ def moment(text: str) -> int:
     except ValueError:
         raise HeadraceError(
             Code.INVALID,
-            f"'{text}' is not a moment",
+            f"'{text}' is not a timestamp",
             hint="Write it as in: 2026-01-31 10:15:00, in UTC.",
         ) from None
     at = found.replace(tzinfo=dt.UTC) if found.tzinfo is None else found
@@ -161,13 +161,13 @@ def moment(text: str) -> int:
 def read_options(
     cls: type[Options], given: Iterable[Given], what: str, others: Iterable[str] = ()
 ) -> Options:
-    """Return the options of a dataclass; ``what`` has them, for messages.
+    """Parse given options into an instance of a dataclass; ``what`` names their owner in messages.
 
-    ``others`` are the keys of options that are given beside them, and may have been meant.
+    ``others`` are further keys to suggest for one that is misspelt.
 
     Raises:
-        HeadraceError: ``invalid``, at its place, for an option that does not exist, is given
-            twice, or has a value that it cannot have; and for one that is missing.
+        HeadraceError: ``invalid``, at the option's span, if it is unknown, given twice or has an
+            invalid value; or if a required option is missing.
     """
     types = _types(cls)
     by_key = {
@@ -207,7 +207,7 @@ def read_options(
 
 
 def stored_options(options: Any) -> tuple[tuple[str, str], ...]:
-    """Return options for the catalog, by their first key; of secrets, the names."""
+    """Return options as pairs of first key and text for the catalog; secrets by their names."""
     found = []
     for each in fields(options):
         value = getattr(options, each.name)
@@ -227,7 +227,7 @@ def used_secrets(options: Any) -> list[str]:
 
 
 def given_again(cls: type[Any], stored: Iterable[tuple[str, str]]) -> list[Given]:
-    """Return what :func:`stored_options` returned as if it were written in a statement."""
+    """Return the result of :func:`stored_options` as a statement would give it."""
     types = _types(cls)
     secret = {
         (each.metadata.get("keys") or (each.name,))[0]
@@ -238,12 +238,12 @@ def given_again(cls: type[Any], stored: Iterable[tuple[str, str]]) -> list[Given
 
 
 def restored_options(cls: type[Options], stored: Iterable[tuple[str, str]], what: str) -> Options:
-    """Return the options that :func:`stored_options` returned."""
+    """Return the options from the result of :func:`stored_options`."""
     return read_options(cls, given_again(cls, stored), what)
 
 
 def _types(cls: type[Any]) -> dict[str, Any]:
-    """Return the types of the fields; of ``T | None``, T."""
+    """Return the types of the fields; T for a field of type ``T | None``."""
     hints = get_type_hints(cls)
     return {
         name: next(each for each in get_args(hint) if each is not NoneType)

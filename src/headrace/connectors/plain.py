@@ -20,16 +20,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """There are none."""
+    """No options."""
 
 
 class Unrecorded:
-    """A target that keeps no epoch, has nothing to remove, and cannot be read."""
+    """A target that records no epoch, keeps no rows, and cannot be read."""
 
     __slots__ = ()
 
     def durable(self) -> Epoch | None:
-        """Return None: it records none."""
+        """Return None: it records no epoch."""
         return None
 
     def stored(self) -> Iterator[pa.Table] | None:
@@ -45,12 +45,12 @@ class Unrecorded:
 
 @dataclass(frozen=True, slots=True)
 class Blackhole(Unrecorded):
-    """Discards all changes."""
+    """The sink that discards all changes."""
 
     guarantee: str = "nothing is kept"
 
     def write(self, _epoch: Epoch, parts: Iterable[pa.Table]) -> Sequence[RefusedRow]:
-        """Read the changes, and do nothing."""
+        """Read the changes and discard them."""
         for _ in parts:
             pass
         return ()
@@ -58,14 +58,14 @@ class Blackhole(Unrecorded):
 
 @dataclass(frozen=True, slots=True)
 class Printed(Unrecorded):
-    """Prints each change as a line of JSON to standard output."""
+    """The sink that prints each change to standard output as a line of JSON."""
 
     key: tuple[str, ...] = ()
     """The columns of a unique key of the rows; empty if none is known."""
     guarantee: str = "at least once"
 
     def write(self, epoch: Epoch, parts: Iterable[pa.Table]) -> Sequence[RefusedRow]:
-        """Print the changes, those of each part in the order of :func:`with_operations`."""
+        """Print the changes; those of a part in the order of :func:`with_operations`."""
         for part in parts:
             for line in json_lines(epoch, part, self.key):
                 sys.stdout.write(f"{line}\n")

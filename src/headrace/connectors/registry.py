@@ -61,10 +61,10 @@ _KINDS: Final = {
 
 
 def source_connector(name: str, span: Span | None = None) -> SourceConnector[Any]:
-    """Return the connector of a name that can be read from.
+    """Return the source connector of a name.
 
     Raises:
-        HeadraceError: ``unsupported``, at the span, if there is none.
+        HeadraceError: ``unsupported``, at the span, if the name is unknown.
     """
     found = _SOURCES.get(name.lower())
     if found is None:
@@ -73,7 +73,7 @@ def source_connector(name: str, span: Span | None = None) -> SourceConnector[Any
 
 
 def feeding_connector(name: str) -> SourceConnector[Any] | None:
-    """Return the connector of a name that can be read from; None if there is none."""
+    """Return the source connector of a name; None if the name is unknown."""
     return _SOURCES.get(name)
 
 
@@ -88,9 +88,9 @@ def is_misspelt(name: str) -> bool:
 
 
 def outgoing_connector(name: str, keys: Iterable[str]) -> SinkConnector[Any] | None:
-    """Return the connector of a name that can only be written to, if the keys say where that is.
+    """Return the connector of a name that has a sink and no source, if the keys give its target.
 
-    None if there is none of the name, or none of the options without a default is given.
+    None for another name, or if no required option of the sink is among ``keys``.
     """
     found = _SINKS.get(name)
     if name in _SOURCES or found is None:
@@ -100,10 +100,10 @@ def outgoing_connector(name: str, keys: Iterable[str]) -> SinkConnector[Any] | N
 
 
 def sink_connector(name: str, span: Span | None = None) -> SinkConnector[Any]:
-    """Return the connector of a name that can be written to.
+    """Return the sink connector of a name.
 
     Raises:
-        HeadraceError: ``unsupported``, at the span, if there is none.
+        HeadraceError: ``unsupported``, at the span, if the name is unknown.
     """
     found = _SINKS.get(name.lower())
     if found is None:
@@ -119,10 +119,10 @@ def sink_connector(name: str, span: Span | None = None) -> SinkConnector[Any]:
 
 
 def connection_kind(name: str, span: Span | None = None) -> ConnectionKind:
-    """Return the kind of connections of a name.
+    """Return the connection kind of a name.
 
     Raises:
-        HeadraceError: ``unsupported``, at the span, if there is none.
+        HeadraceError: ``unsupported``, at the span, if the name is unknown.
     """
     found = _KINDS.get(name)
     if found is None:
@@ -132,21 +132,21 @@ def connection_kind(name: str, span: Span | None = None) -> ConnectionKind:
 
 
 def known_kind(name: str | None) -> str | None:
-    """Return the name under which a kind of connection is stored; others stay as they are."""
+    """Return the stored name of a connection kind; an unknown name is returned unchanged."""
     found = None if name is None else _KINDS.get(name)
     return name if found is None else found.name
 
 
 def connectors_over(kind: str) -> tuple[str, ...]:
-    """Return the names of the connectors by which sinks write over a kind of connection."""
+    """Return the names of the connectors whose sinks can use a kind of connection."""
     sinks = [each.sink for each in SYSTEMS if each.sink is not None]
     return tuple(each.name for each in sinks if kind in (each.over or (each.name,)))
 
 
 def secrets_of(stored: tuple[tuple[str, str], ...], *, sink: bool = False) -> frozenset[str]:
-    """Return the names of the secrets that the stored options of a source or ``sink`` use.
+    """Return the names of secrets in the stored options of a source, or of a sink if ``sink``.
 
-    A table that is captured has none: its connection has them.
+    A captured table has none: its connection has them.
     """
     name = dict(stored).get(CONNECTOR)
     known: dict[str, Any] = _SINKS if sink else _SOURCES
@@ -161,7 +161,7 @@ def _unsupported(
     span: Span | None,
     instead: str = "",
 ) -> HeadraceError:
-    """Return the error that a system is not used like that, with what could be meant."""
+    """Return the error that a name is unknown, with a similar or all known names as the hint."""
     listed = ", ".join(dict.fromkeys(each.name for each in known.values()))
     hint = meant(name, known, f"There are: {listed}.{instead}")
     return HeadraceError(Code.UNSUPPORTED, primary, hint=hint, span=span)

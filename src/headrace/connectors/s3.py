@@ -1,7 +1,7 @@
-"""S3 and stores that speak its protocol: the objects below a prefix, and what a store has to do.
+"""S3 and compatible stores: the objects below a prefix, and a test of conditional writes.
 
-A sink's exactly once rests on one request: a PUT that fails if there is an object of its name. A
-store that takes the request and writes over the object is found when a sink is created.
+Exactly-once delivery rests on one request: a PUT that fails if an object of that name exists. A
+store that ignores the condition and overwrites the object is detected when a sink is created.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 SCHEME: Final = "s3://"
 _LOCATION: Final = re.compile(r"s3a?://([a-z0-9][a-z0-9.-]{1,61}[a-z0-9])/([^\0\\]+)")
 _TRIED: Final = ".headrace"
-"""The object with which it is tried whether the store does what is asked."""
+"""The object written to test whether the store supports conditional writes."""
 _TAKEN: Final = frozenset({"PreconditionFailed", "ConditionalRequestConflict", "412", "409"})
-"""The errors of a conditional PUT that say that there is an object, or is about to be one."""
+"""Errors of a conditional PUT: the object exists, or another PUT of it is in progress."""
 _EXTRA: Final = "s3"
 _REQUEST_ID: Final = re.compile(r" \(Request ID: \w*\)")
 _XML: Final = re.compile(r"<Code>([^<]*)</Code>\s*<Message>([^<]*)</Message>")
 _STEP: Final = re.compile(r"\s*\x1b\[[\d;]*m[^\x1b]*\x1b\[[\d;]*m\s*")
-"""What begins the line of a cause in the errors of Delta's library."""
+"""The decorated prefix of a cause's line in error messages of Delta's library."""
 MISSING: Final = "Create the bucket, or correct its name, the region or the endpoint."
 CREDENTIALS: Final = "Correct the credentials, or what they are allowed to do."
 _CONDITIONAL: Final = (
@@ -41,10 +41,10 @@ _DENIED: Final = frozenset(code.lower() for code in aws.DENIED)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Access(aws.Access):
-    """Where the store is, and with which rights it is used."""
+    """Options of a connection to the store."""
 
     def __post_init__(self) -> None:
-        """Refuse an access key without its secret key, and the other way round.
+        """Refuse an access key without a secret key, and a secret key without an access key.
 
         Raises:
             HeadraceError: ``invalid``.
@@ -57,7 +57,7 @@ class Access(aws.Access):
             )
 
     def require_no_store(self, instead: str) -> None:
-        """Refuse options of a store where none is used; ``instead`` says where one is.
+        """Refuse these options for a sink into local files; ``instead`` is for the hint.
 
         Raises:
             HeadraceError: ``invalid``.
@@ -73,12 +73,12 @@ class Access(aws.Access):
 
 
 def check(access: Access, secret: Callable[[str], str]) -> None:
-    """Raise if the store does not answer, or does not know the credentials.
+    """Raise if the store does not answer or rejects the credentials.
 
-    Which buckets there are need not be allowed to know who writes into one.
+    A user who may write to one bucket need not be allowed to list buckets.
     """
     with errors("S3 cannot be reached"):
-        client = aws.client("s3", _EXTRA, access.rights(secret))
+        client = aws.client("s3", _EXTRA, access.settings(secret))
     try:
         with errors("S3 cannot be reached"):
             client.list_buckets()
@@ -90,12 +90,12 @@ def check(access: Access, secret: Callable[[str], str]) -> None:
 
 
 def is_location(text: str) -> bool:
-    """Whether a path is that of an object store."""
+    """Whether a path is a URL of an object store."""
     return "://" in text
 
 
 def location(text: str) -> str:
-    """Return a location as it is stored: ``s3://bucket/prefix``.
+    """Return a location in its stored form, ``s3://bucket/prefix``.
 
     Raises:
         HeadraceError: ``unsupported`` for another store; ``invalid`` if it has no prefix.
@@ -117,7 +117,7 @@ def location(text: str) -> str:
 
 
 def errors(primary: str) -> AbstractContextManager[None]:
-    """Return what the store and its client say as errors of ours, whose text is ``primary``."""
+    """Translate errors of the store and its client to a HeadraceError with this message."""
 
     def wrong(hint: str, code: Code = Code.INVALID) -> Callable[[str], HeadraceError]:
         return lambda detail: HeadraceError(code, primary, detail, hint)
@@ -143,29 +143,29 @@ class Prefix:
 
     @property
     def name(self) -> str:
-        """What messages call it."""
+        """The location, for messages."""
         return self.uri
 
     @property
     def path(self) -> PurePosixPath:
-        """Where it is among all stores."""
+        """Endpoint, bucket and key as a path, to compare locations."""
         return PurePosixPath(self.access.endpoint or "aws", self._bucket, self._key)
 
     @property
     def storage(self) -> dict[str, str]:
-        """The options of Delta's library for the store, in which a commit is a conditional PUT.
+        """The storage options of Delta's library: it commits by a conditional PUT.
 
         Raises:
             HeadraceError: ``invalid`` if the client's library is not installed.
         """
-        rights = aws.resolved(self.access.rights(self.secret), "client for S3", _EXTRA)
+        settings = aws.resolved(self.access.settings(self.secret), "client for S3", _EXTRA)
         given = {
-            "AWS_REGION": rights.region,
-            "AWS_ENDPOINT_URL": rights.endpoint,
-            "AWS_ACCESS_KEY_ID": rights.access_key,
-            "AWS_SECRET_ACCESS_KEY": rights.secret_key,
-            "AWS_SESSION_TOKEN": rights.token,
-            "AWS_ALLOW_HTTP": str((rights.endpoint or "").startswith("http://")).lower(),
+            "AWS_REGION": settings.region,
+            "AWS_ENDPOINT_URL": settings.endpoint,
+            "AWS_ACCESS_KEY_ID": settings.access_key,
+            "AWS_SECRET_ACCESS_KEY": settings.secret_key,
+            "AWS_SESSION_TOKEN": settings.token,
+            "AWS_ALLOW_HTTP": str((settings.endpoint or "").startswith("http://")).lower(),
             "AWS_S3_ALLOW_UNSAFE_RENAME": "false",
             "aws_conditional_put": "etag",
             "connect_timeout": "5s",
@@ -177,15 +177,15 @@ class Prefix:
 
     def client(self, attempts: int = 2) -> Any:
         """Return a client of the store."""
-        return aws.client("s3", _EXTRA, self.access.rights(self.secret), attempts=attempts)
+        return aws.client("s3", _EXTRA, self.access.settings(self.secret), attempts=attempts)
 
     def require_empty(self, primary: str) -> None:
-        """Raise unless objects can be written here conditionally, and there are none.
+        """Raise unless the store supports conditional writes and the prefix is empty.
 
         Raises:
-            HeadraceError: with the text ``primary``, ``invalid`` or ``unavailable`` if the store
-                refuses or does not answer; ``unsupported`` if it writes over what there is;
-                ``conflict`` if there are objects, or this is within a table.
+            HeadraceError: with the message ``primary``, ``invalid`` or ``unavailable`` if the store
+                refuses or does not answer; ``unsupported`` if it overwrites an object;
+                ``conflict`` if the prefix has objects, or is within a Delta table.
         """
         with errors(primary):
             client = self.client()
@@ -214,11 +214,11 @@ class Prefix:
         return f"{self._key}/{name}"
 
     def put(self, name: str, body: Any, metadata: Mapping[str, str]) -> bool:
-        """Write an object unless there is one of its name; return whether it was written."""
+        """Write an object unless the name is taken; return whether it was written."""
         return _put(self.client(), self._bucket, self.key(name), body, metadata)
 
     def names(self) -> Iterator[str]:
-        """Yield the names of the objects, in their order."""
+        """Yield the names of the objects in ascending order."""
         pages = self.client().get_paginator("list_objects_v2")
         for page in pages.paginate(Bucket=self._bucket, Prefix=self.key("")):
             yield from (each["Key"].removeprefix(self.key("")) for each in page.get("Contents", ()))
@@ -234,7 +234,7 @@ class Prefix:
         self.client().delete_object(Bucket=self._bucket, Key=self.key(name))
 
     def said(self, error: Exception) -> str:
-        """Return what a library says of a failure."""
+        """Return the reason in an error of a library."""
         return reason(str(error))
 
     @property
@@ -254,8 +254,8 @@ class Prefix:
             raise HeadraceError(
                 Code.UNSUPPORTED,
                 primary,
-                "The store writes over an object in spite of If-None-Match: of two commits, both"
-                " would be taken.",
+                "The store overwrites an object in spite of If-None-Match: two competing commits"
+                " would both succeed.",
                 _CONDITIONAL,
             )
 
@@ -277,7 +277,7 @@ def _put(
 
 
 def reason(text: str) -> str:
-    """Return the reason of a failure in a line, as the libraries of lakes write it."""
+    """Return the reason in an error message of a lake library, as one line."""
     if found := _XML.search(text):
         return f"{found[1]}: {found[2]}".rstrip(".")
     lines = [_STEP.sub("", line).strip() for line in text.splitlines()]
@@ -288,15 +288,15 @@ def reason(text: str) -> str:
 
 
 def is_denied(text: str) -> bool:
-    """Whether what a store or its client says is that credentials are wrong, or not enough."""
+    """Whether an error message is about wrong credentials or a missing permission."""
     words = re.findall(r"\w+", text.replace("_", "").replace("Access Denied", "AccessDenied"))
     return any(word.lower() in _DENIED for word in words)
 
 
 def is_missing(text: str) -> bool:
-    """Whether what a store or its client says is that there is no such bucket."""
+    """Whether an error message says that the bucket does not exist."""
     return "nosuchbucket" in text.replace("_", "").lower()
 
 
 SYSTEM: Final = System(connection=ConnectionKind("s3", Access, check))
-"""The connections of sinks into files and tables of files: these say that they write over them."""
+"""Connections only: sinks into files and tables of files use them (``SinkConnector.over``)."""

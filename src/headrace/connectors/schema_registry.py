@@ -1,4 +1,4 @@
-"""A schema registry over HTTP, as Confluent, Karapace, Apicurio and Redpanda serve one."""
+"""Client of a schema registry: Confluent's HTTP API, also in Karapace, Apicurio and Redpanda."""
 
 from __future__ import annotations
 
@@ -23,9 +23,10 @@ T = TypeVar("T")
 
 @dataclass(slots=True)
 class Registry:
-    """The registry at a URL; ``form`` is the form in which schemas are asked for, if not as text.
+    """The registry at a URL.
 
-    ``login`` returns the user and password, with a colon between them; it is None without one.
+    ``login`` returns ``user:password``; None without a login. ``form`` is the format in which
+    schemas are requested; None for text.
     """
 
     url: str
@@ -35,7 +36,7 @@ class Registry:
     _client: Any = field(default=None, repr=False)
 
     def schema(self, id_: int) -> RegisteredSchema | None:
-        """Return the schema of an id; None if there is none.
+        """Return the schema of an id; None for an unknown id.
 
         Raises:
             HeadraceError: ``unavailable`` if the registry does not answer; ``invalid`` if it
@@ -44,7 +45,7 @@ class Registry:
         return self._asked(lambda client: self._found(client.get_schema(id_, fmt=self.form)))
 
     def latest(self, subject: str) -> RegisteredSchema | None:
-        """Return the newest schema of a subject; None if it has none.
+        """Return the newest schema of a subject; None for an unknown subject.
 
         Raises:
             HeadraceError: ``unavailable`` if the registry does not answer; ``invalid`` if it
@@ -55,11 +56,11 @@ class Registry:
         )
 
     def register(self, subject: str, text: str) -> int:
-        """Return the id of an Avro schema of a subject, which is added to it if it has not got it.
+        """Register an Avro schema under a subject, if it is new there; return its id.
 
         Raises:
             HeadraceError: ``unavailable`` if the registry does not answer; ``invalid`` if it
-                refuses access, or a schema that does not go with the earlier ones.
+                refuses access, or a schema that is incompatible with earlier ones.
         """
         schema = _library().Schema(text, "AVRO")
         id_ = self._asked(lambda client: int(client.register_schema(subject, schema)))
@@ -97,7 +98,7 @@ class Registry:
         )
 
     def _collect(self, found: Any, into: dict[str, str]) -> None:
-        """Collect the schemas that a schema imports, each after those that it needs."""
+        """Collect the schemas that a schema imports: dependencies first."""
         for each in found.references or ():
             if each.name not in into:
                 inner = self._client.get_version(each.subject, each.version, fmt=self.form).schema
@@ -155,7 +156,7 @@ class RegistryAccess:
     )
 
     def registry_client(self, secret: Callable[[str], str], form: str | None = None) -> Registry:
-        """Return the registry of the options; ``form`` is the form in which it gives schemas."""
+        """Return the registry of the options; see :class:`Registry` for ``form``."""
         if self.registry is None:
             raise HeadraceError(Code.INTERNAL, "no schema registry is configured")
         user, password = self.registry_user, self.registry_password

@@ -1,4 +1,4 @@
-"""Secrets: references to values that are read when they are needed, and never stored or shown."""
+"""Secrets: references to values that are read at each use, and never stored or shown."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from headrace.connectors.kept import Kept, named
+from headrace.connectors.named_settings import NamedSettings, named
 from headrace.errors import Code, HeadraceError
 from headrace.sql import SecretSource
 
@@ -21,7 +21,7 @@ _SETTING = "secrets"
 
 @dataclass(frozen=True, slots=True)
 class Secret:
-    """A reference: the name of a variable of the environment, or the absolute path of a file."""
+    """A reference to a value: an environment variable, or a file by its absolute path."""
 
     name: str
     source: SecretSource
@@ -30,14 +30,14 @@ class Secret:
 
 @dataclass(frozen=True, slots=True)
 class Secrets:
-    """The secrets of one database. ``variable`` reads a variable of the environment."""
+    """The secrets of one database; ``variable`` reads an environment variable."""
 
     ledger: Ledger
     variable: Callable[[str], str | None]
 
     @property
-    def _kept(self) -> Kept:
-        return Kept(self.ledger, _SETTING)
+    def _kept(self) -> NamedSettings:
+        return NamedSettings(self.ledger, _SETTING)
 
     def __iter__(self) -> Iterator[Secret]:
         """Yield the secrets by name."""
@@ -45,10 +45,10 @@ class Secrets:
             yield Secret(name, SecretSource(source), where)
 
     def add(self, secret: Secret) -> None:
-        """Add a secret, or replace the one of its name, if its value can be read now.
+        """Add or replace a secret after checking that its value can be read.
 
         Raises:
-            HeadraceError: ``unavailable`` if it cannot.
+            HeadraceError: ``unavailable`` if it cannot be read.
         """
         self._read(secret)
         self._kept.put(secret.name, [secret.source, secret.where])
@@ -61,18 +61,18 @@ class Secrets:
         """Return the secret of a name.
 
         Raises:
-            HeadraceError: ``invalid``, at the span, if there is none.
+            HeadraceError: ``invalid``, at the span, if it does not exist.
         """
         known = {secret.name: secret for secret in self}
         created = f"CREATE SECRET {name} FROM ENV 'VARIABLE', or FROM FILE 'path'."
         return named("secret", name, known, created, span)
 
     def value(self, name: str) -> str:
-        """Return the value of a secret, read now; of a file, without the end of its last line.
+        """Read the value of a secret; a file's line breaks at the end are removed.
 
         Raises:
-            HeadraceError: ``invalid`` if there is no such secret; ``unavailable`` if it cannot be
-                read.
+            HeadraceError: ``invalid`` if the secret does not exist; ``unavailable`` if it cannot
+                be read.
         """
         return self._read(self.find(name))
 

@@ -1,4 +1,4 @@
-"""What the connectors of sinks share: what a writer is opened with, and the options of all."""
+"""Shared by all sink connectors: the context of a writer, common options, and keys."""
 
 from __future__ import annotations
 
@@ -22,15 +22,14 @@ _MOST_AT_ONCE: Final = 1024
 
 @dataclass(frozen=True, slots=True)
 class SinkContext:
-    """What a sink's writer is opened with.
+    """The arguments for opening a sink's writer.
 
-    ``directory`` is the data directory. The rows have ``schema``; ``key`` are the columns of a
-    unique key of them, empty if none is known. ``identity`` tells the sink from all others, also
-    those of other databases: the target records its epochs under it. With ``stops``, a refused row
-    stops the sink; see :class:`headrace.runtime.ports.SinkWriter`. If the sink ``exists``, nothing
-    is created for it. If its address changes, it is to find what it has written there: ``moved`` is
-    the last epoch of that. ``roots`` are directories outside of that of the data, below which
-    sinks may write.
+    ``directory`` is the data directory, ``schema`` that of the rows, and ``key`` the columns of
+    their unique key, empty if it is unknown. ``identity`` is unique among the sinks of all
+    databases: the target records epochs under it. With ``stops``, a refused row stops the sink; see
+    :class:`headrace.runtime.ports.SinkWriter`. If the sink ``exists``, nothing is created for it.
+    ``moved``, after a change of address, is the last epoch that the target must already have.
+    ``roots`` are directories outside the data directory below which sinks may write.
     """
 
     directory: Path
@@ -45,7 +44,7 @@ class SinkContext:
 
 
 def at_once(text: str) -> int:
-    """Return how many rows are written at once."""
+    """Parse how many rows are written concurrently."""
     if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= _MOST_AT_ONCE:
         raise HeadraceError(
             Code.INVALID,
@@ -55,30 +54,30 @@ def at_once(text: str) -> int:
     return int(text)
 
 
-class Mode(StrEnum):
-    """What a table in another system has."""
+class TableContents(StrEnum):
+    """What a table in another system contains."""
 
     UPSERT = "upsert"
-    """The rows of the view, by key."""
+    """The current rows of the view, by key."""
     APPEND = "append"
-    """Every change, with its operation and epoch: :data:`CHANGE_COLUMNS`."""
+    """All changes of the view, with the columns :data:`CHANGE_COLUMNS`."""
 
 
 CHANGE_COLUMNS: Final = ("headrace_op", "headrace_weight", "headrace_epoch")
-"""The columns of changes in a table of them, besides those of the view."""
+"""The columns of a table of changes besides those of the view: operation, weight and epoch."""
 
 
-class OnError(StrEnum):
-    """What becomes of a row that the target refuses."""
+class RefusalPolicy(StrEnum):
+    """What happens when the target refuses a row."""
 
     DEAD_LETTER = "dead_letter"
-    """It is kept in the ledger, and delivery goes on."""
+    """The row is stored in the ledger, and delivery goes on."""
     STOP = "stop"
     """The sink stops until it is resumed."""
 
 
 def number_of_rows(text: str) -> int:
-    """Return a number of rows, from 1 on."""
+    """Parse a number of rows, at least 1."""
     if not text.isascii() or not text.isdigit() or not int(text):
         raise HeadraceError(
             Code.INVALID, f"'{text}' is not a number of rows", hint="Write a whole number from 1."
@@ -88,17 +87,17 @@ def number_of_rows(text: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class SinkOptions:
-    """The options that every sink has: how it is given changes.
+    """The options of every sink: how changes are delivered to it.
 
-    ``key`` are the columns of a unique key, with commas; by default that of the view. ``snapshot``:
-    whether the rows that there are come first. ``batch_rows`` are the rows that a writer is given
-    at a time, ``max_rows_per_second`` the most it is given. ``interval``: seconds between two
-    writes, whose epochs are joined; with 0, each epoch is written as it comes.
+    ``key`` are the columns of a unique key, separated by commas; by default the view's.
+    ``snapshot``: whether the view's existing rows are written first. ``batch_rows`` is the most
+    rows in a part. ``interval`` is the time between two writes in seconds, whose epochs are joined;
+    with 0, each epoch is written at once.
     """
 
     key: str | None = option(default=None, alters=Alters.NEVER)
     snapshot: bool = option(default=True, alters=Alters.NEVER)
-    on_error: OnError = option(default=OnError.DEAD_LETTER, alters=Alters.FREELY)
+    on_error: RefusalPolicy = option(default=RefusalPolicy.DEAD_LETTER, alters=Alters.FREELY)
     batch_rows: int = option(default=PART_ROWS, convert=number_of_rows, alters=Alters.FREELY)
     max_rows_per_second: int | None = option(
         default=None, convert=number_of_rows, alters=Alters.FREELY
@@ -107,26 +106,26 @@ class SinkOptions:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The columns of the key that is given."""
+        """The columns in option ``key``; empty without it."""
         return () if self.key is None else tuple(name.strip() for name in self.key.split(","))
 
     def settings(self, *, joins: bool) -> DeliverySettings:
-        """Return the settings of the delivery; ``joins``: see there."""
+        """Return the settings of the delivery; see :class:`DeliverySettings` for ``joins``."""
         return DeliverySettings(
             part_rows=self.batch_rows,
             rows_per_second=self.max_rows_per_second,
             interval=self.interval,
             joins=joins,
             snapshot=self.snapshot,
-            stops=self.on_error is OnError.STOP,
+            stops=self.on_error is RefusalPolicy.STOP,
         )
 
 
 def require_key(context: SinkContext, what: str) -> None:
-    """Refuse rows without a known key; ``what`` is written by key.
+    """Refuse rows without a known key; ``what`` names the sink that needs one.
 
     Raises:
-        HeadraceError: ``invalid``, with how to have a key.
+        HeadraceError: ``invalid``, with a hint on how to declare a key.
     """
     if not context.key:
         raise HeadraceError(
@@ -138,7 +137,7 @@ def require_key(context: SinkContext, what: str) -> None:
 
 
 def declare_key(columns: Sequence[str] = ("id",)) -> str:
-    """Return how to have a key: for hints."""
+    """Return a hint on how to declare a key."""
     key = ", ".join(columns)
     return (
         f"Declare it, as in CREATE MATERIALIZED VIEW name (PRIMARY KEY ({key})) AS ..., which is"

@@ -1,8 +1,8 @@
 """Sinks into stores that keep one item for each key and have no transactions over several items.
 
-:class:`StoreSink` is the same for all of them: how a session begins and ends, how the changes of an
-epoch become upserts and deletions, which rows are refused, and when an epoch counts as written. A
-:class:`Store` says where the rows go; its :class:`Session` sends the requests.
+:class:`StoreSink` is common to all of them: it begins and ends sessions, turns the changes of an
+epoch into upserts and deletions, collects refused rows, and marks an epoch as written. An
+:class:`ItemStore` is the target of a sink; its :class:`StoreSession` sends the requests.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ if TYPE_CHECKING:
     from headrace.types import Epoch
 
 
-class Session(Protocol):
+class StoreSession(Protocol):
     """A connection over which one sink writes.
 
-    It ends at the first failure: what was sent over it may still arrive, and must not undo what a
-    later session writes.
+    It ends at the first failure. Requests sent over it may still arrive later: they must not undo
+    what a later session writes.
     """
 
     epoch: Epoch | None
-    """The last epoch that the mark is known to record as whole."""
+    """The last whole epoch in the mark, as far as this session knows."""
 
     @property
     def key(self) -> tuple[str, ...]:
-        """The columns by which the store keeps items."""
+        """The columns that identify an item."""
         ...
 
     def begin(self) -> None:
@@ -55,26 +55,26 @@ class Session(Protocol):
         ...
 
     def unfit(self, rows: pa.Table) -> Mapping[int, str]:
-        """Return the places of rows that no item can be made of, each with the reason.
+        """Return the indices of rows that cannot be encoded as an item, each with the reason.
 
-        Rows in which a column of the key is NULL need not be among them.
+        Rows with NULL in a column of the key may be missing here.
         """
         ...
 
     def put(self, epoch: Epoch, rows: pa.Table) -> Mapping[int, str]:
-        """Write rows, one per key; return the places of those that the store refuses, and why."""
+        """Write rows, one per key; return the indices of those that the store refuses, and why."""
         ...
 
     def remove(self, epoch: Epoch, keys: pa.Table) -> Mapping[int, str]:
-        """Delete the items of keys without NULL; return those refused, as :meth:`put`."""
+        """Delete the items of keys without NULL; return refused ones as :meth:`put` does."""
         ...
 
     def changed(self) -> bool:
-        """Whether the place that is written has another shape than when the session began."""
+        """Whether the schema of the target has changed since the session began."""
         ...
 
     def finish(self, epoch: Epoch, refused: str) -> None:
-        """Record an epoch as whole, with a text about its refused rows, empty if there are none.
+        """Record an epoch as whole, with the encoded refused rows, an empty text without any.
 
         Raises:
             HeadraceError: ``unavailable`` if another session has begun, or the mark was restored.
@@ -82,7 +82,7 @@ class Session(Protocol):
         ...
 
     def refused(self) -> str | None:
-        """Return the text that was recorded with the last whole epoch."""
+        """Return the encoded refused rows of the last whole epoch."""
         ...
 
     def rows(self) -> Iterator[pa.Table]:
@@ -98,12 +98,12 @@ class Session(Protocol):
         ...
 
 
-S = TypeVar("S", bound=Session)
-S_co = TypeVar("S_co", bound=Session, covariant=True)
+S = TypeVar("S", bound=StoreSession)
+S_co = TypeVar("S_co", bound=StoreSession, covariant=True)
 
 
-class Store(Protocol[S_co]):
-    """Where one sink writes."""
+class ItemStore(Protocol[S_co]):
+    """The target of one sink: checks it, and opens sessions."""
 
     @property
     def system(self) -> str:
@@ -112,7 +112,7 @@ class Store(Protocol[S_co]):
 
     @property
     def context(self) -> SinkContext:
-        """What the sink is opened with."""
+        """The arguments with which the sink was opened."""
         ...
 
     @property
@@ -122,37 +122,37 @@ class Store(Protocol[S_co]):
 
     @property
     def target(self) -> str:
-        """What is written, as messages name it."""
+        """The target, for messages."""
         ...
 
     @property
     def removal(self) -> str:
-        """How a user removes the sink's mark, for hints: an item or a statement."""
+        """The item to delete or statement to run that removes the sink's mark, for hints."""
         ...
 
     def prepare(self) -> str | None:
         """Check that the rows can be written, and create what is missing; return the mark's owner.
 
         Raises:
-            HeadraceError: ``invalid``, or what the system says.
+            HeadraceError: ``invalid``, or an error of the system.
         """
         ...
 
     def begin(self) -> S_co | None:
-        """Begin a session; None if the mark has another owner."""
+        """Open a session; None if the mark has another owner."""
         ...
 
     def failing(self) -> AbstractContextManager[None]:
-        """Raise failures of the client library as errors of this package."""
+        """Translate errors of the client library to HeadraceError."""
         ...
 
 
-def check(store: Store[Any]) -> None:
-    """Refuse rows that the store cannot keep, and a place that another sink writes.
+def check(store: ItemStore[Any]) -> None:
+    """Refuse rows that the store cannot keep, and a target of another sink.
 
     Raises:
-        HeadraceError: ``invalid``, ``conflict`` if another sink writes there, or what the system
-            says.
+        HeadraceError: ``invalid``, ``conflict`` if another sink owns the target, or an error of the
+            system.
     """
     require_key(store.context, f"a sink into {store.system}")
     require_readable(store.context.schema, store.system)
@@ -161,8 +161,8 @@ def check(store: Store[Any]) -> None:
     require_own(owner, store.context, store.target, store.removal)
 
 
-def another_session(store: Store[Any]) -> HeadraceError:
-    """Return the error that the mark is no longer as this session has left it."""
+def another_session(store: ItemStore[Any]) -> HeadraceError:
+    """Return the error that the mark is not in the state in which this session left it."""
     return HeadraceError(
         Code.UNAVAILABLE,
         f"another session writes into {store.target}, or its mark was restored",
@@ -174,24 +174,24 @@ def another_session(store: Store[Any]) -> HeadraceError:
 class StoreSink(Generic[S]):
     """Writes rows by the store's key, whose columns contain a unique key of the rows."""
 
-    store: Store[S]
+    store: ItemStore[S]
     _session: S | None = None
 
     @property
     def guarantee(self) -> str:
-        """The guarantee."""
+        """The guarantee of the store."""
         return self.store.guarantee
 
     @property
     def target(self) -> str:
-        """What is written, as messages name it."""
+        """The target, for messages."""
         return self.store.target
 
     def durable(self) -> Epoch | None:
-        """Return the epoch in the mark, in a session that begins now.
+        """Begin a new session and return the epoch in the mark.
 
         Raises:
-            HeadraceError: ``conflict`` if another sink writes there; or what the system says.
+            HeadraceError: ``conflict`` if another sink owns the target; or an error of the system.
         """
         return self._begun().epoch
 
@@ -235,7 +235,7 @@ class StoreSink(Generic[S]):
             session.close()
 
     def _begun(self) -> S:
-        """Begin a session in place of the present one."""
+        """Close the current session and begin another one."""
         self.close()
         with self.store.failing():
             session = self.store.begin()
@@ -246,7 +246,7 @@ class StoreSink(Generic[S]):
 
     @contextmanager
     def _using(self) -> Iterator[S]:
-        """Use the session, or begin one; a failure ends it."""
+        """Yield the session, beginning one if necessary; any failure closes it."""
         session = self._begun() if self._session is None else self._session
         try:
             with self.store.failing():
@@ -256,7 +256,7 @@ class StoreSink(Generic[S]):
             raise
 
     def _put(self, epoch: Epoch, rows: pa.Table) -> dict[int, str]:
-        """Write rows, one per key; return the places of those that cannot be written, and why."""
+        """Write rows, one per key; return the indices of those that cannot be written, and why."""
         with self._using() as session:
             wrong: dict[int, str] = {}
             for name in session.key:
@@ -269,7 +269,7 @@ class StoreSink(Generic[S]):
         return wrong | {fit[at]: why for at, why in found.items()}
 
     def _remove(self, epoch: Epoch, gone: pa.Table) -> None:
-        """Delete the items of keys. A key with NULL, or one that is refused, has no item."""
+        """Delete the items of keys; a key that has NULL or is refused has no item."""
         with self._using() as session:
             self._sent(session, session.remove, epoch, gone.drop_null())
 
@@ -280,18 +280,18 @@ class StoreSink(Generic[S]):
         epoch: Epoch,
         rows: pa.Table,
     ) -> Mapping[int, str]:
-        """Send rows or keys; return those that are refused.
+        """Send rows or keys; return the indices of refused ones, and why.
 
         Raises:
-            HeadraceError: ``unavailable`` if the shape of what is written has changed: then that is
-                why they are refused.
+            HeadraceError: ``unavailable`` if rows were refused and the target's schema has changed,
+                since that explains the refusals.
         """
         refused = send(epoch, rows) if rows.num_rows else {}
         if refused and session.changed():
             raise HeadraceError(
                 Code.UNAVAILABLE,
                 f"{self.store.target} was changed",
-                hint="It is tried again, with the table as it is now.",
+                hint="It is tried again with the table's current columns.",
             )
         return refused
 
@@ -307,6 +307,6 @@ class StoreSink(Generic[S]):
 
 
 def places(which: Any) -> list[int]:
-    """Return the places where a column of booleans is true."""
+    """Return the indices at which a column of booleans is true."""
     found: list[int] = pc.indices_nonzero(pc.fill_null(which, False)).to_pylist()  # noqa: FBT003
     return found

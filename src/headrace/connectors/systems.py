@@ -1,7 +1,7 @@
-"""What an external system offers: how it is read from, written to, and reached over a connection.
+"""Declarations of external systems: their sources, sinks and connections.
 
 Each system declares a :class:`System` in its own folder; :mod:`headrace.connectors.registry` lists
-them. A declaration imports no client library: a system's own module imports it when it is opened.
+them. A declaration imports no client library: it is imported when a source or sink is opened.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ Options = TypeVar("Options")
 
 @dataclass(frozen=True, slots=True)
 class SourceContext:
-    """What a source is opened with.
+    """The arguments for opening a source.
 
-    Its rows have ``schema``. Of these, the columns ``value`` come from what the source has, in a
-    ``format``; ``metadata`` are pairs of another column and what it has of where a row is from.
-    ``relation`` is the one whose rows they become.
-    ``notes`` returns the notes that parts of the source of an identity have left.
+    ``schema`` is that of its rows, which become rows of ``relation``. The columns ``value`` are
+    decoded from the source's values in ``format``; ``metadata`` are pairs of a further column and
+    the metadata key that it contains, such as an offset. ``notes`` returns the stored notes of the
+    parts of a source, given its identity.
     """
 
     schema: Schema
@@ -57,10 +57,10 @@ class SourceContext:
 
 @dataclass(frozen=True, slots=True)
 class Connector(Generic[Options]):
-    """One way to use a system, with a dataclass of its options.
+    """A source or sink of a system, with the dataclass of its options.
 
-    Statements call it by its ``name``, under which it is stored, or by one in ``also``. The keys
-    of its options may also begin with one of ``groups``.
+    ``name`` is its name in statements and in the catalog, ``also`` are other names in statements.
+    ``groups`` are prefixes of further keys of options.
     """
 
     name: str
@@ -70,11 +70,11 @@ class Connector(Generic[Options]):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """All names."""
+        """All names in statements."""
         return (self.name, *self.also)
 
     def accepts(self, key: str) -> bool:
-        """Whether a relation's option of a key is one of the connector's."""
+        """Whether an option of a relation, by its key, belongs to the connector."""
         folded = key.lower()
         groups = (*self.groups, *prefixes_of(self.options))
         return folded in keys_of(self.options) or folded.startswith(groups)
@@ -84,20 +84,19 @@ class Connector(Generic[Options]):
         return ((CONNECTOR, self.name), *stored_options(options))
 
     def restored(self, stored: Iterable[tuple[str, str]]) -> Options:
-        """Return the options that :meth:`stored` returned."""
+        """Return the options from the result of :meth:`stored`."""
         rest = [(key, value) for key, value in stored if key != CONNECTOR]
         return restored_options(self.options, rest, f"a {self.name} connector")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceConnector(Connector[Options]):
-    """How a system is read from.
+    """A connector that reads from a system.
 
-    ``open`` returns a source, and ``check`` raises if it cannot be read, when a relation is
-    created. A relation is fed by the connector if its options have one of ``addresses``, or if
-    there are none to give; otherwise it lives in the embedded log. ``metadata`` are the keys of
-    METADATA columns that the source has values for; a key that ends in a dot stands for all that
-    begin with it.
+    ``open`` returns a source; ``check`` raises, when a relation is created, if it cannot be read. A
+    relation is fed by the connector if its options include one of ``addresses``, or if
+    ``addresses`` is empty; otherwise it is stored in the embedded log. ``metadata`` are the keys of
+    METADATA columns that the source supports; one that ends in a dot is a prefix.
     """
 
     open: Callable[[Options, SourceContext], LiveSource]
@@ -106,26 +105,26 @@ class SourceConnector(Connector[Options]):
     metadata: tuple[str, ...] = ()
 
     def has(self, key: str) -> bool:
-        """Whether the source has values for METADATA columns of a key."""
+        """Whether the source supports METADATA columns of a key."""
         return any(
             key.startswith(each) if each.endswith(".") else key == each for each in self.metadata
         )
 
     def read(self, given: Iterable[Given]) -> Options:
-        """Return the options, of all that are given but the connector's name."""
+        """Parse all given options except the connector's name."""
         return read_options(self.options, _without_name(given), f"a {self.name} source")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkConnector(Connector[Options]):
-    """How a system is written to.
+    """A connector that writes to a system.
 
-    ``open`` returns a writer, and ``check`` raises if rows cannot be written there, when a sink is
-    created. ``place`` is the path that a sink into files writes: two sinks of one directory, or of
-    one prefix in S3, are refused, unless the connector ``shares`` it. ``target`` are the options
-    that, with the address, say where it writes; without any, many sinks may write there. ``joins``:
-    whether epochs that wait may be joined in any case: the target only keeps the newest state.
-    ``over`` are the kinds of connections over which it writes: by default, the one of its name.
+    ``open`` returns a writer; ``check`` raises, when a sink is created, if rows cannot be written.
+    ``place`` returns the path to which a sink into files writes: two sinks of one directory or S3
+    prefix are refused, unless the connector ``shares`` it. ``target`` are the fields of the options
+    that identify the target together with its address; if empty, many sinks may write there.
+    ``joins``: whether waiting epochs may always be joined, since the target only keeps the newest
+    state. ``over`` are the kinds of connections that it can use, by default the one of its name.
     """
 
     open: Callable[[Options, SinkContext], SinkWriter]
@@ -137,7 +136,7 @@ class SinkConnector(Connector[Options]):
     over: tuple[str, ...] = ()
 
     def target_of(self, options: Options) -> tuple[object, ...] | None:
-        """Return what identifies the place where a sink writes; None if nothing does."""
+        """Return the values that identify a sink's target; None if many sinks may write there."""
         if not self.target:
             return None
         addresses = [
@@ -148,17 +147,18 @@ class SinkConnector(Connector[Options]):
         return (self.name, *addresses, *(getattr(options, name) for name in self.target))
 
     def read(self, given: Iterable[Given]) -> Options:
-        """Return the options, of all that are given but the connector's name."""
+        """Parse all given options except the connector's name."""
         own = _without_name(given)
         return read_options(self.options, own, f"a {self.name} sink", keys_of(SinkOptions))
 
 
 @dataclass(frozen=True, slots=True)
 class ConnectionKind:
-    """Connections to a system: their options, and a check that raises if it is out of reach.
+    """A kind of connections to a system.
 
-    Statements call the kind by its ``name``, under which it is stored, or by one in ``also``.
-    ``check`` is given the options, and a function that returns the value of a secret.
+    ``name`` is its name in statements and in the catalog, ``also`` are other names in statements.
+    ``check`` takes the options and a function that returns a secret's value, and raises if the
+    system cannot be reached.
     """
 
     name: str
@@ -169,7 +169,7 @@ class ConnectionKind:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class System:
-    """An external system: what it can be used as."""
+    """An external system: its source, sink and kind of connections, None for those it lacks."""
 
     source: SourceConnector[Any] | None = None
     sink: SinkConnector[Any] | None = None

@@ -1,4 +1,4 @@
-"""Values read back from the texts that :func:`headrace.serving.text_columns.text_column` writes."""
+"""The inverse of :func:`headrace.serving.text_columns.text_column`: texts parsed into values."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def require_readable(schema: Schema, what: str) -> None:
-    """Refuse columns whose values could not be read back from ``what``, and so not be compared.
+    """Refuse columns whose text in the system ``what`` could not be parsed back and compared.
 
     Raises:
         HeadraceError: ``unsupported``, with the first such column.
@@ -50,7 +50,7 @@ def values_of(texts: pa.StringArray, column: Column) -> pa.Array:
 
 
 def _has_json(column: Column) -> bool:
-    """Whether the text of a value is JSON, or base64 within it."""
+    """Whether values have the text of their JSON form: JSON, or base64 for BINARY."""
     return isinstance(column.type, t.ArrayType | t.MapType | t.StructType | t.BinaryType)
 
 

@@ -1,8 +1,8 @@
-"""A sink that sends a view's changes to an HTTP server: some of an epoch's changes per request.
+"""A sink that sends a view's changes to an HTTP server: each request has changes of one epoch.
 
-A request that may have arrived is sent again, with the same ``Idempotency-Key``: it is made from
-what the request says, so a server that keeps these keys takes each change once. With a signing
-secret, requests are signed as Standard Webhooks has it.
+A request that may have arrived is sent again with the same ``Idempotency-Key``, a hash of the
+sink's identity and the body: a server that remembers these keys takes each change once. With a
+signing secret, requests are signed as specified by Standard Webhooks.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from headrace.types import Epoch
 
 _UNFIT: Final = frozenset({400, 413, 422})
-"""The answers of a server that does not take what a request says."""
+"""Statuses with which a server rejects the contents of a request."""
 _DENIED: Final = frozenset({401, 403, 407})
 _PASSING: Final = frozenset({408, 409, 425, 429})
 _SERVER_FAILED: Final = 500
@@ -49,23 +49,23 @@ _SHOWN_BYTES: Final = 500
 _LONGEST_WAIT: Final = 3600.0
 
 
-_OF_SECRET: Final = re.compile(
+_SECRET_NAME: Final = re.compile(
     r"authorization|cookie|token|secret|passw|signature|credential|api[-_.]?key|access[-_.]?key",
     re.IGNORECASE,
 )
-"""What is in the names of headers and parameters whose values are secret."""
+"""Matches in the names of headers and parameters whose values are secret."""
 _SECRET_PARAMETERS: Final = frozenset({"key", "sig", "auth", "code"})
 
 
 class BodyFormat(StrEnum):
-    """What the body of a request is."""
+    """The body of a request: one JSON object, or a line of JSON for each change."""
 
     JSON = "json"
     JSON_LINES = "json-lines"
 
 
 class Method(StrEnum):
-    """The method of requests."""
+    """The HTTP method of requests."""
 
     POST = "post"
     PUT = "put"
@@ -86,7 +86,7 @@ def _url(text: str) -> str:
             hint="Leave it out, and give authorization = SECRET name.",
         )
     for name, _ in parse_qsl(found.query, keep_blank_values=True):
-        if _OF_SECRET.search(name) or name.lower() in _SECRET_PARAMETERS:
+        if _SECRET_NAME.search(name) or name.lower() in _SECRET_PARAMETERS:
             raise HeadraceError(
                 Code.INVALID,
                 f'a URL with "{name}" in its query cannot be used: it would be shown with the sink',
@@ -98,10 +98,10 @@ def _url(text: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Access:
-    """How a server is reached: the options of a connection.
+    """Options of a connection to a server.
 
-    ``authorization`` is the value of the header of that name, ``api_key`` that of the header
-    ``api.key.header``; ``headers`` are others.
+    ``authorization`` is the value of the header Authorization, ``api_key`` that of the header named
+    by ``api_key_header``; ``headers`` are further headers.
     """
 
     url: str = option("url", convert=_url, alters=Alters.NEVER)
@@ -116,14 +116,14 @@ class Access:
     )
 
     def __post_init__(self) -> None:
-        """Refuse headers with secrets: options are shown with the sink.
+        """Refuse secret headers, since options are shown with the sink.
 
         Raises:
             HeadraceError: ``invalid``.
         """
         for key, _ in self.headers:
             name = key.removeprefix("header.")
-            if _OF_SECRET.search(name):
+            if _SECRET_NAME.search(name):
                 hint = "authorization = SECRET name"
                 if name != "authorization":
                     hint = f"api.key = SECRET name, 'api.key.header' = '{name}'"
@@ -136,7 +136,7 @@ class Access:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options(Access):
-    """``rows`` are how many changes a request has at most; an update is never cut in two."""
+    """Options of a sink; ``rows`` is the most changes in a request, an update counting as one."""
 
     format: BodyFormat = option(default=BodyFormat.JSON, alters=Alters.NEVER)
     method: Method = option(default=Method.POST, alters=Alters.NEVER)
@@ -144,15 +144,15 @@ class Options(Access):
 
 
 def opened(options: Options, context: SinkContext) -> WebhookSink:
-    """Return the writer of a sink; it connects when it is used."""
+    """Return the writer of a sink; it connects at the first write."""
     return WebhookSink(options, context.identity, context.key, context.secrets.value)
 
 
 @dataclass(slots=True)
 class WebhookSink:
-    """Sends the changes of an epoch in requests of some changes each.
+    """Sends the changes of an epoch in requests of at most ``options.rows`` changes.
 
-    ``secret`` returns the value of a secret; it is asked for each time, so a new one is used.
+    ``secret`` returns the value of a secret; it is read for each request, so a new value is used.
     """
 
     options: Options
@@ -164,15 +164,15 @@ class WebhookSink:
     _not_before: float = 0.0
 
     def durable(self) -> None:
-        """Return None: which epochs the server has is not known."""
+        """Return None: the server does not report which epochs it has."""
         return
 
     def write(self, epoch: Epoch, parts: Iterable[pa.Table]) -> Sequence[RefusedRow]:
-        """Send the changes, and return those that the server does not take.
+        """Send the changes, and return those that the server rejects.
 
         Raises:
-            HeadraceError: ``unavailable`` if the server does not answer, or wants to be asked
-                later; ``invalid`` if it refuses access, or there is nothing at the URL.
+            HeadraceError: ``unavailable`` if the server does not answer, fails, or asks for a later
+                attempt; ``invalid`` for any other status, such as a refused access or a wrong URL.
         """
         self._require_time()
         refused: list[RefusedRow] = []
@@ -184,11 +184,11 @@ class WebhookSink:
         return refused
 
     def stored(self) -> None:
-        """Return None: the server's rows are its own."""
+        """Return None: the server's rows cannot be read."""
         return
 
     def clear(self) -> None:
-        """Do nothing: nothing of it is kept."""
+        """Do nothing: what was sent cannot be removed."""
 
     def close(self) -> None:
         """Close the connection."""
@@ -199,7 +199,7 @@ class WebhookSink:
     # -- one request -----------------------------------------------------------------------
 
     def _taken(self, epoch: Epoch, lines: Lines, start: int, stop: int) -> str | None:
-        """Send some changes; return None, or why the server does not take them."""
+        """Send the changes in ``[start, stop)``; return None, or why the server rejects them."""
         body = self._body(epoch, lines.of_changes(start, stop))
         status, said, headers = self._answer(body)
         if status < _REDIRECTED:
@@ -222,7 +222,10 @@ class WebhookSink:
         return f'{{"epoch":{epoch},"changes":[{",".join(lines)}]}}'.encode()
 
     def _answer(self, body: bytes) -> tuple[int, str, Any]:
-        """Return a request's status, the beginning of what the server says, and its headers."""
+        """Send a request; return the status, the beginning of the response's text, its headers.
+
+        Secret values of headers are masked in the text.
+        """
         headers, hidden = self._headers(body)
         if not all(map(_is_header, headers.values())):
             hint = "Correct the secrets and headers: a value is one line of Latin-1."
@@ -236,7 +239,7 @@ class WebhookSink:
             raise self._failed(Code.INVALID, f"{error.reason}.", hint) from error
         except (OSError, HTTPException) as error:
             self.close()
-            if not fresh and isinstance(error, ConnectionError):  # it was closed while at rest
+            if not fresh and isinstance(error, ConnectionError):  # the server closed it while idle
                 return self._answer(body)
             detail = f"{type(error).__name__}: {error}."
             hint = "Start the server, or correct its URL."
@@ -255,7 +258,7 @@ class WebhookSink:
         self._connection.request(self.options.method.upper(), target, body, headers)
         with self._connection.getresponse() as response:
             said = response.read(_SHOWN_BYTES)
-            if not response.isclosed():  # the rest is not worth a connection
+            if not response.isclosed():  # reconnecting is cheaper than reading the rest
                 self.close()
             text = said.decode("utf-8", "replace").strip()
             return response.status, text, response.headers
@@ -268,7 +271,7 @@ class WebhookSink:
         return HTTPSConnection(host, url.port, timeout=self.options.timeout, context=trusted)
 
     def _headers(self, body: bytes) -> tuple[dict[str, str], list[str]]:
-        """Return the headers of a request, and the values among them that are secret."""
+        """Return the headers of a request, and a list of those values that are secret."""
         options = self.options
         id_ = xxhash.xxh3_128(self.identity.encode() + b"\n" + body).hexdigest()
         lines = options.format is BodyFormat.JSON_LINES
@@ -293,7 +296,7 @@ class WebhookSink:
     # -- failures --------------------------------------------------------------------------
 
     def _wait(self, asked: str | None) -> None:
-        """Remember how long the server wants not to be asked: seconds, or a date."""
+        """Store the time of the next attempt from a Retry-After header: seconds, or a date."""
         if asked is None:
             return
         try:
@@ -308,7 +311,7 @@ class WebhookSink:
     def _require_time(self) -> None:
         left = self._not_before - time.monotonic()
         if left > 0:
-            detail = f"It wants to be asked again in {left:.0f} s."
+            detail = f"It asked for the next attempt to be in {left:.0f} s."
             raise self._failed(Code.UNAVAILABLE, detail, "It is tried again.")
 
     def _failed(self, code: Code, detail: str, hint: str) -> HeadraceError:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final
 
-from headrace.connectors.kept import Kept, named
+from headrace.connectors.named_settings import NamedSettings, named
 from headrace.errors import Code, HeadraceError
 from headrace.parts.naming import HIDDEN, SYSTEM_SCHEMA, schema_of
 from headrace.sql import Role
@@ -157,8 +157,8 @@ class Access(Tokens):
         super().__init__({name: AccessToken.of(name, each) for name, each in stored}, clock)
 
     @property
-    def _kept(self) -> Kept:
-        return Kept(self.ledger, _TOKENS)
+    def _kept(self) -> NamedSettings:
+        return NamedSettings(self.ledger, _TOKENS)
 
     def __iter__(self) -> Iterator[AccessToken]:
         """Yield the tokens by name, expired ones too."""

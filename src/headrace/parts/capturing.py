@@ -16,7 +16,7 @@ from headrace.runtime.ports import Moment
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from headrace.connectors import Capture, Captures, PostgresSource
+    from headrace.connectors import Captures, PostgresCapture, PostgresSource
     from headrace.ledger import Ledger
     from headrace.parts.log import Log
     from headrace.parts.reader import Reader
@@ -40,7 +40,7 @@ class Capturing:
         for capture in self.captures:
             self.begin(capture)
 
-    def begin(self, capture: Capture) -> None:
+    def begin(self, capture: PostgresCapture) -> None:
         """Start or resume a capture with its present tables."""
         tables = {table.id: table for table in self.tables(capture.name)}
         self.feeds.share(capture.name, None)
@@ -57,7 +57,7 @@ class Capturing:
         ]
 
     def _opened(
-        self, capture: Capture, tables: Mapping[RelationId, Table], ingest: JointIngest
+        self, capture: PostgresCapture, tables: Mapping[RelationId, Table], ingest: JointIngest
     ) -> _Whole:
         ingest.begin()
         captured = [_captured(table) for table in tables.values()]

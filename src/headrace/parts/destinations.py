@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.catalog import Sink, Stream, Table
-from headrace.connectors import CONNECTOR, OnError, SinkContext, SinkOptions, sink_connector
+from headrace.connectors import CONNECTOR, RefusalPolicy, SinkContext, SinkOptions, sink_connector
 from headrace.connectors.options import restored_options
 from headrace.errors import Code, HeadraceError
 from headrace.ledger import ProducerPosition
@@ -58,7 +58,7 @@ class Destinations:
     ) -> SinkContext:
         """Return what a connector needs of this database, and the schema of the sink's rows."""
         identity = f"{self.log.ledger.settings.identity}/{sink}"
-        stops = options.on_error is OnError.STOP
+        stops = options.on_error is RefusalPolicy.STOP
         return SinkContext(
             self.directory, schema, key, self.secrets, identity, stops, roots=self.roots
         )

@@ -1,4 +1,4 @@
-"""Reaching a Cassandra cluster: the options of a connection, sessions, and errors as ours."""
+"""Access to a Cassandra cluster: options, connecting, and the translation of errors."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final
 
-from headrace.connectors.login import Login
+from headrace.connectors.login import StoreLogin
 from headrace.connectors.options import Alters, option
 from headrace.errors import Code, HeadraceError
 from headrace.formats.libraries import library as optional
@@ -20,12 +20,12 @@ _CONNECT_SECONDS: Final = 5
 _ANSWER_SECONDS: Final = 20
 _PAGE_ROWS: Final = 5_000
 
-# What the client warns of, such as a version that it tries, is for those who ask for its log.
+# Warnings of the client, such as about protocol versions, appear only if its logger is configured.
 logging.getLogger("cassandra").addHandler(logging.NullHandler())
 
 
 class Consistency(StrEnum):
-    """How many replicas acknowledge a write, in Cassandra's words."""
+    """Consistency levels of Cassandra: how many replicas acknowledge a write."""
 
     ONE = "one"
     TWO = "two"
@@ -38,8 +38,8 @@ class Consistency(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Access(Login):
-    """How a cluster is reached: some of its nodes, with commas."""
+class Access(StoreLogin):
+    """Options of a connection; ``hosts`` are some of the cluster's nodes, separated by commas."""
 
     hosts: str = option("hosts", "host", "contact points", "contact_points", alters=Alters.ADDRESS)
     port: int = option("port", default=9042, alters=Alters.ADDRESS)
@@ -49,20 +49,20 @@ class Access(Login):
 
     @property
     def place(self) -> str:
-        """The cluster, as messages name it."""
+        """The cluster, for messages."""
         return f"{self.hosts}:{self.port}"
 
 
 @dataclass(frozen=True, slots=True)
-class Session:
-    """An open session of a cluster, whose tables ``metadata`` knows."""
+class CassandraConnection:
+    """The client's cluster object and an open session."""
 
     cluster: Any
     session: Any
 
     @property
     def metadata(self) -> Any:
-        """The keyspaces and their tables."""
+        """The client's metadata: keyspaces and their tables."""
         return self.cluster.metadata
 
     def close(self) -> None:
@@ -74,8 +74,8 @@ def connected(
     access: Access,
     secret: Callable[[str], str],
     consistency: Consistency = Consistency.LOCAL_QUORUM,
-) -> Session:
-    """Open a session; ``secret`` returns the value of a secret.
+) -> CassandraConnection:
+    """Connect to a cluster; ``secret`` returns the value of a secret.
 
     Raises:
         HeadraceError: ``unavailable`` if no node answers; ``invalid`` if the user is refused.
@@ -111,7 +111,7 @@ def connected(
             cluster.shutdown()
         raise failure(error, access) from error
     session.default_fetch_size = _PAGE_ROWS
-    return Session(cluster, session)
+    return CassandraConnection(cluster, session)
 
 
 def check(access: Access, secret: Callable[[str], str]) -> None:
@@ -120,7 +120,7 @@ def check(access: Access, secret: Callable[[str], str]) -> None:
 
 
 def failure(error: Exception, access: Access) -> HeadraceError:
-    """Return an error of the client as one of ours: ``invalid`` if somebody has to mend it."""
+    """Translate an error of the client: ``invalid`` for a wrong login or request."""
     if isinstance(error, HeadraceError):
         return error
     all_ = library("cassandra")
@@ -128,13 +128,13 @@ def failure(error: Exception, access: Access) -> HeadraceError:
     if not isinstance(inner, Exception):
         inner = error
     said = " ".join(str(inner).split()).rstrip(".") or type(inner).__name__
-    code, what = Code.UNAVAILABLE, "did not do what it was asked for"
+    code, what = Code.UNAVAILABLE, "did not complete the request"
     hint = "It is tried again; remove the cause that it names."
     if isinstance(inner, all_.AuthenticationFailed | all_.Unauthorized):
         code, what = Code.INVALID, "refused the user"
         hint = "Correct the connection's user and password, or what the user may do."
     elif isinstance(inner, all_.InvalidRequest):
-        code, what = Code.INVALID, "refused what it was asked for"
+        code, what = Code.INVALID, "refused the request"
         hint = "Correct the keyspace or table, or the sink's options."
     elif isinstance(inner, OSError | all_.DriverException) or inner is not error:
         what = "could not be reached"

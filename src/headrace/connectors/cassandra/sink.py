@@ -1,8 +1,8 @@
 """A sink into a table of Cassandra: rows are upserted and deleted, each with a timestamp.
 
-Cassandra keeps the value of the latest timestamp, whatever arrives last. Each write of epochs has a
-timestamp of its own, later than that of all before it, which is recorded before it is used. So what
-was sent earlier, and arrives late or again, has no effect.
+Cassandra keeps the value of the latest timestamp, in whatever order requests arrive. Each write has
+a timestamp later than that of all writes before it, which is recorded before it is used. So earlier
+requests that arrive late or repeatedly have no effect.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ import pyarrow as pa
 from headrace.connectors import stores
 from headrace.connectors.cassandra.access import (
     Access,
+    CassandraConnection,
     Consistency,
-    Session,
     connected,
     failure,
     library,
@@ -38,15 +38,15 @@ if TYPE_CHECKING:
     from headrace.connectors.sinks import SinkContext
 
 _MARKS: Final = "headrace_sinks"
-"""The table with the epochs of the sinks of a keyspace."""
+"""The table with the marks of a keyspace's sinks."""
 _CONCURRENCY: Final = 64
 _PIECE: Final = 1_000_000
-"""How many characters of a text with refused rows a row of marks has."""
+"""The most characters of refused rows in one row of the table of marks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options(Access):
-    """Which table is written, and how. ``concurrency`` is how many rows are written at once."""
+    """Options of a sink; ``concurrency`` is how many requests are sent concurrently."""
 
     keyspace: str = option(alters=Alters.NEVER)
     table: str = option(alters=Alters.NEVER)
@@ -58,30 +58,30 @@ class Options(Access):
 
     @property
     def what(self) -> str:
-        """The table, as messages name it."""
+        """The table, for messages."""
         return f'table "{self.keyspace}.{self.table}" of Cassandra at "{self.place}"'
 
     @property
     def named(self) -> str:
-        """The table, as CQL names it."""
+        """The quoted name of the table in CQL."""
         return f"{double_quoted(self.keyspace)}.{double_quoted(self.table)}"
 
     @property
     def marks(self) -> str:
-        """The table of marks, as CQL names it."""
+        """The quoted name of the table of marks in CQL."""
         return f"{double_quoted(self.keyspace)}.{_MARKS}"
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
-    """The columns that a sink writes, and those of them that are the table's primary key."""
+class WrittenColumns:
+    """The columns that a sink writes, and those among them of the table's primary key."""
 
     cells: tuple[Cells, ...]
     key: tuple[Cells, ...]
 
 
 def check(options: Options, context: SinkContext) -> None:
-    """Refuse what cannot be written; see :func:`headrace.connectors.stores.check`."""
+    """Refuse rows or a table that cannot be used; see :func:`headrace.connectors.stores.check`."""
     stores.check(CassandraStore(options, context))
 
 
@@ -90,11 +90,13 @@ def opened(options: Options, context: SinkContext) -> StoreSink[CassandraSession
     return StoreSink(CassandraStore(options, context))
 
 
-def shape_of(options: Options, context: SinkContext, session: Session) -> Shape:
-    """Return the columns of the table that a sink writes.
+def written_columns(
+    options: Options, context: SinkContext, session: CassandraConnection
+) -> WrittenColumns:
+    """Match the columns of the rows with those of the table.
 
     Raises:
-        HeadraceError: ``invalid`` if the table does not exist, or is none for these rows.
+        HeadraceError: ``invalid`` if the table does not exist, or cannot contain these rows.
     """
     _require_keyspace(options, session)
     table = session.metadata.keyspaces[options.keyspace].tables.get(options.table)
@@ -137,13 +139,13 @@ def shape_of(options: Options, context: SinkContext, session: Session) -> Shape:
         raise HeadraceError(
             Code.INVALID,
             f'column "{uncovered[0]}" is not in the primary key of {options.what}',
-            f"The rows are told apart by ({', '.join(context.key)}): several would be one.",
+            f"The rows are identified by ({', '.join(context.key)}): several would become one.",
             f"{_definition(options, context)}, under another name; or GROUP BY the primary key.",
         )
-    return Shape(tuple(cells), tuple(by_name[name] for name in primary))
+    return WrittenColumns(tuple(cells), tuple(by_name[name] for name in primary))
 
 
-def _require_keyspace(options: Options, session: Session) -> None:
+def _require_keyspace(options: Options, session: CassandraConnection) -> None:
     if options.keyspace not in session.metadata.keyspaces:
         raise HeadraceError(
             Code.INVALID,
@@ -161,24 +163,24 @@ def _definition(options: Options, context: SinkContext) -> str:
 
 
 def _piece(options: Options, at: int) -> str:
-    """Return what a piece of the refused rows is kept under."""
+    """Return the key in the table of marks of a piece of the refused rows."""
     return f"{options.table}/{at}"
 
 
 @dataclass(frozen=True, slots=True)
 class CassandraStore:
-    """The table of a sink."""
+    """The table of a sink, with its mark in the same keyspace."""
 
     options: Options
     context: SinkContext
     clock: Callable[[], int] = lambda: time.time_ns() // 1000
-    """The time in microseconds."""
+    """Returns the time in microseconds since 1970."""
     system: ClassVar[str] = "Cassandra"
     guarantee: ClassVar[str] = "exact effect: each write has a later timestamp than all before it"
 
     @property
     def target(self) -> str:
-        """The table, as messages name it."""
+        """The table, for messages."""
         return self.options.what
 
     @property
@@ -188,11 +190,11 @@ class CassandraStore:
         return f"DELETE FROM {self.options.marks} WHERE target = '{target}'"
 
     def prepare(self) -> str | None:
-        """Create the table of marks, and with ``create_table`` the table; return the owner.
+        """Create the table of marks, and with ``create_table`` the table; return the mark's owner.
 
         Raises:
-            HeadraceError: ``invalid`` if the table is missing or does not fit, or what the cluster
-                says.
+            HeadraceError: ``invalid`` if the table is missing or does not fit, or an error of the
+                cluster.
         """
         options = self.options
         cluster = self._connected()
@@ -205,7 +207,7 @@ class CassandraStore:
                     f"CREATE TABLE IF NOT EXISTS {options.marks} (target text PRIMARY KEY,"
                     " owner text, epoch bigint, stamp bigint, refused text)"
                 )
-            shape_of(options, self.context, cluster)
+            written_columns(options, self.context, cluster)
             query = f"SELECT owner FROM {options.marks} WHERE target = %s"
             owner = cluster.session.execute(query, (options.table,)).one()
         finally:
@@ -213,7 +215,7 @@ class CassandraStore:
         return None if owner is None else owner[0]
 
     def begin(self) -> CassandraSession | None:
-        """Connect, and find the mark, which is made if there is none."""
+        """Connect, and read the mark, creating it if necessary."""
         options = self.options
         cluster = self._connected()
         try:
@@ -229,17 +231,17 @@ class CassandraStore:
                     cluster.close()
                     return None
                 stamp, epoch = found["stamp"], found["epoch"]
-            shape = shape_of(options, self.context, cluster)
-            upsert, delete = _prepared(options, shape, cluster)
+            columns = written_columns(options, self.context, cluster)
+            upsert, delete = _prepared(options, columns, cluster)
         except BaseException:
             cluster.close()
             raise
         known = None if epoch is None else Epoch(epoch)
-        return CassandraSession(self, cluster, shape, upsert, delete, stamp, known)
+        return CassandraSession(self, cluster, columns, upsert, delete, stamp, known)
 
     @contextmanager
     def failing(self) -> Iterator[None]:
-        """Raise failures of the client as errors of this package."""
+        """Translate errors of the client to HeadraceError."""
         try:
             yield
         except Exception as error:
@@ -251,63 +253,63 @@ class CassandraStore:
                 raise
             raise failure(error, self.options) from error
 
-    def _connected(self) -> Session:
+    def _connected(self) -> CassandraConnection:
         return connected(self.options, self.context.secrets.value, self.options.consistency)
 
 
 @dataclass(slots=True)
 class CassandraSession:
-    """A session with the columns of the table, and prepared statements."""
+    """A connection with prepared statements, and the table's columns when it began."""
 
     store: CassandraStore
-    cluster: Session
-    shape: Shape
+    cluster: CassandraConnection
+    columns: WrittenColumns
     upsert: Any
     delete: Any
     stamp: int
-    """The timestamp that the mark has."""
+    """The timestamp in the mark, in microseconds since 1970."""
     epoch: Epoch | None
 
     @property
     def key(self) -> tuple[str, ...]:
         """The columns of the primary key."""
-        return tuple(each.column.name for each in self.shape.key)
+        return tuple(each.column.name for each in self.columns.key)
 
     def begin(self) -> None:
-        """Record the timestamp of a write before it is used."""
+        """Record the timestamp of the next write in the mark."""
         stamp = max(self.store.clock(), self.stamp + 1)
         self._mark("stamp = %s", (stamp,))
         self.stamp = stamp
 
     def unfit(self, rows: pa.Table) -> dict[int, str]:
-        """Return the places of rows with values that the table's types would change."""
+        """Return the indices of rows with values that the table's types cannot represent."""
         wrong: dict[int, str] = {}
-        for each in self.shape.cells:
+        for each in self.columns.cells:
             found = each.refused(rows[each.column.name])
             if found is not None:
                 wrong.update(dict.fromkeys(found[1], found[0]))
         return wrong
 
     def put(self, _epoch: Epoch, rows: pa.Table) -> dict[int, str]:
-        """Write rows."""
-        columns = [each.written(rows[each.column.name]) for each in self.shape.cells]
+        """Upsert rows with the timestamp of this write."""
+        columns = [each.written(rows[each.column.name]) for each in self.columns.cells]
         given = ((*row, self.stamp) for row in zip(*columns, strict=True))
         return self._run(self.upsert, given)
 
     def remove(self, _epoch: Epoch, keys: pa.Table) -> dict[int, str]:
-        """Delete the rows of keys; those that cannot be written are not there."""
-        columns = [each.written(keys[each.column.name]) for each in self.shape.key]
+        """Delete the rows of keys; keys that cannot be written are skipped: they have no row."""
+        columns = [each.written(keys[each.column.name]) for each in self.columns.key]
         whole = (row for row in zip(*columns, strict=True) if None not in row)
         return self._run(self.delete, ((self.stamp, *row) for row in whole))
 
     def changed(self) -> bool:
-        """Whether the table has other columns than when the session began."""
+        """Whether the table's columns have changed since the session began."""
         options = self.store.options
         self.cluster.cluster.refresh_table_metadata(options.keyspace, options.table)
-        return shape_of(options, self.store.context, self.cluster) != self.shape
+        return written_columns(options, self.store.context, self.cluster) != self.columns
 
     def finish(self, epoch: Epoch, refused: str) -> None:
-        """Write the text in pieces, then the epoch and how many there are into the mark."""
+        """Write the text in pieces, then the epoch and the number of pieces into the mark."""
         options, kept = self.store.options, pieces(refused, _PIECE)
         for at, piece in enumerate(kept):
             insert = f"INSERT INTO {options.marks} (target, refused) VALUES (%s, %s)"
@@ -315,7 +317,7 @@ class CassandraSession:
         self._mark("epoch = %s, refused = %s", (int(epoch), str(len(kept))))
 
     def refused(self) -> str:
-        """Return the pieces of the text."""
+        """Return the text, joined from its pieces."""
         options = self.store.options
         query = f"SELECT refused FROM {options.marks} WHERE target = %s"
         first = self.cluster.session.execute(query, (options.table,)).one()
@@ -324,8 +326,8 @@ class CassandraSession:
         return "".join(self.cluster.session.execute(query, each).one()[0] for each in targets_)
 
     def rows(self) -> Iterator[pa.Table]:
-        """Yield the rows of the table, by page."""
-        cells = self.shape.cells
+        """Yield the rows of the table by page."""
+        cells = self.columns.cells
         names = ", ".join(double_quoted(each.name) for each in cells)
         found = self.cluster.session.execute(f"SELECT {names} FROM {self.store.options.named}")
         while True:
@@ -350,7 +352,7 @@ class CassandraSession:
         self.cluster.close()
 
     def _mark(self, assigned: str, values: tuple[Any, ...]) -> None:
-        """Change the mark, unless another session has."""
+        """Update the mark by a conditional write; raise if another session has changed it."""
         options = self.store.options
         done = self.cluster.session.execute(
             f"UPDATE {options.marks} SET {assigned} WHERE target = %s IF owner = %s AND stamp = %s",
@@ -360,10 +362,11 @@ class CassandraSession:
             raise another_session(self.store)
 
     def _run(self, statement: Any, given: Iterable[tuple[Any, ...]]) -> dict[int, str]:
-        """Run a statement for each of some values; return the places of those that are invalid.
+        """Run a statement for each tuple of values; return the indices of invalid ones, and why.
 
         Raises:
-            Exception: the client's, for the first failure that is of no row. No more are sent then.
+            Exception: the first error of the client that is not about a single row. Nothing is sent
+                after it.
         """
         invalid = library("cassandra").InvalidRequest
         concurrent = library("cassandra.concurrent").execute_concurrent_with_args
@@ -396,10 +399,12 @@ class CassandraSession:
         return refused
 
 
-def _prepared(options: Options, shape: Shape, session: Session) -> tuple[Any, Any]:
-    """Return the statements that write and delete a row."""
-    names = [double_quoted(each.name) for each in shape.cells]
-    key = [f"{double_quoted(each.name)} = ?" for each in shape.key]
+def _prepared(
+    options: Options, columns: WrittenColumns, session: CassandraConnection
+) -> tuple[Any, Any]:
+    """Prepare the statements that upsert and delete a row."""
+    names = [double_quoted(each.name) for each in columns.cells]
+    key = [f"{double_quoted(each.name)} = ?" for each in columns.key]
     values = ", ".join("?" * len(names))
     insert = f"INSERT INTO {options.named} ({', '.join(names)}) VALUES ({values})"
     texts = (

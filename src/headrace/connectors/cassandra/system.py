@@ -1,4 +1,4 @@
-"""Cassandra: tables are written to."""
+"""Declares Cassandra: a sink into tables."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Types of Cassandra as targets of columns: which may be written where, and their values.
+"""Cassandra's types for each type of column, and the conversion of values in both directions.
 
-Collections are frozen: elements of others are written one by one, and writing a list again would
-repeat them.
+Collections are frozen: in others, elements are written one by one, and a repeated write of a list
+would duplicate them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from headrace.types import Column
 
 _DAYS: Final = 1 << 31
-"""What Cassandra has for 1970-01-01 as a DATE."""
+"""1970-01-01 as a DATE of Cassandra."""
 _INTEGERS: Final = ("tinyint", "smallint", "int", "bigint", "varint")
 _PLAIN: Final[Mapping[type[t.DataType], tuple[str, ...]]] = {
     t.BooleanType: ("boolean",),
@@ -37,7 +37,7 @@ _PLAIN: Final[Mapping[type[t.DataType], tuple[str, ...]]] = {
     t.StringType: (),
     t.BinaryType: ("blob",),
 }
-"""The types that have the values of scalars as they are; the first is what a new table has."""
+"""The types that take values of scalars unchanged; new tables have the first."""
 _TIMES: Final[Mapping[type[t.DataType], tuple[str, ...]]] = {
     t.DateType: ("date",),
     t.TimeType: ("time",),
@@ -65,13 +65,13 @@ MAPPING: Final = {
     "other ARRAY and MAP, STRUCT": "`text`, JSON",
     "any": "`text`, as in JSON without quotes",
 }
-"""What a column of each type may be; the first is that of a table that the sink creates."""
+"""The documented types for each type of column; tables created by a sink have the first."""
 _MICROS: Final = 1000
-"""Microseconds in what a ``timestamp`` counts."""
+"""Microseconds in a unit of ``timestamp``."""
 
 
 def targets(type_: t.DataType) -> tuple[str, ...]:
-    """Return the types that a column may have; the first is that of a new table."""
+    """Return Cassandra's types for a type of column; new tables have the first."""
     match type_:
         case t.ArrayType() if type(type_.elementType) in _PLAIN:
             return (f"frozen<list<{targets(type_.elementType)[0]}>>", "text")
@@ -83,14 +83,14 @@ def targets(type_: t.DataType) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Cells:
-    """A column of ours and one of a table: its name there, and its type."""
+    """A column of the rows, with the name and type of its column in Cassandra's table."""
 
     column: Column
     name: str
     target: str
 
     def written(self, values: Any) -> list[Any]:
-        """Return values as the client takes them."""
+        """Convert an Arrow column into the client's values."""
         match self.column.type:
             case _ if self.target == "text":
                 return text_column(values).to_pylist()  # type: ignore[no-any-return]
@@ -106,7 +106,7 @@ class Cells:
         return values.to_pylist(maps_as_pydicts="strict")  # type: ignore[no-any-return]
 
     def refused(self, values: Any) -> tuple[str, list[int]] | None:
-        """Return why some values cannot be written, and their places; None if all can."""
+        """Return why some values cannot be written, and their indices; None if all can."""
         if self.target == "timestamp":
             micros = values.cast(pa.timestamp("us", "UTC")).cast(pa.int64())
             whole = pc.multiply(pc.divide(micros, _MICROS), _MICROS)
@@ -121,7 +121,7 @@ class Cells:
         return None
 
     def read(self, values: Sequence[Any]) -> pa.Array:
-        """Return values of the client as ours."""
+        """Convert values of the client into an Arrow array of the column's type."""
         target = to_arrow(self.column.type)
         match self.column.type:
             case _ if self.target == "text":

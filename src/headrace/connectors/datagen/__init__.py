@@ -1,1 +1,1 @@
-"""Made-up rows: a source for experiments and tests."""
+"""Generated rows: a source for experiments and tests."""

@@ -1,8 +1,8 @@
-"""Made-up values of a column: each is a function of a seed, the column's name and a row's number.
+"""Generated values of a column: each is a function of the seed, column name and row number.
 
-So rows are the same however they are cut into parts, and any of them can be made on its own. The
-random numbers are those of SplitMix64 (Steele, Lea and Flood, 2014), which counts, so its n-th
-number needs no other before it.
+So rows do not depend on how they are cut into parts, and each can be generated on its own. Random
+numbers are those of SplitMix64 (Steele, Lea and Flood, 2014), whose state is a counter: its n-th
+number can be computed without the previous ones.
 """
 
 from __future__ import annotations
@@ -49,25 +49,25 @@ _BOUNDS: Final[dict[type[t.DataType], tuple[int, int]]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Numbered:
-    """Rows to make: their numbers, from 0, and their event times in microseconds since 1970."""
+class RowNumbers:
+    """Rows to generate: their numbers, from 0, and event times in microseconds since 1970."""
 
     numbers: NDArray[np.uint64]
     times: NDArray[np.int64]
 
 
-Make: TypeAlias = "Callable[[Numbered], pa.Array]"
+Generator: TypeAlias = "Callable[[RowNumbers], pa.Array]"
 
 
-class Kind(StrEnum):
-    """How the values of a field follow each other."""
+class FieldKind(StrEnum):
+    """Whether the values of a field are random or consecutive numbers."""
 
     RANDOM = "random"
     SEQUENCE = "sequence"
 
 
 class Distribution(StrEnum):
-    """How often each value comes: all alike, or the k-th as often as ``1 / k ** exponent``."""
+    """Frequencies of values: all equal, or that of the k-th proportional to ``k ** -exponent``."""
 
     UNIFORM = "uniform"
     ZIPF = "zipf"
@@ -78,7 +78,7 @@ def _exponent(text: str) -> float:
         found = float(text)
     except ValueError:
         found = -1.0
-    if not 0 <= found <= 20:  # noqa: PLR2004 (beyond, only the first value ever comes)
+    if not 0 <= found <= 20:  # noqa: PLR2004 (beyond, practically all values are the first)
         raise HeadraceError(
             Code.INVALID, f"'{text}' is not an exponent", hint="Write a number from 0 to 20."
         )
@@ -87,9 +87,9 @@ def _exponent(text: str) -> float:
 
 @dataclass(frozen=True, slots=True)
 class FieldOptions:
-    """How one column is made, as it is written: ``fields.<column>.<option>``."""
+    """The options of one column's generator, written as ``fields.<column>.<option>``."""
 
-    kind: Kind = Kind.RANDOM
+    kind: FieldKind = FieldKind.RANDOM
     min: str | None = None
     max: str | None = None
     length: int | None = None
@@ -104,10 +104,10 @@ class FieldOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
-    """How a column is made, and after how many rows its sequence ends; None if it does not."""
+class GeneratedColumn:
+    """A column's generator, and the number of rows after which its sequence ends, if it does."""
 
-    make: Make
+    make: Generator
     rows: int | None = None
 
 
@@ -126,17 +126,18 @@ def random_shares(seed: int, name: str, numbers: NDArray[np.uint64]) -> NDArray[
     return bits.astype(np.float64) * np.float64(2.0**-53)
 
 
-def made_column(column: Column, given: Iterable[Given], seed: int) -> Made:
-    """Return how a column is made, by its options.
+def generated_column(column: Column, given: Iterable[Given], seed: int) -> GeneratedColumn:
+    """Return the generator of a column for its options.
 
     Raises:
-        HeadraceError: ``invalid`` for an option that does not exist, does not suit the type, or has
-            a value that it cannot have; ``unsupported`` for a type that cannot be made up.
+        HeadraceError: ``invalid`` for an option that is unknown, does not apply to the type, or has
+            an invalid value; ``unsupported`` for a type that cannot be generated.
     """
     what = f'field "{column.name}"'
     options = read_options(FieldOptions, given, what)
     field = _Field(column, options, seed, what)
-    made = field.sequence() if options.kind is Kind.SEQUENCE else Made(field.random())
+    sequential = options.kind is FieldKind.SEQUENCE
+    made = field.sequence() if sequential else GeneratedColumn(field.random())
     field.require_used()
     if not options.null_rate:
         return made
@@ -144,16 +145,16 @@ def made_column(column: Column, given: Iterable[Given], seed: int) -> Made:
     if not column.nullable:
         raise field.wrong("null-rate", "the column is NOT NULL", "Leave the option out.")
 
-    def with_nulls(rows: Numbered) -> pa.Array:
+    def with_nulls(rows: RowNumbers) -> pa.Array:
         absent = random_shares(seed, f"{column.name} null", rows.numbers) < rate
         values = made.make(rows)
         return pc.if_else(pa.array(absent), pa.scalar(None, values.type), values)
 
-    return Made(with_nulls, made.rows)
+    return GeneratedColumn(with_nulls, made.rows)
 
 
 class _Field:
-    """The options of one column while its generator is chosen; those it reads are noted."""
+    """Chooses the generator of one column; records in ``used`` which options were read."""
 
     def __init__(self, column: Column, options: FieldOptions, seed: int, what: str) -> None:
         self.column, self.options, self.seed, self.what = column, options, seed, what
@@ -167,17 +168,17 @@ class _Field:
         return getattr(self.options, name)
 
     def require_used(self) -> None:
-        """Refuse an option that is given and has no effect."""
+        """Refuse a given option that was not read: it has no effect."""
         for each in fields(FieldOptions):
             if each.name not in self.used and getattr(self.options, each.name) is not None:
                 key = (each.metadata.get("keys") or (each.name,))[0]
                 kind = f"{self.options.kind} values of type {self.column.sql}"
-                raise self.wrong(key, f"{kind} have none", "Leave the option out.")
+                raise self.wrong(key, f"{kind} do not have it", "Leave the option out.")
 
     # -- sequences -------------------------------------------------------------------------
 
-    def sequence(self) -> Made:
-        """Return consecutive numbers from ``start`` to ``end``, as the column's type has them."""
+    def sequence(self) -> GeneratedColumn:
+        """Return a generator of consecutive numbers from ``start`` to ``end``."""
         first, end = self._whole("start", 0), self._whole("end", None)
         type_ = self.column.type
         if end is not None and end < first:
@@ -194,13 +195,13 @@ class _Field:
             raise self.wrong(key, f"type {self.column.sql} does not hold it", "Use a wider type.")
         arrow = _arrow(self.column)
 
-        def make(rows: Numbered) -> pa.Array:
+        def make(rows: RowNumbers) -> pa.Array:
             values = (rows.numbers + np.uint64(first % _WORD)).view(np.int64)
             if pa.types.is_decimal(arrow):
                 return _decimal_array(values * np.int64(10 ** min(arrow.scale, 18)), arrow)
             return pa.array(values).cast(arrow)
 
-        return Made(make, (high if end is None else end) - first + 1)
+        return GeneratedColumn(make, (high if end is None else end) - first + 1)
 
     def _whole(self, name: str, otherwise: int | None) -> Any:
         given = self.option(name)
@@ -209,12 +210,13 @@ class _Field:
         try:
             return int(given)
         except ValueError:
-            raise self.wrong(name, f"'{given}' is no number", "Write a whole number.") from None
+            hint = "Write a whole number."
+            raise self.wrong(name, f"'{given}' is not a number", hint) from None
 
     # -- random values ---------------------------------------------------------------------
 
-    def random(self) -> Make:
-        """Return values of the column's type, of a list or from a range."""
+    def random(self) -> Generator:
+        """Return a generator of random values from a list or a range."""
         type_ = self.column.type
         if self.options.values is not None:
             return self._of_list()
@@ -237,14 +239,14 @@ class _Field:
                 return self._times()
         raise HeadraceError(
             Code.UNSUPPORTED,
-            f'column "{self.column.name}" of type {self.column.sql} cannot be made up',
+            f'column "{self.column.name}" of type {self.column.sql} cannot be generated',
             hint="Compute it from others, as in: place AS named_struct('x', x, 'y', y).",
         )
 
-    def _bits(self, rows: Numbered) -> NDArray[np.uint64]:
+    def _bits(self, rows: RowNumbers) -> NDArray[np.uint64]:
         return random_bits(self.seed, self.column.name, rows.numbers)
 
-    def _shares(self, rows: Numbered) -> NDArray[np.float64]:
+    def _shares(self, rows: RowNumbers) -> NDArray[np.float64]:
         return random_shares(self.seed, self.column.name, rows.numbers)
 
     def _bounds(self, low: int, high: int, scale: int) -> tuple[int, int]:
@@ -255,22 +257,22 @@ class _Field:
             try:
                 units = most if given is None else Decimal(given).scaleb(scale)
             except InvalidOperation:
-                raise self.wrong(name, f"'{given}' is no number", "Write a number.") from None
+                raise self.wrong(name, f"'{given}' is not a number", "Write a number.") from None
             if units != int(units) or not low <= units <= high:
                 type_ = self.column.sql
-                raise self.wrong(name, f"'{given}' is no value of type {type_}", "Correct it.")
+                raise self.wrong(name, f"'{given}' is not a value of type {type_}", "Correct it.")
             found.append(int(units))
         if found[0] > found[1]:
             raise self.wrong("min", "it is above the maximum", "Exchange them.")
         return found[0], found[1]
 
-    def _offsets(self, low: int, high: int) -> Callable[[Numbered], NDArray[np.int64]]:
-        """Return random whole numbers of a range."""
+    def _offsets(self, low: int, high: int) -> Callable[[RowNumbers], NDArray[np.int64]]:
+        """Return a function that draws integers from ``low`` to ``high``."""
         span = high - low + 1
         base = np.uint64(low % _WORD)
         ranked = self._ranked(span)
 
-        def make(rows: Numbered) -> NDArray[np.int64]:
+        def make(rows: RowNumbers) -> NDArray[np.int64]:
             if ranked is not None:
                 return np.int64(low) + ranked(rows)
             bits = self._bits(rows)
@@ -278,29 +280,30 @@ class _Field:
 
         return make
 
-    def _integers(self, low: int, high: int) -> Make:
+    def _integers(self, low: int, high: int) -> Generator:
         numbers, arrow = self._offsets(low, high), _arrow(self.column)
         return lambda rows: pa.array(numbers(rows)).cast(arrow)
 
-    def _decimals(self, low: int, high: int, type_: t.DecimalType) -> Make:
+    def _decimals(self, low: int, high: int, type_: t.DecimalType) -> Generator:
         units, arrow = self._offsets(low, high), pa.decimal128(type_.precision, type_.scale)
         return lambda rows: _decimal_array(units(rows), arrow)
 
-    def _floats(self) -> Make:
+    def _floats(self) -> Generator:
         bounds = []
         for name, otherwise in (("min", 0.0), ("max", 1.0)):
             given = self.option(name)
             try:
                 bounds.append(otherwise if given is None else float(given))
             except ValueError:
-                raise self.wrong(name, f"'{given}' is no number", "Write a number.") from None
+                raise self.wrong(name, f"'{given}' is not a number", "Write a number.") from None
         low, high = bounds
         if not (np.isfinite(low) and np.isfinite(high) and low <= high):
-            raise self.wrong("min", "it is above the maximum, or no number", "Exchange them.")
+            hint = "Write finite numbers, the lower one as min."
+            raise self.wrong("min", "it is above the maximum, or not finite", hint)
         arrow = _arrow(self.column)
         return lambda rows: pa.array(low + (high - low) * self._shares(rows)).cast(arrow)
 
-    def _of_list(self) -> Make:
+    def _of_list(self) -> Generator:
         texts = [each.strip() for each in self.option("values").split(",")]
         convert = from_text(self.column)
         try:
@@ -327,8 +330,11 @@ class _Field:
 
     def _ranked(
         self, count: int, weights: NDArray[np.float64] | None = None
-    ) -> Callable[[Numbered], NDArray[np.int64]] | None:
-        """Return ranks below ``count`` that come by weights or by rank; None if all come alike."""
+    ) -> Callable[[RowNumbers], NDArray[np.int64]] | None:
+        """Return a function that draws indices below ``count`` by weights or Zipf's law.
+
+        None if all are equally likely.
+        """
         distribution, exponent = self.option("distribution"), self.option("exponent")
         if distribution is not Distribution.ZIPF:
             if exponent is not None:
@@ -344,14 +350,14 @@ class _Field:
             weights = np.arange(1, count + 1) ** -(1.0 if exponent is None else exponent)
         upto = np.cumsum(weights / weights.sum())
 
-        def make(rows: Numbered) -> NDArray[np.int64]:
+        def make(rows: RowNumbers) -> NDArray[np.int64]:
             found = np.searchsorted(upto, self._shares(rows), side="right")
             return np.minimum(found, count - 1).astype(np.int64)
 
         return make
 
-    def _words(self, rows: Numbered, count: int) -> NDArray[np.uint8]:
-        """Return at least ``count`` random bytes per row, as rows of a matrix."""
+    def _words(self, rows: RowNumbers, count: int) -> NDArray[np.uint8]:
+        """Return a matrix with at least ``count`` random bytes in the row of each number."""
         words = [
             random_bits(self.seed, f"{self.column.name} {word}", rows.numbers)
             for word in range(-(-count // 8))
@@ -366,11 +372,11 @@ class _Field:
             raise self.wrong("length", f"it is not from 1 to {_LONGEST:,}", "Correct it.")
         return length
 
-    def _texts(self) -> Make:
-        """Return hexadecimal digits, ``length`` of them."""
+    def _texts(self) -> Generator:
+        """Return a generator of texts of ``length`` hexadecimal digits."""
         length = self._length()
 
-        def make(rows: Numbered) -> pa.Array:
+        def make(rows: RowNumbers) -> pa.Array:
             found = self._words(rows, -(-length // 2))
             digits = np.stack([_DIGITS[found >> 4], _DIGITS[found & 15]], axis=2)
             letters = digits.reshape(len(found), -1)[:, :length]
@@ -378,17 +384,17 @@ class _Field:
 
         return make
 
-    def _bytes(self) -> Make:
+    def _bytes(self) -> Generator:
         length = self._length()
         return lambda rows: _fixed(
             np.ascontiguousarray(self._words(rows, length)[:, :length]), pa.binary()
         )
 
-    def _times(self) -> Make:
-        """Return the event time of a row, moved back by a random part of ``max-past``."""
+    def _times(self) -> Generator:
+        """Return a generator of event times, moved back by a random part of ``max-past``."""
         arrow, past = _arrow(self.column), int((self.option("max_past") or 0) * 1_000_000)
 
-        def make(rows: Numbered) -> pa.Array:
+        def make(rows: RowNumbers) -> pa.Array:
             times = rows.times
             if past:
                 times = times - (self._shares(rows) * past).astype(np.int64)
@@ -404,13 +410,13 @@ def _arrow(column: Column) -> pa.DataType:
 
 
 def _decimal_array(units: NDArray[np.int64], arrow: pa.DataType) -> pa.Array:
-    """Return numbers of units in the last place as decimals."""
+    """Return unscaled integers as decimals of a type."""
     words = np.stack([units, units >> np.int64(63)], axis=1)  # the low word, and the sign
     return pa.Array.from_buffers(arrow, len(units), [None, pa.py_buffer(words.tobytes())])
 
 
 def _fixed(values: NDArray[np.uint8], arrow: pa.DataType) -> pa.Array:
-    """Return the rows of a matrix of bytes as texts or bytes of one length."""
+    """Return the rows of a matrix of bytes as an array of strings or binaries of equal length."""
     count, length = values.shape
     offsets = np.arange(0, (count + 1) * length, length, dtype=np.int32)
     buffers = [None, pa.py_buffer(offsets), pa.py_buffer(values)]

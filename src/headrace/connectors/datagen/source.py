@@ -1,8 +1,8 @@
-"""Made-up rows at a steady pace: the position of the source is the number of the next row.
+"""Generated rows at a constant rate: the position of the source is the number of the next row.
 
-A row is a function of the seed and its number, so a restart continues with the very rows that
-would have come. Its event time is when it was due: rows follow each other evenly, from the moment
-at which the source began or was continued.
+A row is a function of the seed and its number, so a restart continues with the same rows. Its event
+time is the time at which it was due: rows are evenly spaced from the start, or the restart, of the
+source.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.connectors.datagen.random_columns import (
-    Numbered,
-    made_column,
+    RowNumbers,
+    generated_column,
     random_bits,
     random_shares,
 )
@@ -36,12 +36,12 @@ if TYPE_CHECKING:
 _MOST_ROWS: Final = 65_536
 _PART_SECONDS: Final = 0.1
 _REPEATED_WITHIN: Final = 100
-"""How many rows a duplicate comes after its row, at most."""
+"""A duplicate follows its original at a distance of at most this many rows."""
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """The pace and end of the rows, and how often they are late or repeated."""
+    """The rate and number of rows, and which shares of them are late or duplicates."""
 
     rate: int = option("rows-per-second", default=10_000)
     count: int | None = option("number-of-rows", default=None)
@@ -61,7 +61,7 @@ class Options:
         if not 0 < self.rate <= 100_000_000:  # noqa: PLR2004 (100 rows a microsecond)
             raise HeadraceError(
                 Code.INVALID,
-                f"{self.rate} rows a second is no pace",
+                f"{self.rate} rows per second are not supported",
                 hint="Set rows-per-second to a number from 1 to 100000000.",
             )
         if self.seed >= 1 << 64:
@@ -78,10 +78,10 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class _Clock:
-    """The event times of rows: from row ``rows[i]`` on, counted from ``times[i]``.
+    """The event times of rows: those from row ``rows[i]`` on are counted from ``times[i]``.
 
-    Times are in microseconds. There is an entry for the beginning and for each continuation that
-    rows still to be made may refer to.
+    Times are in microseconds since 1970. There is an entry for the start, and for each restart that
+    later duplicates may refer to.
     """
 
     rows: tuple[int, ...]
@@ -96,7 +96,7 @@ class _Clock:
         return np.array(self.times, np.int64)[which] + after * 1_000_000 // self.rate
 
     def continued(self, row: int, now: int) -> _Clock:
-        """Return the clock of rows of which ``row`` and those after it come from now on."""
+        """Return the clock after a restart: ``row`` and those after it are counted from ``now``."""
         kept = [
             (first, at)
             for first, end, at in zip(self.rows, (*self.rows[1:], row), self.times, strict=True)
@@ -107,7 +107,7 @@ class _Clock:
 
 
 class DatagenSource:
-    """Rows of a schema, made up at the pace of the options."""
+    """Generates rows of a schema at the rate of the options."""
 
     def __init__(self, options: Options, schema: Schema) -> None:
         self.options, self._schema = options, schema
@@ -120,29 +120,29 @@ class DatagenSource:
                 otherwise = "Write fields.<column>.<option>, as in fields.id.kind."
                 raise HeadraceError(
                     Code.INVALID,
-                    f'option "{key}" is of no column that is made up',
+                    f'option "{key}" does not name a generated column',
                     hint=meant(name, names, otherwise),
                 )
             by_column[names[name.lower()]].append(Given(each, value))
         self._made = {
-            column.name: made_column(column, by_column[column.name], options.seed)
+            column.name: generated_column(column, by_column[column.name], options.seed)
             for column in schema.columns
         }
         ends = [each.rows for each in self._made.values() if each.rows is not None]
         self.count = min([*ends, *([] if options.count is None else [options.count])], default=None)
-        """The number of rows that there will be; None if there is no end."""
+        """The total number of rows; None if they do not end."""
 
     @property
     def identity(self) -> str:
-        """The seed: another one makes other rows."""
+        """The seed, which determines the rows."""
         return f"datagen|{self.options.seed}"
 
     def close(self) -> None:
-        """End :meth:`parts` soon."""
+        """Make :meth:`parts` end soon."""
         self._closed.set()
 
     def parts(self, position: Mapping[str, Any] | None) -> Iterator[Part]:
-        """Yield the rows that are due, until there are as many as the options say."""
+        """Yield rows as they become due, until the total number is reached."""
         row = int((position or {}).get("row", 0))
         clock, begun = self._continued(position, row), (row, time.monotonic())
         while not self._closed.is_set() and (self.count is None or row < self.count):
@@ -158,7 +158,7 @@ class DatagenSource:
                 self._closed.wait(_PART_SECONDS)
 
     def _continued(self, position: Mapping[str, Any] | None, row: int) -> _Clock:
-        """Return the event times from a row on: from now, or from the beginning that is given."""
+        """Return the clock of rows from ``row`` on: from now, or from option ``start-time``."""
         rate = self.options.rate
         if self.options.start is not None:
             return _Clock((0,), (self.options.start,), rate)
@@ -169,20 +169,20 @@ class DatagenSource:
         return _Clock(tuple(rows), tuple(times), rate).continued(row, now)
 
     def _rows(self, numbers: NDArray[np.uint64], clock: _Clock) -> pa.Table:
-        """Return the rows of some numbers, with their weights."""
+        """Generate the rows of these numbers, with weights."""
         made = self._repeated(numbers)
         times = clock.at(made)
         if self.options.late:
             shares = random_shares(self.options.seed, " late", made)
             by = random_shares(self.options.seed, " later", made) * self.options.latest
             times = times - np.where(shares < self.options.late, by * 1_000_000, 0).astype(np.int64)
-        rows = Numbered(made, times)
+        rows = RowNumbers(made, times)
         columns = [self._made[name].make(rows) for name in self._schema.names]
         table = pa.table(columns, schema=self._schema.arrow)
         return table.append_column(WEIGHT, pa.array(np.ones(len(numbers), np.int64)))
 
     def _repeated(self, numbers: NDArray[np.uint64]) -> NDArray[np.uint64]:
-        """Return the number of the row that comes at each place: its own, or an earlier one's."""
+        """Replace the numbers of duplicates by those of the rows that they repeat."""
         if not self.options.duplicates:
             return numbers
         seed, limit = self.options.seed, self.options.duplicates

@@ -1,4 +1,4 @@
-"""Generated rows, for experiments."""
+"""Declares datagen: a source of generated rows."""
 
 from __future__ import annotations
 

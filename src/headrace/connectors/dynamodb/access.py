@@ -1,4 +1,4 @@
-"""Reaching DynamoDB: the options of a connection, clients, and errors as ours."""
+"""Access to DynamoDB: options, clients, and the translation of errors."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Access(aws.Access):
-    """Where the service is, and with which rights."""
+    """Options of a connection."""
 
     def client(self, secret: Callable[[str], str], connections: int = 10) -> Any:
-        """Return a client that repeats nothing by itself; ``secret`` returns a secret's value.
+        """Return a client without automatic retries; ``secret`` returns a secret's value.
 
-        What is sent twice may be done twice, the first time later than what was sent after it.
+        A request sent twice may be executed twice, the first one after requests sent later.
         """
         with errors("DynamoDB cannot be reached"):
             return aws.client(
                 "dynamodb",
                 "dynamodb",
-                self.rights(secret),
+                self.settings(secret),
                 attempts=1,
                 connections=connections,
             )
@@ -40,7 +40,7 @@ def check(access: Access, secret: Callable[[str], str]) -> None:
 
 
 def errors(primary: str) -> AbstractContextManager[None]:
-    """Return what the service and its client say as errors of ours."""
+    """Translate errors of the service and its client to a HeadraceError with this message."""
     return aws.errors(
         primary,
         {

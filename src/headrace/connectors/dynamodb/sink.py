@@ -1,8 +1,8 @@
 """A sink into a table of DynamoDB: an item for each row, conditional on the epoch stored with it.
 
-Requests of which no answer came may be done late: a put of an earlier epoch finds that the item is
-of a later one, and has no effect. A deleted item has no epoch, so while such a request may be on
-its way, a *tombstone* takes the place of the item: its key and epoch, and when it may go.
+A request without an answer may be executed late: its condition then finds a later epoch in the
+item, and it has no effect. A deleted item has no epoch, so while such a request may be in flight, a
+*tombstone* replaces the item: its key, its epoch, and the time when it may be deleted.
 """
 
 from __future__ import annotations
@@ -36,23 +36,23 @@ if TYPE_CHECKING:
 EPOCH: Final = "__epoch"
 """The attribute of an item with the epoch of its row."""
 DELETED: Final = "__deleted"
-"""The attribute that tombstones have."""
+"""The attribute that marks tombstones."""
 EXPIRES: Final = "__expires"
-"""The attribute of a tombstone with the time in seconds from which on it is not needed."""
+"""The attribute of a tombstone with its time to live: seconds since 1970."""
 DOUBT_SECONDS: Final = 900
-"""How long a request without an answer may be on its way: a signature is valid for less."""
+"""How long an unanswered request may take effect: its signature expires earlier."""
 _MARKS: Final = "headrace_sinks"
-"""The table with the epochs of sinks."""
+"""The table with the marks of sinks."""
 _CONCURRENCY: Final = 32
 _TOMBSTONES: Final = 100_000
-"""How many tombstones are remembered; others are left to the table's time to live."""
+"""The most tombstones that a store deletes itself; others are left to the table's time to live."""
 _THROTTLED: Final = frozenset(
     {"ProvisionedThroughputExceededException", "ThrottlingException", "RequestLimitExceeded"}
 )
 _PATIENCE: Final = 8
-"""How often a request is sent that the service throttles."""
+"""The most attempts of a request that the service throttles."""
 _PIECE: Final = 90_000
-"""How many characters of a text with refused rows an item has: of at most 400 KB."""
+"""The most characters of refused rows in one item, whose size is at most 400 KB."""
 _NAMES: Final = {"#e": EPOCH}
 _IS_EARLIER: Final = "attribute_not_exists(#e) OR #e < :e"
 _IS_NOT_LATER: Final = "attribute_not_exists(#e) OR #e <= :e"
@@ -63,7 +63,7 @@ Item = dict[str, "Attribute"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options(Access):
-    """Which table is written. ``concurrency`` is how many rows are written at once."""
+    """Options of a sink; ``concurrency`` is how many requests are sent concurrently."""
 
     table: str = option(alters=Alters.NEVER)
     concurrency: int = option(
@@ -73,12 +73,12 @@ class Options(Access):
 
     @property
     def what(self) -> str:
-        """The table, as messages name it."""
+        """The table, for messages."""
         return f'table "{self.table}" of DynamoDB'
 
 
 def check(options: Options, context: SinkContext) -> None:
-    """Refuse what cannot be written; see :func:`headrace.connectors.stores.check`."""
+    """Refuse rows or a table that cannot be used; see :func:`headrace.connectors.stores.check`."""
     stores.check(DynamoStore(options, context))
 
 
@@ -88,10 +88,10 @@ def opened(options: Options, context: SinkContext) -> StoreSink[DynamoSession]:
 
 
 def key_of(options: Options, context: SinkContext, client: Any) -> tuple[str, ...]:
-    """Return the attributes of the table's primary key, which are columns of the rows.
+    """Return the attributes of the table's primary key.
 
     Raises:
-        HeadraceError: ``invalid`` if the table does not exist, or is none for these rows.
+        HeadraceError: ``invalid`` if the table does not exist, or its key does not fit the rows.
     """
     with errors(f"{options.what} cannot be written"):
         found = client.describe_table(TableName=options.table)["Table"]
@@ -108,9 +108,9 @@ def key_of(options: Options, context: SinkContext, client: Any) -> tuple[str, ..
         if kind_of(columns[name].type) != kinds[name]:
             raise HeadraceError(
                 Code.INVALID,
-                f'column "{name}" of type {columns[name].sql.upper()} is no attribute of type'
-                f" {kinds[name]}",
-                f"The primary key of {options.what} has that.",
+                f'column "{name}" of type {columns[name].sql.upper()} cannot be an attribute of'
+                f" type {kinds[name]}",
+                f"The primary key of {options.what} has that type.",
                 "CAST it in the query.",
             )
     uncovered = [name for name in context.key if name not in key]
@@ -118,7 +118,7 @@ def key_of(options: Options, context: SinkContext, client: Any) -> tuple[str, ..
         raise HeadraceError(
             Code.INVALID,
             f'column "{uncovered[0]}" is not in the primary key of {options.what}',
-            f"The rows are told apart by ({', '.join(context.key)}): several would be one item.",
+            f"The rows are identified by ({', '.join(context.key)}), so several share one item.",
             "Write into a table with these as its primary key; or GROUP BY the table's.",
         )
     return key
@@ -133,7 +133,7 @@ def _exists(client: Any, table: str) -> bool:
 
 
 def _create(client: Any, options: Options, context: SinkContext) -> None:
-    """Create the table of a sink, whose tombstones it removes by itself."""
+    """Create the table of a sink, with a time to live for tombstones."""
     kinds = {c.name: kind_of(c.type) for c in context.schema.columns if c.name in context.key}
     if len(kinds) > 2 or not set(kinds.values()) <= {"S", "N", "B"}:  # noqa: PLR2004
         raise HeadraceError(
@@ -167,35 +167,35 @@ def _target(options: Options, piece: int | None = None) -> Item:
 
 @dataclass(frozen=True, slots=True)
 class DynamoStore:
-    """The table of a sink, and the tombstones in it that sessions have left."""
+    """The table of a sink, and the tombstones that sessions of this process have written to it."""
 
     options: Options
     context: SinkContext
     clock: Callable[[], float] = time.time
-    """The time in seconds."""
+    """Returns the time in seconds since 1970."""
     tombstones: deque[tuple[float, Item, Epoch]] = field(
         default_factory=lambda: deque(maxlen=_TOMBSTONES)
     )
-    """From when each is not needed, its key and epoch; the earliest first."""
+    """The expiry, key and epoch of each, by ascending expiry."""
     system: ClassVar[str] = "DynamoDB"
     guarantee: ClassVar[str] = "exact effect: conditional on the epoch that is stored with the item"
 
     @property
     def target(self) -> str:
-        """The table, as messages name it."""
+        """The table, for messages."""
         return self.options.what
 
     @property
     def removal(self) -> str:
-        """The item that is the mark."""
+        """The item to delete that is the mark."""
         return f"the item '{self.options.table}' of table {_MARKS}"
 
     def prepare(self) -> str | None:
-        """Create the table of marks, and with ``create_table`` the table; return the owner.
+        """Create the table of marks, and with ``create_table`` the table; return the mark's owner.
 
         Raises:
-            HeadraceError: ``invalid`` if the table is missing or does not fit, or what the service
-                says.
+            HeadraceError: ``invalid`` if the table is missing or does not fit, or an error of the
+                service.
         """
         options, context = self.options, self.context
         client = options.client(context.secrets.value)
@@ -209,7 +209,7 @@ class DynamoStore:
         return owner
 
     def begin(self) -> DynamoSession | None:
-        """Record a new session in the mark, which is made if there is none."""
+        """Record a new session in the mark, creating it if necessary."""
         client = self.options.client(self.context.secrets.value, self.options.concurrency)
         name = uuid4().hex
         try:
@@ -235,13 +235,13 @@ class DynamoStore:
         return DynamoSession(self, client, key, name, pool, self.clock() + DOUBT_SECONDS, known)
 
     def failing(self) -> AbstractContextManager[None]:
-        """Raise failures of the client as errors of this package."""
+        """Translate errors of the client to HeadraceError."""
         return errors(f"{self.options.what} cannot be written")
 
 
 @dataclass(slots=True)
 class DynamoSession:
-    """A client, the attributes of the table's primary key, and the name of the session."""
+    """A client, the attributes of the table's primary key, and the session's name in the mark."""
 
     store: DynamoStore
     client: Any
@@ -249,11 +249,11 @@ class DynamoSession:
     name: str
     pool: ThreadPoolExecutor
     doubt_until: float
-    """Until when a request of an earlier session may still take effect."""
+    """The time until which requests of earlier sessions may still take effect."""
     epoch: Epoch | None
 
     def begin(self) -> None:
-        """Delete the tombstones that are not needed any more."""
+        """Delete expired tombstones."""
         tombstones, now = self.store.tombstones, self.store.clock()
         due: list[tuple[Epoch, Item]] = []
         while tombstones and tombstones[0][0] < now:
@@ -262,10 +262,10 @@ class DynamoSession:
         self._each(self._bury, due)
 
     def unfit(self, rows: pa.Table) -> dict[int, str]:
-        """Return the places of rows with numbers that no attribute can have."""
+        """Return the indices of rows with numbers that DynamoDB cannot represent, and why."""
         wrong: dict[int, str] = {}
         for column in self.store.context.schema.columns:
-            why = f'column "{column.name}" is NaN or infinite, which is no number there'
+            why = f'column "{column.name}" is NaN or infinite, which is not a number there'
             wrong.update(dict.fromkeys(refused(rows[column.name], column.type), why))
         return wrong
 
@@ -280,7 +280,7 @@ class DynamoSession:
         return self._each(self._put_item, [(epoch, item) for item in items])
 
     def remove(self, epoch: Epoch, keys: pa.Table) -> dict[int, str]:
-        """Delete the items of keys; those that cannot be written are not there."""
+        """Delete the items of keys; keys that cannot be written are skipped: they have no item."""
         types = {column.name: column.type for column in self.store.context.schema.columns}
         columns = [attributes(keys[name], types[name]) for name in self.key]
         items = [
@@ -291,11 +291,11 @@ class DynamoSession:
         return self._each(self._delete, whole)
 
     def changed(self) -> bool:
-        """Whether the table has another primary key than when the session began."""
+        """Whether the table's primary key has changed since the session began."""
         return key_of(self.store.options, self.store.context, self.client) != self.key
 
     def finish(self, epoch: Epoch, refused: str) -> None:
-        """Write the text in pieces, then the epoch and how many there are into the mark."""
+        """Write the text in pieces, then the epoch and the number of pieces into the mark."""
         kept = pieces(refused, _PIECE)
         for at, piece in enumerate(kept):
             item = {**_target(self.store.options, at), "refused": {"S": piece}}
@@ -323,18 +323,18 @@ class DynamoSession:
             raise another_session(self.store) from None
 
     def refused(self) -> str:
-        """Return the pieces of the text."""
+        """Return the text, joined from its pieces."""
         count = int(self._mark().get("refused", {}).get("N", "0"))
         return "".join(self._mark(at)["refused"]["S"] for at in range(count))
 
     def rows(self) -> Iterator[pa.Table]:
-        """Yield the rows of the items that have an epoch."""
+        """Yield the rows of the sink's items, which are those with an epoch."""
         schema = self.store.context.schema
         for items in self._items():
             yield pa.Table.from_arrays(rows_of(items, schema.columns), schema=schema.arrow)
 
     def clear(self) -> None:
-        """Delete the items that have an epoch, and the mark."""
+        """Delete the sink's items, which are those with an epoch, and the mark."""
         for items in self._items():
             epochs = [Epoch(int(item[EPOCH]["N"])) for item in items]
             keys = [{name: item[name] for name in self.key} for item in items]
@@ -342,18 +342,18 @@ class DynamoSession:
         self.client.delete_item(TableName=_MARKS, Key=_target(self.store.options))
 
     def close(self) -> None:
-        """Wait for requests that are being sent, and release the connections."""
+        """Wait for requests in flight, and release the connections."""
         self.pool.shutdown(cancel_futures=True)
         self.client.close()
 
     def _mark(self, piece: int | None = None) -> Item:
-        """Return the mark, or a piece of the text about refused rows."""
+        """Return the mark, or a piece of the refused rows."""
         key = _target(self.store.options, piece)
         found = self.client.get_item(TableName=_MARKS, Key=key, ConsistentRead=True)
         return dict(found.get("Item", {}))
 
     def _put_item(self, given: tuple[Epoch, Item]) -> str | None:
-        """Put an item, unless there is one of the same or a later epoch.
+        """Put an item unless the stored one has the same or a later epoch.
 
         Returns why it is refused, or None.
         """
@@ -367,7 +367,7 @@ class DynamoSession:
         )
 
     def _delete(self, given: tuple[Epoch, Item]) -> str | None:
-        """Delete the item of a key, or put a tombstone in its place; as :meth:`_put_item`."""
+        """Delete an item by its key, or replace it by a tombstone; returns as :meth:`_put_item`."""
         epoch, key = given
         number = {"N": str(int(epoch))}
         if self.store.clock() < self.doubt_until:
@@ -386,7 +386,7 @@ class DynamoSession:
         )
 
     def _bury(self, given: tuple[Epoch, Item]) -> str | None:
-        """Delete a tombstone, unless there is a row again."""
+        """Delete a tombstone, unless the key has a row again."""
         epoch, key = given
         return self._sent(
             self.client.delete_item,
@@ -397,9 +397,9 @@ class DynamoSession:
         )
 
     def _sent(self, request: Callable[..., Any], **given: Any) -> str | None:
-        """Send a request, again while the service throttles it; return why it is refused, or None.
+        """Send a request, with retries if it is throttled; return why it is refused, or None.
 
-        A condition that does not hold is no refusal: what is there is of a later epoch.
+        A failed condition is not a refusal: the stored item has a later epoch.
         """
         for attempt in range(_PATIENCE):
             try:
@@ -422,17 +422,16 @@ class DynamoSession:
         send: Callable[[tuple[Epoch, Item]], str | None],
         given: Sequence[tuple[Epoch, Item]],
     ) -> dict[int, str]:
-        """Send a request for each of some items, many at once; return why some are refused.
+        """Send a request for each item concurrently; return the indices of refused ones, and why.
 
         Raises:
-            Exception: the client's, for the first that failed. What was being sent is answered, or
-                is in doubt.
+            Exception: the first error of the client. Other requests in flight may take effect.
         """
         answers = enumerate(self.pool.map(send, given))
         return {at: why for at, why in answers if why is not None}
 
     def _items(self) -> Iterator[list[Item]]:
-        """Yield the items of rows, by page."""
+        """Yield the items of rows by page, without tombstones."""
         start: dict[str, Any] = {}
         while True:
             page = self.client.scan(

@@ -1,4 +1,4 @@
-"""DynamoDB: tables are written to."""
+"""Declares DynamoDB: a sink into tables."""
 
 from __future__ import annotations
 

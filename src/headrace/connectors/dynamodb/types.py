@@ -1,4 +1,4 @@
-"""Types as those of attributes of DynamoDB, and their values in the form of its requests."""
+"""DynamoDB's attribute type for each type of column, and the conversion of values both ways."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ MAPPING: Final = {
     "MAP, STRUCT": "`M`",
     "NULL": "no attribute; `NULL` within others",
 }
-"""What values of each type become."""
+"""The documented attribute type for each type of column."""
 _NUMBERS: Final = (t.IntegralType, t.FractionalType)
 _NESTED: Final = (t.ArrayType, t.MapType, t.StructType)
 
 Attribute = dict[str, Any]
-"""A value with the letters of its type, such as ``{"N": "7"}``."""
+"""A value by the code of its attribute type, such as ``{"N": "7"}``."""
 
 
 def kind_of(type_: t.DataType) -> str:
-    """Return the letters of the attributes of a type."""
+    """Return the code of the attribute type for a type of column."""
     match type_:
         case t.BooleanType():
             return "BOOL"
@@ -57,7 +57,7 @@ def kind_of(type_: t.DataType) -> str:
 
 
 def attributes(values: Any, type_: t.DataType) -> list[Attribute | None]:
-    """Return the values of a column as attributes, None for NULL."""
+    """Convert the values of a column into attributes; None for NULL."""
     kind = kind_of(type_)
     if isinstance(type_, _NESTED):
         nested = python_values(values, "strict")
@@ -68,7 +68,7 @@ def attributes(values: Any, type_: t.DataType) -> list[Attribute | None]:
 
 
 def refused(values: Any, type_: t.DataType) -> list[int]:
-    """Return the places of values that no attribute can have."""
+    """Return the indices of values that DynamoDB cannot represent: NaN and infinities."""
     if not isinstance(type_, t.FloatType | t.DoubleType):
         return []
     strange = pc.invert(pc.is_finite(values))
@@ -76,7 +76,7 @@ def refused(values: Any, type_: t.DataType) -> list[int]:
 
 
 def rows_of(items: Sequence[Mapping[str, Attribute]], columns: Sequence[Column]) -> list[pa.Array]:
-    """Return the columns of items; a value that is none of its column's type is NULL."""
+    """Convert items into columns; a value that is not of its column's type becomes NULL."""
     return [_column([item.get(c.name) for item in items], c) for c in columns]
 
 
@@ -94,7 +94,7 @@ def _column(found: Sequence[Attribute | None], column: Column) -> pa.Array:
 
 
 def _nested(value: Any, type_: t.DataType) -> Attribute:
-    """Return a value within another as an attribute."""
+    """Convert a value inside a nested one into an attribute."""
     if value is None:
         return {"NULL": True}
     match type_:
@@ -111,7 +111,7 @@ def _nested(value: Any, type_: t.DataType) -> Attribute:
 
 
 def _read(attribute: Attribute, type_: t.DataType) -> Any:
-    """Return what :func:`_nested` has made an attribute of, as JSON has it."""
+    """Convert an attribute of :func:`_nested` back into a Python value for Arrow."""
     ((kind, value),) = attribute.items()
     if kind == "NULL":
         return None

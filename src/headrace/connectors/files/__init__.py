@@ -1,1 +1,1 @@
-"""Files: sources of rows and directories, sinks of changes, and exports."""
+"""Files: single files and directories as sources, sinks of changes, and exports."""

@@ -1,4 +1,4 @@
-"""Files of captured changes: one message per line, as a topic would have it."""
+"""Files of captured changes: each line is a message as in a topic."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 def read_changes(
     path: Path, decoder: ChangeDecoder, resume: FilePosition | None = None
 ) -> Iterator[tuple[Part, int]]:
-    """Yield the changes that the lines of a file make, from a position on, in parts.
+    """Yield the changes in a file after a position, in parts.
 
-    Each comes with the number of the lines that make changes.
+    Each part is yielded with the number of its lines that contain a change.
 
     Raises:
-        HeadraceError: ``invalid`` if there is no such file or it is damaged.
+        HeadraceError: ``invalid`` if the file does not exist or is damaged.
     """
     total = size_of(path)
     with path.open("rb") as file:

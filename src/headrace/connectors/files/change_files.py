@@ -1,4 +1,4 @@
-"""Files of changes, in each format, and directories of them by the values of columns."""
+"""Files of changes in each format, and files partitioned into directories by column values."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from headrace.types import Epoch
 
 
-class FileFormat(StrEnum):
-    """The format of the files."""
+class OutputFormat(StrEnum):
+    """The formats of written files."""
 
     JSON = "json"
     CSV = "csv"
@@ -39,18 +39,18 @@ class FileFormat(StrEnum):
 
     @property
     def ending(self) -> str:
-        """What the names of its files end with."""
-        return "jsonl" if self is FileFormat.JSON else self.value
+        """The file name extension, without a dot."""
+        return "jsonl" if self is OutputFormat.JSON else self.value
 
 
 _OPEN: Final = 128
-"""How many files of partitions are written at a time."""
+"""The most files of partitions that are open at the same time."""
 _LONGEST_NAME: Final = 250
 _NO_VALUE: Final = "__HIVE_DEFAULT_PARTITION__"
-"""The directory of rows whose value is NULL or empty, as Hive has it."""
+"""Hive's directory name for a NULL or empty value."""
 
 
-def require_format(schema: pa.Schema, form: FileFormat) -> None:
+def require_format(schema: pa.Schema, form: OutputFormat) -> None:
     """Refuse columns that files of a format cannot hold.
 
     Raises:
@@ -58,15 +58,15 @@ def require_format(schema: pa.Schema, form: FileFormat) -> None:
     """
     for field in schema:
         try:
-            if form is FileFormat.CSV:
+            if form is OutputFormat.CSV:
                 pa_csv.write_csv(pa.schema([field]).empty_table(), pa.BufferOutputStream())
-            elif form is FileFormat.PARQUET:
+            elif form is OutputFormat.PARQUET:
                 pq.ParquetWriter(pa.BufferOutputStream(), pa.schema([field])).close()
         except pa.ArrowException as error:
             raise HeadraceError(
                 Code.UNSUPPORTED,
                 f'column "{field.name}" of type {field.type} cannot be written as'
-                f" {form.value.upper() if form is FileFormat.CSV else 'Parquet'}",
+                f" {form.value.upper() if form is OutputFormat.CSV else 'Parquet'}",
                 hint="Use format = 'json'; or select to_json(column), or its elements.",
             ) from error
 
@@ -93,7 +93,7 @@ class _Lines:
 
 
 def csv_columns(rows: pa.Table) -> pa.Table:
-    """Return rows as Arrow's writer of CSV takes them: dates that it has no text for are text."""
+    """Convert columns of dates beyond the range of Arrow's CSV writer into text."""
     for at, field in enumerate(rows.schema):
         if pa.types.is_date(field.type) or pa.types.is_timestamp(field.type):
             given = rows.column(at)
@@ -103,7 +103,7 @@ def csv_columns(rows: pa.Table) -> pa.Table:
 
 
 class _Csv:
-    """Writes CSV, with a header even without rows; ``schema`` is that of changes."""
+    """Writes CSV, with a header even without rows; ``schema`` is that of the changes."""
 
     def __init__(self, file: BinaryIO, key: Sequence[str], schema: pa.Schema) -> None:
         self._file, self._key, self._schema, self._begun = file, key, schema, False
@@ -119,7 +119,7 @@ class _Csv:
 
 
 class _Parquet:
-    """Writes Parquet; ``schema`` is that of changes, without their operations."""
+    """Writes Parquet; ``schema`` is that of the changes, without the column of operations."""
 
     def __init__(self, file: BinaryIO, key: Sequence[str], schema: pa.Schema) -> None:
         self._key = key
@@ -135,28 +135,28 @@ class _Parquet:
 
 
 class ChangeFile:
-    """One file of changes, durable once closed. It is a new file, never one behind a link.
+    """One new file of changes, durable once closed; an existing file or link is an error.
 
     ``schema`` is that of the changes.
     """
 
     def __init__(
-        self, place: Path, form: FileFormat, epoch: Epoch, key: Sequence[str], schema: pa.Schema
+        self, place: Path, form: OutputFormat, epoch: Epoch, key: Sequence[str], schema: pa.Schema
     ) -> None:
         self._file = place.open("xb")
-        made: dict[FileFormat, Callable[[], _Writer]] = {
-            FileFormat.JSON: lambda: _Lines(self._file, epoch, key),
-            FileFormat.CSV: lambda: _Csv(self._file, key, schema),
-            FileFormat.PARQUET: lambda: _Parquet(self._file, key, schema),
+        made: dict[OutputFormat, Callable[[], _Writer]] = {
+            OutputFormat.JSON: lambda: _Lines(self._file, epoch, key),
+            OutputFormat.CSV: lambda: _Csv(self._file, key, schema),
+            OutputFormat.PARQUET: lambda: _Parquet(self._file, key, schema),
         }
         self._writer = made[form]()
 
     def write(self, rows: pa.Table) -> None:
-        """Write changes, rows with their weights."""
+        """Write changes: rows with weights."""
         self._writer.write(rows)
 
     def close(self) -> None:
-        """End the file."""
+        """Finish, sync and close the file."""
         self._writer.close()
         self._file.flush()
         os.fsync(self._file.fileno())
@@ -173,15 +173,16 @@ class ChangeFile:
             raise
 
     def abandon(self) -> None:
-        """Give the file up, whatever it has."""
+        """Close the file without syncing it."""
         self._writer.close()
         self._file.close()
 
 
 class Partitions:
-    """Files of changes in directories by the values of columns: ``country=DE/0.parquet``.
+    """Files of changes in directories named by column values: ``country=DE/0.parquet``.
 
-    Some files are written at a time; a directory whose file was closed gets another one.
+    The number of open files is bounded: if it is reached, all are closed, and further rows of a
+    directory go to another file.
     """
 
     def __init__(
@@ -195,7 +196,7 @@ class Partitions:
         self._files: dict[str, int] = {}
 
     def write(self, epoch: Epoch, parts: Iterable[pa.Table]) -> Sequence[RefusedRow]:
-        """Write the changes of an epoch whole; return those that no directory can be made for."""
+        """Write all changes of an epoch; return those whose directory name would be too long."""
         refused: list[RefusedRow] = []
         try:
             for part in parts:

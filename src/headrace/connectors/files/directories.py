@@ -1,8 +1,8 @@
-"""The files below a directory: which of them a path or pattern names, and what their paths say.
+"""Files below a directory that match a path or pattern, and partition values in their paths.
 
 A pattern has ``*`` and ``?`` within a name, ``[...]`` for one character, and ``**/`` for any number
-of directories. Names that begin with ``.`` or ``_``, unless they are ``_name=value``, and those
-that end in ``.tmp`` or ``.inprogress`` are not files yet, by the convention of their writers.
+of directories. Names that begin with ``.`` or ``_``, except ``_name=value``, and names that end in
+``.tmp`` or ``.inprogress`` are skipped: by convention, such files are not complete.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ _NULL_PARTITION: Final = "__HIVE_DEFAULT_PARTITION__"
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """A file: its path, the part of it below the root, its size in bytes and when it changed.
+class FoundFile:
+    """A file: its path, its name relative to the root, its size in bytes and modification time.
 
-    ``inode`` tells it from a file that later takes its name. ``outside`` is where a symbolic link
-    leads that leaves the root; such a file is not read.
+    ``inode`` distinguishes it from a later file of the same name. ``outside`` is the target of a
+    symbolic link that leads out of the root; such a file is not read.
     """
 
     path: Path
@@ -42,7 +42,7 @@ class Found:
     outside: str | None = None
 
     def partitions(self) -> dict[str, str | None]:
-        """Return the values of the directories ``name=value`` in the path, by name."""
+        """Return the values of directories ``name=value`` in the path, by name."""
         pairs = [part.partition("=") for part in Path(self.name).parent.parts if "=" in part]
         return {
             unquote(name): None if value == _NULL_PARTITION else unquote(value)
@@ -51,15 +51,15 @@ class Found:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """A root directory, and the pattern of the names below it; None names all files."""
+class FilePattern:
+    """A root directory, and a pattern for names relative to it; None matches all files."""
 
     root: Path
     pattern: re.Pattern[str] | None
 
     @classmethod
-    def of(cls, text: str) -> Place:
-        """Return the place of a directory, a file or a pattern.
+    def of(cls, text: str) -> FilePattern:
+        """Parse the path of a directory or file, or a pattern.
 
         Raises:
             HeadraceError: ``unsupported`` for an object store; ``invalid`` for ``..`` in a pattern.
@@ -87,8 +87,8 @@ class Place:
             return cls(root.parent.resolve(), _expression((_escaped(root.name),)))
         return cls(root.resolve(), None)
 
-    def files(self) -> Iterator[Found]:
-        """Yield the files, in no order.
+    def files(self) -> Iterator[FoundFile]:
+        """Yield the matching files in no particular order.
 
         Raises:
             HeadraceError: ``unavailable`` if the root, or a directory below it, cannot be read.
@@ -104,10 +104,12 @@ class Place:
                 "Create or mount it, or allow this process to read it.",
             ) from error
 
-    def _below(self, directory: Path, prefix: str, seen: set[tuple[int, int]]) -> Iterator[Found]:
+    def _below(
+        self, directory: Path, prefix: str, seen: set[tuple[int, int]]
+    ) -> Iterator[FoundFile]:
         entered = directory.stat()
         if (entered.st_dev, entered.st_ino) in seen:
-            return  # a link to a directory above, or to one that was read
+            return  # a link to a parent, or to a directory that was read before
         seen.add((entered.st_dev, entered.st_ino))
         inner: list[tuple[Path, str]] = []
         try:
@@ -119,13 +121,13 @@ class Place:
                     try:
                         status = entry.stat()
                     except FileNotFoundError:
-                        continue  # removed meanwhile, or a link to nothing
+                        continue  # removed meanwhile, or a dangling link
                     if stat.S_ISDIR(status.st_mode):
                         inner.append((directory / entry.name, f"{name}/"))
                         continue
                     if stat.S_ISREG(status.st_mode) and self._names(name):
                         target = self._outside(directory / entry.name, linked=entry.is_symlink())
-                        yield Found(
+                        yield FoundFile(
                             directory / entry.name,
                             name,
                             status.st_size,
@@ -141,7 +143,7 @@ class Place:
             if path.is_symlink() and self._outside(path, linked=True) is not None:
                 status = path.stat()
                 link, target = name.rstrip("/"), str(path.resolve())
-                yield Found(path, link, 0, status.st_mtime_ns, status.st_ino, target)
+                yield FoundFile(path, link, 0, status.st_mtime_ns, status.st_ino, target)
                 continue
             yield from self._below(path, name, seen)
 
@@ -149,7 +151,7 @@ class Place:
         return self.pattern is None or self.pattern.fullmatch(name) is not None
 
     def _outside(self, path: Path, *, linked: bool) -> str | None:
-        """Return where a link leads, if that is outside of the root."""
+        """Return the target of a link if it is outside the root, else None."""
         if not linked:
             return None
         target = path.resolve()
@@ -157,7 +159,7 @@ class Place:
 
 
 def _plain_parts(parts: tuple[str, ...]) -> int:
-    """Return how many parts of a path come before the first with a special character."""
+    """Return the number of path parts before the first one with a special character."""
     return next((n for n, part in enumerate(parts) if _SPECIAL.search(part)), len(parts))
 
 
@@ -177,7 +179,7 @@ def _escaped(name: str) -> str:
 
 
 def _expression(parts: tuple[str, ...]) -> re.Pattern[str]:
-    """Return the expression of the paths that a pattern's parts name."""
+    """Translate a pattern's path parts into a regular expression of whole names."""
     text = ""
     for number, part in enumerate(parts):
         last = number == len(parts) - 1

@@ -1,7 +1,7 @@
 """Rows written to one file: CSV, JSON lines or Parquet, in the form that COPY ... FROM reads.
 
-The file is written under a hidden name beside it, synced, and renamed: a reader sees the file that
-was there before, or the new one whole.
+The file is written under a hidden name in the same directory, synced, and renamed: a reader sees
+the previous file or the complete new one.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
-from headrace.connectors.files.change_files import FileFormat, csv_columns, require_format
+from headrace.connectors.files.change_files import OutputFormat, csv_columns, require_format
 from headrace.connectors.files.source import ENDINGS, character
 from headrace.connectors.options import option, read_options
 from headrace.errors import Code, HeadraceError
@@ -33,35 +33,35 @@ if TYPE_CHECKING:
     from headrace.connectors.options import Given
 
 _LINES: Final = 10_000
-"""How many lines of JSON are made at a time."""
+"""The number of JSON lines that are encoded at a time."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Written:
-    format: FileFormat | None = None
+    format: OutputFormat | None = None
     header: bool | None = None
     delimiter: str | None = option(convert=character, default=None)
 
 
 @dataclass(frozen=True, slots=True)
 class ExportOptions:
-    """How a file is written; ``header`` and ``delimiter`` matter to CSV only.
+    """Options for writing a file; ``header`` and ``delimiter`` apply to CSV only.
 
     ``compression`` is ``gzip``, ``zstd``, or None.
     """
 
-    format: FileFormat
+    format: OutputFormat
     header: bool = True
     delimiter: str = ","
     compression: str | None = None
 
     @classmethod
     def of(cls, path: Path, options: Iterable[Given] = ()) -> Self:
-        """Read the options of a statement, with defaults by the file's ending.
+        """Parse the options of a statement; defaults depend on the file's extension.
 
         Raises:
             HeadraceError: ``invalid`` for an unknown option or value; ``unsupported`` for a format
-                that is only read.
+                that can only be read.
         """
         given = read_options(_Written, options, "a file")
         suffix = path.suffix.lower()
@@ -69,11 +69,11 @@ class ExportOptions:
         ending = (Path(path.stem).suffix if compression else path.suffix).lower()
         form = given.format or _format(path, ending)
         for name in ("header", "delimiter"):
-            if form is not FileFormat.CSV and getattr(given, name) is not None:
+            if form is not OutputFormat.CSV and getattr(given, name) is not None:
                 raise HeadraceError(
                     Code.INVALID, f'option "{name}" does not apply to {form.value} files'
                 )
-        if form is FileFormat.PARQUET and compression:
+        if form is OutputFormat.PARQUET and compression:
             raise HeadraceError(
                 Code.INVALID,
                 f'file "{path}" of format parquet cannot be compressed as a whole',
@@ -83,16 +83,16 @@ class ExportOptions:
         return cls(form, given.header is not False, delimiter, compression)
 
 
-def _format(path: Path, ending: str) -> FileFormat:
+def _format(path: Path, ending: str) -> OutputFormat:
     known = ENDINGS.get(ending)
-    if known is not None and known.value in [each.value for each in FileFormat]:
-        return FileFormat(known.value)
+    if known is not None and known.value in [each.value for each in OutputFormat]:
+        return OutputFormat(known.value)
     raise HeadraceError(
         Code.INVALID if known is None else Code.UNSUPPORTED,
         f'format of file "{path}" does not show in its name'
         if known is None
         else f"writing files of format {known.value} is not supported",
-        hint=f'Set the option "format" to one of: {", ".join(FileFormat)}.',
+        hint=f'Set the option "format" to one of: {", ".join(OutputFormat)}.',
     )
 
 
@@ -103,13 +103,13 @@ def write_file(
     options: ExportOptions,
     written: Callable[[int], None],
 ) -> int:
-    """Write rows with columns of ``schema`` to a file; return how many there are.
+    """Write rows of ``schema`` to a file; return their number.
 
-    ``written`` is called after each part, with the number of rows so far; what it raises ends the
-    writing, and the file is as it was before.
+    ``written`` is called after each part with the number of rows so far; if it raises, the file is
+    left unchanged.
 
     Raises:
-        HeadraceError: ``invalid`` if the file cannot be written there, or two columns have one
+        HeadraceError: ``invalid`` if the file cannot be written, or two columns have the same
             name; ``unsupported`` for columns that the format cannot hold.
     """
     for at, name in enumerate(schema.names):
@@ -140,7 +140,7 @@ def write_file(
 
 @contextmanager
 def _replaced(path: Path) -> Iterator[BinaryIO]:
-    """Yield a new file, which takes the place of the one at a path if nothing is raised."""
+    """Yield a new file that replaces the one at a path, unless an exception is raised."""
     if path.exists() and not path.is_file():
         what = "a directory" if path.is_dir() else "a pipe, a socket or a device"
         raise HeadraceError(Code.INVALID, f'file "{path}" is {what}', hint="Name another file.")
@@ -168,14 +168,14 @@ def _compressed(file: BinaryIO, compression: str | None) -> Iterator[BinaryIO]:
 def _writer(
     file: BinaryIO, schema: pa.Schema, options: ExportOptions
 ) -> tuple[Callable[[pa.Table], None], Callable[[], None]]:
-    """Return what writes rows to a file, and what ends it."""
+    """Return the functions that write rows to a file and that finish it."""
     match options.format:
-        case FileFormat.PARQUET:
+        case OutputFormat.PARQUET:
             parquet = pq.ParquetWriter(file, schema, compression="zstd")
             return lambda rows: parquet.write_table(rows.cast(schema)), parquet.close
-        case FileFormat.JSON:
+        case OutputFormat.JSON:
             return lambda rows: _write_lines(file, rows), lambda: None
-        case FileFormat.CSV:
+        case OutputFormat.CSV:
             form = pa_csv.WriteOptions(include_header=False, delimiter=options.delimiter)
             if options.header:
                 header = pa_csv.WriteOptions(delimiter=options.delimiter)
@@ -186,7 +186,7 @@ def _writer(
 
 
 def _write_records(file: BinaryIO, rows: pa.Table, delimiter: str) -> None:
-    """Write records of CSV whose binary fields are their bytes: Arrow writes only UTF-8."""
+    """Write CSV records with raw bytes in binary fields: Arrow's writer supports UTF-8 only."""
     fields: list[Any] = []
     for column in rows.columns:
         if pa.types.is_binary(column.type) or pa.types.is_string(column.type):

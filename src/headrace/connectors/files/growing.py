@@ -1,7 +1,7 @@
-"""Text files that others append to: whole lines or records, from where the last ones ended.
+"""Text files that are appended to: whole records are read from the end of the last one.
 
-Of what was read before, only its last bytes are compared: a change further up in a file goes
-unnoticed. A last record without its line feed is not read until the line feed is there.
+Only the last bytes before that position are compared with those read earlier: a change further up
+in a file goes unnoticed. A last record is not read until its line feed has been written.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ if TYPE_CHECKING:
 _COMPARED_BYTES: Final = 4096
 _BEGINNING_BYTES: Final = 1 << 20
 GROWING: Final = frozenset({FileFormat.CSV, FileFormat.JSON})
-"""The formats whose files can grow."""
+"""The formats of files that can be appended to."""
 
 
 def grown(
     path: Path, schema: Schema, options: FileOptions, start: FilePosition
 ) -> Iterator[tuple[Decoded, FilePosition]]:
-    """Yield what whole records a file has from ``start`` on, each time with where to continue.
+    """Yield the whole records of a file after ``start`` in blocks, each with the progress after it.
 
     Raises:
-        HeadraceError: INVALID for a record longer than 64 MiB, or a file that does not fit the
-            schema; CONFLICT if the bytes before ``start`` are others than those that were read.
+        HeadraceError: ``invalid`` for a record longer than 64 MiB, or a file that does not fit the
+            schema; ``conflict`` if the bytes before ``start`` have changed since they were read.
     """
     with path.open("rb") as file:
         for block, decoder in _records(file, path, schema, options, start):
@@ -53,7 +53,7 @@ def grown(
 
 
 def end_of(path: Path, schema: Schema, options: FileOptions) -> FilePosition:
-    """Return the end of the last whole record that a file has; see :func:`grown` for errors."""
+    """Return the end of the last whole record in a file; see :func:`grown` for errors."""
     end = FilePosition()
     with path.open("rb") as file:
         for block, _ in _records(file, path, schema, options, end):
@@ -64,7 +64,7 @@ def end_of(path: Path, schema: Schema, options: FileOptions) -> FilePosition:
 def _records(
     file: BinaryIO, path: Path, schema: Schema, options: FileOptions, start: FilePosition
 ) -> Iterator[tuple[RecordBlock, CsvDecoder | JsonDecoder]]:
-    """Yield the whole records of a file from ``start`` on, with what decodes them."""
+    """Yield the whole records of a file after ``start`` in blocks, with their decoder."""
     size = file.seek(0, os.SEEK_END)
     if size < start.position or start.checksum not in ("", _checksum(_before(file, start))):
         raise HeadraceError(
@@ -91,7 +91,7 @@ def _records(
     while True:
         file.seek(start.position)
         data = file.read(wanted)
-        end = cut(data, False)  # noqa: FBT003 (the shape of a cut)
+        end = cut(data, False)  # noqa: FBT003 (the signature of a cut)
         if end == 0:
             if len(data) < wanted:
                 return
@@ -108,7 +108,7 @@ def _records(
 
 
 def _before(file: BinaryIO, at: FilePosition) -> bytes:
-    """Return the last bytes before a position."""
+    """Return the last bytes before a position, to compare them."""
     file.seek(max(0, at.position - _COMPARED_BYTES))
     return file.read(min(_COMPARED_BYTES, at.position))
 

@@ -1,9 +1,9 @@
 """A sink that writes the changes of each epoch to an object in S3: lines of JSON, CSV or Parquet.
 
-Objects are numbered from 1 on, and one is written only if there is none of its number: of two
-processes that go on after the same object, one does. Were they named by their epochs, what a killed
-process has sent could arrive beside what its successor wrote, under another name. The epoch is in
-the metadata of the object. An epoch without changes has no object of JSON.
+Objects are numbered from 1, and an object is written only if its number is not taken: of two
+processes that continue after the same object, one succeeds. If objects were named by their epochs,
+a late request of a killed process could add an object next to those of its successor. The epoch is
+in the object's metadata. An epoch without changes has no object of JSON.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 
 from headrace.connectors import s3
-from headrace.connectors.files.change_files import ChangeFile, FileFormat
+from headrace.connectors.files.change_files import ChangeFile, OutputFormat
 from headrace.connectors.files.sink import Content, Options
 from headrace.connectors.marks import belongs_to_another, moved_on, require_own
 from headrace.errors import Code, HeadraceError
@@ -37,8 +37,9 @@ def check(options: Options, context: SinkContext) -> None:
     """Raise if objects cannot be written.
 
     Raises:
-        HeadraceError: ``unsupported`` for what several objects would be for; what the store says;
-            ``conflict`` if there are objects, or if a sink that moves finds none of its own.
+        HeadraceError: ``unsupported`` for options that need several objects per epoch; an error of
+            the store; ``conflict`` if a new sink's prefix has objects, or if, after a change of
+            address, it has none of this sink.
     """
     several = "content = 'snapshot'" if options.content is Content.SNAPSHOT else None
     several = "partition_by" if options.partitions else several
@@ -69,28 +70,28 @@ def opened(options: Options, context: SinkContext) -> ObjectSink:
 
 @dataclass(slots=True)
 class ObjectSink:
-    """Writes ``<number>.jsonl``, ``.csv`` or ``.parquet``, each part in the order of operations."""
+    """Writes ``<number>.jsonl``, ``.csv`` or ``.parquet``, each part ordered by operation."""
 
     prefix: s3.Prefix
-    format: FileFormat
+    format: OutputFormat
     schema: pa.Schema
     key: tuple[str, ...]
     identity: str
     guarantee: str = "exactly once: one object per epoch"
     _last: int | None = None
-    """The number of the last object; None before it was looked for."""
+    """The number of the last object; None if it has not been listed yet."""
     _reached: Epoch | None = None
 
     @property
     def place(self) -> str:
-        """What messages call the objects."""
+        """The objects, for messages."""
         return f'the files at "{self.prefix.uri}"'
 
     def durable(self) -> Epoch | None:
         """Return the epoch of the last object.
 
         Raises:
-            HeadraceError: ``conflict`` if it is another sink's.
+            HeadraceError: ``conflict`` if it belongs to another sink.
         """
         with s3.errors(f"{self.place} cannot be read"):
             self._last = max(self._numbers(), default=0)
@@ -126,11 +127,11 @@ class ObjectSink:
         return ()
 
     def stored(self) -> Iterator[pa.Table] | None:
-        """Return None: the objects have changes, not rows."""
+        """Return None: the objects contain changes, not rows."""
         return None
 
     def clear(self) -> None:
-        """Remove what was written."""
+        """Delete the sink's objects, the last one first."""
         with s3.errors(f"{self.place} cannot be removed"):
             for number in sorted(self._numbers(), reverse=True):
                 self.prefix.remove(self._name(number))

@@ -1,9 +1,9 @@
 """A sink that writes the changes of each epoch to files: lines of JSON, CSV or Parquet.
 
 A file or directory is written under a hidden name, synced, and renamed, so it is either complete or
-missing. The newest one is the last epoch that there is: no change is written twice. An epoch
-without changes, such as the first one of an empty view, has no file of JSON: it would have no
-bytes, which many readers refuse.
+missing. The newest one shows the last written epoch, so no change is written twice. An epoch
+without changes, such as the first one of an empty view, has no JSON file: many readers refuse empty
+files.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import pyarrow as pa
 from headrace.connectors import s3
 from headrace.connectors.files.change_files import (
     ChangeFile,
-    FileFormat,
+    OutputFormat,
     Partitions,
     require_format,
 )
@@ -39,10 +39,10 @@ if TYPE_CHECKING:
 
 
 def sink_path(text: str) -> str:
-    """Return a path of a directory under that for sinks, or an absolute one.
+    """Return the path of a sink's directory: relative to the directory for sinks, or absolute.
 
     Raises:
-        HeadraceError: ``invalid`` if it has dots that could lead out of it.
+        HeadraceError: ``invalid`` if a part of it consists of dots, or has a backslash.
     """
     parts = text.removeprefix("/").split("/")
     if not all(part.strip(". ") for part in parts) or "\\" in text or "\0" in text:
@@ -56,7 +56,7 @@ def sink_path(text: str) -> str:
 
 
 def path_or_location(text: str) -> str:
-    """Return a path of a directory under that for sinks, or of a prefix in S3.
+    """Return the path of a sink's directory, or a prefix in S3.
 
     Raises:
         HeadraceError: ``invalid`` or ``unsupported`` if it is neither.
@@ -67,13 +67,13 @@ def path_or_location(text: str) -> str:
 def _columns(text: str) -> str:
     if not all(name.strip() for name in text.split(",")):
         raise HeadraceError(
-            Code.INVALID, f"'{text}' are not columns", hint="Write their names, with commas."
+            Code.INVALID, f"'{text}' are not columns", hint="Write names separated by commas."
         )
     return text
 
 
 class Content(StrEnum):
-    """What the files have."""
+    """The content of the files."""
 
     CHANGELOG = "changelog"
     """The changes of each epoch."""
@@ -83,15 +83,15 @@ class Content(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Placed(s3.Access):
-    """``path`` is a directory under ``sinks/``, an absolute one, or a prefix in S3.
+    """Options for the target: ``path`` is a directory below ``sinks/`` or a root, or an S3 prefix.
 
-    ``sinks/`` is in the data directory; an absolute path is below one of the roots for sinks.
+    ``sinks/`` is in the data directory; an absolute path must be below one of the roots for sinks.
     """
 
     path: str = option(convert=path_or_location, alters=Alters.NEVER)
 
     def __post_init__(self) -> None:
-        """Refuse options of S3 for a directory.
+        """Refuse S3 options for a local directory.
 
         Raises:
             HeadraceError: ``invalid``.
@@ -105,26 +105,26 @@ class Placed(s3.Access):
 class Options(Placed):
     """The options of a sink into files.
 
-    With ``partition_by``, columns with commas between them, an epoch is a directory, with
+    ``partition_by`` are columns separated by commas: an epoch is then a directory that contains
     directories by the values of these columns.
     """
 
-    format: FileFormat = option(default=FileFormat.JSON, alters=Alters.NEVER)
+    format: OutputFormat = option(default=OutputFormat.JSON, alters=Alters.NEVER)
     partition_by: str | None = option(default=None, convert=_columns, alters=Alters.NEVER)
     content: Content = option(default=Content.CHANGELOG, alters=Alters.NEVER)
 
     @property
     def partitions(self) -> tuple[str, ...]:
-        """The columns by whose values there are directories."""
+        """The columns of ``partition_by``."""
         return tuple(name.strip() for name in (self.partition_by or "").split(",") if name)
 
 
 def place(path: str, context: SinkContext) -> Path:
-    """Return the directory into which a sink writes: below that for sinks, or one of the roots.
+    """Return the directory to which a sink writes, with symbolic links resolved.
 
     Raises:
-        HeadraceError: ``invalid`` if an absolute path is below no root, or if a symbolic link
-            leads out of the directory for sinks.
+        HeadraceError: ``invalid`` if an absolute path is not below a root for sinks, or if a
+            symbolic link leads out of the directory for sinks.
     """
     if path.startswith("/"):
         return _below_roots(Path(path).resolve(), context)
@@ -156,14 +156,14 @@ def _below_roots(found: Path, context: SinkContext) -> Path:
 
 
 def path_of(options: Options, context: SinkContext) -> PurePath:
-    """Return where a sink writes among all places of sinks."""
+    """Return the directory, or S3 endpoint, bucket and key, of a sink, to compare sinks."""
     if s3.is_location(options.path):
         return s3.Prefix(options.path, options, context.secrets.value).path
     return place(options.path, context)
 
 
 def check(options: Options, context: SinkContext) -> None:
-    """Refuse rows that files of the format cannot hold, and partitions by other columns.
+    """Refuse columns that the format cannot hold, and partitions by unknown columns.
 
     Raises:
         HeadraceError: ``unsupported`` or ``invalid``, with the first such column.
@@ -174,7 +174,7 @@ def check(options: Options, context: SinkContext) -> None:
         if name not in schema.names:
             raise HeadraceError(
                 Code.INVALID,
-                f'there is no column "{name}" to partition by',
+                f'column "{name}" to partition by does not exist',
                 hint=meant(name, schema.names, f"There are: {', '.join(schema.names)}."),
             )
 
@@ -193,15 +193,15 @@ def opened(options: Options, context: SinkContext) -> FileSink:
 
 @dataclass(frozen=True, slots=True)
 class FileSink:
-    """Writes ``<epoch>.jsonl``, ``.csv`` or ``.parquet``, each part in the order of operations.
+    """Writes ``<epoch>.jsonl``, ``.csv`` or ``.parquet``, each part ordered by operation.
 
     With ``partitions`` it writes the directory ``epoch=<epoch>``. ``schema`` is that of changes.
-    ``key`` are the columns of a unique key of the rows, empty if none is known. ``stops``: whether
-    an epoch with a refused row is not written.
+    ``key`` are the columns of a unique key of the rows, empty if it is unknown. With ``stops``, an
+    epoch that has a refused row is not written.
     """
 
     directory: Path
-    format: FileFormat
+    format: OutputFormat
     schema: pa.Schema
     key: tuple[str, ...] = ()
     partitions: tuple[str, ...] = ()
@@ -209,14 +209,14 @@ class FileSink:
 
     @property
     def guarantee(self) -> str:
-        """The guarantee."""
+        """Exactly once: see :class:`headrace.runtime.ports.SinkWriter`."""
         return f"exactly once: one {'directory' if self.partitions else 'file'} per epoch"
 
     def write(self, epoch: Epoch, parts: Iterable[pa.Table]) -> Sequence[RefusedRow]:
         """Write the file or directory of an epoch.
 
         Raises:
-            HeadraceError: ``invalid`` if the directory has become a link to another.
+            HeadraceError: ``invalid`` if the directory has become a symbolic link.
         """
         self._require_directory()
         self.directory.mkdir(parents=True, exist_ok=True)
@@ -249,17 +249,17 @@ class FileSink:
         return files.write(epoch, parts)
 
     def durable(self) -> Epoch | None:
-        """Return the epoch of the newest file or directory; remove drafts that were left."""
+        """Remove leftover drafts; return the epoch of the newest file or directory."""
         remove_drafts(self.directory)
         found = self._written()
         return Epoch(max(found)) if found else None
 
     def stored(self) -> Iterator[pa.Table] | None:
-        """Return None: the files have changes, not rows."""
+        """Return None: the files contain changes, not rows."""
         return None
 
     def clear(self) -> None:
-        """Remove what was written."""
+        """Remove the sink's files or directories, and drafts."""
         self._require_directory()
         remove_drafts(self.directory)
         for written in self._written().values():
@@ -277,7 +277,7 @@ class FileSink:
         return f"epoch={epoch:020d}" if self.partitions else f"{epoch:020d}.{self.format.ending}"
 
     def _written(self) -> dict[int, Path]:
-        """Return what was written, by epoch."""
+        """Return the paths of written files or directories, by epoch."""
         if self.partitions:
             found = {p.name.removeprefix("epoch="): p for p in self.directory.glob("epoch=*")}
         else:
@@ -294,9 +294,9 @@ class FileSink:
 
 
 def new_draft(directory: Path, epoch: Epoch, kind: str = "draft") -> Path:
-    """Return where an epoch is written before it is renamed: nothing is there.
+    """Return the path to which an epoch is written before it is renamed; nothing exists there.
 
-    Readers of directories pass over names that begin with a dot.
+    Its name begins with a dot: readers of directories skip such names.
     """
     found = directory / f".{epoch:020d}.{kind}"
     remove(found)
@@ -304,18 +304,18 @@ def new_draft(directory: Path, epoch: Epoch, kind: str = "draft") -> Path:
 
 
 _DRAFT: Final = re.compile(r"\.?\d{20}\.(draft|changes)")
-"""The names of drafts; those of earlier versions began without a dot."""
+"""The names of drafts; earlier versions wrote them without a dot."""
 
 
 def remove_drafts(directory: Path) -> None:
-    """Remove the drafts that a process has left in a directory, if there is one."""
+    """Remove drafts that an earlier process has left in a directory, which need not exist."""
     for each in directory.iterdir() if directory.is_dir() else ():
         if _DRAFT.fullmatch(each.name):
             remove(each)
 
 
 def remove(place: Path) -> None:
-    """Remove a file or directory, if it is there; of a link, the link."""
+    """Remove a file, directory or symbolic link, if it exists; the target of a link stays."""
     if place.is_dir() and not place.is_symlink():
         shutil.rmtree(place)
     else:

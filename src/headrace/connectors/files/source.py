@@ -1,7 +1,7 @@
-"""Files: CSV, JSON lines, Parquet, Avro and ORC as chunks of rows and refused rows.
+"""Files in CSV, JSON lines, Parquet, Avro and ORC as chunks of rows and rejects.
 
-Memory stays flat: a few blocks are in flight. Every chunk carries the progress to resume after
-it, and a file read in parts gives the rows of one pass.
+Memory is bounded by a few blocks. Each chunk has the progress from which to resume after it; a file
+that is read in several passes gives the same rows as in one.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ _HEADER_BYTES: Final = 1 << 20
 
 
 class FileFormat(StrEnum):
-    """The format of a file."""
+    """The formats of files that can be read."""
 
     CSV = "csv"
     JSON = "json"
@@ -94,7 +94,7 @@ def character(value: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Given:
-    """The options of a COPY as they are written; None where one is left out."""
+    """The options of a COPY as written in the statement; None for those left out."""
 
     format: FileFormat | None = None
     header: bool | None = None
@@ -107,10 +107,10 @@ class _Given:
 
 @dataclass(frozen=True, slots=True)
 class FileOptions:
-    """How to read a file; ``header`` and ``dialect`` matter to CSV only.
+    """Options for reading a file; ``header`` and ``dialect`` apply to CSV only.
 
-    With ``restart``, a file is read from its beginning where an earlier COPY of it has stopped.
-    ``once`` says whether one that was copied before is passed over, None if nothing is said.
+    With ``restart``, an interrupted COPY begins again at the start of the file. With ``once``, a
+    file that was copied before is skipped; None if the statement does not specify it.
     """
 
     format: FileFormat
@@ -121,10 +121,10 @@ class FileOptions:
 
     @classmethod
     def of(cls, path: Path, options: Iterable[Given] = ()) -> FileOptions:
-        """Read the options of a statement, with defaults by the file's ending.
+        """Parse the options of a statement; defaults depend on the file's extension.
 
         Raises:
-            HeadraceError: INVALID for an unknown option or value.
+            HeadraceError: ``invalid`` for an unknown option or value.
         """
         given = read_options(_Given, options, "a file")
         ending = Path(path.stem).suffix if path.suffix.lower() in COMPRESSED else path.suffix
@@ -149,9 +149,10 @@ class FileOptions:
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Rows of a file, as ``schema.arrow``, and the refused rows among them, by line.
+    """Rows of a file with columns ``schema.arrow``, and rejects with their lines.
 
-    ``progress`` resumes after this chunk. ``bytes_done`` of ``bytes_total`` stored bytes are read.
+    ``progress`` is the position after this chunk; ``bytes_done`` of ``bytes_total`` stored bytes
+    are read.
     """
 
     table: pa.Table
@@ -163,7 +164,7 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True)
 class FileSource:
-    """A file as a source of rows of a schema: its parts are its chunks."""
+    """A file as a source of rows of a schema; each part is a chunk."""
 
     path: Path
     schema: Schema
@@ -171,11 +172,11 @@ class FileSource:
 
     @property
     def identity(self) -> str:
-        """The identity of the file's present state."""
+        """The identity of the file's current state; see :func:`identity`."""
         return identity(self.path)
 
     def parts(self, position: Mapping[str, Any] | None) -> Iterator[Part]:
-        """Yield the file's chunks from a position on; see :func:`read_file` for errors."""
+        """Yield the file's chunks after a position; see :func:`read_file` for errors."""
         resume = None if position is None else FilePosition.of_json(position)
         for chunk in read_file(self.path, self.schema, self.options, resume):
             at = chunk.progress.to_json()
@@ -183,7 +184,7 @@ class FileSource:
 
 
 def identity(path: Path) -> str:
-    """Return the identity of a file's present state: its path, size and modification time."""
+    """Return the identity of a file's current state: its path, size and modification time."""
     found = path.stat()
     return f"{place(path)}{found.st_size}|{found.st_mtime_ns}"
 
@@ -196,13 +197,13 @@ def place(path: Path) -> str:
 def read_file(
     path: Path, schema: Schema, options: FileOptions, resume: FilePosition | None = None
 ) -> Iterator[Chunk]:
-    """Yield a file's rows, about 260,000 per chunk or fewer if rows are long.
+    """Return an iterator over a file's rows in chunks of about 260,000, or fewer if rows are long.
 
     The file is opened, and its header read, before this returns.
 
     Raises:
-        HeadraceError: INVALID for a missing or damaged file, or one that does not fit the schema;
-            UNSUPPORTED for a type that the format cannot hold.
+        HeadraceError: ``invalid`` for a missing or damaged file, or one that does not fit the
+            schema; ``unsupported`` for a type that the format cannot hold.
     """
     total = size_of(path)
     start = resume or FilePosition()
@@ -231,10 +232,10 @@ def read_file(
 def csv_decoder(
     path: Path, schema: Schema, options: FileOptions
 ) -> tuple[CsvDecoder, CsvReader, FilePosition]:
-    """Return the decoder of a CSV file, what finds its records, and where its first row begins.
+    """Return the decoder and the record reader of a CSV file, and the position of its first row.
 
     Raises:
-        HeadraceError: INVALID for a header that does not fit the schema.
+        HeadraceError: ``invalid`` for a header that does not fit the schema.
     """
     beginning = _beginning(path, _HEADER_BYTES)
     dialect = options.dialect.in_file(beginning)
@@ -273,7 +274,7 @@ def _chunk(
 def _fields(
     path: Path, schema: Schema, options: FileOptions, reader: CsvReader, beginning: bytes
 ) -> tuple[list[int | None], FilePosition]:
-    """Return the column of each field of a CSV file, and the position of its first row."""
+    """Return the column index of each CSV field, None to skip it, and the first row's position."""
     mark = after_mark(beginning).position
     if not options.header:
         return list(range(len(schema.columns))), FilePosition(mark, 0)

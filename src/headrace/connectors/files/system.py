@@ -1,11 +1,11 @@
-"""Files: a directory is read as files arrive in it; a directory or a prefix in S3 is written to."""
+"""Declares files: a source that watches a directory, and a sink into a directory or S3 prefix."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
 from headrace.connectors.files import sink
-from headrace.connectors.files.watched import METADATA, Columns, DirectorySource, Options
+from headrace.connectors.files.watched import METADATA, DirectorySource, FileColumns, Options
 from headrace.connectors.lake import snapshots
 from headrace.connectors.systems import SinkConnector, SourceConnector, System
 from headrace.types import Schema
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
 
 def _source(options: Options, context: SourceContext) -> DirectorySource:
-    # Files have no keys apart from their rows: a KEY column is one of theirs.
+    # Files have no message keys: a KEY column is an ordinary column of the rows.
     metadata = tuple((name, key) for name, key in context.metadata if key != "key")
     apart = {name for name, _ in metadata}
     value = Schema(tuple(c for c in context.schema.columns if c.name not in apart))
-    columns = Columns(context.schema, value, metadata)
+    columns = FileColumns(context.schema, value, metadata)
     return DirectorySource(options, columns, context.notes)
 
 

@@ -1,8 +1,8 @@
-"""Directories as sources: each file below one is read once, when it is complete.
+"""Directories as sources: each file is read once, when it is complete.
 
-Of each file that was seen, a note says in which state it was read, and how far: it is stored in the
-transaction of its rows. So it does not matter in which order files appear, and nothing is read
-twice. A file that changes after it was read, or cannot be read, is a reject that says so.
+A note for each file records its state when it was read, and how far: it is stored in the same
+transaction as the rows. So files may appear in any order, and nothing is read twice. A file that
+changes after it was read, or that cannot be read, is reported as a reject.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import types as t
 
-from headrace.connectors.files.directories import Found, Place
+from headrace.connectors.files.directories import FilePattern, FoundFile
 from headrace.connectors.files.growing import GROWING, end_of, grown
 from headrace.connectors.files.source import (
     CHUNK_BYTES,
@@ -57,28 +57,28 @@ _TYPES: Final[dict[str, tuple[tuple[type[t.DataType], ...], str]]] = {
 METADATA: Final = (*_TYPES, _PARTITION)
 
 
-class Startup(StrEnum):
-    """Whether files are read that were there when the relation was created."""
+class FileStartup(StrEnum):
+    """Whether files that existed when the relation was created are read."""
 
     EARLIEST = "earliest-offset"
     LATEST = "latest-offset"
 
 
 class FileMode(StrEnum):
-    """Whether a file is read once it is complete, or whatever is appended to it."""
+    """Whether a file is read once, when it is complete, or continuously as it is appended to."""
 
     WHOLE = "whole"
     APPEND = "append"
 
 
 def _absolute(path: str) -> str:
-    """Return a path that means the same wherever the process is started."""
+    """Return an absolute path, independent of the process's working directory."""
     return path if "://" in path else os.path.abspath(path)  # noqa: PTH100 (keeps links)
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Which files are read, how, and when they are complete."""
+    """Options of a source; a file is complete if it is unchanged for ``settle`` seconds."""
 
     path: str = option(convert=_absolute)
     format: FileFormat | None = option("format", "value.format", "value_format", default=None)
@@ -88,16 +88,17 @@ class Options:
     )
     quote: str | None = option("quote", "csv.quote-character", default=None, convert=character)
     null: str | None = option("null", "csv.null-literal", default=None)
-    startup: Startup = option("scan.startup.mode", default=Startup.EARLIEST)
+    startup: FileStartup = option("scan.startup.mode", default=FileStartup.EARLIEST)
     mode: FileMode = option("scan.file-mode", default=FileMode.WHOLE)
     settle: float = option("scan.settle", default=2.0, convert=seconds)
     interval: float = option("source.monitor-interval", default=1.0, convert=seconds)
 
     def of_file(self, path: Path) -> FileOptions:
-        """Return how a file is read.
+        """Return the options for reading one file.
 
         Raises:
-            HeadraceError: ``invalid`` if its format does not show, or the file cannot grow.
+            HeadraceError: ``invalid`` if its format is unknown, or if ``mode`` is append and its
+                format does not allow that.
         """
         named = {"format": self.format, "delimiter": self.delimiter}
         named |= {"quote": self.quote, "null": self.null}
@@ -120,8 +121,11 @@ class Options:
 
 
 @dataclass(frozen=True, slots=True)
-class Columns:
-    """The columns of a relation: all, those in the files, and pairs of another and its key."""
+class FileColumns:
+    """The columns of a relation: all, and those in the files' contents.
+
+    ``metadata`` are pairs of a further column and its key in :data:`METADATA`.
+    """
 
     all: Schema
     value: Schema
@@ -130,9 +134,9 @@ class Columns:
 
 @dataclass(frozen=True, slots=True)
 class _Piece:
-    """A piece of a file: its rows, the rejects among them, and the file's note after it."""
+    """A piece of a file: its rows, its rejects, and the file's note after it."""
 
-    found: Found
+    found: FoundFile
     note: list[Any]
     rows: pa.Table | None = None
     rejects: tuple[Reject, ...] = ()
@@ -140,7 +144,7 @@ class _Piece:
 
 @dataclass(slots=True)
 class _Batch:
-    """Pieces of files that are landed together."""
+    """Pieces of files that become one part."""
 
     tables: list[pa.Table] = field(default_factory=list)
     paths: list[Path] = field(default_factory=list)
@@ -161,7 +165,7 @@ class _Batch:
 
     @property
     def full(self) -> bool:
-        """Whether it is time to land it."""
+        """Whether it has enough rows, bytes, files or age to become a part."""
         return (
             max(self.rows, len(self.rejects)) >= CHUNK_ROWS
             or self.bytes >= CHUNK_BYTES
@@ -170,7 +174,7 @@ class _Batch:
         )
 
     def origins(self) -> Callable[[int], tuple[str, int]]:
-        """Return what returns the file of a row; its line is not known."""
+        """Return a function from a row's index to its file; the line is unknown, and 0."""
         ends = list(accumulate(table.num_rows for table in self.tables))
         paths = [str(path) for path in self.paths]
         return lambda row: (paths[bisect_right(ends, row)], 0)
@@ -180,36 +184,39 @@ class _Batch:
 class DirectorySource:
     """The files of one relation, read until it is closed.
 
-    ``notes`` returns the notes of all parts that were landed. A note is ``[size, modified_ns,
-    progress]``: the state of a file when it was read, and how far, None for to its end.
+    ``notes`` returns the notes of all stored parts. A note is ``[size, modified_ns, progress]``:
+    the state of a file when it was read, and the position up to which it was; None for its end.
     """
 
     options: Options
-    columns: Columns
+    columns: FileColumns
     notes: Callable[[str], Mapping[str, Any]]
     _closed: threading.Event = field(default_factory=threading.Event)
     _known: dict[str, Any] = field(default_factory=dict)
     _seen: dict[str, tuple[int, int, float]] = field(default_factory=dict)
-    """Of files that are not complete: size, time of change, and since when they are so."""
+    """For incomplete files: size, modification time, and the time since which these are unchanged.
+
+    The first is in bytes, the second in ns since 1970, the last in s of the monotonic clock.
+    """
 
     @property
     def identity(self) -> str:
-        """The path as it was written."""
+        """The path in the options."""
         return f"filesystem|{self.options.path}"
 
     def close(self) -> None:
-        """End :meth:`parts` soon."""
+        """Make :meth:`parts` end soon."""
         self._closed.set()
 
     def check(self) -> None:
         """Raise if the directory cannot be read, or its first file does not fit the columns.
 
         Raises:
-            HeadraceError: as :meth:`parts`, and ``invalid`` for options or columns that cannot be.
+            HeadraceError: as :meth:`parts`, and ``invalid`` for options or columns that do not fit.
         """
         for name, key in self.columns.metadata:
             _require_type(next(c for c in self.columns.all.columns if c.name == name), key)
-        first = min(Place.of(self.options.path).files(), key=_order, default=None)
+        first = min(FilePattern.of(self.options.path).files(), key=_order, default=None)
         if self.options.format is not None:
             self.options.of_file(Path(f"x.{self.options.format}"))
         if first is not None and first.outside is None and first.size:
@@ -218,12 +225,12 @@ class DirectorySource:
                 next(read_file(first.path, self.columns.value, options), None)
 
     def parts(self, position: Mapping[str, Any] | None) -> Iterator[Part]:
-        """Yield the rows of files once these are complete; a part without rows at times.
+        """Yield the rows of complete files; a part may be empty.
 
         Raises:
             HeadraceError: ``unavailable`` if the directory, or a file in it, cannot be read now.
         """
-        place = Place.of(self.options.path)
+        place = FilePattern.of(self.options.path)
         self._known = dict(self.notes(self.identity))
         if position is None:
             yield self._part(self._beginning(place), 0)
@@ -234,15 +241,15 @@ class DirectorySource:
             ready = [each for each in found if self._is_to_be_read(each)]
             looked = time.monotonic() - begun
             yield from self._read(lost, ready)
-            # Looking through a huge directory takes no more than a tenth of the time.
+            # Listing a huge directory takes at most a tenth of the time.
             self._closed.wait(max(self.options.interval, 0.0 if ready else 9 * looked))
 
     # -- which files -----------------------------------------------------------------------
 
-    def _beginning(self, place: Place) -> _Batch:
-        """Return the notes of files that are passed over because they are complete already."""
+    def _beginning(self, place: FilePattern) -> _Batch:
+        """Return the notes for the existing contents of files, which startup ``latest`` skips."""
         batch = _Batch()
-        if self.options.startup is Startup.EARLIEST:
+        if self.options.startup is FileStartup.EARLIEST:
             return batch
         for found in place.files():
             state = [found.size, found.modified_ns]
@@ -257,15 +264,15 @@ class DirectorySource:
                 self._take(_refused(found, _reason(error)), batch)
         return batch
 
-    def _is_to_be_read(self, found: Found) -> bool:
-        """Whether a file has something to read, or to say, now."""
+    def _is_to_be_read(self, found: FoundFile) -> bool:
+        """Whether a file now has rows to read or is to be reported as a reject."""
         note = self._known.get(found.name)
         appended = self.options.mode is FileMode.APPEND
         if note is not None and note[:2] == [found.size, found.modified_ns]:
             self._seen.pop(found.name, None)
             return note[2] is not None and not appended  # its reading was interrupted
         if found.size == 0 and note is None and found.outside is None:
-            return False  # nothing is in it yet
+            return False  # it is still empty
         if appended:
             return note is None or note[2] is not None
         if self._is_settled(found):
@@ -273,8 +280,8 @@ class DirectorySource:
             return True
         return False
 
-    def _is_settled(self, found: Found) -> bool:
-        """Whether a file has not changed for a while, by its own time or as seen from here."""
+    def _is_settled(self, found: FoundFile) -> bool:
+        """Whether a file is unchanged for ``settle`` seconds, by its own time or this clock."""
         size, modified, since = self._seen.get(found.name, (-1, -1, 0.0))
         if (size, modified) != (found.size, found.modified_ns):
             since = time.monotonic()
@@ -282,28 +289,28 @@ class DirectorySource:
         age = (time.time_ns() - found.modified_ns) / 1e9
         return max(age, time.monotonic() - since) >= self.options.settle
 
-    def _lost(self, found: list[Found]) -> _Batch:
+    def _lost(self, found: list[FoundFile]) -> _Batch:
         """Return rejects for files that were removed before they were read to their end."""
         batch = _Batch()
         names = {each.name for each in found}
         self._seen = {name: seen for name, seen in self._seen.items() if name in names}
         if self.options.mode is FileMode.APPEND:
             return batch
-        root = Place.of(self.options.path).root
+        root = FilePattern.of(self.options.path).root
         for name in [name for name, note in self._known.items() if note[2] is not None]:
             if name not in names:
                 size, modified, progress = self._known[name]
-                gone = Found(root / name, name, size, modified, 0)
+                gone = FoundFile(root / name, name, size, modified, 0)
                 line = FilePosition.of_json(progress).line
                 self._take(_refused(gone, "it was removed while it was read", line), batch)
         return batch
 
     # -- reading ---------------------------------------------------------------------------
 
-    def _read(self, batch: _Batch, ready: list[Found]) -> Iterator[Part]:
-        """Yield the rows of files after a batch, in one part at least.
+    def _read(self, batch: _Batch, ready: list[FoundFile]) -> Iterator[Part]:
+        """Yield a batch and the rows of files, in at least one part.
 
-        A file that cannot be read now delays none of the others.
+        A file that cannot be read now does not delay the others: its error is raised at the end.
         """
         waiting, failed = len(ready) + len(self._seen), None
         for done, found in enumerate(ready, 1):
@@ -327,8 +334,8 @@ class DirectorySource:
         self._known[piece.found.name] = piece.note
         batch.add(piece)
 
-    def _pieces(self, found: Found) -> Iterator[_Piece]:
-        """Yield the pieces of a file, for as long as it is what it was when it was found."""
+    def _pieces(self, found: FoundFile) -> Iterator[_Piece]:
+        """Yield the pieces of a file; stop if it changes after it was found."""
         state = [found.size, found.modified_ns]
         note = self._known.get(found.name)
         if found.outside is not None:
@@ -359,9 +366,9 @@ class DirectorySource:
             yield _refused(found, _reason(error), line)
 
     def _contents(
-        self, found: Found, start: FilePosition | None
+        self, found: FoundFile, start: FilePosition | None
     ) -> Iterator[tuple[pa.Table, tuple[Reject, ...], FilePosition]]:
-        """Yield the rows of a file from where it was read to, with rejects and progress."""
+        """Yield the rows, rejects and progress of a file after ``start``."""
         options, schema = self.options.of_file(found.path), self.columns.value
         if self.options.mode is FileMode.WHOLE:
             for chunk in read_file(found.path, schema, options, start):
@@ -374,11 +381,11 @@ class DirectorySource:
             end = after
         yield schema.arrow.empty_table(), (), end
 
-    def _completion(self, found: Found) -> Callable[[pa.Table], pa.Table]:
-        """Return what gives rows of a file all columns, in the order of the relation.
+    def _completion(self, found: FoundFile) -> Callable[[pa.Table], pa.Table]:
+        """Return a function that adds metadata columns to a file's rows, in the relation's order.
 
         Raises:
-            HeadraceError: ``invalid`` if a column does not hold what the path has for it.
+            HeadraceError: ``invalid`` if a column cannot hold the path's value.
         """
         values: dict[str, pa.Scalar] = {}
         for name, key in self.columns.metadata:
@@ -396,7 +403,7 @@ class DirectorySource:
         return complete
 
     def _part(self, batch: _Batch, waiting: int) -> Part:
-        """Return the part of a batch; ``waiting`` files are not read yet."""
+        """Return a batch as a part; ``waiting`` is the number of files that are not read yet."""
         rows = pa.concat_tables([self.columns.all.arrow.empty_table(), *batch.tables])
         rows = rows.append_column(WEIGHT, pa.array(np.ones(rows.num_rows, np.int64)))
         rejects, at = tuple(batch.rejects), {"begun": True}
@@ -405,17 +412,17 @@ class DirectorySource:
 
 
 def _no_partitions(_place: str) -> str:
-    """Return the partition of a file: event time is followed over all of them."""
+    """Return one partition for all files: they have a common event time."""
     return ""
 
 
-def _order(found: Found) -> tuple[int, str]:
-    """Return the order in which files are read."""
+def _order(found: FoundFile) -> tuple[int, str]:
+    """Return the sort key of files in the order of reading: modification time, then name."""
     return found.modified_ns, found.name
 
 
-def _is_same(found: Found) -> bool:
-    """Whether a file is still the one that was found, unchanged."""
+def _is_same(found: FoundFile) -> bool:
+    """Whether a file is unchanged since it was found."""
     try:
         now = found.path.stat()
     except FileNotFoundError:
@@ -427,8 +434,8 @@ def _is_same(found: Found) -> bool:
     )
 
 
-def _is_readable(found: Found) -> bool:
-    """Whether a file is there.
+def _is_readable(found: FoundFile) -> bool:
+    """Whether a file exists.
 
     Raises:
         HeadraceError: ``unavailable`` if it cannot be read now.
@@ -447,8 +454,8 @@ def _is_readable(found: Found) -> bool:
         ) from error
 
 
-def _refused(found: Found, reason: str, line: int = 0) -> _Piece:
-    """Return the reject of a file, which is not read again in its present state."""
+def _refused(found: FoundFile, reason: str, line: int = 0) -> _Piece:
+    """Return a reject for a file, with the note that its current state is not to be read again."""
     reject = Reject(str(found.path), line, None, reason, "")
     return _Piece(found, [found.size, found.modified_ns, None], rejects=(reject,))
 
@@ -458,10 +465,10 @@ def _reason(error: HeadraceError) -> str:
 
 
 def _require_type(column: Column, key: str) -> None:
-    """Refuse a column whose type does not hold what it is to have.
+    """Refuse a column whose type cannot hold the metadata of a key.
 
     Raises:
-        HeadraceError: ``invalid``, or ``unsupported`` for a type that no path has a value of.
+        HeadraceError: ``invalid``, or ``unsupported`` for a type that cannot be parsed from text.
     """
     if key.startswith(_PARTITION):
         from_text(column)
@@ -475,8 +482,8 @@ def _require_type(column: Column, key: str) -> None:
         )
 
 
-def _metadata(found: Found, key: str, column: Column) -> Any:
-    """Return what a file's path, or the file system, has for a column."""
+def _metadata(found: FoundFile, key: str, column: Column) -> Any:
+    """Return the value of a metadata column from a file's path or status."""
     match key:
         case "file.path":
             return str(found.path)

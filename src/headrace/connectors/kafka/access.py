@@ -1,4 +1,4 @@
-"""Reaching Kafka's brokers: the options of a connection, which sources have too."""
+"""Access to Kafka's brokers: options of connections, sources and sinks."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Access:
-    """How brokers are reached: the options of a connection, under librdkafka's names or SQL's."""
+    """Options of a connection, with the keys of librdkafka and of Flink, Materialize and others."""
 
     brokers: str = option(
         "properties.bootstrap.servers",
@@ -53,7 +53,7 @@ class Access:
     )
 
     def client(self, secret: Callable[[str], str]) -> dict[str, Any]:
-        """Return the settings of a client; ``secret`` returns the value of a secret."""
+        """Return settings for librdkafka; ``secret`` returns the value of a secret."""
         found = {
             "bootstrap.servers": self.brokers,
             "security.protocol": self.protocol,

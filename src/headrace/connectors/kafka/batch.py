@@ -1,10 +1,10 @@
-"""Messages as they were read from partitions, and those that wait for the rest of a transaction.
+"""Messages read from partitions, and messages that wait for the rest of a transaction.
 
-What one part lands, one epoch reads. So that a transaction of the source is not torn over two
-epochs by where a batch happens to end, its messages at the end of a partition are held back until
-a message of something else follows there. The end of a transaction is announced in another topic,
-if at all, so they are not held for long: until nothing has arrived for half a second, or until
-they are too many.
+The rows of a part are read in one epoch. So that the end of a batch does not split a transaction of
+the source into two epochs, the last transaction's messages in a partition are held back until a
+message of another one follows there. The end of a transaction is announced in another topic, if at
+all, so they are held for a limited time: until nothing has arrived for half a second, or until they
+are too many.
 """
 
 from __future__ import annotations
@@ -26,7 +26,10 @@ _MOST_HELD: Final = 50_000
 
 @dataclass(slots=True)
 class Batch:
-    """Messages by column; ``values`` has None for a message without one."""
+    """Messages by column; ``timestamps`` are in milliseconds since 1970.
+
+    Keys, values, timestamps and headers are None for a message without them.
+    """
 
     topics: list[str] = field(default_factory=list)
     partitions: list[int] = field(default_factory=list)
@@ -38,7 +41,7 @@ class Batch:
 
     @classmethod
     def of(cls, messages: Sequence[Any]) -> Batch:
-        """Return messages of the client by column."""
+        """Return messages of the client as a batch."""
         return cls(
             [each.topic() for each in messages],
             [each.partition() for each in messages],
@@ -50,28 +53,28 @@ class Batch:
         )
 
     def place(self, at: int) -> str:
-        """Return the topic and partition of a message."""
+        """Return the partition of a message, as ``topic/number``."""
         return f"{self.topics[at]}/{self.partitions[at]}"
 
     def ends(self) -> dict[str, int]:
-        """Return the next offset of each partition that has messages here."""
+        """Return the offset after the last message of each partition in the batch."""
         last = dict(zip(zip(self.topics, self.partitions, strict=True), self.offsets, strict=True))
         return {f"{topic}/{partition}": at + 1 for (topic, partition), at in last.items()}
 
     def by_place(self) -> dict[tuple[str, int], list[int]]:
-        """Return the positions of the messages of each topic and partition, in order."""
+        """Return the ascending indices of the messages of each topic and partition."""
         found: dict[tuple[str, int], list[int]] = {}
         for at, place in enumerate(zip(self.topics, self.partitions, strict=True)):
             found.setdefault(place, []).append(at)
         return found
 
     def take(self, places: NDArray[np.int64]) -> Batch:
-        """Return the messages at some positions."""
+        """Return the messages at these indices."""
         chosen = places.tolist()
         return Batch(*([getattr(self, f.name)[at] for at in chosen] for f in fields(self)))
 
     def followed_by(self, other: Batch) -> Batch:
-        """Return these messages and others after them."""
+        """Return the concatenation of two batches."""
         return Batch(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))
 
 
@@ -79,19 +82,19 @@ class Batch:
 class HeldBack:
     """The messages that wait for the rest of their transaction; see the module.
 
-    ``transaction`` returns the transaction that the value of a message belongs to and that may go
-    on after it, or None.
+    ``transaction`` returns the id of the transaction that contains a message, given its value; None
+    if nothing of it can follow.
     """
 
     transaction: Callable[[bytes], str | None]
     clock: Callable[[], float] = time.monotonic
     _held: Batch = field(default_factory=Batch)
     _open: dict[tuple[str, int], tuple[int, str]] = field(default_factory=dict)
-    """By topic and partition: how many messages are held, and their transaction."""
+    """By topic and partition: the number of held messages, and their transaction."""
     _arrived: float = 0.0
 
     def released(self, batch: Batch) -> Batch:
-        """Return the messages that are held or have just arrived and need not wait any more."""
+        """Return those of the held and the newly arrived messages that need not wait."""
         if batch.offsets:
             self._arrived = self.clock()
         elif not self._held.offsets or self.clock() - self._arrived <= _QUIET_SECONDS:
@@ -114,7 +117,7 @@ class HeldBack:
 
     @property
     def places(self) -> frozenset[str]:
-        """The topics and partitions of which messages are held."""
+        """The partitions with held messages, as ``topic/number``."""
         return frozenset(f"{topic}/{partition}" for topic, partition in self._open)
 
     def _released_all(self, whole: Batch) -> Batch:
@@ -122,9 +125,10 @@ class HeldBack:
         return whole
 
     def _last(self, place: tuple[str, int], values: list[bytes | None]) -> tuple[int, str | None]:
-        """Return where the last transaction of a partition begins, and that, if it may go on.
+        """Return the index at which a partition's last transaction begins, and its id.
 
-        A message without a value follows a deletion, and belongs to its transaction.
+        The id is None, and the index the end, if nothing of it can follow. A message without a
+        value follows a deletion, and belongs to the same transaction.
         """
         end = len(values)
         held, former = self._open.get(place, (0, None))

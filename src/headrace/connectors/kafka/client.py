@@ -1,4 +1,4 @@
-"""Kafka's client, as sources use it: questions to the brokers, and messages as they arrive."""
+"""The Kafka consumer of a source: requests to brokers, and arriving messages."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import time
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from headrace.connectors.kafka.failures import failure, unreachable
-from headrace.connectors.kafka.options import Bounded, Startup, offsets_of
+from headrace.connectors.kafka.options import Bounded, KafkaStartup, offsets_of
 from headrace.connectors.kafka.topics import create_topics
 from headrace.errors import Code, HeadraceError
 from headrace.formats.libraries import library as optional
@@ -24,23 +24,23 @@ if TYPE_CHECKING:
 _POLL_SECONDS: Final = 0.1
 _GATHER_SECONDS: Final = 0.01
 _BUSY: Final = 500
-"""More messages than this within that time are a backlog, or nearly so."""
+"""More messages than this within ``_GATHER_SECONDS`` indicate a backlog."""
 _PATIENCE_SECONDS: Final = 1.0
-"""How long the client waits for an answer before it is asked what hinders it."""
+"""How long a request waits before the client's reports about its connections are read."""
 _ANSWER_SECONDS: Final = 10.0
 
 T = TypeVar("T")
 
 
 def place_of(place: Place) -> str:
-    """Return a partition as positions name it."""
+    """Return a partition as ``topic/number``, its name in positions."""
     return f"{place[0]}/{place[1]}"
 
 
-class Client:
-    """A consumer of one source; every method raises its failures as errors of ours.
+class KafkaClient:
+    """The consumer of one source; its methods translate errors of the client library.
 
-    Partitions are assigned to it: what has been read is decided by positions, not by a group.
+    Partitions are assigned explicitly: progress is kept in positions, not in a consumer group.
     """
 
     def __init__(self, options: Options, secret: Callable[[str], str]) -> None:
@@ -70,25 +70,25 @@ class Client:
             ) from error
 
     def close(self) -> None:
-        """End its connections."""
+        """Close the connections."""
         self._closing = True
         self._consumer.close()
 
     def _note(self, error: Any) -> None:
-        """Keep what the client says of its connections; end the call if they cannot be mended.
+        """Store an error that the client reports about its connections; raise if it is fatal.
 
-        It goes on trying without a failure, and would wait anew after each of its reports.
+        The client itself would retry forever, and wait again after each report.
         """
         if error.code() in unreachable(self._kafka) and not self._closing:
             raise self._kafka.KafkaException(error)
         self._trouble = error
 
     def failure(self, error: Any) -> HeadraceError:
-        """Return an error of the client as one of ours."""
+        """Translate an error of the client."""
         return failure(self._kafka, self._options.named, error, self._trouble)
 
     def _asked(self, question: Callable[[float], T]) -> T:
-        """Return the answer to a question, which is given the seconds to wait for it."""
+        """Return the answer to a request, a function of its timeout in seconds; retry timeouts."""
         ends = time.monotonic() + _ANSWER_SECONDS
         while True:
             try:
@@ -103,7 +103,7 @@ class Client:
                     raise self.failure(error.args[0]) from error
 
     def _hear(self) -> None:
-        """Raise what the client has to say of its connections, if they cannot be mended."""
+        """Let the client report errors about its connections; raise if one is fatal."""
         if self.reads:  # a message could be returned, and be lost
             return
         try:
@@ -114,13 +114,13 @@ class Client:
     # -- topics ----------------------------------------------------------------------------
 
     def topics(self) -> tuple[str, ...]:
-        """Return the names of the topics: those given, or those that match the pattern now."""
+        """Return the names of the given topics, or of those that currently match the pattern."""
         if self._options.pattern is None:
             return self._options.topics
         return tuple(sorted(filter(re.compile(self._options.pattern).fullmatch, self._existing())))
 
     def _existing(self) -> list[str]:
-        """Return the topics that exist, except the brokers' own."""
+        """Return the names of existing topics, except internal ones."""
         found = self._asked(lambda wait: self._consumer.list_topics(timeout=wait)).topics
         return [name for name in found if not name.startswith("__")]
 
@@ -139,7 +139,7 @@ class Client:
 
     def ids(self, topics: Iterable[str]) -> dict[str, str]:
         """Return the ids of topics, which differ if one is deleted and created again."""
-        admin = self._admin()  # which has to live until it has answered
+        admin = self._admin()  # referenced until the answers have arrived
         asked = admin.describe_topics(
             self._kafka.TopicCollection(list(topics)), request_timeout=_ANSWER_SECONDS
         )
@@ -148,12 +148,12 @@ class Client:
             try:
                 found[name] = str(described.result(_ANSWER_SECONDS).topic_id)
             except self._kafka.KafkaException:
-                continue  # whether it can be read is said when it is
+                continue  # reading the topic reports the error
             except TimeoutError as error:
                 raise HeadraceError(
                     Code.UNAVAILABLE,
                     f'topic "{name}" cannot be read',
-                    "No broker says which topic of this name it is.",
+                    "No broker returned the topic's id.",
                     "It is tried again; look into the brokers' logs if it stays.",
                 ) from error
         return found
@@ -180,25 +180,25 @@ class Client:
 
     # -- offsets ---------------------------------------------------------------------------
 
-    def starts(self, places: Sequence[Place], startup: Startup) -> dict[str, int]:
-        """Return the first offset to read of partitions."""
+    def starts(self, places: Sequence[Place], startup: KafkaStartup) -> dict[str, int]:
+        """Return the first offset to read of each partition."""
         match startup:
-            case Startup.EARLIEST:
+            case KafkaStartup.EARLIEST:
                 return {place_of(place): self._edges(place)[0] for place in places}
-            case Startup.LATEST:
+            case KafkaStartup.LATEST:
                 return {place_of(place): self._edges(place)[1] for place in places}
-            case Startup.GROUP:
+            case KafkaStartup.GROUP:
                 return self._committed(places)
-            case Startup.TIMESTAMP:
+            case KafkaStartup.TIMESTAMP:
                 return self._at_time(places, self._options.startup_timestamp or 0)
-            case Startup.OFFSETS:
+            case KafkaStartup.OFFSETS:
                 given = offsets_of(self._options.startup_offsets)
                 return {
                     place_of(place): given.get(place[1], self._edges(place)[0]) for place in places
                 }
 
     def bounds(self, places: Sequence[Place]) -> dict[str, int]:
-        """Return the offset before which reading a partition ends; none if it never does."""
+        """Return the offset before which reading ends, by partition; empty for no end."""
         match self._options.bounded:
             case Bounded.NEVER:
                 return {}
@@ -211,7 +211,7 @@ class Client:
                 return {place_of(place): given.get(place[1], 0) for place in places}
 
     def _edges(self, place: Place) -> tuple[int, int]:
-        """Return the first offset of a partition, and the one after its last."""
+        """Return a partition's first offset, and the offset after its last message."""
         asked = self._kafka.TopicPartition(*place)
         low, high = self._asked(
             lambda wait: self._consumer.get_watermark_offsets(asked, timeout=wait)
@@ -219,7 +219,7 @@ class Client:
         return low, high
 
     def _at_time(self, places: Sequence[Place], milliseconds: int) -> dict[str, int]:
-        """Return the first offset from a time on; of a partition without one, its end."""
+        """Return the first offset at or after a time; the end of a partition without one."""
         asked = [self._kafka.TopicPartition(*place, milliseconds) for place in places]
         found = self._asked(lambda wait: self._consumer.offsets_for_times(asked, timeout=wait))
         return {
@@ -230,7 +230,7 @@ class Client:
         }
 
     def _committed(self, places: Sequence[Place]) -> dict[str, int]:
-        """Return the offsets of the group; of a partition without one, its beginning."""
+        """Return the group's committed offsets; the beginning of a partition without one."""
         asked = [self._kafka.TopicPartition(*place) for place in places]
         found = self._asked(lambda wait: self._consumer.committed(asked, timeout=wait))
         return {
@@ -244,26 +244,26 @@ class Client:
 
     @property
     def reads(self) -> bool:
-        """Whether it reads any partition."""
+        """Whether any partition is assigned."""
         return bool(self._consumer.assignment())
 
     def read_from(self, places: Iterable[Place], at: Mapping[str, int]) -> None:
-        """Read partitions from offsets on, and no others."""
+        """Assign exactly these partitions, each from its offset in ``at``."""
         assigned = [self._kafka.TopicPartition(*place, at[place_of(place)]) for place in places]
         self._consumer.assign(assigned)
 
     def consume(self, most: int) -> tuple[list[Any], dict[str, int], Any]:
-        """Return messages that have arrived, ends that were reached, and what failed, if anything.
+        """Return arrived messages, the ends of partitions that were reached, and an error or None.
 
-        There are none after a while without any, or if no broker answers any more. The end of a
-        partition is an offset; it is also past the marks that transactions leave there.
+        Messages are empty if none arrives for a while, or if no broker answers. The end of a
+        partition is an offset after its last message and after transaction markers.
         """
         messages: list[Any] = []
         ends: dict[str, int] = {}
         failed = None
         try:
-            # A call waits until it has as many as it asks for: first for one, then for a moment,
-            # and where many came in that, for more, since each part costs a transaction.
+            # A call waits for as many messages as it asks for: first one, then those of a short
+            # time, and after many in that time more, since each part costs a transaction.
             arrived = self._consumer.consume(1, _POLL_SECONDS)
             if arrived:
                 arrived += self._consumer.consume(most - 1, _GATHER_SECONDS)
@@ -284,7 +284,7 @@ class Client:
         return messages, ends, failed
 
     def behind(self, at: Mapping[str, int]) -> int | None:
-        """Return how much is left to read, as far as the brokers last said; None at first."""
+        """Return the number of unread messages, by cached ends of partitions; None if unknown."""
         left = 0
         for each in self._consumer.assignment():
             _, high = self._consumer.get_watermark_offsets(each, cached=True)
@@ -294,7 +294,7 @@ class Client:
         return left
 
     def acknowledge(self, ends: Mapping[str, int]) -> None:
-        """Tell the broker how far the group has read, for tools that show its lag."""
+        """Commit offsets of the consumer group, only for tools that show its lag."""
         offsets = []
         for place, end in ends.items():
             topic, _, number = place.rpartition("/")
@@ -303,10 +303,10 @@ class Client:
 
 
 class Silent:
-    """Takes the client's log: what matters of it comes as an error."""
+    """A logger that discards the client's log: relevant failures are reported as errors."""
 
     def log(self, *_: object) -> None:
-        """Ignore a line."""
+        """Discard a line."""
 
 
 def library() -> Any:

@@ -1,7 +1,7 @@
-"""The changes of a part as messages of a topic: their keys and values, by columns.
+"""Changes of a part as messages of a topic: columns of keys and values.
 
-What a message says of a change is its *envelope*, a table of which each row becomes one value; how
-that is written as bytes is the format's.
+The *envelope* is how a message describes a change: a table with one row per message value. A format
+encodes these rows as bytes.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     from headrace.types import Epoch
 
     Encode = Callable[[pa.Table], pa.Array]
-    """Returns the bytes of each row."""
+    """A function from a table to an array with the bytes or text of each row."""
 
 
 class Envelope(StrEnum):
-    """What messages say of changes."""
+    """How messages describe changes."""
 
     UPSERT = "upsert"
     DEBEZIUM = "debezium"
@@ -43,11 +43,11 @@ _DEBEZIUM_OPS: Final = np.array(["c", "d", "u"])
 
 
 @dataclass(frozen=True, slots=True)
-class Messages:
-    """Messages in their order: keys (None without), values (NULL is a deletion), both binary.
+class OutgoingMessages:
+    """Messages in their order: keys (None without a key), values (NULL is a deletion), both binary.
 
-    ``rows`` are the numbers of the rows of the part that they come from, ``unsaid`` of those that
-    the envelope has no message for.
+    ``rows`` are the indices in the part of the messages' rows, ``unsaid`` of rows that the envelope
+    cannot express.
     """
 
     keys: pa.Array | None
@@ -57,11 +57,11 @@ class Messages:
 
 
 @dataclass(frozen=True, slots=True)
-class Enveloped:
-    """Makes messages of parts. ``key`` is that of the rows, empty if none is known.
+class EnvelopeEncoder:
+    """Turns parts into messages; ``key`` is the unique key of the rows, empty if it is unknown.
 
-    ``encode`` and ``encode_key`` return the bytes of values and keys; ``identity`` is what writes
-    them, for messages that say it.
+    ``encode`` and ``encode_key`` encode values and keys; ``identity`` is the sink's, for messages
+    that name their writer.
     """
 
     envelope: Envelope
@@ -70,7 +70,7 @@ class Enveloped:
     encode: Encode
     encode_key: Encode
 
-    def messages(self, epoch: Epoch, part: pa.Table) -> Messages:
+    def messages(self, epoch: Epoch, part: pa.Table) -> OutgoingMessages:
         """Return the messages of a part of an epoch's changes."""
         match self.envelope:
             case Envelope.UPSERT:
@@ -82,7 +82,7 @@ class Enveloped:
             case Envelope.DEBEZIUM:
                 return self._debezium(epoch, part)
 
-    def _upserts(self, part: pa.Table) -> Messages:
+    def _upserts(self, part: pa.Table) -> OutgoingMessages:
         befores, afters = paired(part, self.key)
         written, deleted = afters[afters >= 0], befores[afters < 0]
         values = pa.concat_arrays(
@@ -92,16 +92,18 @@ class Enveloped:
             ]
         )
         places = np.concatenate([written, deleted])
-        return Messages(self._keys(part, places), values, places)
+        return OutgoingMessages(self._keys(part, places), values, places)
 
-    def _appended(self, part: pa.Table) -> Messages:
+    def _appended(self, part: pa.Table) -> OutgoingMessages:
         """Return a message for each copy of each new row."""
         weights = numbers(part, WEIGHT)
         places = np.repeat(np.arange(part.num_rows), np.maximum(weights, 0))
         values = self.encode(_rows(part, places)).cast(pa.binary())
-        return Messages(self._keys(part, places), values, places, np.flatnonzero(weights < 0))
+        return OutgoingMessages(
+            self._keys(part, places), values, places, np.flatnonzero(weights < 0)
+        )
 
-    def _changelog(self, epoch: Epoch, part: pa.Table) -> Messages:
+    def _changelog(self, epoch: Epoch, part: pa.Table) -> OutgoingMessages:
         befores, afters = paired(part, self.key)
         update = (befores >= 0) & (afters >= 0)
         places = np.stack([befores, afters], axis=1).reshape(-1)
@@ -117,11 +119,11 @@ class Enveloped:
             }
         )
         values = self.encode(rows).cast(pa.binary())
-        return Messages(self._keys(part, places), values, places)
+        return OutgoingMessages(self._keys(part, places), values, places)
 
-    def _debezium(self, epoch: Epoch, part: pa.Table) -> Messages:
+    def _debezium(self, epoch: Epoch, part: pa.Table) -> OutgoingMessages:
         befores, afters = paired(part, self.key)
-        if not self.key:  # a message for each copy
+        if not self.key:  # one message per copy of a row
             weights = np.abs(numbers(part, WEIGHT))
             copies = weights[np.maximum(befores, afters)]
             befores, afters = np.repeat(befores, copies), np.repeat(afters, copies)
@@ -145,13 +147,13 @@ class Enveloped:
         values = self.encode(rows).cast(pa.binary())
         keys = self._keys(part, places)
         if keys is None:
-            return Messages(None, values, places)
-        # A deletion is followed by a message without a value, so that the topic can be compacted.
+            return OutgoingMessages(None, values, places)
+        # A deletion is followed by a message without a value, for compaction of the topic.
         order = np.repeat(np.arange(count), np.where(kinds == 1, 2, 1))
         repeated = np.zeros(len(order), bool)
         repeated[1:] = order[1:] == order[:-1]
         values = values.take(pa.array(order, mask=repeated))
-        return Messages(keys.take(pa.array(order)), values, places[order])
+        return OutgoingMessages(keys.take(pa.array(order)), values, places[order])
 
     def _keys(self, part: pa.Table, places: NDArray[np.int64]) -> pa.Array | None:
         if not self.key:
@@ -160,7 +162,7 @@ class Enveloped:
 
 
 def changes_of(schema: pa.Schema, envelope: Envelope) -> pa.Schema:
-    """Return the columns of the values of messages for rows of a schema."""
+    """Return the columns of message values for rows of a schema."""
     row = pa.struct(list(schema))
     match envelope:
         case Envelope.CHANGELOG:
@@ -188,7 +190,7 @@ def _rows(
 
 
 def _struct(part: pa.Table, places: NDArray[np.int64]) -> pa.Array:
-    """Return rows as structs; NULL where the place is negative."""
+    """Return rows as structs; NULL for a negative index."""
     columns = [name for name in part.column_names if name != WEIGHT]
     rows = part.select(columns).to_struct_array()
     found = rows.combine_chunks() if isinstance(rows, pa.ChunkedArray) else rows

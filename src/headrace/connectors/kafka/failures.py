@@ -1,4 +1,4 @@
-"""What Kafka's client says went wrong, as errors: what it means for the source, and what to do."""
+"""Translation of errors of Kafka's client: codes, messages and hints."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def unreachable(kafka: Any) -> frozenset[int]:
-    """Return the codes by which the client says that it cannot go on by itself."""
+    """Return the client's error codes for connections that it cannot restore by itself."""
     error = kafka.KafkaError
     return frozenset({error._ALL_BROKERS_DOWN, error._AUTHENTICATION, error._SSL})  # noqa: SLF001
 
@@ -19,10 +19,10 @@ def unreachable(kafka: Any) -> frozenset[int]:
 def failure(
     kafka: Any, topic: str, error: Any, trouble: Any = None, use: str = "read"
 ) -> HeadraceError:
-    """Return an error of the client as one of ours.
+    """Translate an error of the client.
 
-    ``trouble`` is what it last said of its connections, which often is the cause. ``use`` is what
-    the topic cannot be: ``read`` or ``written``.
+    ``trouble`` is its last report about its connections, often the cause. ``use`` is ``read`` or
+    ``written``: what failed.
     """
     said = error.str()
     if trouble is not None and trouble is not error:
@@ -33,10 +33,10 @@ def failure(
 
 
 def _meaning(kafka: Any, codes: set[int | None], said: str, use: str) -> tuple[Code, str, str]:
-    """Return the code of an error, what is wrong with the topic, and a hint."""
+    """Return an error's code, the end of its message after the topic, and a hint."""
     if codes & {kafka.OFFSET_OUT_OF_RANGE, kafka._AUTO_OFFSET_RESET}:  # noqa: SLF001
-        what = "has lost messages: those that were not read yet are gone"
-        hint = "Keep them longer in the topic. CREATE OR REPLACE the stream to read what is left."
+        what = "has lost messages: some were deleted before they were read"
+        hint = "Keep them longer in the topic. CREATE OR REPLACE the stream to read the others."
         return Code.CONFLICT, what, hint
     what = f"cannot be {use}"
     allowed = {
@@ -64,7 +64,7 @@ def _meaning(kafka: Any, codes: set[int | None], said: str, use: str) -> tuple[C
     if codes & {kafka.UNKNOWN_TOPIC_OR_PART, kafka._UNKNOWN_TOPIC, kafka._UNKNOWN_PARTITION}:  # noqa: SLF001
         hint = "Create the topic, or correct its name."
         if use == "written":
-            hint += " CREATE SINK creates it if it is told how many partitions it has."
+            hint += " CREATE SINK creates it if its options give the number of partitions."
         return Code.UNAVAILABLE, what, hint
     down = {
         kafka._ALL_BROKERS_DOWN,  # noqa: SLF001

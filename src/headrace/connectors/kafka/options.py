@@ -1,4 +1,4 @@
-"""The options of a source of Kafka: which topics it reads, from where on, and up to where."""
+"""The options of a Kafka source: its topics, where reading begins, and where it ends."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
-class Startup(StrEnum):
-    """Where a source begins that has read nothing yet."""
+class KafkaStartup(StrEnum):
+    """Where a new source begins to read."""
 
     EARLIEST = "earliest-offset"
     LATEST = "latest-offset"
@@ -36,13 +36,13 @@ class Bounded(StrEnum):
 
 
 def _offsets(text: str) -> str:
-    """Check ``partition:0,offset:42;partition:1,offset:300``, and return it."""
+    """Return the text, which must be accepted by :func:`offsets_of`."""
     offsets_of(text)
     return text
 
 
 def offsets_of(text: str | None) -> dict[int, int]:
-    """Return the offset by partition, of ``partition:0,offset:42;partition:1,offset:300``."""
+    """Parse ``partition:0,offset:42;partition:1,offset:300`` into offsets by partition."""
     found = {}
     for each in filter(None, (text or "").split(";")):
         parts = dict(part.strip().partition(":")[::2] for part in each.split(","))
@@ -70,7 +70,7 @@ def _pattern(text: str) -> str:
 
 
 def count(text: str) -> int:
-    """Return a number of partitions or replicas."""
+    """Parse a number of partitions or replicas, at least 1."""
     if not (text.isascii() and text.isdigit()) or int(text) < 1:
         raise HeadraceError(
             Code.INVALID,
@@ -82,11 +82,11 @@ def count(text: str) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options(Access, MessageFormat):
-    """The options of a topic; those of the client have librdkafka's names after ``properties.``."""
+    """Options of a source; keys after ``properties.`` are librdkafka's."""
 
     topic: str | None = option("topic", "kafka_topic", default=None)
     pattern: str | None = option("topic-pattern", default=None, convert=_pattern)
-    startup: Startup = option("scan.startup.mode", default=Startup.EARLIEST)
+    startup: KafkaStartup = option("scan.startup.mode", default=KafkaStartup.EARLIEST)
     startup_timestamp: int | None = option("scan.startup.timestamp-millis", default=None)
     startup_offsets: str | None = option(
         "scan.startup.specific-offsets", default=None, convert=_offsets
@@ -111,9 +111,9 @@ class Options(Access, MessageFormat):
             "scan.startup",
             self.startup,
             {
-                Startup.GROUP: ("properties.group.id", self.group),
-                Startup.TIMESTAMP: ("scan.startup.timestamp-millis", self.startup_timestamp),
-                Startup.OFFSETS: ("scan.startup.specific-offsets", self.startup_offsets),
+                KafkaStartup.GROUP: ("properties.group.id", self.group),
+                KafkaStartup.TIMESTAMP: ("scan.startup.timestamp-millis", self.startup_timestamp),
+                KafkaStartup.OFFSETS: ("scan.startup.specific-offsets", self.startup_offsets),
             },
         )
         _require(
@@ -139,13 +139,13 @@ class Options(Access, MessageFormat):
 
     @property
     def topics(self) -> tuple[str, ...]:
-        """The names of the topics, which are written with semicolons between them."""
+        """The names in option ``topic``, where semicolons separate them."""
         names = (name.strip() for name in (self.topic or "").split(";"))
         return tuple(dict.fromkeys(name for name in names if name))
 
     @property
     def named(self) -> str:
-        """The topics as they are written, for identity and messages."""
+        """The topics or the pattern as given, for the source's identity and messages."""
         return self.topic if self.topic is not None else f"/{self.pattern}/"
 
 
@@ -156,9 +156,11 @@ def _require(group: str, mode: StrEnum, needed: Mapping[StrEnum, tuple[str, obje
         if (value is None and each is mode) or (
             value is not None and each is not mode and of_group
         ):
-            lacks = "needs" if value is None else "is what makes use of"
+            primary = f'option "{group}.mode" = \'{each}\' needs option "{key}"'
+            if value is not None:
+                primary = f'option "{key}" needs option "{group}.mode" = \'{each}\''
             raise HeadraceError(
                 Code.INVALID,
-                f'option "{group}.mode" = \'{each}\' {lacks} option "{key}"',
+                primary,
                 hint="Give both, or neither.",
             )

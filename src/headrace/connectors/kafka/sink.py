@@ -1,7 +1,7 @@
 """A sink that writes a view's changes to a topic of Kafka, one transaction per epoch.
 
-Readers at read_committed see the messages of an epoch once it is whole, and never those of an
-attempt that failed. What they say is one of the envelopes of
+Readers at read_committed see an epoch's messages once it is complete, and never those of a failed
+attempt. The form of messages is one of the envelopes of
 :mod:`headrace.connectors.kafka.envelopes`.
 """
 
@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from headrace.connectors.kafka.envelopes import Envelope, Enveloped, changes_of
+from headrace.connectors.kafka.envelopes import Envelope, EnvelopeEncoder, changes_of
 from headrace.connectors.kafka.sink_options import Options, SinkKeyFormat, ValueFormat
-from headrace.connectors.kafka.transactions import Mark, Topic, Transactions
+from headrace.connectors.kafka.transactions import KafkaTransactions, Mark, Topic
 from headrace.connectors.lines import json_lines
 from headrace.connectors.marks import require_own
 from headrace.connectors.sinks import declare_key
@@ -48,16 +48,16 @@ _JSON_TYPES: Final = {
     "ARRAY, MAP, STRUCT": "array, object, object",
 }
 MAPPING: Final = {kind: f"{json_}. Avro: {AVRO_TYPES[kind]}" for kind, json_ in _JSON_TYPES.items()}
-"""What each type becomes in messages."""
+"""The documented form of each type in messages."""
 _NOTE: Final = 3_500
-"""How many characters are noted beside an epoch: brokers take 4,096 bytes."""
+"""The most characters of refused rows in a mark: brokers accept 4,096 bytes."""
 _SHOWN: Final = 200
-"""How much of a refused row is noted beside the epoch."""
+"""The most characters of one refused row in a mark."""
 _UNSAID: Final = "the row was deleted or changed, and envelope = 'append' has no message for that"
 
 
 def check(options: Options, context: SinkContext) -> None:
-    """Refuse rows that cannot be written, and a topic that is not there.
+    """Refuse rows that cannot be written, and a topic that does not exist.
 
     Raises:
         HeadraceError: ``invalid``, ``unsupported`` or ``unavailable``.
@@ -87,10 +87,10 @@ def check(options: Options, context: SinkContext) -> None:
 
 
 def opened(options: Options, context: SinkContext) -> KafkaSink:
-    """Return the writer of a sink; it connects when it is used."""
+    """Return the writer of a sink; it connects at its first use."""
     envelope = options.envelope_of(context.key)
 
-    def enveloped() -> Enveloped:
+    def encoder() -> EnvelopeEncoder:
         encode = _encoder(
             options,
             context,
@@ -99,18 +99,18 @@ def opened(options: Options, context: SinkContext) -> KafkaSink:
             "value",
         )
         key = _encoder(options, context, options.key_format.value, _of_key(context), "key")
-        return Enveloped(envelope, context.key, context.identity, encode, key)
+        return EnvelopeEncoder(envelope, context.key, context.identity, encode, key)
 
-    return KafkaSink(_transactions(options, context), enveloped, context.stops)
+    return KafkaSink(_transactions(options, context), encoder, context.stops)
 
 
-def _transactions(options: Options, context: SinkContext) -> Transactions:
+def _transactions(options: Options, context: SinkContext) -> KafkaTransactions:
     size = None if options.partitions is None else (options.partitions, options.replicas or -1)
     settings = {key.removeprefix("topic."): value for key, value in options.settings}
     if options.envelope_of(context.key) is Envelope.UPSERT:
         settings.setdefault("cleanup.policy", "compact,delete")
         settings.setdefault("retention.ms", "-1")
-    return Transactions(
+    return KafkaTransactions(
         Topic(options.topic, size, settings),
         context.identity,
         options.client(context.secrets.value),
@@ -128,7 +128,7 @@ def _of_key(context: SinkContext) -> pa.Schema:
 def _encoder(
     options: Options, context: SinkContext, form: str, schema: pa.Schema, part: str
 ) -> Encode:
-    """Return what encodes rows of a schema: the values of messages, or their keys."""
+    """Return the encoder of message values or keys; ``part`` is ``value`` or ``key``."""
     if form == ValueFormat.AVRO and schema.names:
         encoder = AvroEncoder(f"{record_name(options.topic)}_{part}", schema)
         registry = options.registry_client(context.secrets.value)
@@ -144,26 +144,26 @@ def _encoder(
 
 @dataclass(slots=True)
 class KafkaSink:
-    """Writes the messages of an epoch and its number in one transaction.
+    """Writes an epoch's messages and its number in one transaction.
 
-    ``enveloped`` makes what turns parts into messages: it is called when the topic is opened.
-    ``stops``: whether an epoch with a refused row is not written.
+    ``encoder`` returns the encoder of parts, and is called at the first write after a close, since
+    it may need the schema registry. With ``stops``, an epoch that has a refused row is not written.
     """
 
-    transactions: Transactions
-    enveloped: Callable[[], Enveloped]
+    transactions: KafkaTransactions
+    encoder: Callable[[], EnvelopeEncoder]
     stops: bool
     guarantee: str = "exactly once: one transaction per epoch, with its number"
-    _making: Enveloped | None = None
+    _encoder: EnvelopeEncoder | None = None
     _mark: Mark | None = None
 
     def durable(self) -> Epoch | None:
-        """Return the last epoch that is whole in the topic."""
+        """Connect; return the last epoch that was committed to the topic."""
         self._mark = self.transactions.open()
         return None if self._mark is None else self._mark.epoch
 
     def last_refused(self) -> Sequence[RefusedRow]:
-        """Return the rows that were refused in that epoch, as far as they were noted with it."""
+        """Return the refused rows in the mark of that epoch, which may be shortened."""
         noted = json.loads(self._mark.note) if self._mark is not None and self._mark.note else []
         return [RefusedRow(row, why) for row, why in noted]
 
@@ -179,14 +179,14 @@ class KafkaSink:
             if self._mark is not None and self._mark != before:
                 raise HeadraceError(
                     Code.UNAVAILABLE,
-                    f"epoch {self._mark.epoch} was written while its end was in doubt",
+                    f"epoch {self._mark.epoch} was committed, although its commit seemed to fail",
                     hint="The delivery goes on after it by itself.",
                 )
-        if self._making is None:
-            self._making = self.enveloped()
+        if self._encoder is None:
+            self._encoder = self.encoder()
         self.transactions.begin()
         try:
-            refused = list(self._sent(self._making, epoch, parts))
+            refused = list(self._sent(self._encoder, epoch, parts))
         except BaseException:
             self.transactions.abort()
             raise
@@ -199,11 +199,11 @@ class KafkaSink:
         return refused
 
     def _sent(
-        self, making: Enveloped, epoch: Epoch, parts: Iterable[pa.Table]
+        self, encoder: EnvelopeEncoder, epoch: Epoch, parts: Iterable[pa.Table]
     ) -> Iterator[RefusedRow]:
-        """Send the messages of parts; yield the rows refused."""
+        """Send the messages of parts; yield the refused rows."""
         for part in parts:
-            messages = making.messages(epoch, part)
+            messages = encoder.messages(epoch, part)
             too_large = self.transactions.send(epoch, messages)
             why = {int(row): _UNSAID for row in messages.unsaid}
             why |= {int(messages.rows[at]): each for at, each in too_large.items()}
@@ -212,7 +212,7 @@ class KafkaSink:
                 yield RefusedRow(line, reason)
 
     def idle(self) -> None:
-        """Commit the epoch again before the brokers forget it.
+        """Commit the epoch again before the brokers' retention of offsets removes it.
 
         Raises:
             HeadraceError: ``unavailable`` or ``invalid`` if the topic cannot be written.
@@ -221,22 +221,22 @@ class KafkaSink:
             self.transactions.renew(self._mark)
 
     def stored(self) -> None:
-        """Return None: a topic holds changes, and not rows."""
+        """Return None: a topic contains changes, not rows."""
         return
 
     def clear(self) -> None:
-        """Delete the records of the topic, and the epoch of the last one."""
+        """Delete the records of the topic, and the recorded epoch."""
         self.transactions.forget()
         self._mark = None
 
     def close(self) -> None:
         """Close the connections to the brokers."""
         self.transactions.close()
-        self._making = None
+        self._encoder = None
 
 
 def _note(refused: Sequence[RefusedRow]) -> str:
-    """Return the rows refused as JSON, cut to what fits beside an epoch."""
+    """Return the refused rows as JSON, shortened to fit into a mark."""
     noted: list[tuple[str, str]] = []
     for each in refused:
         noted.append((shortened(each.row, _SHOWN), each.why))

@@ -1,4 +1,4 @@
-"""The options of a sink of Kafka: which topic it writes, and how."""
+"""The options of a Kafka sink: its topic, the form of messages, and transactions."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ class Compression(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options(Access, RegistryAccess):
-    """The options of a topic that a sink writes.
+    """The options of a sink.
 
-    ``topic.`` settings are those of a topic that the sink creates, which it does if ``partitions``
-    is given.
+    If ``partitions`` is given, the sink creates the topic, with ``settings`` from options that
+    begin with ``topic.``.
     """
 
     topic: str = option(alters=Alters.NEVER)
@@ -80,10 +80,10 @@ class Options(Access, RegistryAccess):
         if self.settings and self.partitions is None:
             raise HeadraceError(
                 Code.INVALID,
-                f'option "{self.settings[0][0]}" is of a topic that the sink creates',
+                f'option "{self.settings[0][0]}" only applies to a topic that the sink creates',
                 hint="Add partitions = '...', or set it with Kafka's tools.",
             )
 
     def envelope_of(self, key: tuple[str, ...]) -> Envelope:
-        """Return what messages say of rows with a key: upserts if there is one."""
+        """Return the envelope for rows with a key; by default upsert, changelog without a key."""
         return self.envelope or (Envelope.UPSERT if key else Envelope.CHANGELOG)

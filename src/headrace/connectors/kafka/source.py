@@ -1,8 +1,8 @@
 """Kafka topics as sources: every partition is read from its own offset, in order.
 
-The position of a source is the next offset of each partition. It is stored with the rows that it
-led to, so each message counts once; what is committed to the broker is for people's tools only.
-Messages of a transaction that was aborted, or is still open, are not read.
+The position of a source is the next offset of each partition. It is stored in the same transaction
+as the rows, so each message counts once; offsets committed to the broker are only for other tools.
+Messages of an aborted or open transaction are not read.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ import pyarrow as pa
 from pyspark.sql import types as t
 
 from headrace.connectors.kafka.batch import Batch, HeldBack
-from headrace.connectors.kafka.client import Client, place_of
-from headrace.connectors.kafka.options import Options, Startup, offsets_of
+from headrace.connectors.kafka.client import KafkaClient, place_of
+from headrace.connectors.kafka.options import KafkaStartup, Options, offsets_of
 from headrace.errors import Code, HeadraceError
 from headrace.formats.blocks import is_utf8
 from headrace.formats.messages import payload
@@ -37,7 +37,7 @@ _MOST_MESSAGES: Final = 50_000
 _TOPICS: Final = "topics"
 """The key in a position with the ids of the topics."""
 _BOUNDS: Final = "bounds"
-"""The key in a position with the offsets at which the source ends; others are of partitions."""
+"""The key in a position with the bounds of a bounded source; all other keys are partitions."""
 _TYPES: Final[dict[str, tuple[type[t.DataType], ...]]] = {
     "topic": (t.StringType,),
     "partition": (t.IntegerType, t.LongType),
@@ -55,15 +55,15 @@ _DECLARED: Final = {
     "headers": "MAP<STRING, BINARY> or MAP<STRING, STRING>",
 }
 _DISCOVER_SECONDS: Final = 30.0
-"""How often new partitions are looked for."""
+"""The interval at which new topics and partitions are discovered."""
 
 
 @dataclass(frozen=True, slots=True)
-class Columns:
-    """What the columns of a relation are taken from.
+class MessageColumns:
+    """The columns of a relation, by their origin.
 
-    ``value`` are those of a message's value. ``metadata`` are pairs of a column and what it has:
-    ``topic``, ``partition``, ``offset``, ``timestamp``, ``key`` or ``headers``.
+    ``value`` are decoded from message values. ``metadata`` are pairs of a further column and its
+    key: ``topic``, ``partition``, ``offset``, ``timestamp``, ``key`` or ``headers``.
     """
 
     all: Schema
@@ -73,11 +73,11 @@ class Columns:
 
 @dataclass(slots=True)
 class _Reading:
-    """How far the topics of a source have been read.
+    """The progress of a source, by partition.
 
-    ``read`` is the next offset of each partition to be read, and ``at`` the one after all that was
-    yielded: what is between is held back. ``bounds`` are the offsets before which a bounded source
-    ends, which are fixed when it begins. ``ids`` are those of the topics.
+    ``read`` is the next offset to read, ``at`` the offset after the yielded messages: those between
+    are held back. ``bounds`` are the offsets before which a bounded source ends, fixed when it
+    begins. ``ids`` are the topics' ids by name.
     """
 
     options: Options
@@ -90,12 +90,12 @@ class _Reading:
     @classmethod
     def begun(
         cls,
-        client: Client,
+        client: KafkaClient,
         options: Options,
         held: HeldBack,
         position: Mapping[str, Any] | None,
     ) -> _Reading:
-        """Begin to read from a position on; None is where the options say."""
+        """Begin to read after a position; without one, where the options say."""
         at = dict(position or {})
         ids, bounds = at.pop(_TOPICS, {}), at.pop(_BOUNDS, {})
         reading = cls(options, held, at, ids, bounds, dict(at))
@@ -106,17 +106,17 @@ class _Reading:
             reading.discover(client)
         return reading
 
-    def discover(self, client: Client) -> None:
-        """Read the partitions that exist now; those that are new, from their beginning.
+    def discover(self, client: KafkaClient) -> None:
+        """Assign all existing partitions; new ones are read from their beginning.
 
-        A bounded source reads those that there were when it began.
+        A bounded source only reads partitions that existed when it began.
 
         Raises:
             HeadraceError: ``conflict`` if a topic was deleted and created again.
         """
-        self._discovered(client, Startup.EARLIEST)
+        self._discovered(client, KafkaStartup.EARLIEST)
 
-    def _discovered(self, client: Client, startup: Startup) -> list[Place]:
+    def _discovered(self, client: KafkaClient, startup: KafkaStartup) -> list[Place]:
         topics = client.topics()
         places = client.places(topics)
         self._require_same(client.ids(topics))
@@ -136,15 +136,15 @@ class _Reading:
             raise HeadraceError(
                 Code.CONFLICT,
                 f'topic "{other[0]}" was deleted and created again',
-                "Its messages have other offsets than those that were read.",
+                "The offsets of its messages are not comparable with those that were read.",
                 "CREATE OR REPLACE the stream or table to read the new topic.",
             )
         self.ids = {**self.ids, **found}
 
     def take(self, messages: Sequence[Any], ends: Mapping[str, int]) -> Batch:
-        """Return the messages to yield now that these have been read, without those past a bound.
+        """Add messages that were read; return those to yield now, without those past a bound.
 
-        ``ends`` are offsets before which all of a partition has been read.
+        ``ends`` are the offsets before which a partition has been read completely.
         """
         if self.bounds:
             messages, ends = self._within(messages, ends)
@@ -160,7 +160,7 @@ class _Reading:
     def _within(
         self, messages: Sequence[Any], ends: Mapping[str, int]
     ) -> tuple[list[Any], dict[str, int]]:
-        """Return the messages before their bounds, and the ends with bounds that are reached."""
+        """Return the messages before their bounds, and ``ends`` with the bounds reached."""
         kept, reached = [], dict(ends)
         for each in messages:
             place = place_of((each.topic(), each.partition()))
@@ -177,12 +177,12 @@ class _Reading:
 
     @property
     def position(self) -> dict[str, Any]:
-        """The position after all that was taken."""
+        """The position after the yielded messages."""
         bounds = {_BOUNDS: self.bounds} if self.bounds else {}
         return {**self.at, _TOPICS: self.ids, **bounds}
 
-    def progress(self, client: Client) -> tuple[int, int | None]:
-        """Return how many messages have been read, and of how many; None if that is not known."""
+    def progress(self, client: KafkaClient) -> tuple[int, int | None]:
+        """Return the number of yielded messages, and of all messages; None if that is unknown."""
         read = sum(self.at.values())
         if self.bounds:
             return read, read + sum(max(0, b - self.at[p]) for p, b in self.bounds.items())
@@ -191,7 +191,7 @@ class _Reading:
 
 
 def _is_finished(position: Mapping[str, Any] | None) -> bool:
-    """Return whether a position is where a bounded source ends."""
+    """Whether a position is the end of a bounded source."""
     if position is None or not position.get(_BOUNDS):
         return False
     return all(position[place] >= bound for place, bound in position[_BOUNDS].items())
@@ -205,18 +205,18 @@ class KafkaSource:
     """
 
     options: Options
-    columns: Columns
+    columns: MessageColumns
     decoder: ChangeDecoder
     secret: Callable[[str], str]
     _closed: threading.Event = field(default_factory=threading.Event)
 
     @property
     def identity(self) -> str:
-        """The topics: what is read there continues where it ended, whatever the brokers' names."""
+        """The topics, without the brokers: other addresses do not change the position."""
         return f"kafka|{self.options.named}"
 
     def close(self) -> None:
-        """End :meth:`parts` soon."""
+        """Make :meth:`parts` end soon."""
         self._closed.set()
 
     def check(self) -> None:
@@ -227,7 +227,7 @@ class KafkaSource:
         """
         for name, key in self.columns.metadata:
             _require_type(self.columns.all, name, key)
-        client = Client(self.options, self.secret)
+        client = KafkaClient(self.options, self.secret)
         try:
             client.create_missing()
             topics = client.topics()
@@ -250,17 +250,17 @@ class KafkaSource:
                 )
 
     def parts(self, position: Mapping[str, Any] | None) -> Iterator[Part]:
-        """Yield messages as they arrive, and a part without rows where none does for a while.
+        """Yield messages as they arrive; a part without rows if none arrives for a while.
 
         A bounded source ends when every partition has reached its bound.
 
         Raises:
-            HeadraceError: ``unavailable`` if no broker answers; ``conflict`` if messages that were
-                not read yet are no longer there; ``invalid`` if access is refused.
+            HeadraceError: ``unavailable`` if no broker answers; ``conflict`` if messages were
+                deleted before they were read; ``invalid`` if access is refused.
         """
         if _is_finished(position):
             return
-        client = Client(self.options, self.secret)
+        client = KafkaClient(self.options, self.secret)
         try:
             reading = _Reading.begun(
                 client, self.options, HeldBack(self.decoder.transaction), position
@@ -287,7 +287,7 @@ class KafkaSource:
     # -- rows ------------------------------------------------------------------------------
 
     def _part(self, batch: Batch, at: Mapping[str, Any]) -> Part:
-        """Return the changes that messages make, and the position after them."""
+        """Return the changes in messages as a part; ``at`` is the position after them."""
         batch, refused = self._readable(batch)
         found = self.decoder.changes(batch.keys, batch.values)
         messages = found.messages
@@ -311,7 +311,7 @@ class KafkaSource:
         )
 
     def _readable(self, batch: Batch) -> tuple[Batch, list[Reject]]:
-        """Return the messages whose keys a column can have, and the others as rejects."""
+        """Return the messages, and rejects for those whose key cannot be the text of a column."""
         column = next((name for name, key in self.columns.metadata if key == "key"), None)
         if column is None or not isinstance(_column(self.columns.all, column).type, t.StringType):
             return batch, []
@@ -328,7 +328,7 @@ class KafkaSource:
         return batch.take(kept), rejects
 
     def _with_metadata(self, rows: pa.Table, batch: Batch, kept: Any) -> pa.Table:
-        """Return rows with all columns, in the order of the relation."""
+        """Add metadata columns to rows; ``kept`` are the indices of the rows' messages."""
         metadata = dict(self.columns.metadata)
         columns = []
         for column, arrow in zip(self.columns.all.columns, self.columns.all.arrow, strict=True):
@@ -345,7 +345,7 @@ def _column(schema: Schema, name: str) -> Column:
 
 
 def _require_type(schema: Schema, name: str, key: str) -> None:
-    """Refuse a column whose type does not hold what it is to have.
+    """Refuse a column whose type cannot hold the metadata of a key.
 
     Raises:
         HeadraceError: ``invalid``.
@@ -360,14 +360,14 @@ def _require_type(schema: Schema, name: str, key: str) -> None:
 
 
 def _array(values: list[Any], type_: pa.DataType) -> pa.Array:
-    """Return metadata as a column; times are given in microseconds."""
+    """Return metadata as a column; times are in microseconds since 1970."""
     if pa.types.is_timestamp(type_) or pa.types.is_integer(type_):
         return pa.array(values, pa.int64()).cast(type_)
     return pa.array(values, type_)
 
 
 def _metadata(batch: Batch, key: str, type_: pa.DataType) -> list[Any]:
-    """Return what the messages have of one kind of metadata."""
+    """Return one kind of metadata of the messages; times in microseconds since 1970."""
     match key:
         case "topic":
             return list(batch.topics)
@@ -388,7 +388,7 @@ def _metadata(batch: Batch, key: str, type_: pa.DataType) -> list[Any]:
 
 
 def _headers(headers: Sequence[tuple[str, bytes | None]], *, text: bool) -> list[tuple[str, Any]]:
-    """Return headers as the entries of a map; of equal names the last, as in a dict."""
+    """Return headers as the entries of a map; the last one of several with the same name."""
     found = dict(headers)
     if not text:
         return list(found.items())
@@ -399,5 +399,5 @@ def _headers(headers: Sequence[tuple[str, bytes | None]], *, text: bool) -> list
 
 
 def _placed(reject: Reject, batch: Batch) -> Reject:
-    """Return the reject of a message with its partition and offset."""
+    """Replace a reject's index of a message by its partition and offset."""
     return replace(reject, file=batch.place(reject.line), line=batch.offsets[reject.line])

@@ -1,4 +1,4 @@
-"""Kafka: topics are read from and written to."""
+"""Declares Kafka: a source and a sink for topics."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from headrace.connectors.kafka import sink
 from headrace.connectors.kafka.access import Access
 from headrace.connectors.kafka.options import Options
 from headrace.connectors.kafka.sink_options import Options as SinkOptions
-from headrace.connectors.kafka.source import Columns, KafkaSource
+from headrace.connectors.kafka.source import KafkaSource, MessageColumns
 from headrace.connectors.systems import ConnectionKind, SinkConnector, SourceConnector, System
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 def _source(options: Options, context: SourceContext) -> KafkaSource:
     of_messages = tuple(pair for pair in context.metadata if not pair[1].startswith(OF_VALUES))
-    columns = Columns(context.schema, context.value, of_messages)
+    columns = MessageColumns(context.schema, context.value, of_messages)
     decoder = change_decoder(
         context.relation,
         context.value,

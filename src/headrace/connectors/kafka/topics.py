@@ -1,4 +1,4 @@
-"""Making topics."""
+"""Creating topics."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ def create_topics(
     size: tuple[int, int],
     settings: Mapping[str, str],
 ) -> None:
-    """Create topics; ``size`` are the numbers of partitions and of replicas, -1 for the brokers'.
+    """Create topics; ``size`` is the number of partitions and of replicas, -1 for the default.
 
-    One that exists stays as it is.
+    A topic that exists is left unchanged.
 
     Raises:
-        HeadraceError: ``invalid`` or ``unavailable`` if the brokers do not.
+        HeadraceError: ``invalid`` or ``unavailable`` if the brokers refuse or do not answer.
     """
     from confluent_kafka.admin import NewTopic  # noqa: PLC0415
 

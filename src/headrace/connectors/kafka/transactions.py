@@ -1,11 +1,11 @@
-"""A producer of Kafka that writes in transactions, each of which also records an epoch.
+"""A Kafka producer that writes in transactions, and records an epoch in each of them.
 
-The record is an offset of a consumer group of our own: the brokers commit it with the messages, or
-neither. A producer of the same id that comes later ends what an earlier one has begun: that one's
-transaction is aborted or was whole, and the record says which.
+The record is an offset of a consumer group that belongs to the sink: the brokers commit it together
+with the messages, or neither. A later producer of the same transactional id fences the earlier one:
+its transaction is either aborted or committed, and the record shows which.
 
-Brokers forget the offsets of a group in which nothing happens. So the record is committed again now
-and then, and where it is missing, the last messages say which epoch they are of, and of which sink.
+Brokers delete the offsets of an inactive group. So the record is committed again from time to time,
+and if it is missing, the epoch is read from headers of the last messages, which also name the sink.
 """
 
 from __future__ import annotations
@@ -26,36 +26,36 @@ from headrace.types import Epoch
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from headrace.connectors.kafka.envelopes import Messages
+    from headrace.connectors.kafka.envelopes import OutgoingMessages
 
 T = TypeVar("T")
 
 _ANSWER_SECONDS: Final = 10.0
 _PATIENCE_SECONDS: Final = 1.0
-"""How long the client waits for an answer before it is asked what hinders it."""
+"""How long a request waits before the client's reports about its connections are read."""
 _LONGEST_SECONDS: Final = 30.0
-"""How long a call is tried that the client says may be tried again."""
+"""How long a call is retried whose failure is temporary."""
 _PAUSE_SECONDS: Final = 0.05
 _QUEUED_KILOBYTES: Final = 65_536
-"""How much waits in the client to be sent: memory stays flat, however much there is to write."""
+"""The size of the client's send queue, which bounds memory."""
 _BATCH_BYTES: Final = 61
-"""The header of a batch of records."""
+"""The size of the header of a batch of records."""
 _RECORD_BYTES: Final = 24
-"""At most what is in a record beside its key, value and headers."""
+"""The largest size of a record without its key, value and headers."""
 _DEFAULT_RECORD_BYTES: Final = 1_000_000
 _GROUP: Final = "headrace-sink-"
-"""What the names of the groups of sinks begin with."""
+"""The prefix of the names of sinks' consumer groups."""
 EPOCH_HEADER: Final = "headrace.epoch"
 SINK_HEADER: Final = "headrace.sink"
 _RENEWAL_SECONDS: Final = 86_400.0
-"""How old a record becomes before it is committed again: brokers keep it for days."""
+"""The age at which a record is committed again: brokers keep it for days."""
 _LAST_RECORDS: Final = 1_000
-"""How many of the last offsets of a partition are read where the record is missing."""
+"""The number of last offsets of each partition that are read if the record is missing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """The last epoch that is whole in the topic, and what was noted with it."""
+    """The last epoch that was committed to the topic, with the refused rows as JSON, or empty."""
 
     epoch: Epoch
     note: str = ""
@@ -63,18 +63,18 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """A topic to write; it is made with ``size`` partitions and replicas, unless that is None."""
+    """A topic to write; ``size`` are the partitions and replicas to create it with, or None."""
 
     name: str
     size: tuple[int, int] | None = None
     settings: Mapping[str, str] = field(default_factory=dict)
 
 
-class Transactions:
-    """The transactions of one sink, whose ``identity`` is of its database and of itself.
+class KafkaTransactions:
+    """The transactions of one sink, whose ``identity`` is unique among all databases.
 
-    ``settings`` are those of every client, ``producing`` those of producers. ``group`` is the
-    consumer group whose offset is the record, and the transactional id.
+    ``settings`` apply to every client, ``producing`` to producers. ``group`` is both the consumer
+    group whose offset is the record, and the transactional id.
     """
 
     def __init__(
@@ -98,14 +98,14 @@ class Transactions:
 
     @property
     def is_open(self) -> bool:
-        """Whether a producer is at hand: no transaction of it is in doubt."""
+        """Whether a producer exists, and the outcome of each of its transactions is known."""
         return self._producer is not None
 
     def check(self, *, creates: bool, reads: bool) -> Mark | None:
-        """Make the topic if it ``creates`` it; return what is recorded if it ``reads`` that.
+        """Create a missing topic if ``creates``; return the recorded mark if ``reads``.
 
         Raises:
-            HeadraceError: ``conflict`` if another sink has written there; ``unavailable`` or
+            HeadraceError: ``conflict`` if another sink has written to the topic; ``unavailable`` or
                 ``invalid`` if it cannot be written.
         """
         admin = self._admin()
@@ -115,14 +115,14 @@ class Transactions:
             if not reads:
                 return None
             self._marks = self._group()
-            return self._again(self._recorded, admin) or self._again(self._said, admin)
+            return self._again(self._recorded, admin) or self._again(self._from_messages, admin)
         except self._kafka.KafkaException as error:
             raise self._failure(error.args[0], admin) from error
         finally:
             self.close()
 
     def open(self) -> Mark | None:
-        """End what an earlier producer has begun; return what is recorded then.
+        """Create a producer, which fences earlier ones; return the mark recorded then.
 
         Raises:
             HeadraceError: ``unavailable`` or ``invalid`` if the topic cannot be written.
@@ -136,7 +136,7 @@ class Transactions:
                 {
                     **self._settings,
                     "transactional.id": self.group,
-                    "partitioner": "murmur2_random",  # a key's partition is that of Java's clients
+                    "partitioner": "murmur2_random",  # the same partitions as Java's clients
                     "queue.buffering.max.kbytes": _QUEUED_KILOBYTES,
                     "message.max.bytes": max(1_000, self._most_bytes),
                     **self._producing,
@@ -147,7 +147,7 @@ class Transactions:
             found = self._again(self._recorded)
             if found is None:
                 self._require_own(admin)
-                found = self._again(self._said, admin)
+                found = self._again(self._from_messages, admin)
             if found is not None:
                 self.renew(found)
         except self._kafka.KafkaException as error:
@@ -165,11 +165,11 @@ class Transactions:
         """Begin a transaction."""
         self._tried(self._producer.begin_transaction)
 
-    def send(self, epoch: Epoch, messages: Messages) -> dict[int, str]:
-        """Send messages within the transaction; return those that are too large, by place.
+    def send(self, epoch: Epoch, messages: OutgoingMessages) -> dict[int, str]:
+        """Send messages within the transaction; return the indices of too large ones, and why.
 
         Raises:
-            HeadraceError: ``unavailable`` if the brokers do not take them.
+            HeadraceError: ``unavailable`` if the brokers do not accept them.
         """
         headers = [(EPOCH_HEADER, str(epoch).encode()), (SINK_HEADER, self._identity)]
         named = len(EPOCH_HEADER) + 24 + len(SINK_HEADER) + len(self._identity) + 4
@@ -198,11 +198,11 @@ class Transactions:
         return too_large
 
     def commit(self, mark: Mark) -> None:
-        """Commit the transaction, with the epoch of it.
+        """Commit the transaction with its mark.
 
         Raises:
-            HeadraceError: ``unavailable`` or ``invalid`` if that failed, or is in doubt. The record
-                says which, once opened again.
+            HeadraceError: ``unavailable`` or ``invalid`` if the commit failed or its outcome is
+                unknown; :meth:`open` then returns what was committed.
         """
         kafka = self._kafka
         place = kafka.TopicPartition(self._topic.name, 0, mark.epoch, metadata=mark.note)
@@ -215,11 +215,11 @@ class Transactions:
 
     @property
     def is_due(self) -> bool:
-        """Whether the record was committed so long ago that it should be renewed."""
+        """Whether the record is old enough to be committed again."""
         return self.is_open and time.monotonic() - self._committed_at >= _RENEWAL_SECONDS
 
     def renew(self, mark: Mark) -> None:
-        """Commit a record again, in a transaction without messages, so that it is not forgotten.
+        """Commit a mark again in a transaction without messages, so that brokers keep it.
 
         Raises:
             HeadraceError: as :meth:`commit`, also if another producer has replaced this one.
@@ -234,10 +234,10 @@ class Transactions:
         try:
             self._again(lambda: self._producer.abort_transaction(_PATIENCE_SECONDS))
         except self._kafka.KafkaException:
-            self.close()  # the next producer aborts it
+            self.close()  # the next producer aborts the transaction
 
     def forget(self) -> None:
-        """Remove all records of the topic and what is recorded of its epochs.
+        """Delete all records of the topic, and the mark.
 
         Raises:
             HeadraceError: ``unavailable`` or ``invalid`` if the brokers refuse that.
@@ -266,13 +266,13 @@ class Transactions:
             raise self._failure(error.args[0], admin) from error
 
     def close(self) -> None:
-        """Drop the producer; an open transaction is aborted, by the brokers or the next one."""
+        """Drop the producer; the brokers or the next producer abort an open transaction."""
         producer, self._producer = self._producer, None
         marks, self._marks = self._marks, None
         if marks is not None:
             marks.close()
         if producer is not None:
-            producer.purge()  # and it ends with the last reference to it, without waiting
+            producer.purge()  # the last reference to it ends it, without waiting
         self._trouble = None
 
     # -- pieces ----------------------------------------------------------------------------
@@ -291,7 +291,7 @@ class Transactions:
             ) from error
 
     def _require_topic(self, admin: Any, *, creates: bool = False) -> Any:
-        """Return what the brokers say of the topic, which is made if it ``creates`` it."""
+        """Return the brokers' metadata of the topic, creating a missing one if ``creates``."""
         name = self._topic.name
         found = self._described(admin)
         if found.error is None:
@@ -306,7 +306,7 @@ class Transactions:
         return found
 
     def _require_own(self, admin: Any) -> None:
-        """Refuse a topic into which another sink has written, as far as the brokers know of it."""
+        """Refuse a topic for which the group of another sink has a record."""
         kafka = self._kafka
         listed = admin.list_consumer_groups(request_timeout=_ANSWER_SECONDS).result()
         names = [each.group_id for each in listed.valid if each.group_id.startswith(_GROUP)]
@@ -326,19 +326,19 @@ class Transactions:
         return asked.topics[name]
 
     def _record_bytes(self, admin: Any) -> int:
-        """Return the size of the largest batch that the topic takes."""
+        """Return the largest batch that the topic accepts, in bytes."""
         from confluent_kafka.admin import ConfigResource, ResourceType  # noqa: PLC0415
 
         asked = ConfigResource(ResourceType.TOPIC, self._topic.name)
         (answer,) = admin.describe_configs([asked]).values()
         try:
             found = answer.result(_ANSWER_SECONDS).get("max.message.bytes")
-        except self._kafka.KafkaException:  # the user may not ask that
+        except self._kafka.KafkaException:  # the user may lack the permission
             return _DEFAULT_RECORD_BYTES
         return _DEFAULT_RECORD_BYTES if found is None else int(found.value)
 
     def _group(self) -> Any:
-        """Return a consumer that stands for our group, and reads only what :meth:`_said` asks."""
+        """Return a consumer of the sink's group, which only :meth:`_from_messages` reads with."""
         return self._kafka.Consumer(
             {
                 **self._settings,
@@ -359,10 +359,10 @@ class Transactions:
             return None
         return Mark(Epoch(found.offset), found.metadata or "")
 
-    def _said(self) -> Mark | None:
-        """Return the epoch recorded by our newest committed messages, or None.
+    def _from_messages(self) -> Mark | None:
+        """Return the epoch in the headers of the sink's newest committed messages, or None.
 
-        An epoch is whole if one message of it is committed.
+        An epoch is whole if one of its messages is committed.
         """
         kafka, client, name = self._kafka, self._marks, self._topic.name
         starts = []
@@ -392,7 +392,7 @@ class Transactions:
         return None if last < 0 else Mark(Epoch(last))
 
     def _epoch_of(self, message: Any) -> int:
-        """Return the epoch of a message of this sink; -1 of any other."""
+        """Return the epoch of a message of this sink; -1 for any other message."""
         headers = dict(message.headers() or ())
         epoch = headers.get(EPOCH_HEADER) or b""
         return int(epoch) if headers.get(SINK_HEADER) == self._identity and epoch.isdigit() else -1
@@ -405,10 +405,10 @@ class Transactions:
                 raise
 
     def _drained(self) -> None:
-        """Wait until there is room for messages.
+        """Wait until the client's queue has room for messages.
 
         Raises:
-            HeadraceError: ``unavailable`` if there is none for long.
+            HeadraceError: ``unavailable`` if it stays full.
         """
         until, waiting = time.monotonic() + _LONGEST_SECONDS, len(self._producer)
         while len(self._producer) >= waiting:
@@ -418,16 +418,16 @@ class Transactions:
                 raise self._given_up(self._kafka.KafkaException(error))
 
     def _tried(self, call: Callable[[], T]) -> T:
-        """Return a call's result; if it fails, its producer is dropped."""
+        """Return a call's result; drop the producer if it fails."""
         try:
             return self._again(call)
         except self._kafka.KafkaException as error:
             raise self._given_up(error) from error
 
     def _again(self, call: Callable[[], T], client: Any = None) -> T:
-        """Return a call's result; one that may be tried again is, for a while.
+        """Return a call's result; retry temporary failures for ``_LONGEST_SECONDS``.
 
-        ``client`` is who is called, by default the producer: it says what hinders it.
+        ``client`` is the client that is called, by default the producer.
         """
         until = time.monotonic() + _LONGEST_SECONDS
         while True:
@@ -435,17 +435,17 @@ class Transactions:
                 return self._answered(call, client, until)
             except self._kafka.KafkaException as error:
                 self._asked(client).poll(0)
-                passing = error.args[0].retriable() or error.args[0].code() in self._passing
-                if not passing or self._cannot or time.monotonic() > until:
+                temporary = error.args[0].retriable() or error.args[0].code() in self._temporary
+                if not temporary or self._is_unreachable or time.monotonic() > until:
                     raise
                 time.sleep(_PAUSE_SECONDS)
 
     def _answered(self, call: Callable[[], T], client: Any, until: float) -> T:
-        """Return a call's result, or fail as it does when its time is over.
+        """Return a call's result; raise its error, or a timeout at the time ``until``.
 
-        Whatever time it is given, the client may wait until the brokers are back: it does with the
-        offsets of a transaction. Then the call is left alone. Its producer is dropped, and the next
-        one ends what may still come of it.
+        The client may ignore a call's timeout and wait for the brokers, as it does for offsets of a
+        transaction. Such a call is abandoned in its thread: its producer is dropped and fenced by
+        the next one.
         """
         done: Future[T] = Future()
         threading.Thread(target=_settle, args=(done, call), daemon=True).start()
@@ -454,22 +454,22 @@ class Transactions:
                 return done.result(2 * _PATIENCE_SECONDS)
             except TimeoutError:
                 self._asked(client).poll(0)
-                if self._cannot or time.monotonic() > until:
+                if self._is_unreachable or time.monotonic() > until:
                     error = self._kafka.KafkaError(self._kafka.KafkaError._TIMED_OUT)  # noqa: SLF001
                     raise self._kafka.KafkaException(error) from None
 
     def _asked(self, client: Any) -> Any:
-        """Return a client, by default the producer. One of which nothing is queued is falsy."""
+        """Return a client, by default the producer; a producer with an empty queue is falsy."""
         return self._producer if client is None else client
 
     @property
-    def _cannot(self) -> bool:
-        """Whether the client says that it cannot go on by itself."""
-        return self._trouble is not None and self._trouble.code() in self._mended
+    def _is_unreachable(self) -> bool:
+        """Whether the client reports that it cannot restore its connections by itself."""
+        return self._trouble is not None and self._trouble.code() in unreachable(self._kafka)
 
     @property
-    def _passing(self) -> frozenset[int]:
-        """The failures that pass, besides those of which the client says so: brokers begin."""
+    def _temporary(self) -> frozenset[int]:
+        """Failures of starting brokers, which are temporary although not marked as retriable."""
         error = self._kafka.KafkaError
         return frozenset(
             {
@@ -479,11 +479,6 @@ class Transactions:
                 error.COORDINATOR_LOAD_IN_PROGRESS,
             }
         )
-
-    @property
-    def _mended(self) -> frozenset[int]:
-        """The troubles that do not pass while a call waits."""
-        return unreachable(self._kafka)
 
     def _given_up(self, error: Any) -> HeadraceError:
         failed = self._failure(error.args[0], self._producer)
@@ -496,13 +491,13 @@ class Transactions:
         return failure(self._kafka, self._topic.name, error, self._trouble, "written")
 
     def _note(self, error: Any) -> None:
-        """Keep what the client says of its connections."""
+        """Store an error that the client reports about its connections."""
         self._trouble = error
 
 
 def _settle(done: Future[T], call: Callable[[], T]) -> None:
-    """Have a future tell what a call returns or raises."""
+    """Set a future to the result or exception of a call."""
     try:
         done.set_result(call())
-    except BaseException as error:  # noqa: BLE001 - it is raised to who waits
+    except BaseException as error:  # noqa: BLE001 - the waiting thread raises it
         done.set_exception(error)

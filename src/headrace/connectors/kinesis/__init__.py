@@ -1,1 +1,1 @@
-"""Kinesis: streams as sources, shard by shard."""
+"""Kinesis: streams as sources, read by shard."""

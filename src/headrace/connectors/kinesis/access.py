@@ -1,4 +1,4 @@
-"""Kinesis: the options of a source, the client that they make, and what its errors mean."""
+"""Access to Kinesis: the options of a source, clients, and the translation of errors."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
 
-class Begin(StrEnum):
-    """Where a source begins that has read nothing yet."""
+class KinesisStartup(StrEnum):
+    """Where a new source begins to read."""
 
     TRIM_HORIZON = "trim_horizon"
     LATEST = "latest"
@@ -25,7 +25,7 @@ class Begin(StrEnum):
 
 
 def _seconds(text: str) -> float:
-    """Return a moment in Unix seconds: a timestamp in UTC, or such a number."""
+    """Parse a timestamp in UTC, or Unix seconds; return Unix seconds."""
     try:
         return float(text)
     except ValueError:
@@ -34,7 +34,7 @@ def _seconds(text: str) -> float:
 
 @dataclass(frozen=True)
 class Options(MessageFormat):
-    """Which stream is read, from where on, and with which rights."""
+    """Options of a source: the stream, where reading begins, and access to the service."""
 
     stream: str = option("stream", "stream.arn")
     region: str | None = option("aws.region", default=None)
@@ -42,7 +42,7 @@ class Options(MessageFormat):
     access_key: str | None = option("aws.credentials.basic.accesskeyid", default=None)
     secret_key: SecretName | None = option("aws.credentials.basic.secretkey", default=None)
     token: SecretName | None = option("aws.credentials.basic.sessiontoken", default=None)
-    begin: Begin = option("scan.stream.initpos", default=Begin.TRIM_HORIZON)
+    begin: KinesisStartup = option("scan.stream.initpos", default=KinesisStartup.TRIM_HORIZON)
     begin_at: float | None = option("scan.stream.initpos-timestamp", default=None, convert=_seconds)
     most_records: int = option("scan.shard.getrecords.maxrecordcount", default=10_000)
     pause_millis: int = option("scan.shard.getrecords.intervalmillis", default=200)
@@ -53,7 +53,7 @@ class Options(MessageFormat):
         Raises:
             HeadraceError: ``invalid``.
         """
-        if (self.begin is Begin.AT_TIMESTAMP) != (self.begin_at is not None):
+        if (self.begin is KinesisStartup.AT_TIMESTAMP) != (self.begin_at is not None):
             raise HeadraceError(
                 Code.INVALID,
                 "options \"scan.stream.initpos\" = 'AT_TIMESTAMP' and"
@@ -76,17 +76,16 @@ class Options(MessageFormat):
 
     @property
     def named(self) -> dict[str, str]:
-        """The stream, as requests name it."""
+        """The arguments of requests that identify the stream: its name or ARN."""
         key = "StreamARN" if self.stream.startswith("arn:") else "StreamName"
         return {key: self.stream}
 
     def client(self, secret: Callable[[str], str], connections: int = 10) -> Any:
-        """Return a client with the rights of the options, or of the environment.
+        """Return a client with the credentials of the options, or of the environment.
 
-        ``secret`` returns the value of a secret; as many requests run at the same time as there
-        are ``connections``.
+        ``secret`` returns the value of a secret; at most ``connections`` requests run at once.
         """
-        rights = aws.Rights(
+        settings = aws.ClientSettings(
             self.region,
             self.endpoint,
             self.access_key,
@@ -94,11 +93,11 @@ class Options(MessageFormat):
             self.token and secret(self.token),
         )
         with errors(self.stream):
-            return aws.client("kinesis", "kinesis", rights, connections=connections)
+            return aws.client("kinesis", "kinesis", settings, connections=connections)
 
 
 def errors(stream: str) -> AbstractContextManager[None]:
-    """Return what the service and its client say as errors of a source."""
+    """Translate errors of the service and its client to a HeadraceError about the stream."""
     return aws.errors(
         f'stream "{stream}" cannot be read',
         {
@@ -110,9 +109,9 @@ def errors(stream: str) -> AbstractContextManager[None]:
             ),
             "InvalidArgumentException": lambda detail: HeadraceError(
                 Code.CONFLICT,
-                f'stream "{stream}" does not continue where it was read to',
+                f'stream "{stream}" cannot be continued from the position that was read',
                 detail,
-                "CREATE OR REPLACE the stream or table to read what there is.",
+                "CREATE OR REPLACE the stream or table to start again.",
             ),
         },
     )

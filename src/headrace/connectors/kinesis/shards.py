@@ -1,7 +1,7 @@
-"""The shards of a Kinesis stream: which of them may be read, and where each continues.
+"""The shards of a Kinesis stream: which ones may be read, and the position in each.
 
-A shard that is split or merged ends, and others take its keys over. The records of a key are in
-order if a shard is read only when those that it came from have been read to their end.
+A shard that is split or merged ends, and other shards continue its keys. The records of a key are
+in order if a shard is read only after its parents have been read to their end.
 """
 
 from __future__ import annotations
@@ -17,20 +17,21 @@ _END: Final = "end"
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """A shard, and those that it came from: one of a split, two of a merge."""
+    """A shard and its parents: one after a split, two after a merge."""
 
     id: str
     parents: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class StreamPosition:
     """How far a stream was read.
 
-    ``created`` tells the stream from others of its name. Shards that are not in ``read`` begin with
-    records from ``since`` on, in Unix seconds, or with all that there are if it is None. ``read``
-    has the number of the last record of each other shard, None once a shard was read to its end.
-    ``current`` is when all that had been written had been read, in whole hours since 1970.
+    ``created``, the time of the stream's creation, distinguishes it from others of its name.
+    ``read`` has the sequence number of the last record that was read in a shard, None for a shard
+    that was read to its end. Other shards begin with the records from ``since`` on, in Unix
+    seconds; None for their first record. ``current`` is a time in whole hours since 1970: all
+    records written before it have been read.
     """
 
     created: str
@@ -39,7 +40,7 @@ class Place:
     current: int = 0
 
     def to_json(self) -> dict[str, Any]:
-        """Return a value that ``json`` can write and :meth:`of_json` reads."""
+        """Return the position as JSON; :meth:`of_json` is the inverse."""
         shards = {shard: _END if last is None else last for shard, last in self.read.items()}
         return {
             "created": self.created,
@@ -49,17 +50,17 @@ class Place:
         }
 
     @classmethod
-    def of_json(cls, value: Mapping[str, Any]) -> Place:
-        """Return the place that :meth:`to_json` wrote."""
+    def of_json(cls, value: Mapping[str, Any]) -> StreamPosition:
+        """Return the position from the result of :meth:`to_json`."""
         read = {shard: None if at == _END else at for shard, at in value["shards"].items()}
         return cls(value["created"], value["since"], read, value["current"])
 
-    def after(self, shard: str, last: str | None) -> Place:
-        """Return the place after a record of a shard, or after the shard's end."""
+    def after(self, shard: str, last: str | None) -> StreamPosition:
+        """Return the position after a record of a shard; ``last`` is None for the shard's end."""
         return replace(self, read={**self.read, shard: last})
 
     def readable(self, shards: Iterable[Shard]) -> list[Shard]:
-        """Return the shards to read now, of all that there are."""
+        """Return the shards to read now, given all listed ones."""
         listed = {shard.id: shard for shard in shards}
         ended = {shard for shard, last in self.read.items() if last is None}
         return [
@@ -70,13 +71,13 @@ class Place:
         ]
 
     def lost(self, shards: Iterable[Shard]) -> list[str]:
-        """Return the shards that are gone, though they were not read to their end."""
+        """Return the ids of shards that no longer exist, but were not read to their end."""
         listed = {shard.id for shard in shards}
         return [
             shard for shard, last in self.read.items() if last is not None and shard not in listed
         ]
 
-    def without_gone(self, shards: Iterable[Shard]) -> Place:
-        """Return the place without shards that there are no more."""
+    def without_gone(self, shards: Iterable[Shard]) -> StreamPosition:
+        """Return the position without shards that no longer exist."""
         listed = {shard.id for shard in shards}
         return replace(self, read={s: last for s, last in self.read.items() if s in listed})

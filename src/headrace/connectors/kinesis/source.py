@@ -1,8 +1,8 @@
-"""Kinesis streams as sources: every shard is read from its last record on, parents first.
+"""Kinesis streams as sources: every shard is continued after its last record, parents first.
 
-The position of a source is the number of the last record of each shard (see
-:mod:`headrace.connectors.kinesis.shards`). It is stored with the rows that it led to, so each
-record counts once. What a stream no longer keeps is a reject that says so.
+The position of a source has the sequence number of the last record of each shard (see
+:mod:`headrace.connectors.kinesis.shards`). It is stored in the same transaction as the rows, so
+each record counts once. Records that the stream has deleted before they were read are a reject.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 from pyspark.sql import types as t
 
-from headrace.connectors.kinesis.access import Begin, Options, errors
-from headrace.connectors.kinesis.shards import Place, Shard
+from headrace.connectors.kinesis.access import KinesisStartup, Options, errors
+from headrace.connectors.kinesis.shards import Shard, StreamPosition
 from headrace.errors import Code, HeadraceError
 from headrace.formats.messages import payload
 from headrace.ledger import Reject
@@ -33,13 +33,13 @@ if TYPE_CHECKING:
     from headrace.types import Schema
 
 _AT_ONCE: Final = 8
-"""How many shards are read at the same time: each answer has up to 10 MB."""
+"""The number of shards read concurrently: an answer has up to 10 MB."""
 _DISCOVER_SECONDS: Final = 30.0
 _IDLE_SECONDS: Final = 1.0
 _LONGEST_BACKOFF: Final = 10.0
 _HOUR: Final = 3600
 _AGGREGATE: Final = b"\xf3\x89\x9a\xc2"
-"""What a record begins with that the Kinesis Producer Library made of several."""
+"""The first bytes of a record into which the Kinesis Producer Library has put several records."""
 _AGGREGATED: Final = "several records that the Kinesis Producer Library put into one"
 _TYPES: Final[dict[str, tuple[tuple[type[t.DataType], ...], str]]] = {
     "shard-id": ((t.StringType,), "STRING"),
@@ -49,7 +49,7 @@ _TYPES: Final[dict[str, tuple[tuple[type[t.DataType], ...], str]]] = {
 }
 METADATA: Final = tuple(_TYPES)
 _KEY: Final = "key"
-"""The metadata of KEY columns: the partition key."""
+"""The metadata key of KEY columns, which contain the partition key."""
 _THROTTLED: Final = frozenset(
     {
         "ProvisionedThroughputExceededException",
@@ -61,8 +61,8 @@ _THROTTLED: Final = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class Columns:
-    """The columns of a relation, and pairs of one of them and the metadata that it has."""
+class RecordColumns:
+    """The columns of a relation, and pairs of a metadata column and its key."""
 
     all: Schema
     metadata: tuple[tuple[str, str], ...] = ()
@@ -70,7 +70,7 @@ class Columns:
 
 @dataclass(slots=True)
 class _Reading:
-    """A shard being read: its iterator, when it may be asked again, and how far behind it is."""
+    """A shard being read: its iterator, when the next request is due, and how far behind it is."""
 
     shard: Shard
     iterator: str | None = None
@@ -87,25 +87,25 @@ class KinesisSource:
     """
 
     options: Options
-    columns: Columns
+    columns: RecordColumns
     decoder: ChangeDecoder
     secret: Callable[[str], str]
     _closed: threading.Event = field(default_factory=threading.Event)
 
     @property
     def identity(self) -> str:
-        """The stream, as it was written."""
+        """The stream's name or ARN in the options."""
         return f"kinesis|{self.options.stream}"
 
     def close(self) -> None:
-        """End :meth:`parts` soon."""
+        """Make :meth:`parts` end soon."""
         self._closed.set()
 
     def check(self) -> None:
         """Raise if the stream cannot be read.
 
         Raises:
-            HeadraceError: as :meth:`parts`; ``invalid`` for a column that cannot have its metadata.
+            HeadraceError: as :meth:`parts`; ``invalid`` for a type that cannot hold the metadata.
         """
         for name, key in self.columns.metadata:
             if key != _KEY:
@@ -116,7 +116,7 @@ class KinesisSource:
             client.list_shards(**self.options.named)
 
     def parts(self, position: Mapping[str, Any] | None) -> Iterator[Part]:
-        """Yield records as they arrive, and a part without rows where none does for a while.
+        """Yield records as they arrive; a part without rows if none arrives for a while.
 
         Raises:
             HeadraceError: ``unavailable`` if the service does not answer, or the stream does not
@@ -146,7 +146,7 @@ class KinesisSource:
                         continue
                     before, place = place, self._after(place, reading, found)
                     if place.read.get(reading.shard.id, "") is None:
-                        discovered = 0.0  # others may have taken over
+                        discovered = 0.0  # list the shards that continue its keys
                     place = self._current(place, readings)
                     if place != before:
                         answered = now
@@ -159,8 +159,10 @@ class KinesisSource:
 
     # -- where it continues ----------------------------------------------------------------
 
-    def _begin(self, client: Any, position: Mapping[str, Any] | None) -> tuple[Place, list[Reject]]:
-        """Return where to continue, and a reject if records may be gone meanwhile."""
+    def _begin(
+        self, client: Any, position: Mapping[str, Any] | None
+    ) -> tuple[StreamPosition, list[Reject]]:
+        """Return the position from which to continue; a reject if records may have expired."""
         with errors(self.options.stream):
             found = client.describe_stream_summary(**self.options.named)
         summary = found["StreamDescriptionSummary"]
@@ -168,17 +170,17 @@ class KinesisSource:
         hour = int(now // _HOUR)
         if position is None:
             since = {
-                Begin.TRIM_HORIZON: None,
-                Begin.LATEST: now,
-                Begin.AT_TIMESTAMP: self.options.begin_at,
+                KinesisStartup.TRIM_HORIZON: None,
+                KinesisStartup.LATEST: now,
+                KinesisStartup.AT_TIMESTAMP: self.options.begin_at,
             }[self.options.begin]
-            return Place(created, since, {}, hour), []
-        place = Place.of_json(position)
+            return StreamPosition(created, since, {}, hour), []
+        place = StreamPosition.of_json(position)
         if place.created != created:
             raise HeadraceError(
                 Code.CONFLICT,
                 f'stream "{self.options.stream}" was deleted and created again',
-                "Its records have other numbers than those that were read.",
+                "The sequence numbers of its records are not comparable with those that were read.",
                 "CREATE OR REPLACE the stream or table to read the new one.",
             )
         keeps = summary["RetentionPeriodHours"]
@@ -186,12 +188,12 @@ class KinesisSource:
             return place, []
         reason = (
             f"not read for {hour - place.current} hours, while the stream keeps its records for"
-            f" {keeps}: some may be gone"
+            f" {keeps}: some may have been lost"
         )
         return replace(place, current=hour), [self._reject(reason)]
 
     def _listed(self, client: Any) -> list[Shard]:
-        """Return all shards that the stream has records of, or will have."""
+        """Return all shards of the stream, also closed ones that still have records."""
         shards: list[Shard] = []
         asked: dict[str, Any] = dict(self.options.named)
         with errors(self.options.stream):
@@ -204,16 +206,20 @@ class KinesisSource:
                     return shards
                 asked = {"NextToken": found["NextToken"]}
 
-    def _without_gone(self, place: Place, shards: list[Shard]) -> tuple[Place, list[Reject]]:
-        """Return the place without the shards that are gone, and rejects for what they had."""
+    def _without_gone(
+        self, place: StreamPosition, shards: list[Shard]
+    ) -> tuple[StreamPosition, list[Reject]]:
+        """Return the position without deleted shards; a reject for each one not read to its end."""
         rejects = [
-            self._reject("the shard is gone, before it was read to its end", shard)
+            self._reject("the shard was deleted before it was read to its end", shard)
             for shard in place.lost(shards)
         ]
         return place.without_gone(shards), rejects
 
-    def _after(self, place: Place, reading: _Reading, found: Mapping[str, Any]) -> Place:
-        """Return the place after an answer, and note what it says of the shard."""
+    def _after(
+        self, place: StreamPosition, reading: _Reading, found: Mapping[str, Any]
+    ) -> StreamPosition:
+        """Update ``reading`` from an answer; return the position after its records."""
         records, shard = found["Records"], reading.shard.id
         reading.iterator = found.get("NextShardIterator")
         reading.behind_seconds = found.get("MillisBehindLatest", 0) / 1000
@@ -224,8 +230,8 @@ class KinesisSource:
         return place.after(shard, records[-1]["SequenceNumber"]) if records else place
 
     @staticmethod
-    def _current(place: Place, readings: Mapping[str, _Reading]) -> Place:
-        """Return the place with the hour up to which all shards were read."""
+    def _current(place: StreamPosition, readings: Mapping[str, _Reading]) -> StreamPosition:
+        """Return the position with ``current`` set to the hour up to which all shards were read."""
         behind = [reading.behind_seconds for reading in readings.values()]
         if None in behind:
             return place
@@ -234,13 +240,15 @@ class KinesisSource:
 
     @staticmethod
     def _behind(readings: Mapping[str, _Reading]) -> int | None:
-        """Return 0 if everything was read; it is not known how many records are left otherwise."""
+        """Return 0 if everything was read; None otherwise: the number of records is unknown."""
         return 0 if all(r.behind_seconds == 0 for r in readings.values()) else None
 
     # -- requests --------------------------------------------------------------------------
 
-    def _fetched(self, client: Any, place: Place, reading: _Reading) -> Mapping[str, Any] | None:
-        """Return the next records of a shard; None if it has to be asked again later."""
+    def _fetched(
+        self, client: Any, place: StreamPosition, reading: _Reading
+    ) -> Mapping[str, Any] | None:
+        """Return the answer with the next records of a shard; None if it must be retried later."""
         from botocore.exceptions import ClientError  # noqa: PLC0415
 
         with errors(self.options.stream):
@@ -262,7 +270,7 @@ class KinesisSource:
                 return None
         return found
 
-    def _iterator(self, client: Any, shard: Shard, place: Place) -> str:
+    def _iterator(self, client: Any, shard: Shard, place: StreamPosition) -> str:
         asked: dict[str, Any] = {**self.options.named, "ShardId": shard.id}
         last = place.read.get(shard.id)
         if last is not None:
@@ -277,9 +285,12 @@ class KinesisSource:
     # -- rows ------------------------------------------------------------------------------
 
     def _part(
-        self, place: Place, records: list[tuple[str, Any]], rejects: list[Reject] | None = None
+        self,
+        place: StreamPosition,
+        records: list[tuple[str, Any]],
+        rejects: list[Reject] | None = None,
     ) -> Part:
-        """Return the changes that records make, and the position after them."""
+        """Return the changes in records, pairs of shard and record, as a part with its position."""
         refused = list(rejects or ())
         refused += [
             self._reject(_AGGREGATED, shard, record)
@@ -320,7 +331,7 @@ class KinesisSource:
     def _with_metadata(
         self, rows: pa.Table, records: list[tuple[str, Any]], arrived: pa.Array
     ) -> pa.Table:
-        """Return rows, each of a record, with all columns in the order of the relation."""
+        """Add metadata columns to rows; ``records`` and ``arrived`` have an entry for each row."""
         metadata, columns = dict(self.columns.metadata), []
         for name, arrow in zip(self.columns.all.names, self.columns.all.arrow, strict=True):
             match metadata.get(name):
@@ -339,7 +350,7 @@ class KinesisSource:
         return pa.table(columns, schema=self.columns.all.arrow)
 
     def _named(self, shard: str = "", record: Mapping[str, Any] | None = None) -> str:
-        """Return the stream, and a shard and record of it, as rejects name them."""
+        """Return the origin of a reject: the stream, shard and sequence number between slashes."""
         number = "" if record is None else record["SequenceNumber"]
         return "/".join(filter(None, (self.options.stream, shard, number)))
 
@@ -356,7 +367,7 @@ class KinesisSource:
 
 
 def _require_type(schema: Schema, name: str, key: str) -> None:
-    """Refuse a column whose type does not hold what it is to have.
+    """Refuse a column whose type cannot hold the metadata of a key.
 
     Raises:
         HeadraceError: ``invalid``.

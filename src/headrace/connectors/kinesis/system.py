@@ -1,4 +1,4 @@
-"""Kinesis: streams are read from."""
+"""Declares Kinesis: a source of streams."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from headrace.connectors.change_format import change_decoder
 from headrace.connectors.kinesis.access import Options
-from headrace.connectors.kinesis.source import METADATA, Columns, KinesisSource
+from headrace.connectors.kinesis.source import METADATA, KinesisSource, RecordColumns
 from headrace.connectors.systems import SourceConnector, System
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ def _source(options: Options, context: SourceContext) -> KinesisSource:
         context.value,
         lambda schema: options.decoder(context.format, schema, context.secrets.value),
     )
-    columns = Columns(context.schema, context.metadata)
+    columns = RecordColumns(context.schema, context.metadata)
     return KinesisSource(options, columns, decoder, context.secrets.value)
 
 

@@ -1,7 +1,7 @@
 """A sink into a table of Delta Lake: one commit per epoch, which records the epoch.
 
-The record is the version of an application's transaction, as Delta calls it: of two commits that
-set it from the same version of the table, the later one fails.
+The record is the transaction version of an application, in Delta's terms: of two commits that set
+it from the same version of the table, the later one fails.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from headrace.connectors import s3
 from headrace.connectors.lake.tables import (
     DELETED,
     Directory,
-    Guarded,
+    ForwardedParts,
     LakeTable,
     change_rows,
     failed,
@@ -26,7 +26,7 @@ from headrace.connectors.lake.tables import (
     table_schema,
 )
 from headrace.connectors.marks import moved_on, require_own
-from headrace.connectors.sinks import Mode, require_key
+from headrace.connectors.sinks import TableContents, require_key
 from headrace.formats.libraries import library
 from headrace.sql.keywords import double_quoted
 from headrace.types import Epoch
@@ -56,11 +56,11 @@ MAPPING: Final = {
     "MAP": "map",
     "STRUCT": "struct",
 }
-"""The type of Delta of each type of column."""
+"""Delta's type for each type of column."""
 _NONE: Final = -1
-"""The version of the transaction of a sink that was reset."""
+"""The transaction version of a sink that was cleared."""
 _STREAMED: Final = 2
-"""From how many parts on they are streamed; fewer are merged at once, which prunes files."""
+"""The least number of parts that are streamed; fewer are merged at once, which prunes files."""
 
 
 def check(options: LakeTable, context: SinkContext) -> None:
@@ -68,11 +68,11 @@ def check(options: LakeTable, context: SinkContext) -> None:
 
     Raises:
         HeadraceError: ``invalid`` or ``unsupported`` if a column or the key is missing, or has
-            another type; what the store of the table says; ``conflict`` if there is something at a
-            new table's prefix, or if a sink that moves finds no record of its epochs.
+            another type; an error of the store; ``conflict`` if the prefix of a new table is not
+            empty, or if, after a change of address, the table has no record of the sink.
     """
     require_types(context.schema, MAPPING, "Delta")
-    if options.mode is Mode.UPSERT:
+    if options.mode is TableContents.UPSERT:
         require_key(context, "a table of Delta")
     where, writer = options.where(context), opened(options, context)
     _library()
@@ -96,34 +96,34 @@ def opened(options: LakeTable, context: SinkContext) -> DeltaSink:
 
 @dataclass(slots=True)
 class DeltaSink:
-    """Writes the changes of each epoch in one commit, under the name ``application``."""
+    """Writes each epoch in one commit, which sets the transaction version of ``application``."""
 
     where: Directory | s3.Prefix
-    mode: Mode
+    mode: TableContents
     schema: pa.Schema
     key: tuple[str, ...]
     application: str
     guarantee: str = "exactly once: one commit per epoch, which records it"
     _reached: Epoch | None = None
-    """The last epoch that this writer knows the table to have."""
+    """The last epoch in the table, as far as this writer knows."""
 
     @property
     def target(self) -> str:
-        """What messages call the table."""
+        """The table, for messages."""
         return f'the Delta table at "{self.where.name}"'
 
     def check(self) -> None:
-        """Make sure that a table that there is has the columns.
+        """Refuse an existing table whose columns differ.
 
         Raises:
-            HeadraceError: ``invalid`` if it has others.
+            HeadraceError: ``invalid``, with the first column that differs.
         """
         if self._is_there():
             found = pa.schema(self._table().schema().to_arrow())
             require_columns(found, self.schema, self.target)
 
     def durable(self) -> Epoch | None:
-        """Return the last epoch that the table has."""
+        """Return the epoch recorded in the table; None without a table or record."""
         self._reached = self._recorded(self._table()) if self._is_there() else None
         return self._reached
 
@@ -133,13 +133,13 @@ class DeltaSink:
         Raises:
             HeadraceError: ``unavailable`` if the commit fails.
         """
-        guarded = Guarded(parts)
+        guarded = ForwardedParts(parts)
         table = self._table()
         there = self._recorded(table)
         if there != self._reached:
             raise moved_on(self.target, there, self._reached)
         try:
-            if self.mode is Mode.APPEND:
+            if self.mode is TableContents.APPEND:
                 self._append(table, epoch, guarded)
             else:
                 self._merge(table, epoch, guarded)
@@ -152,8 +152,8 @@ class DeltaSink:
         return ()
 
     def stored(self) -> Iterator[pa.Table] | None:
-        """Yield the rows of the table; None if it has changes."""
-        return self._rows() if self.mode is Mode.UPSERT else None
+        """Yield the rows of the table; None for a table of changes."""
+        return self._rows() if self.mode is TableContents.UPSERT else None
 
     def clear(self) -> None:
         """Delete all rows of the table, and the record of the epoch.
@@ -183,7 +183,7 @@ class DeltaSink:
             raise self._failed(error) from error
 
     def _table(self) -> Any:
-        """Return the table as it is now; one that is missing is made."""
+        """Return the current version of the table, creating a missing table."""
         delta, storage = _library(), self.where.storage
         try:
             return delta.DeltaTable.create(
@@ -229,14 +229,14 @@ class DeltaSink:
         merge.when_not_matched_insert(new, predicate=f"NOT s.{DELETED}").execute()
 
     def _require_record(self, table: Any, epoch: int) -> None:
-        """Record an epoch whose changes had no effect: Delta has made no commit then."""
+        """Record an epoch whose changes had no effect, since Delta then made no commit."""
         if table.transaction_version(self.application) != epoch:
             table.create_write_transaction(
                 [], "append", table.schema(), commit_properties=self._recording(epoch)
             )
 
     def _recording(self, epoch: int) -> Any:
-        """Return what records an epoch in a commit, which fails if another one came before."""
+        """Return commit properties that record an epoch and let a conflicting commit fail."""
         delta = _library()
         record = delta.Transaction(self.application, epoch)
         return delta.CommitProperties(app_transactions=[record], max_commit_retries=0)

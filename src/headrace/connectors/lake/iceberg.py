@@ -1,7 +1,7 @@
 """A sink into a table of Apache Iceberg: one commit per epoch, which records the epoch.
 
-The table is in a catalogue of SQL in a directory, or in one of REST. The record is a property of
-the table, set in the commit of the epoch's snapshot; the snapshot has the epoch, too, for readers.
+The table is in an SQL catalogue in a directory, or in a REST catalogue. The record is a property of
+the table, set in the commit of the epoch's snapshot; the snapshot also has the epoch, for readers.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ import pyarrow as pa
 from headrace.connectors import s3
 from headrace.connectors.files.sink import place, sink_path
 from headrace.connectors.lake.iceberg_catalogues import (
-    Catalog,
+    CatalogueKind,
     RestAccess,
     RestCatalogue,
     SqlCatalogue,
 )
 from headrace.connectors.lake.tables import (
-    Guarded,
+    ForwardedParts,
     among,
     change_rows,
     require_columns,
@@ -32,7 +32,7 @@ from headrace.connectors.lake.tables import (
 )
 from headrace.connectors.marks import belongs_to_another, moved_on, require_own
 from headrace.connectors.options import Alters, option
-from headrace.connectors.sinks import Mode, require_key
+from headrace.connectors.sinks import TableContents, require_key
 from headrace.errors import Code, HeadraceError
 from headrace.formats.libraries import library
 from headrace.serving import by_key
@@ -64,10 +64,10 @@ MAPPING: Final = {
     "MAP": "map",
     "STRUCT": "struct",
 }
-"""The type of Iceberg of each type of column."""
+"""Iceberg's type for each type of column."""
 _RETRIES: Final = "commit.retry.num-retries"
 _MARK: Final = "headrace.epoch."
-"""What the property of a table begins with that records a sink's epoch."""
+"""The prefix of table properties that record the epochs of sinks."""
 
 
 def _table_name(text: str) -> str:
@@ -85,33 +85,33 @@ def _path(text: str) -> str:
         raise HeadraceError(
             Code.UNSUPPORTED,
             "a catalogue of SQL in an object store is not supported",
-            hint="Use catalog = 'rest' and uri = '...': the catalogue says where its tables are.",
+            hint="Use catalog = 'rest' and uri = '...': the catalogue chooses the locations.",
         )
     return sink_path(text)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IcebergTable(RestAccess):
-    """``table`` is the name of the table, with its namespace; ``path`` that of its catalogue.
+    """Options of a sink: ``table`` is the name of the table with its namespace.
 
-    The path is one of a catalogue of SQL; one of REST has none.
+    ``path`` is the directory of an SQL catalogue; a REST catalogue has none.
     """
 
     table: str = option(convert=_table_name, alters=Alters.NEVER)
     path: str | None = option(default=None, convert=_path, alters=Alters.NEVER)
-    mode: Mode = option(default=Mode.UPSERT, alters=Alters.NEVER)
-    catalog: Catalog = option(default=Catalog.SQL, alters=Alters.NEVER)
+    mode: TableContents = option(default=TableContents.UPSERT, alters=Alters.NEVER)
+    catalog: CatalogueKind = option(default=CatalogueKind.SQL, alters=Alters.NEVER)
 
     def __post_init__(self) -> None:
-        """Refuse a catalogue without a place, and options of the other kind.
+        """Refuse a catalogue without a path or uri, and options of the other kind.
 
         Raises:
             HeadraceError: ``invalid``.
         """
         RestAccess.__post_init__(self)
-        if self.catalog is Catalog.SQL:
+        if self.catalog is CatalogueKind.SQL:
             self.require_no_server()
-        if (self.path is None) == (self.catalog is Catalog.SQL):
+        if (self.path is None) == (self.catalog is CatalogueKind.SQL):
             wrong = "has no path" if self.path is None else "has a path"
             raise HeadraceError(
                 Code.INVALID,
@@ -120,14 +120,14 @@ class IcebergTable(RestAccess):
             )
 
     def catalogue(self, context: SinkContext) -> SqlCatalogue | RestCatalogue:
-        """Return the catalogue."""
+        """Return the catalogue, not opened yet."""
         if self.path is not None:
             return SqlCatalogue(place(self.path, context))
         return RestCatalogue(self, context.secrets.value)
 
 
 def path_of(options: IcebergTable, context: SinkContext) -> PurePath | None:
-    """Return the directory of a catalogue; None of one of REST."""
+    """Return the directory of an SQL catalogue; None for a REST catalogue."""
     return None if options.path is None else place(options.path, context)
 
 
@@ -136,14 +136,14 @@ def check(options: IcebergTable, context: SinkContext) -> None:
 
     Raises:
         HeadraceError: ``invalid`` or ``unsupported`` if a column or the key is missing, or has
-            another type; what the catalogue or store says; ``conflict`` if another sink writes
-            there, or if a sink that moves finds no record of its epochs.
+            another type; an error of the catalogue or store; ``conflict`` if another sink owns the
+            table, or if, after a change of address, it has no record of the sink.
     """
     require_types(context.schema, MAPPING, "Iceberg")
-    if options.mode is Mode.UPSERT:
+    if options.mode is TableContents.UPSERT:
         require_key(context, "a table of Iceberg")
     writer = opened(options, context)
-    if context.moved is not None and not writer.is_there():  # none is made there
+    if context.moved is not None and not writer.is_there():  # do not create the table
         require_own(None, context, writer.target, "")
     writer.check()
     if context.moved is not None:
@@ -168,23 +168,23 @@ def opened(options: IcebergTable, context: SinkContext) -> IcebergSink:
 class IcebergSink:
     """Writes the changes of each epoch in one commit, which sets the property ``mark``.
 
-    ``rows`` is the schema of the table's rows, with types that Iceberg may lack.
+    ``rows`` is the schema of the written rows, ``schema`` that of the table, with Iceberg's types.
     """
 
     catalogue: SqlCatalogue | RestCatalogue
     name: str
-    mode: Mode
+    mode: TableContents
     rows: pa.Schema
     key: tuple[str, ...]
     mark: str
     guarantee: str = "exactly once: one commit per epoch, which records it"
     _reached: Epoch | None = None
-    """The last epoch that this writer knows the table to have."""
+    """The last epoch in the table, as far as this writer knows."""
     _opened: Any = field(default=None, repr=False)
 
     @property
     def target(self) -> str:
-        """What messages call the table."""
+        """The table, for messages."""
         return f'the Iceberg table "{self.name}"'
 
     @property
@@ -193,10 +193,10 @@ class IcebergSink:
         return pa.schema([pa.field(each.name, _widened(each.type)) for each in self.rows])
 
     def check(self) -> None:
-        """Make the table, or make sure that it has the columns.
+        """Create the table, or refuse an existing one whose columns differ.
 
         Raises:
-            HeadraceError: ``invalid`` if it has others.
+            HeadraceError: ``invalid``, with the first column that differs.
         """
         table = self._table()
         found = table.schema().as_arrow()
@@ -213,7 +213,7 @@ class IcebergSink:
         """Whether the Iceberg table exists.
 
         Raises:
-            HeadraceError: ``unavailable`` or ``invalid`` if the catalogue does not say.
+            HeadraceError: ``unavailable`` or ``invalid`` if the catalogue does not answer.
         """
         try:
             if self._opened is None:
@@ -225,7 +225,7 @@ class IcebergSink:
             raise self._failed(error) from error
 
     def durable(self) -> Epoch | None:
-        """Return the last epoch that the table has."""
+        """Return the epoch recorded in the table; None without a record."""
         self._reached = self._recorded(self._table())
         return self._reached
 
@@ -239,7 +239,7 @@ class IcebergSink:
         there = self._recorded(table)
         if there != self._reached:
             raise moved_on(self.target, there, self._reached)
-        guarded = Guarded(parts)
+        guarded = ForwardedParts(parts)
         try:
             made, replaced = self._written(table, epoch, guarded)
         except Exception as error:
@@ -251,8 +251,8 @@ class IcebergSink:
         return ()
 
     def stored(self) -> Iterator[pa.Table] | None:
-        """Yield the rows of the table; None if it has changes."""
-        return self._stored() if self.mode is Mode.UPSERT else None
+        """Yield the rows of the table; None for a table of changes."""
+        return self._stored() if self.mode is TableContents.UPSERT else None
 
     def clear(self) -> None:
         """Delete all rows of the table, and the record of the epoch.
@@ -277,10 +277,10 @@ class IcebergSink:
     # -- pieces ----------------------------------------------------------------------------
 
     def _table(self) -> Any:
-        """Return the table as it is now; one that is missing is made.
+        """Load the table, creating a missing one; refuse the table of another sink.
 
-        A commit that comes after another one fails: whose epochs are in the table is looked at
-        before each.
+        Retries of commits are switched off: a commit after a concurrent one must fail, since the
+        recorded epoch is compared before each.
         """
         try:
             if self._opened is None:
@@ -307,12 +307,12 @@ class IcebergSink:
     def _written(
         self, table: Any, epoch: Epoch, parts: Iterable[pa.Table]
     ) -> tuple[list[Any], list[Any]]:
-        """Write the files of an epoch; return them, and those that they replace."""
+        """Write the data files of an epoch; return them, and the files that they replace."""
         made = _Files(table, self.schema)
         changed: list[pa.Table] = []
-        former = table.current_snapshot() is not None and self.mode is Mode.UPSERT
+        former = table.current_snapshot() is not None and self.mode is TableContents.UPSERT
         for part in parts:
-            if self.mode is Mode.APPEND:
+            if self.mode is TableContents.APPEND:
                 made.write(change_rows(epoch, part, self.key, self.schema))
                 continue
             made.write(by_key(part, self.key)[0].select(self.rows.names).cast(self.schema))
@@ -322,7 +322,7 @@ class IcebergSink:
         return made.found, replaced
 
     def _without(self, table: Any, changed: pa.Table, made: _Files) -> list[Any]:
-        """Write files anew without the rows of changed keys; return those that they replace."""
+        """Rewrite files without the rows of changed keys; return the replaced files."""
         keys = changed.cast(pa.schema([self.schema.field(name) for name in self.key]))
         replaced = []
         for task in table.scan().plan_files():
@@ -335,7 +335,7 @@ class IcebergSink:
     def _commit(
         self, table: Any, added: Iterable[Any], removed: Iterable[Any], epoch: Epoch | None
     ) -> None:
-        """Commit a snapshot with other files, and the epoch, or none."""
+        """Commit a snapshot with added and removed files, and the epoch; None clears the record."""
         shown = {} if epoch is None else {"headrace.epoch": str(epoch)}
         try:
             with table.transaction() as transaction:
@@ -360,14 +360,14 @@ class IcebergSink:
             raise self._failed(error) from error
 
     def _failed(self, error: Exception) -> HeadraceError:
-        """Return the error of a failure; the catalogue is opened anew, with other secrets maybe."""
+        """Translate a failure; close a REST catalogue, so that secrets are read again."""
         if isinstance(self.catalogue, RestCatalogue):
             self.close()
         return self.catalogue.failed(self.target, error)
 
 
 class _Files:
-    """Data files of a table: those that are read, and those that are written."""
+    """Reads data files of a table, and writes new ones, which it collects in ``found``."""
 
     def __init__(self, table: Any, schema: pa.Schema) -> None:
         self._table = table
@@ -379,7 +379,7 @@ class _Files:
         self.found: list[Any] = []
 
     def write(self, rows: pa.Table) -> None:
-        """Write rows to files, which `found` has then."""
+        """Write rows to new files, and add these to ``found``."""
         if rows.num_rows:
             self.found += self._io._dataframe_to_data_files(  # noqa: SLF001 - no other way
                 table_metadata=self._table.metadata,
@@ -390,7 +390,7 @@ class _Files:
             )
 
     def read(self, task: Any, names: Sequence[str]) -> pa.Table:
-        """Return columns of a file."""
+        """Read columns of a file."""
         scan = self._io.ArrowScan(
             table_metadata=self._table.metadata,
             io=self._table.io,
@@ -402,7 +402,7 @@ class _Files:
 
 
 def _widened(kind: pa.DataType) -> pa.DataType:
-    """Return a type with 32-bit integers for smaller ones, and microseconds for times of day."""
+    """Widen small integers to 32 bits, and times of day to microseconds, also in nested types."""
     if pa.types.is_int8(kind) or pa.types.is_int16(kind):
         return pa.int32()
     if pa.types.is_time64(kind):
@@ -417,7 +417,7 @@ def _widened(kind: pa.DataType) -> pa.DataType:
 
 
 def _plain(kind: pa.DataType) -> pa.DataType:
-    """Return a type as Arrow names it, without names of parts and widths of offsets."""
+    """Return a type without large offsets and custom field names of elements, to compare types."""
     if pa.types.is_large_string(kind):
         return pa.string()
     if pa.types.is_large_binary(kind):

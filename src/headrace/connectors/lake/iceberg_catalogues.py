@@ -1,6 +1,6 @@
-"""The catalogues of Iceberg's tables: one of SQL in a directory, or one that speaks Iceberg's REST.
+"""Catalogues of Iceberg tables: an SQL catalogue in a directory, or a REST catalogue.
 
-In both a commit names what it expects of the table, and fails if that has changed.
+In both, a commit states the expected version of the table, and fails if it has changed.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ _TIMEOUTS: Final = (5, 60)
 _DENIED: Final = frozenset(
     {"UnauthorizedError", "ForbiddenError", "AuthorizationExpiredError", "OAuthError"}
 )
-"""The errors of the library that say that a catalogue refuses who asks."""
+"""The library's errors for refused credentials."""
 _UNREADABLE: Final = frozenset({"InvalidSchema", "InvalidURL", "MissingSchema"})
-"""The errors of the library of HTTP that say that an address is none."""
+"""The HTTP library's errors for invalid URLs."""
 _MISSING: Final = re.compile(r"NoSuch(Namespace|Warehouse)|(?i:warehouse\b.*\bnot found)|NotFound")
 _TRIED: Final = "data/headrace-tried.parquet"
-"""The object with which it is tried whether the files of a table can be written."""
+"""The object written to test whether files of a table can be written."""
 
 
-class Catalog(StrEnum):
-    """Which kind of catalogue has the table."""
+class CatalogueKind(StrEnum):
+    """The kind of catalogue that contains the table."""
 
     SQL = "sql"
-    """One in a directory of this machine, as are the tables."""
+    """A database in a local directory, next to the tables."""
     REST = "rest"
-    """A server, which says where the tables are."""
+    """A server, which chooses the locations of tables."""
 
 
 def _address(text: str) -> str:
@@ -58,14 +58,14 @@ def _address(text: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestAccess(s3.Access):
-    """A catalogue of REST, and with which rights it and the store of its tables are used.
+    """Options of a REST catalogue, and of the store of its tables.
 
-    ``credential`` is a client's id and secret, with a colon between, which are exchanged for a
-    token. ``signing_name`` is the service for which requests are signed as AWS has it, with the
-    rights of the store.
+    ``credential`` is ``id:secret`` of a client, which is exchanged for a token. ``signing_name`` is
+    the service for which requests are signed by AWS Signature Version 4, with the store's
+    credentials.
     """
 
-    catalog: Catalog = option(default=Catalog.REST, alters=Alters.NEVER)
+    catalog: CatalogueKind = option(default=CatalogueKind.REST, alters=Alters.NEVER)
     uri: str | None = option(default=None, convert=_address, alters=Alters.ADDRESS)
     warehouse: str | None = option(default=None, alters=Alters.ADDRESS)
     catalog_token: SecretName | None = option("token", default=None, alters=Alters.FREELY)
@@ -84,13 +84,13 @@ class RestAccess(s3.Access):
     )
 
     def __post_init__(self) -> None:
-        """Refuse a catalogue without an address.
+        """Refuse a REST catalogue without a uri.
 
         Raises:
             HeadraceError: ``invalid``.
         """
         s3.Access.__post_init__(self)
-        if self.catalog is Catalog.REST and self.uri is None:
+        if self.catalog is CatalogueKind.REST and self.uri is None:
             raise HeadraceError(
                 Code.INVALID,
                 "a catalogue of REST has no uri",
@@ -98,7 +98,7 @@ class RestAccess(s3.Access):
             )
 
     def require_no_server(self) -> None:
-        """Refuse options of a server where there is none.
+        """Refuse options of a server for an SQL catalogue.
 
         Raises:
             HeadraceError: ``invalid``.
@@ -109,7 +109,7 @@ class RestAccess(s3.Access):
                 key = (each.metadata["keys"] or (each.name,))[0]
                 raise HeadraceError(
                     Code.INVALID,
-                    f'option "{key}" is of a catalogue of REST',
+                    f'option "{key}" only applies to a catalogue of REST',
                     hint="Add catalog = 'rest', or leave it out.",
                 )
         self.require_no_store("add catalog = 'rest'")
@@ -117,7 +117,7 @@ class RestAccess(s3.Access):
 
 def check(access: RestAccess, secret: Callable[[str], str]) -> None:
     """Raise if the catalogue does not answer, or refuses the credentials."""
-    if access.catalog is not Catalog.REST:
+    if access.catalog is not CatalogueKind.REST:
         raise HeadraceError(
             Code.INVALID,
             "a connection to Iceberg is one to a catalogue of REST",
@@ -134,12 +134,12 @@ def check(access: RestAccess, secret: Callable[[str], str]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class SqlCatalogue:
-    """A catalogue of SQL in a directory, with its tables."""
+    """An SQL catalogue, a SQLite database in the directory of its tables."""
 
     directory: Path
 
     def opened(self) -> Any:
-        """Return the catalogue; one that is missing is made."""
+        """Open the catalogue, creating a missing one."""
         sql = library("pyiceberg.catalog.sql", _WHAT, _EXTRA)
         self.directory.mkdir(parents=True, exist_ok=True)
         database = self.directory / "catalog.db"
@@ -149,33 +149,33 @@ class SqlCatalogue:
         """Do nothing: the directory has been written to."""
 
     def failed(self, target: str, error: Exception) -> HeadraceError:
-        """Return the error of a failure."""
+        """Translate a failure, without the path of the directory."""
         return failed(target, "Iceberg", words_of(error, self.directory), lake=False)
 
 
 @dataclass(frozen=True, slots=True)
 class RestCatalogue:
-    """A catalogue that is a server; ``secret`` returns a secret's value."""
+    """A REST catalogue; ``secret`` returns a secret's value."""
 
     access: RestAccess
     secret: Callable[[str], str] = field(repr=False)
 
     def opened(self) -> Any:
-        """Return the catalogue; it is asked for its configuration."""
+        """Open the catalogue, which requests its configuration."""
         rest = library("pyiceberg.catalog.rest", _WHAT, _EXTRA)
         if self.access.signing_name is not None:
             library("boto3", "client that signs requests", "s3")
         return _with_timeouts(rest.RestCatalog)(_NAME, **self._properties())
 
     def require_writable(self, table: Any) -> None:
-        """Make sure that the store takes a file of a table, which is removed again."""
+        """Write a file into a table's location and delete it; raise if that fails."""
         tried = table.io.new_output(f"{table.location().rstrip('/')}/{_TRIED}")
         with tried.create(overwrite=True) as file:
             file.write(b"1")
         table.io.delete(tried.location)
 
     def failed(self, target: str, error: Exception) -> HeadraceError:
-        """Return the error of a failure, without the values of secrets."""
+        """Translate a failure, without the values of secrets."""
         said = s3.reason(str(error))
         for value in self._secrets().values():
             said = said.replace(value, "...").replace(value.rpartition(":")[2] or value, "...")
@@ -215,7 +215,7 @@ class RestCatalogue:
         return found | self._secrets()
 
     def _secrets(self) -> dict[str, str]:
-        """Return the properties that are secrets, those that are given."""
+        """Return those of the library's properties that are secrets, as far as they are given."""
         access, signs = self.access, self.access.signing_name is not None
         named = {
             "token": access.catalog_token,
@@ -229,7 +229,7 @@ class RestCatalogue:
 
 
 def _with_timeouts(catalogue: Any) -> Any:
-    """Return a class of the library whose requests do not wait for ever."""
+    """Return a subclass of a catalogue class whose requests have a timeout."""
 
     class WithTimeouts(catalogue):  # type: ignore[misc]
         def _config_headers(self, session: Any) -> None:

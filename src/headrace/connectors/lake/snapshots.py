@@ -1,8 +1,8 @@
-"""A sink that writes all rows of a view to files of Parquet, anew for each epoch or interval.
+"""A sink that writes all rows of a view to Parquet files, in a new directory for each write.
 
-The rows of an epoch are a directory. Of the partitions that the epoch changes, files are written
-from those of the directory before it and the changes; the others are links to the files that there
-are. The directory is named once it is whole, and the newest one is the view.
+For partitions that an epoch changes, files are written from the previous directory's rows and the
+changes; for others, they are hard links to the previous files. The directory is renamed when it is
+complete; the newest one has the current rows of the view.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from headrace.connectors import s3
 from headrace.connectors.files import s3_sink as s3_file_sink
 from headrace.connectors.files import sink as file_sink
-from headrace.connectors.files.change_files import ChangeFile, FileFormat, Partitions
+from headrace.connectors.files.change_files import ChangeFile, OutputFormat, Partitions
 from headrace.connectors.files.sink import (
     Content,
     Options,
@@ -31,7 +31,7 @@ from headrace.connectors.files.sink import (
 from headrace.connectors.lake import delta as delta_sink
 from headrace.connectors.lake.tables import among, require_types, table_schema
 from headrace.connectors.marks import moved_on
-from headrace.connectors.sinks import Mode, require_key
+from headrace.connectors.sinks import TableContents, require_key
 from headrace.errors import Code, HeadraceError
 from headrace.spine import sync_directory
 from headrace.types import Epoch
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from headrace.runtime.ports import RefusedRow
 
 _KEPT: Final = 2
-"""How many directories stay, so that who reads the last but one can end."""
+"""The number of directories kept, so that readers of the previous one can finish."""
 _BATCH_ROWS: Final = 65_536
 
 
@@ -55,7 +55,7 @@ def check(options: Options, context: SinkContext) -> None:
     """Raise if rows cannot be written to files.
 
     Raises:
-        HeadraceError: ``unsupported`` or ``invalid``, with what cannot.
+        HeadraceError: ``unsupported`` or ``invalid``, with the first wrong column or option.
     """
     file_sink.check(options, context)
     if s3.is_location(options.path):
@@ -63,7 +63,7 @@ def check(options: Options, context: SinkContext) -> None:
         return
     if options.content is Content.CHANGELOG:
         return
-    if options.format is not FileFormat.PARQUET:
+    if options.format is not OutputFormat.PARQUET:
         raise HeadraceError(
             Code.UNSUPPORTED,
             f"content = 'snapshot' in format '{options.format}' is not supported",
@@ -74,14 +74,14 @@ def check(options: Options, context: SinkContext) -> None:
 
 
 def opened(options: Options, context: SinkContext) -> FileSink | SnapshotSink | ObjectSink:
-    """Return the writer of a sink: of changes, or of rows."""
+    """Return the writer of a sink: into S3, of local changes, or of snapshots."""
     if s3.is_location(options.path):
         return s3_file_sink.opened(options, context)
     if options.content is Content.CHANGELOG:
         return file_sink.opened(options, context)
     return SnapshotSink(
         place(options.path, context),
-        table_schema(context.schema, Mode.UPSERT),
+        table_schema(context.schema, TableContents.UPSERT),
         context.key,
         options.partitions,
         context.stops,
@@ -90,7 +90,7 @@ def opened(options: Options, context: SinkContext) -> FileSink | SnapshotSink | 
 
 @dataclass(slots=True)
 class SnapshotSink:
-    """Writes ``epoch=<epoch>`` with all rows, in directories by the values of ``partitions``."""
+    """Writes directories ``epoch=<epoch>`` with all rows, divided by the columns ``partitions``."""
 
     directory: Path
     schema: pa.Schema
@@ -99,15 +99,15 @@ class SnapshotSink:
     stops: bool
     guarantee: str = "exactly once: one directory per epoch, with all rows"
     _reached: Epoch | None = None
-    """The last epoch that this writer knows the directory to have."""
+    """The last epoch in the directory, as far as this writer knows."""
 
     @property
     def target(self) -> str:
-        """What messages call the directory."""
+        """The directory, for messages."""
         return f'the directory "{self.directory.name}"'
 
     def durable(self) -> Epoch | None:
-        """Return the epoch of the newest directory; remove drafts that were left."""
+        """Remove leftover drafts; return the epoch of the newest directory."""
         remove_drafts(self.directory)
         self._reached = max(self._written(), default=None)
         return self._reached
@@ -169,19 +169,19 @@ class SnapshotSink:
     def _staged(
         self, epoch: Epoch, parts: Iterable[pa.Table], changes: Path
     ) -> Sequence[RefusedRow]:
-        """Write the changes to files by partition; return those that no directory is for."""
+        """Write the changes to files by partition; return those refused by :class:`Partitions`."""
         changes.mkdir()
         schema = self.schema.append(pa.field(WEIGHT, pa.int64()))
         files = Partitions(
             changes,
             self.partitions,
-            lambda place: ChangeFile(place, FileFormat.PARQUET, epoch, self.key, schema),
-            FileFormat.PARQUET.ending,
+            lambda place: ChangeFile(place, OutputFormat.PARQUET, epoch, self.key, schema),
+            OutputFormat.PARQUET.ending,
         )
         return files.write(epoch, parts)
 
     def _merged(self, former: Path | None, changes: Path, partition: Path, draft: Path) -> None:
-        """Write the rows of a partition: the former ones whose keys did not change, and the new."""
+        """Write the rows of a partition: the previous ones of unchanged keys, and the new ones."""
         keys = self._read(changes / partition, self.key)
         changed = pa.concat_tables([*keys, _no_rows(self.schema, self.key)])
         with _NewFile(draft / partition / "0.parquet", self.schema) as file:
@@ -195,7 +195,7 @@ class SnapshotSink:
             yield from self._read(partition)
 
     def _read(self, partition: Path, names: Sequence[str] = ()) -> Iterator[pa.Table]:
-        """Yield columns of the files of a partition, by default all."""
+        """Yield columns, by default all, of the files in a partition."""
         for file in sorted(partition.glob("*.parquet")):
             with pq.ParquetFile(file) as opened_:
                 wanted = list(names or self.schema.names)
@@ -212,7 +212,7 @@ def _no_rows(schema: pa.Schema, names: Sequence[str]) -> pa.Table:
 
 
 class _NewFile:
-    """A file of Parquet that is made when the first row is written, and durable in the end."""
+    """A Parquet file that is created when the first row is written, and synced at the end."""
 
     def __init__(self, place: Path, schema: pa.Schema) -> None:
         self._place = place

@@ -1,4 +1,4 @@
-"""Tables of files: those of Delta and of Iceberg, and changes staged for a warehouse."""
+"""Declares sinks into tables of Delta and Iceberg, and into files for a warehouse."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Final
 
 from headrace.connectors.files.sink import place
 from headrace.connectors.lake import delta, iceberg, iceberg_catalogues, tables, warehouse
-from headrace.connectors.sinks import Mode
+from headrace.connectors.sinks import TableContents
 from headrace.connectors.systems import ConnectionKind, SinkConnector, System
 
 DELTA: Final = System(
@@ -16,7 +16,7 @@ DELTA: Final = System(
         open=delta.opened,
         check=delta.check,
         place=tables.path_of,
-        joins=lambda options: options.mode is Mode.UPSERT,
+        joins=lambda options: options.mode is TableContents.UPSERT,
         over=("s3",),
     ),
 )
@@ -29,7 +29,7 @@ ICEBERG: Final = System(
         target=("path", "table"),
         place=iceberg.path_of,
         shares=True,
-        joins=lambda options: options.mode is Mode.UPSERT,
+        joins=lambda options: options.mode is TableContents.UPSERT,
         over=("iceberg", "s3"),
     ),
     connection=ConnectionKind("iceberg", iceberg_catalogues.RestAccess, iceberg_catalogues.check),

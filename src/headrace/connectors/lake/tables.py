@@ -1,4 +1,4 @@
-"""What sinks into tables of files share: where they are, and what a table is given."""
+"""Shared by sinks into tables of files: locations, schemas, and rows to append or merge."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pyspark.sql import types as t
 from headrace.connectors import s3
 from headrace.connectors.files.sink import Placed, place
 from headrace.connectors.options import Alters, option
-from headrace.connectors.sinks import CHANGE_COLUMNS, Mode
+from headrace.connectors.sinks import CHANGE_COLUMNS, TableContents
 from headrace.errors import Code, HeadraceError
 from headrace.formats.values import type_name
 from headrace.serving import OPERATION, with_operations
@@ -31,17 +31,17 @@ if TYPE_CHECKING:
     from headrace.types import DataType, Epoch, Schema
 
 DELETED: Final = "headrace_deleted"
-"""The column of a merge's rows that says that the row of the key is deleted."""
+"""The column of merged rows that is true if the key's row is to be deleted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LakeTable(Placed):
-    """The options of a table."""
+    """Options of a table: its location, and whether it has rows or changes."""
 
-    mode: Mode = option(default=Mode.UPSERT, alters=Alters.NEVER)
+    mode: TableContents = option(default=TableContents.UPSERT, alters=Alters.NEVER)
 
     def where(self, context: SinkContext) -> Directory | s3.Prefix:
-        """Return where the table is."""
+        """Return the location of the table."""
         if s3.is_location(self.path):
             return s3.Prefix(self.path, self, context.secrets.value)
         return Directory(place(self.path, context))
@@ -49,37 +49,37 @@ class LakeTable(Placed):
 
 @dataclass(frozen=True, slots=True)
 class Directory:
-    """A directory of this machine with a table."""
+    """The location of a table in a local directory."""
 
     path: Path
 
     @property
     def name(self) -> str:
-        """What messages call it."""
+        """The name of the directory, for messages."""
         return self.path.name
 
     @property
     def uri(self) -> str:
-        """Where it is, for a library."""
+        """The path, for Delta's library."""
         return str(self.path)
 
     @property
     def storage(self) -> None:
-        """Return None: a library needs no options for it."""
+        """Return None: a local directory needs no storage options."""
         return
 
     def said(self, error: Exception) -> str:
-        """Return what a library says of a failure, without the place of the directory."""
+        """Return the reason in an error of a library, without the path of the directory."""
         return words_of(error, self.path)
 
 
 def path_of(options: LakeTable, context: SinkContext) -> PurePath:
-    """Return where a table is among all places of sinks."""
+    """Return the directory, or S3 endpoint, bucket and key, of a table, to compare sinks."""
     return options.where(context).path
 
 
 def failed(target: str, system: str, said: str, *, lake: bool) -> HeadraceError:
-    """Return the error that a table cannot be written to; ``lake``: it is not on this machine."""
+    """Return the error that a table cannot be written to; ``lake``: it is in an object store."""
     primary, detail = f"{target} cannot be written to", f"{system} says: {said}."
     if lake and s3.is_denied(said):
         return HeadraceError(Code.INVALID, primary, detail, s3.CREDENTIALS)
@@ -89,17 +89,17 @@ def failed(target: str, system: str, said: str, *, lake: bool) -> HeadraceError:
     return HeadraceError(Code.UNAVAILABLE, primary, detail, hint)
 
 
-def table_schema(schema: Schema, mode: Mode) -> pa.Schema:
+def table_schema(schema: Schema, mode: TableContents) -> pa.Schema:
     """Return the columns of a table for rows of a schema."""
     fields = [pa.field(each.name, to_arrow(each.type)) for each in schema.columns]
-    if mode is Mode.APPEND:
+    if mode is TableContents.APPEND:
         kinds = (pa.string(), pa.int64(), pa.int64())
         fields += [pa.field(*pair) for pair in zip(CHANGE_COLUMNS, kinds, strict=True)]
     return pa.schema(fields)
 
 
 def require_types(schema: Schema, mapping: Mapping[str, str], system: str) -> None:
-    """Refuse columns of types that a system does not have; ``mapping`` is by names of types.
+    """Refuse columns whose type, or nested type, is not a key of ``mapping``.
 
     Raises:
         HeadraceError: ``unsupported``, with the first such column.
@@ -114,7 +114,7 @@ def require_types(schema: Schema, mapping: Mapping[str, str], system: str) -> No
 
 
 def _names(kind: DataType) -> Iterator[str]:
-    """Yield the name of a type, and of those of its parts."""
+    """Yield the name of a type, and those of the types nested in it."""
     yield type_name(kind).partition("<")[0].partition("(")[0]
     match kind:
         case t.ArrayType():
@@ -146,7 +146,7 @@ def require_columns(found: pa.Schema, wanted: pa.Schema, what: str) -> None:
 
 
 def change_rows(epoch: Epoch, part: pa.Table, key: Sequence[str], schema: pa.Schema) -> pa.Table:
-    """Return the rows of a table of changes for a part of an epoch."""
+    """Return the changes of a part as rows of a table of changes."""
     ordered = with_operations(part, key)
     epochs = pa.array(np.full(ordered.num_rows, epoch, np.int64))
     rows = ordered.append_column("epoch", epochs)
@@ -156,28 +156,28 @@ def change_rows(epoch: Epoch, part: pa.Table, key: Sequence[str], schema: pa.Sch
 
 
 def merge_rows(part: pa.Table, key: Sequence[str], schema: pa.Schema) -> pa.Table:
-    """Return a row for each key that a part changes: the new one, or the former, as deleted."""
+    """Return one row for each changed key: the new row, or the old one marked as deleted."""
     before, after = paired(part, key)
     rows = take(part, np.where(after < 0, before, after)).select(schema.names).cast(schema)
     return rows.append_column(DELETED, pa.array(after < 0))
 
 
 def words_of(error: Exception, directory: Path) -> str:
-    """Return the first line of what a library says, without the place of a table's directory."""
+    """Return the first line of an error, without the path of a table's directory."""
     first = str(error).partition("\n")[0].rstrip(".")
     return first.replace(directory.as_uri(), directory.name).replace(str(directory), directory.name)
 
 
 def among(rows: pa.Table, others: pa.Table, key: Sequence[str]) -> NDArray[np.bool_]:
-    """Return which rows have a key that others have; NULL is a value."""
+    """Return a mask of rows whose key is among those of ``others``; NULLs are equal."""
     found = rows.select(list(key)).cast(others.select(list(key)).schema)
     both = pa.concat_tables([found, others.select(list(key))])
     codes = row_codes([column(both, name) for name in key], both.num_rows)
     return np.isin(codes[: rows.num_rows], codes[rows.num_rows :])
 
 
-class Guarded:
-    """Parts that another library reads: what is raised while it does is kept."""
+class ForwardedParts:
+    """Parts that a library reads; ``raised`` is the exception that their producer has raised."""
 
     def __init__(self, parts: Iterable[pa.Table]) -> None:
         self._parts = parts
@@ -187,7 +187,7 @@ class Guarded:
         """Yield the parts."""
         try:
             yield from self._parts
-        except GeneratorExit:  # the library has ended early
+        except GeneratorExit:  # the library has stopped reading
             raise
         except BaseException as error:
             self.raised = error

@@ -1,9 +1,9 @@
-"""Changes staged for a warehouse: files of Parquet, and the statements that merge them.
+"""Changes staged for a warehouse: Parquet files, and the SQL that merges them.
 
 The changes of an epoch are a directory with the rows to merge, a statement that loads them into a
-staging table, and a script that merges that into the table by the view's key. The script records
-the epoch in the same transaction, and has no effect unless the epoch before it is the one recorded:
-running it again does nothing, and running it too early does nothing either.
+staging table, and a script that merges that table into the target by the view's key. The script
+records the epoch in the same transaction, and has no effect unless the previous epoch is recorded:
+it may be run again, or too early.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from headrace.connectors.files.sink import new_draft, place, remove_drafts, sink
 from headrace.connectors.lake.tables import DELETED, merge_rows, require_types, table_schema
 from headrace.connectors.marks import moved_on
 from headrace.connectors.options import Alters, option
-from headrace.connectors.sinks import Mode, require_key
+from headrace.connectors.sinks import TableContents, require_key
 from headrace.errors import Code, HeadraceError
 from headrace.formats.values import type_name
 from headrace.spine import sync_directory
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 
 class Warehouse(StrEnum):
-    """Whose SQL the statements are."""
+    """The warehouse, which determines the SQL dialect."""
 
     BIGQUERY = "bigquery"
     SNOWFLAKE = "snowflake"
@@ -78,7 +78,7 @@ TYPES: Final[Mapping[Warehouse, Mapping[str, str]]] = {
         "TIMESTAMP_NTZ": "TIMESTAMP_NTZ",
     },
 }
-"""The type of each type of column."""
+"""The warehouse's type for each type of column."""
 MAPPING: Final = {
     kind: f"BigQuery: {name}. Snowflake: {TYPES[Warehouse.SNOWFLAKE][kind]}"
     for kind, name in TYPES[Warehouse.BIGQUERY].items()
@@ -86,7 +86,7 @@ MAPPING: Final = {
 _RECORDS: Final = "headrace_sinks"
 _STAGED: Final = "__headrace"
 _LARGEST: Final = {Warehouse.BIGQUERY: (38, 38), Warehouse.SNOWFLAKE: (38, 37)}
-"""The most digits of a decimal, and the most of them after the point."""
+"""The largest precision and scale of a decimal."""
 
 
 def _name(text: str) -> str:
@@ -111,9 +111,9 @@ def _location(text: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """``path`` is a directory under ``sinks/`` in the data directory, ``table`` the name there.
+    """Options of a sink: ``path`` is a directory below ``sinks/``, ``table`` the warehouse's table.
 
-    ``location`` is where the warehouse finds the directory's contents, once they are copied.
+    ``location`` is the URL or stage to which the directory's contents are copied for the warehouse.
     """
 
     path: str = option(convert=sink_path, alters=Alters.NEVER)
@@ -126,7 +126,7 @@ def check(options: Options, context: SinkContext) -> None:
     """Raise if rows cannot be merged into the table.
 
     Raises:
-        HeadraceError: ``invalid`` without a key, ``unsupported`` for a type it does not have.
+        HeadraceError: ``invalid`` without a key; ``unsupported`` for a type that it lacks.
     """
     named = options.warehouse.value
     require_types(context.schema, TYPES[options.warehouse], named)
@@ -146,15 +146,15 @@ def opened(options: Options, context: SinkContext) -> WarehouseSink:
     """Return the writer of a sink."""
     return WarehouseSink(
         place(options.path, context),
-        Statements(options, context.schema, context.key, context.identity),
-        table_schema(context.schema, Mode.UPSERT),
+        WarehouseStatements(options, context.schema, context.key, context.identity),
+        table_schema(context.schema, TableContents.UPSERT),
         context.key,
     )
 
 
 @dataclass(frozen=True, slots=True)
-class Statements:
-    """The statements for the rows of one sink."""
+class WarehouseStatements:
+    """Generates the SQL of one sink."""
 
     options: Options
     columns: Schema
@@ -163,7 +163,7 @@ class Statements:
 
     @property
     def tables(self) -> str:
-        """What makes the table, and that of the records, if they are missing."""
+        """The statements that create the target table and the table of records, if missing."""
         keys = f"sink {self._type(t.StringType())}, epoch {self._type(t.LongType())}"
         listed = ", ".join(self._described())
         return (
@@ -172,7 +172,7 @@ class Statements:
         )
 
     def load(self, directory: str) -> str:
-        """Return what loads the files of a directory into the staging table, in place of others."""
+        """Return the statements that replace the staging table's rows by a directory's files."""
         listed = ", ".join([*self._described(), f"{self._deleted} {self._type(t.BooleanType())}"])
         found = f"{self.options.location}/{directory}/"
         if self.options.warehouse is Warehouse.BIGQUERY:
@@ -188,9 +188,9 @@ class Statements:
         )
 
     def merge(self, epoch: Epoch, before: Epoch | None) -> str:
-        """Return the script that merges what was loaded, if the epoch before it is recorded.
+        """Return the script that merges the staging table, if epoch ``before`` is recorded.
 
-        The first one, which has none before it, replaces all rows.
+        The first script, for which ``before`` is None, replaces all rows.
         """
         names = [self._quoted(each.name) for each in self.columns.columns]
         same = [f"t.{name} IS NOT DISTINCT FROM s.{name}" for name in map(self._quoted, self.key)]
@@ -261,20 +261,20 @@ class WarehouseSink:
     """Writes ``epoch=<epoch>`` with ``<number>.parquet``, ``load.sql`` and ``merge.sql``."""
 
     directory: Path
-    statements: Statements
+    statements: WarehouseStatements
     schema: pa.Schema
     key: tuple[str, ...]
     guarantee: str = "exactly once: a merge has an effect only after the one before it"
     _reached: Epoch | None = None
-    """The last epoch that this writer knows the directory to have."""
+    """The last epoch in the directory, as far as this writer knows."""
 
     @property
     def target(self) -> str:
-        """What messages call the directory."""
+        """The directory, for messages."""
         return f'the directory "{self.directory.name}"'
 
     def durable(self) -> Epoch | None:
-        """Return the epoch of the newest directory; remove drafts that were left."""
+        """Remove leftover drafts; return the epoch of the newest directory."""
         remove_drafts(self.directory)
         self._reached = max(self._written(), default=None)
         return self._reached
@@ -311,7 +311,7 @@ class WarehouseSink:
         return ()
 
     def stored(self) -> Iterator[pa.Table] | None:
-        """Return None: what the warehouse has is not known here."""
+        """Return None: the warehouse cannot be read."""
         return None
 
     def clear(self) -> None:
@@ -330,7 +330,7 @@ class WarehouseSink:
 
 
 def _or(tables: Iterable[pa.Table], empty: pa.Table) -> Iterator[pa.Table]:
-    """Yield tables; one that is empty if there are none."""
+    """Yield tables; the empty one if there are no others."""
     first = True
     for each in tables:
         first = False

@@ -1,1 +1,1 @@
-"""PostgreSQL: tables that follow those of a database, transaction by transaction."""
+"""PostgreSQL: captured tables, followed by transaction, and sinks into tables."""

@@ -1,4 +1,4 @@
-"""Reaching a PostgreSQL server: the options of a connection, sessions, and errors as ours."""
+"""Access to a PostgreSQL server: options, sessions, and the translation of errors."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ _SETTINGS: Final = {
     "synchronous_commit": "on",
     "timezone": "UTC",
 }
-"""What a session is set to, whatever the server's settings are.
+"""Settings of each session, which override the server's.
 
-Values have one text, what takes long is not ended, and rows that the user may not see are an error.
+They fix the text format of values, disable timeouts, and make hidden rows an error.
 """
 
 
 class SslMode(StrEnum):
-    """How a connection is encrypted and the server is verified, in libpq's words."""
+    """libpq's modes of encryption and of verification of the server."""
 
     DISABLE = "disable"
     ALLOW = "allow"
@@ -47,7 +47,7 @@ class SslMode(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Access:
-    """How a database is reached; certificates and keys are paths of files."""
+    """Options of a connection; certificates and keys are paths of files."""
 
     host: str = option("host", "hostname", alters=Alters.ADDRESS)
     port: int = option("port", default=5432, alters=Alters.ADDRESS)
@@ -67,18 +67,18 @@ class Access:
 
     @property
     def place(self) -> str:
-        """The server and database, as messages name them."""
+        """The server and database, for messages."""
         return f"{self.host}:{self.port}/{self.database}"
 
 
 def connected(access: Access, secret: Callable[[str], str]) -> Any:
     """Open a session of psycopg in autocommit mode; ``secret`` returns the value of a secret.
 
-    It ends if the server falls silent; see :mod:`headrace.connectors.postgres.answering`.
+    It fails if the server stops responding; see :mod:`headrace.connectors.postgres.answering`.
 
     Raises:
         HeadraceError: ``unavailable`` if the server does not answer; ``invalid`` if it refuses the
-            user or has no such database.
+            user, or the database does not exist.
     """
     psycopg = library()
     settings = " ".join(f"-c {name}={value}" for name, value in _SETTINGS.items())
@@ -119,11 +119,11 @@ _SAID: Final = (
     "is not permitted to log in",
     "permission denied",
 )
-"""Words of a server that refuses a session: libpq gives no code then."""
+"""Texts of errors with which a server refuses a session: libpq gives no code for these."""
 
 
 def failure(error: Any, access: Access) -> HeadraceError:
-    """Return an error of the client as one of ours: ``invalid`` if trying again cannot help."""
+    """Translate an error of the client: ``invalid`` if the user or database is refused."""
     said = " ".join(str(error).split()).rstrip(".")
     state = error.sqlstate
     refused = state in _REFUSED
@@ -136,7 +136,7 @@ def failure(error: Any, access: Access) -> HeadraceError:
         code, what = Code.UNAVAILABLE, "could not be reached"
         hint = "Start the server, or correct the connection's host and port."
     else:
-        code, what = Code.UNAVAILABLE, "did not do what it was asked for"
+        code, what = Code.UNAVAILABLE, "did not complete the request"
         hint = "Remove the cause that it names; a source is then tried again by itself."
     return HeadraceError(code, f'PostgreSQL at "{access.place}" {what}', f"It says: {said}.", hint)
 

@@ -1,9 +1,9 @@
-"""Sessions that end when their server has fallen silent: frozen, or behind a network that is cut.
+"""Sessions that fail when their server stops responding: it is frozen, or the network is cut.
 
-A statement may take hours, and so may a lock: what takes long is not ended. But the client waits
-without end for a server that will never answer. So when nothing has come for some seconds, the
-server is asked for another session. One that gives or refuses that is there, and is waited for; if
-it does not even do that, the session is closed, which fails what it was doing.
+A statement or a lock may take hours, so there is no timeout for them. But the client would wait
+forever for a server that never answers. So if nothing is received for some seconds, another session
+is opened as a probe. If the server accepts or refuses it, the wait continues; if the probe times
+out, the session is closed, and its statement fails.
 """
 
 from __future__ import annotations
@@ -15,40 +15,40 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
 SILENT_SECONDS: Final = 10.0
-"""After how long without anything from the server it is asked whether it is there."""
+"""The time without data from the server after which it is probed."""
 
 
 def session(psycopg: Any, **given: Any) -> Any:
-    """Open a session of the client library in autocommit mode, by the parameters of a connection.
+    """Open a monitored session in autocommit mode; ``given`` are psycopg's connection parameters.
 
     Raises:
-        Exception: the client's, if the server does not answer in time, or refuses the session.
+        Exception: psycopg's error if the server does not answer in time, or refuses the session.
     """
 
-    class Session(psycopg.Connection):  # type: ignore[misc]
-        """Fails what waits for a server that has fallen silent."""
+    class MonitoredSession(psycopg.Connection):  # type: ignore[misc]
+        """A connection whose operations fail if the server stops responding."""
 
         def wait(self, gen: Any, *arguments: Any, **more: Any) -> Any:
-            """Run what the client does with the server, which waits in between."""
+            """Run an operation, a generator that waits for the server in between."""
             return super().wait(_watched(gen, self._require_server), *arguments, **more)
 
         def _require_server(self) -> None:
             try:
                 psycopg.connect(**given).close()
             except psycopg.errors.ConnectionTimeout as error:
-                self.pgconn.finish()  # what follows, such as a rollback, does not wait as well
-                text = f"nothing has come from the server, and it opens no other session: {error}"
+                self.pgconn.finish()  # so that a following rollback does not wait as well
+                text = f"the server has stopped responding, and opens no other session: {error}"
                 raise psycopg.OperationalError(text) from error
             except psycopg.Error:
-                return  # an answer
+                return  # the server has answered
 
-    return Session.connect(**given, autocommit=True)
+    return MonitoredSession.connect(**given, autocommit=True)
 
 
 def _watched(gen: Any, require_server: Callable[[], None]) -> Generator[Any, Any, Any]:
-    """Run what waits for the server; where that takes long, see now and then that it is there.
+    """Run an operation of psycopg; call ``require_server`` whenever nothing is received for long.
 
-    The client wakes ten times a second, and says whether there is something to read or write.
+    The client resumes the generator ten times a second, with whether the socket is ready.
     """
     heard = time.monotonic()
     try:

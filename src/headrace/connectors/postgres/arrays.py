@@ -1,4 +1,4 @@
-r"""The text of PostgreSQL's arrays: ``{1,NULL,"a \"quoted\" text"}``."""
+r"""Parses the text of PostgreSQL's arrays: ``{1,NULL,"a \"quoted\" text"}``."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ _ESCAPED: Final = re.compile(r"\\(.)", re.DOTALL)
 
 
 def elements(text: str) -> list[str | None]:
-    """Return the texts of the elements of an array of one dimension.
+    """Return the elements of a one-dimensional array as texts, None for NULL.
 
     Raises:
-        ValueError: if it has several dimensions, or does not count its elements from 1.
+        ValueError: if it has several dimensions, or its lower bound is not 1.
     """
     if text == "{}":
         return []

@@ -1,4 +1,4 @@
-"""Captures: the sources of several tables, each a publication of PostgreSQL and a slot for it."""
+"""Captures: sources of several tables, each with a publication and a replication slot."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import time
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from headrace.connectors.kept import Kept, named
+from headrace.connectors.named_settings import NamedSettings, named
 from headrace.connectors.options import Given, option, read_options
 from headrace.connectors.postgres.access import connected, failure, library
-from headrace.connectors.postgres.source import Place, PostgresSource, system_of
+from headrace.connectors.postgres.source import CaptureAddress, PostgresSource, system_of
 from headrace.connectors.postgres.tables import Reference, described, published
 from headrace.errors import Code, HeadraceError, unknown
 from headrace.sql.keywords import double_quoted
@@ -42,15 +42,15 @@ def _slot(text: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaptureOptions:
-    """What ``CREATE SOURCE`` says of a publication."""
+    """The options of ``CREATE SOURCE``."""
 
     publication: str = option("publication")
     slot: str | None = option("slot", default=None, convert=_slot)
 
 
 @dataclass(frozen=True, slots=True)
-class Capture:
-    """A source of several tables; ``system`` is the identifier of the server's data."""
+class PostgresCapture:
+    """A source of several tables; ``system`` is PostgreSQL's ``system_identifier``."""
 
     name: str
     connection: str
@@ -60,7 +60,7 @@ class Capture:
 
     @property
     def identity(self) -> str:
-        """What tells it from all other sources: its slot, which no other source has."""
+        """The identity of the source: its server and slot, which no other source uses."""
         return f"postgres|{self.system}|{self.slot}"
 
 
@@ -72,33 +72,34 @@ class Captures:
     connections: Connections
 
     @property
-    def _kept(self) -> Kept:
-        return Kept(self.ledger, _SETTING)
+    def _kept(self) -> NamedSettings:
+        return NamedSettings(self.ledger, _SETTING)
 
-    def __iter__(self) -> Iterator[Capture]:
+    def __iter__(self) -> Iterator[PostgresCapture]:
         """Yield the captures by name."""
         for stored in self._kept.all().values():
-            yield Capture(**stored)
+            yield PostgresCapture(**stored)
 
     def __contains__(self, name: object) -> bool:
-        """Whether there is a capture of a name."""
+        """Whether a capture of a name exists."""
         return name in self._kept.all()
 
-    def find(self, name: str, span: Span | None = None) -> Capture:
+    def find(self, name: str, span: Span | None = None) -> PostgresCapture:
         """Return the capture of a name.
 
         Raises:
-            HeadraceError: ``invalid``, at the span, if there is none.
+            HeadraceError: ``invalid``, at the span, if it does not exist.
         """
         known = {capture.name: capture for capture in self}
         created = f"CREATE SOURCE {name} FROM POSTGRES CONNECTION name (PUBLICATION 'p')."
         return named("source", name, known, created, span)
 
-    def prepared(self, name: str, connection: str, given: Iterable[Given]) -> Capture:
-        """Return a new capture whose publication and server can be followed; nothing is kept yet.
+    def prepared(self, name: str, connection: str, given: Iterable[Given]) -> PostgresCapture:
+        """Check the server and publication of a new capture, and return it without storing it.
 
         Raises:
-            HeadraceError: ``invalid`` or ``unavailable`` if they cannot.
+            HeadraceError: ``invalid``, ``unsupported`` or ``unavailable`` if the publication cannot
+                be followed.
         """
         options = read_options(CaptureOptions, given, "a postgres source")
         with self.session(connection) as session:
@@ -106,14 +107,14 @@ class Captures:
             _require_publication(session, options.publication)
             database = self.ledger.settings.identity.replace("-", "")[:8]
             slot = options.slot or re.sub(r"[^a-z0-9_]", "_", f"headrace_{database}_{name}")[:63]
-            return Capture(name, connection, options.publication, slot, system_of(session))
+            return PostgresCapture(name, connection, options.publication, slot, system_of(session))
 
-    def add(self, capture: Capture) -> None:
-        """Keep a capture, and create its slot; one of that name that is there is used.
+    def add(self, capture: PostgresCapture) -> None:
+        """Store a capture, and create its slot, or use an existing one of its name.
 
         Raises:
-            HeadraceError: ``invalid`` if that is not permitted; ``unavailable`` if transactions
-                that are open for long delay it. Nothing is kept then.
+            HeadraceError: ``invalid`` if that is not permitted; ``unavailable`` if long
+                transactions delay it. The capture is not stored then.
         """
         self._kept.put(capture.name, asdict(capture))
         try:
@@ -124,11 +125,11 @@ class Captures:
             raise
 
     def remove(self, name: str) -> None:
-        """Forget a capture."""
+        """Remove a stored capture."""
         self._kept.remove(name)
 
-    def drop_slot(self, capture: Capture) -> None:
-        """Drop the slot of a capture, so that the server no longer keeps its log for it.
+    def drop_slot(self, capture: PostgresCapture) -> None:
+        """Drop the slot of a capture, so that the server no longer retains its log.
 
         Raises:
             HeadraceError: ``unavailable`` or ``invalid`` if that fails.
@@ -142,16 +143,16 @@ class Captures:
                     if error.sqlstate == "42704":
                         return
                     if error.sqlstate == "55006" and time.monotonic() < until:
-                        time.sleep(0.1)  # its reader is leaving
+                        time.sleep(0.1)  # its reader is disconnecting
                         continue
                     raise
                 return
 
-    def described(self, capture: Capture, reference: Reference) -> PgTable:
-        """Return a table of a capture as PostgreSQL has it now; see :func:`tables.described`.
+    def described(self, capture: PostgresCapture, reference: Reference) -> PgTable:
+        """Return the current description of a captured table; see :func:`tables.described`.
 
         Raises:
-            HeadraceError: ``invalid``, too, if the user may not read it.
+            HeadraceError: also ``invalid`` if the user may not read it.
         """
         with self.session(capture.connection) as session:
             found = described(session, reference, capture.publication)
@@ -165,19 +166,19 @@ class Captures:
                 )
             return found
 
-    def published(self, capture: Capture) -> list[Reference]:
-        """Return all tables of the publication of a capture."""
+    def published(self, capture: PostgresCapture) -> list[Reference]:
+        """Return all tables in the publication of a capture."""
         with self.session(capture.connection) as session:
             return published(session, capture.publication)
 
-    def source(self, capture: Capture, tables: Sequence[CapturedTable]) -> PostgresSource:
+    def source(self, capture: PostgresCapture, tables: Sequence[CapturedTable]) -> PostgresSource:
         """Return the source of the tables of a capture."""
         access = self.connections.find(capture.connection, "postgres").options
-        place = Place(access, capture.publication, capture.slot, capture.system)
+        place = CaptureAddress(access, capture.publication, capture.slot, capture.system)
         return PostgresSource(place, tables, self.connections.secrets.value)
 
     def session(self, connection: str) -> _Session:
-        """Return a session over a connection, for a ``with``; its errors are ours."""
+        """Return a context manager for a session over a connection, which translates errors."""
         return _Session(self.connections, connection)
 
 
@@ -214,13 +215,13 @@ def _require_server(session: Any) -> None:
         raise HeadraceError(
             Code.UNSUPPORTED,
             "a database in encoding SQL_ASCII is not supported as a source",
-            "It does not say what its text means.",
+            "The encoding of its text is unknown.",
             "Move it into a database in encoding UTF8.",
         )
     if level != "logical":
         raise HeadraceError(
             Code.INVALID,
-            f"the server's log does not say what changes: wal_level is {level}",
+            f"the server's log does not contain changes of rows: wal_level is {level}",
             hint="In PostgreSQL: ALTER SYSTEM SET wal_level = logical; then restart the server.",
         )
 
@@ -238,14 +239,14 @@ def _require_publication(session: Any, publication: str) -> None:
     if not row[0]:
         raise HeadraceError(
             Code.INVALID,
-            f'publication "{publication}" does not have all changes',
+            f'publication "{publication}" does not contain all changes',
             hint=f'In PostgreSQL: ALTER PUBLICATION "{publication}"'
             " SET (publish = 'insert, update, delete, truncate')",
         )
 
 
 def _create_slot(session: Any, slot: str) -> None:
-    """Create a slot unless it exists; it has to wait for transactions that are open now."""
+    """Create a slot unless it exists; PostgreSQL waits for all open transactions."""
     session.execute(f"SET statement_timeout = '{_CREATE_SECONDS}s'")
     try:
         session.execute("SELECT pg_create_logical_replication_slot(%s, 'pgoutput')", (slot,))
@@ -257,7 +258,7 @@ def _create_slot(session: Any, slot: str) -> None:
             raise HeadraceError(
                 Code.UNAVAILABLE,
                 f'replication slot "{slot}" was not created within {_CREATE_SECONDS} seconds',
-                "It waits for the transactions that were open when it was asked for.",
+                "PostgreSQL waits for the transactions that were open at the request.",
                 "End them: pg_stat_activity shows them. Then try again.",
             ) from error
         if error.sqlstate == "53400":
@@ -265,6 +266,6 @@ def _create_slot(session: Any, slot: str) -> None:
                 Code.INVALID,
                 f'replication slot "{slot}" cannot be created: all are in use',
                 f"PostgreSQL says: {said}.",
-                "Raise max_replication_slots and restart the server, or drop a slot nobody needs.",
+                "Raise max_replication_slots and restart the server, or drop an unused slot.",
             ) from error
         raise

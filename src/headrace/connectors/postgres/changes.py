@@ -1,4 +1,4 @@
-"""The changes of one captured table as rows: what they say of it, in order, with weights."""
+"""The changes of one captured table as typed rows with weights, in their order."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pyarrow as pa
 
-from headrace.connectors.postgres.pgoutput import KEPT, Cell, Row
+from headrace.connectors.postgres.pgoutput import UNSENT, Cell, Row
 from headrace.connectors.postgres.types import read
 from headrace.formats.rows import together
 from headrace.ledger import Reject
@@ -21,44 +21,44 @@ if TYPE_CHECKING:
     from headrace.connectors.postgres.tables import CapturedTable
 
 _GATHERED: Final = 8_192
-"""How many changes are kept as Python's values before they become columns."""
+"""The number of changes gathered as Python values before they are converted into columns."""
 
 
 @dataclass(slots=True)
-class Changes:
-    """Gathers the changes of a table, which may be of several transactions.
+class TableChanges:
+    """Gathers the changes of a table, also of several transactions.
 
     A row with a value that does not fit its column is a reject; the row that it replaces is
-    deleted, so the table has the rows of PostgreSQL of which all values fit, and no stale one.
+    deleted. So the table has exactly those rows of PostgreSQL whose values all fit.
     """
 
     table: CapturedTable
     cells: tuple[int, ...] = ()
-    """Which cell of a change each column is."""
+    """The index of each column's cell in a change."""
     emptied: list[int] = field(default_factory=list)
     notes: list[Reject] = field(default_factory=list)
-    """Rejects that are of no row."""
+    """Rejects that do not belong to a row."""
     count: int = 0
-    """How many changes were added since the last part."""
+    """The number of changes added since the last part."""
     _rows: list[Row] = field(default_factory=list)
     _weights: list[int] = field(default_factory=list)
     _places: list[tuple[int, int]] = field(default_factory=list)
     _gathered: list[_Columns] = field(default_factory=list)
 
     def bind(self, cells: tuple[int, ...]) -> None:
-        """Have the cells of the following changes be other columns."""
+        """Set which cells the following changes have for the columns; see ``cells``."""
         if cells != self.cells:
             self._gather()
             self.cells = cells
 
     def insert(self, new: Row, place: tuple[int, int]) -> None:
-        """Add a new row; ``place`` is its transaction's commit, and its number in it."""
+        """Add a new row; ``place`` is the commit of its transaction, and its number in that."""
         self._add(new, 1, place)
 
     def update(self, old: Row | None, new: Row, place: tuple[int, int]) -> None:
-        """Add a changed row; see :class:`pgoutput.Update`."""
+        """Add a changed row; see :class:`pgoutput.UpdateMessage`."""
         if not self.table.key and old is not None:
-            new = tuple(o if n is KEPT else n for o, n in zip(old, new, strict=True))
+            new = tuple(o if n is UNSENT else n for o, n in zip(old, new, strict=True))
         if old is not None and (not self.table.key or self._key(old) != self._key(new)):
             self._add(old, -1, place)
         self._add(new, 1, place)
@@ -68,34 +68,37 @@ class Changes:
         self._add(old, -1, place)
 
     def truncate(self) -> None:
-        """Have all rows deleted that were there until now."""
+        """Add the deletion of all rows that the table has after the previous changes."""
         self.emptied.append(self.count)
 
     def depends_on_rows(self) -> bool:
-        """Whether some changes can only be understood with the rows that the table has."""
+        """Whether the effect of some changes depends on the table's rows."""
         self._gather()
-        kept = any(mask.any() for each in self._gathered for mask in each.kept.values())
-        return bool(self.emptied) or kept
+        unsent = any(mask.any() for each in self._gathered for mask in each.unsent.values())
+        return bool(self.emptied) or unsent
 
     def copied(self, texts: list[pa.Array], place: tuple[int, int]) -> None:
-        """Add rows of a copy of the table, as text; ``place`` is the copy's, and its first row."""
+        """Add rows of a copy of the table, columns of text.
+
+        ``place`` is the log position of the copy, and the number of its first row here.
+        """
         count, (end, first) = len(texts[0]), place
         places = [(end, first + row) for row in range(count)]
         masks = [np.zeros(count, bool) for _ in texts]
         found = self._columns(texts, masks, np.ones(count, np.int64), places)
-        found.wanted[found.weights < 0] = False  # there is no row before
+        found.wanted[found.weights < 0] = False  # a copy replaces no rows
         self._gathered.append(found)
         self.count += count
 
     def part(self, position: Mapping[str, Any]) -> Part:
-        """Return what was gathered as a part, and begin anew."""
+        """Return the gathered changes as a part, and reset."""
         self._gather()
         names, arrow = self.table.schema.names, self.table.schema.arrow
         found = self._gathered
         rows = pa.concat_tables([arrow.empty_table(), *(each.rows for each in found)])
         weights = np.concatenate([np.zeros(0, np.int64), *(each.weights for each in found)])
-        kept = {
-            name: np.concatenate([np.zeros(0, bool), *(each.kept[name] for each in found)])
+        unsent = {
+            name: np.concatenate([np.zeros(0, bool), *(each.unsent[name] for each in found)])
             for name in names
         }
         wanted = np.concatenate([np.zeros(0, bool), *(each.wanted for each in found)])
@@ -103,7 +106,7 @@ class Changes:
         if not wanted.all():
             places = [place for place, keep in zip(places, wanted.tolist(), strict=True) if keep]
             rows, weights = rows.filter(pa.array(wanted)), weights[wanted]
-            kept = {name: mask[wanted] for name, mask in kept.items()}
+            unsent = {name: mask[wanted] for name, mask in unsent.items()}
         emptied = tuple(int(np.count_nonzero(wanted[:at])) for at in self.emptied)
         rejects = (*self.notes, *(reject for each in found for reject in each.rejects))
 
@@ -119,7 +122,7 @@ class Changes:
             rejects,
             position,
             origin=origin,
-            unchanged={name: pa.array(mask) for name, mask in kept.items() if mask.any()},
+            unchanged={name: pa.array(mask) for name, mask in unsent.items() if mask.any()},
             emptied=emptied,
             payload=payload,
         )
@@ -142,8 +145,8 @@ class Changes:
         masks, texts = [], []
         for cell in self.cells:
             cells = [row[cell] for row in self._rows]
-            mask = np.fromiter((each is KEPT for each in cells), bool, len(cells))
-            given = [None if each is KEPT else each for each in cells] if mask.any() else cells
+            mask = np.fromiter((each is UNSENT for each in cells), bool, len(cells))
+            given = [None if each is UNSENT else each for each in cells] if mask.any() else cells
             masks.append(mask)
             texts.append(pa.array(given, pa.binary()).cast(pa.string()))
         weights = np.array(self._weights, np.int64)
@@ -153,7 +156,7 @@ class Changes:
     def _columns(
         self, texts: list[pa.Array], masks: list[Any], weights: Any, places: list[tuple[int, int]]
     ) -> _Columns:
-        """Return changes with typed values; what names no row is not wanted."""
+        """Parse the texts of changes; ``masks`` are true for unsent values, which are unchanged."""
         arrays = []
         wrong: dict[int, list[tuple[str, str]]] = {}
         wanted = np.ones(len(weights), bool)
@@ -174,13 +177,13 @@ class Changes:
             for row, reasons in sorted(wrong.items())
             if weights[row] > 0
         ]
-        for row in wrong:  # what is left of it is the deletion of the row before
+        for row in wrong:  # the change becomes the deletion of the previous row
             weights[row] = -1
             for mask in masks:
                 mask[row] = False
         rows = pa.table(arrays, schema=self.table.schema.arrow)
-        kept = dict(zip(self.table.schema.names, masks, strict=True))
-        return _Columns(rows, weights, kept, wanted, places, rejects)
+        unsent = dict(zip(self.table.schema.names, masks, strict=True))
+        return _Columns(rows, weights, unsent, wanted, places, rejects)
 
     def _reject(
         self, place: tuple[int, int], reasons: list[tuple[str, str]], texts: list[str | None]
@@ -196,22 +199,25 @@ class Changes:
 
 @dataclass(frozen=True, slots=True)
 class _Columns:
-    """Changes as columns; those that are not ``wanted`` name no row and are left out."""
+    """Changes as columns; ``unsent`` are masks of unchanged values, by column.
+
+    Changes that are not ``wanted`` identify no row, and are left out.
+    """
 
     rows: pa.Table
     weights: Any
-    kept: dict[str, Any]
+    unsent: dict[str, Any]
     wanted: Any
     places: list[tuple[int, int]]
     rejects: list[Reject]
 
 
 def lsn_text(lsn: int) -> str:
-    """Return a position in the server's log as PostgreSQL writes it."""
+    """Return a position in the server's log as PostgreSQL's text, such as ``16/B374D848``."""
     return f"{lsn >> 32:X}/{lsn & 0xFFFFFFFF:X}"
 
 
 def lsn_number(text: str) -> int:
-    """Return a position in the server's log as a number of bytes."""
+    """Parse PostgreSQL's text of a position in the server's log into a number of bytes."""
     high, low = text.split("/")
     return (int(high, 16) << 32) + int(low, 16)

@@ -1,4 +1,4 @@
-"""Rows as CSV that PostgreSQL's COPY reads: every value between quotes, and NULL as nothing."""
+"""Rows as CSV for PostgreSQL's COPY: every value is quoted, NULL is empty without quotes."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _YEAR: Final = re.compile(r"([+-]\d+|0000)(?=-)")
-"""A year that Python lacks."""
+"""A year outside of 1 to 9999, which Python's dates do not support."""
 
 _FORM = pcsv.WriteOptions(include_header=False, quoting_style="all_valid")
 
 
 def copied(cursor: Any, into: str, rows: pa.Table) -> None:
-    """Copy rows into a table, named as SQL has it, with its columns if these are not all."""
+    """Copy rows into a table; ``into`` is its quoted name, optionally with a list of columns."""
     with cursor.copy(f"COPY {into} FROM STDIN (FORMAT csv)") as copy:
         copy.write(csv_of(rows))
 
 
 def csv_of(rows: pa.Table) -> bytes:
-    """Return rows as CSV."""
+    """Return rows as CSV in UTF-8, without a header."""
     names = [str(place) for place in range(rows.num_columns)]
     columns = [_writable(column) for column in rows.columns]
     sink = pa.BufferOutputStream()
@@ -46,7 +46,7 @@ def _writable(column: pa.ChunkedArray) -> pa.ChunkedArray | pa.Array:
         text = _moment if _is_moment(_leaf(type_)) else str
         return pa.array([None if v is None else _array(v, text) for v in column_values(column)])
     if _is_moment(type_) and any(pc.any(beyond_python(each)).as_py() for each in column.chunks):
-        # Arrow's text of a year takes 16 bits of it.
+        # Arrow's CSV writer truncates years to 16 bits.
         texts = text_column(column).to_pylist()
         return pa.array([None if v is None else _moment(v) for v in texts], pa.string())
     return column
@@ -61,7 +61,7 @@ def _leaf(type_: pa.DataType) -> pa.DataType:
 
 
 def _moment(value: Any) -> str:
-    """Return the text of a date or time as PostgreSQL reads it: before year 1 come years BC."""
+    """Return the text of a date or timestamp for PostgreSQL, with BC for years before 1."""
     text = str(value)
     found = _YEAR.match(text)
     if found is None:
@@ -71,7 +71,7 @@ def _moment(value: Any) -> str:
 
 
 def _array(values: list[Any], text: Callable[[Any], str]) -> str:
-    """Return PostgreSQL's text of an array; ``text`` returns that of an element."""
+    """Return PostgreSQL's text of an array; ``text`` returns the text of an element."""
     return "{" + ",".join("NULL" if v is None else _element(v, text) for v in values) + "}"
 
 

@@ -1,14 +1,14 @@
-"""Changes that a table of PostgreSQL refuses for now, applied when the rest of the epoch is there.
+"""Changes that conflict with other rows, and are applied again at the end of the epoch.
 
-A unique, exclusion or foreign key constraint may refuse a row that fits once other changes of the
-same epoch are made: two rows swap a value, or a row takes the value of one that is deleted in a
-later part. Such changes are copied into a temporary table. At the end of the epoch, one statement
-deletes the rows of their keys and inserts the new ones, so that no order between rows matters.
-Only if that fails are the rows inserted in ranges, to find those that are refused for good.
+A unique, exclusion or foreign key constraint may refuse a row that fits after other changes of the
+same epoch: two rows swap a value, or a row takes the value of one that is deleted in a later part.
+Such changes are copied into a temporary table. At the end of the epoch, one statement deletes the
+rows of their keys and inserts the new ones, so that the order of rows does not matter. Only if that
+fails are the rows inserted in ranges, to find those that are finally refused.
 
-Columns of the table that the sink does not write keep their values. A table that others refer to
-with ON DELETE CASCADE, SET NULL or SET DEFAULT has no row deleted and inserted again: its deferred
-rows are upserted in rounds, so a cycle of values, such as a swap, stays refused there.
+Columns of the table that the sink does not write keep their values. In a table that others
+reference with ON DELETE CASCADE, SET NULL or SET DEFAULT, no row is deleted and inserted again: its
+deferred rows are upserted in rounds, so a cycle of values, such as a swap, stays refused there.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ _MOVED: Final = "headrace_moved"
 _PLACE: Final = "headrace_place"
 _DELETED: Final = "headrace_deleted"
 _ROUNDS: Final = 16
-"""How often refused rows are tried again, as long as each round accepts some."""
+"""The most rounds in which refused rows are retried, as long as each round accepts some."""
 
 _OF_ROWS: Final = ("22", "23", "54")
-"""Classes of errors that a row is to blame for: data, constraints, and limits of the server."""
+"""Classes of errors caused by a row: invalid data, constraints, and limits of the server."""
 _PASSING: Final = ("23001", "23503", "23505", "23P01")
 """Conflicts with other rows: restrict, foreign key, unique, exclusion."""
 
@@ -58,7 +58,7 @@ SELECT EXISTS (SELECT FROM pg_constraint
 
 @dataclass(frozen=True, slots=True)
 class Keyed:
-    """The changes of a part by key: keys to delete, rows to write, rows with NULL in their key."""
+    """The changes of a part: keys to delete, rows to write, and rows with NULL in their key."""
 
     deleted: pa.Table
     rows: pa.Table
@@ -66,7 +66,7 @@ class Keyed:
 
     @classmethod
     def of(cls, part: pa.Table, key: Sequence[str]) -> Keyed:
-        """Return the changes of a part."""
+        """Divide the changes of a part."""
         inserted, deleted = by_key(part, key)
         whole = np.ones(inserted.num_rows, np.bool_)
         for name in key:
@@ -75,7 +75,7 @@ class Keyed:
 
 
 def reason(error: Any) -> str | None:
-    """Return why the server refuses rows, in one line; None if the rows are not to blame."""
+    """Return why the server refuses rows, in one line; None if the error is not caused by rows."""
     if not (error.sqlstate or "").startswith(_OF_ROWS):
         return None
     lines = [error.diag.message_primary or str(error), error.diag.message_detail or ""]
@@ -83,28 +83,28 @@ def reason(error: Any) -> str | None:
 
 
 def may_pass(error: Any) -> bool:
-    """Whether rows are refused for other rows, which the same epoch may change."""
+    """Whether rows are refused because of other rows, which the same epoch may change."""
     return error.sqlstate in _PASSING
 
 
 @dataclass(frozen=True, slots=True)
 class _Range:
-    """Deferred changes ``[start, stop)`` of those of a part, numbered from ``first`` on."""
+    """Deferred rows or keys ``[start, stop)`` of a part, numbered from ``first`` in the epoch."""
 
     first: int
     start: int
     stop: int
     deletes: bool
     part: tuple[int, int]
-    """Where the part is in the spool: its offset and length in bytes."""
+    """The part's offset and length in the spool file, in bytes."""
 
 
 @dataclass(slots=True)
 class Deferred:
     """The deferred changes of one epoch, in a transaction of ``session``.
 
-    ``columns`` are those that the sink writes, with the ``key``. Memory is that of one part: parts
-    with deferred changes are spooled to a temporary file, to name the rows that stay refused.
+    ``columns`` are those that the sink writes, including the ``key``. Only one part is in memory:
+    parts with deferred changes are spooled to a temporary file, to report rows that stay refused.
     """
 
     session: Any
@@ -115,7 +115,7 @@ class Deferred:
     _count: int = 0
     _spool: IO[bytes] | None = None
     _part: tuple[pa.Table, tuple[int, int]] | None = None
-    """The last part that was spooled, and where it is."""
+    """The last spooled part, and its offset and length."""
 
     @staticmethod
     def prepare(session: Any, table: Reference, columns: Sequence[str]) -> None:
@@ -126,7 +126,7 @@ class Deferred:
         )
 
     def add(self, part: pa.Table, start: int, rows: pa.Table, *, deletes: bool) -> None:
-        """Defer rows to write, or keys to delete, from the place ``start`` of those of a part."""
+        """Defer rows to write, or keys to delete, which begin at index ``start`` of the part's."""
         first, count = self._count, rows.num_rows
         self._count += count
         places = pa.array(np.arange(first, self._count))
@@ -139,7 +139,7 @@ class Deferred:
         self._ranges.append(_Range(first, start, start + count, deletes, self._spooled(part)))
 
     def apply(self, epoch: Epoch) -> list[RefusedRow]:
-        """Make the deferred changes; return those that the table refuses for good."""
+        """Apply the deferred changes; return those that the table finally refuses."""
         if not self._count:
             return []
         if self._spool is None:
@@ -183,7 +183,7 @@ class Deferred:
     # -- the table -------------------------------------------------------------------------
 
     def _applied(self) -> dict[int, str]:
-        """Make the changes, all at once if that is possible; return the refused, by place."""
+        """Apply the changes, all at once if possible; return refused numbers, and why."""
         given = (self.table.sql, list(self.columns))
         others = [name for (name,) in self.session.execute(_OTHERS, given).fetchall()]
         (acting,) = self.session.execute(_ACTING, given[:1]).fetchone()
@@ -199,7 +199,7 @@ class Deferred:
     def _at_once(self, others: Sequence[str]) -> str:
         """Return the statement that deletes the rows of all keys, then inserts the new rows.
 
-        Each insertion asks how many rows are gone, so that all are deleted before it begins.
+        Each insertion counts the deleted rows, so that all are deleted before it begins.
         """
         into, ours = self.table.sql, _of("d", self.columns)
         gone = (
@@ -220,9 +220,9 @@ class Deferred:
         )
 
     def _one_by_one(self, others: Sequence[str], *, moves: bool) -> dict[int, str]:
-        """Make the changes in ranges, halved where one is refused; return the refused, by place.
+        """Apply the changes in ranges, halving refused ones; return refused numbers, and why.
 
-        What a range is refused for may pass when others are done, so the refused are tried again.
+        A range may be accepted after others have been applied, so refused changes are retried.
         """
         every = [*self.columns, *others]
         self.session.execute(f"DROP TABLE IF EXISTS {_MOVED}")
@@ -258,7 +258,7 @@ class Deferred:
         return wrong
 
     def _round(self, pending: Sequence[int], others: Sequence[str]) -> dict[int, str]:
-        """Make changes at some places, as :meth:`_one_by_one`; return the refused, by index."""
+        """Apply the changes of these numbers once; return indices of refused ones, and why."""
         into, kept = self.table.sql, f"{_DEFERRED} d WHERE NOT d.{_DELETED}"
         update = [
             f"{q} = EXCLUDED.{q}" for q in map(double_quoted, self.columns) if q not in self._keys
@@ -287,7 +287,7 @@ class Deferred:
         return [double_quoted(name) for name in self.key]
 
     def _tried(self, *statements: str) -> str | None:
-        """Execute statements within a savepoint; return why they are refused, None if not."""
+        """Execute statements within a savepoint; return None, or why the rows are refused."""
         try:
             with self.session.transaction():
                 for each in statements:

@@ -1,7 +1,7 @@
 """Decodes the messages of PostgreSQL's output plugin ``pgoutput``, protocol version 1.
 
-Values are text, in the server's encoding of the session. The protocol is described in PostgreSQL's
-documentation, "Logical Replication Message Formats".
+Values are text in the session's encoding. The protocol is specified in PostgreSQL's documentation,
+"Logical Replication Message Formats".
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ from typing import Final, NamedTuple, TypeAlias
 from headrace.errors import Code, HeadraceError
 
 
-class Kept(Enum):
-    """The mark of a cell that was not sent: a large value that the update did not change."""
+class Unsent(Enum):
+    """The type of :data:`UNSENT`, the cell of a large value that an update did not change."""
 
-    KEPT = "kept"
+    UNSENT = "unsent"
 
 
-KEPT: Final = Kept.KEPT
+UNSENT: Final = Unsent.UNSENT
 
-Cell: TypeAlias = bytes | Kept | None
+Cell: TypeAlias = bytes | Unsent | None
 Row: TypeAlias = tuple[Cell, ...]
 
 
-class Begin(NamedTuple):
-    """The begin of a transaction that was committed.
+class BeginMessage(NamedTuple):
+    """The begin of a committed transaction.
 
     ``commit`` is the position of its commit in the server's log, ``xid`` the lower 32 bits of its
     id.
@@ -36,13 +36,13 @@ class Begin(NamedTuple):
     xid: int
 
 
-class Commit(NamedTuple):
-    """The end of a transaction; ``end`` is the position in the server's log after it."""
+class CommitMessage(NamedTuple):
+    """The end of a transaction; ``end`` is the position after it in the server's log."""
 
     end: int
 
 
-class Column(NamedTuple):
+class RelationColumn(NamedTuple):
     """A column of a relation: its type's oid and modifier, and whether it identifies rows."""
 
     name: str
@@ -51,8 +51,8 @@ class Column(NamedTuple):
     identifies: bool
 
 
-class Relation(NamedTuple):
-    """A relation as it was when the changes after this message were made.
+class RelationMessage(NamedTuple):
+    """The schema of a relation for the following changes.
 
     ``identity`` is ``d`` (primary key), ``n`` (nothing), ``f`` (all columns) or ``i`` (an index).
     """
@@ -61,20 +61,20 @@ class Relation(NamedTuple):
     schema: str
     name: str
     identity: str
-    columns: tuple[Column, ...]
+    columns: tuple[RelationColumn, ...]
 
 
-class Insert(NamedTuple):
-    """A new row of the relation of an oid."""
+class InsertMessage(NamedTuple):
+    """A new row; ``relation`` is the oid of its relation."""
 
     relation: int
     new: Row
 
 
-class Update(NamedTuple):
+class UpdateMessage(NamedTuple):
     """A changed row; ``old`` is None unless the identity changed, or consists of all columns.
 
-    With an identity of some columns, only those are present in ``old``.
+    If the identity consists of some columns, ``old`` only has values for these.
     """
 
     relation: int
@@ -82,40 +82,49 @@ class Update(NamedTuple):
     new: Row
 
 
-class Delete(NamedTuple):
-    """A deleted row: the columns of the identity, or all."""
+class DeleteMessage(NamedTuple):
+    """A deleted row; ``old`` has values for the columns of the identity, or for all."""
 
     relation: int
     old: Row
 
 
-class Truncate(NamedTuple):
-    """Relations that were emptied."""
+class TruncateMessage(NamedTuple):
+    """Truncated relations, by oid."""
 
     relations: tuple[int, ...]
 
 
-class Other(NamedTuple):
-    """A message that says nothing of rows: an origin, a type, or a message of an application."""
+class OtherMessage(NamedTuple):
+    """A message without changes of rows: an origin, a type, or an application's message."""
 
     kind: str
 
 
-Message: TypeAlias = Begin | Commit | Relation | Insert | Update | Delete | Truncate | Other
+Message: TypeAlias = (
+    BeginMessage
+    | CommitMessage
+    | RelationMessage
+    | InsertMessage
+    | UpdateMessage
+    | DeleteMessage
+    | TruncateMessage
+    | OtherMessage
+)
 
 _LENGTH: Final = struct.Struct(">I")
 _COUNT: Final = struct.Struct(">H")
 _LONG: Final = struct.Struct(">Q")
 _MODIFIER: Final = struct.Struct(">i")
 _OTHERS: Final = frozenset("OYM")
-_NULL, _KEPT, _TEXT = b"nut"
+_NULL, _UNSENT, _TEXT = b"nut"
 
 
 def decoded(data: bytes) -> Message:
-    """Return a message.
+    """Decode a message.
 
     Raises:
-        HeadraceError: ``corrupt`` if the bytes are none.
+        HeadraceError: ``corrupt`` if the bytes are not a message.
     """
     try:
         return _decoded(data)
@@ -132,30 +141,30 @@ def _decoded(data: bytes) -> Message:
     match kind:
         case "I":
             new, _ = _row(data, 6)
-            return Insert(_oid(data, 1), new)
+            return InsertMessage(_oid(data, 1), new)
         case "U":
             old, at = (None, 5) if data[5] == ord("N") else _row(data, 6)
             new, _ = _row(data, at + 1)
-            return Update(_oid(data, 1), old, new)
+            return UpdateMessage(_oid(data, 1), old, new)
         case "D":
             old, _ = _row(data, 6)
-            return Delete(_oid(data, 1), old)
+            return DeleteMessage(_oid(data, 1), old)
         case "B":
-            return Begin(_LONG.unpack_from(data, 1)[0], _oid(data, 17))
+            return BeginMessage(_LONG.unpack_from(data, 1)[0], _oid(data, 17))
         case "C":
-            return Commit(_LONG.unpack_from(data, 10)[0])
+            return CommitMessage(_LONG.unpack_from(data, 10)[0])
         case "R":
             return _relation(data)
         case "T":
             count = _oid(data, 1)
-            return Truncate(tuple(_oid(data, 6 + 4 * at) for at in range(count)))
+            return TruncateMessage(tuple(_oid(data, 6 + 4 * at) for at in range(count)))
     if kind in _OTHERS:
-        return Other(kind)
+        return OtherMessage(kind)
     raise ValueError(f"unknown kind {kind!r}")
 
 
 def _row(data: bytes, at: int) -> tuple[Row, int]:
-    """Return the cells of a row that begins at a place, and the place after it."""
+    """Decode the row at an offset; return its cells, and the offset after it."""
     (count,) = _COUNT.unpack_from(data, at)
     at += 2
     cells: list[Cell] = []
@@ -168,14 +177,14 @@ def _row(data: bytes, at: int) -> tuple[Row, int]:
                 raise ValueError("a value is cut off")
             cells.append(data[start:at])
             continue
-        if kind not in (_NULL, _KEPT):
+        if kind not in (_NULL, _UNSENT):
             raise ValueError(f"a value of kind {chr(kind)!r}")
-        cells.append(None if kind == _NULL else KEPT)
+        cells.append(None if kind == _NULL else UNSENT)
         at += 1
     return tuple(cells), at
 
 
-def _relation(data: bytes) -> Relation:
+def _relation(data: bytes) -> RelationMessage:
     schema, at = _string(data, 5)
     name, at = _string(data, at)
     identity = chr(data[at])
@@ -186,9 +195,9 @@ def _relation(data: bytes) -> Relation:
         flags = data[at]
         column, at = _string(data, at + 1)
         modifier = _MODIFIER.unpack_from(data, at + 4)[0]
-        columns.append(Column(column, _oid(data, at), modifier, bool(flags & 1)))
+        columns.append(RelationColumn(column, _oid(data, at), modifier, bool(flags & 1)))
         at += 8
-    return Relation(_oid(data, 1), schema, name, identity, tuple(columns))
+    return RelationMessage(_oid(data, 1), schema, name, identity, tuple(columns))
 
 
 def _oid(data: bytes, at: int) -> int:

@@ -1,11 +1,11 @@
 """A sink that writes to a table of PostgreSQL: rows by key, or each change as a row of its own.
 
-The changes of an epoch are one transaction with the epoch itself, which a table of ours records:
-``headrace_sinks``. What a process that was killed has sent may still be committed: transactions of
-one sink wait for each other, and go on only from the epoch that they know. Rows are copied into a
-temporary table and inserted from there. A row that the server refuses is found by halving what was
-refused, within savepoints. What conflicts with other rows is deferred to the end of the epoch, by
-:mod:`headrace.connectors.postgres.deferring`.
+The changes of an epoch are one transaction, which also records the epoch in a table,
+``headrace_sinks``. A transaction of a killed process may still be committed: so transactions of one
+sink wait for each other, and each one checks that the recorded epoch is the expected one. Rows are
+copied into a temporary table and inserted from there. A row that the server refuses is found by
+halving refused ranges, within savepoints. Rows that conflict with other rows are deferred to the
+end of the epoch (:mod:`headrace.connectors.postgres.deferring`).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from headrace.connectors.postgres.target import (
     require_table,
 )
 from headrace.connectors.postgres.types import read
-from headrace.connectors.sinks import CHANGE_COLUMNS, Mode, require_key
+from headrace.connectors.sinks import CHANGE_COLUMNS, TableContents, require_key
 from headrace.errors import Code, HeadraceError
 from headrace.runtime.offenders import offenders
 from headrace.runtime.ports import RefusedRow
@@ -51,15 +51,15 @@ _RECORDS: Final = "headrace_sinks"
 _ROWS: Final = "headrace_rows"
 _KEYS: Final = "headrace_keys"
 _OF_STATEMENT: Final = "42"
-"""The class of errors that somebody has to mend: what does not exist, or may not be done."""
+"""The class of errors that a user has to correct: missing objects, or missing permissions."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkTable(Access):
-    """``table`` may name its schema; with ``create_table``, a missing one is created."""
+    """Options of a sink; ``table`` may name its schema, ``create_table`` creates a missing one."""
 
     table: str = option("table", "table-name", "table_name", alters=Alters.NEVER)
-    mode: Mode = option(default=Mode.UPSERT, alters=Alters.NEVER)
+    mode: TableContents = option(default=TableContents.UPSERT, alters=Alters.NEVER)
     create_table: bool = option(default=False, alters=Alters.NEVER)
 
 
@@ -67,31 +67,31 @@ def check(options: SinkTable, context: SinkContext) -> None:
     """Raise if rows cannot be written to the table.
 
     Raises:
-        HeadraceError: ``invalid`` if the table or a column is missing, has a type that does not
-            keep all values, or has no unique key; or as :func:`connected`.
+        HeadraceError: ``invalid`` if the table, a column or a unique index on the key is missing,
+            or a type does not keep all values; or as :func:`connected`.
     """
     PostgresSink(options, context).prepare()
 
 
 @dataclass(slots=True)
 class PostgresSink:
-    """Writes the changes of one sink."""
+    """Writes the changes of one sink; one session is open between writes."""
 
     options: SinkTable
     context: SinkContext
     _session: Any = None
     _refused: tuple[RefusedRow, ...] = ()
     _known: Epoch | None = None
-    """The last epoch that this writer has found or written there."""
+    """The last epoch recorded in the target, as far as this writer knows."""
 
     @property
     def guarantee(self) -> str:
-        """Rows and epoch are written together."""
+        """Exactly once: see :class:`headrace.runtime.ports.SinkWriter`."""
         return "exactly once: one transaction per epoch, which records it"
 
     @property
     def target(self) -> str:
-        """The table, as messages name it."""
+        """The table, for messages."""
         return f'table "{self.options.table}" of PostgreSQL at "{self.options.place}"'
 
     @property
@@ -105,12 +105,12 @@ class PostgresSink:
     # -- the port --------------------------------------------------------------------------
 
     def durable(self) -> Epoch | None:
-        """Return the epoch that the server records."""
+        """Return the epoch recorded in the database."""
         self._known = self._server(self._read_record)
         return self._known
 
     def last_refused(self) -> Sequence[RefusedRow]:
-        """Return the rows that were refused in that epoch."""
+        """Return the refused rows that are recorded with that epoch."""
         return self._refused
 
     def write(self, epoch: Epoch, parts: Iterable[pa.Table]) -> Sequence[RefusedRow]:
@@ -140,8 +140,8 @@ class PostgresSink:
         return self._server(written)
 
     def stored(self) -> Iterator[pa.Table] | None:
-        """Yield the rows of the table; a table of changes is not read."""
-        return self._stored() if self.options.mode is Mode.UPSERT else None
+        """Yield the rows of the table; None for a table of changes."""
+        return self._stored() if self.options.mode is TableContents.UPSERT else None
 
     def _stored(self) -> Iterator[pa.Table]:
         columns = self.context.schema.columns
@@ -158,7 +158,7 @@ class PostgresSink:
             session.close()
 
     def clear(self) -> None:
-        """Remove all rows, and the record of the sink."""
+        """Delete all rows, and the record of the sink."""
         self._create()
 
         def cleared(session: Any) -> None:
@@ -171,14 +171,17 @@ class PostgresSink:
         self._server(cleared)
 
     def close(self) -> None:
-        """Close the session; the next use opens another."""
+        """Close the session; the next use opens another one."""
         session, self._session = self._session, None
         if session is not None:
             session.close()
 
     def prepare(self) -> None:
-        """Check the table, and for a new sink, create it if it may; see :func:`check`."""
-        if self.options.mode is Mode.UPSERT:
+        """Check the table, after creating it for a new sink if the options ask for that.
+
+        See :func:`check` for errors.
+        """
+        if self.options.mode is TableContents.UPSERT:
             require_key(self.context, f'table "{self.options.table}"')
         if not self.context.exists:
             self._create()
@@ -191,14 +194,14 @@ class PostgresSink:
     # -- pieces ----------------------------------------------------------------------------
 
     def _create(self) -> None:
-        """Create the table if it is missing and the sink is to create it.
+        """Create a missing table if the options ask for that.
 
-        That is only done where all rows are written: one that is dropped later is not replaced by
-        an empty one.
+        It is only called before all rows are written: a table that is dropped later is not replaced
+        by an empty one.
         """
         if not self.options.create_table:
             return
-        append = self.options.mode is Mode.APPEND
+        append = self.options.mode is TableContents.APPEND
         key = () if append else self.context.key
         session = connected(self.options, self.context.secrets.value)
         try:
@@ -213,9 +216,9 @@ class PostgresSink:
         return list(self.context.schema.names)
 
     def _server(self, work: Callable[[Any], T]) -> T:
-        """Do some work in a session, which is opened and prepared if there is none.
+        """Run ``work`` in the session, opening and preparing one if necessary.
 
-        A session in which something failed is closed.
+        Any failure closes the session.
         """
         try:
             if self._session is None:
@@ -232,12 +235,12 @@ class PostgresSink:
     def _failure(self, error: Any) -> HeadraceError:
         found = failure(error, self.options)
         if found.code is Code.UNAVAILABLE and (error.sqlstate or "").startswith(_OF_STATEMENT):
-            hint = "Mend what it names: the sink goes on then by itself."
+            hint = "Correct the cause that it names; the sink then continues by itself."
             return HeadraceError(Code.INVALID, found.primary, found.detail, hint)
         return found
 
     def _begin(self, session: Any) -> None:
-        append = self.options.mode is Mode.APPEND
+        append = self.options.mode is TableContents.APPEND
         key = () if append else self.context.key
         require_table(session, self._table, self.context.schema, key, changes=append)
         if session.execute("SELECT to_regclass(%s)", (self._records,)).fetchone()[0] is None:
@@ -273,8 +276,8 @@ class PostgresSink:
                 Code.CONFLICT,
                 f'another sink has written into table "{self._table}" in PostgreSQL',
                 f"Table {_RECORDS} there has its record, {row[0]}.",
-                "Choose another table. If that sink is no more, empty the table, and delete the"
-                f" record from {self._records}.",
+                "Choose another table. If that sink no longer exists, empty the table, and delete"
+                f" the record from {self._records}.",
             )
 
     def _read_record(self, session: Any) -> Epoch | None:
@@ -304,8 +307,8 @@ class PostgresSink:
     def _write_part(
         self, session: Any, epoch: Epoch, part: pa.Table, later: Deferred
     ) -> list[RefusedRow]:
-        """Write the changes of a part, except those added to ``later``; return the refused."""
-        if self.options.mode is Mode.APPEND:
+        """Write the changes of a part, deferring conflicts to ``later``; return refused ones."""
+        if self.options.mode is TableContents.APPEND:
             rows = with_operations(part, self.context.key)
             rows = rows.append_column("epoch", pa.array(np.full(rows.num_rows, epoch, np.int64)))
             named = rows.select([*self._names, OPERATION, WEIGHT, "epoch"])
@@ -357,10 +360,10 @@ class PostgresSink:
         statement: str,
         deferred: Callable[[int, pa.Table], None] | None = None,
     ) -> dict[int, str]:
-        """Have a statement applied to rows, by a temporary table.
+        """Copy rows into a temporary table and run a statement that applies them.
 
-        Returns the places of those that are refused, with the reasons. Rows that conflict with
-        others are ``deferred``, given with the place of the first.
+        Returns the indices of refused rows, and why. Ranges that conflict with other rows are given
+        to ``deferred``, with the index of their first row.
         """
 
         def attempt(start: int, stop: int) -> str | None:

@@ -1,14 +1,14 @@
-"""Which transactions a snapshot of PostgreSQL has seen, and copies of tables in it.
+"""Snapshots of PostgreSQL: which transactions are visible, and copies of tables.
 
-A copy and the changes that follow it meet without a gap or an overlap: a transaction is in the copy
-if the snapshot has seen it, and is applied after it otherwise. The position ``end`` is taken after
-the snapshot, so it lies behind the commits of all transactions that the snapshot has seen; of those
-that are committed before it, the snapshot alone decides.
+A copy and the changes after it have neither a gap nor an overlap: a transaction is in the copy if
+it is visible in the snapshot, and is applied afterwards otherwise. The position ``end`` is taken
+after the snapshot, so it is after the commits of all visible transactions; for any transaction that
+is committed before ``end``, the snapshot decides.
 
-A commit is written to the server's log before it is visible, and the slot may have been told of it
-in between: then neither the copy nor what follows would have the transaction. So the copy waits for
-the transactions that ran when it was asked for, while the slot is read on, and its snapshot has to
-see all that were read since.
+A commit is written to the server's log before it is visible. If the slot is advanced past it in
+between, the transaction would be missing both in the copy and in the changes. So a copy waits for
+the transactions that run when it is requested, while the slot is read, and its snapshot must see
+all transactions that were read in that time.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ _ROUND: Final = 1 << 32
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """The transactions that are visible: those before ``xmax`` that were not ``running``.
+    """The visible transactions: those before ``xmax`` that were not ``running``.
 
-    ``end`` is the position in the server's log behind the commits of all of these.
+    ``end`` is a position in the server's log after the commits of all of them.
     """
 
     xmax: int
@@ -44,7 +44,7 @@ class Snapshot:
 
     @classmethod
     def of(cls, text: str, end: int) -> Snapshot:
-        """Return the snapshot of ``xmin:xmax:running,...``, as PostgreSQL writes it."""
+        """Parse PostgreSQL's text of a snapshot, ``xmin:xmax:running,...``."""
         _, xmax, running = text.split(":")
         return cls(int(xmax), frozenset(int(each) for each in running.split(",") if each), end)
 
@@ -56,15 +56,15 @@ class Snapshot:
 
 
 def current(session: Any) -> Snapshot:
-    """Return which transactions are visible now, outside of a transaction of the session."""
+    """Return the current snapshot; the session must not be in a transaction."""
     text, end = session.execute(_NOW).fetchone()
     return Snapshot.of(text, end)
 
 
 def taken(session: Any, tables: Sequence[CapturedTable]) -> Snapshot:
-    """Begin a transaction of a session that reads tables as they are now, and return its snapshot.
+    """Begin a repeatable-read transaction in a session, and return its snapshot.
 
-    The tables are locked first: what rewrites a table does not keep to snapshots.
+    The tables are locked first, since statements that rewrite a table ignore snapshots.
     """
     session.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
     session.execute("SET LOCAL lock_timeout = '10s'")
@@ -74,7 +74,7 @@ def taken(session: Any, tables: Sequence[CapturedTable]) -> Snapshot:
 
 
 def copied(session: Any, table: CapturedTable, found: PgTable) -> Iterator[list[pa.Array]]:
-    """Yield the rows of a table in the snapshot of a session: the columns as text, in pieces."""
+    """Yield the rows of a table in a session's snapshot in pieces: columns of text."""
     there = {name.lower(): name for name, _ in found.columns}
     there |= {name: name for name, _ in found.columns}
     names = [there.get(name) or there[name.lower()] for name in table.schema.names]
@@ -83,7 +83,7 @@ def copied(session: Any, table: CapturedTable, found: PgTable) -> Iterator[list[
 
 
 def rows_of(session: Any, query: str, width: int) -> Iterator[list[pa.Array]]:
-    """Yield the rows of a query with so many columns: the columns as text, in pieces."""
+    """Yield the rows of a query with ``width`` columns in pieces: columns of text."""
     with (
         session.cursor() as cursor,
         cursor.copy(f"COPY ({query}) TO STDOUT (FORMAT csv, FORCE_QUOTE *)") as copy,
@@ -101,7 +101,7 @@ def rows_of(session: Any, query: str, width: int) -> Iterator[list[pa.Array]]:
 
 
 def _texts(data: bytes, width: int) -> list[pa.Array]:
-    """Return the columns of lines of CSV in which only NULL has no quotes."""
+    """Parse CSV in which only NULL is unquoted into columns of text."""
     names = [str(place) for place in range(width)]
     found = pcsv.read_csv(
         pa.BufferReader(data),

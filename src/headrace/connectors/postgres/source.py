@@ -1,13 +1,13 @@
 """Tables of a PostgreSQL database, followed through one logical replication slot.
 
-The slot keeps the server's log until it is told how far it was read. It is read by SQL, with
-``pg_logical_slot_peek_binary_changes``, and told only after the ledger has what was read
-(``pg_replication_slot_advance``), so a part that is read again is recognised by its position. The
-position of a table is where the server's log was when its last change was landed: a transaction
-that was committed before it has been landed, or does not touch the table.
+The slot retains the server's log until it is advanced. It is read by SQL, with
+``pg_logical_slot_peek_binary_changes``, and advanced (``pg_replication_slot_advance``) only after
+the changes are stored in the ledger; changes that are read again are recognised by their position.
+The position of a table is a position in the server's log: transactions committed before it are
+stored, or do not change the table.
 
-A moment has whole transactions, so its size is bounded by the largest of them: its values are kept
-in memory as columns until it is landed.
+A moment has whole transactions, so its size is that of the largest transaction or more: its values
+are in memory as columns until it is stored.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from headrace.connectors.postgres import pgoutput
 from headrace.connectors.postgres.access import connected, failure, library
-from headrace.connectors.postgres.changes import Changes, lsn_text
+from headrace.connectors.postgres.changes import TableChanges, lsn_text
 from headrace.connectors.postgres.snapshots import copied, current, taken
 from headrace.connectors.postgres.tables import (
     PgTable,
@@ -43,12 +43,12 @@ if TYPE_CHECKING:
     from headrace.types import RelationId
 
 _MOST_CHANGES: Final = 20_000
-"""About how many changes are read at once; a transaction is read whole."""
+"""The approximate number of changes that are read at once; a transaction is read whole."""
 _FETCHED: Final = 2_000
 _POLL_SECONDS: Final = 0.1
 _CANCEL_SECONDS: Final = 5
 STOPPED: Final = "stopped"
-"""The key in a table's position with the error for which it is not followed any more."""
+"""The key in a table's position with the error that stopped it."""
 
 _PEEK: Final = """
 SELECT data FROM pg_logical_slot_peek_binary_changes(
@@ -69,22 +69,22 @@ WHERE p.pubname = %s
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Where tables are followed: a publication and a slot of a database of one server."""
+class CaptureAddress:
+    """How captured tables are read: a database, a publication and a replication slot."""
 
     access: Access
     publication: str
     slot: str
     system: int
-    """The identifier of the server's data."""
+    """The server's ``system_identifier``, which differs for another data directory."""
 
 
 @dataclass(slots=True)
 class _Followed:
-    """A table that is followed: what it is in PostgreSQL, and its changes that are not landed.
+    """A followed table: its description in PostgreSQL, and its changes that are not stored yet.
 
-    Transactions that were committed before ``after`` are skipped. With a ``snapshot``, those that
-    it sees are skipped, too.
+    Transactions committed before ``after``, and those visible in the ``snapshot``, if any, are
+    skipped. ``beside`` are PostgreSQL's columns that the table does not have.
     """
 
     table: CapturedTable
@@ -92,7 +92,7 @@ class _Followed:
     membership: int
     beside: list[str]
     after: int
-    changes: Changes
+    changes: TableChanges
     snapshot: Snapshot | None = None
     stopped: HeadraceError | None = None
     touched: bool = False
@@ -106,30 +106,30 @@ class _Followed:
 
 
 def stopped_with(position: Mapping[str, Any] | None) -> HeadraceError | None:
-    """Return the error for which a table is not followed any more; None if it is."""
+    """Return the error that stopped a table; None if it is followed."""
     found = (position or {}).get(STOPPED)
     return None if found is None else HeadraceError(Code(found[0]), *found[1:])
 
 
 @dataclass(slots=True)
 class PostgresSource:
-    """The captured tables of one place; ``secret`` returns the value of a secret."""
+    """The captured tables of one address; ``secret`` returns the value of a secret."""
 
-    place: Place
+    address: CaptureAddress
     tables: Sequence[CapturedTable]
     secret: Callable[[str], str]
     _closed: threading.Event = field(default_factory=threading.Event)
     _sessions: list[Any] = field(default_factory=list)
     _by_oid: dict[int, _Followed] = field(default_factory=dict)
     _recent: set[int] = field(default_factory=set)
-    """Transactions that were read and may not be visible yet, while tables are to be copied."""
-    _told: int = 0
-    """The position that the slot was told last."""
+    """Transactions that were read since a copy was requested: its snapshot must see them."""
+    _advanced: int = 0
+    """The position to which the slot was advanced last."""
     _seen: int = 0
-    """The end of the server's log when all of it had been read."""
+    """The end of the server's log at the time when all of it had been read."""
 
     def __post_init__(self) -> None:
-        """Refuse two tables that follow the same one: each change goes to one table.
+        """Refuse two tables that follow the same table of PostgreSQL.
 
         Raises:
             HeadraceError: ``conflict``.
@@ -143,18 +143,18 @@ class PostgresSource:
             )
 
     def close(self) -> None:
-        """End :meth:`moments` soon: what the server is asked at the moment is cancelled."""
+        """Make :meth:`moments` end soon, and cancel running statements."""
         self._closed.set()
         for session in tuple(self._sessions):
-            with suppress(Exception):  # one that does not answer is left to itself
+            with suppress(Exception):  # the server may not answer
                 session.cancel_safe(timeout=_CANCEL_SECONDS)
 
     def moments(self, positions: Mapping[RelationId, Mapping[str, Any] | None]) -> Iterator[Moment]:
-        """Yield transactions as they arrive, first copies of tables without a position.
+        """Yield copies of tables without a position, then transactions as they arrive.
 
         Raises:
             HeadraceError: ``unavailable`` if the server does not answer, or refuses access;
-                ``conflict`` if changes that were not read yet are gone.
+                ``conflict`` if changes were lost before they were read.
         """
         try:
             with self._session() as session:
@@ -167,7 +167,7 @@ class PostgresSource:
     @contextmanager
     def _session(self) -> Iterator[Any]:
         try:
-            opened = connected(self.place.access, self.secret)
+            opened = connected(self.address.access, self.secret)
         except HeadraceError as error:
             raise _tried_again(error) from error
         with opened as session:
@@ -193,7 +193,7 @@ class PostgresSource:
                     position["member"],
                     list(position["beside"]),
                     position["lsn"],
-                    Changes(table),
+                    TableChanges(table),
                 )
                 self._by_oid[followed.oid] = followed
         if fresh:
@@ -205,7 +205,7 @@ class PostgresSource:
     # -- following -------------------------------------------------------------------------
 
     def _round(self, session: Any) -> Iterator[Moment]:
-        """Yield what was committed since the last round, or a moment without parts."""
+        """Yield transactions committed since the last round, or a moment without parts."""
         flushed = _flushed(session)
         if flushed == self._seen:
             yield Moment((), flushed, flushed)
@@ -214,7 +214,7 @@ class PostgresSource:
         yield from self._read_to(session, flushed, None)
 
     def _read_to(self, session: Any, flushed: int, upto: int | None) -> Iterator[Moment]:
-        """Yield the next transactions, of those before ``upto``; then tell the slot."""
+        """Yield the next transactions, up to the position ``upto``; then advance the slot."""
         reached, all_read = self._read(session, upto)
         if all_read:
             reached = max(reached, upto or flushed)
@@ -224,14 +224,14 @@ class PostgresSource:
         yield Moment(self._parts(reached), reached, max(reached, flushed))
         session.execute(
             "SELECT pg_replication_slot_advance(%s, %s::pg_lsn)",
-            (self.place.slot, lsn_text(reached)),
+            (self.address.slot, lsn_text(reached)),
         )
-        self._told = reached
+        self._advanced = reached
         if all_read:
             self._seen = reached
 
     def _parts(self, reached: int) -> tuple[tuple[RelationId, Part], ...]:
-        """Return what was read of each table that has no snapshot to wait for."""
+        """Return the changes of each table, except those whose copy is not complete."""
         parts = []
         for oid, followed in list(self._by_oid.items()):
             if followed.snapshot is not None or not followed.touched:
@@ -244,15 +244,15 @@ class PostgresSource:
         return tuple(parts)
 
     def _read(self, session: Any, upto: int | None) -> tuple[int, bool]:
-        """Read transactions; return the end of the last, and whether there are no more of them."""
+        """Read transactions; return the end of the last one, and whether all have been read."""
         reached = count = 0
         types = Types(session)
         reading = _Reading(self._by_oid, types, self._recent)
         given = (
-            self.place.slot,
+            self.address.slot,
             None if upto is None else lsn_text(upto),
             _MOST_CHANGES,
-            double_quoted(self.place.publication),
+            double_quoted(self.address.publication),
         )
         with session.transaction(), session.cursor(name="changes", binary=True) as cursor:
             cursor.itersize = _FETCHED
@@ -268,7 +268,7 @@ class PostgresSource:
     # -- beginning -------------------------------------------------------------------------
 
     def _begin(self, session: Any, tables: Sequence[CapturedTable]) -> Iterator[Moment]:
-        """Yield copies of tables with what follows them up to one position of all tables."""
+        """Yield copies of tables, and their later changes up to the position of all tables."""
         yield from self._wait(session)
         while not self._closed.is_set():
             known, refused = self._described(session, tables)
@@ -284,14 +284,14 @@ class PostgresSource:
                     continue
                 for table, found in known:
                     self._by_oid[found.oid] = _followed(table, found, snapshot)
-                # Its commit has the server's log written as far as the snapshot's end.
+                # Committing this message flushes the server's log past the snapshot's end.
                 session.execute("SELECT pg_logical_emit_message(true, 'headrace', '')")
                 yield from self._catch_up(session, snapshot)
                 starting = [self._by_oid[found.oid] for _, found in known]
                 if any(each.changes.depends_on_rows() for each in starting):
                     for each in starting:
                         del self._by_oid[each.oid]
-                    continue  # the rows are in a copy that nobody can ask: take a later one
+                    continue  # changes need rows of a copy that is not stored yet: copy again
                 for (table, found), followed in zip(known, starting, strict=True):
                     for part in self._copies(reader, table, found, snapshot):
                         yield Moment(((table.relation, part),), whole=False)
@@ -301,11 +301,11 @@ class PostgresSource:
             for followed in starting:
                 followed.snapshot = None
             self._recent.clear()
-            yield Moment(self._parts(self._told), self._told, self._told)
+            yield Moment(self._parts(self._advanced), self._advanced, self._advanced)
             return
 
     def _wait(self, session: Any) -> Iterator[Moment]:
-        """Follow the other tables until the transactions have ended that run now."""
+        """Follow the other tables until all currently running transactions have ended."""
         before = now = current(session)
         while not self._closed.is_set() and not before.running.isdisjoint(now.running):
             yield from self._round(session)
@@ -315,24 +315,24 @@ class PostgresSource:
     def _described(
         self, session: Any, tables: Sequence[CapturedTable]
     ) -> tuple[list[tuple[CapturedTable, PgTable]], list[tuple[RelationId, Part]]]:
-        """Return what tables are in PostgreSQL, and parts that stop those that are not there."""
+        """Return tables with their descriptions, and parts that stop those that do not fit."""
         known, refused = [], []
         for table in tables:
             try:
-                found = described(session, table.reference, self.place.publication)
+                found = described(session, table.reference, self.address.publication)
                 require_declared(found, table.schema, table.key)
             except HeadraceError as error:
-                nothing = _Followed(table, 0, 0, [], 0, Changes(table), stopped=error)
+                nothing = _Followed(table, 0, 0, [], 0, TableChanges(table), stopped=error)
                 refused.append((table.relation, nothing.changes.part(nothing.position(0))))
             else:
                 known.append((table, found))
         return known, refused
 
     def _catch_up(self, session: Any, snapshot: Snapshot) -> Iterator[Moment]:
-        """Bring all tables to the snapshot's end; the new ones keep what they have read."""
+        """Read all tables up to the snapshot's end; the new ones gather their changes."""
         while not self._closed.is_set():
             yield from self._read_to(session, snapshot.end, snapshot.end)
-            if self._told >= snapshot.end:
+            if self._advanced >= snapshot.end:
                 return
 
     def _copies(
@@ -340,12 +340,12 @@ class PostgresSource:
     ) -> Iterator[Part]:
         row = 0
         for texts in copied(reader, table, found):
-            changes = Changes(table)
+            changes = TableChanges(table)
             changes.copied(texts, (snapshot.end, row))
             row += len(texts[0])
             yield changes.part({})
 
-    # -- what has to hold --------------------------------------------------------------------
+    # -- checks ------------------------------------------------------------------------------
 
     def _require_slot(
         self, session: Any, positions: Mapping[RelationId, Mapping[str, Any] | None]
@@ -355,35 +355,36 @@ class PostgresSource:
         Raises:
             HeadraceError: ``conflict``.
         """
-        row = session.execute(_SLOT, (self.place.slot,)).fetchone()
+        row = session.execute(_SLOT, (self.address.slot,)).fetchone()
         if row is None or row[1]:
-            raise self._lost("is gone" if row is None else "has lost changes: they took much room")
+            lost = "has lost changes: the server no longer retains them"
+            raise self._lost("does not exist" if row is None else lost)
         if row[0] != "pgoutput":
-            raise self._lost(f"is one of plugin {row[0]}, not of pgoutput")
+            raise self._lost(f"has plugin {row[0]}, not pgoutput")
         read = max((position["lsn"] for position in positions.values() if position), default=0)
-        if system_of(session) != self.place.system or _flushed(session) < read:
+        if system_of(session) != self.address.system or _flushed(session) < read:
             raise HeadraceError(
                 Code.CONFLICT,
-                f'PostgreSQL at "{self.place.access.place}" is another server than before',
-                "It was set up anew, or restored from a backup: its log does not continue what was"
-                " read.",
+                f'PostgreSQL at "{self.address.access.place}" is another server than before',
+                "It was set up again, or restored from a backup: its log does not continue from the"
+                " position that was read.",
                 "DROP SOURCE ... CASCADE, and create it and its tables again.",
             )
 
     def _require_published(self, session: Any) -> None:
-        """Stop tables that are not in the publication as they were when they were begun.
+        """Stop tables whose membership in the publication has changed since they were copied.
 
-        It is called after changes were read and before they are landed, so nothing was left out
-        while the publication was another one.
+        It is called after changes are read and before they are stored, so no change is missed while
+        the publication is different.
 
         Raises:
-            HeadraceError: ``conflict`` if that holds for all of it.
+            HeadraceError: ``conflict`` if the publication was dropped, or omits kinds of changes.
         """
-        rows = session.execute(_MEMBERS, (list(self._by_oid), self.place.publication)).fetchall()
+        rows = session.execute(_MEMBERS, (list(self._by_oid), self.address.publication)).fetchall()
         if not rows or not rows[0][0]:
             raise HeadraceError(
                 Code.CONFLICT,
-                f'publication "{self.place.publication}" does not have all changes any more',
+                f'publication "{self.address.publication}" no longer contains all changes',
                 "It was dropped." if not rows else "Its option publish leaves some out.",
                 "Create it as it was, and CREATE OR REPLACE the tables: they have missed changes.",
             )
@@ -396,7 +397,7 @@ class PostgresSource:
                     f'table "{followed.table.reference}" was '
                     + ("dropped" if dropped else "taken out of the publication")
                     + " in PostgreSQL",
-                    "Changes of it may have been missed." if not dropped else None,
+                    "Some of its changes may have been missed." if not dropped else None,
                     "DROP the table here, or CREATE OR REPLACE it once it is published again.",
                 )
                 followed.touched = True
@@ -404,34 +405,34 @@ class PostgresSource:
     def _lost(self, how: str) -> HeadraceError:
         return HeadraceError(
             Code.CONFLICT,
-            f'replication slot "{self.place.slot}" {how}',
-            "Changes that were not read yet are not kept any more.",
+            f'replication slot "{self.address.slot}" {how}',
+            "Changes were deleted before they were read.",
             "DROP SOURCE ... CASCADE, and create it and its tables again.",
         )
 
     def _failure(self, error: Any) -> HeadraceError:
-        """Return an error of the client as one of ours."""
+        """Translate an error of the client."""
         said = " ".join(str(error).split()).rstrip(".")
         if error.sqlstate in {"55000", "42704"}:
             return HeadraceError(
                 Code.CONFLICT,
-                f'replication slot "{self.place.slot}" cannot be read',
+                f'replication slot "{self.address.slot}" cannot be read',
                 f"PostgreSQL says: {said}.",
                 "DROP SOURCE ... CASCADE, and create it and its tables again.",
             )
         if error.sqlstate == "55006":
             return HeadraceError(
                 Code.UNAVAILABLE,
-                f'replication slot "{self.place.slot}" is read by somebody else',
+                f'replication slot "{self.address.slot}" is read by another client',
                 f"PostgreSQL says: {said}.",
-                "End the other reader: what it takes is missing here.",
+                "End the other reader: changes that it consumes are missing here.",
             )
-        return _tried_again(failure(error, self.place.access))
+        return _tried_again(failure(error, self.address.access))
 
 
 @dataclass(slots=True)
 class _Reading:
-    """Gives each message of the changes since a position to the table that it is of."""
+    """Adds the changes in a sequence of messages to their tables."""
 
     by_oid: Mapping[int, _Followed]
     types: Types
@@ -439,32 +440,32 @@ class _Reading:
     _commit: int = 0
     _xid: int = 0
     _number: int = 0
-    _relations: dict[int, pgoutput.Relation] = field(default_factory=dict)
-    """How relations are from here on. They are told once, also by transactions that are skipped."""
+    _relations: dict[int, pgoutput.RelationMessage] = field(default_factory=dict)
+    """The last message about each relation; it is sent once, possibly in a skipped transaction."""
     _bound: set[int] = field(default_factory=set)
 
     def take(self, message: pgoutput.Message) -> int | None:
-        """Apply a message; return the position after a transaction that it ends, else None."""
+        """Apply a message; return the position after the transaction if it is its end."""
         match message:
-            case pgoutput.Insert(oid, new):
+            case pgoutput.InsertMessage(oid, new):
                 if (followed := self._following(oid)) is not None:
                     followed.changes.insert(new, self._place())
-            case pgoutput.Update(oid, old, new):
+            case pgoutput.UpdateMessage(oid, old, new):
                 if (followed := self._following(oid)) is not None:
                     followed.changes.update(old, new, self._place())
-            case pgoutput.Delete(oid, old):
+            case pgoutput.DeleteMessage(oid, old):
                 if (followed := self._following(oid)) is not None:
                     followed.changes.delete(old, self._place())
-            case pgoutput.Truncate(oids):
+            case pgoutput.TruncateMessage(oids):
                 for oid in oids:
                     if (followed := self._following(oid)) is not None:
                         followed.changes.truncate()
-            case pgoutput.Begin(commit, xid):
+            case pgoutput.BeginMessage(commit, xid):
                 self._commit, self._xid, self._number = commit, xid, 0
                 self.recent.add(xid)
-            case pgoutput.Commit(end):
+            case pgoutput.CommitMessage(end):
                 return end
-            case pgoutput.Relation():
+            case pgoutput.RelationMessage():
                 self._relations[message.oid] = message
                 self._bound.discard(message.oid)
         return None
@@ -474,7 +475,7 @@ class _Reading:
         return self._commit, self._number
 
     def _following(self, oid: int) -> _Followed | None:
-        """Return the table of a change, if the change has not been applied to it yet."""
+        """Return the table of a change; None if it is not followed or has the change already."""
         followed = self.by_oid.get(oid)
         if followed is None or followed.stopped is not None or self._commit < followed.after:
             return None
@@ -486,11 +487,12 @@ class _Reading:
         return None if followed.stopped is not None else followed
 
     def _bind(self, followed: _Followed) -> None:
-        """Learn where the columns of a table are; stop a table that cannot be read any more."""
+        """Match a table's columns with a relation; stop a table that can no longer be read."""
         relation = self._relations.get(followed.oid)
         if relation is None:
             raise HeadraceError(
-                Code.INTERNAL, f'PostgreSQL has not said how "{followed.table.reference}" is'
+                Code.INTERNAL,
+                f'PostgreSQL has not sent the columns of table "{followed.table.reference}"',
             )
         try:
             followed.changes.bind(bound(followed.table, relation, self.types))
@@ -504,7 +506,7 @@ class _Reading:
                 f"{followed.table.reference}@{lsn_text(self._commit)}",
                 self._number,
                 name,
-                "a column that was added in PostgreSQL; the table does not have it",
+                "a column that was added in PostgreSQL, and that the table does not have",
                 "",
             )
             for name in beside
@@ -514,27 +516,27 @@ class _Reading:
 
 
 def _followed(table: CapturedTable, found: PgTable, snapshot: Snapshot) -> _Followed:
-    """Return a table whose copy is begun."""
+    """Return a table that begins with a copy in a snapshot."""
     taken_columns = {name.lower() for name in table.schema.names}
     beside = [name for name, _ in found.columns if name.lower() not in taken_columns]
-    return _Followed(table, found.oid, found.membership, beside, 0, Changes(table), snapshot)
+    return _Followed(table, found.oid, found.membership, beside, 0, TableChanges(table), snapshot)
 
 
 def _tried_again(error: HeadraceError) -> HeadraceError:
-    """Return an error of a session as one that may pass.
+    """Return an error as ``unavailable``, so that it is retried.
 
-    A password that was changed at one place is soon changed at the other, and a right granted.
+    A wrong password or a missing permission is usually corrected on one of the two sides.
     """
     return HeadraceError(Code.UNAVAILABLE, error.primary, error.detail, error.hint)
 
 
 def _flushed(session: Any) -> int:
-    """Return the end of the server's log, as far as it is on disk."""
+    """Return the end of the server's log on disk, in bytes."""
     (found,) = session.execute("SELECT (pg_current_wal_flush_lsn() - '0/0')::int8").fetchone()
     return int(found)
 
 
 def system_of(session: Any) -> int:
-    """Return the identifier of a server's data."""
+    """Return the server's ``system_identifier``."""
     (found,) = session.execute("SELECT system_identifier FROM pg_control_system()").fetchone()
     return int(found)

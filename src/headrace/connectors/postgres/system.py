@@ -1,4 +1,4 @@
-"""PostgreSQL: tables are written to; ``CREATE SOURCE`` captures them over a connection."""
+"""Declares PostgreSQL: a sink into tables, and connections, also for ``CREATE SOURCE``."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Final
 
 from headrace.connectors.postgres import access
 from headrace.connectors.postgres.sink import PostgresSink, SinkTable, check
-from headrace.connectors.sinks import Mode
+from headrace.connectors.sinks import TableContents
 from headrace.connectors.systems import ConnectionKind, SinkConnector, System
 
 SYSTEM: Final = System(
@@ -17,7 +17,7 @@ SYSTEM: Final = System(
         open=PostgresSink,
         check=check,
         target=("table",),
-        joins=lambda options: options.mode is Mode.UPSERT,
+        joins=lambda options: options.mode is TableContents.UPSERT,
     ),
     connection=ConnectionKind("postgres", access.Access, access.check, also=("postgresql",)),
 )

@@ -1,4 +1,4 @@
-"""Tables of a PostgreSQL database: what is there, and what a table of ours takes from it."""
+"""Tables of a PostgreSQL database, and their match with the tables that capture them."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from headrace.types import Column, Schema
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from headrace.connectors.postgres.pgoutput import Relation
+    from headrace.connectors.postgres.pgoutput import RelationMessage
     from headrace.types import RelationId
 
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """The name of a table in PostgreSQL, as its catalog has it."""
+    """The name of a table in PostgreSQL, in the spelling of its catalog."""
 
     schema: str
     table: str
 
     @classmethod
     def of(cls, text: str) -> Reference:
-        """Return the reference of ``schema.table``, or of a table in schema ``public``."""
+        """Parse ``schema.table``; the default schema is ``public``."""
         schema, dot, table = text.partition(".")
         return cls(schema, table) if dot else cls("public", schema)
 
@@ -36,18 +36,18 @@ class Reference:
 
     @property
     def sql(self) -> str:
-        """The name between quotes, for PostgreSQL."""
+        """The quoted name, for SQL."""
         return f"{double_quoted(self.schema)}.{double_quoted(self.table)}"
 
 
 @dataclass(frozen=True, slots=True)
 class PgTable:
-    """A table of a publication, as the catalog has it now.
+    """The current description of a table in a publication.
 
-    ``columns`` are those that are published. ``key`` are the columns of the replica identity, if
-    it is a key; ``identity`` is ``d``, ``n``, ``f`` or ``i``, as in :class:`Relation`.
-    ``membership`` is the oid of what makes it a part of the publication: another one if it was
-    taken out in between.
+    ``columns`` are the published ones. ``key`` are the columns of the primary key, or of the index
+    that is the replica identity; ``identity`` is ``d``, ``n``, ``f`` or ``i``, as in
+    :class:`RelationMessage`. ``membership`` is the oid of the entry by which the table is
+    published: another one if it was removed and added again.
     """
 
     oid: int
@@ -60,10 +60,10 @@ class PgTable:
 
 @dataclass(frozen=True, slots=True)
 class CapturedTable:
-    """A table of ours that follows one of PostgreSQL.
+    """A table that follows one of PostgreSQL.
 
-    ``schema`` are the columns that it takes from there, ``key`` its primary key, which is empty if
-    rows are identified by all their columns.
+    ``schema`` are the captured columns, ``key`` the primary key, empty if rows are identified by
+    all their columns.
     """
 
     relation: RelationId
@@ -99,10 +99,11 @@ ORDER BY i.indisreplident, k.place
 
 
 def described(session: Any, reference: Reference, publication: str) -> PgTable:
-    """Return a table of a publication.
+    """Return the current description of a table in a publication.
 
     Raises:
-        HeadraceError: ``invalid`` if it does not exist or is not published as a whole.
+        HeadraceError: ``invalid`` if it does not exist or is not published; ``unsupported`` if it
+            is partitioned, or only some of its rows are published.
     """
     given = {"publication": publication, "schema": reference.schema, "table": reference.table}
     row = session.execute(_TABLE, given).fetchone()
@@ -117,7 +118,7 @@ def described(session: Any, reference: Reference, publication: str) -> PgTable:
         raise HeadraceError(
             Code.UNSUPPORTED,
             f'table "{reference}" is partitioned, which cannot be followed as a whole',
-            "PostgreSQL does not tell when partitions are emptied, attached or dropped.",
+            "PostgreSQL does not report when partitions are truncated, attached or dropped.",
             "Create a table here for each partition, and a view of their UNION ALL.",
         )
     if membership is None or names is None:
@@ -130,7 +131,7 @@ def described(session: Any, reference: Reference, publication: str) -> PgTable:
     if condition is not None:
         raise HeadraceError(
             Code.UNSUPPORTED,
-            f'publication "{publication}" has not all rows of table "{reference}"',
+            f'publication "{publication}" does not contain all rows of table "{reference}"',
             f"Its condition is {condition}.",
             "Publish the whole table, and put the condition into a view here.",
         )
@@ -164,10 +165,10 @@ def published(session: Any, publication: str) -> list[Reference]:
 
 
 def inferred_columns(table: PgTable) -> tuple[Schema, tuple[str, ...]]:
-    """Return the columns and the primary key of a table of ours for one of PostgreSQL.
+    """Return the columns and the primary key of a table that captures one of PostgreSQL.
 
     Raises:
-        HeadraceError: ``unsupported`` if a type has no exact form, with the column.
+        HeadraceError: ``unsupported`` for a column whose type has no equivalent.
     """
     columns = []
     for name, type_ in table.columns:
@@ -192,29 +193,29 @@ def inferred_columns(table: PgTable) -> tuple[Schema, tuple[str, ...]]:
 
 
 def key_of(table: PgTable) -> tuple[str, ...]:
-    """Return the columns by which changes name a row; empty if they do by all.
+    """Return the columns by which changes identify a row; empty if by all columns.
 
     Raises:
-        HeadraceError: ``invalid`` if they do not name it.
+        HeadraceError: ``invalid`` if changes do not identify rows.
     """
     if table.identity == "f" or (table.key and table.identity != "n"):
         return table.key
     raise HeadraceError(
         Code.INVALID,
-        f'changes of table "{table.reference}" do not say of which row they are',
+        f'changes of table "{table.reference}" do not identify rows',
         "It has no primary key, or its REPLICA IDENTITY is NOTHING."
         if table.identity != "i"
-        else "The index of its REPLICA IDENTITY is gone.",
+        else "The index of its REPLICA IDENTITY was dropped.",
         f"In PostgreSQL: ALTER TABLE {table.reference.sql} REPLICA IDENTITY FULL",
     )
 
 
 def require_declared(table: PgTable, schema: Schema, key: Sequence[str]) -> tuple[str, ...]:
-    """Return the primary key of a table with declared columns, as the schema spells it.
+    """Return the primary key of a table with declared columns, in the schema's spelling.
 
     Raises:
-        HeadraceError: ``invalid`` if a column does not exist or has other values, or the key is
-            another one.
+        HeadraceError: ``invalid`` if a column does not exist or has a type that cannot be read, or
+            if the declared key is another one.
     """
     for column in schema.columns:
         found = _column(table.columns, column.name)
@@ -233,7 +234,7 @@ def require_declared(table: PgTable, schema: Schema, key: Sequence[str]) -> tupl
         raise HeadraceError(
             Code.INVALID,
             f'column "{missing[0]}" of the key of table "{table.reference}" is not declared',
-            hint="Declare all columns of its key: changes name rows by them.",
+            hint="Declare all columns of its key: changes identify rows by them.",
         )
     if key and {name.lower() for name in key} != {name.lower() for name in found_key}:
         of = ", ".join(found_key)
@@ -247,11 +248,11 @@ def require_declared(table: PgTable, schema: Schema, key: Sequence[str]) -> tupl
     return tuple(spelled[name.lower()] for name in found_key)
 
 
-def bound(table: CapturedTable, relation: Relation, types: Types) -> tuple[int, ...]:
-    """Return which cell of a change each column of a captured table is.
+def bound(table: CapturedTable, relation: RelationMessage, types: Types) -> tuple[int, ...]:
+    """Return the index of the cell in a change for each column of a captured table.
 
     Raises:
-        HeadraceError: ``conflict`` if the table has changed so that its rows are no longer known.
+        HeadraceError: ``conflict`` if a column or the identity of rows has changed too much.
     """
     there = [(each.name, each) for each in relation.columns]
     cells = []
@@ -273,14 +274,14 @@ def bound(table: CapturedTable, relation: Relation, types: Types) -> tuple[int, 
     return tuple(cells)
 
 
-def added_columns(table: CapturedTable, relation: Relation) -> list[str]:
-    """Return the columns of a relation that a captured table does not take."""
+def added_columns(table: CapturedTable, relation: RelationMessage) -> list[str]:
+    """Return the names of a relation's columns that the captured table does not have."""
     known = {name.lower() for name in table.schema.names}
     return [each.name for each in relation.columns if each.name.lower() not in known]
 
 
 def _column(columns: Iterable[Any], name: str) -> Any:
-    """Return the pair of a column's name and what it is: by its exact name, else in any case."""
+    """Return the pair whose first item is a name: exactly, or else ignoring case; None if none."""
     pairs = list(columns)
     exact = next((pair for pair in pairs if pair[0] == name), None)
     return exact or next((pair for pair in pairs if pair[0].lower() == name.lower()), None)
@@ -300,5 +301,5 @@ def _changed(table: CapturedTable, how: str) -> HeadraceError:
         Code.CONFLICT,
         f'table "{table.reference}" has changed in PostgreSQL',
         how,
-        "CREATE OR REPLACE the table to read it as it is now.",
+        "CREATE OR REPLACE the table to capture its current columns.",
     )

@@ -1,4 +1,4 @@
-"""The table that a sink writes to in PostgreSQL: the types of its columns, and its key."""
+"""The target table of a sink in PostgreSQL: the types of its columns, and its unique index."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ MAPPING: Final[dict[str, str]] = {
     "TIMESTAMP_NTZ": "timestamp without time zone",
     "ARRAY<type>": "type[]",
 }
-"""The type of a column that ``create_table`` makes, by ours."""
+"""PostgreSQL's type for each type of column in tables created by ``create_table``."""
 
 _CHANGE_TYPES: Final = ("text", "bigint", "bigint")
 
@@ -57,7 +57,7 @@ _TAKES: Final[dict[type[t.DataType], tuple[int, ...]]] = {
     t.TimestampType: (1184,),
     t.TimestampNTZType: (1114,),
 }
-"""The types, by oid, that keep each value of ours, or refuse it."""
+"""PostgreSQL's types, by oid, that keep each value of a column's type exactly, or refuse it."""
 _MICROSECONDS: Final = 6
 _NUMERIC: Final = 1700
 _TIMES: Final = (1114, 1184)
@@ -75,10 +75,10 @@ GROUP BY i.indexrelid
 
 
 def type_of(column: Column) -> str:
-    """Return the type of a column that takes the values of ours.
+    """Return PostgreSQL's type for a column.
 
     Raises:
-        HeadraceError: ``unsupported`` if there is none.
+        HeadraceError: ``unsupported`` if PostgreSQL has no such type.
     """
     return _type_of(column.type, column.name)
 
@@ -103,7 +103,7 @@ def _type_of(type_: DataType, name: str) -> str:
 def create_sql(
     table: Reference, schema: Schema, key: Sequence[str], *, changes: bool = False
 ) -> str:
-    """Return the statement that creates a missing table; with ``changes``, of changes."""
+    """Return the statement that creates a missing table; with ``changes``, a table of changes."""
     columns = [f"{double_quoted(column.name)} {type_of(column)}" for column in schema.columns]
     if changes:
         columns += map(" ".join, zip(CHANGE_COLUMNS, _CHANGE_TYPES, strict=True))
@@ -115,7 +115,7 @@ def create_sql(
 def require_table(
     session: Any, table: Reference, schema: Schema, key: Sequence[str], *, changes: bool = False
 ) -> None:
-    """Raise unless a table has columns that keep all values, and a unique ``key``.
+    """Raise unless a table's columns keep all values, and it has a unique index on ``key``.
 
     Raises:
         HeadraceError: ``invalid``, with what is missing.
@@ -158,7 +158,7 @@ def require_table(
 
 
 def keeps(found: PgType, type_: DataType) -> bool:
-    """Whether a type of PostgreSQL keeps each value of ours exactly, or refuses it."""
+    """Whether a type of PostgreSQL keeps each value of ``type_`` exactly, or refuses it."""
     if isinstance(type_, t.ArrayType):
         return found.element is not None and keeps(found.element, type_.elementType)
     if isinstance(type_, t.StringType) and found.enumerated:

@@ -1,4 +1,4 @@
-"""PostgreSQL's types as ours, and its text as values of ours.
+"""Types of columns for PostgreSQL's types, and parsing of PostgreSQL's text into values.
 
 | PostgreSQL | here |
 |---|---|
@@ -13,9 +13,9 @@
 | `inet`, `cidr`, `macaddr`, `macaddr8`, `bit`, `varbit` | STRING |
 | enums | STRING |
 | arrays of these | ARRAY |
-| domains | as the type below them |
+| domains | as their base type |
 
-Other types have no exact form here. A column declared as STRING takes the text of any type.
+Other types have no equivalent. A column declared as STRING takes the text of any type.
 """
 
 from __future__ import annotations
@@ -60,9 +60,9 @@ _UNCONSTRAINED: Final = t.DecimalType(38, 9)
 
 @dataclass(frozen=True, slots=True)
 class PgType:
-    """A type without domains: its oid and modifier, and for an array, the type of its elements.
+    """A type that is not a domain: its oid and modifier; ``element`` is an array's element type.
 
-    ``name`` is as PostgreSQL shows it. ``enumerated``: whether its values are labels of an enum.
+    ``name`` is PostgreSQL's text of the type. ``enumerated``: whether it is an enum.
     """
 
     oid: int
@@ -74,13 +74,13 @@ class PgType:
 
 @dataclass(slots=True)
 class Types:
-    """The types of a database, as its catalog has them now; ``session`` is one of psycopg."""
+    """The types in a database's catalog, cached; ``session`` is one of psycopg."""
 
     session: Any
     _known: dict[int, tuple[Any, ...]] = field(default_factory=dict)
 
     def find(self, oid: int, modifier: int = -1) -> PgType:
-        """Return the type of an oid; of a domain, the one below it."""
+        """Return the type of an oid; the base type for a domain."""
         if oid not in self._known:
             row = self.session.execute(
                 "SELECT typtype::text, typbasetype::int8, typtypmod, typelem::int8,"
@@ -96,10 +96,10 @@ class Types:
 
 
 def inferred(found: PgType) -> t.DataType:
-    """Return the type of ours that has all values of a type of PostgreSQL.
+    """Return the type of column that can hold the values of a type of PostgreSQL.
 
     Raises:
-        HeadraceError: ``unsupported`` if there is none.
+        HeadraceError: ``unsupported`` if the type has no equivalent.
     """
     if found.element is not None:
         return t.ArrayType(inferred(found.element))
@@ -134,9 +134,9 @@ def _decimal(modifier: int) -> t.DecimalType:
 
 
 def can_read(found: PgType, declared: t.DataType) -> bool:
-    """Whether a column of ours may take the values of a type of PostgreSQL.
+    """Whether a declared column may capture values of a type of PostgreSQL.
 
-    It may if it has the same kind of values. Those that do not fit are rejects.
+    It may if both have the same kind of values. Values that do not fit become rejects.
     """
     match declared:
         case t.StringType():
@@ -155,7 +155,7 @@ def can_read(found: PgType, declared: t.DataType) -> bool:
 
 
 def read(texts: pa.Array, column: Column) -> Fitted:
-    """Return the values of a column, of the text that PostgreSQL has for them."""
+    """Parse PostgreSQL's text into values of a column, with reasons for texts that do not fit."""
     if isinstance(column.type, t.ArrayType):
         return _arrays(texts, column)
     target = to_arrow(column.type)
@@ -188,7 +188,7 @@ _YEAR: Final = re.compile(r"(\d{4,})(?=-)", re.ASCII)
 
 
 def signed(text: str) -> str:
-    """Return a date or time with a sign where its year has one in ISO 8601, and no BC."""
+    """Convert a date or timestamp of PostgreSQL to ISO 8601: a signed year instead of BC."""
     found = _YEAR.match(text)
     if found is None:
         return text

@@ -1,11 +1,11 @@
-"""Reaching a Redis server: the options of a connection, clients, and errors as ours."""
+"""Access to a Redis server: options, clients, and the translation of errors."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from headrace.connectors.login import Login
+from headrace.connectors.login import StoreLogin
 from headrace.connectors.options import Alters, option
 from headrace.errors import Code, HeadraceError
 from headrace.formats.libraries import library as optional
@@ -19,8 +19,8 @@ _DENIED: Final = ("NOAUTH", "WRONGPASS", "DB index")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Access(Login):
-    """How a server is reached."""
+class Access(StoreLogin):
+    """Options of a connection."""
 
     host: str = option("host", "hostname", alters=Alters.ADDRESS)
     port: int = option("port", default=6379, alters=Alters.ADDRESS)
@@ -28,15 +28,15 @@ class Access(Login):
 
     @property
     def place(self) -> str:
-        """The server and database, as messages name them."""
+        """The server and database, for messages."""
         return f"{self.host}:{self.port}/{self.database}"
 
 
 def connected(access: Access, secret: Callable[[str], str]) -> Any:
-    """Return a client with one connection, which answers in bytes and repeats nothing by itself.
+    """Return a client with one connection and without retries, whose answers are bytes.
 
-    ``secret`` returns the value of a secret. What is sent twice over two connections may be done in
-    another order.
+    ``secret`` returns the value of a secret. A request that is retried over a second connection may
+    be executed in another order.
 
     Raises:
         HeadraceError: ``unavailable`` if the server does not answer; ``invalid`` if it refuses the
@@ -78,28 +78,28 @@ def check(access: Access, secret: Callable[[str], str]) -> None:
 
 
 def failure(error: Exception, access: Access) -> HeadraceError:
-    """Return an error of the client as one of ours: ``invalid`` if somebody has to mend it."""
+    """Translate an error of the client: ``invalid`` for a wrong login or a missing permission."""
     redis = library()
     said = " ".join(str(error).split()).rstrip(".") or type(error).__name__
-    what = "did not do what it was asked for"
+    what = "did not complete the request"
     code, hint = Code.UNAVAILABLE, "It is tried again; remove the cause that it names."
     if isinstance(error, redis.AuthenticationError) or said.startswith(_DENIED):
         code, what = Code.INVALID, "refused the connection's user or database"
         hint = "Correct the connection's user, password or database, or what the user may do."
     elif isinstance(error, redis.exceptions.NoPermissionError):
-        code, what = Code.INVALID, "refused what the user may not do"
+        code, what = Code.INVALID, "refused a command that the user may not run"
         hint = "Let the user run EVAL, and read and write the sink's keys and headrace:*."
     elif isinstance(error, redis.ConnectionError | redis.TimeoutError | OSError):
         what = "could not be reached"
         hint = "Start the server, or correct the connection's host, port and tls."
     elif said.startswith(("MOVED", "CROSSSLOT")):
         code, what = Code.UNSUPPORTED, "is a cluster"
-        hint = "Use a server that has all keys: its own, or a primary with replicas."
+        hint = "Use a server that has all keys: a single one, or a primary with replicas."
     return HeadraceError(code, f'Redis at "{access.place}" {what}', f"It says: {said}.", hint)
 
 
 def answers(pipeline: Any) -> list[Any]:
-    """Return the answers to what was sent; the client's own error would have what was sent."""
+    """Return a pipeline's answers, or raise the first error, without the command in its text."""
     found: list[Any] = pipeline.execute(raise_on_error=False)
     for answer in found:
         if isinstance(answer, Exception):

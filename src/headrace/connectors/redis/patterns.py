@@ -1,4 +1,4 @@
-"""Texts with columns in braces, such as ``user:{user_id}``: the keys of another system's items."""
+"""Patterns of keys with columns in braces, such as ``user:{user_id}``."""
 
 from __future__ import annotations
 
@@ -21,23 +21,24 @@ _PIECE = re.compile(r"\{\{|\}\}|\{([^{}]+)\}|[^{}]+")
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """Literal text before, between and after columns; different values make different texts.
+    """Literal text before, between and after columns; different values give different texts.
 
-    With several columns, values have ``%`` and the first character of each text between columns
-    as ``%XX``, so that it is clear where a value ends. A value of a single column is as it is.
+    With several columns, ``%`` and the first character of each literal between columns are escaped
+    as ``%XX`` in values, so that the end of a value is unambiguous. The value of a single column is
+    not escaped.
     """
 
     columns: tuple[str, ...]
     literals: tuple[str, ...]
-    """One more than there are columns."""
+    """One more than ``columns``."""
 
     @classmethod
     def of(cls, text: str) -> Pattern:
-        """Read a pattern; a brace is written twice to stand for itself.
+        """Parse a pattern; ``{{`` and ``}}`` are literal braces.
 
         Raises:
-            HeadraceError: ``invalid`` for one that has a column twice, two columns without text
-                between them, or with ``%`` there, or a brace that is not closed.
+            HeadraceError: ``invalid`` if it has a column twice, no literal between two columns or
+                one that begins with ``%``, or an unclosed brace.
         """
         columns: list[str] = []
         literals = [""]
@@ -59,7 +60,7 @@ class Pattern:
         return cls(tuple(columns), tuple(literals))
 
     def of_rows(self, rows: pa.Table) -> pa.Array:
-        """Return the text of each row, as a string array, NULL where a column of it is NULL."""
+        """Return the text of each row as a string array; NULL if a column of it is NULL."""
         if not self.columns:
             return pa.array([self.literals[0]] * rows.num_rows, pa.string())
         pieces: list[object] = [self.literals[0]]
@@ -71,7 +72,7 @@ class Pattern:
         return pc.binary_join_element_wise(*pieces, "")
 
     def values(self, text: str) -> list[str] | None:
-        """Return the texts of the columns of which a text was made; None if it was not."""
+        """Return the texts of the columns in a text of this pattern; None for another text."""
         any_ = "[^" + re.escape("".join(self._escaped[1:])) + "]*" if self._escaped else ".*"
         pattern = re.escape(self.literals[0]) + "".join(
             f"({any_}){re.escape(literal)}" for literal in self.literals[1:]
@@ -83,7 +84,7 @@ class Pattern:
 
     @property
     def glob(self) -> str:
-        """A pattern of Redis that matches all texts, and maybe others."""
+        """A glob of Redis that matches all texts of the pattern, and possibly others."""
         return "*".join(re.sub(r"([*?\[\]\\^-])", r"\\\1", each) for each in self.literals)
 
     @property

@@ -1,4 +1,4 @@
-"""Requests that run a script for many rows, in the form of Redis's protocol, made by columns."""
+"""Requests that run a script for many rows, encoded from columns in Redis's protocol."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ _END = b"\r\n"
 
 @dataclass(frozen=True, slots=True)
 class Arguments:
-    """The same number of arguments for each of some rows, as they are sent."""
+    """Encoded arguments of rows: ``each`` is the number of arguments per row."""
 
     each: int
     ends: Any
-    """Where the arguments of each row end, and before them where those of the first begin."""
+    """The offset in ``sent`` of the first row's arguments, then the end of each row's."""
     sent: memoryview
 
     @classmethod
     def of(cls, columns: Sequence[Any]) -> Arguments:
-        """Return the arguments of rows: of each, its values in some columns of text or binary."""
+        """Encode columns of text or binary: a row's arguments are its values in each of them."""
         if not columns:
             return cls(0, None, memoryview(b""))
         pieces: list[Any] = []
@@ -41,7 +41,7 @@ class Arguments:
         return cls(len(columns), ends, memoryview(data or b""))
 
     def part(self, start: int, stop: int) -> memoryview:
-        """Return what is sent for the rows in ``[start, stop)``."""
+        """Return the encoded arguments of the rows in ``[start, stop)``."""
         if not self.each:
             return self.sent
         return self.sent[self.ends[start] : self.ends[stop]]
@@ -49,7 +49,7 @@ class Arguments:
 
 @dataclass(frozen=True, slots=True)
 class Calls:
-    """Calls of a script, each for some of the rows: their keys, and arguments.
+    """Calls of a script for ranges of rows, which have keys and arguments.
 
     ``mark`` is the first key of each call, ``given`` are its first arguments.
     """

@@ -1,9 +1,9 @@
-"""What a sink has a Redis server do, each as one atomic script.
+"""The Lua scripts of a sink; Redis runs each one atomically.
 
-The *mark* of a sink is a hash: who writes (``owner``), by which session, and the last epoch that is
-whole. Every script that changes something is given a session, and does nothing unless the mark has
-it. So what was sent over an earlier connection, and arrives after a later one has begun, has no
-effect, and a deleted item needs no trace of its epoch.
+The *mark* of a sink is a hash: the sink (``owner``), the current session, and the last whole epoch.
+Every script that changes something has the session as an argument, and fails unless it is the
+mark's. So requests over an earlier connection that arrive after a later session has begun have no
+effect, and deleted items need no tombstones.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ if owner and owner ~= ARGV[1] then return {owner, false} end
 redis.call('HSET', KEYS[1], 'owner', ARGV[1], 'session', ARGV[2])
 return {ARGV[1], redis.call('HGET', KEYS[1], 'epoch')}
 """
-"""Begin a session. KEYS: the mark. ARGV: owner, session. Returns the owner, and the epoch if the
-owner is the given one."""
+"""Begin a session unless the mark has another owner. KEYS: the mark. ARGV: owner, session. Returns
+the mark's owner, and its epoch if that is the given owner."""
 
 _GUARD = """
 if redis.call('HGET', KEYS[1], 'session') ~= ARGV[1] then
@@ -35,8 +35,8 @@ redis.call('HSET', KEYS[1], 'epoch', ARGV[2], 'refused', ARGV[3])
 return 1
 """
 )
-"""Record an epoch as whole. KEYS: the mark. ARGV: session, epoch, rows refused in it, and the epoch
-that the mark is known to have, or nothing: a server that was restored in a session has another."""
+"""Record an epoch as whole. KEYS: the mark. ARGV: session, epoch, refused rows, and the epoch that
+the mark should have, or an empty text: a server that was restored meanwhile has another one."""
 
 _EACH = (
     _GUARD
@@ -57,7 +57,7 @@ return wrong
 """
 )
 _OF_HASH = "(tonumber(redis.call('HGET', key, '__epoch') or '') or -1)"
-"""The epoch of the hash at a key; -1 if it has none."""
+"""The epoch of the hash at a key; -1 without one."""
 _OF_TEXT = """(tonumber(string.match(redis.call('GET', key) or '', '"__epoch":(%d+)}$')) or -1)"""
 
 HASHES: Final = _EACH % {
@@ -83,9 +83,9 @@ HASHES: Final = _EACH % {
 """,
 }
 """Write hashes. KEYS: the mark, the hashes. ARGV: session, epoch, time to live in milliseconds or
-0, the number of fields, their names; then for each hash a text with ``1`` for each field that it
-has not and ``0`` for others, and the values of all fields. Returns pairs of the place of a key of
-another kind, and that kind; so do the following scripts."""
+0, the number of fields, their names; then for each hash its NULL mask, a text with ``1`` for each
+missing field and ``0`` for others, and the values of all fields. Returns pairs of the index of a
+key whose value has another type, and that type; so do the following scripts."""
 
 TEXTS: Final = _EACH % {
     "kind": "string",
@@ -101,7 +101,7 @@ TEXTS: Final = _EACH % {
     end
 """,
 }
-"""Write texts, as :data:`HASHES`. ARGV: session, epoch, time to live; then each text."""
+"""Write strings, as :data:`HASHES`. ARGV: session, epoch, time to live; then each string."""
 
 MEMBERS: Final = _EACH % {
     "kind": "zset",
@@ -112,7 +112,7 @@ MEMBERS: Final = _EACH % {
     if ttl > 0 then redis.call('PEXPIRE', key, ttl) end
 """,
 }
-"""Write members of sorted sets, as :data:`TEXTS`. Then for each its score, and the member."""
+"""Write members of sorted sets. ARGV: as :data:`TEXTS`; then the score and member for each key."""
 
 NO_HASHES: Final = _EACH % {
     "kind": "hash",
@@ -128,7 +128,7 @@ NO_TEXTS: Final = _EACH % {
     "each": "0",
     "one": f"if {_OF_TEXT} <= epoch then redis.call('DEL', key) end",
 }
-"""Delete texts. ARGV: session, epoch, 0."""
+"""Delete strings. ARGV: session, epoch, 0."""
 
 NO_MEMBERS: Final = _EACH % {
     "kind": "zset",

@@ -1,8 +1,8 @@
-"""A sink into Redis: a hash, a text of JSON, or a member of a sorted set for each row.
+"""A sink into Redis: a hash, a string of JSON, or a member of a sorted set for each row.
 
 Rows are written by scripts that check the session of the sink and, for hashes and JSON, the epoch
-that is stored with the item (:mod:`headrace.connectors.redis.scripts`). Writing changes again has
-no effect beyond that of the first time.
+stored in the item (:mod:`headrace.connectors.redis.scripts`). Writing changes again has no further
+effect.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ if TYPE_CHECKING:
     from headrace.connectors.sinks import SinkContext
 
 _AT_ONCE: Final = 500
-"""How many items a script writes: the server does nothing else meanwhile."""
+"""The most items that a script writes: the server runs nothing else at that time."""
 _CALL_BYTES: Final = 8 << 20
-"""How large the arguments of a script are, if its items are of one size."""
+"""The size of a script's arguments, if all items have the average size."""
 _UNANSWERED: Final = 10
-"""How many scripts are sent before their answers are read."""
+"""The number of scripts that are sent before their answers are read."""
 _SCORES: Final = (
     t.ByteType,
     t.ShortType,
@@ -53,19 +53,22 @@ _SCORES: Final = (
 
 
 class Form(StrEnum):
-    """What a row becomes."""
+    """The form in which rows are stored."""
 
     HASH = "hash"
     """A hash with a field for each column that is not NULL."""
     JSON = "json"
-    """A text: the row as a JSON object."""
+    """A string: the row as a JSON object."""
     SORTED_SET = "sorted_set"
     """A member of a sorted set, with a score."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options(Access):
-    """Where rows are written. ``pattern`` is that of keys, ``member`` that of members."""
+    """Options of a sink; ``pattern`` is that of keys, ``member`` that of sorted sets' members.
+
+    ``ttl`` is the time to live of items in seconds, 0 for no limit.
+    """
 
     pattern: str = option(alters=Alters.NEVER)
     form: Form = option(default=Form.HASH, alters=Alters.NEVER)
@@ -74,7 +77,7 @@ class Options(Access):
     ttl: float = option("ttl", default=0.0, convert=seconds, alters=Alters.FREELY)
 
     def __post_init__(self) -> None:
-        """Refuse options that contradict each other, and patterns that are none.
+        """Refuse options that contradict each other, and invalid patterns.
 
         Raises:
             HeadraceError: ``invalid``.
@@ -96,27 +99,27 @@ class Options(Access):
 
     @property
     def keys(self) -> Pattern:
-        """What the keys of items are."""
+        """The pattern of keys."""
         return Pattern.of(self.pattern)
 
     @property
     def members(self) -> Pattern:
-        """What the members of sorted sets are."""
+        """The pattern of members of sorted sets."""
         return Pattern.of(self.member or "")
 
     @property
     def key(self) -> tuple[str, ...]:
-        """The columns by which rows are written."""
+        """The columns that identify an item or member."""
         return (*self.keys.columns, *self.members.columns)
 
     @property
     def mark(self) -> str:
-        """The key at which the sink records its epochs."""
+        """The key of the sink's mark."""
         return f"headrace:sink:{self.pattern}"
 
 
 def check(options: Options, context: SinkContext) -> None:
-    """Refuse what cannot be written; see :func:`headrace.connectors.stores.check`."""
+    """Refuse rows or patterns that do not fit; see :func:`headrace.connectors.stores.check`."""
     stores.check(RedisStore(options, context))
 
 
@@ -126,7 +129,7 @@ def opened(options: Options, context: SinkContext) -> StoreSink[RedisSession]:
 
 
 def _require_columns(options: Options, context: SinkContext) -> None:
-    """Refuse patterns whose columns are not those that tell rows apart."""
+    """Refuse patterns that lack columns of the key, or name columns that the rows do not have."""
     known = {column.name: column.type for column in context.schema.columns}
     placed = options.key
     given = (*placed, *(() if options.score is None else (options.score,)))
@@ -141,8 +144,8 @@ def _require_columns(options: Options, context: SinkContext) -> None:
     if missing:
         raise HeadraceError(
             Code.INVALID,
-            f'the pattern has not column "{missing[0]}" of the key',
-            f"The rows are told apart by ({', '.join(context.key)}): several would be one item.",
+            f'the pattern does not contain column "{missing[0]}" of the key',
+            f"The rows are identified by ({', '.join(context.key)}), so several share one item.",
             f"Write it into the pattern, as in '{options.pattern}:{{{missing[0]}}}'.",
         )
     if options.score is None:
@@ -150,8 +153,8 @@ def _require_columns(options: Options, context: SinkContext) -> None:
     if not isinstance(known[options.score], _SCORES):
         raise HeadraceError(
             Code.INVALID,
-            f'column "{options.score}" of type {known[options.score].simpleString().upper()} is no'
-            " score",
+            f'column "{options.score}" of type {known[options.score].simpleString().upper()} cannot'
+            " be a score",
             hint="A score is a 64-bit float: CAST(... AS DOUBLE) in the query.",
         )
     unwritten = [name for name in known if name not in given]
@@ -159,14 +162,14 @@ def _require_columns(options: Options, context: SinkContext) -> None:
         raise HeadraceError(
             Code.INVALID,
             f'column "{unwritten[0]}" is neither in a pattern nor the score',
-            "A sorted set has nothing but members and scores.",
+            "A sorted set only has members and scores.",
             "Leave it out: CREATE SINK ... AS SELECT the columns that are written.",
         )
 
 
 @dataclass(frozen=True, slots=True)
 class RedisStore:
-    """The keys of a sink in a server."""
+    """The keys of a sink in a server, and its mark."""
 
     options: Options
     context: SinkContext
@@ -177,8 +180,8 @@ class RedisStore:
 
     @property
     def target(self) -> str:
-        """The keys, as messages name them."""
-        return f"what has keys '{self.options.pattern}' in Redis at \"{self.options.place}\""
+        """The keys, for messages."""
+        return f"keys '{self.options.pattern}' of Redis at \"{self.options.place}\""
 
     @property
     def removal(self) -> str:
@@ -189,8 +192,8 @@ class RedisStore:
         """Return the owner of the mark.
 
         Raises:
-            HeadraceError: ``invalid`` if the patterns have not the columns of the key, or what the
-                server says.
+            HeadraceError: ``invalid`` if the patterns lack columns of the key, or an error of the
+                server.
         """
         _require_columns(self.options, self.context)
         client = connected(self.options, self.context.secrets.value)
@@ -199,7 +202,7 @@ class RedisStore:
         return None if owner is None else owner.decode()
 
     def begin(self) -> RedisSession | None:
-        """Record a new session in the mark, which is made if there is none."""
+        """Record a new session in the mark, creating it if necessary."""
         client = connected(self.options, self.context.secrets.value)
         name = uuid4().hex
         try:
@@ -216,7 +219,7 @@ class RedisStore:
 
     @contextmanager
     def failing(self) -> Iterator[None]:
-        """Raise failures of the client as errors of this package."""
+        """Translate errors of the client to HeadraceError."""
         try:
             yield
         except (library().RedisError, OSError) as error:
@@ -240,10 +243,10 @@ class RedisSession:
         return (*self._keys.columns, *self._members.columns)
 
     def begin(self) -> None:
-        """There is nothing to prepare."""
+        """Do nothing: a write needs no preparation."""
 
     def unfit(self, rows: pa.Table) -> dict[int, str]:
-        """Return the places of rows that have no score in a sorted set."""
+        """Return the indices of rows whose score a sorted set cannot represent, and why."""
         name = self.store.options.score
         if name is None:
             return {}
@@ -251,7 +254,7 @@ class RedisSession:
         wrong = dict.fromkeys(places(scores.is_null()), "its score is NULL")
         if pa.types.is_integer(scores.type):
             large = pc.or_(pc.greater(scores, EXACT), pc.less(scores, -EXACT))
-            why = "its score is a whole number beyond 2^53, which no score is exactly"
+            why = "its score is a whole number beyond 2^53, which a score cannot represent exactly"
             return wrong | dict.fromkeys(places(large), why)
         return wrong | dict.fromkeys(places(pc.is_nan(scores)), "its score is NaN")
 
@@ -278,7 +281,7 @@ class RedisSession:
         return {at: f"its key holds a value of another kind: {kind}" for at, kind in refused}
 
     def remove(self, epoch: Epoch, keys: pa.Table) -> dict[int, str]:
-        """Delete the items of keys; a key with a value of another kind has none."""
+        """Delete the items of keys; a value of another type is not the sink's, and is left."""
         match self.store.options.form:
             case Form.HASH:
                 self._run(scripts.NO_HASHES, epoch, [b"0"], keys, [])
@@ -290,26 +293,26 @@ class RedisSession:
         return {}
 
     def changed(self) -> bool:
-        """Keys have no shape: nothing changes it."""
+        """Return False: keys of Redis have no schema."""
         return False
 
     def finish(self, epoch: Epoch, refused: str) -> None:
-        """Write the epoch and the text into the mark."""
+        """Write the epoch and the refused rows into the mark."""
         known = "" if self.epoch is None else int(self.epoch)
         given = (self.name, int(epoch), refused, known)
         self.client.eval(scripts.FINISH, 1, self.store.options.mark, *given)
 
     def refused(self) -> str | None:
-        """Return the text in the mark."""
+        """Return the refused rows in the mark."""
         found = self.client.hget(self.store.options.mark, "refused")
         return None if found is None else found.decode()
 
     def rows(self) -> Iterator[pa.Table]:
-        """Yield the rows of the items whose keys are of the pattern."""
+        """Yield the rows of the sink's items."""
         return self._items().rows()
 
     def clear(self) -> None:
-        """Delete the items whose keys are of the pattern, and the mark."""
+        """Delete the sink's items, and the mark."""
         mark = self.store.options.mark
         for keys in self._items().own():
             self.client.eval(scripts.REMOVE, 1 + len(keys), mark, *keys, self.name)
@@ -320,7 +323,7 @@ class RedisSession:
         self.client.close()
 
     def _items(self) -> Items:
-        """Return what reads the items back."""
+        """Return the reader of the sink's items."""
         options = self.store.options
         kind = {Form.HASH: "hash", Form.JSON: "string"}.get(options.form, "zset")
         schema = self.store.context.schema
@@ -334,9 +337,9 @@ class RedisSession:
         rows: pa.Table,
         columns: Sequence[pa.Array],
     ) -> list[tuple[int, str]]:
-        """Run a script for rows, with arguments that are given once, and those in columns.
+        """Run a script for rows; ``given`` are arguments of each call, ``columns`` those of rows.
 
-        Returns the places of the rows that it refuses, each with the kind of what is there.
+        Returns the indices of rows whose key has a value of another type, each with that type.
         """
         keys, arguments = Arguments.of([self._keys.of_rows(rows)]), Arguments.of(columns)
         first = [self.name.encode(), b"%d" % epoch, *given]

@@ -1,4 +1,4 @@
-"""The items of a sink in Redis, read back: their keys, and the rows that they have."""
+"""Reads the items of a sink in Redis: their keys and rows."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ if TYPE_CHECKING:
 EPOCH: Final = "__epoch"
 """The field of an item with the epoch of its row."""
 EXACT: Final = 1 << 53
-"""Up to which whole number every one is a score, which is a 64-bit float."""
+"""The bound up to which a score, a 64-bit float, represents all whole numbers exactly."""
 _SCANNED: Final = 1000
 
 
-class Seen:
-    """Which items were read: Redis may show one several times. It takes 8 bytes for each.
+class SeenItems:
+    """A set of items that were read, since SCAN may return one several times; 8 bytes per item.
 
-    An item whose hash is that of another is taken for it, once in 10^19 pairs of items: it is
-    written again by whoever compares the rows.
+    It contains 64-bit hashes. An item with the hash of another one is taken for it, once in 10^19
+    pairs of items; a comparison of rows then finds it missing, and it is written again.
     """
 
     def __init__(self) -> None:
         self._levels: list[NDArray[np.uint64]] = []
 
     def new(self, names: Sequence[bytes]) -> list[int]:
-        """Return the places of those that come for the first time."""
+        """Add names; return the ascending indices of those that are new."""
         hashes = np.array([xxhash.xxh3_64_intdigest(name) for name in names], np.uint64)
         found, first = np.unique(hashes, return_index=True)
         known = np.zeros(len(found), bool)
@@ -56,9 +56,9 @@ class Seen:
 
 @dataclass(slots=True)
 class Items:
-    """The items of a sink: hashes, texts of JSON, or sorted sets with a column of ``score``.
+    """The items of a sink: hashes, strings of JSON, or sorted sets with the column ``score``.
 
-    ``kind`` is what Redis calls them. Each item is given once.
+    ``kind`` is Redis's name of their type. Each item is returned once.
     """
 
     kind: str
@@ -67,7 +67,7 @@ class Items:
     score: str | None
     schema: Schema
     client: Any
-    _seen: Seen = field(default_factory=Seen)
+    _seen: SeenItems = field(default_factory=SeenItems)
 
     def rows(self) -> Iterator[pa.Table]:
         """Yield the rows of the items."""
@@ -87,7 +87,7 @@ class Items:
                 yield own
 
     def _found(self) -> Iterator[list[bytes]]:
-        """Yield keys that the pattern may have made."""
+        """Yield batches of new keys that match the pattern's glob; some may not be the sink's."""
         cursor = 0
         while True:
             cursor, keys = self.client.scan(
@@ -100,7 +100,7 @@ class Items:
                 return
 
     def _read(self, keys: Sequence[bytes]) -> tuple[list[bytes], pa.Table]:
-        """Return those keys whose items are the sink's, and their rows."""
+        """Return the keys of items that belong to the sink, and their rows."""
         with self.client.pipeline(transaction=False) as line:
             for key in keys:
                 (line.hgetall if self.kind == "hash" else line.get)(key)
@@ -121,7 +121,7 @@ class Items:
             of_key = self.keys.values(_text(key))
             if of_key is None:
                 continue
-            cursor, seen = 0, Seen()
+            cursor, seen = 0, SeenItems()
             while True:
                 cursor, pairs = self.client.zscan(key, cursor, count=_SCANNED)
                 new = [pairs[at] for at in seen.new([member for member, _ in pairs])]
@@ -130,7 +130,7 @@ class Items:
                     break
 
     def _of_members(self, of_key: Sequence[str], scores: Sequence[tuple[bytes, float]]) -> pa.Table:
-        """Return the rows of members of a sorted set."""
+        """Return the rows of members of a sorted set; ``of_key`` are the values in its key."""
         names = [name.encode() for name in (*self.keys.columns, *self.members.columns)]
         found: list[dict[bytes, bytes]] = []
         for member, score in scores:

@@ -1,4 +1,4 @@
-"""Redis: hashes, texts of JSON and sorted sets are written."""
+"""Declares Redis: a sink into hashes, strings of JSON and sorted sets."""
 
 from __future__ import annotations
 

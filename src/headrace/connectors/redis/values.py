@@ -1,6 +1,6 @@
-"""Values as Redis keeps them in the fields of hashes and in JSON, and back.
+"""Values in fields of Redis's hashes and in JSON, in both directions.
 
-A field has the text of a value; binary is kept as it is.
+A field contains the text of a value, or the bytes of a binary one.
 """
 
 from __future__ import annotations
@@ -33,20 +33,21 @@ MAPPING: Final = {
     "TIMESTAMP_NTZ": "`2026-01-31T10:15:00.500000`",
     "ARRAY, MAP, STRUCT": "JSON",
 }
-"""What values of each type become in a field of a hash; in JSON, as its value."""
+"""The documented form of each type in a field of a hash, and in JSON where that differs."""
 
 
 def cells(column: Any) -> Any:
-    """Return a column as fields of hashes: binary, NULL where it is."""
+    """Convert a column into fields of hashes, a binary column."""
     return column if pa.types.is_binary(column.type) else text_column(column).cast(pa.binary())
 
 
 def rows_of_cells(
     items: Sequence[Mapping[bytes, bytes]], schema: Schema, epoch: str | None
 ) -> tuple[pa.Table, list[int]]:
-    """Return the rows of hashes, and the places of those; others have no field ``epoch``.
+    """Return the rows of hashes that have the field ``epoch``, and their indices.
 
-    A value that is none of its column's type is NULL.
+    With None for ``epoch``, all are returned. A text that is not a value of its column's type
+    becomes NULL.
     """
     needed = None if epoch is None else epoch.encode()
     kept = [at for at, item in enumerate(items) if needed is None or needed in item]
@@ -60,7 +61,7 @@ def rows_of_cells(
 def rows_of_json(
     items: Sequence[bytes | None], schema: Schema, epoch: str
 ) -> tuple[pa.Table, list[int]]:
-    """Return the rows of JSON objects, and the places of those; others do not end by ``epoch``."""
+    """Return the rows of JSON objects that end with the member ``epoch``, and their indices."""
     ends = f'"{epoch}":'.encode()
     candidates = [at for at, item in enumerate(items) if item is not None and ends in item[-40:]]
     messages = JsonMessages(schema).decode([items[at] or b"" for at in candidates])
@@ -75,7 +76,7 @@ def _column(values: Sequence[bytes | None], column: Column) -> pa.Array:
 
 
 def _texts(values: pa.BinaryArray) -> pa.StringArray:
-    """Return bytes as texts, with replacement characters for what is not UTF-8."""
+    """Decode bytes as UTF-8, with replacement characters for invalid bytes."""
     try:
         return values.cast(pa.string())
     except pa.ArrowException:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from headrace.catalog import Stream, Table
 from headrace.connectors import ChangeFormat, Given, format_of, is_captured
 from headrace.connectors.files.captured_lines import read_changes
-from headrace.connectors.files.directories import Place, is_pattern
+from headrace.connectors.files.directories import FilePattern, is_pattern
 from headrace.connectors.files.source import FileOptions, FileSource
 from headrace.errors import Code, HeadraceError
 from headrace.parts.admission import takes_some
@@ -179,7 +179,7 @@ def _named(pattern: str) -> list[Path]:
     Raises:
         HeadraceError: ``invalid`` if no file matches, or a link leads out of its directory.
     """
-    found = sorted(Place.of(pattern).files(), key=lambda file: file.name)
+    found = sorted(FilePattern.of(pattern).files(), key=lambda file: file.name)
     outside = next((file for file in found if file.outside is not None), None)
     if outside is not None:
         raise HeadraceError(

@@ -20,7 +20,7 @@ from headrace.statements.defining.placing import listed, place_of
 from headrace.types import Schema, require_key
 
 if TYPE_CHECKING:
-    from headrace.connectors import Capture, Captures
+    from headrace.connectors import Captures, PostgresCapture
     from headrace.parts.capturing import Capturing
     from headrace.parts.definer import Definer
     from headrace.parts.reader import Reader
@@ -126,7 +126,9 @@ class CaptureChanges:
                 span=name.span,
             )
 
-    def _require_first(self, capture: Capture, table: Table, statement: CreateTable) -> None:
+    def _require_first(
+        self, capture: PostgresCapture, table: Table, statement: CreateTable
+    ) -> None:
         """Raise if another table follows the same source table, unless it is replaced."""
         source = table.declaration.source
         for other in self.capturing.tables(capture.name):
@@ -138,7 +140,7 @@ class CaptureChanges:
                     span=statement.name.span,
                 )
 
-    def _asked(self, statement: CreateSource, capture: Capture) -> list[Table]:
+    def _asked(self, statement: CreateSource, capture: PostgresCapture) -> list[Table]:
         """Return the tables to create with a source."""
         asked = [
             (Reference.of(".".join(each.reference.parts)), each.name)
@@ -168,7 +170,7 @@ class CaptureChanges:
     def _table(
         self,
         name: str,
-        capture: Capture,
+        capture: PostgresCapture,
         reference: Reference,
         statement: CreateSource | CreateTable,
     ) -> Table:

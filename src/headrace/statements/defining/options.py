@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from headrace.connectors import (
     CONNECTOR,
-    Connection,
     Given,
+    NamedConnection,
     feeding_connector,
     is_misspelt,
     outgoing_connector,
@@ -191,7 +191,7 @@ def begins_earliest(options: tuple[Option, ...]) -> bool:
 
 
 def source_of(
-    options: tuple[Option, ...], connection: Connection | None
+    options: tuple[Option, ...], connection: NamedConnection | None
 ) -> tuple[tuple[str, str], ...]:
     """Return a relation's connector and its options, for the catalog; empty without one.
 

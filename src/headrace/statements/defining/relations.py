@@ -34,7 +34,7 @@ from headrace.statements.defining.versioned import effective_column
 from headrace.types import Column, Schema, require_kept, require_key
 
 if TYPE_CHECKING:
-    from headrace.connectors import Connection, Connections
+    from headrace.connectors import Connections, NamedConnection
     from headrace.engine.engine import Engine
     from headrace.errors import Span
     from headrace.parts.definer import Definer
@@ -97,7 +97,7 @@ class RelationDefinitions:
             return f"created {relation.kind} {name}{note}"
         return f"created {relation.kind} {name}{broker_note(statement.options)}"
 
-    def _connection(self, statement: CreateStream | CreateTable) -> Connection | None:
+    def _connection(self, statement: CreateStream | CreateTable) -> NamedConnection | None:
         """Return the connection that the options name; None if they name none."""
         for option in statement.options:
             if option.key.lower() == CONNECTION:

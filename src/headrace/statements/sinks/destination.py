@@ -12,7 +12,7 @@ from headrace.errors import Code, HeadraceError, Span
 if TYPE_CHECKING:
     from pathlib import PurePath
 
-    from headrace.connectors import Connection, SinkContext
+    from headrace.connectors import NamedConnection, SinkContext
     from headrace.sql import Option
 
 
@@ -26,7 +26,9 @@ class Destination:
     connection: str | None = None
 
     @classmethod
-    def over(cls, connection: Connection, options: tuple[Option, ...], span: Span) -> Destination:
+    def over(
+        cls, connection: NamedConnection, options: tuple[Option, ...], span: Span
+    ) -> Destination:
         """Read the options of a statement that writes over a connection.
 
         Raises:
@@ -69,7 +71,9 @@ class Destination:
             raise error.at(span) from error
 
 
-def _connector_over(connection: Connection, given: list[Given], span: Span) -> SinkConnector[Any]:
+def _connector_over(
+    connection: NamedConnection, given: list[Given], span: Span
+) -> SinkConnector[Any]:
     """Return the connector that writes over a connection: the given one, or the only one.
 
     Raises:

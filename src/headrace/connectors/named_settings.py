@@ -17,8 +17,8 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
-    """JSON values by name, under one key of the ledger."""
+class NamedSettings:
+    """JSON values by name, stored as one setting of the ledger."""
 
     ledger: Ledger
     key: str
@@ -28,7 +28,7 @@ class Kept:
         return dict(sorted((self.ledger.settings.get(self.key) or {}).items()))
 
     def put(self, name: str, value: Any) -> None:
-        """Keep a value, in place of a former one."""
+        """Store a value, replacing an earlier one."""
         self.ledger.settings.set(self.key, {**self.all(), name: value})
 
     def remove(self, name: str) -> None:
@@ -39,10 +39,10 @@ class Kept:
 
 
 def named(what: str, name: str, known: Mapping[str, T], created: str, span: Span | None) -> T:
-    """Return what has a name; ``created`` is the statement that would make it.
+    """Return the value of a name; ``created`` is the statement that creates it, for the hint.
 
     Raises:
-        HeadraceError: ``invalid``, at the span, if there is none.
+        HeadraceError: ``invalid``, at the span, if the name is unknown.
     """
     if name in known:
         return known[name]
