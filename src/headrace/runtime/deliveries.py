@@ -299,7 +299,7 @@ class Delivery:
             self.position.put(replace(self.record, state=DeliveryState.PAUSED))
 
     def resume(self) -> None:
-        """Go on where the delivery was paused, or has stopped at rows that were refused."""
+        """Continue where the delivery was paused, or has stopped at refused rows."""
         with self._interrupted():
             self.position.put(replace(self.record, state=DeliveryState.RUNNING, why=None))
             self.error = None
@@ -363,7 +363,7 @@ class Delivery:
             return self.loop.ledger.commit(EpochCommit(last, f"reconcile-{self.sink}"))
 
     def change(self, writer: SinkWriter, settings: DeliverySettings) -> None:
-        """Go on with another writer to the same target, and other settings."""
+        """Continue with another writer to the same target, and other settings."""
         with self._interrupted():
             self.writer.close()
             self.writer, self.settings, self.error = writer, settings, None

@@ -52,7 +52,7 @@ class DeliveryPosition:
         return self.record.state is DeliveryState.RUNNING
 
     def resume(self, writer: SinkWriter) -> None:
-        """Before the first write: clear the target if that was asked for, or go on where it stands.
+        """Before the first write, clear the target if requested, or continue at its recorded epoch.
 
         Raises:
             HeadraceError: CONFLICT if the target has changes that were never made, or has lost
@@ -78,7 +78,7 @@ class DeliveryPosition:
         self._resumed = self._first = True
 
     def interrupt(self) -> None:
-        """Ask the target again before the next write: what was begun may have been completed."""
+        """Read the target's epoch again before the next write: the last one may be complete."""
         self._resumed = False
 
     def _durable(self, writer: SinkWriter) -> Epoch | None:
@@ -102,7 +102,7 @@ class DeliveryPosition:
         return keeps and written is not None and (there is None or there < written)
 
     def steps(self, epochs: Sequence[Epoch], *, joins: bool) -> Sequence[Epoch]:
-        """Return the epochs up to which changes are written together, of those that have any.
+        """Return, among epochs with changes, those up to which changes are written together.
 
         What was begun before a failure comes first, up to the same epoch: among the changes up to
         another, some of those that were written may cancel. Others are written one by one, unless

@@ -251,7 +251,7 @@ class Fill:
         }
 
     def _unread(self, frontier: FrontierId | None) -> tuple[Read, ...]:
-        """Return the ranges of logs that the view has read now, and a frontier had not read."""
+        """Return the ranges of logs that the view has read beyond a frontier."""
         if frontier is None or self._at is None:
             return ()
         stands, none = self.loop.ledger.head.frontiers.get(frontier), Offset(0)
@@ -310,7 +310,7 @@ class Fill:
         return failure if fault is None else fault.named(self.loop.catalog)
 
     def _begun(self, needs: StepPlan, state: Published) -> dict[ArrangementId, Guarded]:
-        """Return what quarantines do while a state is read: they have what is known, or nothing."""
+        """Return the instructions of quarantines for the steps that read a state."""
         stored = state.spines if self.keeps else {}
         return {
             id_: Guarded(known=tuple(run.file for run in stored.get(id_, ())))
@@ -320,7 +320,7 @@ class Fill:
     def _isolated(
         self, step: Step, failure: HeadraceError, *, ticks: bool
     ) -> Mapping[ArrangementId, Guarded]:
-        """Return what the quarantines have to refuse for a step to pass."""
+        """Return the instructions of the quarantines with which a step passes."""
         loop = self.loop
 
         def trial(guards: Mapping[ArrangementId, Guarded]) -> tuple[Report, ...]:
@@ -376,5 +376,5 @@ class Fill:
         )
 
     def _own(self, needs: StepPlan) -> dict[ArrangementId, Layout]:
-        """Return what the view keeps itself."""
+        """Return the arrangements that only the view itself uses."""
         return {id_: a for id_, a in needs.arrangements.items() if id_ not in needs.shared}

@@ -70,7 +70,7 @@ class Parts:
                         yield {id_: replace(share, low=low, high=high)}, share.rows // slices
 
     def _between(self, id_: RelationId, share: Share) -> Share:
-        """Return a share without what is before and after all rows of the slice, if it is a log."""
+        """Return a share; of a log, only the range with all rows of the slice."""
         if not isinstance(share, LogShare):
             return share
         parts = list(self.narrowed(id_, share))

@@ -24,7 +24,7 @@ class Interruptible:
     lock: threading.RLock = field(default_factory=threading.RLock)
     is_closed: bool = False
     statements: int = 0
-    """How many statements there were: after one, what failed is tried again at once."""
+    """The number of statements so far; after one, failed work is tried again at once."""
     _changed: threading.Condition = field(default_factory=threading.Condition)
     _asked: int = 0
     """How many statements wait for the lock."""
@@ -42,7 +42,7 @@ class Interruptible:
 
     @contextmanager
     def interrupted(self) -> Iterator[None]:
-        """Run a block while nothing else works: what works ends after the current part."""
+        """Run a block while no work is done: work in progress ends after its current part."""
         with self._changed:
             self._asked += 1
             self.statements += 1

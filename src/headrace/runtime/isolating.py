@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 Trial: TypeAlias = "Callable[[Mapping[ArrangementId, Guarded]], Sequence[Report]]"
-"""Runs a step of a view with these tasks of its quarantines, and returns the reports."""
+"""Runs a step of a view with instructions for its quarantines, and returns the reports."""
 Sieve: TypeAlias = "Callable[[ArrangementId, Sequence[RunFile]], Mapping[int, str]]"
 Row: TypeAlias = "tuple[ArrangementId, int]"
 """Inserted rows: the quarantine that they reach, and their hash."""
@@ -88,7 +88,7 @@ class Isolating:
     _refused: dict[Row, HeadraceError] = field(default_factory=dict)
 
     def run(self, failure: HeadraceError) -> dict[ArrangementId, Guarded]:
-        """Return what the quarantines have to do for the step to pass, which fails as a whole.
+        """Return the instructions of the quarantines with which a failing step passes.
 
         Raises:
             HeadraceError: ``failure`` with a detail that says why, if that cannot be achieved.
@@ -183,7 +183,7 @@ class Isolating:
         return self.begun.get(id_, Guarded())
 
     def _guards(self, count: int | None) -> dict[ArrangementId, Guarded]:
-        """Return what quarantines do with the first insertions; None is with all of them."""
+        """Return the instructions of quarantines for the first insertions; None means all."""
         found = {}
         last = None if count is None or count == len(self._order) else self._order[count]
         held = False
@@ -209,7 +209,7 @@ def isolating(
     trial: Trial,
     most: int,
 ) -> Isolating:
-    """Return how to find the rows to refuse of a step of a build, with a trial of that step."""
+    """Return the search for rows to refuse in a step of a build, by trials of that step."""
     layouts = {id_: step.arrangements[id_].layout for id_ in quarantines}
 
     def sieve(id_: ArrangementId, runs: Sequence[RunFile]) -> Mapping[int, str]:

@@ -1,4 +1,4 @@
-"""Finding the rows of a batch that fail: what fails as a whole is divided."""
+"""Find the rows of a batch that fail: a batch that fails as a whole is divided."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ class LoopPlan:
 
 
 class MoreRowsError(Exception):
-    """A step that was to read few rows reads many: it has been undone, and has to read parts."""
+    """A step planned for few rows reads many: it was undone, and has to be read in parts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +186,7 @@ class Source(Protocol):
 
     @property
     def identity(self) -> str:
-        """What tells it from all other sources; for a file, also from its other states."""
+        """The text that identifies the source among all sources; for a file, also its version."""
         ...
 
     def parts(self, position: Mapping[str, Any] | None) -> Iterator[Part]:
@@ -263,7 +263,7 @@ class Changelog(Protocol):
 
 @runtime_checkable
 class Counted(Protocol):
-    """Parts that know how many physical rows they are read from, and how many of these were."""
+    """Parts that know how many physical rows they have in total, and how many were read so far."""
 
     @property
     def total(self) -> int:
@@ -312,8 +312,8 @@ class SinkWriter(Protocol):
         """Write the changes up to an epoch durably; return the rows that were refused.
 
         Parts are as :class:`Changelog` has them, with the sink's columns. Epochs come in order.
-        After a failure the same changes come again, under the same epoch: the effect must be as if
-        once. Reading a part may raise: the write has failed then.
+        After a failure the same changes come again, under the same epoch: the effect must be that
+        of one write. Reading a part may raise: the write has failed then.
         """
         ...
 
@@ -322,7 +322,7 @@ class SinkWriter(Protocol):
         ...
 
     def clear(self) -> None:
-        """Remove what the sink has written, where its form allows that, and the epoch of it."""
+        """Remove what the sink has written, if its form allows that, and the recorded epoch."""
         ...
 
     def close(self) -> None:

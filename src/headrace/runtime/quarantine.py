@@ -40,7 +40,7 @@ class RefusedHash:
 
 @dataclass(frozen=True, slots=True)
 class Guarded:
-    """What one quarantine does in a step.
+    """The instructions of one quarantine in a step.
 
     It keeps the rows that are refused, and those that are ``known``, in runs of its layout. In a
     trial, other insertions are held back unless their hashes are ``below`` a bound, and the hashes

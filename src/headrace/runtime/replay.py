@@ -45,7 +45,7 @@ def replace_slice(
 
     The lock of epochs is held since the fill's last catching up; if the view ``lags`` behind, since
     it was begun where the view stands. ``cleaned`` are the entries of the dirty ledger that this
-    repairs: they go in the same transaction. What the fill wrote is left, and not named.
+    repairs: they go in the same transaction. The ledger does not name what the fill wrote.
 
     Raises:
         HeadraceError: if a view above fails on the new rows; nothing is replaced then.

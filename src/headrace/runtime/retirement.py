@@ -76,7 +76,7 @@ class Retirement:
         return due
 
     def _settle(self, stream: Stream) -> None:
-        """Advance where views begin to where the log does, if they keep nothing from before."""
+        """Advance views that keep no earlier events to the log's start."""
         loop, state = self.loop, self.loop.published.current
         retired = known_of(loop.ledger, loop.directory / "log", stream)
         begun = []
@@ -95,7 +95,7 @@ class Retirement:
                 loop.ledger.builds.begin(stream.id, retired.start, begun)
 
     def due(self, stream: Stream, retention: int | None) -> Retired | None:
-        """Return what a retention would stop keeping of a stream; None if that is nothing further.
+        """Return the events that a retention would retire from a stream; None if there are no more.
 
         ``retention`` is in microseconds.
         """
@@ -166,8 +166,8 @@ def newest_time(stream: Stream, retired: Retired) -> int:
 def known_of(ledger: Ledger, directory: Path, stream: Stream) -> Retired | None:
     """Return what is known of a stream's retired events; None if there are none.
 
-    The bounds are also of what corrections that are kept have made of them. ``directory`` is that
-    of the log.
+    The bounds include the values that stored corrections give to these events. ``directory`` is
+    that of the log.
     """
     retired = ledger.log.retired(stream.id)
     if retired is None or not stream.corrected:
