@@ -95,7 +95,7 @@ class Retirement:
                 loop.ledger.builds.begin(stream.id, retired.start, begun)
 
     def due(self, stream: Stream, retention: int | None) -> Retired | None:
-        """Return the events that a retention would retire from a stream; None if there are no more.
+        """Return the events that a retention would retire from a stream; None if none are due.
 
         ``retention`` is in microseconds.
         """
