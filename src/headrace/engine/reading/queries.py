@@ -163,7 +163,7 @@ class Queries:
     def prepared(self, query: str) -> Prepared:
         """Return a query that was planned before, ready to be answered once more.
 
-        SessionNames have their present meaning.
+        The names of its text have their current meaning.
         """
         try:
             names, changes = self._names, self.plans.changes
