@@ -17,11 +17,6 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src/headrace"
 
-NOT_YET = {
-    "engine/reading",
-}
-"""Packages whose texts and class names are still to be rewritten."""
-
 TURNS = {
     r"of which": "which, each of these, or a sentence of its own",
     r"(?<!there )(?:is|are) none": "is not, such as: if it is not a number",
@@ -72,10 +67,6 @@ def modules() -> dict[str, str]:
     return {path.relative_to(PACKAGE).as_posix(): path.read_text() for path in paths}
 
 
-def is_done(name: str) -> bool:
-    return not any(name.startswith(f"{package}/") for package in NOT_YET)
-
-
 def texts(source: str) -> Iterator[tuple[int, str]]:
     """Yield the docstrings, messages and comments of a module, each with its line."""
     for node in ast.walk(ast.parse(source)):
@@ -111,7 +102,7 @@ def classes() -> dict[str, list[str]]:
 def test_texts_are_plain_english() -> None:
     found = []
     for name, source in modules().items():
-        if not is_done(name) or not (ANY_TURN.search(source) or SENTENCE.search(source)):
+        if not (ANY_TURN.search(source) or SENTENCE.search(source)):
             continue
         for line, text in texts(source):
             found += [f"{name}:{line}: {turn}" for turn in turns_in(text)]
@@ -131,7 +122,7 @@ def test_a_name_is_of_one_class() -> None:
     twice = {
         name: defined
         for name, defined in classes().items()
-        if len([each for each in defined if is_done(each)]) > 1 and name not in SAME_NAME
+        if len(defined) > 1 and name not in SAME_NAME
     }
     assert not twice
 

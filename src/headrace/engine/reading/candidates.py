@@ -1,4 +1,4 @@
-"""Reading few rows of an arrangement: those that may meet a restriction."""
+"""Reads the few rows of an arrangement that may meet a restriction."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ if TYPE_CHECKING:
     from headrace.zset import Layout, Restriction, ZSet
 
 SCAN_ROWS: Final = 1 << 18
-"""How many physical rows are read at a time."""
+"""The number of physical rows read at a time."""
 
 MOST_KEYS: Final = 100_000
-"""The keys up to which the rows of a slice are looked up by them."""
+"""The most keys by which rows of a slice are looked up."""
 
 
 def candidates(spine: Spine, restriction: Restriction) -> Iterator[ZSet]:
     """Yield the rows of a spine that may meet a restriction, consolidated, by ascending hash.
 
-    If it says which keys they have, they are looked up; otherwise the columns that are tested are
-    read of all rows, and the others of those that pass.
+    If the restriction determines the keys, rows are looked up. Otherwise the tested columns of all
+    rows are read, and the other columns of the rows that pass.
     """
     keys = keys_of(spine.layout, restriction)
     if keys is None:
@@ -44,7 +44,7 @@ def candidates(spine: Spine, restriction: Restriction) -> Iterator[ZSet]:
 
 
 def keys_of(layout: Layout, restriction: Restriction) -> list[pa.Array] | None:
-    """Return the distinct keys that rows may have; None if they are unknown, or too many."""
+    """Return the distinct keys that the restriction allows; None if not determined, or too many."""
     fields = [layout.columns.field(name) for name in layout.key]
     if not all(can_hash(field.type) for field in fields):
         return None

@@ -1,7 +1,7 @@
-"""Queries that were planned once, kept by their texts until names mean something else.
+"""A cache of planned queries, by text, until the meaning of names changes.
 
-Spark takes tens of milliseconds to plan what is answered in one. Only a query is kept that is
-answered without a job: a plan of Spark is executed once.
+Spark takes tens of milliseconds to plan a query that is answered in one. Only queries that are
+answered without a job are cached: a plan of Spark is executed once.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ if TYPE_CHECKING:
     from headrace.catalyst.analysed import Shape
     from headrace.catalyst.select import Optimised
     from headrace.engine.reading.pulls import Pull
-    from headrace.engine.reading.scans import Scan
+    from headrace.engine.reading.scans import DuckDbQuery
 
 _MOST: Final = 256
 
 
 @dataclass(slots=True)
 class Prepared:
-    """A query that Spark has optimised, and how it can be answered without a job, once found.
+    """A query that Spark has optimised, and how to answer it without a job, once that is found.
 
-    ``changes``: how often names had been given another meaning; ``is_kept``: whether it may be used
-    again, for the same ``relations``.
+    ``changes`` is the number of changes of names at the time of planning; ``is_kept``: the query is
+    cached for the same ``relations``.
     """
 
     text: str
@@ -36,23 +36,23 @@ class Prepared:
     changes: int
     relations: tuple[Relation, ...] = ()
     pull: Pull | None = None
-    scan: Scan | Refused = field(default_factory=Refused)
+    scan: DuckDbQuery | Refused = field(default_factory=Refused)
     is_kept: bool = False
 
 
 @dataclass(slots=True)
 class Plans:
-    """The prepared queries of the present names, and the shapes; those not used for long go."""
+    """A cache, evicting the least recently used, of prepared queries and shapes."""
 
     most: int = _MOST
     changes: int = 0
-    """How often names were given another meaning."""
+    """The number of times that the meaning of names has changed."""
     _prepared: OrderedDict[str, Prepared] = field(default_factory=OrderedDict)
     _shapes: OrderedDict[str, tuple[Catalog, Shape]] = field(default_factory=OrderedDict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def find(self, text: str) -> Prepared | None:
-        """Return the prepared query of a text."""
+        """Return the cached query with a text, or None."""
         with self._lock:
             found = self._prepared.get(text)
             if found is not None:
@@ -60,7 +60,7 @@ class Plans:
             return found
 
     def keep(self, prepared: Prepared) -> None:
-        """Keep a prepared query, if names still mean what they did."""
+        """Cache a prepared query, unless the meaning of names has changed since."""
         with self._lock:
             if prepared.changes == self.changes:
                 prepared.is_kept = True
@@ -69,13 +69,13 @@ class Plans:
                     self._prepared.popitem(last=False)
 
     def shape(self, text: str, catalog: Catalog) -> Shape | None:
-        """Return the shape of a query in a catalog."""
+        """Return the cached shape of a query in a catalog, or None."""
         with self._lock:
             found = self._shapes.get(text)
             return found[1] if found is not None and found[0] is catalog else None
 
     def keep_shape(self, text: str, catalog: Catalog, shape: Shape, changes: int) -> None:
-        """Keep the shape of a query that was analysed after so many changes."""
+        """Cache the shape of a query that was analysed after so many ``changes``."""
         with self._lock:
             if changes == self.changes:
                 self._shapes[text] = catalog, shape
@@ -83,7 +83,7 @@ class Plans:
                     self._shapes.popitem(last=False)
 
     def clear(self) -> None:
-        """Forget all, since names mean something else."""
+        """Clear the cache, since the meaning of names has changed."""
         with self._lock:
             self.changes += 1
             self._prepared.clear()

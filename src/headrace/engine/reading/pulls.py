@@ -1,8 +1,8 @@
 """Pull queries without a Spark job: a projection and conditions over one stored relation.
 
-Spark has resolved and optimised the query. Conditions that compare a column with a constant choose
-the rows: by a lookup if they give the whole key, else by comparing columns in memory. What is left
-of the query is evaluated over the few chosen rows by Catalyst's own expressions.
+Spark has resolved and optimised the query. Conditions that compare a column with a constant select
+the rows: by a lookup if they determine the whole key, else by comparing columns in memory.
+Catalyst's own expressions evaluate the rest of the query over the few selected rows.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ if TYPE_CHECKING:
 
 _MOST_KEYS = 1024
 _MOST_EVALUATED = 2_000
-"""More rows than these are evaluated faster by a job."""
+"""The most rows for which evaluation in this process is faster than a job."""
 _MOST_ROWS = 100_000
 _MOST_SCANNED = 8_000_000
-"""The physical rows up to which columns are compared in the driver."""
+"""The most physical rows whose columns are compared in the driver."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pull:
     """A query over the rows of one relation.
 
-    Rows, of ``columns``, pass the ``tests``, and the ``condition`` where it is not None. ``names``
-    are the columns of the result, if it just has columns of the relation; else ``output`` computes
-    it.
+    The result has the rows that pass the ``tests`` and, unless it is None, the ``condition``;
+    ``columns`` are read. ``names`` are the result's columns if they are columns of the relation,
+    else ``output`` computes the result.
     """
 
     tests: Restriction
@@ -55,7 +55,7 @@ class Pull:
 
     @classmethod
     def of(cls, scala: Scala, query: Optimised, columns: tuple[str, ...]) -> Pull | None:
-        """Return the pull of a query over a relation's columns; None if it is not one.
+        """Return a query over a relation's columns as a pull, or None for other forms of queries.
 
         The query must read this relation alone.
         """
@@ -91,7 +91,7 @@ class Pull:
         )
 
     def rows(self, contents: Contents, indexes: Sequence[Contents] = ()) -> pa.Table | None:
-        """Return the result; None if it takes so many rows that a job is faster.
+        """Return the result, or None if there are so many rows that a job is faster.
 
         ``indexes`` have the same rows, arranged by other columns.
 
@@ -116,7 +116,7 @@ class Pull:
     def _chosen(
         self, contents: Contents, indexes: Sequence[Contents], most: int
     ) -> pa.Table | None:
-        """Return the rows that pass the tests; None if there are more than ``most``."""
+        """Return the rows that pass the tests, or None if there are more than ``most``."""
         by = next((each for each in (contents, *indexes) if self.finds_by(each.layout)), None)
         keys = None if by is None else self._keys(by.layout)
         if by is not None and keys is not None:
@@ -130,11 +130,11 @@ class Pull:
         return contents.where(self.tests, most)
 
     def finds_by(self, layout: Layout) -> bool:
-        """Whether its conditions give all columns of the key of an arrangement."""
+        """Whether its conditions determine all key columns of an arrangement."""
         return can_look_up(layout) and self.tests.gives(layout.key)
 
     def _keys(self, layout: Layout) -> Iterator[tuple[object, ...]] | None:
-        """Return the keys that the tests allow, which give all its columns; None if too many."""
+        """Return the keys that the tests allow; None if they are not determined, or too many."""
         keys = self.tests.of_key(layout.key, _MOST_KEYS)
         return None if keys is None else zip(*map(python_values, keys), strict=True)
 

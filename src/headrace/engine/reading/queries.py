@@ -1,7 +1,7 @@
-"""SELECTs over the stored contents of an epoch: by conditions, by DuckDB, or by a Spark job.
+"""Answers SELECT over the stored contents of an epoch: by key, by DuckDB, or by a Spark job.
 
-Their names mean contents in a session of their own. Which contents these are is chosen when a query
-is answered, so it is planned before.
+In a separate session, names of relations mean stored contents. The contents are chosen when a query
+is answered, so queries can be planned before.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from headrace.engine.jobs.failures import step_failure
 from headrace.engine.names import SessionNames
 from headrace.engine.reading.plans import Plans, Prepared
 from headrace.engine.reading.pulls import Pull
-from headrace.engine.reading.scans import Refused, Scan, Scans, translated
+from headrace.engine.reading.scans import DuckDbQuery, Refused, Scans, translated
 from headrace.sql import quote
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ class Queries:
     leaves: Leaves
     planner: Planner
     planning: threading.RLock
-    """Held while names get another meaning, and while a query is prepared."""
+    """Held while the meaning of names changes, and while a query is prepared."""
     _names: SessionNames = field(init=False)
     plans: Plans = field(default_factory=Plans, init=False)
     _scans: Scans = field(default_factory=Scans, init=False)
@@ -75,8 +75,8 @@ class Queries:
     def declare(self, relation: Relation, *, planned: bool = True) -> None:
         """Declare a relation under its name.
 
-        A plain view that is not ``planned`` has no meaning: its query cannot run now. Spark gets
-        the declaration before the next query.
+        The name of a plain view that is not ``planned`` is undefined: its query cannot run now.
+        Spark gets the declaration before the next query.
         """
         self.plans.clear()
         names = self._names
@@ -98,7 +98,7 @@ class Queries:
             self.leaves.declare_log(session, relation)
 
     def provide(self, relation: Stream, rows: pa.Table) -> None:
-        """Declare a relation without stored contents to queries, with these rows."""
+        """Declare a relation without stored contents, with the given rows."""
         self._names.relations[relation.name] = relation
         frame = self._names.session.createDataFrame(rows, relation.schema.spark)
         frame.createOrReplaceTempView(quote(relation.name))
@@ -109,7 +109,7 @@ class Queries:
         self._names.forget(relation, [relation.name, log_of(relation.id)])
 
     def declare_function(self, function: Registered) -> None:
-        """Declare a Python function, replacing one of its name."""
+        """Declare a Python function, replacing a function of the same name."""
         self.plans.clear()
         self._names.declare_function(function)
 
@@ -144,8 +144,8 @@ class Queries:
     def planned(self, query: Span) -> tuple[Shape, Prepared | None]:
         """Return the shape of a query over snapshots, and the query, ready to be answered once.
 
-        Without the latter, it names relations whose rows are provided before it is prepared. No
-        name gets another meaning meanwhile.
+        The query is None if it names relations whose rows must be provided before it is prepared.
+        The caller ensures that the meaning of names does not change.
 
         Raises:
             HeadraceError: at the place in the query, if it cannot be run.
@@ -161,7 +161,7 @@ class Queries:
         return found.shape, Prepared(query.source, found.optimised, self.plans.changes)
 
     def prepared(self, query: str) -> Prepared:
-        """Return a query that was planned before, ready to be answered once more.
+        """Plan a query again, and return it ready to be answered once.
 
         The names of its text have their current meaning.
         """
@@ -180,11 +180,11 @@ class Queries:
         shares: Callable[[], Mapping[RelationId, Share]],
         indexes: Sequence[Contents] = (),
     ) -> pa.Table | None:
-        """Return the result of a prepared query over some relations, by the cheapest way there is.
+        """Return the result of a prepared query over some relations, by the cheapest possible way.
 
-        ``contents`` returns the stored rows of a table or view, and ``indexes`` are those of the
-        only one; ``shares`` returns what a job reads. None if the query was kept, and has to be
-        prepared anew.
+        ``contents`` returns the stored rows of a table or view, and ``indexes`` are the indexes of
+        a single relation; ``shares`` returns the shares that a job reads. Returns None if the query
+        was cached and must be prepared again.
         """
         if prepared.optimised.is_empty:
             columns = prepared.optimised.schema.toNullable()
@@ -195,26 +195,26 @@ class Queries:
         if not known:
             self._find_way(prepared, relations)
         rows = self._pulled(prepared.pull, relations, contents, indexes)
-        if rows is None and isinstance(prepared.scan, Scan):
+        if rows is None and isinstance(prepared.scan, DuckDbQuery):
             rows = self._scans.rows(prepared.scan, contents)
         if rows is None and not known:
             return self.rows(prepared.optimised, shares())
         return rows
 
     def way(self, prepared: Prepared, relations: Sequence[Relation]) -> str:
-        """Return how :meth:`answer` would answer, and why not by less."""
+        """Return a description of how :meth:`answer` would answer, with the reason for a job."""
         if prepared.optimised.is_empty:
             return "no rows, whatever is stored: its condition is never true"
         if not prepared.is_kept:
             self._find_way(prepared, relations)
         if prepared.pull is not None:
             return "rows that its conditions choose, without a Spark job"
-        if isinstance(prepared.scan, Scan):
+        if isinstance(prepared.scan, DuckDbQuery):
             return "a scan by DuckDB, without a Spark job"
         return f"a Spark job, because of {prepared.scan}"
 
     def _find_way(self, prepared: Prepared, relations: Sequence[Relation]) -> None:
-        """Find how a query can be answered without a job, and keep that if there is a way."""
+        """Find how a query can be answered without a job; cache the query if it can."""
         prepared.relations = tuple(relations)
         try:
             prepared.pull = self._pull(prepared.optimised, relations)
@@ -223,14 +223,15 @@ class Queries:
             prepared.scan = refused
         except (PySparkException, Py4JError) as error:
             raise step_failure(error) from error
-        if prepared.optimised.is_lasting and (prepared.pull or isinstance(prepared.scan, Scan)):
+        if prepared.optimised.is_lasting and (
+            prepared.pull or isinstance(prepared.scan, DuckDbQuery)
+        ):
             self.plans.keep(prepared)
 
-    def scan(self, query: Optimised, relations: Sequence[Relation]) -> Scan:
-        """Return a query over some relations as one for DuckDB.
+    def scan(self, query: Optimised, relations: Sequence[Relation]) -> DuckDbQuery:
+        """Return a query over some relations as a query for DuckDB.
 
-        Raises:
-            Refused: only Spark answers it; the text says why.
+        Raises: Refused: only Spark can answer it; the text is the reason.
         """
         for relation in relations:
             if isinstance(relation, Stream):
@@ -255,7 +256,7 @@ class Queries:
         contents: Callable[[RelationId], Contents],
         indexes: Sequence[Contents],
     ) -> pa.Table | None:
-        """Return the rows that conditions choose; None if others are computed, or many."""
+        """Return the result of a pull; None without a pull, or if a job is faster."""
         try:
             return None if pull is None else pull.rows(contents(relations[0].id), indexes)
         except (PySparkException, Py4JError) as error:

@@ -6,6 +6,6 @@ meaning in DuckDB, the plan is written as SQL for it. The user's own text never 
 
 from headrace.engine.reading.scans.refused import Refused
 from headrace.engine.reading.scans.running import Scans
-from headrace.engine.reading.scans.translation import Scan, translated
+from headrace.engine.reading.scans.translation import DuckDbQuery, translated
 
-__all__ = ["Refused", "Scan", "Scans", "translated"]
+__all__ = ["DuckDbQuery", "Refused", "Scans", "translated"]

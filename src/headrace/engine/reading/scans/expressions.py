@@ -1,4 +1,4 @@
-"""Catalyst's resolved expressions as SQL of DuckDB, where the meaning is the same.
+"""Translates Catalyst's resolved expressions with the same meaning in DuckDB to its SQL.
 
 An overflow, or a cast of a value that is out of range, is an error in both; Spark then answers the
 query, with its own error.
@@ -27,15 +27,14 @@ _EXACT_DOUBLES: Final = 2**53
 
 
 def column(id_: int) -> str:
-    """Return the name of a column of the plan, by the id of its attribute."""
+    """Return the name of the column of an attribute, given by id."""
     return f"c{id_}"
 
 
 def expression(handle: Any) -> str:
     """Return an expression as SQL.
 
-    Raises:
-        Refused: DuckDB computes it otherwise, or it is not known whether it does.
+    Raises: Refused: DuckDB may compute it differently.
     """
     known = _KNOWN.get(kind_of(handle))
     if known is None:
@@ -122,7 +121,7 @@ def _case(handle: Any) -> str:
 
 
 def _cast(handle: Any) -> str:
-    """Return a cast between whole numbers, to a decimal of no less scale, or to text."""
+    """Return a cast between integers, to a decimal of at least the same scale, or to text."""
     source, target = type_of(handle.child()), type_of(handle)
     value = expression(handle.child())
     whole = type(source) in INTEGERS
@@ -142,7 +141,7 @@ def _is_wider(source: DataType, target: DecimalType) -> bool:
 
 
 def _checked(handle: Any, text: str) -> str:
-    """Return arithmetic on whole numbers or decimals whose result is exact, or an error."""
+    """Return arithmetic on integers or decimals, whose result is exact or an error."""
     of = type_of(handle)
     if type(of) in INTEGERS:
         return f"CAST({text} AS {name_of(of)})"
@@ -184,7 +183,7 @@ def _aggregate(handle: Any) -> str:
 
 
 def _counted(given: list[Any], distinct: str) -> str:
-    """Return what ``count`` counts: the rows, or the values, in which a value is not NULL."""
+    """Return the argument of ``count``, whose values that are not NULL are counted."""
     if len(given) != 1 or (distinct and not is_exact(type_of(given[0]))):
         raise Refused("function count of several values, or of distinct floats")
     return expression(given[0])
@@ -201,10 +200,10 @@ def _sum(handle: Any, of: DataType, value: str, only: str) -> str:
 
 
 def _average(_handle: Any, of: DataType, value: str, only: str) -> str:
-    """Return the average of whole numbers: a quotient of two numbers that a double holds exactly.
+    """Return the average of integers: the quotient of two numbers that are exact as doubles.
 
-    Spark adds doubles. Their sum is exact while it can only have 53 bits; if it might not be,
-    the query fails in DuckDB and Spark answers it.
+    Spark adds doubles, whose sum is exact up to 53 bits. If it might not be exact, the query fails
+    in DuckDB, and Spark answers it.
     """
     if type(of) not in INTEGERS or value.startswith("DISTINCT "):
         raise Refused(f"function avg on type {of.simpleString()}")

@@ -1,5 +1,5 @@
-"""Why a query is left to Spark."""
+"""The reason why only Spark can answer a query."""
 
 
 class Refused(Exception):  # noqa: N818  (not an error: the query is answered otherwise)
-    """DuckDB does not answer a query; the text names the part of its plan that is the reason."""
+    """DuckDB cannot answer a query; the text names the part of its plan that is the reason."""

@@ -1,4 +1,4 @@
-"""DuckDB in this process, over the rows of a published state."""
+"""Runs DuckDB in this process, over the rows of a published state."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from headrace.serving.streamed import row_batches
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from headrace.engine.reading.scans.translation import Leaf, Scan
+    from headrace.engine.reading.scans.translation import DuckDbQuery, Leaf
     from headrace.serving import Contents
     from headrace.types import RelationId
 
@@ -44,20 +44,22 @@ _OPTIMISERS: Final = frozenset(
         "unused_columns",
     }
 )
-"""Those that compute the same expressions. Others rewrite arithmetic, and lose its overflow."""
+"""The optimiser rules that preserve expressions; others rewrite arithmetic, and lose overflows."""
 
 
 @dataclass(slots=True)
 class Scans:
-    """Runs queries, each on a connection of its own to one database in memory without tables."""
+    """Runs each query on a new connection to one database in memory, without tables."""
 
     _root: duckdb.DuckDBPyConnection | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def rows(self, scan: Scan, contents: Callable[[RelationId], Contents]) -> pa.Table | None:
-        """Return the result of a query; None if it fails here, and Spark may answer it.
+    def rows(
+        self, scan: DuckDbQuery, contents: Callable[[RelationId], Contents]
+    ) -> pa.Table | None:
+        """Return the result of a query, or None if it fails, so that Spark answers it.
 
-        It fails where Spark would fail as well, and where it needs more memory than is allowed.
+        It fails if Spark would fail too, and if it needs more memory than is allowed.
 
         Raises:
             HeadraceError: ``cancelled``.
@@ -93,9 +95,9 @@ class Scans:
 
 
 def _reader(leaf: Leaf, contents: Contents) -> pa.RecordBatchReader:
-    """Return the rows of a leaf as a stream, of which nothing is kept."""
+    """Return the rows of a leaf as a stream that is not materialised."""
     names = list(leaf.columns)
-    if not names:  # to count rows, any column will do
+    if not names:  # any column suffices to count rows
         names = contents.layout.columns.names[:1]
     schema = pa.schema([contents.layout.columns.field(name) for name in names])
     return pa.RecordBatchReader.from_batches(schema, row_batches(contents, names))

@@ -1,4 +1,4 @@
-"""Spark's optimised plan as SQL of DuckDB."""
+"""Translates Spark's optimised plan to SQL of DuckDB."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _JOINS: Final[Mapping[str, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """A relation that is read under a name: these columns of it."""
+    """A relation that is read under a name, and the columns that are read."""
 
     name: str
     relation: RelationId
@@ -44,8 +44,8 @@ class Leaf:
 
 
 @dataclass(frozen=True, slots=True)
-class Scan:
-    """A query for DuckDB over some leaves; ``schema`` is that of the result, as Spark's."""
+class DuckDbQuery:
+    """A query for DuckDB over some leaves; ``schema`` is the schema of Spark's result."""
 
     text: str
     leaves: tuple[Leaf, ...]
@@ -54,7 +54,7 @@ class Scan:
 
 @dataclass(frozen=True, slots=True)
 class _Block:
-    """One SELECT in the making; each part of it is empty until a node of the plan sets it."""
+    """A SELECT under construction; each part is empty until a node of the plan sets it."""
 
     source: str
     where: str = ""
@@ -71,19 +71,19 @@ class _Block:
 
     @property
     def nested(self) -> _Block:
-        """A block whose source is this one."""
+        """A new block whose source is this block."""
         return _Block(f"({self.text})")
 
 
 @dataclass(slots=True)
 class _Translation:
     relations: Mapping[RelationId, tuple[str, ...]]
-    """The columns of each relation that has stored rows."""
+    """The columns of each relation with stored rows."""
     used: set[int]
     leaves: list[Leaf] = field(default_factory=list)
 
     def block(self, node: Node) -> _Block:
-        """Return the SELECT of a node and of what is below it."""
+        """Return the SELECT of a node and the nodes below it."""
         match node:
             case select.Stored():
                 return self._leaf(node)
@@ -182,11 +182,10 @@ class _Translation:
         return _Block(f"({' UNION ALL '.join(parts)})")
 
 
-def translated(query: Optimised, relations: Mapping[RelationId, tuple[str, ...]]) -> Scan:
-    """Return a query as one for DuckDB; ``relations`` have stored rows, of these columns.
+def translated(query: Optimised, relations: Mapping[RelationId, tuple[str, ...]]) -> DuckDbQuery:
+    """Translate a query for DuckDB; ``relations`` has the columns of relations with stored rows.
 
-    Raises:
-        Refused: it is left to Spark; the text says why.
+    Raises: Refused: only Spark can answer it; the text is the reason.
     """
     if not query.is_deterministic:
         raise Refused("a random function")
@@ -201,11 +200,11 @@ def translated(query: Optimised, relations: Mapping[RelationId, tuple[str, ...]]
     elif [each.rpartition(" AS ")[2] for each in block.shown] != list(map(column, output)):
         raise Refused("columns in another order")
     schema = to_arrow_schema(query.schema.toNullable(), timezone="UTC")
-    return Scan(block.text, tuple(translation.leaves), schema)
+    return DuckDbQuery(block.text, tuple(translation.leaves), schema)
 
 
 def _in_any_order(below: _Block) -> _Block:
-    """Return a block over another, which has no order that the result would have to keep."""
+    """Return a block over another one, which must not have an order: subqueries lose it."""
     if below.order:
         raise Refused("a projection of sorted rows")
     return below.nested

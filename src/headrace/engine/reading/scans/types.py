@@ -46,8 +46,7 @@ _OTHERS: Final[Mapping[type, str]] = {
 def name_of(type_: DataType) -> str:
     """Return DuckDB's name of a type.
 
-    Raises:
-        Refused: its values are not the same in DuckDB.
+    Raises: Refused: DuckDB represents its values differently.
     """
     for names in (INTEGERS, FLOATS, _OTHERS):
         if type(type_) in names:
@@ -61,13 +60,13 @@ def name_of(type_: DataType) -> str:
 
 
 def is_exact(type_: DataType) -> bool:
-    """Whether equal values of a type are the same: not for floats, where -0.0 equals 0.0."""
+    """Whether equal values of a type are identical: not for floats, where -0.0 equals 0.0."""
     name_of(type_)
     return type(type_) not in FLOATS
 
 
 def constant(type_: DataType, value: Any) -> str:
-    """Return a constant of Spark's as SQL of DuckDB; ``value`` is a handle of the JVM, or None."""
+    """Return a constant as SQL of DuckDB; ``value`` is its handle in the JVM, or None for NULL."""
     if value is None:
         return "NULL" if isinstance(type_, NullType) else f"CAST(NULL AS {name_of(type_)})"
     name = name_of(type_)
@@ -94,7 +93,7 @@ def constant(type_: DataType, value: Any) -> str:
 
 
 def quoted(text: str) -> str:
-    """Return a text as a constant of SQL."""
+    """Return a string literal of SQL."""
     if "\0" in text:
         raise Refused("a text with a zero character")
     return "'" + text.replace("'", "''") + "'"
