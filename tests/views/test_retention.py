@@ -233,7 +233,7 @@ WRONG = [
     ("ALTER STREAM v SET (retention = '1 day')", "not a stream", "v"),
     (
         "CREATE MATERIALIZED VIEW x WITH (since = 'now') AS SELECT k FROM s",
-        "is not a beginning",
+        "is not a value of since",
         "since",
     ),
 ]
