@@ -277,7 +277,7 @@ def test_a_view_that_can_no_longer_be_read_where_it_stands_is_named(db) -> None:
         path.write_bytes(path.read_bytes()[:-9])
     forget_runs()
     db.sql("REPAIR names")
-    with pytest.raises(HeadraceError, match='what view "late" has read can no longer') as caught:
+    with pytest.raises(HeadraceError, match='the inputs of view "late" can no longer') as caught:
         db.sql("CORRECT STREAM s VOID WHERE k = 1")
     assert caught.value.hint is not None
     assert "CREATE OR REPLACE late" in caught.value.hint

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.spark
     ("stored", "code", "said"),
     [
         ("0f3a9c1d0f3a9c1d0f3a9c1d0f3a9c1d", Code.UNSUPPORTED, "by another version of Headrace"),
-        (f"{FORMAT}:0f3a9c1d0f3a9c1d0f3a9c1d0f3a9c1d", Code.CORRUPT, "stored in another form"),
+        (f"{FORMAT}:0f3a9c1d0f3a9c1d0f3a9c1d0f3a9c1d", Code.CORRUPT, "stored in a different form"),
     ],
     ids=["another format", "another circuit"],
 )
