@@ -245,13 +245,16 @@ def _connector_name(options: tuple[Option, ...]) -> str:
 
 
 def _refuse_address(name: str, options: tuple[Option, ...]) -> None:
-    """Raise if options have an address, but the connector is missing or unknown.
+    """Raise if the connector is misspelt, or missing or unknown while there is an address.
 
     Raises:
-        HeadraceError: ``unsupported``, at the address; ``invalid`` without a connector.
+        HeadraceError: ``unsupported``, at the connector or the address; ``invalid`` without a
+            connector.
     """
+    if is_misspelt(name):
+        source_connector(name, next(o.span for o in options if o.value.lower() == name))
     address = next((option for option in options if option.key.lower() in _ADDRESSES), None)
-    if name in _NEVER_EMBEDDED or is_misspelt(name):
+    if name in _NEVER_EMBEDDED:
         address = next(o for o in options if o.value.lower() == name)
     if address is None:
         return
