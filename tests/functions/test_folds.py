@@ -57,10 +57,11 @@ def made(step=total, **parts):
 
 
 NAIVE = st.datetimes().map(lambda at: at.replace(fold=0))
+TIMES = st.times().map(lambda at: at.replace(fold=0))
 
 plain = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text() | st.binary()
-    | st.decimals(allow_nan=False) | st.dates() | st.times() | NAIVE | st.timedeltas()
+    | st.decimals(allow_nan=False) | st.dates() | TIMES | NAIVE | st.timedeltas()
     | NAIVE.map(lambda at: at.replace(tzinfo=UTC)),
     lambda inner: st.lists(inner) | st.tuples(inner, inner)
     | st.dictionaries(st.text() | st.integers() | st.tuples(st.text()), inner),
