@@ -31,7 +31,7 @@ from headrace.types import Epoch
 from headrace.zset import WEIGHT
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import PurePath
 
     from headrace.connectors.sinks import SinkContext
@@ -276,13 +276,11 @@ class FileSink:
     def _name(self, epoch: Epoch) -> str:
         return f"epoch={epoch:020d}" if self.partitions else f"{epoch:020d}.{self.format.ending}"
 
-    def _written(self) -> dict[int, Path]:
+    def _written(self) -> dict[Epoch, Path]:
         """Return the paths of written files or directories, by epoch."""
         if self.partitions:
-            found = {p.name.removeprefix("epoch="): p for p in self.directory.glob("epoch=*")}
-        else:
-            found = {p.stem: p for p in self.directory.glob(f"*.{self.format.ending}")}
-        return {int(name): path for name, path in found.items() if name.isdigit()}
+            return epoch_directories(self.directory)
+        return _by_epoch({p.stem: p for p in self.directory.glob(f"*.{self.format.ending}")})
 
     def _require_directory(self) -> None:
         if self.directory.resolve() != self.directory:
@@ -305,6 +303,15 @@ def new_draft(directory: Path, epoch: Epoch, kind: str = "draft") -> Path:
 
 _DRAFT: Final = re.compile(r"\.?\d{20}\.(draft|changes)")
 """The names of drafts; earlier versions wrote them without a dot."""
+
+
+def epoch_directories(directory: Path) -> dict[Epoch, Path]:
+    """Return the directories ``epoch=<epoch>`` that sinks have written, by epoch."""
+    return _by_epoch({p.name.removeprefix("epoch="): p for p in directory.glob("epoch=*")})
+
+
+def _by_epoch(found: Mapping[str, Path]) -> dict[Epoch, Path]:
+    return {Epoch(int(name)): path for name, path in found.items() if name.isdigit()}
 
 
 def remove_drafts(directory: Path) -> None:

@@ -23,6 +23,7 @@ from headrace.connectors.files.change_files import ChangeFile, OutputFormat, Par
 from headrace.connectors.files.sink import (
     Content,
     Options,
+    epoch_directories,
     new_draft,
     place,
     remove,
@@ -34,7 +35,6 @@ from headrace.connectors.marks import moved_on
 from headrace.connectors.sinks import TableContents, require_key
 from headrace.errors import Code, HeadraceError
 from headrace.spine import sync_directory
-from headrace.types import Epoch
 from headrace.zset import WEIGHT
 
 if TYPE_CHECKING:
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from headrace.connectors.files.sink import FileSink
     from headrace.connectors.sinks import SinkContext
     from headrace.runtime.ports import RefusedRow
+    from headrace.types import Epoch
 
 _KEPT: Final = 2
 """The number of directories kept, so that readers of the previous one can finish."""
@@ -109,7 +110,7 @@ class SnapshotSink:
     def durable(self) -> Epoch | None:
         """Remove leftover drafts; return the epoch of the newest directory."""
         remove_drafts(self.directory)
-        self._reached = max(self._written(), default=None)
+        self._reached = max(epoch_directories(self.directory), default=None)
         return self._reached
 
     def write(self, epoch: Epoch, parts: Iterable[pa.Table]) -> Sequence[RefusedRow]:
@@ -118,7 +119,7 @@ class SnapshotSink:
         Raises:
             HeadraceError: ``unavailable`` if another process has written one.
         """
-        written = self._written()
+        written = epoch_directories(self.directory)
         before = max(written, default=None)
         if before != self._reached:
             raise moved_on(self.target, before, self._reached)
@@ -145,19 +146,19 @@ class SnapshotSink:
         draft.replace(self.directory / f"epoch={epoch:020d}")
         sync_directory(self.directory)
         self._reached = epoch
-        for old in sorted(self._written())[:-_KEPT]:
+        for old in sorted(epoch_directories(self.directory))[:-_KEPT]:
             remove(self.directory / f"epoch={old:020d}")
         return refused
 
     def stored(self) -> Iterator[pa.Table] | None:
         """Yield the rows of the newest directory."""
-        written = self._written()
+        written = epoch_directories(self.directory)
         return self._rows(written[max(written)]) if written else iter(())
 
     def clear(self) -> None:
         """Remove all directories."""
         remove_drafts(self.directory)
-        for each in self._written().values():
+        for each in epoch_directories(self.directory).values():
             remove(each)
         self._reached = None
 
@@ -201,10 +202,6 @@ class SnapshotSink:
                 wanted = list(names or self.schema.names)
                 for batch in opened_.iter_batches(_BATCH_ROWS, columns=wanted):
                     yield pa.Table.from_batches([batch]).select(wanted)
-
-    def _written(self) -> dict[Epoch, Path]:
-        found = {p.name.removeprefix("epoch="): p for p in self.directory.glob("epoch=*")}
-        return {Epoch(int(name)): p for name, p in found.items() if name.isdigit()}
 
 
 def _no_rows(schema: pa.Schema, names: Sequence[str]) -> pa.Table:

@@ -19,7 +19,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import types as t
 
-from headrace.connectors.files.sink import new_draft, place, remove_drafts, sink_path
+from headrace.connectors.files.sink import (
+    epoch_directories,
+    new_draft,
+    place,
+    remove_drafts,
+    sink_path,
+)
 from headrace.connectors.lake.tables import DELETED, merge_rows, require_types, table_schema
 from headrace.connectors.marks import moved_on
 from headrace.connectors.options import Alters, option
@@ -28,7 +34,6 @@ from headrace.errors import Code, HeadraceError
 from headrace.formats.values import type_name
 from headrace.spine import sync_directory
 from headrace.sql.keywords import double_quoted
-from headrace.types import Epoch
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -36,7 +41,7 @@ if TYPE_CHECKING:
 
     from headrace.connectors.sinks import SinkContext
     from headrace.runtime.ports import RefusedRow
-    from headrace.types import DataType, Schema
+    from headrace.types import DataType, Epoch, Schema
 
 
 class Warehouse(StrEnum):
@@ -276,7 +281,7 @@ class WarehouseSink:
     def durable(self) -> Epoch | None:
         """Remove leftover drafts; return the epoch of the newest directory."""
         remove_drafts(self.directory)
-        self._reached = max(self._written(), default=None)
+        self._reached = max(epoch_directories(self.directory), default=None)
         return self._reached
 
     def write(self, epoch: Epoch, parts: Iterable[pa.Table]) -> Sequence[RefusedRow]:
@@ -286,7 +291,7 @@ class WarehouseSink:
             HeadraceError: ``conflict`` if directories were removed; ``unavailable`` if another
                 process has written one.
         """
-        before = max(self._written(), default=None)
+        before = max(epoch_directories(self.directory), default=None)
         if before != self._reached:
             raise moved_on(self.target, before, self._reached)
         self.directory.mkdir(parents=True, exist_ok=True)
@@ -317,16 +322,12 @@ class WarehouseSink:
     def clear(self) -> None:
         """Remove all directories: the next one replaces all rows."""
         remove_drafts(self.directory)
-        for written in self._written().values():
+        for written in epoch_directories(self.directory).values():
             shutil.rmtree(written)
         self._reached = None
 
     def close(self) -> None:
         """Do nothing: no file is held open."""
-
-    def _written(self) -> dict[Epoch, Path]:
-        found = {p.name.removeprefix("epoch="): p for p in self.directory.glob("epoch=*")}
-        return {Epoch(int(name)): p for name, p in found.items() if name.isdigit()}
 
 
 def _or(tables: Iterable[pa.Table], empty: pa.Table) -> Iterator[pa.Table]:
