@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 
+from benchmarks.operators import COUNTERS
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -78,6 +80,36 @@ def sinks(results: Sequence[dict[str, Any]]) -> Table:
         speeds = (f"{found[name]:,}" for name in ("rows", "rows_per_second", "changes_per_second"))
         milliseconds = (f"{found[name]:.1f}" for name in ("p50_ms", "p99_ms", "most_ms"))
         table.add_row(found["target"], *speeds, *milliseconds)
+    return table
+
+
+def operators(results: Sequence[dict[str, Any]]) -> Table:
+    """Return a row per operator and size of change, with the time of another checkout beside."""
+    beside = "beside" in results[0]
+    table = _table(
+        "A step over 100,000 stored rows: microseconds of the processor, and work",
+        [
+            "operator",
+            "changed rows",
+            *(["beside", "here", "ratio"] if beside else ["here"]),
+            "calls",
+            "consolidations",
+            "sorts",
+            "kernels",
+            "rows read",
+        ],
+    )
+    for found in results:
+        times = [f"{found['micros']:,.0f}"]
+        if beside:
+            other = found["beside"]["micros"]
+            times = [f"{other:,.0f}", *times, f"{found['micros'] / other:.2f}"]
+        table.add_row(
+            found["operator"],
+            f"{found['rows']:,}",
+            *times,
+            *(f"{found[name]:,}" for name in COUNTERS),
+        )
     return table
 
 

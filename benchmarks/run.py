@@ -23,6 +23,7 @@ from benchmarks import (
     concurrency,
     freshness,
     nexmark,
+    operators,
     payledger,
     queries,
     refreshes,
@@ -54,6 +55,7 @@ PARTS = (
     "refresh",
     "replay",
     "sinks",
+    "operators",
 )
 _QUERY_RUNS = 3
 
@@ -72,6 +74,12 @@ _QUERY_RUNS = 3
     "--readers", multiple=True, type=int, default=(0,), help="Reader processes of the server."
 )
 @click.option("--only", "parts", multiple=True, type=click.Choice(PARTS), default=PARTS[:3])
+@click.option(
+    "--beside",
+    "checkout",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="Another checkout, whose operators are measured in turns with these.",
+)
 @click.option("--save", metavar="NAME", help="Keep the results in benchmarks/results/NAME.json.")
 def main(  # noqa: PLR0917 (options, given by name)
     events: int,
@@ -85,6 +93,7 @@ def main(  # noqa: PLR0917 (options, given by name)
     filled: int,
     readers: tuple[int, ...],
     parts: tuple[str, ...],
+    checkout: Path | None,
     save: str | None,
 ) -> None:
     """Measure Headrace; with --only peers, other systems on the same files.
@@ -94,7 +103,8 @@ def main(  # noqa: PLR0917 (options, given by name)
     server, views read over HTTP. With --only push, changes that reach subscribers. With --only
     payledger, balances whose policy changes in the past, beside a rebuild. With --only refresh,
     fifty views that are refreshed hourly, beside one. With --only replay, slices of a view that
-    are replayed, beside a rebuild. With --only sinks, each target that a server can be had of.
+    are replayed, beside a rebuild. With --only sinks, each target that a server can be had of. With
+    --only operators, a step of each operator, with --beside as well that of another checkout.
     """
     console = Console()
     if not console.is_terminal:
@@ -147,6 +157,7 @@ def main(  # noqa: PLR0917 (options, given by name)
 
         results["sinks"] = _apart(sinks.measure, DATA, min(events, sinks.MOST_ROWS), partitions)
         console.print(report.sinks(results["sinks"]))
+    results |= _of_operators(parts, console, checkout)
     results |= _of_repair(parts, console, events, partitions)
     results |= _of_server(parts, console, seconds, keys, partitions, readers)
     if save:
@@ -154,6 +165,17 @@ def main(  # noqa: PLR0917 (options, given by name)
         kept = RESULTS / f"{save}.json"
         kept.write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
         console.print(f"kept in {os.path.relpath(kept)}")
+
+
+def _of_operators(
+    parts: tuple[str, ...], console: Console, checkout: Path | None
+) -> dict[str, Any]:
+    """Run the part that needs no database."""
+    if "operators" not in parts:
+        return {}
+    found = operators.measure(checkout)
+    console.print(report.operators(found))
+    return {"operators": found}
 
 
 def _of_repair(

@@ -12,8 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.zset import row_codes, same, same_rows
-from headrace.zset.equality import same_at
+from headrace.zset import row_codes, same, same_pairs
 from reference import exact
 
 NAN = float("nan")
@@ -106,9 +105,9 @@ def test_rows_agree_where_all_their_columns_do(first: tuple, second: tuple) -> N
     identities = list(zip(*(map(exact, v[:rows]) for _, v in (first, second)), strict=True))
     left, right = pairs(rows)
     expected = [identities[i] == identities[j] for i, j in zip(left, right, strict=True)]
-    taken = [[array.take(pa.array(side)) for array in arrays] for side in (left, right)]
-    assert same_rows(*taken, len(left)).tolist() == expected
-    assert same_at(arrays, np.array(left, np.int64), np.array(right, np.int64)).tolist() == expected
+    taken = [array.take(pa.array(left)) for array in arrays]
+    assert same_pairs(taken, None, arrays, right).tolist() == expected
+    assert same_pairs(arrays, left, arrays, right).tolist() == expected
     codes = row_codes(arrays, rows)
     assert (codes[left] == codes[right]).tolist() == expected
 
@@ -129,5 +128,5 @@ def test_the_bits_under_a_null_do_not_count() -> None:
 
 
 def test_rows_without_columns_are_all_the_same() -> None:
-    assert same_rows([], [], 3).all()
+    assert same_pairs([], None, [], np.arange(3)).tolist() == [True] * 3
     assert row_codes([], 3).tolist() == [0, 0, 0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from decimal import Decimal
 from itertools import product
 
@@ -12,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.errors import HeadraceError
-from headrace.zset import HASH, WEIGHT, Layout, ZSet
-from reference import Bag, bag, is_consolidated, nonzero, plus, table_of
+from headrace.zset import HASH, WEIGHT, Layout, ZSet, row_codes
+from reference import Bag, bag, exact, is_consolidated, nonzero, plus, table_of
 from text_tables import assert_rows, table, zset
 
 COLUMNS = pa.schema([("k", pa.int64()), ("x", pa.float64()), ("tags", pa.list_(pa.string()))])
@@ -44,6 +45,12 @@ def zset_of(changes: list, kept_bits: int) -> ZSet:
     return ZSet.of(LAYOUT, table_of(LAYOUT, changes, bits=kept_bits))
 
 
+def ones(given_rows: ZSet) -> tuple[int, pa.Field, pa.Array]:
+    """The place, the field and the values of a weight of one for each row."""
+    index = given_rows.table.schema.get_field_index(WEIGHT)
+    return index, given_rows.table.schema.field(index), pa.array([1] * given_rows.rows, pa.int64())
+
+
 @given(changes=rows, kept=bits)
 def test_consolidating_keeps_the_bag(changes: list, kept: int) -> None:
     given_rows = zset_of(changes, kept)
@@ -52,6 +59,39 @@ def test_consolidating_keeps_the_bag(changes: list, kept: int) -> None:
     assert bag(result.table, NAMES) == bag(given_rows.table, NAMES)
     assert result.equals(given_rows)
     assert result.consolidated().table.num_rows == result.rows
+
+
+@given(changes=rows, kept=bits)
+def test_a_sum_that_keeps_zeros_has_every_row_once(changes: list, kept: int) -> None:
+    given_rows = zset_of(changes, kept)
+    result = given_rows.grouped()
+    assert result.filter(result.any_sum).equals(given_rows)
+    names = [HASH, *NAMES]
+    once = Counter(dict.fromkeys(bag(given_rows.table.set_column(*ones(given_rows)), names), 1))
+    assert bag(result.table.set_column(*ones(result)), names) == once
+
+
+@given(changes=rows, codes=st.lists(st.integers(0, 3), min_size=25, max_size=25), kept=bits)
+def test_sums_by_code_are_those_by_a_hash_that_is_the_code(
+    changes: list, codes: list[int], kept: int
+) -> None:
+    given_rows = zset_of(changes, kept)
+    own = np.array(codes[: given_rows.rows], np.int64)
+    found, result = given_rows.summed(own)
+    expected = given_rows.with_hashes(own).consolidated()
+    assert found.tolist() == sorted(found.tolist())
+    assert is_consolidated(result.with_hashes(found))
+    assert result.with_hashes(found).equals(expected)
+
+
+@given(changes=rows, kept=bits, zeros=st.booleans())
+def test_rows_known_to_be_alike_are_not_compared(changes: list, kept: int, *, zeros: bool) -> None:
+    given_rows = zset_of(changes, kept)
+    codes = row_codes(given_rows.identity, given_rows.rows)
+    found, result = given_rows.summed(codes, alike=True, zeros=zeros)
+    again, compared = given_rows.summed(codes, zeros=zeros)
+    assert found.tolist() == again.tolist()
+    assert exact(result.table.to_pylist()) == exact(compared.table.to_pylist())
 
 
 @given(first=rows, second=rows, kept=bits)

@@ -17,6 +17,7 @@ NULL: the NULLs of a key are one group. The increments contain nothing for argum
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -38,9 +39,6 @@ ROWS = "__rows"
 
 INIT = "__init"
 """The sum that is 1 once a global aggregate has emitted its row; before, the state has no row."""
-
-_TOUCHED = "__touched"
-"""The number of increments of a group: it keeps groups whose increments cancel."""
 
 
 @dataclass(frozen=True)
@@ -68,17 +66,17 @@ class GroupAggregate(StatefulOperator):
         """Whether there is a result over an empty input."""
         return False
 
-    @property
+    @cached_property
     def increments(self) -> Layout:
         """The layout of the input: key, arguments; sums: accumulators, weights for the parts."""
         return _increments(self.layout, self.parts)
 
-    @property
+    @cached_property
     def layouts(self) -> tuple[Layout, ...]:
         """The totals by group, and the values of each part."""
         return (self.layout, *(part.layout(self.layout) for part in self.parts))
 
-    @property
+    @cached_property
     def schema(self) -> pa.Schema:
         """The schema of the output."""
         return _answer_schema(self.layout, self.parts)
@@ -86,7 +84,7 @@ class GroupAggregate(StatefulOperator):
     def step(self, inputs: tuple[pa.Table, ...], before: tuple[Spine, ...]) -> StepResult:
         """Return the old and new rows of the groups touched, and the consolidated increments."""
         given = ZSet.of(self.increments, inputs[0])
-        return _step(self.parts, given, ZSet.empty(self.layout), before)
+        return _step(self, given, ZSet.empty(self.layout), before)
 
 
 @dataclass(frozen=True)
@@ -111,18 +109,18 @@ class GlobalAggregate(StatefulOperator):
         """Whether there is a result over an empty input."""
         return True
 
-    @property
+    @cached_property
     def increments(self) -> Layout:
         """The layout of the input: arguments; sums: accumulators, weights for the parts."""
         return _increments(self.layout, self.parts)
 
-    @property
+    @cached_property
     def layouts(self) -> tuple[Layout, ...]:
         """The totals, with the sum ``__init``, and the values of each part."""
         totals = self.layout.with_summed(pa.field(INIT, pa.int64(), nullable=False))
         return (totals, *(part.layout(self.layout) for part in self.parts))
 
-    @property
+    @cached_property
     def schema(self) -> pa.Schema:
         """The schema of the output."""
         return _answer_schema(self.layout, self.parts)
@@ -136,8 +134,7 @@ class GlobalAggregate(StatefulOperator):
         init = pa.array([] if old.rows else [1], pa.int64())
         hashes = pa.array(np.zeros(len(init), np.int64))
         more = with_zeros(self.layouts[0], {HASH: hashes, INIT: init}, len(init))
-        step = _step(self.parts, given, more, before)
-        return StepResult(step.output.select(self.schema.names), step.updates)
+        return _step(self, given, more, before)
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,10 +149,13 @@ class _Groups:
 
 
 def _step(
-    parts: tuple[Part, ...], given: ZSet, more: ZSet, before: tuple[Spine, ...]
+    aggregate: GroupAggregate | GlobalAggregate,
+    given: ZSet,
+    more: ZSet,
+    before: tuple[Spine, ...],
 ) -> StepResult:
     """Return the step of one epoch; ``more`` are further increments of the totals."""
-    layout = more.layout
+    layout, parts, schema = more.layout, aggregate.parts, aggregate.schema
     increments, updates = [_linear(layout, given), more], {}
     for index, part in enumerate(parts):
         if isinstance(part, Distinct):
@@ -165,7 +165,7 @@ def _step(
     groups, change = _touched(ZSet.sum_of(layout, increments), marked=bool(extrema))
     probes, found = before[0].lookup(groups.hashes, groups.keys)
     old = _Groups(probes, found)
-    new = _after(old, change, groups)
+    new = _after(old, change)
     changed = np.zeros(groups.rows, np.bool_)
     changed[change.at] = True
     results: list[tuple[pa.Array, pa.Array]] = []
@@ -176,8 +176,8 @@ def _step(
     _check_groups(new.totals)
     _check_extrema(new, [after for _, after in results])
     output = [
-        _answer(parts, old.where(changed[old.at]), [result for result, _ in results], -1),
-        _answer(parts, new.where(changed[new.at]), [result for _, result in results], 1),
+        _answer(schema, old.where(changed[old.at]), [result for result, _ in results], -1),
+        _answer(schema, new.where(changed[new.at]), [result for _, result in results], 1),
     ]
     return StepResult(
         pa.concat_tables(output), (change.totals, *(updates[i] for i in range(len(parts))))
@@ -186,7 +186,7 @@ def _step(
 
 def _linear(layout: Layout, given: ZSet) -> ZSet:
     """Return the given increments, with zeros for the accumulators that parts feed."""
-    if given.layout == layout:
+    if given.layout is layout:
         return given
     names = [name for name in layout.schema.names if name in given.layout.schema.names]
     columns = {name: column(given.table, name) for name in names}
@@ -198,23 +198,17 @@ def _touched(increments: ZSet, *, marked: bool) -> tuple[ZSet, _Groups]:
 
     With ``marked``, groups whose increments cancel count as touched.
     """
-    layout = increments.layout
-    if not marked:
-        change = increments.consolidated()
-        return change, _Groups(np.arange(change.rows), change)
-    counted = layout.with_summed(pa.field(_TOUCHED, pa.int64()))
-    ones = pa.array(np.ones(increments.rows, np.int64))
-    groups = ZSet.of(counted, increments.table.append_column(_TOUCHED, ones)).consolidated()
-    groups = ZSet(layout, groups.table.drop_columns([_TOUCHED]))
-    return groups, _Groups(np.arange(groups.rows), groups).where(groups.any_sum)
+    groups = increments.grouped() if marked else increments.consolidated()
+    change = _Groups(np.arange(groups.rows), groups)
+    return groups, change.where(groups.any_sum) if marked else change
 
 
-def _after(old: _Groups, change: _Groups, groups: ZSet) -> _Groups:
+def _after(old: _Groups, change: _Groups) -> _Groups:
     """Return the sum of the old totals and the change; groups whose totals are all zero are out."""
-    # The position of a group replaces its hash.
-    parts = [each.totals.with_hashes(each.at) for each in (old, change)]
-    new = parts[0].plus(parts[1]).consolidated()
-    return _Groups(new.hashes, new.with_hashes(groups.hashes[new.hashes]))
+    if not len(old.at):
+        return change
+    at = np.concatenate([old.at, change.at])
+    return _Groups(*old.totals.plus(change.totals).summed(at, alike=True))
 
 
 def _check_parts(layout: Layout, parts: tuple[Part, ...]) -> None:
@@ -248,6 +242,8 @@ def _check_groups(totals: ZSet) -> None:
             "a group has a negative number of rows",
             detail="The input of the aggregate deletes a row that was never inserted.",
         )
+    if totals.weights.all():
+        return
     empty = totals.filter(totals.weights == 0)
     accumulators = [name for name in empty.layout.summed.names if name not in {WEIGHT, INIT}]
     if not all(is_zero(column(empty.table, name)).all() for name in accumulators):
@@ -283,17 +279,14 @@ def _answer_schema(layout: Layout, parts: tuple[Part, ...]) -> pa.Schema:
     )
 
 
-def _answer(
-    parts: tuple[Part, ...], groups: _Groups, results: list[pa.Array], weight: int
-) -> pa.Table:
+def _answer(schema: pa.Schema, groups: _Groups, results: list[pa.Array], weight: int) -> pa.Table:
     """Return the output rows of the groups that exist, with the given weight: +1 or -1."""
     existence = INIT if INIT in groups.totals.layout.summed.names else WEIGHT
     groups = groups.where(numbers(groups.totals.table, existence) != 0)
-    table, schema = groups.totals.table, _answer_schema(groups.totals.layout, parts)
-    given = {name: table[name] for name in table.schema.names}
-    given[ROWS] = table[WEIGHT]
-    given[WEIGHT] = pa.chunked_array([pa.array(np.full(table.num_rows, weight, np.int64))])
-    columns = [given[name] for name in schema.names[: len(given)]]
+    table, names = groups.totals.table, schema.names
+    given = {ROWS: WEIGHT}
+    columns = [table[given.get(name, name)] for name in names[: len(names) - len(results)]]
+    columns[names.index(WEIGHT)] = pa.array(np.full(table.num_rows, weight, np.int64))
     positions = pa.array(groups.at)
     columns += [result.take(positions) for result in results]
     return pa.Table.from_arrays(columns, schema=schema)

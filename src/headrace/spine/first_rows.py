@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.spine.narrowing import pairs_of
-from headrace.zset import ZSet, same_rows
+from headrace.zset import ZSet, same_pairs
 from headrace.zset.zset import fresh, numbers
 
 if TYPE_CHECKING:
@@ -115,8 +115,7 @@ def ranked(
     ``keys`` are the keys to look up, by probe; rows of other keys are left out. Also returns the
     probes, ascending, for which more rows have to be read.
     """
-    positions = pa.array(probes)
-    own = same_rows(found.keys, [values.take(positions) for values in keys], found.rows)
+    own = same_pairs(found.keys, None, keys, probes)
     # Clipping weights to the count changes no rank up to it, and keeps sums from overflowing.
     copies = np.where(own, found.weights.clip(0, count), 0)
     ranks = _ranks(probes, found, copies, rank)

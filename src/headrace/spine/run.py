@@ -22,6 +22,9 @@ Pairs = tuple[Ints, Ints]
 _SMALL = 4096
 """The rows of a run up to which the set of its hashes is kept in memory."""
 
+_NONE: Pairs = (np.zeros(0, np.int64), np.zeros(0, np.int64))
+"""No pairs."""
+
 _OTHER: dict[str, Literal["left", "right"]] = {"left": "right", "right": "left"}
 
 
@@ -106,8 +109,14 @@ class Run:
         """
         if bool((hashes[1:] < hashes[:-1]).any()):
             order = np.argsort(hashes, kind="stable")
-            probes, rows = self.matches(hashes[order])
+            probes, rows = self.matches_of(hashes[order])
             return order[probes], rows
+        return self.matches_of(hashes)
+
+    def matches_of(self, hashes: Ints) -> Pairs:
+        """Return :meth:`matches` of hashes that ascend."""
+        if len(self.hashes) == 1:
+            return _matches(self.hashes[0], hashes)
         starts = np.searchsorted(hashes, self.lows)
         stops = np.searchsorted(hashes, self.highs, "right")
         found = []
@@ -163,7 +172,10 @@ class Run:
     def take(self, rows: Ints) -> pa.Table:
         """Return the rows at the given positions, in the order of the positions."""
         if len(rows) == 0 or not self.batches:
-            return self.layout.schema.empty_table()
+            return self.layout.no_rows
+        if len(self.batches) == 1:
+            taken = self.batches[0].take(pa.array(rows))
+            return pa.Table.from_batches([taken], self.layout.schema)
         if bool((rows[1:] < rows[:-1]).any()):
             order = np.argsort(rows, kind="stable")
             return take(self.take(rows[order]), np.argsort(order))
@@ -217,12 +229,13 @@ class Run:
 
 def _matches(own: Ints, probes: Ints) -> Pairs:
     """Return all pairs of positions with equal hashes in two sorted arrays; ``own`` has rows."""
-    last = len(own) - 1
-    left = np.searchsorted(own, probes)
-    probe = np.flatnonzero(own[np.minimum(left, last)] == probes)
+    left = own.searchsorted(probes)
+    probe = (own.take(left, mode="clip") == probes).nonzero()[0]
+    if not len(probe):
+        return _NONE
     left = left[probe]
     # Most keys have one row, so the end is searched only if the next row has the same hash.
-    several = (left < last) & (own[np.minimum(left + 1, last)] == probes[probe])
+    several = (own.take(left + 1, mode="clip") == probes[probe]) & (left < len(own) - 1)
     if not several.any():
         return probe, left
     counts = np.ones(len(probe), np.int64)

@@ -14,7 +14,8 @@ from headrace.spine.narrowing import narrowed
 from headrace.spine.open_runs import open_run
 from headrace.spine.ranges import HIGHEST, LOWEST
 from headrace.spine.run import Run
-from headrace.zset import EVERY_ROW, Layout, Restriction, ZSet, same_rows
+from headrace.zset import EVERY_ROW, Layout, Restriction, ZSet, same_pairs
+from headrace.zset.equality import valid
 from headrace.zset.zset import column
 
 if TYPE_CHECKING:
@@ -274,8 +275,7 @@ class Spine:
     ) -> tuple[Ints, ZSet]:
         """Find rows by the columns ``names``; ``whole`` are the wanted rows if these are all."""
         order, hashes = _ascending(hashes)
-        start = np.searchsorted(hashes, self.low)
-        stop = np.searchsorted(hashes, self.high, "right")
+        start, stop = self._within(hashes)
         found = []
         runs = self.runs if start < stop else ()
         if runs and whole is not None and self.layout.order:
@@ -284,39 +284,55 @@ class Spine:
             pairs, read = narrowed(runs, asked)
             self.reads.rows += read
         else:
-            pairs = [run.matches(hashes[start:stop]) for run in runs]
+            pairs = [run.matches_of(hashes[start:stop]) for run in runs]
         for run, candidates in zip(runs, pairs, strict=True):
             probes, rows = candidates
             if len(probes) == 0:
                 continue
             self.reads.rows += len(probes)
-            probes = probes + start
-            positions = pa.array(probes if order is None else order[probes])
+            probes = probes + start if start else probes
             part = ZSet(self.layout, run.take(rows))
-            equal = same_rows(
+            equal = same_pairs(
                 [column(part.table, name) for name in names],
-                [values.take(positions) for values in wanted],
-                len(probes),
+                None,
+                wanted,
+                probes if order is None else order[probes],
             )
             for name in self.present:
-                equal &= column(part.table, name).is_valid().to_numpy(zero_copy_only=False)
+                equal &= valid(column(part.table, name))
             if not equal.all():
                 probes, part = probes[equal], part.filter(equal)
             found.append((probes, part))
-        probes, total = self._total(found)
-        total = total.with_hashes(hashes[probes])
+        alike = set(names).issuperset(self.layout.columns.names)
+        probes, total = self._total(found, alike=alike)
         return (probes if order is None else order[probes]), total
 
-    def _total(self, found: list[tuple[Ints, ZSet]]) -> tuple[Ints, ZSet]:
-        """Return the sum of the rows that each run returned, per probe and row."""
+    def _within(self, hashes: Ints) -> tuple[int, int]:
+        """Return the start and the stop of the ascending hashes that are in the range."""
+        if len(hashes) and self.low <= int(hashes[0]) and int(hashes[-1]) <= self.high:
+            return 0, len(hashes)
+        start, stop = hashes.searchsorted(self.low), hashes.searchsorted(self.high, "right")
+        return int(start), int(stop)
+
+    def _total(self, found: list[tuple[Ints, ZSet]], *, alike: bool) -> tuple[Ints, ZSet]:
+        """Return the sum of the rows that each run returned, per probe and row.
+
+        ``alike``: the rows of one probe are the same row.
+        """
         if not found:
             return np.zeros(0, np.int64), ZSet.empty(self.layout)
         if len(found) == 1 and self.distinct:
             return found[0]
-        # The position of the probe replaces the hash, so that rows are grouped by probe.
-        parts = [part.with_hashes(probes) for probes, part in found]
-        total = ZSet.sum_of(self.layout, parts).consolidated()
-        return total.hashes, total
+        rows = ZSet.sum_of(self.layout, [part for _, part in found])
+        codes = np.concatenate([probes for probes, _ in found])
+        if self.distinct and not alike:
+            order = codes.argsort(kind="stable")
+            ascending = codes[order]
+            run = np.repeat(np.arange(len(found)), [len(probes) for probes, _ in found])[order]
+            if not ((ascending[1:] == ascending[:-1]) & (run[1:] != run[:-1])).any():
+                # The rows of a probe are all of one run, so they are different rows, in order.
+                return ascending, rows.take(order)
+        return rows.summed(codes, alike=alike)
 
 
 def _met(part: ZSet, restriction: Restriction) -> ZSet:

@@ -1,6 +1,6 @@
 """Z-sets on Arrow tables: rows with weights, row equality, row order, and exact sums."""
 
-from headrace.zset.equality import row_codes, same, same_rows
+from headrace.zset.equality import row_codes, same, same_pairs
 from headrace.zset.layout import HASH, WEIGHT, Layout
 from headrace.zset.order import OrderBy, orderable
 from headrace.zset.restriction import EVERY_ROW, Bounds, Restriction, Test
@@ -19,5 +19,5 @@ __all__ = [
     "orderable",
     "row_codes",
     "same",
-    "same_rows",
+    "same_pairs",
 ]

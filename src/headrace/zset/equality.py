@@ -44,27 +44,48 @@ def same(left: pa.Array, right: pa.Array) -> Bools:
     return np.asarray(np.where(left_valid & right_valid, agree, left_valid == right_valid))
 
 
-def same_rows(left: Sequence[pa.Array], right: Sequence[pa.Array], rows: int) -> Bools:
-    """Return for each of ``rows`` positions whether all columns agree; without columns, all do."""
-    agree = np.ones(rows, np.bool_)
-    for a, b in zip(left, right, strict=True):
-        agree &= same(a, b)
-    return agree
+def same_pairs(
+    left: Sequence[pa.Array], lefts: Ints | None, right: Sequence[pa.Array], rights: Ints
+) -> Bools:
+    """Return for each pair of a position in ``left`` and one in ``right`` whether columns agree.
 
-
-def same_at(columns: Sequence[pa.Array], left: Ints, right: Ints) -> Bools:
-    """Return for each pair of positions whether all columns agree.
-
-    A column is read only at the pairs that agree in all columns before it.
+    Without columns, all do. Without ``lefts``, these are the positions of all rows. A column is
+    read only at the pairs that agree in all columns before it, and in place if its width is fixed.
     """
-    agree = np.ones(len(left), np.bool_)
-    for column in columns:
-        pairs = np.flatnonzero(agree)
-        if len(pairs) == 0:
+    agree = np.ones(len(rights), np.bool_)
+    pairs: Ints | None = None
+    for one, other in zip(left, right, strict=True):
+        if len(rights) == 0:
             break
-        lefts, rights = pa.array(left[pairs]), pa.array(right[pairs])
-        agree[pairs] = same(column.take(lefts), column.take(rights))
+        found = _same_values(one, lefts, other, rights)
+        if found.all():
+            continue
+        agree[~found if pairs is None else pairs[~found]] = False
+        pairs = found.nonzero()[0] if pairs is None else pairs[found]
+        lefts = pairs if lefts is None else lefts[found]
+        rights = rights[found]
     return agree
+
+
+def _same_values(left: pa.Array, lefts: Ints | None, right: pa.Array, rights: Ints) -> Bools:
+    """Return for each pair of a position in ``left`` and one in ``right`` whether values agree."""
+    width = bit_width(left.type)
+    if not width:
+        left = left if lefts is None else left.take(pa.array(lefts))
+        return same(left, right.take(pa.array(rights)))
+    at = slice(None) if lefts is None else lefts
+    one = words(left, width)
+    other = one if right is left else words(right, width)
+    if one.ndim == 1:
+        agree = one[at] == other[rights]
+    else:
+        agree = one[at, 0] == other[rights, 0]
+        for word in range(1, one.shape[1]):
+            agree &= one[at, word] == other[rights, word]
+    if left.null_count == 0 and right.null_count == 0:
+        return np.asarray(agree)
+    left_valid, right_valid = valid(left)[at], valid(right)[rights]
+    return np.asarray(np.where(left_valid & right_valid, agree, left_valid == right_valid))
 
 
 def row_codes(columns: Sequence[pa.Array], rows: int) -> Ints:

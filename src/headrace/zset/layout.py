@@ -36,6 +36,9 @@ class Layout:
     order: tuple[OrderBy, ...] = ()
     schema: pa.Schema = field(init=False, repr=False, compare=False)
     """The physical schema of a table of this layout."""
+    _no_rows: list[pa.Table] = field(
+        default_factory=list, init=False, repr=False, compare=False, hash=False
+    )
 
     def __post_init__(self) -> None:
         names = [HASH, *self.columns.names, *self.summed.names]
@@ -60,6 +63,13 @@ class Layout:
         ]
         # Computed once: every operation on a table of this layout needs it.
         object.__setattr__(self, "schema", pa.schema(columns))
+
+    @property
+    def no_rows(self) -> pa.Table:
+        """The table of this layout without rows, made once."""
+        if not self._no_rows:
+            self._no_rows.append(self.schema.empty_table())
+        return self._no_rows[0]
 
     def with_summed(self, *fields: pa.Field) -> Layout:
         """Return the layout with further summed columns."""

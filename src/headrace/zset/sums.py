@@ -116,8 +116,10 @@ def overflowed(kind: str) -> HeadraceError:
 
 def _fits(values: Ints, starts: Ints) -> bool:
     """Whether all sums of the stretches, and their intermediate sums, are sure to fit int64."""
-    longest = int(np.diff(starts, append=len(values)).max())
     largest = max(int(values.max()), -int(values.min()))
+    if largest * len(values) < 2**63:
+        return True
+    longest = int(np.diff(starts, append=len(values)).max())
     return largest * longest < 2**63
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from headrace.zset.equality import Bools, Ints, row_codes, same_at
+from headrace.zset.equality import Bools, Ints, row_codes, same_pairs
 from headrace.zset.layout import HASH, WEIGHT, Layout
 from headrace.zset.order import exact_keys, in_order, order_keys, refined
 from headrace.zset.sums import is_zero, negated, segment_sums
@@ -40,7 +40,7 @@ class ZSet:
     @classmethod
     def empty(cls, layout: Layout) -> ZSet:
         """Return the Z-set without rows."""
-        return cls(layout, layout.schema.empty_table())
+        return cls(layout, layout.no_rows)
 
     @classmethod
     def of(cls, layout: Layout, table: pa.Table | pa.RecordBatch) -> ZSet:
@@ -57,8 +57,11 @@ class ZSet:
     @classmethod
     def sum_of(cls, layout: Layout, parts: list[ZSet]) -> ZSet:
         """Return the sum of Z-sets of one layout; not consolidated."""
+        parts = [part for part in parts if part.rows]
         if not parts:
             return cls.empty(layout)
+        if len(parts) == 1 and parts[0].layout == layout:
+            return parts[0]
         return cls(layout, pa.concat_tables([part.table for part in parts]))
 
     @property
@@ -99,6 +102,8 @@ class ZSet:
     def negated(self) -> ZSet:
         """Return the Z-set with all sums negated; rows and order stay."""
         table = self.table
+        if not self.rows:
+            return self
         for name in self.layout.summed.names:
             index = table.schema.get_field_index(name)
             negative = negated(table.column(index))
@@ -114,7 +119,8 @@ class ZSet:
 
     def filter(self, kept: Bools) -> ZSet:
         """Return the rows where the mask is true, in order."""
-        return self if kept.all() else self.take(np.flatnonzero(kept))
+        rows = kept.nonzero()[0]
+        return self if len(rows) == len(kept) else self.take(rows)
 
     def by_sign(self) -> tuple[ZSet, ZSet]:
         """Return the inserted rows and the retracted rows: weights above zero, and below it."""
@@ -123,6 +129,8 @@ class ZSet:
 
     def take(self, rows: Ints) -> ZSet:
         """Return the rows at the given positions, in the order of the positions."""
+        if not len(rows):
+            return ZSet.empty(self.layout)
         return ZSet(self.layout, take(self.table, rows))
 
     def between(self, low: int, high: int) -> ZSet:
@@ -141,27 +149,49 @@ class ZSet:
         all identity columns. The result has one chunk, so the text of a column must be below 2 GiB.
         """
         hashes = self.hashes
-        if bool((hashes[1:] > hashes[:-1]).all()):
+        if _ascends(hashes):
             return self.filter(self.any_sum)
-        whole = ZSet(self.layout, in_one_piece(self.table))
-        order = in_order(hashes)
-        order, first = refined(order, fresh(hashes[order]), whole._ordering)
-        order, first = _grouped(order, first, whole.identity, total=bool(self.layout.order))
-        starts = np.flatnonzero(first)
-        sums = [
-            segment_sums(column(whole.table, name).take(pa.array(order)), starts)
-            for name in self.layout.summed.names
-        ]
-        kept = _nonzero(sums, len(starts))
+        return self.summed(hashes)[1]
+
+    def grouped(self) -> ZSet:
+        """Return the same bag consolidated, but with the rows whose sums are all zero."""
+        hashes = self.hashes
+        return self if _ascends(hashes) else self.summed(hashes, zeros=True)[1]
+
+    def summed(self, codes: Ints, *, alike: bool = False, zeros: bool = False) -> tuple[Ints, ZSet]:
+        """Return the sum of the rows by code, and the code of each row, ascending.
+
+        Rows of one code are compared by all identity columns, unless they are ``alike``: known to
+        be the same row. Rows of one code are in the order of the layout. Without ``zeros``, rows
+        whose sums are all zero are left out. Raises ``invalid`` if a sum overflows.
+        """
+        order = in_order(codes)
+        first = fresh(codes[order])
+        distinct = bool(first.all())
+        if not distinct and not alike:
+            whole = ZSet(self.layout, in_one_piece(self.table))
+            if self.layout.order:
+                order, first = refined(order, first, whole._ordering)
+            order, first = _grouped(order, first, whole.identity, total=bool(self.layout.order))
+            distinct = bool(first.all())
+        if distinct:
+            # Nearly always so: no row has to be added to another.
+            kept = None if zeros else self.any_sum
+            order = order if kept is None or kept.all() else order[kept[order]]
+            return codes[order], self.take(order)
+        batch = in_one_batch(self.table)
+        starts = first.nonzero()[0]
+        names = self.layout.summed.names
+        sums = [segment_sums(_taken(batch.column(name), order), starts) for name in names]
         heads = order[starts]
-        if not kept.all():
-            heads, positions = heads[kept], pa.array(np.flatnonzero(kept))
-            sums = [total.take(positions) for total in sums]
-        heads = pa.array(heads)
-        columns = [
-            column(whole.table, name).take(heads) for name in (HASH, *self.layout.columns.names)
-        ]
-        return ZSet(self.layout, pa.Table.from_arrays(columns + sums, schema=self.table.schema))
+        if not zeros:
+            kept = _nonzero(sums, len(starts))
+            if not kept.all():
+                heads = heads[kept]
+                sums = [_taken(total, kept.nonzero()[0]) for total in sums]
+        others = batch.select([HASH, *self.layout.columns.names]).take(pa.array(heads))
+        table = pa.Table.from_arrays([*others.columns, *sums], schema=self.table.schema)
+        return codes[heads], ZSet(self.layout, table)
 
     def starts_of_ties(self) -> Bools:
         """Return for each row whether its order columns differ from those of the row before."""
@@ -196,8 +226,17 @@ class ZSet:
 
 def in_one_piece(table: pa.Table) -> pa.Table:
     """Return the table with one chunk per column."""
-    columns = [one_piece(chunked) for chunked in table.columns]
-    return pa.Table.from_arrays(columns, schema=table.schema)
+    return pa.Table.from_batches([in_one_batch(table)])
+
+
+def in_one_batch(table: pa.Table) -> pa.RecordBatch:
+    """Return the table as one batch; without a copy if its columns have only one chunk."""
+    batches = table.to_batches()
+    if len(batches) == 1:
+        return batches[0]
+    if not batches:
+        return pa.RecordBatch.from_pylist([], table.schema)
+    return pa.concat_batches(batches)
 
 
 def column(table: pa.Table, name: str) -> pa.Array:
@@ -228,9 +267,18 @@ def fresh(ascending: Ints) -> Bools:
 
 def take(table: pa.Table, rows: Ints) -> pa.Table:
     """Return the rows at the given positions of a table, in one chunk."""
-    positions = pa.array(rows, pa.int64())
-    columns = [one_piece(chunked).take(positions) for chunked in table.columns]
-    return pa.Table.from_arrays(columns, schema=table.schema)
+    return pa.Table.from_batches([in_one_batch(table).take(pa.array(rows, pa.int64()))])
+
+
+def _taken(values: pa.Array, rows: Ints) -> pa.Array:
+    """Return the values of a column of sums at the given positions."""
+    if pa.types.is_int64(values.type):
+        return pa.array(values.to_numpy()[rows])
+    return values.take(pa.array(rows))
+
+
+def _ascends(hashes: Ints) -> bool:
+    return bool((hashes[1:] > hashes[:-1]).all())
 
 
 def _grouped(
@@ -242,8 +290,10 @@ def _grouped(
     two rows and every block whose rows are all equal. The others are sorted by all columns: by
     their values if the order has to be ``total``, otherwise by codes that have no meaning.
     """
-    second = np.flatnonzero(~starts)
-    second = second[~same_at(identity, order[second - 1], order[second])]
+    second = (~starts).nonzero()[0]
+    second = second[~same_pairs(identity, order[second - 1], identity, order[second])]
+    if not len(second):
+        return order, starts
     first = starts.copy()
     first[second] = True
     block = np.cumsum(starts) - 1
@@ -280,4 +330,6 @@ def _nonzero(sums: list[pa.Array], rows: int) -> Bools:
     kept = np.zeros(rows, np.bool_)
     for total in sums:
         kept |= ~is_zero(total)
+        if kept.all():
+            break
     return kept
