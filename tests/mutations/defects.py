@@ -16,8 +16,8 @@ DEFECTS: dict[str, tuple[Defect, ...]] = {
             "join: pairs of retracted left rows stay",
             _PAIRS,
             "Pairs.change",
-            "((inserted, before[1].plus(right)), (retracted, before[1]))",
-            "((inserted, before[1].plus(right)),)",
+            "looked if right.rows else ((left, before[1]),)",
+            "looked[:1]",
         ),
         Defect(
             "join: both sides change in one epoch, and the new rows do not meet",

@@ -18,6 +18,7 @@ on the rows alone, not on their history.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -65,12 +66,18 @@ class FirstRows(StatefulOperator):
         """The rows, by group, in order."""
         return (self.layout,)
 
-    @property
+    @cached_property
     def answer(self) -> Layout:
         """The layout of the output."""
         number = [pa.field(self.number, pa.int64(), nullable=False)] if self.number else []
         columns = pa.schema([*self.layout.columns, *number])
         return Layout(self.layout.key, columns, pa.schema([_WEIGHT_FIELD]))
+
+    @cached_property
+    def _groups(self) -> Layout:
+        """The layout of the keys of groups."""
+        columns = [self.layout.columns.field(name) for name in dict.fromkeys(self.layout.key)]
+        return Layout(self.layout.key, pa.schema(columns), pa.schema([_WEIGHT_FIELD]))
 
     @property
     def schema(self) -> pa.Schema:
@@ -86,7 +93,7 @@ class FirstRows(StatefulOperator):
                 "an append-only input deletes a row",
                 detail="The first rows were kept without the rows that would replace them.",
             )
-        groups = _groups(change)
+        groups = _groups(change, self._groups)
         asked = (groups.hashes, groups.keys, self.skip + self.count, self.rank)
         old = before[0].first_rows(*asked)
         new = before[0].plus(change).first_rows(*asked)
@@ -126,13 +133,8 @@ def _one_by_one(rows: Ints, ranks: Ints, copies: Ints) -> tuple[Ints, Ints, Ints
     return np.repeat(rows, copies), np.repeat(ranks, copies) + within, np.ones_like(within)
 
 
-def _groups(change: ZSet) -> ZSet:
+def _groups(change: ZSet, keys: Layout) -> ZSet:
     """Return the distinct keys of consolidated rows, sorted by hash."""
-    layout = change.layout
-    names = dict.fromkeys(layout.key)
-    columns = pa.schema([layout.columns.field(name) for name in names])
-    keys = Layout(layout.key, columns, pa.schema([_WEIGHT_FIELD]))
     ones = pa.array(np.ones(change.rows, np.int64))
-    given = [column(change.table, name) for name in (HASH, *names)]
-    table = pa.Table.from_arrays([*given, ones], schema=keys.schema)
-    return ZSet(keys, table).consolidated()
+    columns = change.table.select(keys.schema.names[:-1]).columns
+    return ZSet(keys, pa.Table.from_arrays([*columns, ones], schema=keys.schema)).consolidated()

@@ -16,15 +16,16 @@ NULL: equals nothing, so a row with a NULL key has no partner: it is emitted, bu
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
-
-import pyarrow as pa
 
 from headrace.operators.presence import counted, counts_layout, partner_deltas
 from headrace.operators.protocol import StatefulOperator, StepResult
 from headrace.zset import Layout, ZSet
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from headrace.operators.pairs import Pairs
     from headrace.spine import Spine
 
@@ -41,7 +42,7 @@ class OuterJoin(StatefulOperator):
     keeps_left: bool
     keeps_right: bool
 
-    @property
+    @cached_property
     def layouts(self) -> tuple[Layout, ...]:
         """Both inputs, then, for each kept side, the counts of the other side's rows by key."""
         counts = [counts_layout(self.pairs.right)] if self.keeps_left else []
@@ -62,10 +63,10 @@ class OuterJoin(StatefulOperator):
         for index, keeps in enumerate((self.keeps_left, self.keeps_right)):
             if not keeps:
                 continue
-            other = counted((right, left)[index])
+            other = counted((right, left)[index], self.layouts[len(updates)])
             changed, stored = (left, right)[index], before[index]
             lone = partner_deltas(changed, stored, other, counts.pop(0)).unmatched
             null_keys = changes[index].filter(~matchable[index])
             output += [self.pairs.alone(rows, is_left=index == 0) for rows in (lone, null_keys)]
             updates.append(other)
-        return StepResult(pa.concat_tables(output), tuple(updates))
+        return StepResult(self.pairs.joined(output), tuple(updates))

@@ -15,6 +15,7 @@ same types. NULL equals nothing, as in ``=``, unless a key column is ``null_safe
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -51,7 +52,7 @@ class Pairs:
         if any(side.summed.names != [WEIGHT] for side in sides):
             raise HeadraceError(Code.INTERNAL, "an input of a join has accumulators")
 
-    @property
+    @cached_property
     def schema(self) -> pa.Schema:
         """The columns of a pair: ``__hash``, left columns, right columns, ``__weight``."""
         return pa.schema(
@@ -77,16 +78,29 @@ class Pairs:
         ``left`` and ``right`` are the sides' deltas, consolidated and matchable.
         """
         inserted, retracted = left.by_sign()
+        looked = ((inserted, before[1].plus(right)), (retracted, before[1]))
         parts = []
-        for rows, others in ((inserted, before[1].plus(right)), (retracted, before[1])):
+        for rows, others in looked if right.rows else ((left, before[1]),):
             probes, partners = others.lookup(rows.hashes, rows.keys)
             parts.append(self._combined(rows.take(probes), partners))
         probes, partners = before[0].plus(retracted).lookup(right.hashes, right.keys)
         parts.append(self._combined(partners, right.take(probes)))
-        return pa.concat_tables(parts)
+        return self.joined(parts)
+
+    def joined(self, parts: list[pa.Table]) -> pa.Table:
+        """Return all rows of tables with the columns of ``schema``."""
+        parts = [part for part in parts if part.num_rows]
+        return pa.concat_tables(parts) if parts else self.no_pairs
+
+    @cached_property
+    def no_pairs(self) -> pa.Table:
+        """A table of ``schema`` without rows."""
+        return self.schema.empty_table()
 
     def alone(self, rows: ZSet, *, is_left: bool) -> pa.Table:
         """Return rows of one side with the columns of a pair: NULL in those of the other side."""
+        if not rows.rows:
+            return self.no_pairs
         output = self.left_output if is_left else self.right_output
         given = {to: rows.table[name] for name, to in output}
         given |= {HASH: rows.table[HASH], WEIGHT: rows.table[WEIGHT]}
@@ -98,6 +112,8 @@ class Pairs:
 
     def _combined(self, left: ZSet, right: ZSet) -> pa.Table:
         """Return pairs of the rows of two Z-sets, position by position."""
+        if not left.rows:
+            return self.no_pairs
         try:
             weights = pc.multiply_checked(left.table[WEIGHT], right.table[WEIGHT])
         except pa.ArrowInvalid as error:

@@ -32,9 +32,13 @@ def counts_layout(side: Layout) -> Layout:
     return Layout(side.key, columns, side.summed)
 
 
-def counted(rows: ZSet) -> ZSet:
-    """Return the delta of the number of rows by key, consolidated, for the delta of a side."""
-    layout = counts_layout(rows.layout)
+def counted(rows: ZSet, layout: Layout) -> ZSet:
+    """Return the delta of the number of rows by key, consolidated, for the delta of a side.
+
+    ``layout`` is the :func:`counts_layout` of the side.
+    """
+    if not rows.rows:
+        return ZSet.empty(layout)
     return ZSet(layout, rows.table.select([HASH, *layout.columns.names, WEIGHT])).consolidated()
 
 
@@ -54,8 +58,9 @@ def partner_deltas(change: ZSet, rows: Spine, counts_change: ZSet, counts: Spine
     the other side would have a negative number of rows for a key.
     """
     inserted, retracted = change.by_sign()
+    seen_by = ((inserted, counts.plus(counts_change)), (retracted, counts))
     matched, unmatched = [], []
-    for changed, seen in ((inserted, counts.plus(counts_change)), (retracted, counts)):
+    for changed, seen in seen_by if counts_change.rows else ((change, counts),):
         present = _weights(seen, changed) > 0
         matched.append(changed.filter(present))
         unmatched.append(changed.filter(~present))

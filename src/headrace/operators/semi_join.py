@@ -13,6 +13,7 @@ NULL: equals nothing, so a row with a NULL key has no partner: it is emitted, bu
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -40,7 +41,7 @@ class SemiJoin(StatefulOperator):
     pairs: Pairs
     emits: Emits
 
-    @property
+    @cached_property
     def layouts(self) -> tuple[Layout, Layout]:
         """The left input by key, and the number of rows of the right by key."""
         return self.pairs.left, counts_layout(self.pairs.right)

@@ -274,6 +274,8 @@ class Spine:
         whole: ZSet | None = None,
     ) -> tuple[Ints, ZSet]:
         """Find rows by the columns ``names``; ``whole`` are the wanted rows if these are all."""
+        if not len(hashes):
+            return hashes, ZSet.empty(self.layout)
         order, hashes = _ascending(hashes)
         start, stop = self._within(hashes)
         found = []

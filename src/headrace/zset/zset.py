@@ -131,6 +131,8 @@ class ZSet:
         """Return the rows at the given positions, in the order of the positions."""
         if not len(rows):
             return ZSet.empty(self.layout)
+        if len(rows) == self.rows and _ascends(rows):
+            return self
         return ZSet(self.layout, take(self.table, rows))
 
     def between(self, low: int, high: int) -> ZSet:
@@ -277,8 +279,9 @@ def _taken(values: pa.Array, rows: Ints) -> pa.Array:
     return values.take(pa.array(rows))
 
 
-def _ascends(hashes: Ints) -> bool:
-    return bool((hashes[1:] > hashes[:-1]).all())
+def _ascends(values: Ints) -> bool:
+    """Whether values ascend strictly."""
+    return bool((values[1:] > values[:-1]).all())
 
 
 def _grouped(
