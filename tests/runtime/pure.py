@@ -50,7 +50,6 @@ from headrace.runtime.retirement import Retirement
 from headrace.runtime.settings import RuntimeSettings
 from headrace.runtime.step import Report, RowsShare, Share, Step
 from headrace.serving import Contents, History
-from headrace.serving.keys import spark_hash
 from headrace.spine import Spine, partition_of, ranges, sync_directory, write_run
 from headrace.types import (
     ArrangementId,
@@ -63,6 +62,7 @@ from headrace.types import (
     Schema,
 )
 from headrace.zset import HASH, WEIGHT, Layout, ZSet
+from headrace.zset.row_hash import spark_hash
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

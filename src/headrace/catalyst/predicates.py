@@ -249,7 +249,7 @@ class Predicates:
         if known not in self._of_types:
             self._of_types[known] = type_of(attribute)
         try:
-            values = _array(self._of_types[known], given)
+            values = constants(self._of_types[known], given)
         except (HeadraceError, pa.ArrowInvalid, OverflowError):
             return None
         if values is None:
@@ -288,7 +288,7 @@ def _time_of(floor: Any) -> Any | None:
     return found if str(found.dataType().typeName()) == "timestamp" else None
 
 
-def _array(type_: DataType, given: Iterable[Any]) -> pa.Array | None:
+def constants(type_: DataType, given: Iterable[Any]) -> pa.Array | None:
     """Return constants of a type as an Arrow array; None if Arrow compares them differently.
 
     Integers, dates and times are numbers in Catalyst; strings and decimals are given as text.

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from headrace.serving.keys import can_hash, spark_hash
 from headrace.serving.python_values import python_values
 from headrace.spine import PART_BYTES, Spine, SpineParts
 from headrace.zset import HASH, WEIGHT, Layout, ZSet, row_codes
+from headrace.zset.row_hash import can_hash, spark_hash
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

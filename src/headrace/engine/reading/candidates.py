@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from headrace.serving.keys import can_hash, spark_hash
+from headrace.zset.row_hash import can_hash, spark_hash
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 from headrace.catalog import Index, PlainView, Sink, Stream, Table, View, key_of
 from headrace.errors import Code, HeadraceError, Span, meant, unknown
 from headrace.parts.naming import DEFAULT_SCHEMA, HIDDEN, schema_of
-from headrace.serving.keys import can_hash
 from headrace.sql import Query, quote, quote_dotted
 from headrace.types import is_collated
+from headrace.zset.row_hash import can_hash
 
 if TYPE_CHECKING:
     from headrace.catalog import Catalog

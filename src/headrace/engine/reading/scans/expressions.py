@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.types import BooleanType, DateType, DecimalType, StringType
 
+from headrace.catalyst.exact import is_lossless_to_decimal, keeps_all_digits, plain_pattern
 from headrace.catalyst.resolved import id_of, type_of
 from headrace.catalyst.scala import items, kind_of, maybe
 from headrace.engine.reading.scans.refused import Refused
@@ -127,7 +128,7 @@ def _cast(handle: Any) -> str:
     whole = type(source) in INTEGERS
     same = (
         (whole and type(target) in INTEGERS)
-        or (isinstance(target, DecimalType) and (whole or _is_wider(source, target)))
+        or is_lossless_to_decimal(source, target)
         or (type(target) is StringType and (whole or isinstance(source, BooleanType)))
         or source == target
     )
@@ -136,31 +137,19 @@ def _cast(handle: Any) -> str:
     return f"CAST({value} AS {name_of(target)})"
 
 
-def _is_wider(source: DataType, target: DecimalType) -> bool:
-    return isinstance(source, DecimalType) and target.scale >= source.scale
-
-
 def _checked(handle: Any, text: str) -> str:
     """Return arithmetic on integers or decimals, whose result is exact or an error."""
     of = type_of(handle)
-    if type(of) in INTEGERS:
-        return f"CAST({text} AS {name_of(of)})"
-    if isinstance(of, DecimalType):
-        kind, sides = kind_of(handle), [type_of(each) for each in items(handle.children())]
-        scales = [side.scale for side in sides if isinstance(side, DecimalType)]
-        exact = sum(scales) if kind == "Multiply" else max(scales, default=0)
-        if len(scales) == len(sides) and of.scale == exact:
-            return f"CAST({text} AS {name_of(of)})"
-    raise Refused(f"arithmetic on type {of.simpleString()}")
+    if not keeps_all_digits(handle):
+        raise Refused(f"arithmetic on type {of.simpleString()}")
+    return f"CAST({text} AS {name_of(of)})"
 
 
 def _like(handle: Any) -> str:
-    pattern = handle.right()
-    if kind_of(pattern) != "Literal" or pattern.value() is None:
+    if kind_of(handle.right()) != "Literal":
         raise Refused("LIKE with a pattern that is computed")
-    text = str(pattern.value().toString())
-    escape = str(handle.escapeChar())
-    if escape in text or type(type_of(handle.left())) is not StringType:
+    text = plain_pattern(handle)
+    if text is None or type(type_of(handle.left())) is not StringType:
         raise Refused("LIKE with an escape character")
     return f"({expression(handle.left())} LIKE {quoted(text)})"
 

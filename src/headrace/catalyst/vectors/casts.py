@@ -1,0 +1,95 @@
+"""Casts that keep a value, or round it as Spark does; a value that does not fit is a doubt."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+from pyspark.sql.types import DateType, StringType
+
+from headrace.catalyst.exact import INTEGERS, is_lossless_to_decimal, is_plain_text
+from headrace.catalyst.resolved import type_of
+from headrace.catalyst.scala import kind_of
+from headrace.catalyst.vectors import decimals, numbers, texts, times
+from headrace.catalyst.vectors.reader import (
+    FLOATS,
+    TIMES,
+    UnprovedError,
+    child_of,
+    known_type,
+    require_utc,
+)
+from headrace.catalyst.vectors.vector import Failure
+from headrace.types import to_arrow
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from pyspark.sql.types import DataType
+
+    from headrace.catalyst.vectors.reader import ExpressionReader, Known
+    from headrace.catalyst.vectors.vector import Value, Vector
+
+
+def _cast(reader: ExpressionReader, handle: Any) -> Vector:
+    source = type_of(handle.child())
+    if kind_of(handle.child()) == "RaiseError":
+        return Failure(to_arrow(known_type(handle)))
+    target, value = known_type(handle), child_of(reader, handle)
+    if source == target:
+        return value
+    arrow = to_arrow(target)
+    if is_lossless_to_decimal(source, target):
+        whole = type(source) in INTEGERS
+        exact = decimals.of_integers if whole else decimals.rescaled
+        return reader.call(exact, arrow, value, type_=arrow)
+    function = _CASTS.get((_kind(source), _kind(target)))
+    if function is None:
+        raise UnprovedError(f"Cast of {source.simpleString()} to {target.simpleString()}")
+    if isinstance(source, (DateType, *TIMES)):
+        require_utc(handle)
+    return reader.call(function, arrow, value, type_=arrow)
+
+
+def _kind(type_: DataType) -> str:
+    """Return the name of a type in the table of casts."""
+    if type(type_) in INTEGERS:
+        return "integer"
+    if type(type_) in FLOATS:
+        return "float"
+    if isinstance(type_, TIMES):
+        return "time"
+    if isinstance(type_, StringType) and not is_plain_text(type_):
+        return "other text"
+    return str(type_.typeName())
+
+
+def _converted(value: Value, type_: pa.DataType) -> Value:
+    return value.cast(type_)
+
+
+def _written_date(value: Value, type_: pa.DataType) -> Value:
+    midnights = times.midnight_of(value, pa.timestamp("us"))
+    return times.written(midnights, "%Y-%m-%d").cast(type_)
+
+
+_CASTS: Final[Mapping[tuple[str, str], Callable[..., Value]]] = {
+    ("boolean", "integer"): _converted,
+    ("boolean", "string"): texts.of_booleans,
+    ("date", "string"): _written_date,
+    ("date", "time"): times.midnight_of,
+    ("decimal", "float"): decimals.nearest,
+    ("float", "float"): numbers.other_float,
+    ("float", "integer"): numbers.whole_of_floats,
+    ("integer", "float"): numbers.floats_of_integers,
+    ("integer", "integer"): _converted,
+    ("integer", "string"): _converted,
+    ("time", "date"): times.day_of,
+    ("time", "time"): times.of_number,
+}
+"""The casts that keep a value, or round it as Spark does; what does not fit is a doubt."""
+
+
+KNOWN: Final[Mapping[str, Known]] = {
+    "Cast": _cast,
+}

@@ -1,0 +1,157 @@
+"""Exact arithmetic on decimals of up to 38 digits. A result of more digits is a doubt.
+
+Values of up to 64 bits are computed as integers; wider ones by Arrow, in 256 bits.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headrace.catalyst.vectors.arrays import integers, made, present
+from headrace.catalyst.vectors.vector import DoubtError
+from headrace.zset.equality import valid
+from headrace.zset.sums import decimal_words
+
+if TYPE_CHECKING:
+    from headrace.catalyst.vectors.vector import Value
+    from headrace.zset.equality import Bools, Ints
+
+_LIMIT: Final = 1 << 63
+_EXACT: Final = 1 << 53
+"""All integers up to this one are exact as floats."""
+_EXACT_POWER: Final = 22
+"""All powers of ten up to this one are exact as floats."""
+_SHORT: Final = 18
+"""Every number with so many digits fits 64 bits."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Scaled:
+    """Decimals as integers: each is the value times a power of ten."""
+
+    units: Ints
+    scale: int
+
+    @property
+    def most(self) -> int:
+        """The largest absolute value."""
+        if not len(self.units):
+            return 0
+        return max(int(self.units.max()), -int(self.units.min()))
+
+    def at(self, scale: int) -> _Scaled | None:
+        """Return the values at a larger scale; None if one does not fit 64 bits."""
+        factor = 10 ** (scale - self.scale)
+        if factor == 1:
+            return self
+        if self.most * factor >= _LIMIT:
+            return None
+        return _Scaled(self.units * np.int64(factor), scale)
+
+
+def added(left: Value, right: Value, type_: pa.Decimal128Type) -> Value:
+    """Return sums of decimals; the type has the larger of their scales."""
+    a, b = _scaled(left, type_.scale), _scaled(right, type_.scale)
+    if a is None or b is None or a.most + b.most >= _LIMIT:
+        return _narrow(pc.add_checked(_wide(left), _wide(right)), type_)
+    return _made(a.units + b.units, type_, present(left, right))
+
+
+def subtracted(left: Value, right: Value, type_: pa.Decimal128Type) -> Value:
+    """Return differences of decimals; see :func:`added`."""
+    a, b = _scaled(left, type_.scale), _scaled(right, type_.scale)
+    if a is None or b is None or a.most + b.most >= _LIMIT:
+        return _narrow(pc.subtract_checked(_wide(left), _wide(right)), type_)
+    return _made(a.units - b.units, type_, present(left, right))
+
+
+def multiplied(left: Value, right: Value, type_: pa.Decimal128Type) -> Value:
+    """Return products of decimals; the type has the sum of their scales."""
+    a, b = _scaled(left), _scaled(right)
+    if a is None or b is None or a.most * b.most >= _LIMIT:
+        return _narrow(pc.multiply_checked(_wide(left), _wide(right)), type_)
+    return _made(a.units * b.units, type_, present(left, right))
+
+
+def negated(value: Value, type_: pa.Decimal128Type) -> Value:
+    """Return the negatives of decimals."""
+    return _narrow(pc.negate_checked(value), type_)
+
+
+def rescaled(value: Value, type_: pa.Decimal128Type) -> Value:
+    """Return decimals as ones of at least the same scale."""
+    if value.type == type_:
+        return value
+    found = _scaled(value, type_.scale)
+    if found is None:
+        return _narrow(_wide(value), type_)
+    return _made(found.units, type_, present(value))
+
+
+def rescaled_sum(value: Value, type_: pa.Decimal128Type) -> Value:
+    """Return sums as decimals of at least the same scale; a NULL is one that overflowed."""
+    if present(value) is not None:
+        raise DoubtError
+    return rescaled(value, type_)
+
+
+def nearest(value: Value, type_: pa.DataType) -> Value:
+    """Return the nearest floats of 64 bits; decimals of more than 53 bits are a doubt.
+
+    Then integer and power of ten are exact, so that their quotient is rounded once.
+    """
+    found = _scaled(value)
+    if found is None or found.most > _EXACT or found.scale > _EXACT_POWER or type_ != pa.float64():
+        raise DoubtError
+    return made(found.units / np.float64(10**found.scale), type_, present(value))
+
+
+def of_integers(value: Value, type_: pa.Decimal128Type) -> Value:
+    """Return integers as decimals."""
+    found = _Scaled(integers(value), 0).at(type_.scale)
+    if found is None:
+        raise DoubtError
+    return _made(found.units, type_, present(value))
+
+
+def _scaled(value: Value, scale: int | None = None) -> _Scaled | None:
+    """Return decimals as integers, at a larger scale if one is given; None if they do not fit."""
+    if isinstance(value, pa.Scalar):
+        value = pa.repeat(value, 1)
+    own = value.type.scale
+    if not len(value):
+        return _Scaled(np.zeros(0, np.int64), own if scale is None else scale)
+    low, high = decimal_words(value).T
+    shown = valid(value) if value.null_count else None
+    if value.type.precision > _SHORT:
+        fits = high == low >> np.int64(63)
+        if not (fits if shown is None else fits | ~shown).all():
+            return None
+    low = np.ascontiguousarray(low) if shown is None else np.where(shown, low, 0)
+    found = _Scaled(low, own)
+    return found if scale is None else found.at(scale)
+
+
+def _made(units: Ints, type_: pa.Decimal128Type, shown: Bools | None) -> pa.Array:
+    """Return integers as decimals of a type that has their scale."""
+    if type_.precision <= _SHORT and _Scaled(units, 0).most >= 10**type_.precision:
+        raise DoubtError
+    data = np.empty((len(units), 2), np.int64)
+    data[:, 0] = units
+    np.right_shift(units, np.int64(63), out=data[:, 1])
+    bitmap = None if shown is None else pa.array(shown).buffers()[1]
+    return pa.Array.from_buffers(type_, len(units), [bitmap, pa.py_buffer(data)])
+
+
+def _wide(value: Value) -> Value:
+    kind = value.type
+    return value.cast(pa.decimal256(kind.precision, kind.scale))
+
+
+def _narrow(value: Value, type_: pa.Decimal128Type) -> Value:
+    return value.cast(type_)

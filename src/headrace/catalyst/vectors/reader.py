@@ -1,0 +1,179 @@
+"""Reading Catalyst's expressions as vectors, and what all readers of expressions need."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+import pyarrow as pa
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    BooleanType,
+    DateType,
+    DayTimeIntervalType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+    TimeType,
+)
+
+from headrace.catalyst.exact import INTEGERS, is_plain_text
+from headrace.catalyst.resolved import type_of
+from headrace.catalyst.scala import items, kind_of, maybe
+from headrace.catalyst.vectors.vector import Call, Constant, DoubtError, InputRows
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from pyspark.sql.types import DataType
+
+    from headrace.catalyst.vectors.vector import Value, Vector
+
+    Known: TypeAlias = "Callable[[ExpressionReader, Any], Vector]"
+    """Reads an expression of one class as a vector."""
+
+FLOATS: Final = (FloatType, DoubleType)
+TIMES: Final = (TimestampType, TimestampNTZType)
+_EXACT: Final = (
+    BinaryType,
+    BooleanType,
+    DateType,
+    DayTimeIntervalType,
+    DecimalType,
+    TimeType,
+    *TIMES,
+    *INTEGERS,
+)
+"""The types, beside STRING, in which equal values are identical and Arrow compares as Spark."""
+
+
+class UnprovedError(Exception):
+    """An expression is not in the allow-list; the text is its class, and what is unknown of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExpressionReader:
+    """Converts expressions over the columns at some ``places``, given by the ids of attributes.
+
+    ``known`` has what reads each class of expression. Equal parts of expressions become one vector,
+    which is evaluated once.
+    """
+
+    places: Mapping[int, int]
+    known: Mapping[str, Known]
+    _made: dict[tuple[Any, ...], Vector] = field(default_factory=dict)
+
+    def vector_of(self, expression: Any) -> Vector | None:
+        """Return an expression as a vector, or None if only Spark evaluates it."""
+        try:
+            return self.vector(expression)
+        except (UnprovedError, RecursionError):
+            return None
+
+    def vector(self, expression: Any) -> Vector:
+        """Return an expression as a vector.
+
+        Raises:
+            UnprovedError: only Spark evaluates it; the text names the class that is unknown.
+        """
+        kind = kind_of(expression)
+        known = self.known.get(kind)
+        if known is None:
+            raise UnprovedError(kind)
+        return known(self, expression)
+
+    def call(
+        self,
+        function: Callable[..., Value],
+        type_: pa.DataType,
+        /,
+        *given: Vector,
+        **parameters: Any,
+    ) -> Vector:
+        """Return a call of a function; a call with constants only is evaluated."""
+        made = Call(type_, function, given, tuple(parameters.items()))
+        if given and all(isinstance(each, Constant) for each in given):
+            try:
+                return self.constant(made.column(InputRows([], 1))[0])
+            except DoubtError:
+                return made
+        return self.one(made, function, *given, *parameters.items())
+
+    def constant(self, value: pa.Scalar) -> Vector:
+        """Return a constant."""
+        # 0.0 and -0.0 are equal.
+        part = repr(value.as_py()) if pa.types.is_floating(value.type) else value
+        return self.one(Constant(value.type, value), part)
+
+    def one(self, made: Vector, *parts: Any) -> Vector:
+        """Return a vector, or the one that was made of the same parts before."""
+        try:
+            return self._made.setdefault((type(made), made.type, *parts), made)
+        except TypeError:  # a part cannot be compared
+            return made
+
+
+def known_type(handle: Any) -> DataType:
+    """Return the type of an expression, whose values are the same in Arrow as in Spark."""
+    found = type_of(handle)
+    if not _is_known(found):
+        raise UnprovedError(f"{kind_of(handle)} of type {found.simpleString()}")
+    return found
+
+
+def _is_known(type_: DataType) -> bool:
+    match type_:
+        case ArrayType():
+            return _is_known(type_.elementType)
+        case StructType():
+            return all(_is_known(each.dataType) for each in type_.fields)
+        case _:
+            return is_comparable(type_) or type(type_) in FLOATS
+
+
+def is_comparable(type_: DataType) -> bool:
+    """Whether equal values of a type are identical, and Arrow compares them as Spark does."""
+    return type(type_) in _EXACT or is_plain_text(type_)
+
+
+def require(handle: Any, *, when: bool, of: DataType | None = None) -> None:
+    """Raise :class:`UnprovedError` for an expression, naming a type, except in one case."""
+    if not when:
+        about = "" if of is None else f" of type {of.simpleString()}"
+        raise UnprovedError(f"{kind_of(handle)}{about}")
+
+
+def require_utc(handle: Any) -> None:
+    """Raise :class:`UnprovedError` for an expression in another time zone."""
+    require(handle, when=str(maybe(handle.timeZoneId())) == "UTC")
+
+
+def child_of(reader: ExpressionReader, handle: Any) -> Vector:
+    """Return the only child of an expression."""
+    return reader.vector(handle.child())
+
+
+def children_of(reader: ExpressionReader, handle: Any) -> list[Vector]:
+    """Return the children of an expression."""
+    return [reader.vector(each) for each in items(handle.children())]
+
+
+def text_argument(handle: Any, argument: Any) -> str:
+    """Return an argument of an expression that is a constant of type STRING."""
+    require(handle, when=is_constant(argument) and is_plain_text(type_of(argument)))
+    return str(argument.value().toString())
+
+
+def int_argument(handle: Any, argument: Any) -> int:
+    """Return an argument of an expression that is a constant of type INT."""
+    require(handle, when=is_constant(argument))
+    return int(argument.value())
+
+
+def is_constant(argument: Any) -> bool:
+    """Whether an argument is a constant that is not NULL."""
+    return kind_of(argument) == "Literal" and argument.value() is not None

@@ -1,0 +1,207 @@
+"""Expressions that are evaluated over Arrow columns, without the JVM.
+
+A vector yields exactly the values that Spark would, or raises :class:`DoubtError`: an expression
+that fails on a row, a number that overflows, or a value for which equality is not proved. Whoever
+evaluates it then has Spark evaluate the expression, with its own value or its own error.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from headrace.zset.equality import Ints
+
+Value: TypeAlias = "pa.Array | pa.Scalar"
+"""A value for each row, or one for all of them."""
+
+
+class DoubtError(Exception):
+    """Spark's value is not known here for some row; perhaps it is an error."""
+
+
+@dataclass(slots=True, eq=False)
+class InputRows:
+    """The rows that vectors are evaluated over; each vector is evaluated once."""
+
+    columns: Sequence[pa.Array]
+    count: int
+    found: dict[Vector, Value | DoubtError] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, rows: pa.Table) -> InputRows:
+        """Return the rows of a table."""
+        return cls([_whole(column) for column in rows.columns], rows.num_rows)
+
+    def at(self, positions: Ints) -> InputRows:
+        """Return the rows at some positions."""
+        taken = pa.array(positions)
+        return InputRows([column.take(taken) for column in self.columns], len(positions))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Vector(ABC):
+    """An expression over columns; ``type`` is the type of its values."""
+
+    type: pa.DataType
+
+    def over(self, rows: InputRows) -> Value:
+        """Return the values for rows.
+
+        Raises:
+            DoubtError: a value may differ from Spark's.
+        """
+        found = rows.found.get(self)
+        if found is None:
+            try:
+                found = self.computed(rows)
+            except DoubtError as doubt:
+                rows.found[self] = doubt
+                raise
+            rows.found[self] = found
+        elif isinstance(found, DoubtError):
+            raise found
+        return found
+
+    @abstractmethod
+    def computed(self, rows: InputRows) -> Value:
+        """Compute the values; see :meth:`over`."""
+
+    def column(self, rows: InputRows) -> pa.Array:
+        """Return the values for rows as a column of the vector's type; see :meth:`over`."""
+        found = self.over(rows)
+        if isinstance(found, pa.Scalar):
+            found = pa.repeat(found, rows.count)
+        return found if found.type == self.type else found.cast(self.type)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class InputColumn(Vector):
+    """The column at a position."""
+
+    position: int
+
+    def computed(self, rows: InputRows) -> Value:
+        """Return the column."""
+        found = rows.columns[self.position]
+        return found if found.type == self.type else found.cast(self.type)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Constant(Vector):
+    """One value for all rows."""
+
+    value: pa.Scalar
+
+    def computed(self, _rows: InputRows) -> Value:
+        """Return the constant."""
+        return self.value
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Call(Vector):
+    """A function of other vectors, called with their values and with ``parameters`` by name.
+
+    At least one of the values is a column. If the function raises an error of Arrow, such as for
+    an overflow, that is a doubt.
+    """
+
+    function: Callable[..., Value]
+    given: tuple[Vector, ...]
+    parameters: tuple[tuple[str, Any], ...] = ()
+
+    def computed(self, rows: InputRows) -> Value:
+        """Return what the function returns."""
+        values = [each.over(rows) for each in self.given]
+        if all(isinstance(value, pa.Scalar) for value in values):
+            values = [each.column(rows) for each in self.given]
+        try:
+            return self.function(*values, **dict(self.parameters))
+        except pa.ArrowException as error:
+            raise DoubtError from error
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Choice(Vector):
+    """The value of ``then`` where a condition is true, elsewhere that of ``otherwise``.
+
+    Neither is in doubt because of a row for which the other is chosen.
+    """
+
+    when: Vector
+    then: Vector
+    otherwise: Vector
+
+    def computed(self, rows: InputRows) -> Value:
+        """Evaluate both alternatives, if rows of both are chosen."""
+        when = self.when.column(rows)
+        chosen = when.true_count
+        if chosen == rows.count:
+            return self.then.column(rows)
+        if chosen == 0:
+            return self.otherwise.column(rows)
+        try:
+            then, otherwise = self.then.column(rows), self.otherwise.column(rows)
+        except DoubtError:
+            return self._by_row(when, rows)
+        return pc.if_else(pc.fill_null(when, fill_value=False), then, otherwise)
+
+    def _by_row(self, when: pa.Array, rows: InputRows) -> Value:
+        """Evaluate each alternative over the rows that it is chosen for, and no others."""
+        true = pc.fill_null(when, fill_value=False).to_numpy(zero_copy_only=False)
+        chosen, others = np.flatnonzero(true), np.flatnonzero(~true)
+        found = [self.then.column(rows.at(chosen)), self.otherwise.column(rows.at(others))]
+        order = np.empty(rows.count, np.int64)
+        order[np.concatenate([chosen, others])] = np.arange(rows.count)
+        return pa.concat_arrays(found).take(pa.array(order))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Connective(Vector):
+    """AND or OR, whose result is ``decided`` if the left condition has that value.
+
+    The right condition is not in doubt because of a row for which the left one decides.
+    """
+
+    left: Vector
+    right: Vector
+    decided: bool
+
+    def computed(self, rows: InputRows) -> Value:
+        """Evaluate both conditions, if rows need both."""
+        left = self.left.column(rows)
+        connect = pc.or_kleene if self.decided else pc.and_kleene
+        try:
+            return connect(left, self.right.over(rows))
+        except DoubtError:
+            decided = pc.fill_null(pc.equal(left, self.decided), fill_value=False)
+            if not decided.true_count:
+                raise
+        needed = np.flatnonzero(~decided.to_numpy(zero_copy_only=False))
+        places = np.full(rows.count, -1, np.int64)
+        places[needed] = np.arange(len(needed))
+        right = self.right.column(rows.at(needed))
+        return connect(left, right.take(pa.array(places, mask=places < 0)))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Failure(Vector):
+    """An expression that fails on every row."""
+
+    def computed(self, rows: InputRows) -> Value:
+        """Raise, if there are rows."""
+        if rows.count:
+            raise DoubtError
+        return pa.array([], self.type)
+
+
+def _whole(column: pa.ChunkedArray) -> pa.Array:
+    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()

@@ -1,0 +1,436 @@
+"""Expressions over Arrow columns, beside Spark's own evaluation of them.
+
+Each expression is evaluated for every row: its value is Spark's, or it is in doubt, as it must be
+where Spark fails.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from decimal import Decimal
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.types import DecimalType, StructField, StructType
+
+from headrace.catalyst.evaluation import Evaluation
+from headrace.catalyst.resolved import id_of, type_of
+from headrace.catalyst.scala import EXPRESSIONS, items, kind_of, scala_of, within
+from headrace.catalyst.vectors import (
+    KNOWN,
+    DoubtError,
+    ExpressionReader,
+    InputRows,
+    UnprovedError,
+    reader_over,
+)
+from headrace.types import to_arrow
+from length import choose
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from pyspark.sql import SparkSession
+
+    from headrace.catalyst.scala import Scala
+
+TYPES = {
+    "tiny": "TINYINT",
+    "small": "SMALLINT",
+    "n": "INT",
+    "m": "INT",
+    "big": "BIGINT",
+    "huge": "BIGINT",
+    "flag": "BOOLEAN",
+    "other": "BOOLEAN",
+    "f": "FLOAT",
+    "d": "DOUBLE",
+    "e": "DOUBLE",
+    "text": "STRING",
+    "word": "STRING",
+    "raw": "BINARY",
+    "price": "DECIMAL(12,2)",
+    "rate": "DECIMAL(9,4)",
+    "wide": "DECIMAL(38,2)",
+    "count": "DECIMAL(20,0)",
+    "day": "DATE",
+    "until": "DATE",
+    "at": "TIMESTAMP",
+    "later": "TIMESTAMP",
+    "local": "TIMESTAMP_NTZ",
+    "clock": "TIME(6)",
+    "pair": "STRUCT<a: INT, b: STRING>",
+    "list": "ARRAY<BIGINT>",
+    "pairs": "ARRAY<STRUCT<a: DOUBLE, b: DECIMAL(30,1)>>",
+}
+TEXTS = (
+    "",
+    " ",
+    "a",
+    "Ab",
+    "ß",
+    "İstanbul",
+    "日本語",
+    "\U0001f600x",
+    "a%b_c",
+    "x\ny",
+    "\uffff",
+    "zz" * 40,
+)
+_MICROS = (0, -1, 1, 1_709_164_800_123_456, -62_135_596_800_000_000, 253_402_300_799_999_999)
+_FAR_MICROS = (-(2**63), 2**63 - 1, -62_135_596_800_000_001, 253_402_300_800_000_000)
+_DAYS = (0, -1, 59, 60, 19_782, 19_783, 11_016, -25_508, -719_162, 2_932_896)
+_FAR_DAYS = (-(2**31), 2**31 - 1, -719_163, 2_932_897, 106_751_991, 106_751_992)
+_FLOATS = (0.0, 1.5, -2.25, 3.0, 1e10, -7.0, 0.1)
+_FAR_FLOATS = (-0.0, float("nan"), float("inf"), float("-inf"), 1e308, 5e-324, 2.0**63, 2.0**31)
+
+NEVER_IN_DOUBT = """
+n = m | n < big | tiny >= small | text <= word | raw > raw | price <> wide | flag > other | d < e
+d = e | f >= f | day < until | at <= later | local > local | clock <> clock | text <=> word | d <=> e
+n IS NULL | pair IS NOT NULL | list IS NULL | flag AND other | flag OR other | NOT flag
+n IN (1, 2, -3) | text IN ('a', '', NULL) | n NOT IN (0, 1) | day IN (DATE'1970-01-01', DATE'2024-02-29')
+big IN (0,1,2,3,4,5,6,7,8,9,10,11,12) | price IN (0, 1.5) | at = TIMESTAMP'2024-02-29 00:00:00.123456'
+IF(flag, text, word) | IF(flag, pair, NULL) | coalesce(text, word, 'none') | coalesce(n, m, 0)
+CASE WHEN flag THEN n WHEN other THEN m END | CASE WHEN n > 0 THEN 'more' ELSE text END
+CASE WHEN m <> 0 THEN e / m ELSE -1D END | m <> 0 AND n % m = 1 | m = 0 OR n % m < 2
+CAST(tiny AS BIGINT) | CAST(n AS DOUBLE) | CAST(huge AS FLOAT) | CAST(huge AS DOUBLE) | CAST(n AS STRING)
+CAST(flag AS STRING) | CAST(flag AS INT) | CAST(price AS DECIMAL(14,4)) | CAST(n AS DECIMAL(20,3))
+CAST(huge AS DECIMAL(20,0)) | CAST(price AS DOUBLE) | CAST(at AS DATE) | CAST(local AS DATE)
+CAST(at AS TIMESTAMP_NTZ) | CAST(local AS TIMESTAMP)
+price + rate | price - 1.5 | 1 - rate | price * rate | price * 3 | price + wide * 0
+tiny & small | n|m | big ^ huge | ~n | shiftright(big, 32) | shiftleft(n, 3) | shiftright(n, 31)
+greatest(n, m) | least(day, until) | greatest(text, word) | least(price, rate)
+text LIKE 'a%_c' | text LIKE '%b\\n%' | word LIKE '_' | text LIKE 'x_y' | startswith(text, 'a') | endswith(text, 'b')
+contains(text, '本') | substring(text, 2, 3) | substring(text, 0, 2) | substring(word, 1, 0) | left(text, 2)
+concat(text, '-', word) | text || CAST(n AS STRING) | replace(text, 'a', 'bb') | trim(text) | ltrim(word)
+rtrim(text) | length(text) | char_length(word)
+year(day) | month(day) | day(until) | quarter(day) | hour(at) | minute(at) | second(at) | hour(local)
+date_trunc('HOUR', later) | date_trunc('week', later) | date_trunc('MONTH', later) | date_trunc('quarter', later)
+date_trunc('YEAR', later) | date_trunc('DAY', later) | date_trunc('MILLISECOND', later)
+trunc(until, 'MM') | trunc(until, 'YEAR') | trunc(until, 'week') | trunc(until, 'QUARTER')
+unix_micros(at) | xxhash64(n) | xxhash64(tiny, small, n, big, flag) | xxhash64(text, word) | xxhash64(raw)
+xxhash64(f, d) | xxhash64(price, wide, count) | xxhash64(day, at, local, clock) | xxhash64(pair, list)
+xxhash64(pairs, text) | xxhash64(n, 'x', 5) | named_struct('x', n, 'y', text) | pair.a | pair.b
+positive(n) | d + 0.5D = 2D AND false
+"""
+SOMETIMES_IN_DOUBT = """
+n + m | big - huge | tiny * tiny | small + 1S | -n | -big | -price | -d | n % m | pmod(n, m) | pmod(big, 7)
+d + e | d - e | d * e | d / e | f + f | d / 2 | CAST(big AS INT) | CAST(n AS TINYINT) | CAST(d AS INT)
+CAST(f AS BIGINT) | CAST(d AS SMALLINT) | CAST(huge AS DECIMAL(12,2)) | CAST(wide AS DECIMAL(20,2))
+CAST(wide AS DECIMAL(38,4)) | CAST(f AS DOUBLE) | CAST(d AS FLOAT) | CAST(wide AS DOUBLE) | CAST(day AS TIMESTAMP)
+CAST(day AS STRING) | CAST(day AS TIMESTAMP_NTZ) | wide * count | wide + price | wide - wide | count * count
+count * 100 | upper(text) | lower(word) | date_add(day, n) | date_sub(day, 7) | date_add(until, 30)
+datediff(day, until) | date_format(at, 'yyyy-MM-dd') | date_format(at, 'HH:mm:ss') | date_format(local, 'yyyy')
+at + INTERVAL '2' HOUR | at + INTERVAL 3 DAYS | later - INTERVAL '5' MINUTE | timestamp_micros(big)
+date_trunc('YEAR', at) | date_trunc('WEEK', at) | date_trunc('quarter', local) | trunc(day, 'YEAR') | date_trunc('HOUR', at)
+CASE WHEN big > 0 THEN big + 1 ELSE n * 2 END | coalesce(n + m, 0) | flag AND n + m > 0
+"""
+OF_PLANS = {
+    "Alias",
+    "CheckOverflow",
+    "CheckOverflowInSum",
+    "KnownFloatingPointNormalized",
+    "KnownNotNull",
+    "KnownNullable",
+    "NormalizeNaNAndZero",
+    "PreciseTimestampConversion",
+}
+"""The classes of expressions that queries do not name; plans contain them."""
+STRICT = (False,)
+"""An overflow is an error, not NULL."""
+CROSSING = {
+    "split(text, 'a')": "StringSplit",
+    "substring(text, -2)": "Substring",
+    "substring(text, n, 2)": "Substring",
+    "text COLLATE UTF8_LCASE = 'a'": "Collate of type string collate UTF8_LCASE",
+    "price / rate": "Divide of type decimal(26,12)",
+    "price * CAST(count AS DECIMAL(38,8))": "Multiply of type decimal(38,6)",
+    "list = list": "EqualTo of type array<bigint>",
+    "d IN (1, 2)": "In of type double",
+    "greatest(d, e)": "Greatest of type double",
+    "CAST(text AS INT)": "Cast of string to int",
+    "CAST(price AS DECIMAL(12,1))": "Cast of decimal(12,2) to decimal(12,1)",
+    "map(1, n)": "CreateMap",
+    "text LIKE word": "Like",
+    "text LIKE 'a\\\\%'": "Like",
+    "date_format(at, 'EEE')": "DateFormatClass",
+}
+"""Expressions that only Spark evaluates, with the reason."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """An expression: its text, Catalyst's handle, and its values in Spark; a failure is None."""
+
+    text: str
+    handle: Any
+    values: Sequence[Any]
+
+
+def listed(texts: str) -> list[str]:
+    return [each.strip() for line in texts.strip().split("\n") for each in line.split(" | ")]
+
+
+def drawn(random: Random, name: str, type_: str) -> Any:
+    """Return a value of a column as Catalyst represents it, or as PyArrow takes it."""
+    if random.random() < 0.15:
+        return None
+    k, far = random.randrange(-3, 4), random.random() < 0.3
+    plain = name in ("until", "later", "m", "small", "rate", "e")
+    if type_.startswith("DECIMAL"):
+        digits, scale = map(int, type_[8:-1].split(","))
+        edge = random.choice([10**digits - 1, 1 - 10**digits, 2**63, 10 ** (digits // 2)])
+        whole = edge if far and not plain and abs(edge) < 10**digits else k * 25
+        return Decimal(f"{whole}E{-scale}")  # exact, whatever the context
+    match type_:
+        case "STRING":
+            return random.choice(TEXTS)
+        case "BINARY":
+            return random.choice(TEXTS).encode()
+        case "BOOLEAN":
+            return k > 0
+        case "FLOAT" | "DOUBLE":
+            return random.choice(_FAR_FLOATS if far and not plain else _FLOATS)
+        case "DATE":
+            return random.choice(_FAR_DAYS if far and not plain else _DAYS)
+        case "TIMESTAMP" | "TIMESTAMP_NTZ":
+            return random.choice(_FAR_MICROS if far and not plain else _MICROS)
+        case "TIME(6)":
+            return random.choice([0, 86_399_999_999_000, 43_200_000_000_000])
+        case "STRUCT<a: INT, b: STRING>":
+            return {"a": None if far else k, "b": random.choice(TEXTS)}
+        case "ARRAY<BIGINT>":
+            return [None if far else k] * abs(k)
+        case "ARRAY<STRUCT<a: DOUBLE, b: DECIMAL(30,1)>>":
+            part = {"a": random.choice(_FAR_FLOATS), "b": Decimal(k * 10**20)}
+            return [None if far else part, part][: abs(k)]
+        case _:
+            bits = {"TINYINT": 8, "SMALLINT": 16, "INT": 32, "BIGINT": 64}[type_]
+            edge = random.choice([-(2 ** (bits - 1)), 2 ** (bits - 1) - 1])
+            return edge if far and not plain else k
+
+
+def table(random: Random, schema: StructType, rows: int) -> pa.Table:
+    columns = []
+    for field, type_ in zip(schema, TYPES.values(), strict=True):
+        kind = to_arrow(field.dataType)
+        given = [drawn(random, field.name, type_) for _ in range(rows)]
+        number = {"DATE": pa.int32(), "TIMESTAMP": pa.int64(), "TIMESTAMP_NTZ": pa.int64()}
+        if type_ in number:
+            columns.append(pa.array(given, number[type_]).view(kind))
+        elif type_ == "TIME(6)":
+            columns.append(pa.array(given, pa.int64()).view(kind))
+        else:
+            columns.append(pa.array(given, kind))
+    return pa.table(columns, names=schema.names)
+
+
+@dataclass(frozen=True)
+class Bench:
+    """InputRows, the plan that expressions are resolved over, and how both are evaluated."""
+
+    spark: SparkSession
+    rows: pa.Table
+    leaf: Any
+
+    @property
+    def scala(self) -> Scala:
+        return scala_of(self.spark)
+
+    def cases(self, texts: Sequence[str]) -> tuple[list[Case], ExpressionReader]:
+        """Return expressions with their values in Spark, and what reads them over the rows."""
+        named = [f"{text} AS c{i}" for i, text in enumerate(texts)]
+        plan = self.leaf.selectExpr(*named, "*")._jdf.queryExecution().optimizedPlan()
+        handles = [each.child() for each in items(plan.projectList())[: len(texts)]]
+        return self.evaluated(texts, handles, plan.child())
+
+    def evaluated(
+        self, texts: Sequence[str], handles: Sequence[Any], below: Any
+    ) -> tuple[list[Case], ExpressionReader]:
+        scala, inputs = self.scala, items(below.output())
+        name = scala.module("org.apache.spark.sql.catalyst.expressions.Literal").apply("v")
+        tried, fields = [], []
+        for i, handle in enumerate(handles):
+            struct = scala.expression("CreateNamedStruct", scala.seq([name, handle]))
+            tried.append(scala.alias(scala.expression("TryEval", struct), f"t{i}"))
+            fields.append(StructField(f"t{i}", StructType([StructField("v", type_of(handle))])))
+        columns = self.rows.select([str(each.name()) for each in inputs])
+        found = Evaluation(scala, tried, below.output(), StructType(fields)).over(columns)
+        cases = [
+            Case(text, handle, shown(column.combine_chunks()))
+            for text, handle, column in zip(texts, handles, found.columns, strict=True)
+        ]
+        names = self.rows.schema.names
+        places = {id_of(each): names.index(str(each.name())) for each in inputs}
+        return cases, reader_over(places)
+
+
+@pytest.fixture(scope="module")
+def bench(spark: SparkSession) -> Bench:
+    schema = StructType.fromDDL(", ".join(f"{n} {t}" for n, t in TYPES.items()))
+    leaf = spark.range(0, 1, 1, 1).mapInArrow(passed_on, schema)
+    return Bench(spark, table(Random(5), schema, choose(40, 400)), leaf)
+
+
+def passed_on(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    yield from batches
+
+
+def shown(column: pa.Array) -> list[Any]:
+    """Return values in a form that is equal for identical values only, times as numbers."""
+    kind = column.type
+    if pa.types.is_struct(kind):
+        fields = zip(*map(shown, column.flatten()), strict=True)
+        return [
+            each if valid else None
+            for each, valid in zip(fields, column.is_valid().to_pylist(), strict=True)
+        ]
+    if pa.types.is_temporal(kind):
+        column = column.view(pa.int32() if pa.types.is_date32(kind) else pa.int64())
+    return [repr(value) for value in column.to_pylist()]
+
+
+def doubts(bench: Bench, case: Case, reader: ExpressionReader) -> int:
+    """Return how many rows are in doubt, after comparing the values of all others with Spark's.
+
+    The rows without doubt are evaluated together as well; so are all of them, if none is in doubt.
+    """
+    vector = reader.vector(case.handle)
+    assert vector.type == to_arrow(type_of(case.handle)), case.text
+    sure = []
+    for row in range(bench.rows.num_rows):
+        try:
+            found = vector.column(InputRows.of(bench.rows.slice(row, 1)))
+        except DoubtError:
+            continue
+        assert tuple(shown(found)) == case.values[row], (case.text, shown(found), case.values[row])
+        sure.append(row)
+    together = InputRows.of(bench.rows.take(sure))
+    found = vector.column(together)
+    assert found.type == vector.type
+    found.validate(full=True)
+    values = [(value,) for value in shown(found)]
+    assert values == [case.values[row] for row in sure], case.text
+    return int(bench.rows.num_rows) - len(sure)
+
+
+def test_expressions_have_the_values_of_spark_or_are_in_doubt(bench: Bench) -> None:
+    sure, unsure = listed(NEVER_IN_DOUBT), listed(SOMETIMES_IN_DOUBT)
+    cases, reader = bench.cases([*sure, *unsure])
+    for case in cases[: len(sure)]:
+        assert doubts(bench, case, reader) == 0, case.text
+    for case in cases[len(sure) :]:
+        assert doubts(bench, case, reader) < bench.rows.num_rows * 0.8, case.text
+    seen = {kind_of(part) for case in cases for part in within(case.handle)}
+    assert KNOWN.keys() - seen == OF_PLANS
+
+
+def test_what_is_not_proved_is_left_to_spark(bench: Bench) -> None:
+    cases, reader = bench.cases(list(CROSSING))
+    for case in cases:
+        assert reader.vector_of(case.handle) is None
+        with pytest.raises(UnprovedError) as unproved:
+            reader.vector(case.handle)
+        assert str(unproved.value) == CROSSING[case.text], case.text
+
+
+def test_random_expressions_have_the_values_of_spark_or_are_in_doubt(bench: Bench) -> None:
+    random = Random(choose(11, 12))
+    cases, reader = bench.cases([expression(random, 3) for _ in range(choose(60, 3_000))])
+    proved = [case for case in cases if reader.vector_of(case.handle) is not None]
+    found = [doubts(bench, case, reader) for case in proved]
+    assert len(proved) > len(cases) * 0.6
+    assert sum(found) < bench.rows.num_rows * len(cases) * 0.4
+
+
+NUMBERS = ("tiny", "small", "n", "m", "big", "huge", "price", "rate", "5", "CAST(-1 AS BIGINT)")
+CONDITIONS = ("flag", "other", "text = word", "d < e", "day <= until", "at = later", "f IS NULL")
+
+
+def expression(random: Random, depth: int) -> str:
+    """Return a random expression of one of several types."""
+    value = random.choice([number, condition, text])(random, depth)
+    return f"xxhash64({value}, {number(random, 0)})" if random.random() < 0.2 else value
+
+
+def number(random: Random, depth: int) -> str:
+    if not depth:
+        return random.choice(NUMBERS)
+    left, right = number(random, depth - 1), number(random, depth - 1)
+    return random.choice(
+        [
+            f"({left} {random.choice('+-*')} {right})",
+            f"coalesce({left}, {right})",
+            f"IF({condition(random, depth - 1)}, {left}, {right})",
+            f"CASE WHEN {condition(random, depth - 1)} THEN {left} END",
+            f"(-{left})",
+            f"CAST({left} AS {random.choice(['BIGINT', 'DECIMAL(38,8)', 'DECIMAL(20,0)', 'INT'])})",
+            f"length({text(random, depth - 1)})",
+            f"year(date_add(until, CAST({random.choice(NUMBERS)} AS INT)))",
+        ]
+    )
+
+
+def condition(random: Random, depth: int) -> str:
+    if not depth:
+        return random.choice(CONDITIONS)
+    left, right = condition(random, depth - 1), condition(random, depth - 1)
+    compared = random.choice(["=", "<>", "<", "<=", ">", ">=", "<=>"])
+    return random.choice(
+        [
+            f"({left} AND {right})",
+            f"({left} OR {right})",
+            f"(NOT {left})",
+            f"({number(random, depth - 1)} {compared} {number(random, depth - 1)})",
+            f"({text(random, depth - 1)} {compared} {text(random, depth - 1)})",
+            f"({number(random, depth - 1)} IS NULL)",
+            f"({random.choice(['n', 'big', 'price'])} IN (1, -2, NULL))",
+            f"({text(random, depth - 1)} LIKE 'a%')",
+        ]
+    )
+
+
+def text(random: Random, depth: int) -> str:
+    if not depth:
+        return random.choice(["text", "word", "'a'", "CAST(n AS STRING)"])
+    left, right = text(random, depth - 1), text(random, depth - 1)
+    return random.choice(
+        [
+            f"({left} || {right})",
+            f"substring({left}, {random.randrange(4)}, {random.randrange(4)})",
+            f"upper({left})",
+            f"trim({left})",
+            f"IF({condition(random, depth - 1)}, {left}, {right})",
+            f"replace({left}, 'a', '')",
+        ]
+    )
+
+
+def test_expressions_of_plans_have_the_values_of_spark(bench: Bench) -> None:
+    scala = bench.scala
+    below = bench.leaf._jdf.queryExecution().optimizedPlan()
+    columns = {str(a.name()): a for a in items(below.output())}
+    long, time = columns["huge"].dataType(), columns["at"].dataType()
+    wide = scala.type(DecimalType(36, 2).json())
+    as_number = scala.expression("PreciseTimestampConversion", columns["at"], time, long)
+    message = scala.module(f"{EXPRESSIONS}.Literal").apply("too large")
+    failure = scala.cast(scala.expression("RaiseError", message), long)
+    plans = {
+        "normalised": scala.normalised(columns["d"]),
+        "as number": as_number,
+        "as time": scala.expression("PreciseTimestampConversion", columns["huge"], long, time),
+        "known": scala.expression("KnownNullable", as_number),
+        "not null": scala.expression("KnownNotNull", columns["n"]),
+        "checked": scala.expression("CheckOverflow", columns["wide"], wide, *STRICT),
+        "sum": scala.expression("CheckOverflowInSum", columns["wide"], wide, *STRICT, None),
+        "failure": scala.expression("If", columns["flag"], columns["huge"], failure),
+        "never": scala.expression("If", columns["flag"], columns["huge"], columns["big"]),
+    }
+    cases, reader = bench.evaluated(list(plans), list(plans.values()), below)
+    found = {case.text: doubts(bench, case, reader) for case in cases}
+    in_doubt = {name for name, count in found.items() if count}
+    seen = {kind_of(part) for handle in plans.values() for part in within(handle)}
+    assert OF_PLANS - seen == {"Alias"}
+    assert in_doubt == {"checked", "sum", "failure"}, found
