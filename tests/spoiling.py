@@ -8,8 +8,7 @@ from uuid import uuid4
 import pyarrow as pa
 
 from headrace.circuit import rows_of
-from headrace.ledger import EpochCommit, RunKind
-from headrace.runtime.attempt import new_run
+from headrace.ledger import EpochCommit, NewRun, RunKind
 from headrace.spine import write_run
 from headrace.zset import WEIGHT, ZSet
 
@@ -40,9 +39,8 @@ def spoil(db: headrace.Database, view: str, changed: Callable[[Row], Row | None]
     if delta:
         with loop.exclusive():
             rows = ZSet(layout, pa.Table.from_pylist(delta, schema=layout.schema)).consolidated()
-            run = new_run(
-                rows_of(relation.id), write_run(loop.directory / "runs", rows), RunKind.DELTA
-            )
+            file = write_run(loop.runs, rows)
+            run = NewRun(file, rows_of(relation.id), RunKind.DELTA)
             ledger = db.parts.ledger
             ledger.commit(EpochCommit(ledger.head.epoch, uuid4().hex, runs=(run,)))
     return spoiled

@@ -71,7 +71,7 @@ def cancelled_once(db, reached):
 def nothing_is_left(db, names=()):
     """Only these views exist, and only what the ledger names is on disk."""
     assert sorted(name for name, kind, *_ in db.sql("SHOW VIEWS")) == sorted(names)
-    known = db.parts.ledger.files.known().runs
+    known = db.parts.ledger.files.known().packs
     assert {path.name for path in (db.directory / "runs").iterdir()} <= known
     assert not list((db.directory / "attempts").iterdir())
 

@@ -273,7 +273,7 @@ def test_a_view_that_can_no_longer_be_read_where_it_stands_is_named(db) -> None:
     db.flush()
     view = db.parts.reader.catalog.resolve("names")
     for run in db.parts.ledger.spines.runs(rows_of(view.id)):
-        path = db.directory / "runs" / run.name
+        path = db.directory / "runs" / run.file.pack
         path.write_bytes(path.read_bytes()[:-9])
     forget_runs()
     db.sql("REPAIR names")

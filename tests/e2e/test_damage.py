@@ -13,6 +13,8 @@ from headrace.spine import forget_runs
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from headrace.spine import RunFile
+
 KINDS = ["truncated", "changed", "missing"]
 ONE_OF_KINDS = [
     pytest.param(kind, marks=[] if kind == "changed" else [pytest.mark.long]) for kind in KINDS
@@ -24,13 +26,15 @@ PAGE = 4096
 """The size of SQLite's pages: the first byte of each is used, others may not be."""
 
 
-def damage(path: Path, kind: str, unit: int = 1) -> None:
+def damage(path: Path, kind: str, unit: int = 1, run: RunFile | None = None) -> None:
+    """Damage the middle of a file, or of a run in it."""
     data = bytearray(path.read_bytes())
+    middle = len(data) // 2 // unit * unit if run is None else run.position + run.bytes // 2
     match kind:
         case "truncated":
-            path.write_bytes(data[: len(data) // 2])
+            path.write_bytes(data[:middle])
         case "changed":
-            data[len(data) // 2 // unit * unit] ^= 0xFF
+            data[middle] ^= 0xFF
             path.write_bytes(data)
         case "missing":
             path.unlink()
@@ -50,7 +54,7 @@ def stored(tmp_path, spark):
 
 
 def runs_of(db, arrangement):
-    return [run.name for run in db.parts.ledger.spines.runs(arrangement)]
+    return [run.file for run in db.parts.ledger.spines.runs(arrangement)]
 
 
 def verdicts(db):
@@ -65,12 +69,12 @@ def test_a_damaged_run_of_a_table_is_named_and_rebuilt_from_its_log(stored, spar
         db.flush()
         before = sorted(db.sql("SELECT * FROM items").fetchall())
         (file, *_) = runs_of(db, "1/rows")
-        damage(stored / "runs" / file, kind)
+        damage(stored / "runs" / file.pack, kind, run=file)
         forget_runs()
         with pytest.raises(HeadraceError) as found:
             db.sql("SELECT * FROM items")
         assert found.value.code is Code.CORRUPT
-        assert f'run file "{file}" of table "items"' in found.value.primary
+        assert f'run file "{file.name}" of table "items"' in found.value.primary
         assert found.value.hint == "REPAIR items rebuilds the rows of the file."
         db.insert("items", [(1, "new")])
         with pytest.raises(HeadraceError, match='of table "items"') as failed:
@@ -78,14 +82,14 @@ def test_a_damaged_run_of_a_table_is_named_and_rebuilt_from_its_log(stored, spar
         assert failed.value.code is Code.CORRUPT
         told = verdicts(db)
         assert told.keys() == {"items", "names"}
-        assert all(file in verdict and "REPAIR items" in verdict for verdict in told.values())
+        assert all(file.name in verdict and "REPAIR items" in verdict for verdict in told.values())
         ((name, wrong, done),) = db.sql("REPAIR items").fetchall()
         assert name == "items"
-        assert file in wrong
+        assert file.name in wrong
         assert done.startswith("rebuilt from 56 changes of its log in epoch")
-        kept = stored / "quarantine" / file
+        kept = stored / "quarantine" / file.name
         assert kept.exists() == (kind != "missing")
-        assert (f"quarantine/{file}" in done) == kept.exists()
+        assert (f"quarantine/{file.name}" in done) == kept.exists()
         changed = [(i, "new" if i == 1 else name) for i, name in before]
         assert sorted(db.sql("SELECT * FROM items").fetchall()) == changed
         assert verdicts(db) == {"names": "equal to batch"}
@@ -104,7 +108,7 @@ def test_damaged_runs_of_views_are_rebuilt_from_what_they_are_over(stored, spark
         assert len(lost) > 3
         for arrangement in lost:
             for file in runs_of(db, arrangement):
-                damage(stored / "runs" / file, "changed")
+                damage(stored / "runs" / file.pack, "changed", run=file)
         forget_runs()
         assert {verdict.partition(":")[0] for verdict in verdicts(db).values()} == {"damaged"}
         done = db.sql("REPAIR").fetchall()

@@ -11,8 +11,7 @@ import pytest
 import headrace
 from headrace.circuit import rows_of
 from headrace.errors import Code, HeadraceError
-from headrace.ledger import EpochCommit, RunKind
-from headrace.runtime.attempt import new_run
+from headrace.ledger import EpochCommit, NewRun, RunKind
 from headrace.spine import forget_runs, write_run
 
 if TYPE_CHECKING:
@@ -28,7 +27,7 @@ def lose(db: headrace.Database, name: str, where: Any) -> None:
         lost: np.ndarray = page.table.to_pandas().apply(where, axis=1).to_numpy()
         file = write_run(loop.directory / "runs", page.filter(lost).negated())
         above = loop.follow({view.id: (file,)}, ledger.epochs.clock())
-        run = new_run(rows_of(view.id), file, RunKind.DELTA)
+        run = NewRun(file, rows_of(view.id), RunKind.DELTA)
         runs = (run, *above.new_runs(RunKind.DELTA))
         ledger.commit(EpochCommit(ledger.head.epoch, uuid4().hex, runs=runs))
 
@@ -99,7 +98,7 @@ def test_a_view_that_is_dirty_and_damaged_is_rebuilt_with_what_reads_it(shop) ->
     shop.sql("INVALIDATE VIEW totals WHERE region = 'EU' BECAUSE 'rows are missing'")
     view = shop.parts.reader.catalog.resolve("totals")
     for run in shop.parts.ledger.spines.runs(rows_of(view.id)):
-        path = shop.directory / "runs" / run.name
+        path = shop.directory / "runs" / run.file.pack
         path.write_bytes(path.read_bytes()[:-9])
     forget_runs()
     done = {name: did for name, _, did in shop.sql("REPAIR").fetchall()}

@@ -21,7 +21,7 @@ from headrace.spine import RunFile
 from headrace.types import ArrangementId
 
 A = ArrangementId("a")
-RUN = RunFile("run-1.arrow", 1, 4, "c", 0, 0)
+RUN = RunFile("run-1.arrow", 0, 1, 4, "c", 0, 0)
 
 
 def report(partition, operator="sum", runs=None):
@@ -61,9 +61,9 @@ def test_a_run_that_the_driver_does_not_see_fails_the_attempt(tmp_path):
     assert missing.code is Code.UNAVAILABLE
     assert 'Host "there" wrote' in missing.detail
     assert "same contents" in missing.hint
-    (tmp_path / RUN.name).write_bytes(b"123")
+    (tmp_path / RUN.pack).write_bytes(b"123")
     assert "3 of its 4 bytes" in refusal(lambda: reports.require_seen(tmp_path, notes)).detail
-    (tmp_path / RUN.name).write_bytes(b"1234")
+    (tmp_path / RUN.pack).write_bytes(b"1234")
     reports.require_seen(tmp_path, notes)
 
 
@@ -142,4 +142,4 @@ def test_an_epoch_whose_report_is_lost_is_made_again_and_loses_no_row(db, monkey
     assert lost
     assert db.sql("SELECT * FROM m").fetchall() == [(1, 2)]
     runs = {path.name for path in (db.directory / "runs").iterdir()}
-    assert runs == set(db.parts.ledger.files.known().runs)  # those of the failed attempt are gone
+    assert runs == set(db.parts.ledger.files.known().packs)  # those of the failed attempt are gone

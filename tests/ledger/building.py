@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+from typing import TYPE_CHECKING
 
 import pytest
 import sqlalchemy as sa
@@ -12,6 +13,7 @@ from headrace.ledger import (
     LIVE,
     EpochCommit,
     Ledger,
+    Merge,
     NewArrangement,
     NewBuild,
     NewObject,
@@ -20,7 +22,11 @@ from headrace.ledger import (
     SegmentFile,
     schema,
 )
+from headrace.spine import RunFile
 from headrace.types import ArrangementId, BuildId, Epoch, FrontierId, RelationId
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 _numbers = itertools.count()
 
@@ -35,10 +41,17 @@ class Clock:
         return self.now
 
 
-def run(arrangement: str, name: str | None = None, kind: RunKind = RunKind.DELTA) -> NewRun:
-    return NewRun(
-        name or f"run-{next(_numbers)}", ArrangementId(arrangement), 1, 10, "c", -5, 5, kind
-    )
+def run(
+    arrangement: str, pack: str | None = None, kind: RunKind = RunKind.DELTA, position: int = 0
+) -> NewRun:
+    """A run of 10 bytes, in a pack of its own by default."""
+    file = RunFile(pack or f"pack-{next(_numbers)}", position, 1, 10, "c", -5, 5)
+    return NewRun(file, ArrangementId(arrangement), kind)
+
+
+def merge(arrangement: str, packs: Iterable[str], output: NewRun | None) -> Merge:
+    """A merge of the only runs of some packs."""
+    return Merge(ArrangementId(arrangement), tuple((pack, 0) for pack in packs), output)
 
 
 def segment(rows: int = 10) -> SegmentFile:

@@ -186,9 +186,9 @@ def test_the_files_of_dropped_relations_and_retired_builds_are_garbage_in_time(
     ledger.spines.release_dropped(Epoch(retired - 1), Epoch(retired - 1))
     assert not ledger.files.garbage()
     ledger.spines.release_dropped(Epoch(retired), retired)
-    assert ledger.files.garbage().runs == {blue.name}
+    assert ledger.files.garbage().packs == {blue.file.pack}
     ledger.spines.release_dropped(dropped, dropped)
-    assert ledger.files.garbage().runs == {blue.name, contents.name}
+    assert ledger.files.garbage().packs == {blue.file.pack, contents.file.pack}
 
 
 def test_a_build_goes_on_with_another_frontier_and_another_definition(

@@ -17,7 +17,6 @@ from headrace.ledger import (
     EpochCommit,
     Gap,
     Ledger,
-    Merge,
     Mode,
     NewObject,
     Read,
@@ -29,7 +28,7 @@ from headrace.ledger import (
     schema,
 )
 from headrace.types import BuildId, DirtyId, Epoch, Offset, RelationId
-from ledger.building import build, relation, run, segment, step
+from ledger.building import build, merge, relation, run, segment, step
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -53,7 +52,7 @@ def test_an_epoch_changes_everything_at_once(ledger: Ledger, orders: NewObject) 
     assert (ledger.head.epoch, ledger.head.upper) == (2, 3)
     assert ledger.head.position(orders.relation) == 6
     assert ledger.head.positions == {orders.relation: 6}
-    assert [found.name for found in ledger.spines.runs(one.arrangement)] == [one.name]
+    assert [found.file for found in ledger.spines.runs(one.arrangement)] == [one.file]
     newest, first = ledger.epochs.newest()
     assert (newest.epoch, newest.attempt, newest.counters) == (2, "attempt-7", {"rows": 6})
     assert newest.reads == (Read(orders.relation, Offset(0), Offset(6)),)
@@ -149,7 +148,7 @@ def test_one_epoch_swaps_two_relations_of_one_name(ledger: Ledger, orders: NewOb
     assert [(o.name, o.relation) for o in ledger.relations.existing()] == [
         ("orders", again.relation)
     ]
-    assert [found.name for found in ledger.spines.runs(again.arrangements[0].id)] == [fresh.name]
+    assert [r.file for r in ledger.spines.runs(again.arrangements[0].id)] == [fresh.file]
 
 
 def test_relation_ids_are_never_reused(tmp_path: Path, ledger: Ledger, orders: NewObject) -> None:
@@ -300,11 +299,16 @@ def test_a_relation_is_read_once_per_epoch(ledger: Ledger, orders: NewObject) ->
     broken(ledger, EpochCommit(Epoch(1), "a", reads=reads), invariants.reads_continue_the_last)
 
 
-def test_run_names_are_new(ledger: Ledger, orders: NewObject) -> None:
+def test_runs_are_new(ledger: Ledger, orders: NewObject) -> None:
     del orders
     step(ledger, run("1/0", "same"))
-    for runs in ((run("1/0", "same"),), (run("1/0", "twin"), run("1/0", "twin"))):
-        broken(ledger, EpochCommit(Epoch(2), "a", runs=runs), invariants.run_names_are_new)
+    for runs in (
+        (run("1/0", "same"),),
+        (run("1/0", "same", position=64),),
+        (run("1/0", "twin"), run("1/0", "twin")),
+        (run("1/0", "twin"), run("1/0", "twin", position=9)),
+    ):
+        broken(ledger, EpochCommit(Epoch(2), "a", runs=runs), invariants.runs_are_new)
 
 
 def test_runs_belong_to_live_arrangements(ledger: Ledger, orders: NewObject) -> None:
@@ -320,16 +324,16 @@ def test_removed_runs_were_visible(ledger: Ledger, orders: NewObject) -> None:
     mine, foreign = run("1/0"), run(other.arrangements[0].id)
     step(ledger, mine, foreign)
     own = orders.arrangements[0].id
-    for inputs in (("none",), (foreign.name,), (mine.name, mine.name)):
-        change = EpochCommit(Epoch(3), "a", merges=(Merge(own, inputs, None),))
+    for inputs in (("none",), (foreign.file.pack,), (mine.file.pack, mine.file.pack)):
+        change = EpochCommit(Epoch(3), "a", merges=(merge(own, inputs, None),))
         broken(ledger, change, invariants.removed_runs_were_visible)
 
 
 def test_merges_stay_in_their_arrangement(ledger: Ledger, orders: NewObject) -> None:
     other = relation(ledger, "other")
     ledger.commit(EpochCommit(Epoch(1), "a", created=(other,)))
-    merge = Merge(orders.arrangements[0].id, (), run(other.arrangements[0].id))
-    change = EpochCommit(Epoch(2), "a", merges=(merge,))
+    merged = merge(orders.arrangements[0].id, (), run(other.arrangements[0].id))
+    change = EpochCommit(Epoch(2), "a", merges=(merged,))
     broken(ledger, change, invariants.merges_stay_in_their_arrangement)
 
 
@@ -424,10 +428,12 @@ def test_an_epoch_may_merge_and_add_at_once(ledger: Ledger, orders: NewObject) -
     own = orders.arrangements[0].id
     old, merged, delta = run(own), run(own, kind=RunKind.MERGED), run(own)
     step(ledger, old)
-    change = EpochCommit(Epoch(2), "a", runs=(delta,), merges=(Merge(own, (old.name,), merged),))
+    change = EpochCommit(
+        Epoch(2), "a", runs=(delta,), merges=(merge(own, [old.file.pack], merged),)
+    )
     ledger.commit(change)
-    assert {r.name for r in ledger.spines.runs(own, Epoch(3))} == {merged.name, delta.name}
-    assert {r.name for r in ledger.spines.runs(own, Epoch(2))} == {old.name}
+    assert {r.file for r in ledger.spines.runs(own, Epoch(3))} == {merged.file, delta.file}
+    assert {r.file for r in ledger.spines.runs(own, Epoch(2))} == {old.file}
 
 
 def test_an_epoch_that_repairs_a_view_clears_it_and_keeps_the_gap(

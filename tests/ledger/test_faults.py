@@ -24,6 +24,7 @@ ROOT = Path(__file__).parents[2]
 CRASH = """
 import os, signal, sys
 from headrace.ledger import *
+from headrace.spine import RunFile
 stage = sys.argv[2]
 def crash(at):
     if at == stage:
@@ -34,13 +35,13 @@ ledger.acquire()
 view = NewObject(ledger.ids.relation(), "view", "view", {}, (1,), (NewArrangement("view"),))
 build = NewBuild(view.relation, view.relation, {}, (1,), (NewArrangement("state"),))
 stage = wanted
-run = lambda owner, name: NewRun(name, owner, 1, 1, "c", 0, 0)
+run = lambda owner, name: NewRun(RunFile(name, 0, 1, 1, "c", 0, 0), owner)
 ledger.commit(EpochCommit(2, "crash",
     reads=(Read(1, 0, 7),),
     runs=(run("1/0", "new"), run("view", "base")),
     created=(view,),
     builds=(build,),
-    merges=(Merge("1/0", ("old",), run("1/0", "merged")),),
+    merges=(Merge("1/0", (("old", 0),), run("1/0", "merged")),),
 ))
 """
 
@@ -96,8 +97,8 @@ def test_a_writer_killed_within_a_commit_leaves_all_or_nothing(path: Path, stage
             : 1 + committed
         ]
         wanted = {"old", "new", "base", "merged"} if committed else {"old"}
-        assert ledger.files.known().runs == wanted
-        live = {run.name for run in ledger.spines.runs(ledger.spines.arrangements()[0].id)}
+        assert ledger.files.known().packs == wanted
+        live = {run.file.pack for run in ledger.spines.runs(ledger.spines.arrangements()[0].id)}
         assert live == ({"new", "merged"} if committed else {"old"})
         ledger.acquire()
         step(ledger)

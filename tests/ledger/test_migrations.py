@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import sqlite3
 from contextlib import closing
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import sqlalchemy as sa
@@ -13,8 +13,10 @@ import sqlalchemy as sa
 from headrace.errors import Code, HeadraceError
 from headrace.ledger import EpochCommit, Ledger, Mode, migrations, schema
 from headrace.ledger.migrations import Migration
+from headrace.spine import RunFile
 from headrace.types import Epoch
 from ledger.building import postgres, relation
+from ledger.former import format_4
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -159,3 +161,70 @@ def test_a_ledger_in_postgresql_is_migrated_in_one_transaction_without_a_copy() 
     with Ledger.open(address) as ledger:
         assert ledger.rejects.newest(1) == ()
         assert ledger.acquire() == 3
+
+
+def test_the_files_of_runs_of_format_4_become_packs_with_one_run(tmp_path: Path) -> None:
+    place, _ = format_4(tmp_path / "old")
+    with closing(sqlite3.connect(place / "ledger.db")) as connection:
+        before = connection.execute("SELECT * FROM runs").fetchall()
+    (tmp_path / "new").mkdir()
+    with Ledger.open(tmp_path / "new" / "ledger.db"):
+        pass
+    with Ledger.open(place / "ledger.db") as ledger:
+        assert ledger.files.known().packs == {path.name for path in (place / "runs").iterdir()}
+        runs = ledger.spines.of([record.id for record in ledger.spines.arrangements()])
+        assert {run.file.position for own in runs.values() for run in own} == {0}
+    with closing(sqlite3.connect(place / "ledger.db")) as connection:
+        after = connection.execute("SELECT * FROM runs").fetchall()
+        found = shape(connection)
+    assert sorted(after) == sorted((name, 0, *rest) for name, *rest in before)
+    with closing(sqlite3.connect(tmp_path / "new" / "ledger.db")) as connection:
+        assert shape(connection) == found, "a migrated ledger is like a new one"
+
+
+def shape(connection: sqlite3.Connection) -> dict[str, Any]:
+    """Return the columns and indexes of each table."""
+    tables = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
+    return {
+        name: (
+            connection.execute(f"PRAGMA table_info({name})").fetchall(),
+            connection.execute(f"PRAGMA foreign_key_list({name})").fetchall(),
+            sorted(
+                (index[1], connection.execute(f"PRAGMA index_info({index[1]})").fetchall())
+                for index in connection.execute(f"PRAGMA index_list({name})").fetchall()
+            ),
+        )
+        for (name,) in tables
+    }
+
+
+OLD_RUNS = f"""
+    DROP TABLE runs;
+    CREATE TABLE runs (
+        name TEXT NOT NULL PRIMARY KEY, arrangement TEXT NOT NULL REFERENCES arrangements (id),
+        rows BIGINT NOT NULL, bytes BIGINT NOT NULL, checksum TEXT NOT NULL, low BIGINT NOT NULL,
+        high BIGINT NOT NULL, added BIGINT NOT NULL, removed BIGINT NOT NULL, kind TEXT NOT NULL
+    );
+    CREATE INDEX runs_by_removal ON runs (arrangement, removed);
+    CREATE INDEX runs_by_addition ON runs (arrangement, added);
+    INSERT INTO runs
+    SELECT 'a.arrow', id, 1, 10, 'c', -5, 5, 1, {schema.NEVER}, 'delta' FROM arrangements;
+    UPDATE meta SET value = '4' WHERE key = 'format'
+"""
+
+
+def test_runs_of_format_4_in_postgresql_become_packs() -> None:
+    address = postgres()
+    with Ledger.open(address) as ledger:
+        ledger.acquire()
+        ledger.commit(EpochCommit(Epoch(0), "first", created=(relation(ledger, "orders"),)))
+    engine = sa.create_engine(address)
+    with engine.begin() as connection:
+        for statement in OLD_RUNS.split(";"):
+            connection.execute(sa.text(statement))
+    engine.dispose()
+    with Ledger.open(address) as ledger:
+        (record,) = ledger.spines.arrangements()
+        (run,) = ledger.spines.runs(record.id)
+        assert run.file == RunFile("a.arrow", 0, 1, 10, "c", -5, 5)
+        ledger.acquire()

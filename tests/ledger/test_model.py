@@ -26,7 +26,6 @@ from headrace.ledger import (
     EpochCommit,
     Files,
     Ledger,
-    Merge,
     Mode,
     NewBuild,
     NewObject,
@@ -36,7 +35,7 @@ from headrace.ledger import (
     Slice,
 )
 from headrace.types import ArrangementId, BuildId, DirtyId, Epoch, Offset, RelationId
-from ledger.building import postgres, relation, run, segment
+from ledger.building import merge, postgres, relation, run, segment
 from length import choose
 
 if TYPE_CHECKING:
@@ -44,7 +43,7 @@ if TYPE_CHECKING:
 
 
 def _names(spines: Mapping[ArrangementId, tuple[RunRecord, ...]]) -> dict[ArrangementId, list[str]]:
-    return {id_: [run.name for run in runs] for id_, runs in spines.items()}
+    return {id_: [run.file.pack for run in runs] for id_, runs in spines.items()}
 
 
 class LedgerMachine(RuleBasedStateMachine):
@@ -99,8 +98,8 @@ class LedgerMachine(RuleBasedStateMachine):
             self.consumed[owner] = to
             if data is not None and data.draw(st.booleans()):
                 delta = run(arrangement, f"d{next(self.names)}")
-                self.content[delta.name] = frozenset({delta.name})
-                contents[arrangement] |= self.content[delta.name]
+                self.content[delta.file.pack] = frozenset({delta.file.pack})
+                contents[arrangement] |= self.content[delta.file.pack]
                 runs.append(delta)
         previous = Epoch(len(self.history) - 1)
         self.ledger.commit(
@@ -196,11 +195,11 @@ class LedgerMachine(RuleBasedStateMachine):
     @rule(data=st.data())
     def compact(self, data: Any) -> None:
         arrangement = data.draw(st.sampled_from(sorted(self.live.values())))
-        inputs = [found.name for found in self.ledger.spines.runs(arrangement)]
+        inputs = [found.file.pack for found in self.ledger.spines.runs(arrangement)]
         chosen = [name for name in inputs if data.draw(st.booleans())]
         output = run(arrangement, f"m{next(self.names)}", RunKind.MERGED)
-        self.content[output.name] = frozenset().union(*(self.content[name] for name in chosen))
-        self.ledger.spines.compact([Merge(arrangement, tuple(chosen), output)])
+        self.content[output.file.pack] = frozenset().union(*(self.content[name] for name in chosen))
+        self.ledger.spines.compact([merge(arrangement, chosen, output)])
 
     @rule(data=st.data())
     def retain(self, data: Any) -> None:
@@ -258,11 +257,11 @@ class LedgerMachine(RuleBasedStateMachine):
                 if arrangement not in self.history[epoch]:
                     continue
                 found = self.ledger.spines.runs(arrangement, Epoch(epoch))
-                parts = [self.content[one.name] for one in found]
+                parts = [self.content[one.file.pack] for one in found]
                 assert sum(map(len, parts)) == len(frozenset().union(*parts)), "counted once"
                 assert frozenset().union(*parts) == self.history[epoch][arrangement]
             if arrangement in self.history[-1]:
-                live = [self.content[one.name] for one in self.ledger.spines.runs(arrangement)]
+                live = [self.content[one.file.pack] for one in self.ledger.spines.runs(arrangement)]
                 assert frozenset().union(*live) == self.history[-1][arrangement]
 
     @invariant()
@@ -272,7 +271,7 @@ class LedgerMachine(RuleBasedStateMachine):
             if arrangement in self.history[-1]:
                 found = self.ledger.spines.delta_runs(arrangement, Epoch(since), Epoch(last))
                 gained = self.history[-1][arrangement] - self.history[since][arrangement]
-                assert {one.name for one in found} == gained
+                assert {one.file.pack for one in found} == gained
 
 
 class PostgresMachine(LedgerMachine):

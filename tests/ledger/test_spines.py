@@ -6,15 +6,16 @@ import pytest
 
 from headrace.errors import Code, HeadraceError
 from headrace.ledger import EpochCommit, Files, Ledger, Merge, NewObject, RunKind
+from headrace.spine import RunFile
 from headrace.types import ArrangementId, Epoch
-from ledger.building import relation, run, segment, step
+from ledger.building import merge, relation, run, segment, step
 
 OWN = ArrangementId("1/0")
 
 
 def names(ledger: Ledger, epoch: int | None = None) -> list[str]:
     at = None if epoch is None else Epoch(epoch)
-    return [found.name for found in ledger.spines.runs(OWN, at)]
+    return [found.file.pack for found in ledger.spines.runs(OWN, at)]
 
 
 @pytest.fixture
@@ -31,12 +32,12 @@ def test_an_epoch_sees_the_runs_up_to_it(ledger: Ledger, three: list[str]) -> No
     assert names(ledger) == three
     (first, *_) = ledger.spines.runs(OWN)
     assert (first.kind, first.added, first.removed) == (RunKind.DELTA, 2, None)
-    assert (first.low, first.high, first.rows, first.bytes, first.checksum) == (-5, 5, 1, 10, "c")
+    assert first.file == RunFile("a", 0, 1, 10, "c", -5, 5)
 
 
 def test_a_compaction_is_seen_by_later_epochs_only(ledger: Ledger, three: list[str]) -> None:
     merged = run(OWN, "ab", RunKind.MERGED)
-    assert ledger.spines.compact([Merge(OWN, ("a", "b"), merged)]) == 5
+    assert ledger.spines.compact([merge(OWN, ("a", "b"), merged)]) == 5
     assert names(ledger, 4) == three
     assert names(ledger, 3) == ["a", "b"]
     assert names(ledger) == ["c", "ab"], "the next epoch builds on the merged run"
@@ -46,7 +47,7 @@ def test_a_compaction_is_seen_by_later_epochs_only(ledger: Ledger, three: list[s
 
 
 def test_runs_that_cancel_out_are_merged_into_none(ledger: Ledger, three: list[str]) -> None:
-    ledger.spines.compact([Merge(OWN, tuple(three), None)])
+    ledger.spines.compact([merge(OWN, tuple(three), None)])
     assert names(ledger) == []
     assert names(ledger, 4) == three
 
@@ -55,16 +56,16 @@ def test_a_merge_of_a_dropped_arrangement_is_a_conflict(ledger: Ledger, orders: 
     step(ledger, run(OWN, "a"))
     ledger.commit(EpochCommit(Epoch(2), "drop", dropped=(orders.relation,)))
     with pytest.raises(HeadraceError, match="dropped in epoch 3 while it was merged") as caught:
-        ledger.spines.compact([Merge(OWN, ("a",), run(OWN, "m", RunKind.MERGED))])
+        ledger.spines.compact([merge(OWN, ("a",), run(OWN, "m", RunKind.MERGED))])
     assert caught.value.code is Code.CONFLICT
 
 
 def test_a_run_merged_twice_is_an_invariant_broken(ledger: Ledger, three: list[str]) -> None:
     del three
-    ledger.spines.compact([Merge(OWN, ("a", "b"), run(OWN, "ab", RunKind.MERGED))])
+    ledger.spines.compact([merge(OWN, ("a", "b"), run(OWN, "ab", RunKind.MERGED))])
     with pytest.raises(HeadraceError, match="removed runs were visible"):
-        ledger.spines.compact([Merge(OWN, ("b", "c"), run(OWN, "bc", RunKind.MERGED))])
-    assert "bc" not in ledger.files.known().runs
+        ledger.spines.compact([merge(OWN, ("b", "c"), run(OWN, "bc", RunKind.MERGED))])
+    assert "bc" not in ledger.files.known().packs
 
 
 def test_many_spines_are_read_at_once_each_in_order(ledger: Ledger, three: list[str]) -> None:
@@ -106,10 +107,12 @@ def test_a_dropped_arrangement_is_read_at_the_epochs_before(
 
 def test_changes_are_the_delta_runs_between_two_epochs(ledger: Ledger, three: list[str]) -> None:
     step(ledger, run(OWN, "base", RunKind.MERGED))
-    ledger.spines.compact([Merge(OWN, tuple(three), run(OWN, "abc", RunKind.MERGED))])
+    ledger.spines.compact([merge(OWN, tuple(three), run(OWN, "abc", RunKind.MERGED))])
 
     def changes(after: int, upto: int) -> list[str]:
-        return [found.name for found in ledger.spines.delta_runs(OWN, Epoch(after), Epoch(upto))]
+        return [
+            found.file.pack for found in ledger.spines.delta_runs(OWN, Epoch(after), Epoch(upto))
+        ]
 
     assert changes(1, 5) == three
     assert changes(2, 3) == ["b"]
@@ -137,17 +140,17 @@ def test_since_moves_forward_only_and_never_past_the_last_epoch(
 
 
 def test_garbage_is_what_no_readable_epoch_sees(ledger: Ledger, three: list[str]) -> None:
-    ledger.spines.compact([Merge(OWN, ("a", "b"), run(OWN, "ab", RunKind.MERGED))])
+    ledger.spines.compact([merge(OWN, ("a", "b"), run(OWN, "ab", RunKind.MERGED))])
     step(ledger)
     assert not ledger.files.garbage()
     ledger.spines.advance_since({OWN: Epoch(4)})
     assert not ledger.files.garbage(), "epoch 4 still sees the originals"
     ledger.spines.advance_since({OWN: Epoch(5)})
-    assert ledger.files.garbage() == Files(runs=frozenset({"a", "b"}))
-    ledger.files.forget(Files(runs=frozenset({"a", "c"})))
-    assert ledger.files.known().runs == {"b", "c", "ab"}, "what is not garbage stays"
+    assert ledger.files.garbage() == Files(packs=frozenset({"a", "b"}))
+    ledger.files.forget(Files(packs=frozenset({"a", "c"})))
+    assert ledger.files.known().packs == {"b", "c", "ab"}, "what is not garbage stays"
     ledger.files.forget(ledger.files.garbage())
-    assert ledger.files.known().runs == {"c", "ab"}
+    assert ledger.files.known().packs == {"c", "ab"}
     assert set(names(ledger, 5)) == {"c", "ab"}
     assert three
 
@@ -155,11 +158,11 @@ def test_garbage_is_what_no_readable_epoch_sees(ledger: Ledger, three: list[str]
 def test_a_run_merged_away_before_any_epoch_saw_it_is_garbage_at_once(
     ledger: Ledger, three: list[str]
 ) -> None:
-    ledger.spines.compact([Merge(OWN, ("a", "b"), run(OWN, "ab", RunKind.MERGED))])
-    ledger.spines.compact([Merge(OWN, ("ab", "c"), run(OWN, "abc", RunKind.MERGED))])
+    ledger.spines.compact([merge(OWN, ("a", "b"), run(OWN, "ab", RunKind.MERGED))])
+    ledger.spines.compact([merge(OWN, ("ab", "c"), run(OWN, "abc", RunKind.MERGED))])
     assert names(ledger) == ["abc"]
     assert names(ledger, 4) == three
-    assert ledger.files.garbage() == Files(runs=frozenset({"ab"}))
+    assert ledger.files.garbage() == Files(packs=frozenset({"ab"}))
 
 
 def test_a_dropped_relations_files_are_garbage_once_unreadable(
@@ -174,3 +177,24 @@ def test_a_dropped_relations_files_are_garbage_once_unreadable(
     assert ledger.files.garbage() == ledger.files.known()
     ledger.files.forget(ledger.files.garbage())
     assert not ledger.files.known()
+
+
+def test_a_pack_is_garbage_when_all_of_its_runs_are(ledger: Ledger, orders: NewObject) -> None:
+    assert orders.arrangements[0].id == OWN
+    other = relation(ledger, "other")
+    ledger.commit(EpochCommit(ledger.head.epoch, "a", created=(other,)))
+    its = other.arrangements[0].id
+    shared = [run(OWN, "shared"), run(its, "shared", position=64), run(OWN, "shared", position=128)]
+    step(ledger, *shared)
+    ledger.spines.compact([Merge(OWN, (("shared", 0), ("shared", 128)), run(OWN, "sum"))])
+    step(ledger)
+    ledger.spines.advance_since({OWN: ledger.head.epoch, its: ledger.head.epoch})
+    assert not ledger.files.garbage(), "one of its runs is live"
+    assert [(r.file.pack, r.file.position) for r in ledger.spines.runs(its)] == [("shared", 64)]
+    ledger.files.forget(Files(packs=frozenset({"shared"})))
+    assert ledger.files.known().packs == {"shared", "sum"}
+    ledger.commit(EpochCommit(ledger.head.epoch, "drop", dropped=(other.relation,)))
+    ledger.spines.release_dropped(ledger.head.epoch, ledger.head.epoch)
+    assert ledger.files.garbage() == Files(packs=frozenset({"shared"}))
+    ledger.files.forget(ledger.files.garbage())
+    assert ledger.files.known().packs == {"sum"}

@@ -20,7 +20,7 @@ from pyspark.sql.types import LongType
 from headrace.catalog import CONTINUOUS, Catalog, RefreshPolicy, Sink, Table, View, relation_of_json
 from headrace.circuit import quarantine_of, rows_of
 from headrace.errors import Code, HeadraceError
-from headrace.ledger import EpochCommit, Ledger, NewArrangement, NewObject, RunKind
+from headrace.ledger import EpochCommit, Ledger, NewArrangement, NewObject, NewRun, RunKind
 from headrace.log import Append, Appender, EmbeddedLog, LogShare, SegmentWriter
 from headrace.operators import (
     OFFSET,
@@ -33,7 +33,6 @@ from headrace.operators import (
     held_back,
 )
 from headrace.parts.quarantined import quarantined_count, quarantined_rows
-from headrace.runtime.attempt import new_run
 from headrace.runtime.builds import create_filled, take_over
 from headrace.runtime.compaction import Compaction
 from headrace.runtime.deliveries import Delivery
@@ -558,7 +557,7 @@ class PureDatabase:
                 part = given.filter((given.hashes >= low) & (given.hashes <= high))
                 if part.rows:
                     file = write_run(self.directory / "runs", part)
-                    runs.append(new_run(id_, file, RunKind.DELTA))
+                    runs.append(NewRun(file, id_, RunKind.DELTA))
         with self.loop.exclusive():
             delta = tuple(run.file for run in runs if run.arrangement == rows_of(view.id))
             above = self.loop.follow({view.id: delta}, self.ledger.epochs.clock())

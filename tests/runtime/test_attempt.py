@@ -54,7 +54,7 @@ def test_an_attempt_that_fails_removes_its_runs_and_one_that_was_committed_does_
     change = EpochCommit(Epoch(0), "a", runs=attempt.new_runs(RunKind.DELTA))
     with pytest.raises(Crash), attempt:
         attempt.commit(cast("Ledger", Refusing()), change)
-    assert [path.name for path in tmp_path.iterdir()] == [run.name for run in change.runs]
+    assert [path.name for path in tmp_path.iterdir()] == [run.file.pack for run in change.runs]
 
 
 def test_runs_are_merged_and_replaced_without_leaving_files_behind(tmp_path: Path) -> None:
@@ -63,7 +63,7 @@ def test_runs_are_merged_and_replaced_without_leaving_files_behind(tmp_path: Pat
     attempt.compact({ROWS: TABLE}, 1)
     files = attempt.written(ROWS)
     assert sorted(file.rows for file in files) in ([9], [1, 8])
-    assert {path.name for path in tmp_path.iterdir()} == {file.name for file in files}
+    assert {path.name for path in tmp_path.iterdir()} == {file.pack for file in files}
     parts = Spine.open(tmp_path, TABLE, files).scan(100)
     assert sorted(k for part in parts for k in part.table["k"].to_pylist()) == list(range(9))
     attempt.put(ROWS, ())
@@ -88,6 +88,6 @@ def test_an_epoch_that_fails_after_one_of_its_steps_leaves_no_run_of_that(tmp_pa
         db.loop.advance()
     assert list((tmp_path / "runs").iterdir()) == []
     db.loop.advance()
-    known = {run.name for table in tables for run in db.ledger.spines.runs(rows_of(table.id))}
+    known = {run.file.pack for table in tables for run in db.ledger.spines.runs(rows_of(table.id))}
     assert {path.name for path in (tmp_path / "runs").iterdir()} == known
     assert len(known) >= 2

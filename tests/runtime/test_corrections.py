@@ -9,8 +9,7 @@ import pyarrow as pa
 import pytest
 
 from headrace.circuit import rows_of
-from headrace.ledger import EpochCommit, RunKind
-from headrace.runtime.attempt import new_run
+from headrace.ledger import EpochCommit, NewRun, RunKind
 from headrace.runtime.rebuild import TableRebuild
 from headrace.spine import write_run
 from headrace.zset import WEIGHT, ZSet
@@ -36,7 +35,7 @@ def damage(db: PureDatabase, table: Table) -> None:
         file = write_run(db.directory / "runs", delta)
         above = loop.follow({table.id: (file,)}, ledger.epochs.clock())
         runs = (
-            new_run(rows_of(table.id), file, RunKind.DELTA),
+            NewRun(file, rows_of(table.id), RunKind.DELTA),
             *above.new_runs(RunKind.DELTA),
         )
         ledger.commit(EpochCommit(ledger.head.epoch, "damage", runs=runs))

@@ -288,7 +288,7 @@ def test_an_epoch_that_crashes_is_made_whole_or_not_at_all(tmp_path: Path, stage
     view = db.create_view("counts", table)
     db.append(table, [(1, 0, 1), (2, 0, 1)])
     db.loop.advance()
-    before, runs = db.ledger.head.epoch, db.ledger.files.known().runs
+    before, runs = db.ledger.head.epoch, db.ledger.files.known().packs
     db.append(table, [(1, 1, 1), (2, 0, -1), (3, 1, 1)])
     faults.stage = stage
     with pytest.raises(Crash):
@@ -298,7 +298,7 @@ def test_an_epoch_that_crashes_is_made_whole_or_not_at_all(tmp_path: Path, stage
     committed = stage in ("after commit", "publish")
     assert again.ledger.head.epoch == before + committed
     on_disk = {path.name for path in (tmp_path / "runs").iterdir()}
-    assert on_disk == again.ledger.files.known().runs
+    assert on_disk == again.ledger.files.known().packs
     assert (on_disk == runs) is not committed
     again.loop.advance()
     assert again.rows(view.id) == Counter([(1, 2)])
@@ -326,7 +326,7 @@ def test_a_query_that_is_replaced_is_replaced_whole_or_not_at_all(
     again = PureDatabase(tmp_path)
     committed = stage == "after commit"
     assert again.ledger.head.epoch == before + committed
-    assert {path.name for path in (tmp_path / "runs").iterdir()} == again.ledger.files.known().runs
+    assert {path.name for path in (tmp_path / "runs").iterdir()} == again.ledger.files.known().packs
     assert len(again.ledger.head.builds) == 2
     old, new = Counter({(0, 2): 1, (1, 1): 1}), Counter({(1, 1): 1})
     assert again.rows(view.id) == (new if committed else old)
@@ -360,7 +360,7 @@ def test_a_refresh_that_crashes_is_made_whole_or_not_at_all(tmp_path: Path, stag
     committed = stage == "after commit"
     assert again.ledger.head.epoch == before + committed
     assert (again.ledger.head.lagging == stands) is not committed
-    assert {path.name for path in (tmp_path / "runs").iterdir()} == again.ledger.files.known().runs
+    assert {path.name for path in (tmp_path / "runs").iterdir()} == again.ledger.files.known().packs
     for view, rows in ((late, [(0, 2)]), (later, [(2, 1)]), (above, [(2, 1)])):
         assert again.rows(view.id) == Counter(rows if committed else [])
     again.refresh(late, later)

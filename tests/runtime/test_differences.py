@@ -15,6 +15,7 @@ from headrace.circuit import rows_of
 from headrace.ledger import RunKind, RunRecord, Slice
 from headrace.runtime.differences import NOTHING, applied, difference
 from headrace.runtime.published import Published
+from headrace.spine import RunFile
 from headrace.types import ArrangementId, Epoch, Offset, RelationId, Schema
 from headrace.zset import WEIGHT, Layout
 
@@ -24,7 +25,9 @@ OPERATOR = ArrangementId("9/state")
 
 
 def run(name: int, arrangement: ArrangementId) -> RunRecord:
-    return RunRecord(f"r{name}", arrangement, 1, 2, "c", 0, 0, RunKind.DELTA, Epoch(1), None)
+    return RunRecord(
+        RunFile(f"r{name}", 0, 1, 2, "c", 0, 0), arrangement, RunKind.DELTA, Epoch(1), None
+    )
 
 
 @st.composite

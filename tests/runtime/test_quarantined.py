@@ -178,7 +178,7 @@ def test_an_epoch_that_quarantines_rows_is_made_whole_or_not_at_all(
     db.close()
     again = PureDatabase(tmp_path)
     again.runner.poison = POISON
-    assert {path.name for path in (tmp_path / "runs").iterdir()} == again.ledger.files.known().runs
+    assert {path.name for path in (tmp_path / "runs").iterdir()} == again.ledger.files.known().packs
     if stage not in ("after commit", "publish"):
         assert not again.quarantined(view)
         again.loop.advance()

@@ -30,7 +30,7 @@ def test_a_slice_that_is_right_stays_as_it_is(tmp_path: Path) -> None:
     assert (done.changed, done.state) == (0, 0)
     assert fill.taken == 3
     assert db.ledger.spines.delta_runs(f"{view.id}/rows", done.epoch - 1, done.epoch) == ()
-    assert {path.name for path in (tmp_path / "runs").iterdir()} == db.ledger.files.known().runs
+    assert {path.name for path in (tmp_path / "runs").iterdir()} == db.ledger.files.known().packs
     db.close()
 
 
@@ -91,7 +91,7 @@ def test_a_replay_that_crashes_is_made_whole_or_not_at_all(tmp_path: Path, stage
     db.close()
     again = PureDatabase(tmp_path)
     replaced = stage == "after commit"
-    assert {path.name for path in (tmp_path / "runs").iterdir()} == again.ledger.files.known().runs
+    assert {path.name for path in (tmp_path / "runs").iterdir()} == again.ledger.files.known().packs
     assert again.ledger.head.dirty == (() if replaced else (entry,))
     assert again.rows(view.id, before) == wrong
     log = [0, 0, 1, 2, *([] if stage == "fill" else [1])]

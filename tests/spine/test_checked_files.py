@@ -58,13 +58,13 @@ def test_what_this_machine_wrote_is_not_read_whole_by_a_new_process(tmp_path, wr
 def test_a_file_that_came_from_elsewhere_is_checked_once(tmp_path, written):
     copied = tmp_path / "other"
     copied.mkdir()
-    (copied / written.name).write_bytes((tmp_path / written.name).read_bytes())
+    (copied / written.pack).write_bytes((tmp_path / written.pack).read_bytes())
     assert looked_up(copied, written) == written.bytes
     assert looked_up(copied, written) == 0
 
 
 def test_a_file_that_was_changed_is_checked_again(tmp_path, written):
-    path = tmp_path / written.name
+    path = tmp_path / written.pack
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 0xFF
     path.write_bytes(data)
@@ -74,7 +74,7 @@ def test_a_file_that_was_changed_is_checked_again(tmp_path, written):
 
 
 def test_a_check_of_what_is_stored_reads_every_byte(tmp_path, written):
-    path = tmp_path / written.name
+    path = tmp_path / written.pack
     check_run(tmp_path, written, LAYOUT)
     assert looked_up(tmp_path, written) == 0
     with path.open("r+b") as file:

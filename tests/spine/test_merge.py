@@ -28,7 +28,7 @@ PARTS = st.lists(
 
 
 def run(name: object, rows: int) -> RunFile:
-    return RunFile(str(name), rows, rows * 10, "", 0, 1)
+    return RunFile(str(name), 0, rows, rows * 10, "", 0, 1)
 
 
 @given(
@@ -78,7 +78,7 @@ def test_a_merge_in_which_everything_cancels_leaves_no_file(tmp_path: Path) -> N
     users = zset(USERS, "weight | user \n +1 | ann \n +2 | bob")
     files = [write_run(tmp_path, rows) for rows in (users, users.negated())]
     assert merge(tmp_path, USERS, files) is None
-    assert {path.name for path in tmp_path.iterdir()} == {file.name for file in files}
+    assert {path.name for path in tmp_path.iterdir()} == {file.pack for file in files}
 
 
 def test_a_merge_of_nothing_is_nothing(tmp_path: Path) -> None:
@@ -120,4 +120,4 @@ def test_a_difference_plus_the_runs_before_is_the_sum_of_those_after(
     assert contents([*old, *led]) == contents(new)
     for file, (low, high) in zip(found, ranges(3), strict=True):
         assert file is None or (file.rows and low <= file.low <= file.high <= high)
-    assert {p.name for p in directory.iterdir()} == {f.name for f in [*old, *new, *led]}
+    assert {p.name for p in directory.iterdir()} == {f.pack for f in [*old, *new, *led]}

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.errors import HeadraceError
-from headrace.spine import Rank, Run, Spine, merge, narrowing, run_file, write_run
+from headrace.spine import Rank, Run, Spine, merge, narrowing, pack, write_run
 from headrace.zset import HASH, WEIGHT, Layout, OrderBy, ZSet
 from reference import compare, exact, hash_of, numbers, table_of
 
@@ -50,7 +50,7 @@ ranks = st.sampled_from(list(Rank))
 @pytest.fixture(autouse=True, scope="module")
 def small_steps() -> object:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(run_file, "BATCH_ROWS", 3)
+        patch.setattr(pack, "BATCH_ROWS", 3)
         patch.setattr("headrace.spine.spine.FIRST_READ", 2)
         yield
 

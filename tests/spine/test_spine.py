@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.spine import HIGHEST, LOWEST, Spine, merge, ranges, run_file, write_run
+from headrace.spine import HIGHEST, LOWEST, Spine, merge, pack, ranges, write_parts, write_run
 from headrace.zset import WEIGHT, Layout, Restriction, Test, ZSet
 from reference import Bag, bag, hash_of, is_consolidated, numbers, plus, table_of
 from text_tables import assert_rows, zset
@@ -52,7 +52,7 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(autouse=True, scope="module")
 def small_batches() -> object:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(run_file, "BATCH_ROWS", 3)
+        patch.setattr(pack, "BATCH_ROWS", 3)
         yield
 
 
@@ -291,18 +291,16 @@ def test_rows_without_columns_are_looked_up_by_hash_alone() -> None:
 def test_the_batches_of_a_run_have_few_bytes(
     directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(run_file, "BATCH_ROWS", 1000)
-    monkeypatch.setattr(run_file, "BATCH_BYTES", 100_000)
+    monkeypatch.setattr(pack, "BATCH_ROWS", 1000)
+    monkeypatch.setattr(pack, "BATCH_BYTES", 100_000)
     sizes = [10, 150_000, 10, 60_000, 60_000, 10]
     parts = []
     for place, size in enumerate(sizes):
         entry = {"v": "x" * size, "k": place, "j": "a", WEIGHT: 1, "n": 1}
         part = ZSet.of(LAYOUT, table_of(LAYOUT, [entry], bits=64))
         parts.append(part.with_hashes(numbers(place)))
-    with run_file.RunWriter(directory, LAYOUT) as writer:
-        for part in parts:
-            writer.append(part)
-        file = writer.finish()
+    file = write_parts(directory, LAYOUT, parts)
+    assert file is not None
     (run,) = Spine.open(directory, LAYOUT, [file]).runs
     assert [batch.num_rows for batch in run.batches] == [1, 1, 2, 2]
     assert [len(v) for batch in run.batches for v in batch.column("v").to_pylist()] == sizes

@@ -163,7 +163,7 @@ def test_a_fault_between_rounds_leaves_what_was(oracle):
         return {path.name for path in (run.directory / "runs").iterdir()}
 
     def named():
-        return set(run.db.parts.ledger.files.known().runs)
+        return set(run.db.parts.ledger.files.known().packs)
 
     before = as_it_is()
     assert before == [[(n, "start") for n in (1, 2, 3, 4)], [("start", 4)]]

@@ -314,7 +314,7 @@ def test_damage_is_repaired_where_the_view_stands(db):
     db.sql("INSERT INTO t VALUES (2, 3); FLUSH")
     relation = db.parts.reader.catalog.resolve("m")
     for run in db.parts.reader.published.runs(relation):
-        (db.directory / "runs" / run.name).write_bytes(b"not a run")
+        (db.directory / "runs" / run.file.pack).write_bytes(b"not a run")
     db.sql("REPAIR m")
     assert rows(db, "SELECT * FROM m") == [(2,)]
     verified(db)

@@ -56,7 +56,7 @@ from headrace.engine.slice_conditions import slice_conditions, slice_query
 from headrace.engine.touched import Touched, touched
 from headrace.errors import Code, HeadraceError, Span
 from headrace.runtime.cancelling import check_cancelled
-from headrace.spine import remove_runs_of, sync_directory
+from headrace.spine import remove_packs_of, sync_directory
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -458,7 +458,7 @@ class Engine:
             with without_job(self.spark):
                 reports = program.interpreted.run(step)
         except BaseException:
-            remove_runs_of(step.runs_directory, step.attempt)
+            remove_packs_of(step.runs_directory, step.attempt)
             raise
         sync_directory(step.runs_directory)
         return reports
@@ -587,12 +587,12 @@ class Engine:
             reports = reports_in(notes, program.reporting, step.partitions)
             require_seen(step.runs_directory, notes)
         except HeadraceError as error:
-            remove_runs_of(step.runs_directory, step.attempt)
+            remove_packs_of(step.runs_directory, step.attempt)
             if is_local(self.spark.sparkContext):
                 raise
             raise seen_by_executor(step, error) from error
         except BaseException:
-            remove_runs_of(step.runs_directory, step.attempt)
+            remove_packs_of(step.runs_directory, step.attempt)
             raise
         sync_directory(step.runs_directory)
         return reports

@@ -210,7 +210,7 @@ class ChangeClassifier:
             if isinstance(state.catalog.by_id[id_], Stream):
                 rows += ends.get(id_, 0) - state.starts.get(id_, 0)
             else:
-                rows += sum(run.rows for run in state.spines[rows_of(id_)])
+                rows += sum(run.file.rows for run in state.spines[rows_of(id_)])
         return rows
 
 

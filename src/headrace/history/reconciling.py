@@ -432,7 +432,7 @@ class Reconciling:
 
 def _rows(relation: Stored, state: Published) -> int:
     """Return an upper bound of the number of rows of a relation that a state stores."""
-    return sum(run.rows for run in state.runs(relation))
+    return sum(run.file.rows for run in state.runs(relation))
 
 
 def _defined(relation: Relation) -> Relation:

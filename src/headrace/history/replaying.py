@@ -203,7 +203,7 @@ class Replays:
             if isinstance(relation, Stream):
                 rows = ends.get(id_, 0) - first
             else:
-                rows = sum(run.rows for run in state.runs(relation))
+                rows = sum(run.file.rows for run in state.runs(relation))
             leaves = [leaf for leaf in found.circuit.sources() if leaf.plan.relation == id_]
             texts = {_conditions(found.nodes[leaf]) for leaf in leaves}
             text = "" if "" in texts else " OR ".join(sorted(texts))
@@ -212,7 +212,9 @@ class Replays:
             inputs.append(InputPlan(id_, relation.name, text, rows, read, looked_up))
         stored = state.spines
         kept = tuple(
-            StatePlan(id_, _conditions(each.conditions), sum(r.rows for r in stored.get(id_, ())))
+            StatePlan(
+                id_, _conditions(each.conditions), sum(r.file.rows for r in stored.get(id_, ()))
+            )
             for id_, each in found.arrangements.items()
             if id_ != rows_of(view.id)
         )

@@ -214,13 +214,8 @@ def _insert_runs(connection: sa.Connection, runs: Iterable[NewRun], epoch: Epoch
         schema.runs,
         (
             {
-                "name": run.name,
+                **run.file.to_json(),
                 "arrangement": run.arrangement,
-                "rows": run.rows,
-                "bytes": run.bytes,
-                "checksum": run.checksum,
-                "low": run.low,
-                "high": run.high,
                 "added": epoch,
                 "removed": schema.NEVER,
                 "kind": run.kind.value,
@@ -231,9 +226,9 @@ def _insert_runs(connection: sa.Connection, runs: Iterable[NewRun], epoch: Epoch
 
 
 def _apply(connection: sa.Connection, merges: Sequence[Merge], epoch: Epoch) -> None:
-    removed = [name for merge in merges for name in merge.inputs]
+    removed = [place for merge in merges for place in merge.inputs]
     if removed:
-        change = schema.runs.update().where(schema.runs.c.name.in_(removed))
+        change = schema.runs.update().where(schema.RUN_PLACE.in_(removed))
         connection.execute(change.values(removed=epoch))
     outputs = [merge.output for merge in merges if merge.output is not None]
     _insert_runs(connection, outputs, epoch)

@@ -26,10 +26,16 @@ if TYPE_CHECKING:
 
 _BATCH: Final = 10_000
 
+_DEAD: Final = (schema.runs.c.removed <= schema.arrangements.c.since) | (
+    schema.runs.c.removed <= schema.runs.c.added
+)
+"""No readable epoch contains a run: it was removed by its arrangement's ``since``, or merged before
+any epoch contained it."""
+
 
 @dataclass(frozen=True, slots=True)
 class NamedFiles:
-    """The files of runs and segments. Any other file is left over from a crash."""
+    """The packs of runs, and the files of segments. Any other file is left over from a crash."""
 
     _transactions: Transactions
 
@@ -37,7 +43,7 @@ class NamedFiles:
         """Return every file that the ledger names; at start, all others can be deleted."""
         with self._transactions.reading() as connection:
             return Files(
-                frozenset(connection.execute(sa.select(schema.runs.c.name)).scalars()),
+                frozenset(connection.execute(sa.select(schema.runs.c.pack).distinct()).scalars()),
                 frozenset(connection.execute(sa.select(schema.segments.c.file)).scalars()),
             )
 
@@ -57,7 +63,7 @@ class NamedFiles:
         with self._transactions.writing() as writing:
             now_garbage = _garbage(writing.connection, {})
             for table, column, names in (
-                (schema.runs, schema.runs.c.name, files.runs & now_garbage.runs),
+                (schema.runs, schema.runs.c.pack, files.packs & now_garbage.packs),
                 (schema.segments, schema.segments.c.file, files.segments & now_garbage.segments),
             ):
                 listed = sorted(names)
@@ -69,18 +75,14 @@ class NamedFiles:
 def _garbage(connection: sa.Connection, held: Mapping[RelationId, Offset]) -> Files:
     """Return the files that no readable epoch needs, now or later.
 
-    A run that was removed at or before its arrangement's ``since`` is garbage, and so is a run
-    that was merged before any epoch contained it. A segment is garbage if its relation's log
+    A pack is garbage if all runs in it are dead. A segment is garbage if its relation's log
     starts after it and it is not ``held``, or if the relation was dropped and none of its
     arrangements can be read; a file is, if all segments in it are.
     """
     runs, owners, objects = schema.runs.c, schema.arrangements.c, schema.objects.c
     segments, logs = schema.segments.c, schema.logs.c
-    dead_runs = (
-        sa.select(runs.name)
-        .join(schema.arrangements, owners.id == runs.arrangement)
-        .where((runs.removed <= owners.since) | (runs.removed <= runs.added))
-    )
+    packs = sa.select(runs.pack).join(schema.arrangements, owners.id == runs.arrangement)
+    dead_packs = packs.where(_DEAD).except_(packs.where(~_DEAD))
     readable = sa.exists().where(
         owners.owner == objects.relation, owners.since < objects.dropped_epoch
     )
@@ -96,6 +98,6 @@ def _garbage(connection: sa.Connection, held: Mapping[RelationId, Offset]) -> Fi
     dead = (objects.dropped_epoch.is_not(None) & ~readable) | retired
     dead_files = named.where(dead).except_(named.where(~dead))
     return Files(
-        frozenset(connection.execute(dead_runs).scalars()),
+        frozenset(connection.execute(dead_packs).scalars()),
         frozenset(connection.execute(dead_files).scalars()),
     )

@@ -156,9 +156,9 @@ class Head:
         return replace(self, arrangements={**self.arrangements, **changed})
 
 
-def age(run: RunRecord) -> tuple[int, str]:
+def age(run: RunRecord) -> tuple[int, str, int]:
     """Return the sort key of a spine's runs: oldest first."""
-    return run.added, run.name
+    return run.added, *run.file.place
 
 
 def _without(
@@ -240,7 +240,7 @@ def _merged(
     """Return spines in which merged runs are replaced by their sums."""
     for merge in merges:
         inputs = frozenset(merge.inputs)
-        left = tuple(run for run in kept.get(merge.arrangement, ()) if run.name not in inputs)
+        left = tuple(run for run in kept.get(merge.arrangement, ()) if run.file.place not in inputs)
         kept[merge.arrangement] = left
         if merge.output is not None:
             kept = _with_runs(kept, (merge.output,), epoch)
@@ -253,18 +253,7 @@ def _with_runs(
     """Return spines with new runs, which the epoch adds."""
     added: dict[ArrangementId, list[RunRecord]] = {}
     for new in runs:
-        run = RunRecord(
-            new.name,
-            new.arrangement,
-            new.rows,
-            new.bytes,
-            new.checksum,
-            new.low,
-            new.high,
-            new.kind,
-            epoch,
-            None,
-        )
+        run = RunRecord(new.file, new.arrangement, new.kind, epoch, None)
         added.setdefault(new.arrangement, []).append(run)
     for id_, new_runs in added.items():
         kept[id_] = tuple(sorted((*kept.get(id_, ()), *new_runs), key=age))

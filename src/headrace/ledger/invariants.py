@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import sqlalchemy as sa
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from headrace.types import RelationId
 
 Invariant = Callable[[sa.Connection, EpochCommit], str | None]
-T = TypeVar("T", int, str, tuple[int, int])
+T = TypeVar("T", int, str, tuple[int, int], tuple[str, int])
 
 # Statements of every epoch are built once: building them costs more than running them.
 _WANTED: Final[sa.BindParameter[Any]] = sa.bindparam("wanted", expanding=True)
@@ -32,7 +33,7 @@ _LOG_ENDS: Final = sa.select(schema.logs.c.relation, schema.logs.c.log_end).wher
     schema.logs.c.relation.in_(_WANTED)
 )
 _POSITIONS: Final = sa.select(schema.positions).where(schema.positions.c.relation.in_(_WANTED))
-_RUN_NAMES: Final = sa.select(schema.runs.c.name).where(schema.runs.c.name.in_(_WANTED))
+_PACKS: Final = sa.select(schema.runs.c.pack).where(schema.runs.c.pack.in_(_WANTED)).distinct()
 _LIVE_ARRANGEMENTS: Final = sa.select(
     schema.arrangements.c.id, schema.arrangements.c.owner, schema.arrangements.c.build
 ).where(schema.arrangements.c.id.in_(_WANTED), schema.arrangements.c.dropped_epoch.is_(None))
@@ -77,14 +78,15 @@ def frontiers_exist(connection: sa.Connection, commit: EpochCommit) -> str | Non
     return f"frontiers {unknown} do not exist" if unknown else None
 
 
-def run_names_are_new(connection: sa.Connection, commit: EpochCommit) -> str | None:
-    """A file name is never used twice."""
-    names = [run.name for run in _new_runs(commit)]
-    twice = _repeated(names)
-    if twice:
-        return f"runs {twice} are added twice"
-    old = sorted(connection.execute(_RUN_NAMES, {"wanted": names}).scalars()) if names else []
-    return f"runs {old} exist already" if old else None
+def runs_are_new(connection: sa.Connection, commit: EpochCommit) -> str | None:
+    """A pack is written by one commit, and its runs do not overlap."""
+    files = sorted((run.file for run in _new_runs(commit)), key=lambda file: file.place)
+    for file, after in pairwise(files):
+        if file.pack == after.pack and file.end > after.position:
+            return f"runs {file.name} and {after.name} overlap"
+    packs = {"wanted": sorted({file.pack for file in files})}
+    old = sorted(connection.execute(_PACKS, packs).scalars()) if files else []
+    return f"packs {old} exist already" if old else None
 
 
 def runs_belong_to_live_arrangements(connection: sa.Connection, commit: EpochCommit) -> str | None:
@@ -103,18 +105,18 @@ def runs_belong_to_live_arrangements(connection: sa.Connection, commit: EpochCom
 
 def removed_runs_were_visible(connection: sa.Connection, commit: EpochCommit) -> str | None:
     """The inputs of a merge are distinct live runs of its arrangement."""
-    pairs = [(name, merge.arrangement) for merge in commit.merges for name in merge.inputs]
-    twice = _repeated(name for name, _ in pairs)
+    pairs = [(place, merge.arrangement) for merge in commit.merges for place in merge.inputs]
+    twice = _repeated(place for place, _ in pairs)
     if twice:
         return f"runs {twice} are merged twice"
     if not pairs:
         return None
     runs = schema.runs.c
-    query = sa.select(runs.name, runs.arrangement).where(
-        runs.name.in_([name for name, _ in pairs]), runs.removed == schema.NEVER
+    query = sa.select(runs.pack, runs.position, runs.arrangement).where(
+        schema.RUN_PLACE.in_([place for place, _ in pairs]), runs.removed == schema.NEVER
     )
-    live = {(name, owner) for name, owner in connection.execute(query)}
-    removed = sorted(name for name, owner in pairs if (name, owner) not in live)
+    live = {((pack, position), owner) for pack, position, owner in connection.execute(query)}
+    removed = sorted(place for place, owner in pairs if (place, owner) not in live)
     return f"runs {removed} are not live" if removed else None
 
 
@@ -122,7 +124,7 @@ def merges_stay_in_their_arrangement(_connection: sa.Connection, commit: EpochCo
     """A merge's output belongs to the arrangement of its inputs."""
     for merge in commit.merges:
         if merge.output is not None and merge.output.arrangement != merge.arrangement:
-            return f"run {merge.output.name} is not of arrangement {merge.arrangement}"
+            return f"run {merge.output.file.name} is not of arrangement {merge.arrangement}"
     return None
 
 
@@ -246,7 +248,7 @@ def dirty_entries_are_of_live_views(connection: sa.Connection, commit: EpochComm
 
 
 EVERY_CHANGE_OF_RUNS: Final[tuple[Invariant, ...]] = (
-    run_names_are_new,
+    runs_are_new,
     runs_belong_to_live_arrangements,
     removed_runs_were_visible,
     merges_stay_in_their_arrangement,

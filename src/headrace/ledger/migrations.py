@@ -37,8 +37,35 @@ class Migration:
     run: Callable[[sa.Connection], None]
 
 
-STEPS: tuple[Migration, ...] = ()
-"""The steps that this version knows: nothing yet, since format 4 is the first that is migrated."""
+def _pack_runs(connection: sa.Connection) -> None:
+    """Name runs by pack and position: each file of a run becomes a pack with one run."""
+    for statement in _PACK_RUNS:
+        connection.execute(sa.text(statement))
+
+
+_PACK_RUNS: Final = (
+    """
+    CREATE TABLE packed_runs (
+        pack TEXT NOT NULL, position BIGINT NOT NULL,
+        arrangement TEXT NOT NULL REFERENCES arrangements (id),
+        rows BIGINT NOT NULL, bytes BIGINT NOT NULL, checksum TEXT NOT NULL,
+        low BIGINT NOT NULL, high BIGINT NOT NULL,
+        added BIGINT NOT NULL, removed BIGINT NOT NULL, kind TEXT NOT NULL,
+        PRIMARY KEY (pack, position)
+    )
+    """,
+    """
+    INSERT INTO packed_runs
+    SELECT name, 0, arrangement, rows, bytes, checksum, low, high, added, removed, kind FROM runs
+    """,
+    "DROP TABLE runs",
+    "ALTER TABLE packed_runs RENAME TO runs",
+    "CREATE INDEX runs_by_removal ON runs (arrangement, removed)",
+    "CREATE INDEX runs_by_addition ON runs (arrangement, added)",
+)
+
+STEPS: tuple[Migration, ...] = (Migration(4, 5, _pack_runs),)
+"""The steps that this version knows; format 4 is the first that is migrated."""
 
 
 def format_of(connection: sa.Connection) -> int | None:

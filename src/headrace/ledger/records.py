@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final, NewType
 
-from headrace.spine import RunFile
 from headrace.types import (
     ArrangementId,
     BuildId,
@@ -20,6 +19,8 @@ from headrace.types import (
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+    from headrace.spine import Place, RunFile
 
 NO_EPOCH = Epoch(-1)
 """Before every epoch."""
@@ -215,42 +216,22 @@ class Read:
 
 @dataclass(frozen=True, slots=True)
 class NewRun:
-    """A run's file, written and synced. ``low`` and ``high`` bound its signed 64-bit hashes."""
+    """A run, written and synced."""
 
-    name: str
+    file: RunFile
     arrangement: ArrangementId
-    rows: int
-    bytes: int
-    checksum: str
-    low: int
-    high: int
     kind: RunKind = RunKind.DELTA
-
-    @property
-    def file(self) -> RunFile:
-        """The description of its file."""
-        return RunFile(self.name, self.rows, self.bytes, self.checksum, self.low, self.high)
 
 
 @dataclass(frozen=True, slots=True)
 class RunRecord:
     """A run that epochs ``[added, removed)`` contain; ``removed`` is None while it is live."""
 
-    name: str
+    file: RunFile
     arrangement: ArrangementId
-    rows: int
-    bytes: int
-    checksum: str
-    low: int
-    high: int
     kind: RunKind
     added: Epoch
     removed: Epoch | None
-
-    @property
-    def file(self) -> RunFile:
-        """The description of its file."""
-        return RunFile(self.name, self.rows, self.bytes, self.checksum, self.low, self.high)
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,7 +239,7 @@ class Merge:
     """Runs of one arrangement, and the run with their sum; None if the sum is empty."""
 
     arrangement: ArrangementId
-    inputs: tuple[str, ...]
+    inputs: tuple[Place, ...]
     output: NewRun | None
 
 
@@ -424,13 +405,13 @@ class EpochRecord:
 
 @dataclass(frozen=True, slots=True)
 class Files:
-    """File names, by directory."""
+    """File names, by directory: those of packs of runs, and those of the log."""
 
-    runs: frozenset[str] = frozenset()
+    packs: frozenset[str] = frozenset()
     segments: frozenset[str] = frozenset()
 
     def __bool__(self) -> bool:
-        return bool(self.runs or self.segments)
+        return bool(self.packs or self.segments)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from typing import Final
 
 import sqlalchemy as sa
 
-FORMAT: Final = 4
+FORMAT: Final = 5
 """The format of this version; ``ledger/migrations.py`` has the steps from earlier ones."""
 
 FORMAT_KEY: Final = "format"
@@ -243,7 +243,8 @@ arrangements = sa.Table(
 runs = sa.Table(
     "runs",
     metadata,
-    sa.Column("name", sa.Text, primary_key=True),
+    sa.Column("pack", sa.Text, primary_key=True),
+    sa.Column("position", sa.BigInteger, primary_key=True, autoincrement=False),
     sa.Column("arrangement", sa.ForeignKey("arrangements.id"), nullable=False),
     sa.Column("rows", sa.BigInteger, nullable=False),
     sa.Column("bytes", sa.BigInteger, nullable=False),
@@ -256,7 +257,13 @@ runs = sa.Table(
     sa.Index("runs_by_removal", "arrangement", "removed"),
     sa.Index("runs_by_addition", "arrangement", "added"),
 )
-"""The runs of a spine at epoch ``e`` are those with ``added <= e < removed``."""
+"""The runs of a spine at epoch ``e`` are those with ``added <= e < removed``.
+
+A run is ``bytes`` of its pack, from ``position`` on.
+"""
+
+RUN_PLACE: Final = sa.tuple_(runs.c.pack, runs.c.position)
+"""What identifies a run."""
 
 dirty = sa.Table(
     "dirty",

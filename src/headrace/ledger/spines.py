@@ -11,6 +11,7 @@ from headrace.errors import Code, HeadraceError
 from headrace.ledger import commit, schema
 from headrace.ledger.heads import age
 from headrace.ledger.records import ArrangementRecord, RunKind, RunRecord
+from headrace.spine import RunFile
 from headrace.types import ArrangementId, BuildId, Epoch, RelationId
 
 if TYPE_CHECKING:
@@ -87,7 +88,7 @@ class Spines:
             since = _record(connection, arrangement).since
             if after < since:
                 raise _too_old(arrangement, after, since)
-            ordered = connection.execute(query.order_by(runs.added, runs.name))
+            ordered = connection.execute(query.order_by(runs.added, runs.pack, runs.position))
             return tuple(_run(row) for row in ordered)
 
     def delta_rows(self, arrangement: ArrangementId, after: Epoch, upto: Epoch) -> int:
@@ -161,7 +162,7 @@ def spines(
         if row.id not in found:
             found[row.id] = []
             _require_readable(row, epoch)
-        if row.name is not None:
+        if row.pack is not None:
             found[row.id].append(_run(row))
     for arrangement in wanted:
         if arrangement not in found:
@@ -259,13 +260,8 @@ def _arrangement(row: sa.Row[tuple[object, ...]]) -> ArrangementRecord:
 
 def _run(row: sa.Row[tuple[object, ...]]) -> RunRecord:
     return RunRecord(
-        row.name,
+        RunFile(row.pack, row.position, row.rows, row.bytes, row.checksum, row.low, row.high),
         ArrangementId(row.arrangement),
-        row.rows,
-        row.bytes,
-        row.checksum,
-        row.low,
-        row.high,
         RunKind(row.kind),
         Epoch(row.added),
         None if row.removed == schema.NEVER else Epoch(row.removed),

@@ -11,7 +11,7 @@ from uuid import uuid4
 from headrace.errors import Code, HeadraceError
 from headrace.ledger import NewRun, Read, RunKind
 from headrace.runtime.cancelling import check_cancelled
-from headrace.spine import due_by_partition, merge
+from headrace.spine import due_by_partition, merge, remove_packs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -67,7 +67,7 @@ class Attempt:
         """Replace the runs of an arrangement by others, and remove them."""
         former = self.written(id_)
         self.files[id_] = list(files)
-        remove_runs(self.directory, former)
+        self._remove(former)
 
     def compact(self, layouts: Mapping[ArrangementId, Layout], partitions: int) -> None:
         """Merge the runs of arrangements where a merge is due."""
@@ -76,13 +76,16 @@ class Attempt:
                 merged = merge(self.directory, layout, group)
                 left = [file for file in self.files[id_] if file not in group]
                 self.files[id_] = left if merged is None else [*left, merged]
-                remove_runs(self.directory, group)
+                self._remove(group)
+
+    def _remove(self, former: Iterable[RunFile]) -> None:
+        """Delete the packs of runs in which the attempt has no run any more."""
+        kept = {file.pack for files in self.files.values() for file in files}
+        remove_packs(self.directory, {file.pack for file in former} - kept)
 
     def new_runs(self, kind: RunKind) -> tuple[NewRun, ...]:
         """Return the ledger records of the runs."""
-        return tuple(
-            new_run(id_, file, kind) for id_, files in self.files.items() for file in files
-        )
+        return tuple(NewRun(file, id_, kind) for id_, files in self.files.items() for file in files)
 
     def commit(self, ledger: Ledger, change: EpochCommit) -> Epoch:
         """Commit an epoch that names the runs: from now on, they are not removed.
@@ -96,8 +99,9 @@ class Attempt:
     def abandon(self) -> None:
         """Remove the runs, unless a commit was begun."""
         if not self._committing:
-            for id_ in list(self.files):
-                self.put(id_, ())
+            former = [file for files in self.files.values() for file in files]
+            self.files.clear()
+            self._remove(former)
 
     def __enter__(self) -> Self:
         return self
@@ -143,20 +147,6 @@ def retried(step: Step, attempts: int, run: Callable[[Step], T]) -> T:
                 raise
 
 
-def new_run(arrangement: ArrangementId, file: RunFile, kind: RunKind) -> NewRun:
-    """Return the ledger record of a written run."""
-    return NewRun(
-        file.name, arrangement, file.rows, file.bytes, file.checksum, file.low, file.high, kind
-    )
-
-
-def remove_runs(directory: Path, files: Iterable[RunFile]) -> None:
-    """Delete files that the ledger does not name."""
-    for file in files:
-        (directory / file.name).unlink(missing_ok=True)
-
-
 def remove_reported(directory: Path, reports: Iterable[Report]) -> None:
-    """Delete the files that the tasks of a discarded step have written."""
-    for report in reports:
-        remove_runs(directory, report.runs.values())
+    """Delete the packs that the tasks of a discarded step have written."""
+    remove_packs(directory, {run.pack for report in reports for run in report.runs.values()})

@@ -6,14 +6,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from headrace.circuit import rows_of
-from headrace.ledger import LIVE, NewArrangement, NewBuild, NewObject, RunKind
-from headrace.runtime.attempt import new_run
+from headrace.ledger import LIVE, NewArrangement, NewBuild, NewObject, NewRun, RunKind
 from headrace.runtime.dirty import removed_with, repairable
 from headrace.runtime.swap import followed, swap
 from headrace.spine import differences, sync_directory
 
 if TYPE_CHECKING:
-    from headrace.ledger import NewRun, RepairedView
+    from headrace.ledger import RepairedView
     from headrace.runtime.fill import Fill
     from headrace.runtime.filled import Filled
     from headrace.types import BuildId, DirtyId, Epoch, FrontierId, RelationId
@@ -127,7 +126,7 @@ def _by_difference(fill: Fill, filled: Filled) -> tuple[tuple[NewRun, ...], tupl
     attempt.put(rows, found)
     sync_directory(attempt.directory)
     state = tuple(run for run in filled.runs if run.arrangement != rows)
-    return state, tuple(new_run(rows, file, RunKind.DELTA) for file in found)
+    return state, tuple(NewRun(file, rows, RunKind.DELTA) for file in found)
 
 
 def _new_frontier(fill: Fill) -> FrontierId:

@@ -13,9 +13,8 @@ import threading
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from headrace.ledger import ArrangementRecord, Merge, RunKind
-from headrace.runtime.attempt import new_run
-from headrace.spine import due_by_partition, merge, sync_directory
+from headrace.ledger import ArrangementRecord, Merge, NewRun, RunKind
+from headrace.spine import due_by_partition, merge, remove_packs, sync_directory
 from headrace.types import Epoch
 from headrace.zset import Layout
 
@@ -51,7 +50,7 @@ class Compaction:
         return merged
 
     def _merge(self, arrangements: tuple[ArrangementRecord, ...]) -> int:
-        ledger, directory = self.loop.ledger, self.loop.directory / "runs"
+        ledger, directory = self.loop.ledger, self.loop.runs
         spines = ledger.spines.of([record.id for record in arrangements])
         merges = []
         for record in arrangements:
@@ -61,8 +60,8 @@ class Compaction:
                 merges.append(
                     Merge(
                         record.id,
-                        tuple(file.name for file in group),
-                        None if output is None else new_run(record.id, output, RunKind.MERGED),
+                        tuple(file.place for file in group),
+                        None if output is None else NewRun(output, record.id, RunKind.MERGED),
                     )
                 )
         if merges:
@@ -93,9 +92,9 @@ class Compaction:
             garbage = files.garbage(held)  # without files that were written to meanwhile
         if not garbage:
             return
-        for folder, names in (("runs", garbage.runs), ("log", garbage.segments)):
-            for name in names:
-                (self.loop.directory / folder / name).unlink(missing_ok=True)
+        remove_packs(self.loop.runs, garbage.packs)
+        for name in garbage.segments:
+            (self.loop.directory / "log" / name).unlink(missing_ok=True)
         self.loop.fault("swept")
         files.forget(garbage)
 
@@ -106,7 +105,7 @@ class Compaction:
         """
         known = self.loop.ledger.files.known()
         strays = 0
-        for folder, names in (("runs", known.runs), ("log", known.segments)):
+        for folder, names in (("runs", known.packs), ("log", known.segments)):
             for path in (self.loop.directory / folder).iterdir():
                 if path.name not in names:
                     path.unlink()

@@ -103,10 +103,10 @@ def applied(before: Published, change: StateDifference) -> Published:
 
 
 def _pieces(before: tuple[RunRecord, ...], after: tuple[RunRecord, ...]) -> tuple[Piece, ...]:
-    places = {run.name: place for place, run in enumerate(before)}
+    places = {run.file.place: place for place, run in enumerate(before)}
     pieces: list[Piece] = []
     for run in after:
-        place = places.get(run.name)
+        place = places.get(run.file.place)
         last = pieces[-1] if pieces else None
         if place is None or before[place] != run:
             pieces.append(run)

@@ -331,10 +331,10 @@ class EpochLoop:
 
         before = before or at_previous
         first, runs = stage.step, stage.step.runs_directory
-        rounds = FeedbackRounds(runs, stage.loops, self.settings.recursion_rows)
         layouts = {id_: a.layout for id_, a in first.arrangements.items()}
         stood = dict(first.arrangements)
-        with Attempt(runs) as own, rounds:
+        with Attempt(runs) as own:
+            rounds = FeedbackRounds(own, stage.loops, self.settings.recursion_rows)
             written = Written(own, {rows_of(id_): delta for id_, delta in stage.given.items()})
             own.take(rounds.take(self._job(first, stage, frozenset(), attempt)))
             while looping := rounds.looping():

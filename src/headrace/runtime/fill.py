@@ -165,27 +165,26 @@ class Fill:
         self._ends = {id_: end for id_, end in ends.items() if id_ in needs.reads}
         total, done = sum(share.rows for share in shares.values()), 0
         self.progress(0, total)
-        rounds = FeedbackRounds(loop.runs, needs.loops, loop.settings.recursion_rows)
+        rounds = FeedbackRounds(self.attempt, needs.loops, loop.settings.recursion_rows)
         pending = needs.globals
         contents = SharedContents({id_: named[of] for id_, of in needs.shared.items()})
         contents.below = dict.fromkeys(map(rows_of, lookups))
         least = total if expects is None or not needs.interpreted else expects
         together = least <= min(loop.settings.small_rows, loop.settings.fill_rows)
         read = Parts(shares, narrowed, loop.settings.fill_rows)
-        with rounds:
-            for parts, rows in read.together() if together else read.one_by_one():
-                for id_, part in parts.items():
-                    contents.begin(rows_of(id_), part)
-                self._step(needs, parts, contents, pending, rounds, few=few and together)
-                for id_, part in parts.items():
-                    contents.finish(rows_of(id_), part)
-                pending = frozenset()
-                done += rows
-                self.progress(min(done, total), total)
-            self.progress(total, total)
-            if pending:
-                self._step(needs, {}, contents, pending, rounds, few=True)
-            self._layouts = self._own(needs) | self._rounds(contents, rounds)
+        for parts, rows in read.together() if together else read.one_by_one():
+            for id_, part in parts.items():
+                contents.begin(rows_of(id_), part)
+            self._step(needs, parts, contents, pending, rounds, few=few and together)
+            for id_, part in parts.items():
+                contents.finish(rows_of(id_), part)
+            pending = frozenset()
+            done += rows
+            self.progress(min(done, total), total)
+        self.progress(total, total)
+        if pending:
+            self._step(needs, {}, contents, pending, rounds, few=True)
+        self._layouts = self._own(needs) | self._rounds(contents, rounds)
         self._at, self._rows = state, total
 
     def _read_changes(self, state: Published, clock: Clock) -> int:
@@ -215,7 +214,7 @@ class Fill:
             contents = SharedContents({id_: there[of] for id_, of in needs.shared.items()})
             contents.below = dict.fromkeys(contents.shares)
             parts = {id_: share for id_, share in shares.items() if id_ in needs.reads}
-            rounds = FeedbackRounds(loop.runs, (), loop.settings.recursion_rows)
+            rounds = FeedbackRounds(self.attempt, (), loop.settings.recursion_rows)
             loop.fault("catch up")
             given = (needs, parts, contents, frozenset[str](), rounds, clock)
             try:

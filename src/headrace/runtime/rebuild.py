@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from headrace.runtime.epoch import EpochLoop
     from headrace.runtime.fill import Progress
     from headrace.runtime.step import Report
+    from headrace.spine import RunFile
     from headrace.types import ArrangementId, Epoch
 
 
@@ -38,7 +39,7 @@ class Damage:
 
     owner: RelationId
     arrangement: ArrangementId
-    file: str
+    run: RunFile
     reason: str
 
 
@@ -60,7 +61,7 @@ def damaged_runs(
             except HeadraceError as error:
                 if error.code is not Code.CORRUPT:
                     raise
-                found.append(Damage(record.owner, record.id, run.name, error.primary))
+                found.append(Damage(record.owner, record.id, run.file, error.primary))
     return tuple(found)
 
 

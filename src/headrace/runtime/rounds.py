@@ -13,17 +13,16 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 from headrace.errors import Code, HeadraceError
-from headrace.runtime.attempt import Attempt
 from headrace.runtime.step import Clock, Report, Step, StepArrangement
 from headrace.spine import RunFile, Spine, merge, sync_directory
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
-    from pathlib import Path
 
+    from headrace.runtime.attempt import Attempt
     from headrace.runtime.ports import LoopPlan
     from headrace.types import ArrangementId, RelationId
     from headrace.zset import Layout
@@ -35,32 +34,19 @@ Files = dict["ArrangementId", list[RunFile]]
 
 @dataclass(slots=True)
 class FeedbackRounds:
-    """The feedback of the recursions of one attempt. ``runs`` is the directory of runs.
+    """The feedback of the recursions of one attempt, which has it until the end of all rounds.
 
-    ``most_rows`` limits the number of feedback rows of all rounds together. As a context, it
-    removes what it has taken if its block fails.
+    ``most_rows`` limits the number of feedback rows of all rounds together.
     """
 
-    runs: Path
+    attempt: Attempt
     loops: tuple[LoopPlan, ...]
     most_rows: int
     count: int = 0
     """The number of rounds after the first step."""
     _feedback: Files = field(default_factory=lambda: defaultdict(list))
     """What the next round reads."""
-    _taken: Attempt = field(init=False)
     _rows: int = 0
-
-    def __post_init__(self) -> None:
-        """Begin with nothing taken."""
-        self._taken = Attempt(self.runs)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *failure: object) -> None:
-        if failure[0] is not None:
-            self._taken.abandon()
 
     def take(self, reports: Iterable[Report]) -> tuple[Report, ...]:
         """Take the feedback out of the reports; return them with the other runs.
@@ -72,14 +58,14 @@ class FeedbackRounds:
         remaining = []
         for report in reports:
             taken = {id_: file for id_, file in report.runs.items() if id_ in own}
-            self._taken.own([replace(report, runs=taken)])
+            self.attempt.own([replace(report, runs=taken)])
             for id_ in feedback & taken.keys():
                 self._feedback[id_].append(taken[id_])
                 self._rows += taken[id_].rows
             left = {id_: file for id_, file in report.runs.items() if id_ not in own}
             remaining.append(replace(report, runs=left))
         if self._rows > self.most_rows:
-            self._taken.own(remaining)
+            self.attempt.own(remaining)
             raise HeadraceError(
                 Code.INVALID,
                 f"a recursive WITH changed by more than {self.most_rows:,} rows at once",
@@ -112,8 +98,9 @@ class FeedbackRounds:
 
     def finish(self) -> None:
         """Remove the feedback; raise ``invalid`` if a recursion has rows at or over its limit."""
+        taken = self.attempt
         for loop in self.loops:
-            spine = Spine.open(self.runs, loop.layout, self._taken.written(loop.over_limit))
+            spine = Spine.open(taken.directory, loop.layout, taken.written(loop.over_limit))
             if next(spine.scan(_SCAN_ROWS), None) is not None:
                 raise HeadraceError(
                     Code.INVALID,
@@ -121,7 +108,9 @@ class FeedbackRounds:
                     detail="A cycle in the data makes a recursion endless.",
                     hint="Remove the cycle from the data, or raise MAX RECURSION LEVEL n.",
                 )
-        self._taken.abandon()
+        for loop in self.loops:
+            taken.put(loop.feedback, ())
+            taken.put(loop.over_limit, ())
 
 
 def arranged_for(

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from headrace.log.seen import ids_of
 from headrace.runtime.cancelling import check_cancelled
-from headrace.spine import Spine, SpineParts, let_go, write_run
+from headrace.spine import Spine, SpineParts, remove_packs, write_run
 from headrace.zset import WEIGHT, Layout, ZSet, row_codes
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ class SinkDifference:
                         files.append(write_run(place, rows))
                 yield cls(Spine.open(place, layout, files), tuple(key), total)
             finally:
-                let_go(place, files)
+                remove_packs(place, [file.pack for file in files])
 
     def parts(self, most: int) -> SpineParts:
         """Return the changes that would repair the target, those of a key in one part."""

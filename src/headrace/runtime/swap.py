@@ -52,7 +52,9 @@ def swap(
     """
     ledger, stored = loop.ledger, loop.ledger.spines.of(emptied)
     merges = tuple(
-        Merge(id_, tuple(run.name for run in runs), None) for id_, runs in stored.items() if runs
+        Merge(id_, tuple(run.file.place for run in runs), None)
+        for id_, runs in stored.items()
+        if runs
     )
     change = replace(change, merges=merges)
     if above is not None:

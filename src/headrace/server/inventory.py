@@ -103,13 +103,13 @@ class Inventory:
             runs, relation = state.spines.get(record.id), by_id.get(RelationId(record.owner))
             if runs is None or relation is None:
                 continue
-            size = sum(run.bytes for run in runs)
+            size = sum(run.file.bytes for run in runs)
             empty = {"rows": None, "entries": 0, "bytes": 0, "arrangements": 0}
             one = found.setdefault(record.owner, {**empty})
             one["arrangements"] = (one["arrangements"] or 0) + 1
             one["bytes"] = (one["bytes"] or 0) + size
             if record.id == rows_of(record.owner):
-                one["entries"] = sum(run.rows for run in runs)
+                one["entries"] = sum(run.file.rows for run in runs)
                 one["rows"] = self._count(state, relation)
         return found
 

@@ -177,7 +177,7 @@ class History:
 
     def rows_at(self, epoch: Epoch) -> int:
         """Return the number of physical rows that a snapshot reads."""
-        return sum(run.rows for run in self.ledger.spines.runs(self.id, epoch))
+        return sum(run.file.rows for run in self.ledger.spines.runs(self.id, epoch))
 
     def changed(self, after: Epoch, upto: Epoch) -> list[Epoch]:
         """Return the epochs in ``(after, upto]`` that have changes, ascending."""

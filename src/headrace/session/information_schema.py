@@ -261,8 +261,8 @@ def _arrangements(at: _Moment) -> list[tuple[Any, ...]]:
             record.id,
             by_id[record.owner].name,
             record.id == rows_of(record.owner),
-            sum(run.rows for run in spines[record.id]),
-            sum(run.bytes for run in spines[record.id]),
+            sum(run.file.rows for run in spines[record.id]),
+            sum(run.file.bytes for run in spines[record.id]),
             len(spines[record.id]),
             record.since,
         )

@@ -9,16 +9,22 @@ from headrace.spine.merge import difference, differences, due, due_by_partition,
 from headrace.spine.open_runs import (
     check_run,
     forget_runs,
-    let_go,
     open_run,
     read_to_check,
     times_forgotten,
     unchecked_bytes,
 )
+from headrace.spine.pack import (
+    PackWriter,
+    remove_packs,
+    remove_packs_of,
+    write_parts,
+    write_run,
+)
 from headrace.spine.parts import PART_BYTES, SpineParts
 from headrace.spine.ranges import HIGHEST, LOWEST, partition_of, ranges
 from headrace.spine.run import Run
-from headrace.spine.run_file import RunFile, RunWriter, remove_runs_of, write_run
+from headrace.spine.run_file import Place, RunFile
 from headrace.spine.spine import Spine
 
 __all__ = [
@@ -27,11 +33,12 @@ __all__ = [
     "PART_BYTES",
     "ChecksummedFile",
     "Flat",
+    "PackWriter",
+    "Place",
     "Rank",
     "Ranked",
     "Run",
     "RunFile",
-    "RunWriter",
     "Spine",
     "SpineParts",
     "check_run",
@@ -43,15 +50,16 @@ __all__ = [
     "earliest_due",
     "flat",
     "forget_runs",
-    "let_go",
     "merge",
     "open_run",
     "partition_of",
     "ranges",
     "read_to_check",
-    "remove_runs_of",
+    "remove_packs",
+    "remove_packs_of",
     "sync_directory",
     "times_forgotten",
     "unchecked_bytes",
+    "write_parts",
     "write_run",
 ]

@@ -1,9 +1,9 @@
-"""A register of verified run files, shared by the processes of this machine.
+"""A register of verified runs, shared by the processes of this machine.
 
-A file is identified by its device, inode, time of last change, size and checksum, so a file that is
-changed, copied or restored from a backup is verified again, and so is every file after a restart of
-the machine. The register is a file in the machine's temporary directory; without it, each process
-verifies for itself.
+A run is identified by its pack's device, inode, time of last change and size, by its position and
+its checksum, so what is changed, copied or restored from a backup is verified again, and so is
+every run after a restart of the machine. The register is a file in the machine's temporary
+directory; without it, each process verifies for itself.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from threading import Lock
 from typing import Final
 
 LEAST_BYTES: Final = 1 << 16
-"""The least size of registered files: smaller ones are verified faster than looked up."""
+"""The least size of registered runs: smaller ones are verified faster than looked up."""
 
 _MOST_BYTES: Final = 1 << 23
 """The size of the register at which it is emptied."""
@@ -36,7 +36,7 @@ def register_path() -> Path:
 
 @dataclass(slots=True)
 class Register:
-    """The files that this user's processes have verified or written. Thread-safe.
+    """The runs that this user's processes have verified or written. Thread-safe.
 
     Entries are lines; each is added by one write. A process reads the lines that others have added
     since its last read.
@@ -48,21 +48,19 @@ class Register:
     _read: int = 0
     _inode: int = 0
 
-    def knows(self, path: str, checksum: str) -> bool:
-        """Return whether a file, as it is now, has been verified against this checksum."""
+    def knows(self, path: str, checksum: str, position: int = 0) -> bool:
+        """Return whether a run, as its pack is now, has been verified against this checksum."""
         try:
-            entry = _entry(path, checksum)
+            entry = _entry(path, checksum, position)
             with self._lock:
-                return entry is not None and (entry in self._known or entry in self._updated())
+                return entry in self._known or entry in self._updated()
         except OSError:
             return False
 
-    def add(self, path: str, checksum: str) -> None:
-        """Register a file whose bytes have this checksum."""
+    def add(self, path: str, checksum: str, position: int = 0) -> None:
+        """Register a run whose bytes, from a position on, have this checksum."""
         with suppress(OSError):
-            entry = _entry(path, checksum)
-            if entry is None:
-                return
+            entry = _entry(path, checksum, position)
             with self._lock:
                 if entry not in self._updated():
                     self._append(entry)
@@ -104,12 +102,17 @@ class Register:
             os.close(descriptor)
 
 
-def _entry(path: str, checksum: str) -> bytes | None:
-    """Return the entry that identifies a file; None for a small file."""
+def _entry(path: str, checksum: str, position: int) -> bytes:
+    """Return the entry that identifies a run in a file."""
     found = Path(path).stat()
-    if found.st_size < LEAST_BYTES:
-        return None
-    known_by = (found.st_dev, found.st_ino, found.st_ctime_ns, found.st_size, checksum)
+    known_by = (
+        found.st_dev,
+        found.st_ino,
+        found.st_ctime_ns,
+        found.st_size,
+        position,
+        checksum,
+    )
     return ":".join(map(str, known_by)).encode("ascii")
 
 

@@ -13,14 +13,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from headrace.spine.pack import remove_packs, write_parts
 from headrace.spine.ranges import HIGHEST, LOWEST, partition_of, ranges
-from headrace.spine.run_file import RunFile, RunWriter
 from headrace.spine.spine import Spine
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
+    from headrace.spine.run_file import RunFile
     from headrace.zset import Layout, ZSet
 
 MERGE_ROWS = 2**18
@@ -54,7 +55,7 @@ def due_by_partition(runs: Sequence[RunFile], partitions: int) -> list[tuple[Run
 
 def merge(directory: Path, layout: Layout, runs: Sequence[RunFile]) -> RunFile | None:
     """Write the sum of runs as one run, in constant memory; None if everything cancels."""
-    return _written(directory, layout, _scan(Spine.open(directory, layout, runs)))
+    return write_parts(directory, layout, _scan(Spine.open(directory, layout, runs)))
 
 
 def difference(
@@ -70,14 +71,14 @@ def difference(
     negation of ``before`` is written as a temporary run, removed at the end.
     """
     old = Spine.open(directory, layout, before, *hashes)
-    negation = _written(directory, layout, (part.negated() for part in _scan(old)))
+    negation = write_parts(directory, layout, (part.negated() for part in _scan(old)))
     try:
         runs = [*([] if negation is None else [negation]), *after]
         spine = Spine.open(directory, layout, runs, *hashes)
-        return _written(directory, layout, _scan(spine))
+        return write_parts(directory, layout, _scan(spine))
     finally:
         if negation is not None:
-            (directory / negation.name).unlink(missing_ok=True)
+            remove_packs(directory, [negation.pack])
 
 
 def differences(
@@ -94,15 +95,6 @@ def differences(
 
 def _scan(spine: Spine) -> Iterator[ZSet]:
     return spine.scan(MERGE_ROWS, batch_bytes=MERGE_BYTES)
-
-
-def _written(directory: Path, layout: Layout, parts: Iterable[ZSet]) -> RunFile | None:
-    with RunWriter(directory, layout) as writer:
-        empty = True
-        for part in parts:
-            writer.append(part)
-            empty = False
-        return None if empty else writer.finish()
 
 
 def _tier(rows: int, fanout: int) -> int:

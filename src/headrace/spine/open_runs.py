@@ -1,11 +1,15 @@
-"""Opens run files: memory-mapped, verified once per machine, cached while in use."""
+"""Opens runs: ranges of packs, memory-mapped, verified once per machine, cached while in use.
+
+A pack is mapped once as long as one of its runs is open. A run is verified by itself.
+"""
 
 from __future__ import annotations
 
 from collections import OrderedDict
 from dataclasses import dataclass, field
 from threading import Lock
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
+from weakref import WeakValueDictionary
 
 import pyarrow as pa
 import xxhash
@@ -15,7 +19,7 @@ from headrace.spine.checked import LEAST_BYTES, REGISTER
 from headrace.spine.run import Run
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Container, Iterable
     from pathlib import Path
 
     from headrace.spine.run_file import RunFile
@@ -25,86 +29,155 @@ OPEN_RUNS = 1024
 """How many runs one process keeps open; the least recently used one is dropped first."""
 
 VERIFIED_RUNS = 65_536
-"""How many files one process remembers as verified."""
+"""How many runs one process remembers as verified."""
+
+
+KEPT_BYTES = 1 << 25
+"""The most bytes of runs that a process has written and reads from memory instead of its file."""
+
+_Key: TypeAlias = "tuple[str, int]"
+"""The path of a pack, and the position of a run in it."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Opened:
+    """An open run, and the memory that it is in: that of its pack, or its own bytes."""
+
+    file: RunFile
+    run: Run
+    memory: pa.Buffer
 
 
 @dataclass(slots=True)
 class _Process:
     """The runs that this process has opened and verified, least recently used first.
 
-    ``read_to_check`` counts the bytes that this process has read to verify files.
+    ``packs`` are the mapped packs that have open runs. ``written`` are those among the runs whose
+    own bytes are kept, with their sizes. ``read_to_check`` counts the bytes that this process has
+    read to verify runs.
     """
 
-    runs: OrderedDict[str, tuple[RunFile, Run]] = field(default_factory=OrderedDict)
-    verified: OrderedDict[tuple[str, str], None] = field(default_factory=OrderedDict)
+    runs: OrderedDict[_Key, _Opened] = field(default_factory=OrderedDict)
+    packs: WeakValueDictionary[str, pa.Buffer] = field(default_factory=WeakValueDictionary)
+    written: OrderedDict[_Key, int] = field(default_factory=OrderedDict)
+    verified: OrderedDict[tuple[str, int, str], None] = field(default_factory=OrderedDict)
     lock: Lock = field(default_factory=Lock)
     forgotten: int = 0
+    kept_bytes: int = 0
     read_to_check: int = 0
+
+    def keep(self, key: _Key, opened: _Opened) -> None:
+        """Keep an open run, and drop the least recently used ones; the lock is held."""
+        self.drop(key)
+        self.runs[key] = opened
+        while len(self.runs) > OPEN_RUNS:
+            self.drop(next(iter(self.runs)))
+
+    def drop(self, key: _Key) -> None:
+        """Drop a run, which stays valid for its users; the lock is held."""
+        self.runs.pop(key, None)
+        self.kept_bytes -= self.written.pop(key, 0)
 
 
 _process = _Process()
 
 
 def open_run(directory: Path, file: RunFile, layout: Layout) -> Run:
-    """Map a run file and check it; later calls in this process return the open run.
+    """Map a run and check it; later calls in this process return the open run.
 
-    A run that is dropped from the cache stays valid for its users, even after its file is removed.
-    Its bytes are read if no process of this machine has read or written them since the file was
-    last changed. Raises ``corrupt`` if the file is missing, its bytes differ from those written, or
-    it does not have the columns of ``layout``.
+    A run that is dropped from the cache stays valid for its users, even after its pack is removed.
+    Its bytes are read if no process of this machine has read or written them since the pack was
+    last changed. Raises ``corrupt`` if the pack is missing or ends before the run does, its bytes
+    differ from those written, or it does not have the columns of ``layout``.
     """
-    path = f"{directory}/{file.name}"
+    path = f"{directory}/{file.pack}"
+    key = path, file.position
     with _process.lock:
-        known = _process.runs.get(path)
-        if known is not None and known[0] == file and known[1].layout == layout:
-            _process.runs.move_to_end(path)
-            return known[1]
-        verified = (path, file.checksum) in _process.verified
+        known = _process.runs.get(key)
+        if (
+            known is not None
+            and (known.file is file or known.file == file)
+            and (known.run.layout is layout or known.run.layout == layout)
+        ):
+            _process.runs.move_to_end(key)
+            return known.run
+        verified = (*key, file.checksum) in _process.verified
     if not verified and file.bytes >= LEAST_BYTES:
-        verified = REGISTER.knows(path, file.checksum)
-    run = _opened(path, file, layout, verified=verified)
+        verified = REGISTER.knows(path, file.checksum, file.position)
+    memory = _mapped(path, file, _process.packs.get(path))
+    run = _read(path, file, layout, memory, verified=verified)
     with _process.lock:
-        _process.runs[path] = (file, run)
-        _process.verified[path, file.checksum] = None
-        while len(_process.runs) > OPEN_RUNS:
-            _process.runs.popitem(last=False)
+        _process.packs[path] = memory
+        _process.keep(key, _Opened(file, run, memory))
+        _process.verified[*key, file.checksum] = None
         while len(_process.verified) > VERIFIED_RUNS:
             _process.verified.popitem(last=False)
     return run
 
 
-def unchecked_bytes(directory: Path, files: Iterable[RunFile]) -> int:
-    """Return the number of bytes that opening files would read to verify them."""
+def keep_written(directory: Path, file: RunFile, layout: Layout, data: pa.Buffer) -> None:
+    """Open a run that this process has just written from its bytes, until others need the memory.
+
+    It is read from its pack afterwards.
+    """
+    key = f"{directory}/{file.pack}", file.position
+    run = Run.of_batches(layout, _batches(data)[1])
     with _process.lock:
-        known = _process.verified
-        unknown = [f for f in files if (f"{directory}/{f.name}", f.checksum) not in known]
-    registered = REGISTER.knows
-    return sum(f.bytes for f in unknown if not registered(f"{directory}/{f.name}", f.checksum))
+        _process.keep(key, _Opened(file, run, data))
+        _process.written[key] = data.size
+        _process.kept_bytes += data.size
+        while _process.kept_bytes > KEPT_BYTES:
+            _process.drop(next(iter(_process.written)))
+
+
+def unchecked_bytes(directory: Path, files: Iterable[RunFile]) -> int:
+    """Return the number of bytes that opening runs would read to verify them."""
+    found = [(f"{directory}/{file.pack}", file) for file in files]
+    with _process.lock:
+        unknown = [
+            (path, file)
+            for path, file in found
+            if (path, file.position, file.checksum) not in _process.verified
+            and (path, file.position) not in _process.written
+        ]
+    known = REGISTER.knows
+    return sum(
+        file.bytes
+        for path, file in unknown
+        if file.bytes < LEAST_BYTES or not known(path, file.checksum, file.position)
+    )
 
 
 def check_run(directory: Path, file: RunFile, layout: Layout) -> None:
-    """Read every byte of a run file, verified or not; raise ``corrupt`` as :func:`open_run`."""
-    _opened(f"{directory}/{file.name}", file, layout, verified=False)
+    """Read every byte of a run, verified or not; raise ``corrupt`` as :func:`open_run`."""
+    path = f"{directory}/{file.pack}"
+    _read(path, file, layout, _mapped(path, file, None), verified=False)
 
 
 def read_to_check() -> int:
-    """Return the number of bytes of run files that this process has read to verify them."""
+    """Return the number of bytes of runs that this process has read to verify them."""
     return _process.read_to_check
 
 
 def forget_runs() -> None:
-    """Drop all open runs of this process, and the record of verified files."""
+    """Drop all open runs of this process, and the record of verified ones."""
     with _process.lock:
         _process.runs.clear()
+        _process.packs.clear()
+        _process.written.clear()
         _process.verified.clear()
+        _process.kept_bytes = 0
         _process.forgotten += 1
 
 
-def let_go(directory: Path, files: Iterable[RunFile]) -> None:
-    """Drop files that are about to be removed from the cache; their users keep them open."""
+def let_go(directory: Path, packs: Container[str]) -> None:
+    """Drop the runs of packs that are about to be removed; their users keep them open."""
+    start = len(f"{directory}/")
     with _process.lock:
-        for file in files:
-            _process.runs.pop(f"{directory}/{file.name}", None)
+        there = [k for k in _process.runs if k[0].startswith(f"{directory}/")]
+        for key in there:
+            if key[0][start:] in packs:
+                _process.drop(key)
 
 
 def times_forgotten() -> int:
@@ -112,36 +185,49 @@ def times_forgotten() -> int:
     return _process.forgotten
 
 
-def _opened(path: str, file: RunFile, layout: Layout, *, verified: bool) -> Run:
+def _mapped(path: str, file: RunFile, known: pa.Buffer | None) -> pa.Buffer:
+    """Return the memory of a pack that has a run; ``known`` may be from before it was written."""
+    if known is not None and known.size >= file.end:
+        return known
     try:
         mapped = pa.memory_map(path)
     except FileNotFoundError as error:
         raise _corrupt(file, "is missing") from error
     except OSError as error:
         raise _corrupt(file, "cannot be read", str(error)) from error
-    if mapped.size() != file.bytes:
-        raise _corrupt(file, f"has {mapped.size()} bytes instead of {file.bytes}")
-    buffer = mapped.read_buffer()
+    size = mapped.size()
+    if size < file.end:
+        raise _corrupt(file, f"has {max(0, size - file.position)} bytes instead of {file.bytes}")
+    return mapped.read_buffer()
+
+
+def _read(path: str, file: RunFile, layout: Layout, memory: pa.Buffer, *, verified: bool) -> Run:
+    data = memory.slice(file.position, file.bytes)
     if not verified:
-        if xxhash.xxh3_64(buffer).hexdigest() != file.checksum:
+        if xxhash.xxh3_64(data).hexdigest() != file.checksum:
             raise _corrupt(file, "does not match its checksum")
         _process.read_to_check += file.bytes
-        REGISTER.add(path, file.checksum)
+        if file.bytes >= LEAST_BYTES:
+            REGISTER.add(path, file.checksum, file.position)
     try:
-        reader = pa.ipc.open_file(buffer)
-        batches = [reader.get_batch(i) for i in range(reader.num_record_batches)]
+        schema, batches = _batches(data)
     except pa.ArrowException as error:
         raise _corrupt(file, "is not an Arrow file", str(error)) from error
-    if not reader.schema.equals(layout.schema):
+    if not schema.equals(layout.schema):
         raise _corrupt(
             file,
             "does not have the columns of its arrangement",
-            f"It has {_columns(reader.schema)}; expected are {_columns(layout.schema)}.",
+            f"It has {_columns(schema)}; expected are {_columns(layout.schema)}.",
         )
     run = Run.of_batches(layout, batches)
     if run.rows != file.rows:
         raise _corrupt(file, f"has {run.rows} rows instead of {file.rows}")
     return run
+
+
+def _batches(data: pa.Buffer) -> tuple[pa.Schema, list[pa.RecordBatch]]:
+    reader = pa.ipc.open_file(data)
+    return reader.schema, [reader.get_batch(i) for i in range(reader.num_record_batches)]
 
 
 def _columns(schema: pa.Schema) -> str:

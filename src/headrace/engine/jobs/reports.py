@@ -177,11 +177,11 @@ def require_seen(directory: Path, notes: Iterable[Note]) -> None:
     """Check that this process sees every run that tasks have reported, with all its bytes.
 
     Raises:
-        HeadraceError: ``unavailable`` if a run file is missing or has another size.
+        HeadraceError: ``unavailable`` if a run file is missing or ends too early.
     """
     for note in notes:
         for file in note.report.runs.values() if note.report is not None else ():
-            path = directory / file.name
+            path = directory / file.pack
             try:
                 size = path.stat().st_size
             except FileNotFoundError:
@@ -189,9 +189,9 @@ def require_seen(directory: Path, notes: Iterable[Note]) -> None:
             except OSError as error:
                 problem = f"cannot read it: {error.strerror}"
             else:
-                if size == file.bytes:
+                if size >= file.end:
                     continue
-                problem = f"sees {size:,} of its {file.bytes:,} bytes"
+                problem = f"sees {size:,} of its {file.end:,} bytes"
             raise HeadraceError(
                 Code.UNAVAILABLE,
                 f'run file "{file.name}" that a task wrote is not in the data directory',

@@ -21,7 +21,7 @@ from headrace.engine.jobs.reports import leave_nothing, leave_report
 from headrace.engine.jobs.worker import BATCH_ROWS, current_step
 from headrace.engine.reading.candidates import candidates
 from headrace.runtime.step import Report, Step
-from headrace.spine import RunWriter, Spine, merge, ranges, write_run
+from headrace.spine import Spine, merge, ranges, remove_packs, write_parts, write_run
 from headrace.zset import ZSet
 
 if TYPE_CHECKING:
@@ -151,14 +151,11 @@ def _written(
     written: list[RunFile] = []
     try:
         for _, found in groupby(chain(few, parts), key=lambda each: each[0]):
-            with RunWriter(directory, layout) as writer:
-                for _, part in found:
-                    writer.append(part)
-                written.append(writer.finish())
+            run = write_parts(directory, layout, (part for _, part in found))
+            written += [] if run is None else [run]
         return merge(directory, layout, written)
     finally:
-        for file in written:
-            (directory / file.name).unlink(missing_ok=True)
+        remove_packs(directory, [run.pack for run in written])
 
 
 def _kept(

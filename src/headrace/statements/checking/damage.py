@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from headrace.catalog import Catalog
     from headrace.ledger import Ledger
 
-_RUN = re.compile(r'run file "(?P<name>run-\w+\.arrow)"(?! of )')
+_RUN = re.compile(r'run file "(?P<name>run-[^"]+)"(?! of )')
 
 
 def with_owner(ledger: Ledger, catalog: Catalog, error: HeadraceError) -> HeadraceError:
@@ -24,7 +24,7 @@ def with_owner(ledger: Ledger, catalog: Catalog, error: HeadraceError) -> Headra
     records = [record for record in ledger.spines.arrangements() if record.owner in by_id]
     spines = ledger.spines.of([record.id for record in records])
     for record in records:
-        if any(known.name == run["name"] for known in spines[record.id]):
+        if any(known.file.name == run["name"] for known in spines[record.id]):
             owner = by_id[record.owner]
             of = f'{run[0]} of {owner.kind} "{owner.name}"'
             return HeadraceError(

@@ -29,9 +29,12 @@ if TYPE_CHECKING:
     from headrace.runtime.epoch import EpochLoop
     from headrace.runtime.fill import Progress as FillProgress
     from headrace.runtime.pump import Pump
+    from headrace.spine import RunFile
     from headrace.sql import Name
     from headrace.types import Epoch, RelationId
 
+_COPIED_BYTES: Final = 1 << 20
+"""How many bytes of a damaged run are copied at a time."""
 _DAMAGED_SINCE: Final = "One of its files was damaged after it stopped."
 
 Row: TypeAlias = tuple[str, str, str]
@@ -135,15 +138,8 @@ class Rebuilds:
         return f"rebuilt from its inputs in epoch {epoch}"
 
     def _set_aside(self, relation: Table | View, found: list[Damage]) -> str:
-        folder = self.loop.directory / "quarantine"
-        moved = []
-        for each in found:
-            path = self.loop.directory / "runs" / each.file
-            if path.exists():
-                folder.mkdir(exist_ok=True)
-                path.replace(folder / each.file)
-                moved.append(f"quarantine/{each.file}")
-        note = f"; set aside: {', '.join(moved)}" if moved else ""
+        copied = [name for each in found if (name := self._copied(each.run)) is not None]
+        note = f"; set aside: {', '.join(copied)}" if copied else ""
         last, contents = self.ledger.head.epoch, rows_of(relation.id)
         if all(each.arrangement != contents for each in found):
             return note
@@ -157,6 +153,23 @@ class Rebuilds:
         if behind:
             note += f"; sinks have not read some changes, which are lost: {', '.join(behind)}"
         return note
+
+    def _copied(self, run: RunFile) -> str | None:
+        """Copy what is left of a run, since its pack may have others; return where the copy is."""
+        folder = self.loop.directory / "quarantine"
+        try:
+            with (self.loop.runs / run.pack).open("rb") as pack:
+                folder.mkdir(exist_ok=True)
+                pack.seek(run.position)
+                with (folder / run.name).open("wb") as copy:
+                    left = run.bytes
+                    while data := pack.read(min(left, _COPIED_BYTES)):
+                        left -= copy.write(data)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            return f"not {run.name}, by the error: {error.strerror}"
+        return f"quarantine/{run.name}"
 
     def _restart(self, scope: list[Table | View]) -> list[Row]:
         """Rebuild stopped views and their readers, if their queries run."""

@@ -99,8 +99,8 @@ class Descriptions:
             found.append(("versions", f"of each ({by}), from {relation.effective_from} on"))
         if isinstance(relation, View | Table):
             runs = ledger.spines.runs(rows_of(relation.id))
-            found.append(("changes stored", f"{sum(run.rows for run in runs):,}"))
-            found.append(("bytes stored", f"{sum(run.bytes for run in runs):,}"))
+            found.append(("changes stored", f"{sum(run.file.rows for run in runs):,}"))
+            found.append(("bytes stored", f"{sum(run.file.bytes for run in runs):,}"))
             found.append(("runs", str(len(runs))))
             found.append(("readable since epoch", str(ledger.spines.since(rows_of(relation.id)))))
         circuit = self.declarations.circuit(relation) if isinstance(relation, View) else None

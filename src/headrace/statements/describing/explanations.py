@@ -145,8 +145,8 @@ def sizes(ledger: Ledger, circuit: Circuit) -> dict[ArrangementId, tuple[int, in
     spines = ledger.spines.of(ids)
     return {
         id_: (
-            sum(r.rows for r in spines.get(id_, ())),
-            sum(r.bytes for r in spines.get(id_, ())),
+            sum(r.file.rows for r in spines.get(id_, ())),
+            sum(r.file.bytes for r in spines.get(id_, ())),
         )
         for id_ in ids
     }

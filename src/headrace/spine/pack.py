@@ -1,0 +1,250 @@
+"""Write packs: immutable files with the runs of one writer, one after the other.
+
+Each run is an Arrow IPC file of consolidated rows that begins at an aligned position, so that it
+can be mapped, and has its own checksum. A pack is durable once :meth:`PackWriter.finish` has
+returned *and* its directory is synced. Others read its runs once the ledger names them; the process
+that writes it can open each run as soon as it is written. A pack is deleted as a whole, when none
+of its runs is needed any more.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+from contextlib import contextmanager, suppress
+from itertools import chain
+from typing import IO, TYPE_CHECKING, Any, Final, Self
+from uuid import uuid4
+
+import pyarrow as pa
+import xxhash
+
+from headrace.errors import Code, HeadraceError, not_written
+from headrace.spine.checked import LEAST_BYTES, REGISTER
+from headrace.spine.open_runs import keep_written, let_go
+from headrace.spine.run_file import RunFile
+from headrace.zset.zset import in_one_piece
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from pathlib import Path
+
+    from headrace.zset import Layout, ZSet
+
+BATCH_ROWS = 2**20
+"""The most rows of one record batch of a run."""
+BATCH_BYTES = 2**28
+"""The most bytes of one record batch of a run, unless a part has more: Arrow limits columns."""
+_AT_ONCE_BYTES: Final = 1 << 20
+"""The most bytes of rows that are composed in memory, and kept there to be read."""
+_ALIGNMENT: Final = 64
+"""Arrow reads mapped buffers without a copy only from such addresses."""
+
+
+class PackWriter:
+    """Writes the runs of one pack. Not thread-safe.
+
+    The file is created with the first run, and ``attempt`` is part of its name. As a context, it is
+    abandoned unless it was finished. Errors of the disk are raised as ``unavailable``.
+    """
+
+    def __init__(self, directory: Path, attempt: str = "") -> None:
+        self._directory = directory
+        self._name = f"{_prefix(attempt)}{uuid4().hex}.arrow"
+        self._path = directory / self._name
+        self._file: IO[bytes] | None = None
+        self._runs: list[RunFile] = []
+
+    def write(self, rows: ZSet) -> RunFile:
+        """Write a consolidated Z-set as one run; a small one stays in memory to be read."""
+        if rows.table.nbytes > _AT_ONCE_BYTES:
+            return self._streamed(rows.layout, [rows])
+        run, data = self._composed(rows)
+        keep_written(self._directory, run, rows.layout, data)
+        return run
+
+    def write_alone(self, rows: ZSet) -> RunFile:
+        """Write a consolidated Z-set as the only run, which this process need not read."""
+        small = rows.table.nbytes <= _AT_ONCE_BYTES
+        run = self._composed(rows)[0] if small else self._streamed(rows.layout, [rows])
+        self.finish()
+        return run
+
+    def write_parts(self, layout: Layout, parts: Iterable[ZSet]) -> RunFile | None:
+        """Write consolidated parts as one run; return None, and write nothing, without rows.
+
+        The hashes of a part are all above those of the parts before it. Buffers up to
+        ``BATCH_ROWS`` rows of ``BATCH_BYTES`` besides the current part.
+        """
+        rest = iter(parts)
+        first = next((part for part in rest if part.rows), None)
+        return None if first is None else self._streamed(layout, chain([first], rest))
+
+    def finish(self) -> None:
+        """Make the pack durable, except for its directory entry; nothing is written afterwards.
+
+        A pack without runs has no file.
+        """
+        if self._file is None:
+            return
+        try:
+            os.fsync(self._file.fileno())
+        except OSError as error:
+            raise self._error(error) from error
+        self._close()
+        for run in self._runs:
+            if run.bytes >= LEAST_BYTES:  # not earlier: a file that has grown is another one
+                REGISTER.add(str(self._path), run.checksum, run.position)
+
+    def abandon(self) -> None:
+        """Remove the pack."""
+        self._close()
+        remove_packs(self._directory, [self._name])
+
+    def _composed(self, rows: ZSet) -> tuple[RunFile, pa.Buffer]:
+        """Write a run at once; return its bytes too. Arrow would make many small writes."""
+        stream = pa.BufferOutputStream()
+        with pa.ipc.new_file(stream, rows.layout.schema) as arrow:
+            arrow.write_table(in_one_piece(rows.table), max_chunksize=BATCH_ROWS)
+        data, hashes = stream.getvalue(), rows.hashes
+        with self._range() as written:
+            written.write(data)
+        low, high = (int(hashes[0]), int(hashes[-1])) if rows.rows else (0, -1)
+        return self._ended(written, rows.rows, low, high), data
+
+    def _streamed(self, layout: Layout, parts: Iterable[ZSet]) -> RunFile:
+        batches = _Batches()
+        with self._range() as written, pa.PythonFile(written, mode="w") as sink:
+            with pa.ipc.new_file(sink, layout.schema) as arrow:
+                for table in batches.of(parts):
+                    arrow.write_table(table, max_chunksize=BATCH_ROWS)
+            sink.flush()
+        return self._ended(written, batches.rows, batches.low, batches.high)
+
+    @contextmanager
+    def _range(self) -> Iterator[_Range]:
+        """Yield where the next run begins, as a file to write its bytes into."""
+        try:
+            if self._file is None:
+                self._file = self._path.open("xb", buffering=0)
+            position = -(-self._file.tell() // _ALIGNMENT) * _ALIGNMENT
+            self._file.seek(position)
+            yield _Range(self._file, position)
+        except OSError as error:
+            raise self._error(error) from error
+
+    def _ended(self, written: _Range, rows: int, low: int, high: int) -> RunFile:
+        digest = written.digest.hexdigest()
+        run = RunFile(self._name, written.position, rows, written.bytes, digest, low, high)
+        self._runs.append(run)
+        return run
+
+    def _close(self) -> None:
+        if self._file is not None:
+            with suppress(OSError):
+                self._file.close()
+            self._file = None
+
+    def _error(self, error: OSError) -> HeadraceError:
+        return not_written(f'run file "{self._path}"', error)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._file is not None:
+            self.abandon()
+
+
+class _Range(io.RawIOBase):
+    """The bytes of one run in a pack; computes their checksum and their number."""
+
+    def __init__(self, file: IO[bytes], position: int) -> None:
+        self._file = file
+        self.position = position
+        self.digest = xxhash.xxh3_64()
+        self.bytes = 0
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        with memoryview(data) as view:
+            self.digest.update(view)
+            at = 0
+            while at < view.nbytes:
+                at += self._file.write(view[at:])
+            self.bytes += at
+        return at
+
+
+class _Batches:
+    """Gathers parts into batches, and finds the bounds of their hashes."""
+
+    def __init__(self) -> None:
+        self.rows = 0
+        self.low, self.high = 0, -1
+
+    def of(self, parts: Iterable[ZSet]) -> Iterator[pa.Table]:
+        """Yield the rows of parts with ascending hashes in larger tables."""
+        pending: list[pa.Table] = []
+        rows = size = 0
+        for part in parts:
+            if part.rows == 0:
+                continue
+            self._bound(part)
+            more = part.table.nbytes
+            if pending and (rows >= BATCH_ROWS or size + more > BATCH_BYTES):
+                yield _joined(pending, size)
+                pending, rows, size = [], 0, 0
+            pending.append(part.table)
+            rows += part.rows
+            size += more
+        if pending:
+            yield _joined(pending, size)
+
+    def _bound(self, part: ZSet) -> None:
+        hashes = part.hashes
+        low, high = int(hashes[0]), int(hashes[-1])
+        if self.rows and low <= self.high:
+            raise HeadraceError(Code.INTERNAL, "the parts of a run are out of order")
+        self.low = low if self.rows == 0 else self.low
+        self.high = high
+        self.rows += part.rows
+
+
+def write_run(directory: Path, rows: ZSet, attempt: str = "") -> RunFile:
+    """Write a consolidated Z-set as the only run of a pack; see :class:`PackWriter`."""
+    with PackWriter(directory, attempt) as pack:
+        return pack.write_alone(rows)
+
+
+def write_parts(directory: Path, layout: Layout, parts: Iterable[ZSet]) -> RunFile | None:
+    """Write parts as the only run of a pack; see :meth:`PackWriter.write_parts`."""
+    with PackWriter(directory) as pack:
+        run = pack.write_parts(layout, parts)
+        pack.finish()
+    return run
+
+
+def remove_packs(directory: Path, packs: Iterable[str]) -> None:
+    """Delete packs; who has one of their runs open keeps it."""
+    names = frozenset(packs)
+    let_go(directory, names)
+    for name in names:
+        (directory / name).unlink(missing_ok=True)
+
+
+def remove_packs_of(directory: Path, attempt: str) -> None:
+    """Delete the packs of a failed attempt, also unreported ones."""
+    prefix = _prefix(attempt)
+    remove_packs(directory, (p.name for p in directory.iterdir() if p.name.startswith(prefix)))
+
+
+def _joined(tables: list[pa.Table], size: int) -> pa.Table:
+    table = pa.concat_tables(tables)
+    return in_one_piece(table) if size <= BATCH_BYTES else table
+
+
+def _prefix(attempt: str) -> str:
+    return f"run-{attempt}-" if attempt else "run-"
