@@ -39,6 +39,7 @@ from headrace.parts.feeding import Feeding
 from headrace.parts.filling import Filling
 from headrace.parts.functions import Functions
 from headrace.parts.log import Log
+from headrace.parts.planning import Planning
 from headrace.parts.reader import Reader
 from headrace.parts.retiring import Retiring
 from headrace.parts.schemas import Schemas
@@ -150,6 +151,7 @@ class Database(DefaultSession):
         self._default = self.session()
         if settings.continuous:
             self.parts.pump.start()
+            self.parts.planning.start()
             self.parts.repairing.start()
             self.parts.reconciler.start()
         self.parts.sinks.begin_all()
@@ -223,6 +225,7 @@ class Database(DefaultSession):
             queries=queries,
             loop=loop,
             pump=pump,
+            planning=Planning(loop),
             retirement=retirement,
             deliveries=deliveries,
             feeds=feeds,
@@ -361,6 +364,7 @@ class Database(DefaultSession):
         self.parts.loop.published.wake()
         for session in list(self._sessions):
             session.close()
+        self.parts.planning.close()
         self.parts.reconciler.close()
         self.parts.repairing.close()
         self.parts.feeds.close()

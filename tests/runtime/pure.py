@@ -159,8 +159,11 @@ class PureRunner:
         sync_directory(step.runs_directory)
         return tuple(reports)
 
-    def temporal(self) -> Mapping[RelationId, Mapping[ArrangementId, Layout]]:
-        """No view is over the clock."""
+    def unfit(
+        self, changed: frozenset[RelationId], without: frozenset[RelationId]
+    ) -> Mapping[RelationId, HeadraceError]:
+        """Nothing is planned."""
+        del changed, without
         return {}
 
     def plan_fill(

@@ -20,18 +20,55 @@ pytestmark = pytest.mark.spark
     ],
     ids=["another format", "another circuit"],
 )
-def test_a_view_of_another_digest_is_not_opened(tmp_path, spark, monkeypatch, stored, code, said):
+def test_a_view_of_another_digest_stops_alone_when_it_is_first_planned(
+    tmp_path, spark, monkeypatch, stored, code, said
+):
     settings = {"spark": spark, "continuous": False, "partitions": 2}
-    with monkeypatch.context() as patch:
-        patch.setattr("headrace.statements.defining.views.digest", lambda _circuit: stored)
-        with headrace.connect(tmp_path, **settings) as db:
-            db.sql("CREATE TABLE t (k INT)")
+    with headrace.connect(tmp_path, **settings) as db:
+        db.sql("CREATE TABLE t (k INT)")
+        db.sql("CREATE MATERIALIZED VIEW whole AS SELECT k FROM t")
+        with monkeypatch.context() as patch:
+            patch.setattr("headrace.statements.defining.views.digest", lambda _circuit: stored)
             db.sql("CREATE MATERIALIZED VIEW v AS SELECT k, count(*) AS n FROM t GROUP BY k")
-    with pytest.raises(HeadraceError) as refused:
-        headrace.connect(tmp_path, **settings)
-    assert refused.value.code is code
-    assert said in refused.value.primary
-    assert '"v"' in refused.value.primary
+        db.sql("CREATE MATERIALIZED VIEW over AS SELECT sum(n) AS n FROM v")
+        db.sql("INSERT INTO t VALUES (1), (1)")
+        db.flush()
+    with headrace.connect(tmp_path, **settings) as db:
+        assert db.sql("SELECT n FROM v WHERE k = 1").fetchall() == [(2,)]
+        db.sql("VERIFY v; DESCRIBE EXTENDED v; SHOW CREATE VIEW v")
+        with pytest.raises(HeadraceError, match=said) as refused:
+            db.sql("EXPLAIN v")
+        assert refused.value.code is code
+        db.sql("INSERT INTO t VALUES (1)")
+        assert len(db.sql("SELECT * FROM whole").fetchall()) == 3
+        for name in ("v", "over"):
+            with pytest.raises(HeadraceError, match=f'"{name}" stopped.*(?s:.)*{said}') as stopped:
+                db.sql(f"SELECT * FROM {name}")
+            assert "DROP the view and create it again" in stopped.value.hint
+    with headrace.connect(tmp_path, **settings) as db:
+        db.sql("DROP MATERIALIZED VIEW over")
+        db.sql("CREATE OR REPLACE MATERIALIZED VIEW v AS SELECT k, count(*) AS n FROM t GROUP BY k")
+        db.sql("INSERT INTO t VALUES (1)")
+        assert db.sql("SELECT n FROM v WHERE k = 1").fetchall() == [(4,)]
+
+
+def test_a_view_that_stopped_by_its_digest_runs_again_in_the_version_that_stored_it(
+    tmp_path, spark, monkeypatch
+):
+    settings = {"spark": spark, "continuous": False, "partitions": 2}
+    with headrace.connect(tmp_path, **settings) as db:
+        db.sql("CREATE TABLE t (k INT)")
+        db.sql("CREATE MATERIALIZED VIEW v AS SELECT k, count(*) AS n FROM t GROUP BY k")
+        db.sql("INSERT INTO t VALUES (1), (1)")
+        db.flush()
+    with monkeypatch.context() as patch:
+        patch.setattr("headrace.parts.declarations.digest", lambda _circuit: f"{FORMAT}:other")
+        with headrace.connect(tmp_path, **settings) as db:
+            db.parts.planning.run()
+            assert "different form" in db.sql("SHOW DIRTY").to_arrow()["detail"].to_pylist()[0]
+    with headrace.connect(tmp_path, **settings) as db:
+        db.sql("INSERT INTO t VALUES (1)")
+        assert db.sql("SELECT n FROM v WHERE k = 1").fetchall() == [(3,)]
 
 
 def test_a_view_stored_before_its_key_was_inferred_or_recorded_is_opened_as_it_is(

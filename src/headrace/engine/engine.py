@@ -7,7 +7,6 @@ from collections import OrderedDict
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
-from graphlib import TopologicalSorter
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -31,6 +30,7 @@ from headrace.circuit import (
     sliced,
 )
 from headrace.circuit.keys import is_unique, unique_columns
+from headrace.engine.circuits import Circuits
 from headrace.engine.expiring import left_by
 from headrace.engine.jobs.executors import is_local
 from headrace.engine.jobs.failures import step_failure
@@ -72,7 +72,6 @@ if TYPE_CHECKING:
     from headrace.runtime.ports import StepPlan
     from headrace.runtime.step import Report, Step
     from headrace.types import ArrangementId, BuildId, RelationId
-    from headrace.zset import Layout
 
 _INFERRED = InferredKey()
 _KEPT_PROGRAMS = 64
@@ -98,7 +97,7 @@ class Engine:
         self.planning = threading.RLock()
         self._scala = scala_of(spark)
         self._relations: dict[RelationId, Relation] = {}
-        self._circuits: OrderedDict[RelationId, Circuit] = OrderedDict()
+        self.circuits = Circuits(self._planned)
         self.changes = 0
         """How often the meaning of a name has changed."""
         self._sliced: tuple[str, Analysed] | None = None
@@ -121,8 +120,9 @@ class Engine:
     def declare(self, relation: Relation, *, planned: bool = True) -> None:
         """Declare a relation; declare a view after the relations that it depends on.
 
-        A view that is not ``planned`` has no circuit, so steps leave it out. A plain view that is
-        not ``planned`` is not replaced by its query.
+        A view is planned when its circuit is first needed. One that is not ``planned`` has no
+        circuit, so steps leave it out. A plain view that is not ``planned`` is not replaced by its
+        query.
         """
         with self.planning:
             if isinstance(relation, PlainView):
@@ -137,17 +137,8 @@ class Engine:
             self._by_name[relation.name] = relation
             if isinstance(relation, View) and planned:
                 filled = self._filling.pop(relation.build, None)
-                replaces = relation.id in self._circuits
-                self._circuits[relation.id] = filled.circuit if filled else self.circuit(relation)
-                if replaces:  # the new query may read views that were declared later
-                    self._order()
+                self.circuits.declare(relation, filled.circuit if filled else None)
             self._changed()
-
-    def _order(self) -> None:
-        """Order the circuits so that each follows the circuits that it reads."""
-        reads = {id_: c.reads & self._circuits.keys() for id_, c in self._circuits.items()}
-        for id_ in TopologicalSorter(reads).static_order():
-            self._circuits.move_to_end(id_)
 
     @contextmanager
     def beside(self, tables: Iterable[Table]) -> Iterator[None]:
@@ -233,7 +224,7 @@ class Engine:
             self.planner.forget(relation.name)
             self._relations.pop(relation.id, None)
             self._by_name.pop(relation.name, None)
-            self._circuits.pop(relation.id, None)
+            self.circuits.forget(relation.id)
             self._changed()
 
     def _changed(self) -> None:
@@ -273,34 +264,37 @@ class Engine:
             HeadraceError: ``unsupported`` if the query cannot be maintained.
         """
         with self.planning:
-            known = self._circuits.get(view.id)
-            if known is not None and known.build == view.build:
-                return known
-            span, names = Span(view.query, 0, len(view.query)), view.schema.names
-            analysed = self.planner.analyse(span)
-            found = len(analysed.schema.columns)
-            if found != len(names):
-                raise HeadraceError(
-                    Code.CORRUPT,
-                    f'view "{view.name}" has {len(names)} columns, but its query has {found}',
-                )
-            by = () if view.index is None else view.index.columns
+            if self.circuits.has(view):
+                return self.circuits.of(view.id)
+            return self._planned(view)
 
-            def made(key: GivenKey, edition: Edition) -> Circuit:
-                return self.circuit_of(
-                    view.id,
-                    view.build,
-                    analysed,
-                    span,
-                    names,
-                    by,
-                    amendable=view.amendable,
-                    guarded=view.quarantines,
-                    key=key,
-                    edition=edition,
-                )
+    def _planned(self, view: View) -> Circuit:
+        """Plan the query of a view, with the operators that fit its stored state."""
+        span, names = Span(view.query, 0, len(view.query)), view.schema.names
+        analysed = self.planner.analyse(span)
+        found = len(analysed.schema.columns)
+        if found != len(names):
+            raise HeadraceError(
+                Code.CORRUPT,
+                f'view "{view.name}" has {len(names)} columns, but its query has {found}',
+            )
+        by = () if view.index is None else view.index.columns
 
-            return as_stored(view, made)
+        def made(key: GivenKey, edition: Edition) -> Circuit:
+            return self.circuit_of(
+                view.id,
+                view.build,
+                analysed,
+                span,
+                names,
+                by,
+                amendable=view.amendable,
+                guarded=view.quarantines,
+                key=key,
+                edition=edition,
+            )
+
+        return as_stored(view, made)
 
     def circuit_of(
         self,
@@ -375,8 +369,8 @@ class Engine:
         match self._relations[id_]:
             case Table() as table:
                 return StoredLayout(table_layout(table), unique)
-            case View() if id_ in self._circuits:
-                return StoredLayout(self._circuits[id_].output.operator.layout, unique)
+            case View() if id_ in self.circuits:
+                return StoredLayout(self.circuits.of(id_).output.operator.layout, unique)
             case _:
                 return None
 
@@ -400,6 +394,13 @@ class Engine:
 
     # -- steps -----------------------------------------------------------------------------
 
+    def unfit(
+        self, changed: frozenset[RelationId], without: frozenset[RelationId]
+    ) -> dict[RelationId, HeadraceError]:
+        """Plan the views that changes can reach; see :meth:`StepRunner.unfit`."""
+        with self.planning:
+            return self.circuits.unfit(changed, without)
+
     def plan_live(
         self,
         changed: frozenset[RelationId],
@@ -410,7 +411,7 @@ class Engine:
     ) -> StepPlan:
         """Return the plan of an epoch's step over the changed relations."""
         program = self._live(changed, without, partitions, looping, given)
-        return program.needs(self._circuits.values())
+        return program.needs(self._reached(changed, without, looping, given))
 
     def run_live(
         self,
@@ -422,17 +423,6 @@ class Engine:
     ) -> tuple[Report, ...]:
         """Run an epoch's step."""
         return self._run(step, self._live(changed, without, step.partitions, looping, given))
-
-    def temporal(self) -> dict[RelationId, dict[ArrangementId, Layout]]:
-        """Return the arrangements ordered by due time, by view: the views that read the clock."""
-        with self.planning:
-            circuits = tuple(self._circuits.values())
-        found: dict[RelationId, dict[ArrangementId, Layout]] = {}
-        for circuit in circuits:
-            for node in circuit.temporal():
-                (id_,) = node.arrangements
-                found.setdefault(circuit.view, {})[id_] = node.operator.layout
-        return found
 
     def plan_fill(
         self, build: BuildId, partitions: int, *, looping: bool = False, ticks: bool = False
@@ -499,7 +489,8 @@ class Engine:
     def _filled(self, build: BuildId) -> Circuit:
         if build in self._filling:
             return self._filling[build].circuit
-        return next(circuit for circuit in self._circuits.values() if circuit.build == build)
+        with self.planning:
+            return self.circuits.of_build(build)
 
     def _live(
         self,
@@ -509,14 +500,24 @@ class Engine:
         looping: frozenset[RelationId],
         given: frozenset[RelationId],
     ) -> Program:
-        left_out = without | given
-        circuits = tuple(c for c in self._circuits.values() if c.view not in left_out)
-        return self._program(
-            (changed, without, partitions, looping, given),
-            partitions,
-            lambda lowering: lowering.live(circuits, changed, looping, given),
-            self._relations,
-        )
+        def build(lowering: Lowering) -> Program:
+            circuits = self._reached(changed, without, looping, given)
+            return lowering.live(circuits, changed, looping, given)
+
+        key = (changed, without, partitions, looping, given)
+        return self._program(key, partitions, build, self._relations)
+
+    def _reached(
+        self,
+        changed: frozenset[RelationId],
+        without: frozenset[RelationId],
+        looping: frozenset[RelationId],
+        given: frozenset[RelationId],
+    ) -> tuple[Circuit, ...]:
+        """Return the circuits of the views that a step can change, inputs first."""
+        with self.planning:
+            ids = self.circuits.above(changed | looping | given, without | given)
+            return tuple(map(self.circuits.of, ids))
 
     def _fill_program(
         self, id_: BuildId, partitions: int, *, looping: bool, ticks: bool
@@ -546,7 +547,7 @@ class Engine:
             sliced is not None
             and sliced.exact
             and not filled.watch
-            and self._circuits.get(circuit.view) is circuit
+            and self.circuits.known(circuit.view) is circuit
             and all(self._relations.get(id_) is filled.relations[id_] for id_ in circuit.reads)
         )
 

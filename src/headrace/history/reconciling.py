@@ -26,6 +26,7 @@ from headrace.runtime.fill import Fill
 from headrace.runtime.published import STOPPED
 from headrace.runtime.rebuild import TableRebuild
 from headrace.runtime.settings import OnDifference
+from headrace.runtime.timetable import clocked
 from headrace.serving.python_values import python_rows
 from headrace.serving.values import json_value
 from headrace.zset import WEIGHT
@@ -125,7 +126,7 @@ class Reconciling:
         """Return values that differ between two states if the rows of a relation may differ."""
         catalog = state.catalog
         found = {str(id_): int(at) for id_, at in state.shown(relation.id).items()}
-        if catalog.below([relation.id]) & self.engine.temporal().keys():
+        if catalog.below([relation.id]) & clocked(self.ledger.head):
             found["clock"] = state.clock
         if isinstance(relation, View):
             found[_BUILD] = relation.build

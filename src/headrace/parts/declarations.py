@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from headrace.catalog import Sink, View
 from headrace.circuit import shared
 from headrace.circuit.digest import digest, is_comparable
+from headrace.engine.circuits import OF_THE_VIEW
 from headrace.errors import Code, HeadraceError
 from headrace.parts.system_relations import system_relations
 
 if TYPE_CHECKING:
     import threading
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator
 
     from headrace.catalog import Catalog, PlainView, Relation, Stream, Table
     from headrace.circuit import Circuit
@@ -24,13 +25,19 @@ if TYPE_CHECKING:
     from headrace.ledger import Ledger
     from headrace.types import ArrangementId, RelationId
 
+_REBUILT: Final = (
+    "DROP the view and create it again, which fills it; or open the database with the version that"
+    " created it."
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Declarations:
     """Declares relations to Spark: names for the planner, circuits for epochs, texts for batch.
 
-    A view whose query cannot be planned is declared without a circuit; its stored rows stay
-    readable. Nothing is stored: opening a database declares everything again.
+    A view is planned when its circuit is first needed, and its stored state compared with it. One
+    that lacks a function is declared without a circuit; its stored rows stay readable. Nothing is
+    stored: opening a database declares everything again.
     """
 
     engine: Engine
@@ -38,6 +45,10 @@ class Declarations:
     canonical: CanonicalHistory
     ledger: Ledger
     _unplanned: set[RelationId] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        """Have the stored state of each view compared with its circuit."""
+        self.engine.circuits.check = self._check_stored
 
     @property
     def planning(self) -> threading.RLock:
@@ -65,8 +76,7 @@ class Declarations:
         self.announce(view)
         self._unplanned.discard(view.id)
         if isinstance(view, View):
-            records = self.ledger.spines.arrangements()
-            self.check_stored(view, {record.id: dict(record.layout) for record in records})
+            self.engine.circuit(view)
 
     def announce_replaced(self, view: View, catalog: Catalog) -> None:
         """Declare a view whose query was replaced, and the views above that name it."""
@@ -113,18 +123,29 @@ class Declarations:
         return frozenset(self._unplanned)
 
     def circuit(self, view: View) -> Circuit | None:
-        """Return the circuit of a view; None if its query cannot be planned."""
-        return self.engine.circuit(view) if self.is_planned(view) else None
+        """Return the circuit of a view; None if its query cannot be planned as it is stored."""
+        if not self.is_planned(view):
+            return None
+        try:
+            return self.engine.circuit(view)
+        except HeadraceError as error:
+            if error.code not in OF_THE_VIEW:
+                raise
+            return None
 
-    def check_stored(self, view: View, stored: Mapping[ArrangementId, object]) -> None:
+    def _check_stored(self, view: View, circuit: Circuit) -> None:
         """Refuse a view whose stored state belongs to a circuit other than the planned one."""
-        circuit = self.engine.circuit(view)
+        stored = self.ledger.head.arrangements
         planned: dict[ArrangementId, object] = {
             id_: layout.to_json() for id_, layout in circuit.arrangements().items()
         }
         for node in circuit.stateful():
             planned |= {each.id: each.layout.to_json() for each in shared(node).values()}
-        differs = [id_ for id_, layout in planned.items() if stored.get(id_) != layout]
+        differs = [
+            id_
+            for id_, layout in planned.items()
+            if id_ not in stored or dict(stored[id_].layout) != layout
+        ]
         if not differs and view.circuit in ("", digest(circuit)):
             return
         if view.circuit and not is_comparable(view.circuit):
@@ -132,14 +153,13 @@ class Declarations:
                 Code.UNSUPPORTED,
                 f'view "{view.name}" was stored by another version of Headrace',
                 detail="Whether this version computes it from its stored state is not known.",
-                hint="Open the database with that version and DROP the view, then create it again"
-                " with this version.",
+                hint=_REBUILT,
             )
         raise HeadraceError(
             Code.CORRUPT,
             f'view "{view.name}" is stored in a different form than planned',
             detail=f"Arrangement {differs[0]} differs." if differs else "Its circuit differs.",
-            hint="Open it with the version that created it, or restore a backup.",
+            hint=_REBUILT,
         )
 
     def _announce_unplanned(self, view: Relation) -> None:

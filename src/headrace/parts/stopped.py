@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 import time
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from headrace.catalog import PlainView, View
 from headrace.catalyst.python import waits
 from headrace.errors import Code, HeadraceError
 from headrace.ledger import NO_EPOCH, Dirty
 from headrace.runtime.published import STOPPED, WAITING
+from headrace.runtime.unfit import UNFIT
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from headrace.catalog import Catalog, Relation
     from headrace.ledger import Ledger
     from headrace.types import Epoch, RelationId
+
+_CODE: Final = re.compile(r"^error\[\w+\]: ")
 
 _OF_KEY = "PRIMARY KEY ("
 """Contained in the error of a view whose rows violate its declared key."""
@@ -78,6 +81,8 @@ def refuse_stopped(
     entry = marked[failed.id]
     if "evidence" in entry.origin:
         raise _quarantined(relation, failed, entry)
+    if UNFIT in entry.origin:
+        raise _unfit(relation, failed, entry)
     by_key = isinstance(failed, View) and failed.checks_key and _OF_KEY in entry.detail
     failing = "rows break its PRIMARY KEY" if by_key else "query failed on its data"
     why = f"its {failing}"
@@ -104,8 +109,22 @@ def refuse_stopped(
 
 def in_sentences(error: str) -> str:
     """Return the error text for which a view stopped as the detail of another error."""
-    parts = re.split(r"\n(?:detail|hint): ", error.removeprefix("error[invalid]: "))
+    parts = re.split(r"\n(?:detail|hint): ", _CODE.sub("", error))
     return " ".join(f"{part.removesuffix('.')}." for part in parts)
+
+
+def _unfit(relation: Relation, wrong: Relation, entry: Dirty) -> HeadraceError:
+    """Return the error of reading a view that cannot be run as it is stored, or one above it."""
+    why = "it cannot be run as it is stored"
+    if wrong is not relation:
+        why = f'it reads view "{wrong.name}", which cannot be run as it is stored'
+    error, _, hint = entry.detail.partition("\nhint: ")
+    return HeadraceError(
+        Code.UNAVAILABLE,
+        f'{relation.kind} "{relation.name}" stopped, since {why}',
+        detail=in_sentences(error),
+        hint=hint or None,
+    )
 
 
 def _quarantined(relation: Relation, wrong: Relation, entry: Dirty) -> HeadraceError:

@@ -29,7 +29,8 @@ from headrace.runtime.quarantine import NO_GUARDS, Guarded
 from headrace.runtime.rounds import FeedbackRounds, Written, arranged_for
 from headrace.runtime.shares import NOTHING, arranged, log_share
 from headrace.runtime.step import Clock, RowsShare, Step, StepArrangement
-from headrace.runtime.timetable import Timetable, machine_clock
+from headrace.runtime.timetable import Timetable, clocked, machine_clock
+from headrace.runtime.unfit import stop_unfit
 from headrace.runtime.work import Work
 from headrace.spine import HIGHEST, LOWEST
 from headrace.types import ArrangementId, Epoch, Offset, RelationId
@@ -133,7 +134,7 @@ class EpochLoop:
 
     def __post_init__(self) -> None:
         """Create the timetable of this loop's database."""
-        self._timetable = Timetable(self.directory, self.runner)
+        self._timetable = Timetable(self.directory, self.ledger)
 
     @property
     def runs(self) -> Path:
@@ -168,6 +169,8 @@ class EpochLoop:
         """
         with self.lock:
             poll = self.poll()
+            if stop_unfit(self, poll.ranges.keys() | poll.due, self.left_out()):
+                poll = self.poll()
             if not poll.ranges and not poll.due:
                 return None
             for left in reversed(range(self.settings.attempts)):
@@ -238,7 +241,7 @@ class EpochLoop:
             if members & poll.due - without:
                 # All views that read the clock, not just those that are due: jobs are built per
                 # set of changed relations, and which views are due differs from epoch to epoch.
-                changed |= (members & self.runner.temporal().keys()) - without
+                changed |= (members & clocked(self.ledger.head)) - without
             if changed:
                 name = f"{attempt}.{len(steps)}"
                 steps.append(self._step(name, poll, changed, without, guards))

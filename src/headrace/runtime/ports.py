@@ -102,10 +102,13 @@ class StepRunner(Protocol):
         """Run the step of an epoch; every run that it wrote is durable when this returns."""
         ...
 
-    def temporal(self) -> Mapping[RelationId, Mapping[ArrangementId, Layout]]:
-        """Return the arrangements ordered by due time, by view: the views that read the clock.
+    def unfit(
+        self, changed: frozenset[RelationId], without: frozenset[RelationId]
+    ) -> Mapping[RelationId, HeadraceError]:
+        """Plan the views that changes can reach, which may take long for each.
 
-        The order of each layout begins with the time at which a row is due, in microseconds.
+        Returns the errors of those that cannot be run: their query cannot be planned, or their
+        stored state belongs to another circuit. Views in ``without`` and those above are left out.
         """
         ...
 

@@ -32,6 +32,7 @@ from headrace.runtime.rounds import arranged_for
 from headrace.runtime.shares import NOTHING, arranged, log_share, parts_of_log
 from headrace.runtime.step import Clock, RowsShare, Share, Step, StepArrangement
 from headrace.runtime.swap import followed, swap
+from headrace.runtime.timetable import clocked
 from headrace.spine import HIGHEST, LOWEST, RunFile, sync_directory
 from headrace.types import ArrangementId, Offset, RelationId
 
@@ -254,14 +255,14 @@ class _Level:
         """Return the views in groups, in an order in which they can be stepped."""
         groups: list[_Group] = []
         place: dict[RelationId, int] = {}
-        clocked, most = self.loop.runner.temporal().keys(), self.loop.settings.refresh_views
+        timed, most = clocked(self.loop.ledger.head), self.loop.settings.refresh_views
         for view in self.views:
             stands = self._stands[view.id]
             inputs = {
                 id_: self._input(id_, stands, state, ends, then=id_ in place)
                 for id_ in view.depends_on
             }
-            before = stands.clock if view.id in clocked and clock > stands.clock else None
+            before = stands.clock if view.id in timed and clock > stands.clock else None
             first = max((place[id_] for id_ in inputs if id_ in place), default=0)
             index = next(
                 (
@@ -352,7 +353,7 @@ class _Level:
         given = {i: share.runs for i, share in parts.items() if isinstance(share, RowsShare)}
         changed = frozenset(parts.keys() - given.keys())
         if ticks:
-            changed = changed.union(ids & loop.runner.temporal().keys())
+            changed = changed.union(ids & clocked(loop.ledger.head))
         without = frozenset(view.id for view in catalog.views_in_order()) - ids
         partitions = loop.partitions_for(sum(share.rows for share in parts.values()))
         none: frozenset[RelationId] = frozenset()

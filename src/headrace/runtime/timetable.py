@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from headrace.operators.temporal import DUE
 from headrace.spine import Spine, earliest_due
+from headrace.zset import Layout
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from headrace.runtime.ports import StepRunner
+    from headrace.ledger import Head, Ledger
+    from headrace.ledger.records import ArrangementRecord
     from headrace.runtime.published import Published
-    from headrace.types import Epoch, RelationId
+    from headrace.types import ArrangementId, Epoch, RelationId
 
 
 def machine_clock() -> int:
@@ -22,12 +25,29 @@ def machine_clock() -> int:
     return time.time_ns() // 1000
 
 
+def clocked(head: Head) -> frozenset[RelationId]:
+    """Return the views that read the clock: they have state ordered by due time."""
+    return frozenset(record.owner for record in _timed(head))
+
+
+def _timed(head: Head) -> list[ArrangementRecord]:
+    """Return the arrangements of serving builds that are ordered by due time."""
+    return [
+        record
+        for record in head.arrangements.values()
+        if record.build is not None
+        and any(by["name"] == DUE for by in record.layout.get("order", ())[:1])
+        and head.builds[record.build].serving
+    ]
+
+
 @dataclass(slots=True)
 class Timetable:
     """Reads the first due times of the arrangements ordered by time, once per epoch."""
 
     directory: Path
-    runner: StepRunner
+    ledger: Ledger
+    _layouts: dict[ArrangementId, Layout] = field(default_factory=dict)
     _known: tuple[Epoch, Mapping[RelationId, int]] | None = None
 
     def at(self, state: Published) -> Mapping[RelationId, int]:
@@ -42,11 +62,12 @@ class Timetable:
 
     def _read(self, state: Published) -> Mapping[RelationId, int]:
         found: dict[RelationId, int] = {}
-        for view, kept in self.runner.temporal().items():
-            for id_, layout in kept.items():
-                runs = [run.file for run in state.spines.get(id_, ())]
-                spine = Spine.open(self.directory / "runs", layout, runs)
-                due = earliest_due(spine, state.clock)
-                if due is not None:
-                    found[view] = min(due, found.get(view, due))
+        records, known = _timed(self.ledger.head), self._layouts
+        self._layouts = {r.id: known.get(r.id) or Layout.of_json(dict(r.layout)) for r in records}
+        for record in records:
+            runs = [run.file for run in state.spines.get(record.id, ())]
+            spine = Spine.open(self.directory / "runs", self._layouts[record.id], runs)
+            due = earliest_due(spine, state.clock)
+            if due is not None:
+                found[record.owner] = min(due, found.get(record.owner, due))
         return found

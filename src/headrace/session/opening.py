@@ -8,6 +8,7 @@ from headrace.catalog import Catalog, Sink, Stream, Table, View, relation_of_jso
 from headrace.circuit import rows_of
 from headrace.errors import Code, HeadraceError
 from headrace.parts.naming import HIDDEN
+from headrace.runtime.unfit import resume_fitting
 from headrace.zset import Layout
 
 if TYPE_CHECKING:
@@ -44,11 +45,13 @@ def stored_partitions(ledger: Ledger, directory: Path, asked: int, *, chosen: bo
 def restore(parts: DatabaseParts, functions: Iterable[Function] = ()) -> None:
     """Load the catalog from the ledger into Spark, and drop temporary views.
 
-    Views that lack a function wait for it; views whose function is now given resume.
+    Views that lack a function wait for it; views whose function is now given resume. No view is
+    planned.
     """
+    resume_fitting(parts.ledger)
     ledger, declarations, waiting = parts.ledger, parts.declarations, parts.waiting
     records = ledger.relations.existing()
-    stored = {record.id: dict(record.layout) for record in ledger.spines.arrangements()}
+    stored = ledger.head.arrangements
     catalog = Catalog.of(relation_of_json(dict(record.definition)) for record in records)
     declarations.announce_system()
     for relation in catalog:
@@ -61,10 +64,8 @@ def restore(parts: DatabaseParts, functions: Iterable[Function] = ()) -> None:
             declarations.announce_waiting(view)
             continue
         declarations.announce(view)
-        if isinstance(view, View):
-            declarations.check_stored(view, stored)
     kept = [r for r in catalog if isinstance(r, Table | View)]
-    layouts = {rows_of(r.id): Layout.of_json(stored[rows_of(r.id)]) for r in kept}
+    layouts = {rows_of(r.id): Layout.of_json(dict(stored[rows_of(r.id)].layout)) for r in kept}
     parts.loop.published.publish(catalog, layouts)
     # Before the first epoch, since dropping releases their history step by step.
     parts.loop.held.update({id_: record.held for id_, record in ledger.deliveries.all().items()})

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from headrace.parts.feeding import Feeding
     from headrace.parts.functions import Functions
     from headrace.parts.log import Log
+    from headrace.parts.planning import Planning
     from headrace.parts.reader import Reader
     from headrace.parts.schemas import Schemas
     from headrace.parts.sinks import Sinks
@@ -55,6 +56,7 @@ class DatabaseParts:
     queries: Queries
     loop: EpochLoop
     pump: Pump
+    planning: Planning
     retirement: Retirement
     deliveries: Deliveries
     feeds: Feeds

@@ -1,0 +1,125 @@
+"""The circuits of the declared views: each is planned when it is first needed.
+
+Planning a view takes a hundred times as long as declaring it, and most views of a database that was
+just opened are only read.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from graphlib import TopologicalSorter
+from typing import TYPE_CHECKING
+
+from headrace.errors import Code, HeadraceError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from collections.abc import Set as AbstractSet
+
+    from headrace.catalog import View
+    from headrace.circuit import Circuit
+    from headrace.types import BuildId, RelationId
+
+OF_THE_VIEW = (Code.CORRUPT, Code.UNSUPPORTED, Code.INVALID)
+"""The errors of planning that are those of the view: others may pass."""
+
+
+@dataclass(slots=True)
+class Circuits:
+    """The declared views, inputs first, and their circuits. Not thread-safe.
+
+    ``plan`` plans the circuit of a view whose inputs are declared; ``check`` raises if the stored
+    state of the view belongs to another circuit.
+    """
+
+    plan: Callable[[View], Circuit]
+    check: Callable[[View, Circuit], None] = field(default=lambda _view, _circuit: None)
+    _views: OrderedDict[RelationId, View] = field(default_factory=OrderedDict)
+    _planned: dict[RelationId, Circuit] = field(default_factory=dict)
+
+    def declare(self, view: View, circuit: Circuit | None) -> None:
+        """Declare a view, or another build of it; without a ``circuit``, it is planned later."""
+        replaces = view.id in self._views
+        self._views[view.id] = view
+        self._planned.pop(view.id, None)
+        if circuit is not None:
+            self._planned[view.id] = circuit
+        if replaces:  # the new query may read views that were declared later
+            self._order()
+
+    def _order(self) -> None:
+        """Order the views so that each follows the views that it reads."""
+        reads = {id_: self._views.keys() & {*v.depends_on} for id_, v in self._views.items()}
+        for id_ in TopologicalSorter(reads).static_order():
+            self._views.move_to_end(id_)
+
+    def forget(self, id_: RelationId) -> None:
+        """Remove a view."""
+        self._views.pop(id_, None)
+        self._planned.pop(id_, None)
+
+    def __contains__(self, id_: RelationId) -> bool:
+        return id_ in self._views
+
+    def has(self, view: View) -> bool:
+        """Whether this build of a view is declared."""
+        known = self._views.get(view.id)
+        return known is not None and known.build == view.build
+
+    def known(self, id_: RelationId) -> Circuit | None:
+        """Return the circuit of a view if it has been planned."""
+        return self._planned.get(id_)
+
+    def of(self, id_: RelationId) -> Circuit:
+        """Return the circuit of a declared view.
+
+        Raises:
+            HeadraceError: if its query cannot be planned, or its stored state belongs to another
+                circuit.
+        """
+        circuit = self._planned.get(id_)
+        if circuit is None:
+            view = self._views[id_]
+            circuit = self.plan(view)
+            self.check(view, circuit)
+            self._planned[id_] = circuit
+        return circuit
+
+    def of_build(self, build: BuildId) -> Circuit:
+        """Return the circuit of a declared build."""
+        return self.of(next(id_ for id_, view in self._views.items() if view.build == build))
+
+    def above(
+        self, changed: AbstractSet[RelationId], without: AbstractSet[RelationId]
+    ) -> tuple[RelationId, ...]:
+        """Return the views that changes can reach, inputs first: those among them, and above.
+
+        Views in ``without`` are left out, and pass nothing on.
+        """
+        known, found = {*changed}, []
+        for id_, view in self._views.items():
+            if id_ not in without and (id_ in changed or not known.isdisjoint(view.depends_on)):
+                known.add(id_)
+                found.append(id_)
+        return tuple(found)
+
+    def unfit(
+        self, changed: AbstractSet[RelationId], without: AbstractSet[RelationId]
+    ) -> dict[RelationId, HeadraceError]:
+        """Plan the views that changes can reach; return the errors of those that cannot be run.
+
+        Views above these are not planned.
+        """
+        errors: dict[RelationId, HeadraceError] = {}
+        if len(self._planned) == len(self._views):
+            return errors
+        for id_ in self.above(changed, without):
+            if errors.keys().isdisjoint(self._views[id_].depends_on):
+                try:
+                    self.of(id_)
+                except HeadraceError as error:
+                    if error.code not in OF_THE_VIEW:
+                        raise
+                    errors[id_] = error
+        return errors

@@ -1,0 +1,54 @@
+"""Views that cannot be run as they are stored are found when they are first planned, and stop.
+
+The query of such a view can no longer be planned, or its stored state belongs to another circuit
+than this version plans. Only that view and those above it stop: others are maintained.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Final
+
+from headrace.ledger import Dirty
+from headrace.runtime.published import STOPPED
+
+if TYPE_CHECKING:
+    from collections.abc import Set as AbstractSet
+
+    from headrace.ledger import Ledger
+    from headrace.runtime.epoch import EpochLoop
+    from headrace.types import RelationId
+
+UNFIT: Final = "unfit"
+"""The key in the origin of such a view's dirty entry; its value is the code of the error."""
+
+
+def stop_unfit(
+    loop: EpochLoop, changed: AbstractSet[RelationId], without: AbstractSet[RelationId]
+) -> bool:
+    """Plan the views that changes can reach, and stop those that cannot be run.
+
+    Views in ``without`` and those above are left out. Returns whether a view stopped. The lock of
+    epochs is held.
+    """
+    head = loop.ledger.head
+    errors = loop.runner.unfit(frozenset(changed), frozenset(without))
+    for id_, error in errors.items():
+        stands = head.frontier(head.serving(id_)).epoch
+        after = head.epoch if stands is None else stands
+        origin = {UNFIT: error.code.value}
+        loop.ledger.dirty.mark(Dirty(id_, STOPPED, time.time(), str(error), after, origin=origin))
+    if errors:
+        loop.published.publish()
+    return bool(errors)
+
+
+def resume_fitting(ledger: Ledger) -> None:
+    """Let views that stopped as unfit be planned again, unless epochs were made without them.
+
+    Called when a database is opened: this may be the version that stored them.
+    """
+    head = ledger.head
+    for entry in head.dirty:
+        if UNFIT in entry.origin and entry.after == head.epoch:
+            ledger.dirty.clear(entry.view, STOPPED)

@@ -1,0 +1,86 @@
+"""A directory that was open before: its views are planned when they are first needed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+import headrace
+
+if TYPE_CHECKING:
+    from headrace import Database
+
+pytestmark = pytest.mark.spark
+
+MINUTE = 60_000_000
+
+
+def planned(db: Database) -> set[str]:
+    """Return the names of the views whose circuits have been planned."""
+    known = db.parts.engine.circuits.known
+    return {v.name for v in db.parts.reader.catalog.views_in_order() if known(v.id) is not None}
+
+
+def test_views_are_planned_when_an_epoch_or_a_statement_needs_them(tmp_path, spark) -> None:
+    now = [1_700_000_000_000_000]
+    settings = {
+        "spark": spark,
+        "continuous": False,
+        "partitions": 2,
+        "clock": lambda: now[0],
+    }
+    with headrace.connect(tmp_path, **settings) as db:
+        db.sql(
+            "CREATE TABLE t (k INT PRIMARY KEY, v INT); CREATE TABLE u (k INT, v INT);"
+            "CREATE STREAM s (at TIMESTAMP);"
+            "CREATE TABLE edges (a INT, b INT);"
+            "CREATE VIEW plain AS SELECT k, v FROM t WHERE v > 0;"
+            "CREATE MATERIALIZED VIEW counts AS SELECT v, count(*) AS n FROM plain GROUP BY v;"
+            "CREATE MATERIALIZED VIEW most AS SELECT max(n) AS n FROM counts;"
+            "CREATE MATERIALIZED VIEW other AS SELECT k, sum(v) AS v FROM u GROUP BY k;"
+            "CREATE MATERIALIZED VIEW renamed AS SELECT k AS id FROM u;"
+            "CREATE MATERIALIZED VIEW careful WITH (on_error = 'quarantine') AS"
+            " SELECT k, 10 div v AS q FROM u;"
+            "CREATE MATERIALIZED VIEW recent AS"
+            " SELECT at FROM s WHERE at > now() - INTERVAL 1 MINUTE;"
+            "CREATE MATERIALIZED VIEW reach AS WITH RECURSIVE r(b) AS"
+            " (SELECT b FROM edges WHERE a = 1 UNION ALL SELECT e.b FROM r JOIN edges e ON e.a = r.b)"
+            " SELECT b FROM r;"
+            "INSERT INTO t VALUES (1, 10), (2, 10); INSERT INTO u VALUES (1, 5), (1, 6);"
+            "INSERT INTO edges VALUES (1, 2), (2, 3);"
+            "INSERT INTO s VALUES (TIMESTAMP '2023-11-14 22:13:10')"
+        )
+        db.flush()
+        assert len(db.sql("SELECT * FROM recent").fetchall()) == 1
+
+    with headrace.connect(tmp_path, **settings) as db:
+        assert planned(db) == set()
+        assert db.sql("SELECT n FROM counts WHERE v = 10").fetchall() == [(2,)]
+        assert db.sql("SELECT count(*) FROM other JOIN counts").fetchall() == [(1,)]
+        db.sql("SHOW VIEWS; SHOW CREATE VIEW other; DESCRIBE other")
+        assert planned(db) == set()
+        db.sql("INSERT INTO t VALUES (3, 10)")
+        assert db.sql("SELECT n FROM most").fetchall() == [(3,)]
+        assert planned(db) == {"counts", "most"}
+        # Its row leaves by the clock alone.
+        now[0] += 2 * MINUTE
+        assert db.sql("SELECT * FROM recent").fetchall() == []
+        assert planned(db) == {"counts", "most", "recent"}
+
+    with headrace.connect(tmp_path, **settings) as db:
+        db.sql("DROP VIEW renamed; ALTER MATERIALIZED VIEW most SET (refresh = 'manual')")
+        db.sql("INSERT INTO edges VALUES (3, 4); INSERT INTO u VALUES (2, 0), (3, 5)")
+        assert len(db.sql("SELECT * FROM reach").fetchall()) == 3
+        assert db.sql("SELECT count(*) FROM careful").fetchall() == [(3,)]
+        assert "counts" not in planned(db)
+        counts = "SELECT v, count(k) AS n FROM t GROUP BY v"
+        db.sql(f"CREATE OR REPLACE MATERIALIZED VIEW counts AS {counts}")
+        assert set(db.sql("VERIFY").to_arrow()["differences"].to_pylist()) == {0}
+        db.sql("INSERT INTO t VALUES (4, 10); REFRESH most")
+        assert db.sql("SELECT n FROM most").fetchall() == [(4,)]
+
+    with headrace.connect(tmp_path, **settings) as db:
+        db.parts.planning.run()
+        assert len(planned(db)) == 6
+        assert "Circuit" in str(db.sql("EXPLAIN reach").fetchall())
