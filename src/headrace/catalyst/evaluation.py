@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from pyspark.sql.types import ArrayType, MapType, StructType
 
+from headrace.catalyst.crossing import Crossing, crossing
 from headrace.catalyst.resolved import type_of
-from headrace.catalyst.scala import EXPRESSIONS, Scala, items, part
+from headrace.catalyst.scala import EXPRESSIONS, Scala, items
 from headrace.types import holds
 
 if TYPE_CHECKING:
@@ -21,9 +22,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-_ARROW = "org.apache.spark.sql.execution.arrow.ArrowConverters"
 _NESTED = (ArrayType, MapType, StructType)
-_MOST_ROWS, _MOST_BYTES = 1 << 20, 1 << 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,45 +55,31 @@ class Evaluation:
         if any(holds(type_of(each), _NESTED) for each in items(self.inputs)):
             projections.insert(0, self.inputs)
         create = scala.module(f"{EXPRESSIONS}.InterpretedUnsafeProjection").createProjection
-        made = tuple(create(bind(each, attributes)) for each in projections)
-        for each in made:
-            each.initialize(0)
-        return BoundExpressions(scala, made, scala.type(self.schema.json()))
+        function = None
+        for each in projections:
+            made = create(bind(each, attributes))
+            made.initialize(0)
+            function = made if function is None else function.andThen(made)
+        return BoundExpressions(crossing(scala, function, scala.type(self.schema.json())))
 
 
 @dataclass(frozen=True, slots=True)
 class BoundExpressions:
-    """Expressions bound to their inputs: a chain of projections, and the type of the input rows.
+    """Expressions bound to their inputs: a function in the JVM from rows to values.
 
-    With nested inputs, the first projection copies the rows into Spark's own format. Elements of
+    With nested inputs, the function first copies the rows into Spark's own format. Elements of
     Arrow's arrays fail or have arbitrary values if an expression reads a NULL without checking, as
     lambdas do.
     """
 
-    scala: Scala
-    projections: tuple[Any, ...]
-    type: Any
+    crossing: Crossing
 
     def over(self, rows: pa.Table) -> pa.Table:
         """Return the values for rows; see :meth:`Evaluation.over`."""
-        scala = self.scala
-        converters = scala.module(_ARROW)
-        given = part(converters.fromBatchWithSchemaIterator(_sent(scala, rows), None), 0)
-        for projection in self.projections:
-            given = given.map(projection)
-        found = converters.toBatchWithSchemaIterator(
-            given,
-            self.type,
-            _MOST_ROWS,
-            _MOST_BYTES,
-            "UTC",
-            True,  # noqa: FBT003
-            False,  # noqa: FBT003
-        )
-        parts = []
-        while found.hasNext():
-            parts.append(pa.ipc.open_stream(found.next()).read_all())
-        return pa.concat_tables(parts)
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, rows.schema) as writer:
+            writer.write_table(rows.combine_chunks())  # Spark reads one batch of a stream
+        return pa.ipc.open_stream(self.crossing(sink.getvalue().to_pybytes())).read_all()
 
 
 def relation(scala: Scala, spark: SparkSession, rows: pa.Table, schema: StructType) -> Any:
@@ -105,13 +90,3 @@ def relation(scala: Scala, spark: SparkSession, rows: pa.Table, schema: StructTy
     given = scala.named("scala.jdk.javaapi.CollectionConverters").asScala(batches.iterator())
     frame = scala.named("PythonSQLUtils").toDataFrame(given, schema.json(), spark._jsparkSession)  # noqa: SLF001
     return frame.queryExecution().analyzed()
-
-
-def _sent(scala: Scala, rows: pa.Table) -> Any:
-    """Return an iterator in the JVM over one Arrow stream with the rows."""
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, rows.schema) as writer:
-        writer.write_table(rows.combine_chunks())  # Spark reads one batch of a stream
-    batches = scala.named("java.util.ArrayList")()
-    batches.add(bytes(sink.getvalue().to_pybytes()))
-    return scala.named("scala.jdk.javaapi.CollectionConverters").asScala(batches.iterator())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.types import _parse_datatype_json_string
@@ -43,7 +44,12 @@ def attribute_of(handle: Any) -> Attribute:
 
 def type_of(handle: Any) -> DataType:
     """Return the Spark type of an expression on the JVM."""
-    return _parse_datatype_json_string(handle.dataType().json())
+    return _type_of_json(handle.dataType().json())
+
+
+@lru_cache(maxsize=1 << 12)
+def _type_of_json(json: str) -> DataType:
+    return _parse_datatype_json_string(json)
 
 
 def passed_on(handle: Any) -> int | None:

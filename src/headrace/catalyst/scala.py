@@ -61,7 +61,7 @@ class Scala:
 
     def module(self, path: str) -> Any:
         """Return the singleton of a Scala ``object``."""
-        return self._once(path, lambda: getattr(self.named(f"{path}$"), "MODULE$"))
+        return self.once(path, lambda: getattr(self.named(f"{path}$"), "MODULE$"))
 
     def expression(self, name: str, *arguments: Any) -> Any:
         """Construct the Catalyst expression class ``name``."""
@@ -73,7 +73,7 @@ class Scala:
 
     def call(self, path: str, method: str, *arguments: Any) -> Any:
         """Call a static method of a class."""
-        return self._once(f"{path}.{method}", lambda: getattr(self.named(path), method))(*arguments)
+        return self.once(f"{path}.{method}", lambda: getattr(self.named(path), method))(*arguments)
 
     def seq(self, items: Iterable[Any]) -> Any:
         """Return an immutable Scala ``Seq`` of the items."""
@@ -82,7 +82,8 @@ class Scala:
             made = getattr(made, "$colon$colon")(item)
         return made
 
-    def _once(self, name: str, made: Callable[[], Any]) -> Any:
+    def once(self, name: str, made: Callable[[], Any]) -> Any:
+        """Return a value that is made once for the JVM, and cached under a name."""
         if name not in self._kept:
             self._kept[name] = made()
         return self._kept[name]
@@ -98,7 +99,7 @@ class Scala:
 
     def cast(self, value: Any, type_: Any) -> Any:
         """Return a cast of ``value`` to a type of the JVM, in UTC; an overflow is an error."""
-        utc = self._once("UTC", lambda: self.option("UTC"))
+        utc = self.once("UTC", lambda: self.option("UTC"))
         return self.expression("Cast", value, type_, utc, self.ansi)
 
     def normalised(self, value: Any) -> Any:
@@ -146,7 +147,7 @@ class Scala:
 
     def type(self, json: str) -> Any:
         """Return the JVM's object of a type of Spark."""
-        return self._once(json, lambda: self.call(f"{TYPES}.DataType", "fromJson", json))
+        return self.once(json, lambda: self.call(f"{TYPES}.DataType", "fromJson", json))
 
     def option(self, value: Any | None) -> Any:
         """Return a Scala ``Option``."""
@@ -155,12 +156,12 @@ class Scala:
     @property
     def none(self) -> Any:
         """Scala's ``None``."""
-        return self._once("None", lambda: self.call("scala.Option", "empty"))
+        return self.once("None", lambda: self.call("scala.Option", "empty"))
 
     @property
     def ansi(self) -> Any:
         """The mode of evaluation in which an overflow is an error."""
-        return self._once("ANSI", lambda: self.module(f"{EXPRESSIONS}.EvalMode").ANSI())
+        return self.once("ANSI", lambda: self.module(f"{EXPRESSIONS}.EvalMode").ANSI())
 
     @property
     def exact(self) -> Any:
@@ -176,7 +177,7 @@ class Scala:
         def made() -> Any:
             return getattr(self.module(f"{_CATALYST}.trees.TreePattern"), pattern)()
 
-        return bool(tree.containsPattern(self._once(pattern, made)))
+        return bool(tree.containsPattern(self.once(pattern, made)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,7 +218,7 @@ def kind_of(expression: Any) -> str:
 
 
 def node_name(plan: Any) -> str:
-    """Return the name of a node of a plan, such as Project."""
+    """Return the name of a node of a plan, such as Project, or of an expression: its class."""
     return str(plan.nodeName())
 
 

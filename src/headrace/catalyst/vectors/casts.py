@@ -9,7 +9,7 @@ from pyspark.sql.types import DateType, StringType
 
 from headrace.catalyst.exact import INTEGERS, is_lossless_to_decimal, is_plain_text
 from headrace.catalyst.resolved import type_of
-from headrace.catalyst.scala import kind_of
+from headrace.catalyst.scala import node_name
 from headrace.catalyst.vectors import decimals, numbers, texts, times
 from headrace.catalyst.vectors.reader import (
     FLOATS,
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 def _cast(reader: ExpressionReader, handle: Any) -> Vector:
     source = type_of(handle.child())
-    if kind_of(handle.child()) == "RaiseError":
+    if node_name(handle.child()) == "RaiseError":
         return Failure(to_arrow(known_type(handle)))
     target, value = known_type(handle), child_of(reader, handle)
     if source == target:

@@ -10,7 +10,7 @@ from pyspark.sql.types import BooleanType
 
 from headrace.catalyst.predicates import constants
 from headrace.catalyst.resolved import id_of
-from headrace.catalyst.scala import items, kind_of, maybe
+from headrace.catalyst.scala import items, maybe, node_name
 from headrace.catalyst.vectors.numbers import compared
 from headrace.catalyst.vectors.reader import (
     FLOATS,
@@ -139,7 +139,7 @@ def _same(reader: ExpressionReader, handle: Any) -> Vector:
 
 def _in(reader: ExpressionReader, handle: Any) -> Vector:
     given = items(handle.list())
-    require(handle, when=all(kind_of(each) == "Literal" for each in given))
+    require(handle, when=all(node_name(each) == "Literal" for each in given))
     return _among(reader, handle, handle.value(), [each.value() for each in given])
 
 
@@ -151,7 +151,7 @@ def _among(reader: ExpressionReader, handle: Any, value: Any, given: list[Any]) 
     of = known_type(value)
     found = constants(of, given)
     if found is None or not len(found):
-        raise UnprovedError(f"{kind_of(handle)} of type {of.simpleString()}")
+        raise UnprovedError(f"{node_name(handle)} of type {of.simpleString()}")
     known, with_null = found.drop_null(), found.null_count > 0
     vector = reader.vector(value)
     return reader.call(among, pa.bool_(), vector, values=known, with_null=with_null)

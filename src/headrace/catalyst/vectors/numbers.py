@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from pyspark.sql.types import DecimalType
 
 from headrace.catalyst.exact import INTEGERS, is_lossless_to_decimal, keeps_all_digits
-from headrace.catalyst.scala import items, kind_of
+from headrace.catalyst.scala import items, node_name
 from headrace.catalyst.vectors import decimals
 from headrace.catalyst.vectors.arrays import floats, integers, made, present
 from headrace.catalyst.vectors.reader import (
@@ -226,7 +226,7 @@ def _overflow_checked(reader: ExpressionReader, handle: Any) -> Vector:
     source, target = known_type(handle.child()), known_type(handle)
     require(handle, when=is_lossless_to_decimal(source, target), of=source)
     arrow, value = to_arrow(target), child_of(reader, handle)
-    if kind_of(handle) == "CheckOverflowInSum":  # a NULL is an overflow there
+    if node_name(handle) == "CheckOverflowInSum":  # a NULL is an overflow there
         return reader.call(decimals.rescaled_sum, arrow, value, type_=arrow)
     return reader.call(decimals.rescaled, arrow, value, type_=arrow)
 

@@ -23,7 +23,7 @@ from pyspark.sql.types import (
 
 from headrace.catalyst.exact import INTEGERS, is_plain_text
 from headrace.catalyst.resolved import type_of
-from headrace.catalyst.scala import items, kind_of, maybe
+from headrace.catalyst.scala import items, maybe, node_name
 from headrace.catalyst.vectors.vector import Call, Constant, DoubtError, InputRows
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ class ExpressionReader:
         Raises:
             UnprovedError: only Spark evaluates it; the text names the class that is unknown.
         """
-        kind = kind_of(expression)
+        kind = node_name(expression)
         known = self.known.get(kind)
         if known is None:
             raise UnprovedError(kind)
@@ -121,7 +121,7 @@ def known_type(handle: Any) -> DataType:
     """Return the type of an expression, whose values are the same in Arrow as in Spark."""
     found = type_of(handle)
     if not _is_known(found):
-        raise UnprovedError(f"{kind_of(handle)} of type {found.simpleString()}")
+        raise UnprovedError(f"{node_name(handle)} of type {found.simpleString()}")
     return found
 
 
@@ -144,7 +144,7 @@ def require(handle: Any, *, when: bool, of: DataType | None = None) -> None:
     """Raise :class:`UnprovedError` for an expression, naming a type, except in one case."""
     if not when:
         about = "" if of is None else f" of type {of.simpleString()}"
-        raise UnprovedError(f"{kind_of(handle)}{about}")
+        raise UnprovedError(f"{node_name(handle)}{about}")
 
 
 def require_utc(handle: Any) -> None:
@@ -176,4 +176,4 @@ def int_argument(handle: Any, argument: Any) -> int:
 
 def is_constant(argument: Any) -> bool:
     """Whether an argument is a constant that is not NULL."""
-    return kind_of(argument) == "Literal" and argument.value() is not None
+    return node_name(argument) == "Literal" and argument.value() is not None

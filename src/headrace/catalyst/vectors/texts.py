@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.catalyst.exact import is_plain_text, plain_pattern
-from headrace.catalyst.scala import items, kind_of
+from headrace.catalyst.scala import items, node_name
 from headrace.catalyst.vectors.reader import (
     UnprovedError,
     int_argument,
@@ -92,7 +92,7 @@ def _of_text(reader: ExpressionReader, handle: Any) -> Vector:
 
 
 def _search(reader: ExpressionReader, handle: Any) -> Vector:
-    kind = kind_of(handle)
+    kind = node_name(handle)
     value = _of_text(reader, handle.left())
     pattern = plain_pattern(handle) if kind == "Like" else text_argument(handle, handle.right())
     if pattern is None:
@@ -102,7 +102,7 @@ def _search(reader: ExpressionReader, handle: Any) -> Vector:
 
 def _case_of(reader: ExpressionReader, handle: Any) -> Vector:
     value = _of_text(reader, handle.child())
-    return reader.call(in_case, pa.string(), value, name=kind_of(handle))
+    return reader.call(in_case, pa.string(), value, name=node_name(handle))
 
 
 def _substring(reader: ExpressionReader, handle: Any) -> Vector:
@@ -129,7 +129,7 @@ def _replace(reader: ExpressionReader, handle: Any) -> Vector:
 def _trim(reader: ExpressionReader, handle: Any) -> Vector:
     (value,) = items(handle.children())[:1]
     require(handle, when=len(items(handle.children())) == 1)
-    return reader.call(trimmed, pa.string(), _of_text(reader, value), name=kind_of(handle))
+    return reader.call(trimmed, pa.string(), _of_text(reader, value), name=node_name(handle))
 
 
 def _length(reader: ExpressionReader, handle: Any) -> Vector:

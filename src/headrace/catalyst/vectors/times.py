@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from pyspark.sql.types import DateType, DayTimeIntervalType, LongType
 
 from headrace.catalyst.resolved import type_of
-from headrace.catalyst.scala import items, kind_of
+from headrace.catalyst.scala import items, node_name
 from headrace.catalyst.vectors.arrays import integers, made, present
 from headrace.catalyst.vectors.reader import (
     TIMES,
@@ -212,7 +212,7 @@ def _time(reader: ExpressionReader, handle: Any) -> Vector:
 
 def _part_of_day(reader: ExpressionReader, handle: Any) -> Vector:
     require_utc(handle)
-    unit, count = PARTS[kind_of(handle)]
+    unit, count = PARTS[node_name(handle)]
     return reader.call(
         part_of_day, pa.int32(), _time(reader, handle.child()), unit=unit, count=count
     )
@@ -221,12 +221,12 @@ def _part_of_day(reader: ExpressionReader, handle: Any) -> Vector:
 def _part_of_date(reader: ExpressionReader, handle: Any) -> Vector:
     of = known_type(handle.child())
     require(handle, when=isinstance(of, DateType), of=of)
-    return reader.call(part_of_date, pa.int32(), child_of(reader, handle), name=kind_of(handle))
+    return reader.call(part_of_date, pa.int32(), child_of(reader, handle), name=node_name(handle))
 
 
 def _truncated(reader: ExpressionReader, handle: Any) -> Vector:
     given, arrow = items(handle.children()), to_arrow(known_type(handle))
-    if kind_of(handle) == "TruncDate":
+    if node_name(handle) == "TruncDate":
         value, period = reader.vector(given[0]), text_argument(handle, given[1]).upper()
         require(handle, when=period in PERIODS - UNITS.keys())
         return reader.call(truncated_date, arrow, value, period=period, type_=arrow)
@@ -265,7 +265,7 @@ def _moved(reader: ExpressionReader, handle: Any) -> Vector:
 
 
 def _date_moved(reader: ExpressionReader, handle: Any) -> Vector:
-    sign = 1 if kind_of(handle) == "DateAdd" else -1
+    sign = 1 if node_name(handle) == "DateAdd" else -1
     return reader.call(
         date_moved, pa.date32(), *children_of(reader, handle), sign=sign, type_=pa.date32()
     )
