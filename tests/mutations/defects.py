@@ -196,8 +196,8 @@ DEFECTS: dict[str, tuple[Defect, ...]] = {
             "extremum: it stays when it is retracted",
             _PARTS,
             "Extremum.change",
-            "before.plus(change).first_rows(groups.hashes, groups.keys, 1)",
-            "before.first_rows(groups.hashes, groups.keys, 1)",
+            "before.first_rows_around(change, groups.hashes, groups.keys, 1)",
+            "before.first_rows_around(change.by_sign()[0], groups.hashes, groups.keys, 1)",
             keeps_groups=True,
         ),
         Defect(
@@ -325,8 +325,8 @@ DEFECTS: dict[str, tuple[Defect, ...]] = {
             "first rows: retracted ones keep their rank",
             _FIRST,
             "FirstRows.step",
-            "before[0].plus(change)",
-            "before[0].plus(change.by_sign()[0])",
+            "first_rows_around(change, *asked)",
+            "first_rows_around(change.by_sign()[0], *asked)",
         ),
     ),
     "ranked": (

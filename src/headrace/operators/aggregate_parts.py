@@ -134,14 +134,14 @@ class Extremum:
         layout = before.layout
         change = _counted(layout, self.weight, given)
         retracted = change.filter(change.weights < 0)
-        old = before.first_rows(groups.hashes, groups.keys, 1)
         if retracted.rows == 0:
+            old = before.first_rows(groups.hashes, groups.keys, 1)
             new = _first_of(groups, old, change)
         elif self.append_only:
             raise _miscounted("The input of the aggregate is append-only, but deletes a row.")
         else:
             _check_counts(before.weights_of(retracted) + retracted.weights)
-            new = before.plus(change).first_rows(groups.hashes, groups.keys, 1)
+            old, new = before.first_rows_around(change, groups.hashes, groups.keys, 1)
         if self.append_only:
             change = _once(new.rows).plus(old.rows.negated()).consolidated()
         return change, self._values(old, groups.rows), self._values(new, groups.rows)

@@ -95,8 +95,7 @@ class FirstRows(StatefulOperator):
             )
         groups = _groups(change, self._groups)
         asked = (groups.hashes, groups.keys, self.skip + self.count, self.rank)
-        old = before[0].first_rows(*asked)
-        new = before[0].plus(change).first_rows(*asked)
+        old, new = before[0].first_rows_around(change, *asked)
         if (new.rows.weights < 0).any():
             raise HeadraceError(
                 Code.INTERNAL,

@@ -12,14 +12,16 @@ from enum import Enum, auto
 from typing import TYPE_CHECKING
 
 import numpy as np
-import pyarrow as pa
 
+from headrace.spine.blocks import in_blocks_of_runs
 from headrace.spine.narrowing import pairs_of
 from headrace.zset import ZSet, same_pairs
-from headrace.zset.zset import fresh, numbers
+from headrace.zset.zset import fresh
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    import pyarrow as pa
 
     from headrace.spine.run import Run
     from headrace.zset import Layout
@@ -27,9 +29,6 @@ if TYPE_CHECKING:
 
 FIRST_READ = 32
 """The most rows of a key that are read from a run at first."""
-
-_LAST = "__last"
-"""The number of runs whose last read row is this one, though their block has more rows."""
 
 
 class Rank(Enum):
@@ -77,53 +76,73 @@ class Ranked:
         return Ranked(probes[order], self.rows.plus(other.rows).take(order), ranks[order])
 
 
-def heads(runs: Sequence[Run], layout: Layout, hashes: Ints, most: int) -> tuple[Ints, ZSet, int]:
-    """Return the sum of the first ``most`` rows of each hash in each run, as far as it is complete.
+@dataclass(frozen=True, slots=True)
+class Heads:
+    """The first rows of each hash in one or several runs, each hash's rows in order.
 
-    ``hashes`` ascends. Returns for each row the position of its hash, ascending; the rows, in
-    order; and the number of rows read. The sums include ``__last``: it is not 0 in the last row of
-    a hash whose rows were not all read. Rows whose other sums are all zero are left out, except
-    that last one.
+    ``probes`` ascends: the position of each row's hash. ``last`` is not 0 in the last row read of a
+    run whose block has more rows.
     """
-    counted = layout.with_summed(pa.field(_LAST, pa.int64()))
-    parts = []
-    for run in runs:
-        starts, stops = run.blocks(hashes)
-        counts = np.minimum(stops - starts, most)
-        probes, rows = pairs_of(starts, counts)
-        if len(rows) == 0:
-            continue
-        last = np.zeros(len(rows), np.int64)
-        last[np.cumsum(counts)[(stops - starts) > most] - 1] = 1
-        columns = [pa.array(probes), *run.take(rows).columns[1:], pa.array(last)]
-        parts.append(ZSet(counted, pa.Table.from_arrays(columns, schema=counted.schema)))
-    read = sum(part.rows for part in parts)
-    # Rows are grouped by the position of the hash instead of the hash, which may occur twice in
-    # ``hashes``. The rows of a single run are consolidated already.
-    found = parts[0] if len(parts) == 1 else ZSet.sum_of(counted, parts).consolidated()
-    probes = found.hashes
-    certain = _before(fresh(probes), numbers(found.table, _LAST)) == 0
-    found = found.filter(certain)
-    return probes[certain], found, read
+
+    probes: Ints
+    rows: ZSet
+    last: Ints
 
 
-def ranked(
-    layout: Layout, probes: Ints, found: ZSet, keys: Sequence[pa.Array], rank: Rank, count: int
-) -> tuple[Ranked, Ints]:
-    """Rank the rows that :func:`heads` returned; return those of rank ``count`` or less.
+def heads_of(run: Run, hashes: Ints, most: int) -> Heads:
+    """Return the first ``most`` rows of each hash in a run; ``hashes`` ascends."""
+    starts, stops = run.blocks(hashes)
+    sizes = stops - starts
+    counts = np.minimum(sizes, most)
+    probes, rows = pairs_of(starts, counts)
+    last = np.zeros(len(rows), np.int64)
+    if (sizes > most).any():
+        last[np.cumsum(counts)[sizes > most] - 1] = 1
+    return Heads(probes, ZSet(run.layout, run.take(rows)), last)
+
+
+def complete(layout: Layout, parts: Sequence[Heads]) -> Heads:
+    """Return the sum of the first rows of several runs, as far as it is complete.
+
+    Rows whose sums are all zero are left out, except those where ``last`` is not 0.
+    """
+    parts = [part for part in parts if len(part.probes)]
+    if not parts:
+        nothing = np.zeros(0, np.int64)
+        return Heads(nothing, ZSet.empty(layout), nothing)
+    found = parts[0] if len(parts) == 1 else _added(layout, parts)
+    if not found.last.any():
+        return found
+    certain = _before(fresh(found.probes), found.last) == 0
+    return Heads(found.probes[certain], found.rows.filter(certain), found.last[certain])
+
+
+def _added(layout: Layout, parts: Sequence[Heads]) -> Heads:
+    probes, last = (
+        np.concatenate([getattr(part, name) for part in parts]) for name in ("probes", "last")
+    )
+    rows = ZSet.sum_of(layout, [part.rows for part in parts])
+    order, first = in_blocks_of_runs(rows, [part.probes for part in parts], probes)
+    heads, total = rows.added(order, first, zeros=True)
+    last = np.add.reduceat(last[order], first.nonzero()[0])
+    kept = (last != 0) | total.any_sum
+    return Heads(probes[heads][kept], total.filter(kept), last[kept])
+
+
+def ranked(found: Heads, keys: Sequence[pa.Array], rank: Rank, count: int) -> tuple[Ranked, Ints]:
+    """Rank the rows of :func:`complete`; return those of rank ``count`` or less.
 
     ``keys`` are the keys to look up, by probe; rows of other keys are left out. Also returns the
     probes, ascending, for which more rows have to be read.
     """
-    own = same_pairs(found.keys, None, keys, probes)
+    probes, rows = found.probes, found.rows
+    own = same_pairs(rows.keys, None, keys, probes)
     # Clipping weights to the count changes no rank up to it, and keeps sums from overflowing.
-    copies = np.where(own, found.weights.clip(0, count), 0)
-    ranks = _ranks(probes, found, copies, rank)
+    copies = np.where(own, rows.weights.clip(0, count), 0)
+    ranks = _ranks(probes, rows, copies, rank)
     reached = ranks + copies if rank is Rank.ROW_NUMBER else ranks
-    more = numbers(found.table, _LAST) > 0
-    short = probes[more & (reached <= count)]
-    rows = ZSet(layout, found.table.drop_columns([_LAST]))
-    # The last row read of a hash may have been kept only to carry ``__last``.
+    short = probes[(found.last > 0) & (reached <= count)]
+    # The last row read of a hash may have been kept only for that.
     kept = own & (ranks <= count) & rows.any_sum
     return Ranked(probes, rows, ranks).where(kept), short
 
@@ -147,6 +166,5 @@ def _before(first: Bools, values: Ints) -> Ints:
     """Return for each value the sum of those before it, restarting where ``first`` is true."""
     if len(values) == 0:
         return values
-    sums = np.cumsum(values) - values
-    starts = np.flatnonzero(first)
-    return np.asarray(sums - np.repeat(sums[starts], np.diff(starts, append=len(values))))
+    sums = values.cumsum() - values
+    return np.asarray(sums - sums[first][first.cumsum() - 1])

@@ -34,17 +34,22 @@ def narrowed(runs: Sequence[Run], rows: ZSet) -> tuple[list[Pairs], int]:
     bounds = [run.blocks(rows.hashes) for run in runs]
     lows = np.stack([low for low, _ in bounds])
     highs = np.stack([high for _, high in bounds])
-    read = _read_whole(runs, rows, lows, highs)
-    read += _search(runs, rows, lows.reshape(-1), highs.reshape(-1))
+    read = 0
+    if (highs - lows > NARROW).any():
+        read = _read_whole(runs, rows, lows, highs)
+        read += _search(runs, rows, lows.reshape(-1), highs.reshape(-1))
     return [pairs_of(*both) for both in zip(lows, highs - lows, strict=True)], read
 
 
 def pairs_of(firsts: Ints, counts: Ints) -> Pairs:
     """Return pairs of each position and its ``counts`` consecutive rows, starting at ``firsts``."""
-    ends = np.cumsum(counts)
-    total = int(ends[-1]) if len(ends) else 0
-    probes = np.repeat(np.arange(len(counts)), counts)
-    return probes, np.arange(total) + np.repeat(firsts - (ends - counts), counts)
+    given = counts.nonzero()[0]
+    firsts, counts = firsts[given], counts[given]
+    if not (counts > 1).any():
+        return given, firsts
+    ends = counts.cumsum()
+    places = np.arange(ends[-1]) + np.repeat(firsts - (ends - counts), counts)
+    return np.repeat(given, counts), places
 
 
 def _read_whole(runs: Sequence[Run], rows: ZSet, lows: Ints, highs: Ints) -> int:

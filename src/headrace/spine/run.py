@@ -165,8 +165,9 @@ class Run:
         own = self.hashes[0]
         starts = own.searchsorted(hashes)
         stops = starts.copy()
-        here = np.flatnonzero(own[np.minimum(starts, len(own) - 1)] == hashes)
-        stops[here] = own.searchsorted(hashes[here], "right")
+        here = (own.take(starts, mode="clip") == hashes).nonzero()[0]
+        if len(here):
+            stops[here] = own.searchsorted(hashes[here], "right")
         return starts, stops
 
     def take(self, rows: Ints) -> pa.Table:

@@ -9,7 +9,16 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.errors import Code, HeadraceError
-from headrace.spine.first_rows import FIRST_READ, Rank, Ranked, heads, ranked
+from headrace.spine.blocks import in_blocks_of_runs
+from headrace.spine.first_rows import (
+    FIRST_READ,
+    Heads,
+    Rank,
+    Ranked,
+    complete,
+    heads_of,
+    ranked,
+)
 from headrace.spine.narrowing import narrowed
 from headrace.spine.open_runs import open_run
 from headrace.spine.ranges import HIGHEST, LOWEST
@@ -157,28 +166,70 @@ class Spine:
         """
         if not self.layout.order:
             raise HeadraceError(Code.INTERNAL, "an arrangement without order has no first rows")
+        return self._first_rows((self,), hashes, keys, count, rank)[0]
+
+    def first_rows_around(
+        self,
+        change: ZSet,
+        hashes: Ints,
+        keys: Sequence[pa.Array],
+        count: int,
+        rank: Rank = Rank.ROW_NUMBER,
+    ) -> tuple[Ranked, Ranked]:
+        """Return :meth:`first_rows` before and after a consolidated change is added.
+
+        The rows of this spine are read once for both.
+        """
+        before, after = self._first_rows((self, self.plus(change)), hashes, keys, count, rank)
+        return before, after
+
+    def _first_rows(
+        self,
+        spines: tuple[Spine, ...],
+        hashes: Ints,
+        keys: Sequence[pa.Array],
+        count: int,
+        rank: Rank,
+    ) -> list[Ranked]:
+        """Return the first rows in each of some spines, the runs of which are largely the same."""
         order, hashes = _ascending(hashes)
         if order is not None:
             keys = [values.take(pa.array(order)) for values in keys]
-        start = np.searchsorted(hashes, self.low)
-        pending = np.arange(start, max(start, np.searchsorted(hashes, self.high, "right")))
+        start, stop = self._within(hashes)
         # One row more than needed: it shows whether rows tie, and replaces one retracted row.
         most = min(count + 1, FIRST_READ)
-        found = Ranked.none(self.layout)
-        while len(pending):
-            probes, rows, read = heads(self.runs, self.layout, hashes[pending], most)
-            self.reads.rows += read
-            asked = [values.take(pa.array(pending)) for values in keys]
-            part, short = ranked(self.layout, probes, rows, asked, rank, count)
-            unanswered = np.zeros(len(pending), np.bool_)
-            unanswered[short] = True
-            part = part.where(~unanswered[part.probes])
-            found = found.plus(Ranked(pending[part.probes], part.rows, part.ranks))
-            pending = pending[short]
-            most *= 2
-        rows = found.rows.with_hashes(hashes[found.probes])
-        probes = found.probes if order is None else order[found.probes]
-        return Ranked(probes, rows, found.ranks)
+        within = np.arange(start, max(start, stop))
+        first_read: dict[int, Heads] = {}
+        results = []
+        for spine in spines:
+            pending, read_rows = within, most
+            known = first_read
+            found = Ranked.none(self.layout)
+            while len(pending):
+                parts = [self._heads(run, hashes[pending], read_rows, known) for run in spine.runs]
+                asked = keys
+                if len(pending) < len(hashes):
+                    asked = [values.take(pa.array(pending)) for values in keys]
+                heads = complete(self.layout, parts)
+                part, short = ranked(heads, asked, rank, count)
+                if len(short):
+                    unanswered = np.zeros(len(pending), np.bool_)
+                    unanswered[short] = True
+                    part = part.where(~unanswered[part.probes])
+                found = found.plus(Ranked(pending[part.probes], part.rows, part.ranks))
+                pending = pending[short]
+                read_rows, known = read_rows * 2, {}
+            probes = found.probes if order is None else order[found.probes]
+            results.append(Ranked(probes, found.rows, found.ranks))
+        return results
+
+    def _heads(self, run: Run, hashes: Ints, most: int, known: dict[int, Heads]) -> Heads:
+        """Return the first rows of a run, from ``known`` by the identity of the run if there."""
+        found = known.get(id(run))
+        if found is None:
+            found = known[id(run)] = heads_of(run, hashes, most)
+            self.reads.rows += len(found.probes)
+        return found
 
     def scan(
         self,
@@ -327,14 +378,10 @@ class Spine:
             return found[0]
         rows = ZSet.sum_of(self.layout, [part for _, part in found])
         codes = np.concatenate([probes for probes, _ in found])
-        if self.distinct and not alike:
-            order = codes.argsort(kind="stable")
-            ascending = codes[order]
-            run = np.repeat(np.arange(len(found)), [len(probes) for probes, _ in found])[order]
-            if not ((ascending[1:] == ascending[:-1]) & (run[1:] != run[:-1])).any():
-                # The rows of a probe are all of one run, so they are different rows, in order.
-                return ascending, rows.take(order)
-        return rows.summed(codes, alike=alike)
+        if alike or not self.distinct:
+            return rows.summed(codes, alike=alike)
+        heads, total = rows.added(*in_blocks_of_runs(rows, [part for part, _ in found], codes))
+        return codes[heads], total
 
 
 def _met(part: ZSet, restriction: Restriction) -> ZSet:

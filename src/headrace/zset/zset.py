@@ -167,20 +167,35 @@ class ZSet:
         be the same row. Rows of one code are in the order of the layout. Without ``zeros``, rows
         whose sums are all zero are left out. Raises ``invalid`` if a sum overflows.
         """
+        order, first = self.in_blocks(codes, alike=alike)
+        heads, rows = self.added(order, first, zeros=zeros)
+        return codes[heads], rows
+
+    def in_blocks(self, codes: Ints, *, alike: bool = False) -> tuple[Ints, Bools]:
+        """Return an order of the rows by code, and mark in it the first of each row's copies.
+
+        See :meth:`summed` for ``alike`` and for the order of the rows of one code.
+        """
         order = in_order(codes)
         first = fresh(codes[order])
-        distinct = bool(first.all())
-        if not distinct and not alike:
-            whole = ZSet(self.layout, in_one_piece(self.table))
-            if self.layout.order:
-                order, first = refined(order, first, whole._ordering)
-            order, first = _grouped(order, first, whole.identity, total=bool(self.layout.order))
-            distinct = bool(first.all())
-        if distinct:
+        if alike or first.all():
+            return order, first
+        whole = ZSet(self.layout, in_one_piece(self.table))
+        if self.layout.order:
+            order, first = refined(order, first, whole._ordering)
+        return _grouped(order, first, whole.identity, total=bool(self.layout.order))
+
+    def added(self, order: Ints, first: Bools, *, zeros: bool = False) -> tuple[Ints, ZSet]:
+        """Return the sum of each row's copies in an order in which ``first`` marks its first one.
+
+        Also return the position of the first copy of each row. Without ``zeros``, rows whose sums
+        are all zero are left out.
+        """
+        if first.all():
             # Nearly always so: no row has to be added to another.
             kept = None if zeros else self.any_sum
             order = order if kept is None or kept.all() else order[kept[order]]
-            return codes[order], self.take(order)
+            return order, self.take(order)
         batch = in_one_batch(self.table)
         starts = first.nonzero()[0]
         names = self.layout.summed.names
@@ -193,7 +208,7 @@ class ZSet:
                 sums = [_taken(total, kept.nonzero()[0]) for total in sums]
         others = batch.select([HASH, *self.layout.columns.names]).take(pa.array(heads))
         table = pa.Table.from_arrays([*others.columns, *sums], schema=self.table.schema)
-        return codes[heads], ZSet(self.layout, table)
+        return heads, ZSet(self.layout, table)
 
     def starts_of_ties(self) -> Bools:
         """Return for each row whether its order columns differ from those of the row before."""
