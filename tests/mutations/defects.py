@@ -287,8 +287,8 @@ DEFECTS: dict[str, tuple[Defect, ...]] = {
             "table: of the changes of a key, the first wins",
             "headrace.operators.upsert",
             "_last_by_key",
-            "np.lexsort((offsets, keys))",
-            "np.lexsort((-offsets, keys))",
+            "np.append(differs, np.ones(min(1, len(order)), np.bool_))",
+            "np.append(np.ones(min(1, len(order)), np.bool_), differs)",
         ),
         Defect(
             "table: some deletions are ignored",
@@ -350,15 +350,18 @@ DEFECTS: dict[str, tuple[Defect, ...]] = {
             "recompute: a touched group is skipped",
             _TOUCHED,
             "TouchedGroups.step",
-            "change.take(_first_of_keys(change))",
-            "change.take(_first_of_keys(change)[1:])",
+            "touched = change.take(heads)",
+            "heads, change = heads[1:], change.filter(group > 0)\n    group = group[group > 0] - 1\n"
+            "    touched = change.take(first)",
         ),
         Defect(
             "recompute: the group has its retracted rows",
             _TOUCHED,
             "TouchedGroups.step",
-            "before[0].plus(change)",
-            "before[0].plus(change.by_sign()[0])",
+            "old.plus(change).summed(np.concatenate([probes, group]))",
+            "old.plus(change.filter(change.weights > 0)).summed(\n"
+            "        np.concatenate([probes, group[change.weights > 0]])\n"
+            "    )",
         ),
         Defect(
             "recompute: copies of a row count once",

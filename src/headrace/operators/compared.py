@@ -21,6 +21,7 @@ NULL: a bound or a value that is NULL makes the condition NULL, so the row is no
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -68,7 +69,7 @@ class Compared(StatefulOperator):
     value: pa.DataType
     below: bool
 
-    @property
+    @cached_property
     def layouts(self) -> tuple[Layout, Layout]:
         """The rows ordered by bound, and the value."""
         columns = pa.schema([*self.rows, pa.field(BOUND, pa.int64(), nullable=False)])
@@ -81,7 +82,7 @@ class Compared(StatefulOperator):
         """The names of the columns of both inputs, in order."""
         return (HASH, *self.rows.names, BOUND, WEIGHT), (HASH, VALUE, WEIGHT)
 
-    @property
+    @cached_property
     def output(self) -> pa.Schema:
         """The columns of the output."""
         hash_ = pa.field(HASH, pa.int64(), nullable=False)

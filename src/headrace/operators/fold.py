@@ -17,6 +17,7 @@ Ties: the order of the layout has all columns, so only equal events tie.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -24,7 +25,7 @@ import pyarrow as pa
 
 from headrace.errors import Code, HeadraceError
 from headrace.operators.protocol import StatefulOperator, StepResult
-from headrace.zset import HASH, WEIGHT, Layout, OrderBy, ZSet, row_codes
+from headrace.zset import HASH, WEIGHT, Layout, OrderBy, ZSet
 from headrace.zset.order import order_keys, ordered
 from headrace.zset.zset import column, numbers, take
 
@@ -86,14 +87,14 @@ class Fold(StatefulOperator):
         if not self.layout.key:
             raise HeadraceError(Code.INTERNAL, "a fold has no key")
 
-    @property
+    @cached_property
     def layouts(self) -> tuple[Layout, Layout]:
         """The events, and the checkpoints: the last event before each, its position, the state."""
         more = [pa.field(_PLACE, pa.int64()), pa.field(_STATE, pa.binary())]
         columns = pa.schema([*self.layout.columns, *more])
         return self.layout, Layout(self.layout.key, columns, pa.schema([_WEIGHT_FIELD]))
 
-    @property
+    @cached_property
     def answer(self) -> Layout:
         """The layout of the output."""
         columns = [self.layout.columns.field(name) for name in self.layout.key]
@@ -110,7 +111,8 @@ class Fold(StatefulOperator):
         change = ZSet.of(self.layout, inputs[0]).consolidated()
         if not change.rows:
             return StepResult(self.schema.empty_table(), (change, ZSet.empty(self.layouts[1])))
-        first, of_row = _keys_of(change)
+        heads, of_row = change.keyed()
+        first = change.take(heads)
         probes, kept = before[1].lookup(first.hashes, first.keys)
         of_change, of_kept = self._places(change, of_row, kept, probes)
         earliest = np.full(first.rows, np.iinfo(np.int64).max)
@@ -285,27 +287,20 @@ def _work(kept: ZSet, probes: Ints, valid: Bools, added: Ints) -> list[_Key]:
     places, states = numbers(kept.table, _PLACE), column(kept.table, _STATE)
     by_key = np.lexsort([places, probes])
     bounds = np.searchsorted(probes[by_key], np.arange(len(added) + 1))
+    some = bounds[1:] > bounds[:-1]
+    latest = np.full(len(added), -1, np.int64)
+    latest[some] = by_key[bounds[1:][some] - 1]
+    formers = states.take(pa.array(latest, mask=~some)).to_pylist()
+    # Lists, since reading single elements of arrays is slow.
+    ordered_places, rows, usables = places[by_key].tolist(), by_key.tolist(), valid[by_key].tolist()
+    ends, lasts = bounds.tolist(), latest.tolist()
     work = []
     for key, more in enumerate(added.tolist()):
-        rows = by_key[bounds[key] : bounds[key + 1]]
-        usable = [(int(places[row]), int(row)) for row in rows if valid[row]]
-        latest = int(rows[-1]) if len(rows) else None
-        former = None if latest is None else states[latest].as_py()
-        place, state = 0, None
-        if usable:
-            place, row = usable[-1]
-            state = former if row == latest else states[row].as_py()
-        goes_on = latest is None or (bool(usable) and usable[-1][1] == latest)
-        total = 0 if latest is None else int(places[latest])
+        begin, end, last, former = ends[key], ends[key + 1], lasts[key], formers[key]
+        usable = [(ordered_places[i], rows[i]) for i in range(begin, end) if usables[i]]
+        place, row = usable[-1] if usable else (0, -1)
+        goes_on = row == last
+        state = former if goes_on else states[row].as_py() if usable else None
+        total = ordered_places[end - 1] if begin < end else 0
         work.append(_Key(usable, former, goes_on, place, state, total - place + more))
     return work
-
-
-def _keys_of(rows: ZSet) -> tuple[ZSet, Ints]:
-    """Return one row of each key, and for each row the position of its key among these."""
-    codes = row_codes(rows.keys, rows.rows)
-    _, first, of_row = np.unique(codes, return_index=True, return_inverse=True)
-    in_order = np.argsort(first)
-    position = np.empty(len(first), np.int64)
-    position[in_order] = np.arange(len(first))
-    return rows.take(first[in_order]), position[of_row]

@@ -27,7 +27,7 @@ from headrace.operators.emits import FLAG, Emits
 from headrace.operators.protocol import StatefulOperator, StepResult
 from headrace.operators.row_kinds import ROW, RowKind
 from headrace.zset import HASH, WEIGHT, Layout, ZSet
-from headrace.zset.zset import column, numbers
+from headrace.zset.zset import column, numbers, take
 
 if TYPE_CHECKING:
     from headrace.spine import Spine
@@ -63,7 +63,9 @@ class Matches(StatefulOperator):
 
     def step(self, inputs: tuple[pa.Table, ...], before: tuple[Spine, ...]) -> StepResult:
         """Return the output delta, and the deltas of the rows' weights and pairs."""
-        given = inputs[0].select(self.schema.names).cast(self.schema)
+        given = inputs[0].select(self.schema.names)
+        if not given.schema.equals(self.schema):
+            given = given.cast(self.schema)
         kinds = numbers(given, ROW)
         pairs, own = kinds == RowKind.PAIR, kinds == self.alone
         change = self._change(given, pairs, own)
@@ -76,14 +78,14 @@ class Matches(StatefulOperator):
                 "a row of a join has a negative number of copies or pairs",
                 detail="The input of the join deletes a row that was never inserted.",
             )
-        passed = given.filter(pa.array((~pairs & ~own) | (pairs & self.passes)))
+        passed = take(given, ((~pairs & ~own) | (pairs & self.passes)).nonzero()[0])
         matched = weights * (matches > 0) - old_weights * (old_matches > 0)
         lone = weights * (matches == 0) - old_weights * (old_matches == 0)
         return StepResult(self._answer(passed, change, matched, lone), (change,))
 
     def _change(self, given: pa.Table, pairs: Bools, own: Bools) -> ZSet:
         """Return the delta of the sums: weights from rows of the side, matches from pairs."""
-        ours = given.filter(pa.array(pairs | own))
+        ours = take(given, (pairs | own).nonzero()[0])
         is_pair = pairs[pairs | own]
         weights = numbers(ours, WEIGHT)
         sums = {WEIGHT: np.where(is_pair, 0, weights), MATCHES: np.where(is_pair, weights, 0)}

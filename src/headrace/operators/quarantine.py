@@ -15,6 +15,7 @@ NULL: a value like any other.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -50,12 +51,12 @@ class Quarantine(StatefulOperator):
 
     columns: pa.Schema
 
-    @property
+    @cached_property
     def rows(self) -> Layout:
         """The layout of the input and of the output."""
         return Layout(tuple(self.columns.names), self.columns, _SUMMED)
 
-    @property
+    @cached_property
     def layouts(self) -> tuple[Layout]:
         """The quarantine."""
         why = [pa.field(ERROR, pa.string()), pa.field(SINCE, pa.int64())]
@@ -69,10 +70,12 @@ class Quarantine(StatefulOperator):
         rows = ZSet.of(self.rows, change).consolidated()
         weights = rows.weights
         probes, there = kept.lookup(rows.hashes, rows.keys)
+        asked, said = known.lookup(rows.hashes, rows.keys)
+        if not (refused.num_rows or there.rows or said.rows):
+            return StepResult(rows.table, (ZSet.empty(self.layouts[0]),))
         copies = np.zeros(rows.rows, np.int64)
         np.add.at(copies, probes, there.weights)
         taken = np.where(weights < 0, np.minimum(-weights, copies), 0)
-        asked, said = known.lookup(rows.hashes, rows.keys)
         place = _places(refused[HASH].to_numpy(), rows.hashes)
         refuses = (copies > 0) | _among(rows, asked) | (place >= 0)
         entering = np.flatnonzero((weights > 0) & refuses)

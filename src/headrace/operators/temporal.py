@@ -17,6 +17,7 @@ NULL: a time that is NULL makes the condition NULL, so the row is never in the r
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -27,7 +28,7 @@ from headrace.errors import Code, HeadraceError
 from headrace.operators.protocol import StatefulOperator, StepResult
 from headrace.spine import due_rows
 from headrace.zset import HASH, WEIGHT, Layout, OrderBy, ZSet
-from headrace.zset.zset import column, numbers
+from headrace.zset.zset import column, numbers, take
 
 if TYPE_CHECKING:
     from headrace.spine import Spine
@@ -60,7 +61,7 @@ class Temporal(StatefulOperator):
     enters: str | None
     leaves: str | None
 
-    @property
+    @cached_property
     def layout(self) -> Layout:
         """The layout of the future moves: ordered by time."""
         moves = [pa.field(DUE, pa.int64(), nullable=False)]
@@ -73,7 +74,7 @@ class Temporal(StatefulOperator):
         """The layout of the future moves."""
         return (self.layout,)
 
-    @property
+    @cached_property
     def answer(self) -> Layout:
         """The layout of the output."""
         return Layout((), self.rows, pa.schema([_WEIGHT_FIELD]))
@@ -115,10 +116,11 @@ class Temporal(StatefulOperator):
         return ZSet.sum_of(self.layout, parts)
 
     def _moves_at(self, change: pa.Table, moving: Bools, times: Ints, sign: int) -> ZSet:
-        rows = pa.array(np.flatnonzero(moving))
-        columns = [column(change, name).take(rows) for name in (HASH, *self.rows.names)]
-        columns += [pa.array(times).take(rows), pa.array(np.full(len(rows), sign, np.int64))]
-        columns.append(column(change, WEIGHT).take(rows))
+        kept = change.select([HASH, *self.rows.names, WEIGHT])
+        if not moving.all():
+            kept, times = take(kept, moving.nonzero()[0]), times[moving]
+        *columns, weights = kept.columns
+        columns += [pa.array(times), pa.array(np.full(len(times), sign, np.int64)), weights]
         layout = self.layout
         return ZSet.of(layout, pa.Table.from_arrays(columns, names=layout.schema.names))
 

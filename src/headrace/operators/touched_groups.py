@@ -15,6 +15,7 @@ NULL: the NULLs of a key are one group.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -22,7 +23,7 @@ import pyarrow as pa
 
 from headrace.errors import Code, HeadraceError
 from headrace.operators.protocol import StatefulOperator, StepResult
-from headrace.zset import HASH, WEIGHT, Layout, ZSet, row_codes
+from headrace.zset import HASH, WEIGHT, Layout, ZSet
 
 if TYPE_CHECKING:
     from headrace.spine import Spine
@@ -63,7 +64,7 @@ class TouchedGroups(StatefulOperator):
         """The rows by group and, with ``always``, one row once the first step was taken."""
         return (self.layout, _PUBLISHED) if self.always else (self.layout,)
 
-    @property
+    @cached_property
     def schema(self) -> pa.Schema:
         """The schema of the output."""
         return pa.schema(
@@ -78,9 +79,10 @@ class TouchedGroups(StatefulOperator):
     def step(self, inputs: tuple[pa.Table, ...], before: tuple[Spine, ...]) -> StepResult:
         """Return both versions of the groups touched, and the consolidated input."""
         change = ZSet.of(self.layout, inputs[0]).consolidated()
-        touched = change.take(_first_of_keys(change))
-        _, old = before[0].lookup(touched.hashes, touched.keys)
-        _, new = before[0].plus(change).lookup(touched.hashes, touched.keys)
+        heads, group = change.keyed()
+        touched = change.take(heads)
+        probes, old = before[0].lookup(touched.hashes, touched.keys)
+        _, new = old.plus(change).summed(np.concatenate([probes, group]))
         versions = [self._version(old, 0), self._version(new, 1)]
         if not self.always:
             return StepResult(pa.concat_tables(versions), (change,))
@@ -105,10 +107,11 @@ class TouchedGroups(StatefulOperator):
             )
         if (weights != 1).any():
             rows = rows.take(np.repeat(np.arange(rows.rows), weights))
-        table = rows.table.drop_columns([WEIGHT])
-        table = table.append_column(VERSION, pa.array(np.full(rows.rows, version, np.int64)))
-        present = pa.array(np.ones(rows.rows, np.bool_))
-        return table.append_column(PRESENT, present).cast(self.schema)
+        schema = self.schema
+        columns = rows.table.select(schema.names[:-2]).columns
+        columns.append(pa.array(np.full(rows.rows, version, np.int64)))
+        columns.append(pa.array(np.ones(rows.rows, np.bool_)))
+        return pa.Table.from_arrays(columns, schema=schema)
 
     def _placeholder(self, version: int) -> pa.Table:
         given = {HASH: [0], VERSION: [version], PRESENT: [False]}
@@ -117,11 +120,3 @@ class TouchedGroups(StatefulOperator):
 
 
 _PUBLISHED = Layout((), pa.schema([]), pa.schema([pa.field(WEIGHT, pa.int64())]))
-
-
-def _first_of_keys(rows: ZSet) -> np.ndarray:
-    """Return the position of one row of each key, in order."""
-    if not rows.layout.key:
-        return np.arange(min(1, rows.rows))
-    _, first = np.unique(row_codes(rows.keys, rows.rows), return_index=True)
-    return np.sort(first)

@@ -18,10 +18,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from headrace.zset import ZSet, row_codes
-
 if TYPE_CHECKING:
     from headrace.spine import Spine
+    from headrace.zset import ZSet
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +41,8 @@ def violation(before: Spine, change: ZSet) -> Violation | None:
         if values.null_count:
             absent = values.is_null().to_numpy(zero_copy_only=False)
             return _violation(inserted, np.flatnonzero(absent)[:1])
-    _, first = np.unique(row_codes(inserted.keys, inserted.rows), return_index=True)
-    touched = inserted.take(np.sort(first))
+    first, _ = inserted.keyed()
+    touched = inserted.take(first)
     probes, rows = before.plus(change).lookup(touched.hashes, touched.keys)
     copies = np.bincount(probes, weights=rows.weights.clip(0), minlength=touched.rows)
     several = np.flatnonzero(copies > 1)

@@ -19,7 +19,7 @@ import numpy as np
 
 from headrace.errors import Code, HeadraceError
 from headrace.operators.protocol import StatefulOperator, StepResult
-from headrace.zset import WEIGHT, Layout, ZSet, row_codes
+from headrace.zset import WEIGHT, Layout, ZSet, row_codes, same_pairs
 from headrace.zset.zset import numbers
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ class Upsert(StatefulOperator):
             raise HeadraceError(Code.INTERNAL, "a change by key neither upserts nor deletes")
         last = changes.take(_last_by_key(changes, numbers(inputs[0], OFFSET)))
         probes, old = before[0].lookup(last.hashes, last.keys)
-        if (old.weights != 1).any() or len(np.unique(probes)) != len(probes):
+        if (old.weights != 1).any() or (probes[1:] == probes[:-1]).any():
             raise HeadraceError(Code.INTERNAL, "a primary key has more than one row")
         new = last.filter(last.weights > 0)
         change = new.plus(old.negated()).consolidated()
@@ -71,8 +71,22 @@ class Upsert(StatefulOperator):
 
 def _last_by_key(changes: ZSet, offsets: Ints) -> Ints:
     """Return the position of the last change of each key, sorted by hash."""
-    keys = row_codes(changes.keys, changes.rows)
-    order = np.lexsort((offsets, keys))
-    keys = keys[order]
-    last = order[np.append(keys[1:] != keys[:-1], np.ones(min(1, len(keys)), np.bool_))]
-    return np.asarray(last[np.argsort(changes.hashes[last], kind="stable")])
+    hashes = changes.hashes
+    codes, keys = hashes, changes.keys
+    order = _by_offset(codes, offsets)
+    same = (codes[order][1:] == codes[order][:-1]).nonzero()[0]
+    if not same_pairs(keys, order[same], keys, order[same + 1]).all():
+        # Different keys have one hash.
+        codes = row_codes(keys, changes.rows)
+        order = _by_offset(codes, offsets)
+    ascending = codes[order]
+    differs = ascending[1:] != ascending[:-1]
+    last = order[np.append(differs, np.ones(min(1, len(order)), np.bool_))]
+    return last if codes is hashes else np.asarray(last[hashes[last].argsort(kind="stable")])
+
+
+def _by_offset(codes: Ints, offsets: Ints) -> Ints:
+    """Return an order by code, then by offset, then by position."""
+    if (offsets[1:] >= offsets[:-1]).all():
+        return codes.argsort(kind="stable")
+    return np.lexsort((offsets, codes))

@@ -34,9 +34,9 @@ def due_rows(spine: Spine, after: int, upto: int) -> ZSet:
     name = spine.layout.order[0].name
     found = []
     for run in spine.runs:
-        for start, stop in _blocks(spine, run):
-            first = _position(run, name, (start, stop), after)
-            last = _position(run, name, (first, stop), upto)
+        for block in _due_blocks(spine, run, name, after, upto):
+            first = _position(run, name, block, after)
+            last = _position(run, name, (first, block[1]), upto)
             if last > first:
                 found.append(run.slice(first, last))
     rows = ZSet.sum_of(spine.layout, found)
@@ -77,16 +77,28 @@ def earliest_due(spine: Spine, after: int) -> int | None:
     return None
 
 
+def _due_blocks(spine: Spine, run: Run, name: str, after: int, upto: int) -> list[tuple[int, int]]:
+    """Return the blocks that may have rows due in ``(after, upto]``."""
+    blocks = _blocks(spine, run)
+    if len(run.batches) != 1:
+        return blocks
+    bounds = np.array(blocks, np.int64).reshape(-1, 2)
+    times: Ints = run.batches[0].column(name).to_numpy()
+    near = (times[bounds[:, 0]] <= upto) & (times[bounds[:, 1] - 1] > after)
+    return [blocks[i] for i in near.nonzero()[0].tolist()]
+
+
 def _blocks(spine: Spine, run: Run) -> list[tuple[int, int]]:
     """Return the start and stop position of each hash of a run, within the spine's range."""
-    blocks = []
-    start = run.position(spine.low, "left")
-    end = run.position(spine.high, "right")
-    while start < end:
-        stop = run.position(run.hash_at(start), "right")
-        blocks.append((start, stop))
-        start = stop
-    return blocks
+    if not run.due_blocks:
+        blocks, start = [], 0
+        while start < run.rows:
+            stop = run.position(run.hash_at(start), "right")
+            blocks.append((start, stop))
+            start = stop
+        run.due_blocks.extend(blocks)
+    low, high = run.position(spine.low, "left"), run.position(spine.high, "right")
+    return [block for block in run.due_blocks if low <= block[0] and block[1] <= high]
 
 
 def _position(run: Run, name: str, block: tuple[int, int], upto: int) -> int:

@@ -210,6 +210,23 @@ class ZSet:
         table = pa.Table.from_arrays([*others.columns, *sums], schema=self.table.schema)
         return heads, ZSet(self.layout, table)
 
+    def keyed(self) -> tuple[Ints, Ints]:
+        """Return the position of the first row of each key, and for each row the number of its key.
+
+        Hashes must ascend. Keys are numbered by their first rows.
+        """
+        first = fresh(self.hashes)
+        second = (~first).nonzero()[0]
+        keys = self.keys
+        if not len(second) or same_pairs(keys, second - 1, keys, second).all():
+            return first.nonzero()[0], first.cumsum() - 1
+        codes = row_codes(keys, self.rows)
+        _, heads, of_row = np.unique(codes, return_index=True, return_inverse=True)
+        in_order = np.argsort(heads)
+        number = np.empty(len(heads), np.int64)
+        number[in_order] = np.arange(len(heads))
+        return heads[in_order], number[of_row]
+
     def starts_of_ties(self) -> Bools:
         """Return for each row whether its order columns differ from those of the row before."""
         keys = self._order_keys()
