@@ -40,7 +40,7 @@ from headrace.runtime.delivery_position import DeliveryPosition
 from headrace.runtime.epoch import EpochLoop
 from headrace.runtime.fill import Fill
 from headrace.runtime.fill_parts import OfSlice
-from headrace.runtime.ports import LEAF, RefusedRow, StepPlan
+from headrace.runtime.ports import LEAF, RefusedRow, Stepped, StepPlan
 from headrace.runtime.published import Publisher
 from headrace.runtime.quarantine import Guarded, candidates_of, refusals
 from headrace.runtime.refresh import ViewRefresh
@@ -120,9 +120,11 @@ class PureRunner:
         partitions: int,
         looping: frozenset[RelationId] = frozenset(),
         given: frozenset[RelationId] = frozenset(),
+        *,
+        few: bool = False,
     ) -> StepPlan:
         """Return what the table and the views need."""
-        del partitions, looping
+        del partitions, looping, few
         kept: dict[ArrangementId, Layout] = {}
         for relation in self.relations.values():
             if isinstance(relation, Table):
@@ -139,7 +141,7 @@ class PureRunner:
         without: frozenset[RelationId],
         looping: frozenset[RelationId] = frozenset(),
         given: frozenset[RelationId] = frozenset(),
-    ) -> tuple[Report, ...]:
+    ) -> Stepped:
         """Step the table over its changes, and the views over the deltas of what they read."""
         del looping
         reports: list[Report] = []
@@ -157,7 +159,7 @@ class PureRunner:
                     raise HeadraceError(self.failure, f'view "{view.name}" fails')
                 deltas[view.id] = self._view(step, view, deltas[below], reports)
         sync_directory(step.runs_directory)
-        return tuple(reports)
+        return Stepped(tuple(reports), 0 if step.few else 1)
 
     def unfit(
         self, changed: frozenset[RelationId], without: frozenset[RelationId]

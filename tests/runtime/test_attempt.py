@@ -83,7 +83,7 @@ def test_an_epoch_that_fails_after_one_of_its_steps_leaves_no_run_of_that(tmp_pa
     db = PureDatabase(tmp_path, fault)
     tables: list[Any] = [db.create_table(name) for name in ("a", "b")]
     for table in tables:
-        db.append(table, [(1, 1, 1)])
+        db.append(table, [(i, 1, 1) for i in range(3)])  # few each, but not together
     with pytest.raises(Crash):
         db.loop.advance()
     assert list((tmp_path / "runs").iterdir()) == []

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from headrace.engine.narrow import interpreter
+from headrace.engine.narrow import nodes
 from length import some
 from replaying import emptied, replay, require_as_before, stored
 
@@ -126,7 +126,7 @@ def test_a_slice_of_any_view_is_made_again(
     run: Oracle, width: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if width == "as jobs":
-        monkeypatch.setattr(interpreter, "MOST_ROWS", 0)
+        monkeypatch.setattr(nodes, "MOST_ROWS", 0)
     _write(run, 0)
     run.epoch()
     for name, (query, _) in _queries().items():

@@ -8,7 +8,7 @@ contents is the view's own, ``"<view id>/rows"``, whichever build computes them.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from headrace.types import ArrangementId, BuildId, RelationId
@@ -273,31 +273,37 @@ class Circuit:
     build: BuildId
     output: Output
     unique: bool
+    nodes: tuple[Node | Output, ...] = field(init=False, repr=False)
+    """Every node once, inputs before the nodes that use them."""
+    reads: frozenset[RelationId] = field(init=False, repr=False)
+    """The relations that the view reads."""
 
-    def nodes(self) -> Iterator[Node | Output]:
-        """Yield every node once, inputs before the nodes that use them."""
-        yield from _below(self.output, set())
+    def __post_init__(self) -> None:
+        """Walk the nodes once: each epoch asks for them."""
+        object.__setattr__(self, "nodes", tuple(_below(self.output, set())))
+        read = frozenset(source.plan.relation for source in self.sources())
+        object.__setattr__(self, "reads", read)
 
     def users(self) -> Counter[Node]:
         """Return how often each node is an input of another."""
-        return Counter(below for node in self.nodes() for below in inputs(node))
+        return Counter(below for node in self.nodes for below in inputs(node))
 
     def stateful(self) -> tuple[Stateful, ...]:
         """Return the nodes with arrangements, inputs first."""
-        return tuple(n for n in self.nodes() if isinstance(n, Stateful))
+        return tuple(n for n in self.nodes if isinstance(n, Stateful))
 
     def initial(self) -> frozenset[str]:
         """Return the names of the nodes that emit rows even for empty inputs."""
         return frozenset(
             node.name
-            for node in self.nodes()
+            for node in self.nodes
             if isinstance(node, Constant)
             or (isinstance(node, Aggregate | Recompute) and node.operator.is_global)
         )
 
     def sources(self) -> tuple[RelationDelta, ...]:
         """Return the leaves."""
-        return tuple(n for n in self.nodes() if isinstance(n, RelationDelta))
+        return tuple(n for n in self.nodes if isinstance(n, RelationDelta))
 
     def guards(self) -> Mapping[RelationId, InputGuard]:
         """Return the quarantines, by relation; empty if the view has no quarantines."""
@@ -312,16 +318,11 @@ class Circuit:
 
     def temporal(self) -> tuple[TemporalRows, ...]:
         """Return the nodes whose rows change as the clock advances."""
-        return tuple(n for n in self.nodes() if isinstance(n, TemporalRows))
+        return tuple(n for n in self.nodes if isinstance(n, TemporalRows))
 
     def loops(self) -> tuple[Loop, ...]:
         """Return the recursions, each after the recursions that it reads."""
-        return tuple(n for n in self.nodes() if isinstance(n, Loop))
-
-    @property
-    def reads(self) -> frozenset[RelationId]:
-        """The relations that the view reads."""
-        return frozenset(source.plan.relation for source in self.sources())
+        return tuple(n for n in self.nodes if isinstance(n, Loop))
 
 
 def rows_of(relation: RelationId) -> ArrangementId:

@@ -79,7 +79,7 @@ class _Structure:
     def nodes(self) -> list[Any]:
         index: dict[Node | Output, int] = {}
         described = []
-        for node in self.circuit.nodes():
+        for node in self.circuit.nodes:
             index[node] = len(index)
             below = [index[child] for child in inputs(node)]
             kind, parts = self.node(node)

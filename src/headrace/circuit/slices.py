@@ -164,7 +164,7 @@ class _Slicing:
         """Return the conditions at each node: those that all of its users pass on."""
         found: dict[Node | Output, Conditions] = {self.circuit.output: conditions}
         passed: dict[Node | Output, list[Conditions]] = defaultdict(list)
-        for node in reversed(list(self.circuit.nodes())):
+        for node in reversed(list(self.circuit.nodes)):
             if node in passed:
                 found[node] = _common(passed[node])
                 self.exact &= all(len(each) == len(found[node]) for each in passed[node])
@@ -447,7 +447,7 @@ def looked_up(circuit: Circuit) -> frozenset[RelationId]:
     """
     found: dict[RelationId, bool] = {}
     driven: set[Node] = set()
-    for node in circuit.nodes():
+    for node in circuit.nodes:
         if isinstance(node, Join):
             side = _side_looked_up(node, driven)
             driven |= set() if side is None else _scanned(side)

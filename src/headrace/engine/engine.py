@@ -49,13 +49,16 @@ from headrace.engine.lowering.assembly import Assembly, Program
 from headrace.engine.lowering.differences import difference_program, without_spark
 from headrace.engine.lowering.nodes import leaf_names
 from headrace.engine.lowering.programs import Lowering, table_layout
-from headrace.engine.narrow.interpreter import interpreted
+from headrace.engine.narrow.nodes import MOST_FLOWING
+from headrace.engine.narrow.parts import Part, Parts, Variant, run_parts, together
+from headrace.engine.narrow.reading import interpreted
 from headrace.engine.planned import Planned, RunningFill, as_stored
 from headrace.engine.sieve import HASHES, PLACES, Sieve
 from headrace.engine.slice_conditions import slice_conditions, slice_query
 from headrace.engine.touched import Touched, touched
 from headrace.errors import Code, HeadraceError, Span
 from headrace.runtime.cancelling import check_cancelled
+from headrace.runtime.ports import Stepped
 from headrace.spine import remove_packs_of, sync_directory
 
 if TYPE_CHECKING:
@@ -106,6 +109,9 @@ class Engine:
         """The builds that are being filled, which no epoch steps yet, and the replays."""
         self._programs: OrderedDict[tuple[object, ...], Program] = OrderedDict()
         self._reports = TaskReports(spark)
+        self._parts = Parts(lambda relations: self._lowering(1, relations), self.planning)
+        self._narrow = threading.Lock()
+        """Held while a narrow step runs: expressions have mutable state."""
 
     @cached_property
     def _session(self) -> SparkSession:
@@ -225,6 +231,7 @@ class Engine:
             self._relations.pop(relation.id, None)
             self._by_name.pop(relation.name, None)
             self.circuits.forget(relation.id)
+            self._parts.forget(relation.id)
             self._changed()
 
     def _changed(self) -> None:
@@ -408,8 +415,15 @@ class Engine:
         partitions: int,
         looping: frozenset[RelationId] = frozenset(),
         given: frozenset[RelationId] = frozenset(),
+        *,
+        few: bool = False,
     ) -> StepPlan:
         """Return the plan of an epoch's step over the changed relations."""
+        if few:
+            plan = together(self._parts_of(changed, without, looping, given))
+            computed = {id_ for id_ in plan.reads if isinstance(self._relations[id_], View)}
+            shares = plan.reads & (changed | given) - (computed - given)
+            return replace(plan, reads=shares)
         program = self._live(changed, without, partitions, looping, given)
         return program.needs(self._reached(changed, without, looping, given))
 
@@ -420,9 +434,40 @@ class Engine:
         without: frozenset[RelationId],
         looping: frozenset[RelationId] = frozenset(),
         given: frozenset[RelationId] = frozenset(),
-    ) -> tuple[Report, ...]:
+    ) -> Stepped:
         """Run an epoch's step."""
-        return self._run(step, self._live(changed, without, step.partitions, looping, given))
+        if step.few:
+            return self._run_parts(step, self._parts_of(changed, without, looping, given))
+        program = self._live(changed, without, step.partitions, looping, given)
+        return Stepped(self._run(step, program), len(program.jobs))
+
+    def _parts_of(
+        self,
+        changed: frozenset[RelationId],
+        without: frozenset[RelationId],
+        looping: frozenset[RelationId],
+        given: frozenset[RelationId],
+    ) -> list[Part]:
+        """Return the parts of the tables that have changed, and of the views above what has."""
+        relations, found = self._relations, []
+        for id_ in sorted(changed):
+            relation = relations[id_]
+            if isinstance(relation, Table):
+                found.append(self._parts.of_table(relation))
+        for circuit in self._reached(changed, without, looping, given):
+            variant = Variant(ticks=circuit.view in changed, loops=circuit.view in looping)
+            found.append(self._parts.of_view(circuit, variant, relations))
+        return found
+
+    def _run_parts(self, step: Step, parts: Sequence[Part]) -> Stepped:
+        try:
+            with self._narrow, without_job(self.spark), self._scala.active(self._session_for_few):
+                found = run_parts(step, parts, self._relations, self.log, MOST_FLOWING)
+        except BaseException:
+            remove_packs_of(step.runs_directory, step.attempt)
+            raise
+        sync_directory(step.runs_directory)
+        return found
 
     def plan_fill(
         self, build: BuildId, partitions: int, *, looping: bool = False, ticks: bool = False
@@ -561,17 +606,17 @@ class Engine:
         """Return the program of a key from the cache; build it if it is not cached."""
         with self.planning:
             if key not in self._programs:
-                transplant = self._transplant(partitions)
-                self._programs[key] = build(
-                    Lowering(Assembly(transplant, partitions, relations, self.log))
-                )
+                self._programs[key] = build(self._lowering(partitions, relations))
                 if len(self._programs) > _KEPT_PROGRAMS:
                     self._programs.popitem(last=False)
             self._programs.move_to_end(key)
             return self._programs[key]
 
+    def _lowering(self, partitions: int, relations: Mapping[RelationId, Relation]) -> Lowering:
+        return Lowering(Assembly(self._transplant(partitions), partitions, relations, self.log))
+
     def _transplant(self, partitions: int) -> Transplant:
-        few = partitions == 1 < self.partitions
+        few = partitions == 1
         return Transplant(self._session_for_few if few else self._session, self._scala)
 
     def _run(self, step: Step, program: Program) -> tuple[Report, ...]:

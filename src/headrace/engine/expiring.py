@@ -48,7 +48,7 @@ def left_by(
 
 def _first_that_keeps(circuit: Circuit, node: Any) -> Iterator[Any]:
     """Yield the first nodes above a node that are neither filters nor projections."""
-    for user in (*circuit.nodes(), circuit.output):
+    for user in (*circuit.nodes, circuit.output):
         if any(below is node for below in inputs(user)):
             if _is_linear(user):
                 yield from _first_that_keeps(circuit, user)

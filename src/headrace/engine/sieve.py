@@ -72,7 +72,7 @@ class Sieve:
     def _above(self, node: Node, below: Any, hash_: Any) -> list[Any]:
         """Return plans of the rows that fail in users of a node with the rows ``below``."""
         failing = []
-        for user in self.circuit.nodes():
+        for user in self.circuit.nodes:
             if node not in inputs(user):
                 continue
             checked = _evaluated(user, node)

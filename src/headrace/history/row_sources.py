@@ -195,7 +195,7 @@ class RowSources:
                 detail=f"The limit is {MOST_READ:,}. It reads {planned.how}.",
                 hint="Name a row by its key; EXPLAIN REPLAY VIEW says why no less is read.",
             )
-        nodes = [n for n in sliced.circuit.nodes() if not isinstance(n, Output)]
+        nodes = [n for n in sliced.circuit.nodes if not isinstance(n, Output)]
         names = {node: f"watch {i}" for i, node in enumerate(nodes) if _is_watched(node)}
         known_as = BuildId(-next(self._numbers))
         self.replays.require_kept(view, sliced)
@@ -229,7 +229,7 @@ class RowSources:
         """
         partners = {
             leaf.plan.relation
-            for join in sliced.circuit.nodes()
+            for join in sliced.circuit.nodes
             if isinstance(join, Join) and join.plan.kind.of_one_side
             for leaf in leaves(join.right)
         }
@@ -256,7 +256,7 @@ class RowSources:
         unread = _unread(sliced)
         read = {
             node: None if node in unread else rows.get(node)
-            for node in circuit.nodes()
+            for node in circuit.nodes
             if not isinstance(node, Output)
         }
         top = circuit.output.child
@@ -438,7 +438,7 @@ def _passed_on(
     None if none of its columns is read. The second value is whether these are all rows.
     """
     users: dict[Any, list[Any]] = defaultdict(list)
-    for user in sliced.circuit.nodes():
+    for user in sliced.circuit.nodes:
         for child in inputs(user):
             users[child].append(user)
     unread, node, whole = _unread(sliced), leaf, True
@@ -508,7 +508,7 @@ def _partners(
 def _unread(sliced: Sliced) -> set[Any]:
     """Return the nodes on lookup sides of joins: their inputs are not scanned."""
     found: set[Any] = set()
-    for node in sliced.circuit.nodes():
+    for node in sliced.circuit.nodes:
         looked_up = isinstance(node, RelationDelta) and node.plan.relation in sliced.lookups
         if looked_up or (isinstance(node, Stateless) and node.child in found):
             found.add(node)

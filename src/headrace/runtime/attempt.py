@@ -11,6 +11,7 @@ from uuid import uuid4
 from headrace.errors import Code, HeadraceError
 from headrace.ledger import NewRun, Read, RunKind
 from headrace.runtime.cancelling import check_cancelled
+from headrace.runtime.width import Width
 from headrace.spine import due_by_partition, merge, remove_packs
 
 if TYPE_CHECKING:
@@ -45,6 +46,8 @@ class Attempt:
     begun: float = field(default_factory=time.perf_counter)
     files: dict[ArrangementId, list[RunFile]] = field(default_factory=lambda: defaultdict(list))
     """The runs by arrangement: those of the reports, or the runs that replaced them."""
+    widths: list[Width] = field(default_factory=list)
+    """The width of each step."""
     _committing: bool = False
 
     def take(self, reports: Iterable[Report]) -> None:
@@ -110,10 +113,16 @@ class Attempt:
         if failed is not None:
             self.abandon()
 
+    @property
+    def width(self) -> Width:
+        """That of the widest step."""
+        return next((each for each in self.widths if each is not Width.NARROW), Width.NARROW)
+
     def counters(self, reads: Iterable[Read]) -> dict[str, Any]:
         """Return the counters that the ledger stores with the epoch."""
         return {
             "jobs": self.jobs,
+            "width": self.width.value,
             "rounds": self.rounds,
             "changes": sum(r.to_offset - r.from_offset for r in reads),
             "operators": len(self.reports),

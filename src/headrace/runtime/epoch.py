@@ -8,7 +8,7 @@ name the files of a failed attempt, and they are deleted later.
 from __future__ import annotations
 
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from threading import Event
@@ -24,6 +24,7 @@ from headrace.runtime.cancelling import StatementLock
 from headrace.runtime.declared_keys import require_keys
 from headrace.runtime.faults import Fault, found_fault
 from headrace.runtime.isolating import isolating, may_be_of_data
+from headrace.runtime.ports import MoreRowsError
 from headrace.runtime.published import STOPPED, Publisher, maintained_logs, stopped_views
 from headrace.runtime.quarantine import NO_GUARDS, Guarded
 from headrace.runtime.rounds import FeedbackRounds, Written, arranged_for
@@ -31,6 +32,7 @@ from headrace.runtime.shares import NOTHING, arranged, log_share
 from headrace.runtime.step import Clock, RowsShare, Step, StepArrangement
 from headrace.runtime.timetable import Timetable, clocked, machine_clock
 from headrace.runtime.unfit import stop_unfit
+from headrace.runtime.width import Width, Widths
 from headrace.runtime.work import Work
 from headrace.spine import HIGHEST, LOWEST
 from headrace.types import ArrangementId, Epoch, Offset, RelationId
@@ -69,8 +71,7 @@ class RunStep:
 
     ``changed`` are the inputs with changes, and the views whose rows change by the clock; views in
     ``without`` are not maintained; the deltas ``given`` of views are among the step's shares.
-    The step runs ``jobs`` jobs, and is repeated until the
-    recursions in ``loops`` do not change any more.
+    The step is repeated until the recursions in ``loops`` do not change any more.
     """
 
     step: Step
@@ -78,12 +79,12 @@ class RunStep:
     without: frozenset[RelationId]
     loops: tuple[LoopPlan, ...]
     previous: Epoch
-    jobs: int
     given: Mapping[RelationId, tuple[RunFile, ...]] = field(default_factory=dict)
     scanned: int = 0
     """How many rows of shares it reads, each as often as it is read."""
     guards: frozenset[ArrangementId] = frozenset()
     """The quarantines that its rows pass through."""
+    width: Width = Width.MANY_CHANGES
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,10 +131,13 @@ class EpochLoop:
     """Set when the database is closed: what only explains a failure ends then."""
     row_text: Callable[[pa.Table], str] = field(default=str)
     """Returns a table of one row as errors show it."""
+    widths: Widths = field(init=False)
+    """Chooses the width of each step."""
     _timetable: Timetable = field(init=False)
 
     def __post_init__(self) -> None:
-        """Create the timetable of this loop's database."""
+        """Create the timetable of this loop's database, and what chooses widths."""
+        self.widths = Widths(self.settings.small_rows)
         self._timetable = Timetable(self.directory, self.ledger)
 
     @property
@@ -236,18 +240,31 @@ class EpochLoop:
         attempt = uuid4().hex
         without = self.left_out()
         steps: list[Stage] = []
-        for members in self.catalog.connected_sets():
-            changed = frozenset(members & poll.ranges.keys())
-            if members & poll.due - without:
-                # All views that read the clock, not just those that are due: jobs are built per
-                # set of changed relations, and which views are due differs from epoch to epoch.
-                changed |= (members & clocked(self.ledger.head)) - without
-            if changed:
-                name = f"{attempt}.{len(steps)}"
-                steps.append(self._step(name, poll, changed, without, guards))
+        for changed in self._changed_sets(poll, without):
+            name = f"{attempt}.{len(steps)}"
+            steps.append(self._step(name, poll, changed, without, guards))
         reads = tuple(Read(id_, r.first, r.end) for id_, r in poll.ranges.items())
         commit = Commit(poll.previous, attempt, reads, poll.clock.after)
         return (*steps, commit, Publish())
+
+    def _changed_sets(
+        self, poll: Poll, without: frozenset[RelationId]
+    ) -> list[frozenset[RelationId]]:
+        """Return what changes in each step: together if all is few, else per connected set."""
+        due, found = poll.due - without, []
+        if sum(each.rows for each in poll.ranges.values()) <= self.settings.small_rows:
+            together = due.union(poll.ranges)
+            return [together] if together else []
+        temporal = clocked(self.ledger.head) - without if due else frozenset()
+        for members in self.catalog.connected_sets():
+            changed = frozenset(members & poll.ranges.keys())
+            if members & due:
+                # All views that read the clock, not just those that are due: jobs are built per
+                # set of changed relations, and which views are due differs from epoch to epoch.
+                changed |= members & temporal
+            if changed:
+                found.append(changed)
+        return found
 
     def _step(
         self,
@@ -258,8 +275,10 @@ class EpochLoop:
         guards: Mapping[ArrangementId, Guarded],
     ) -> RunStep:
         rows = sum(poll.ranges[id_].rows for id_ in changed if id_ in poll.ranges)
-        partitions = self.partitions_for(rows)
-        needs = self.runner.plan_live(changed, without, partitions)
+        width = self.widths.of(changed, rows)
+        few = width is Width.NARROW
+        partitions = 1 if few else self.partitions
+        needs = self.runner.plan_live(changed, without, partitions, few=few)
         shares = {
             id_: log_share(
                 self.ledger, id_, poll.ranges[id_].first, poll.ranges[id_].end
@@ -271,16 +290,25 @@ class EpochLoop:
         before = arranged(self.ledger, needs.arrangements, poll.previous)
         before |= arranged_for(needs.loops, {})
         own = {id_: guards[id_] for id_ in guards.keys() & needs.guards}
-        step = Step(name, self.directory, partitions, shares, before, clock=poll.clock, guards=own)
+        step = Step(
+            name,
+            self.directory,
+            partitions,
+            shares,
+            before,
+            clock=poll.clock,
+            guards=own,
+            few=few,
+        )
         return RunStep(
             step,
             changed,
             without,
             needs.loops,
             poll.previous,
-            needs.jobs,
             scanned=needs.scanned(shares),
             guards=needs.guards,
+            width=width,
         )
 
     def partitions_for(self, rows: int) -> int:
@@ -326,13 +354,43 @@ class EpochLoop:
         """Run a step, and the further rounds that its recursions need.
 
         ``before`` returns what a plan's arrangements have before the step; by default, what they
-        have at the epoch before.
+        have at the epoch before. A narrow step with too many rows on the way is run as jobs.
         """
 
         def at_previous(needs: StepPlan) -> Mapping[ArrangementId, StepArrangement]:
             return arranged(self.ledger, needs.arrangements, stage.previous)
 
         before = before or at_previous
+        try:
+            self._run_step(stage, attempt, before)
+        except MoreRowsError:
+            self.widths.fanned_out(stage.changed.union(stage.given), stage.step.rows)
+            self._run_step(self._widened(stage, before), attempt, before)
+
+    def _widened(
+        self, stage: RunStep, before: Callable[[StepPlan], Mapping[ArrangementId, StepArrangement]]
+    ) -> RunStep:
+        """Return a narrow step as a wide one."""
+        narrow, given, parts = stage.step, frozenset(stage.given), self.partitions
+        none: frozenset[RelationId] = frozenset()
+        needs = self.runner.plan_live(stage.changed, stage.without, parts, none, given)
+        step = replace(
+            narrow,
+            attempt=f"{narrow.attempt}.wide",
+            partitions=parts,
+            few=False,
+            shares={id_: narrow.shares.get(id_, NOTHING) for id_ in needs.reads},
+            arrangements={**before(needs), **arranged_for(needs.loops, {})},
+        )
+        scanned = needs.scanned(step.shares)
+        return replace(stage, step=step, loops=needs.loops, scanned=scanned, width=Width.FANS_OUT)
+
+    def _run_step(
+        self,
+        stage: RunStep,
+        attempt: Attempt,
+        before: Callable[[StepPlan], Mapping[ArrangementId, StepArrangement]],
+    ) -> None:
         first, runs = stage.step, stage.step.runs_directory
         layouts = {id_: a.layout for id_, a in first.arrangements.items()}
         stood = dict(first.arrangements)
@@ -342,31 +400,33 @@ class EpochLoop:
             own.take(rounds.take(self._job(first, stage, frozenset(), attempt)))
             while looping := rounds.looping():
                 self.fault("round")
-                partitions = self.partitions_for(rounds.rows)
+                few = first.few and rounds.rows <= self.settings.small_rows
+                partitions = 1 if few else self.partitions_for(rounds.rows)
                 none: frozenset[RelationId] = frozenset()
-                needs = self.runner.plan_live(none, stage.without, partitions, looping)
+                needs = self.runner.plan_live(none, stage.without, partitions, looping, few=few)
                 layouts |= needs.arrangements
                 there = before(needs)
                 stood = {**there, **stood}
                 there = written.after(there)
-                step = rounds.next_step(replace(first, partitions=partitions), there)
-                again = replace(stage, changed=none, given={}, jobs=needs.jobs, scanned=0)
+                step = rounds.next_step(replace(first, partitions=partitions, few=few), there)
+                again = replace(stage, changed=none, given={}, scanned=0)
                 own.take(rounds.take(self._job(step, again, looping, attempt)))
             rounds.finish()
             reports = written.merged(layouts) if rounds.count else own.reports
             require_keys(self.catalog.views_in_order(), runs, stood, reports)
         attempt.rounds += rounds.count
+        attempt.widths.append(stage.width)
         attempt.take(reports)
 
     def _job(
         self, step: Step, stage: RunStep, looping: frozenset[RelationId], attempt: Attempt
     ) -> tuple[Report, ...]:
-        with step.on_disk():
+        with nullcontext() if step.few else step.on_disk():
             given = frozenset(stage.given)
-            reports = self.runner.run_live(step, stage.changed, stage.without, looping, given)
-        attempt.jobs += stage.jobs
+            done = self.runner.run_live(step, stage.changed, stage.without, looping, given)
+        attempt.jobs += done.jobs
         attempt.scanned += stage.scanned
-        return reports
+        return done.reports
 
     def _attempt(
         self, poll: Poll, guards: Mapping[ArrangementId, Guarded] = NO_GUARDS
@@ -395,8 +455,11 @@ class EpochLoop:
             for id_, delta in given.items()
         }
         none: frozenset[RelationId] = frozenset()
-        partitions = self.partitions_for(sum(share.rows for share in shares.values()))
-        needs = self.runner.plan_live(none, without, partitions, none, frozenset(given))
+        read = frozenset(given)
+        width = self.widths.of(read, sum(share.rows for share in shares.values()))
+        few = width is Width.NARROW
+        partitions = 1 if few else self.partitions
+        needs = self.runner.plan_live(none, without, partitions, none, read, few=few)
         before = arranged(self.ledger, needs.arrangements, state.epoch)
         before |= arranged_for(needs.loops, {})
         step = Step(
@@ -406,9 +469,10 @@ class EpochLoop:
             {id_: shares[id_] for id_ in needs.reads},
             before,
             clock=Clock(clock, clock),
+            few=few,
         )
         scanned, last = needs.scanned(step.shares), state.epoch
-        stage = RunStep(step, none, without, needs.loops, last, needs.jobs, given, scanned)
+        stage = RunStep(step, none, without, needs.loops, last, given, scanned, width=width)
         self.run_step(stage, attempt)
         return attempt
 

@@ -70,6 +70,14 @@ class StepPlan:
         return sum(share.rows * self.scans.get(id_, 1) for id_, share in shares.items())
 
 
+@dataclass(frozen=True, slots=True)
+class Stepped:
+    """What a step has done: the reports of its tasks, and the number of Spark jobs that it took."""
+
+    reports: tuple[Report, ...]
+    jobs: int
+
+
 class StepRunner(Protocol):
     """Runs the steps of connected sets of views, each as one job if plans do not repeat much."""
 
@@ -80,6 +88,8 @@ class StepRunner(Protocol):
         partitions: int,
         looping: frozenset[RelationId] = frozenset(),
         given: frozenset[RelationId] = frozenset(),
+        *,
+        few: bool = False,
     ) -> StepPlan:
         """Return the plan of an epoch's step in which the relations ``changed`` have changes.
 
@@ -87,7 +97,8 @@ class StepRunner(Protocol):
         and their dependants are left out. ``partitions`` is the number of partitions of the step,
         which may differ from the number that wrote the runs. The recursions of views in
         ``looping`` read the feedback of the round before. The deltas of the views ``given`` are
-        shares of the step, and not computed by it.
+        shares of the step, and not computed by it. A step of ``few`` changes is narrow: it runs in
+        this process, and has one partition.
         """
         ...
 
@@ -98,8 +109,12 @@ class StepRunner(Protocol):
         without: frozenset[RelationId],
         looping: frozenset[RelationId] = frozenset(),
         given: frozenset[RelationId] = frozenset(),
-    ) -> tuple[Report, ...]:
-        """Run the step of an epoch; every run that it wrote is durable when this returns."""
+    ) -> Stepped:
+        """Run the step of an epoch; every run that it wrote is durable when this returns.
+
+        Raises:
+            MoreRowsError: a narrow step has more rows on its way than this process should hold.
+        """
         ...
 
     def unfit(

@@ -136,7 +136,7 @@ class TableRebuild:
         without = frozenset(view.id for view in loop.catalog.views_in_order())
 
         def run(tried: Step) -> tuple[Report, ...]:
-            return loop.runner.run_live(tried, changed, without)
+            return loop.runner.run_live(tried, changed, without).reports
 
         while at < end:
             self.progress(at, end)

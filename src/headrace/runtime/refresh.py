@@ -33,6 +33,7 @@ from headrace.runtime.shares import NOTHING, arranged, log_share, parts_of_log
 from headrace.runtime.step import Clock, RowsShare, Share, Step, StepArrangement
 from headrace.runtime.swap import followed, swap
 from headrace.runtime.timetable import clocked
+from headrace.runtime.width import Width
 from headrace.spine import HIGHEST, LOWEST, RunFile, sync_directory
 from headrace.types import ArrangementId, Offset, RelationId
 
@@ -355,9 +356,11 @@ class _Level:
         if ticks:
             changed = changed.union(ids & clocked(loop.ledger.head))
         without = frozenset(view.id for view in catalog.views_in_order()) - ids
-        partitions = loop.partitions_for(sum(share.rows for share in parts.values()))
+        width = loop.widths.of(changed.union(given), sum(share.rows for share in parts.values()))
+        few = width is Width.NARROW
+        partitions = 1 if few else loop.partitions
         none: frozenset[RelationId] = frozenset()
-        needs = loop.runner.plan_live(changed, without, partitions, none, frozenset(given))
+        needs = loop.runner.plan_live(changed, without, partitions, none, frozenset(given), few=few)
 
         def before(needs: StepPlan) -> dict[ArrangementId, StepArrangement]:
             return self._before(needs, group, ids, passed)
@@ -369,9 +372,10 @@ class _Level:
             {id_: parts.get(id_, NOTHING) for id_ in needs.reads},
             before(needs) | arranged_for(needs.loops, {}),
             clock=clock,
+            few=few,
         )
         scanned, begun = needs.scanned(step.shares), self._held.epoch
-        stage = RunStep(step, changed, without, needs.loops, begun, needs.jobs, given, scanned)
+        stage = RunStep(step, changed, without, needs.loops, begun, given, scanned, width=width)
         loop.fault("refresh")
         done = len(self.attempt.reports)
         loop.run_step(stage, self.attempt, before)

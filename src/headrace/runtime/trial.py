@@ -15,6 +15,7 @@ from headrace.runtime.epoch import RunStep
 from headrace.runtime.rounds import arranged_for
 from headrace.runtime.shares import arranged
 from headrace.runtime.step import Clock, Step
+from headrace.runtime.width import Width
 from headrace.types import Offset
 
 if TYPE_CHECKING:
@@ -57,8 +58,11 @@ def tried(
             segment = Segment(relation.id, OffsetRange(first, end), file, time.time())
             share = LogShare((segment,), first, end)
             previous, clock = loop.ledger.head.epoch, loop.ledger.epochs.clock()
-            partitions, changed = loop.partitions_for(rows.num_rows), frozenset([relation.id])
-            needs = loop.runner.plan_live(changed, left_out, partitions)
+            changed = frozenset([relation.id])
+            width = loop.widths.of(changed, rows.num_rows)
+            few = width is Width.NARROW
+            partitions = 1 if few else loop.partitions
+            needs = loop.runner.plan_live(changed, left_out, partitions, few=few)
             before = arranged(loop.ledger, needs.arrangements, previous)
             before |= arranged_for(needs.loops, {})
             step = Step(
@@ -68,8 +72,9 @@ def tried(
                 {id_: share for id_ in needs.reads if id_ == relation.id},
                 before,
                 clock=Clock(clock, clock),
+                few=few,
             )
-            stage = RunStep(step, changed, left_out, needs.loops, previous, needs.jobs)
+            stage = RunStep(step, changed, left_out, needs.loops, previous, width=width)
             loop.run_step(stage, attempt)
             return _by_view(loop, attempt.reports)
         finally:

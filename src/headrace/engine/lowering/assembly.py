@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from headrace.catalyst.transplant import Transplant
     from headrace.circuit import Circuit, Shared
     from headrace.engine.jobs.guard_tasks import GuardTask
-    from headrace.engine.narrow.interpreter import Interpreted
+    from headrace.engine.narrow.reading import Interpreted
     from headrace.types import ArrangementId, DataType, RelationId
 
 

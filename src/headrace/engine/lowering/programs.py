@@ -135,6 +135,19 @@ class Lowering:
         self._view(circuit, nodes)
         return self.assembly.program()
 
+    def alone(self, circuit: Circuit, *, ticks: bool, loops: bool) -> Program:
+        """Return the program of one view in an epoch; the deltas of its inputs are shares."""
+        reads, users = circuit.reads, circuit.users()
+        self._view(
+            circuit, Nodes(self.assembly, users, reads, filling=False, ticks=ticks, loops=loops)
+        )
+        return self.assembly.program()
+
+    def rows_of(self, table: Table) -> Program:
+        """Return the program that keeps the rows of a table."""
+        self._table(table)
+        return self.assembly.program()
+
     def _table(self, table: Table) -> None:
         """Keep a table's rows; by primary key, the last change of a key wins."""
         schema = table.schema

@@ -1,0 +1,97 @@
+"""The deltas of relations in a step that runs in this process: each is read once for all views."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from headrace.catalog import logged
+from headrace.engine.jobs.worker import LeafTask
+from headrace.operators import OFFSET
+from headrace.runtime.ports import MoreRowsError
+from headrace.zset import WEIGHT
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from headrace.catalog import Relation
+    from headrace.engine.jobs.worker import LogReader
+    from headrace.engine.lowering.assembly import ShareScan
+    from headrace.engine.narrow.nodes import Leaf
+    from headrace.runtime.step import Step
+    from headrace.types import RelationId
+
+
+@dataclass(slots=True)
+class Deltas:
+    """The deltas of a step by relation: those of its shares, and those computed so far.
+
+    ``scans`` are the columns that leaves read of each relation. A share of more than ``most`` rows
+    ends the step.
+    """
+
+    step: Step
+    log: LogReader
+    relations: Mapping[RelationId, Relation]
+    scans: Mapping[RelationId, ShareScan]
+    most: int
+    _computed: dict[RelationId, pa.Table] = field(default_factory=dict)
+    _shares: dict[RelationId, pa.Table | None] = field(default_factory=dict)
+
+    def add(self, relation: RelationId, rows: pa.Table) -> None:
+        """Add the delta that a view or table has in this step."""
+        self._computed[relation] = rows
+
+    def has_rows(self, relations: Iterable[RelationId]) -> bool:
+        """Whether one of some relations has changes."""
+        return any(self._of(id_) is not None for id_ in relations)
+
+    def read(self, leaf: Leaf) -> pa.Table:
+        """Return the columns of a leaf.
+
+        Raises:
+            MoreRowsError: the share has more than ``most`` rows.
+        """
+        rows = self._of(leaf.relation)
+        if rows is None:
+            return leaf.schema.empty_table()
+        names = (*leaf.columns, WEIGHT, OFFSET) if leaf.offsets else (*leaf.columns, WEIGHT)
+        columns = []
+        for name, field_ in zip(names, leaf.schema, strict=True):
+            column = rows.column(name)
+            columns.append(column if column.type == field_.type else column.cast(field_.type))
+        return pa.Table.from_arrays(columns, schema=leaf.schema)
+
+    def _of(self, relation: RelationId) -> pa.Table | None:
+        """Return the rows of a delta, or None if it has none."""
+        rows = self._computed.get(relation)
+        if rows is None:
+            if relation not in self._shares:
+                self._shares[relation] = self._share(relation)
+            rows = self._shares[relation]
+        return rows if rows is not None and rows.num_rows else None
+
+    def _share(self, relation: RelationId) -> pa.Table | None:
+        share, scan = self.step.shares.get(relation), self.scans[relation]
+        if share is None or not share.rows:
+            return None
+        columns = logged(self.relations[relation]).arrow
+        wanted = pa.schema([columns.field(name) for name in scan.columns])
+        task = LeafTask(relation, wanted, scan.offsets, 1, self.log)
+        found, count = [], 0
+        for batch in task(iter([_PARTITION])):
+            count += batch.num_rows
+            if count > self.most:
+                raise MoreRowsError
+            found.append(batch)
+        if not found:
+            return None
+        names = [*scan.columns, WEIGHT, *([OFFSET] if scan.offsets else [])]
+        return pa.Table.from_batches(found).rename_columns(names).combine_chunks()
+
+
+_PARTITION = pa.record_batch({"id": np.zeros(1, np.int64)})
+"""The only row that a leaf takes: the number of the partition."""

@@ -1,0 +1,299 @@
+"""The nodes of plans that run in this process, since a job costs more than processing few rows.
+
+Leaves and operators are the tasks that Spark's workers would call; projections and conditions are
+evaluated by Catalyst's own expressions in the driver's JVM. Other nodes between tasks, such as
+windows, run as a small Spark job over the rows that the tasks below have computed.
+"""
+
+from __future__ import annotations
+
+import sys
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+
+from headrace.catalyst.collect import collect_arrow
+from headrace.catalyst.evaluation import relation
+from headrace.catalyst.scala import Numbers, items
+from headrace.catalyst.walk import with_children
+from headrace.errors import Code, HeadraceError
+from headrace.runtime.cancelling import check_cancelled
+from headrace.runtime.ports import MoreRowsError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from pyspark.sql.types import StructType
+
+    from headrace.catalyst.evaluation import BoundExpressions
+    from headrace.catalyst.transplant import Mapped, Transplant
+    from headrace.types import RelationId
+
+MOST_ROWS: Final = 50_000
+"""The most rows of a leaf with which a program runs in this process."""
+
+MOST_FLOWING: Final = 200_000
+"""The most rows that a node of a narrow step may have."""
+
+Key: TypeAlias = "tuple[int, int]"
+"""The number of a node of a plan: its hash, and its index among nodes with that hash."""
+
+_BATCH_ROWS: Final = 100_000
+
+
+class Reads(Protocol):
+    """Where leaves read the deltas of relations."""
+
+    def read(self, leaf: Leaf) -> pa.Table:
+        """Return the columns of a leaf."""
+        ...
+
+
+class NoDeltas:
+    """Programs whose leaves are tasks read no deltas."""
+
+    def read(self, leaf: Leaf) -> pa.Table:
+        """Refuse a leaf."""
+        raise HeadraceError(Code.INTERNAL, f"no delta of relation {leaf.relation} is given")
+
+
+@dataclass(slots=True)
+class Run:
+    """One run of a program: the rows of its nodes so far, and the number of jobs it took.
+
+    ``deltas`` are the rows that :class:`Leaf` nodes read. A node with more than ``most`` rows ends
+    the run.
+    """
+
+    deltas: Reads = field(default_factory=NoDeltas)
+    most: int = sys.maxsize
+    jobs: int = 0
+    found: dict[Node, pa.Table] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Node(ABC):
+    """A node of a plan; the columns of its rows are in the order of its output."""
+
+    def rows(self, run: Run) -> pa.Table:
+        """Return the rows, computed at most once in a run."""
+        found = run.found.get(self)
+        if found is None:
+            check_cancelled()
+            found = run.found[self] = self.computed(run)
+            if found.num_rows > run.most:
+                raise MoreRowsError
+        return found
+
+    @abstractmethod
+    def computed(self, run: Run) -> pa.Table:
+        """Compute the rows from those of the nodes below."""
+
+    @property
+    def below(self) -> tuple[Node, ...]:
+        """The nodes below."""
+        return ()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Leaf(Node):
+    """Columns of a relation's delta, with the weight and, if wanted, the offset."""
+
+    relation: RelationId
+    columns: tuple[str, ...]
+    offsets: bool
+    schema: pa.Schema
+
+    def computed(self, run: Run) -> pa.Table:
+        """Read the delta of the run."""
+        return run.deltas.read(self)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Range(Node):
+    """A row for each partition, with the partition's number."""
+
+    count: int
+
+    def computed(self, _run: Run) -> pa.Table:
+        """Number the rows."""
+        return pa.table({"id": np.arange(self.count, dtype=np.int64)})
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Task(Node):
+    """The output of a Python task over the rows of another node."""
+
+    child: Node
+    names: tuple[str, ...]
+    mapped: Mapped
+    schema: pa.Schema
+
+    def computed(self, run: Run) -> pa.Table:
+        """Call the task, batch by batch."""
+        given = self.child.rows(run).rename_columns(list(self.names))
+        found, count, is_leaf = [], 0, isinstance(self.child, Range)
+        for batch in self.mapped.task(iter(given.to_batches(max_chunksize=_BATCH_ROWS))):
+            check_cancelled()
+            count += batch.num_rows
+            if is_leaf and count > MOST_ROWS:
+                raise MoreRowsError
+            found.append(batch.rename_columns(self.schema.names))
+        if not found:
+            return self.schema.empty_table()
+        return pa.Table.from_batches(found).cast(self.schema).combine_chunks()
+
+    @property
+    def below(self) -> tuple[Node, ...]:
+        """The nodes below."""
+        return (self.child,)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Evaluated:
+    """Expressions over some columns of a node, given by position, and their result columns."""
+
+    bound: BoundExpressions
+    columns: tuple[int, ...]
+    schema: pa.Schema
+
+    def over(self, rows: pa.Table) -> pa.Table:
+        """Return the values for the rows of the node."""
+        if not rows.num_rows:
+            return self.schema.empty_table()
+        given = rows.select(list(self.columns)) if self.columns else _numbered(rows)
+        names = [f"i{i}" for i in range(given.num_columns)]
+        found = self.bound.over(given.rename_columns(names))
+        return found.rename_columns(self.schema.names).cast(self.schema)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Project(Node):
+    """Columns of another node and values over it, ``taken`` by position: columns come first."""
+
+    child: Node
+    taken: tuple[int, ...]
+    evaluated: Evaluated | None
+
+    def computed(self, run: Run) -> pa.Table:
+        """Take the columns, and evaluate the values."""
+        rows = self.child.rows(run)
+        columns = rows.columns
+        if self.evaluated is not None:
+            columns = [*columns, *self.evaluated.over(rows).columns]
+        names = [f"x{i}" for i in range(len(self.taken))]
+        return pa.Table.from_arrays([columns[i] for i in self.taken], names=names)
+
+    @property
+    def below(self) -> tuple[Node, ...]:
+        """The nodes below."""
+        return (self.child,)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Filter(Node):
+    """The rows for which a condition is true."""
+
+    child: Node
+    condition: Evaluated
+
+    def computed(self, run: Run) -> pa.Table:
+        """Keep the rows for which the condition holds."""
+        rows = self.child.rows(run)
+        return rows.filter(self.condition.over(rows).column(0)).combine_chunks()
+
+    @property
+    def below(self) -> tuple[Node, ...]:
+        """The nodes below."""
+        return (self.child,)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Union(Node):
+    """All rows of several nodes, with the columns of the first."""
+
+    children: tuple[Node, ...]
+
+    def computed(self, run: Run) -> pa.Table:
+        """Append the rows of all nodes."""
+        parts = [child.rows(run) for child in self.children]
+        names = [f"x{i}" for i in range(parts[0].num_columns)]
+        return pa.concat_tables([part.rename_columns(names) for part in parts]).combine_chunks()
+
+    @property
+    def below(self) -> tuple[Node, ...]:
+        """The nodes below."""
+        return self.children
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Planned(Node):
+    """The rows of a part of a plan that Spark runs, over the rows of the tasks below it."""
+
+    transplant: Transplant
+    plan: Any
+    cuts: Mapping[Key, Cut]
+    numbers: Numbers
+    schema: pa.Schema
+
+    def computed(self, run: Run) -> pa.Table:
+        """Run the job."""
+        transplant = self.transplant
+        leaves = {
+            key: transplant.gather(
+                transplant.project(
+                    [
+                        transplant.alias(column, str(a.name()), a)
+                        for column, a in zip(items(made.output()), cut.columns, strict=True)
+                    ],
+                    made,
+                )
+            )
+            for key, cut in self.cuts.items()
+            for made in (self._relation(cut, run),)
+        }
+        whole = transplant.finished(self._over(self.plan, leaves))
+        run.jobs += 1
+        found = collect_arrow(transplant.frame(whole))
+        return found.rename_columns(self.schema.names).cast(self.schema).combine_chunks()
+
+    def _relation(self, cut: Cut, run: Run) -> Any:
+        spark = self.transplant.spark
+        return relation(self.transplant.scala, spark, cut.node.rows(run), cut.schema)
+
+    def _over(self, plan: Any, leaves: Mapping[Key, Any]) -> Any:
+        """Return a plan with the rows of its tasks in place of these."""
+        found = leaves.get(self.numbers.of(plan))
+        if found is not None:
+            return found
+        return with_children(self.transplant.scala, plan, lambda child: self._over(child, leaves))
+
+    @property
+    def below(self) -> tuple[Node, ...]:
+        """The nodes below."""
+        return tuple(cut.node for cut in self.cuts.values())
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Cut:
+    """A task below a part that Spark runs: its node, its columns in the plan, and their types."""
+
+    node: Node
+    columns: tuple[Any, ...]
+    schema: StructType
+
+
+def leaves(plan: Node) -> Iterator[Task]:
+    """Yield the tasks that read shares, inputs first."""
+    for child in plan.below:
+        yield from leaves(child)
+    if isinstance(plan, Task) and isinstance(plan.child, Range):
+        yield plan
+
+
+def _numbered(rows: pa.Table) -> pa.Table:
+    """Return the same number of rows with one column, for expressions that use no column."""
+    return pa.table({"i0": pa.array(np.zeros(rows.num_rows, np.bool_))})

@@ -1,0 +1,208 @@
+"""Reading the plan of a program, node by node, into nodes that run in this process."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyspark.sql.types import MapType, StructField, StructType, VariantType
+
+from headrace.catalyst.evaluation import Evaluation
+from headrace.catalyst.resolved import columns_of, passed_on, type_of
+from headrace.catalyst.scala import Numbers, items, node_name, part
+from headrace.catalyst.walk import topmost
+from headrace.engine.jobs.reports import in_this_process
+from headrace.engine.jobs.worker import LeafTask
+from headrace.engine.narrow.nodes import (
+    Cut,
+    Evaluated,
+    Filter,
+    Key,
+    Leaf,
+    Node,
+    Planned,
+    Project,
+    Range,
+    Run,
+    Task,
+    Union,
+    leaves,
+)
+from headrace.types import holds, to_arrow
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.types import DataType
+
+    from headrace.catalyst.scala import Scala
+    from headrace.catalyst.transplant import Transplant
+    from headrace.runtime.step import Report, Step
+
+_PLANNED = (
+    "AGGREGATE_EXPRESSION",
+    "CURRENT_LIKE",
+    "GENERATOR",
+    "PLAN_EXPRESSION",
+    "PYTHON_UDF",
+    "RUNTIME_REPLACEABLE",
+    "UPDATE_FIELDS",
+    "WINDOW_EXPRESSION",
+    "WITH_EXPRESSION",
+)
+"""Spark's tree patterns of expressions that its planner replaces or runs in a separate node."""
+
+
+@dataclass(frozen=True, slots=True)
+class Interpreted:
+    """Plans of one partition that can be run in this process, one after the other."""
+
+    scala: Scala
+    session: SparkSession
+    plans: tuple[Node, ...]
+    _alone: threading.Lock = field(default_factory=threading.Lock)
+    """Held while a program runs: expressions have mutable state."""
+
+    def run(self, step: Step) -> tuple[Report, ...]:
+        """Run the plans for the effects of their tasks; return the tasks' reports.
+
+        Raises:
+            MoreRowsError: the leaves have too many rows; no operator was run.
+            Py4JError: an expression fails on a row.
+        """
+        reports: tuple[Report, ...] = ()
+        with self._alone, self.scala.active(self.session):
+            for plan in self.plans:
+                with in_this_process(step.after(reports)) as found:
+                    run = Run()
+                    for leaf in leaves(plan):
+                        leaf.rows(run)
+                    plan.rows(run)
+                    reports = (*reports, *found)
+        return reports
+
+
+def interpreted(transplant: Transplant, jobs: tuple[Any, ...]) -> Interpreted:
+    """Convert plans that a transplant has built to a form that runs in this process."""
+    reading = _Reading(transplant)
+    with transplant.scala.active(transplant.spark):
+        plans = tuple(reading.node(job) for job in jobs)
+    return Interpreted(transplant.scala, transplant.spark, plans)
+
+
+def node_of(transplant: Transplant, plan: Any) -> Node:
+    """Convert a plan that a transplant has built; its leaves read the deltas of a run."""
+    with transplant.scala.active(transplant.spark):
+        return _Reading(transplant, deltas=True).node(plan)
+
+
+class _NeedsSparkError(Exception):
+    """An expression cannot be evaluated in this process."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Reading:
+    """Reads one plan. With ``deltas``, tasks that read shares are read as leaves."""
+
+    transplant: Transplant
+    deltas: bool = False
+    numbers: Numbers = field(default_factory=Numbers)
+    known: dict[Key, Node] = field(default_factory=dict)
+
+    @property
+    def scala(self) -> Scala:
+        return self.transplant.scala
+
+    def node(self, plan: Any) -> Node:
+        """Return the node of a plan; equal plans have one node, which Spark would run once."""
+        number = self.numbers.of(plan)
+        if number not in self.known:
+            try:
+                self.known[number] = self._read(plan)
+            except _NeedsSparkError:
+                self.known[number] = self._planned(plan)
+        return self.known[number]
+
+    def _read(self, plan: Any) -> Node:
+        match node_name(plan):
+            case "Range":
+                return Range(int(plan.end()))
+            case "MapInArrow":
+                return self._task(plan)
+            case "Project":
+                return self._project(plan)
+            case "Filter":
+                condition = self.scala.alias(plan.condition(), "passes")
+                return Filter(self.node(plan.child()), self._evaluated([condition], plan.child()))
+            case "Union":
+                return Union(tuple(self.node(child) for child in items(plan.children())))
+            case "Repartition" | "RepartitionByExpression" if plan.numPartitions() == 1:
+                return self.node(plan.child())
+            case _:
+                raise _NeedsSparkError
+
+    def _planned(self, plan: Any) -> Node:
+        fields = [
+            pa.field(f"x{i}", to_arrow(type_of(a))) for i, a in enumerate(items(plan.output()))
+        ]
+        cuts = {self.numbers.of(task): self._cut(task) for task in topmost(plan, "MapInArrow")}
+        return Planned(self.transplant, plan, cuts, self.numbers, pa.schema(fields))
+
+    def _cut(self, task: Any) -> Cut:
+        columns = tuple(items(task.output()))
+        fields = [StructField(f"x{i}", type_of(a)) for i, a in enumerate(columns)]
+        return Cut(self.node(task), columns, StructType(fields))
+
+    def _task(self, plan: Any) -> Node:
+        mapped = self.transplant.tasks[int(part(plan, 0).resultId().id())]
+        names = tuple(str(a.name()) for a in items(plan.child().output()))
+        schema = pa.schema([pa.field(f.name, to_arrow(f.dataType)) for f in mapped.schema.fields])
+        task = mapped.task
+        if self.deltas and isinstance(task, LeafTask) and task.slice is None:
+            return Leaf(task.relation, tuple(task.columns.names), task.offsets, schema)
+        return Task(self.node(plan.child()), names, mapped, schema)
+
+    def _project(self, plan: Any) -> Node:
+        child, named = plan.child(), items(plan.projectList())
+        places = _places(child)
+        taken: list[int] = []
+        computed: list[Any] = []
+        width = len(items(child.output()))
+        for each in named:
+            id_ = passed_on(each)
+            if id_ is not None:
+                taken.append(places[id_])
+            else:
+                taken.append(width + len(computed))
+                computed.append(each)
+        evaluated = self._evaluated(computed, child) if computed else None
+        return Project(self.node(child), tuple(taken), evaluated)
+
+    def _evaluated(self, expressions: list[Any], child: Any) -> Evaluated:
+        # Those of the child, and not of the expressions: only they say which may be NULL here.
+        given = {int(a.exprId().id()): a for a in items(child.output())}
+        used: dict[int, Any] = {}
+        for each in expressions:
+            if not each.deterministic() or any(self.scala.may_hold(p, each) for p in _PLANNED):
+                raise _NeedsSparkError
+            ids = (int(a.exprId().id()) for a in columns_of(each))
+            used |= {id_: given[id_] for id_ in ids}
+        places, types = _places(child), [type_of(each) for each in expressions]
+        if not all(_crosses(t) for t in (*types, *(type_of(a) for a in used.values()))):
+            raise _NeedsSparkError
+        fields = [StructField(f"e{i}", type_) for i, type_ in enumerate(types)]
+        schema = pa.schema([pa.field(f.name, to_arrow(f.dataType)) for f in fields])
+        inputs = self.scala.seq(used.values())
+        bound = Evaluation(self.scala, expressions, inputs, StructType(fields)).bound()
+        return Evaluated(bound, tuple(places[id_] for id_ in used), schema)
+
+
+def _places(plan: Any) -> dict[int, int]:
+    """Return the position of each column of a plan by its id."""
+    return {int(a.exprId().id()): i for i, a in enumerate(items(plan.output()))}
+
+
+def _crosses(type_: DataType) -> bool:
+    """Whether values of a type cross to the JVM and back as they are."""
+    return not holds(type_, (MapType, VariantType))

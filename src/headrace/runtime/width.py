@@ -1,0 +1,62 @@
+"""The width of a step: narrow in this process, or wide as Spark jobs.
+
+A job costs more than the work on a few changes, and one process less than that on many. How many
+rows flow is known only when a step runs: a few changes may fan out. A narrow step with too many
+rows on the way ends before anything is durable and is run again as jobs; steps with as many changes
+of the same relations are wide from then on.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from headrace.types import RelationId
+
+_REMEMBERED = 64
+"""After so many wide steps, a narrow one is tried again: the data may have changed."""
+
+
+class Width(Enum):
+    """Where a step runs, and why."""
+
+    NARROW = "narrow"
+    """In this process: it reads few changes."""
+    MANY_CHANGES = "wide: many changes"
+    """As jobs: it reads more than ``small_rows`` changes."""
+    FANS_OUT = "wide: changes fan out"
+    """As jobs: it reads few changes, but too many rows follow from them."""
+
+
+@dataclass(slots=True)
+class _FannedOut:
+    """A narrow step of this many changes had too many rows; ``left`` more steps heed that."""
+
+    rows: int
+    left: int = _REMEMBERED
+
+
+@dataclass(slots=True)
+class Widths:
+    """Chooses the width of steps. ``small_rows``: the most changes of a narrow step."""
+
+    small_rows: int
+    _known: dict[frozenset[RelationId], _FannedOut] = field(default_factory=dict)
+
+    def of(self, changed: frozenset[RelationId], rows: int) -> Width:
+        """Return the width of a step over so many changes of some relations."""
+        if rows > self.small_rows:
+            return Width.MANY_CHANGES
+        known = self._known.get(changed)
+        if known is None or rows < known.rows:
+            return Width.NARROW
+        known.left -= 1
+        if known.left <= 0:
+            del self._known[changed]
+        return Width.FANS_OUT
+
+    def fanned_out(self, changed: frozenset[RelationId], rows: int) -> None:
+        """Remember that a narrow step over so many changes had too many rows."""
+        self._known[changed] = _FannedOut(rows)
