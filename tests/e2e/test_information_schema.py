@@ -72,9 +72,9 @@ def test_relations_join_and_agree_with_each_other(told):
     assert rows(
         told,
         """
-        SELECT owner, rows FROM information_schema.arrangements WHERE is_contents
+        SELECT owner, rows, dead_bytes FROM information_schema.arrangements WHERE is_contents
     """,
-    ) == [("lab.orders", 2), ("per_user", 1)]
+    ) == [("lab.orders", 2, 0), ("per_user", 1, 0)]
     last = told.parts.ledger.head.epoch
     assert rows(told, "SELECT max(epoch), count(*) FROM information_schema.epochs") == [
         (last, last)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -49,7 +50,7 @@ from headrace.runtime.retirement import Retirement
 from headrace.runtime.settings import RuntimeSettings
 from headrace.runtime.step import Report, RowsShare, Share, Step
 from headrace.serving import Contents, History
-from headrace.spine import Spine, partition_of, ranges, sync_directory, write_run
+from headrace.spine import PackWriter, Spine, partition_of, ranges, sync_directory, write_run
 from headrace.types import (
     ArrangementId,
     BuildId,
@@ -64,7 +65,7 @@ from headrace.zset import HASH, WEIGHT, Layout, ZSet
 from headrace.zset.row_hash import spark_hash
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from headrace.catalog import Relation
@@ -94,6 +95,23 @@ def hashed(rows: pa.Table, key: str) -> pa.Table:
     hashes = [spark_hash([value], [BIGINT]) for value in rows[key].to_pylist()]
     bare = rows.drop_columns([HASH]) if HASH in rows.schema.names else rows
     return bare.add_column(0, HASH, pa.array(hashes, BIGINT))
+
+
+@dataclass
+class Made:
+    """What a step makes: reports, and runs that are all in one pack."""
+
+    pack: PackWriter
+    reports: list[Report] = field(default_factory=list)
+
+    @classmethod
+    @contextmanager
+    def of(cls, step: Step) -> Iterator[Made]:
+        """Yield what is empty yet, and sync the pack after a block."""
+        with PackWriter(step.runs_directory, step.attempt) as pack:
+            yield cls(pack)
+            pack.finish()
+        sync_directory(step.runs_directory)
 
 
 @dataclass
@@ -144,22 +162,21 @@ class PureRunner:
     ) -> Stepped:
         """Step the table over its changes, and the views over the deltas of what they read."""
         del looping
-        reports: list[Report] = []
         deltas = {
             id_: _stored(step, step.shares[id_], _layout(self.relations[id_])) for id_ in given
         }
-        for id_ in changed:
-            log = self._log(step, id_)
-            deltas[id_] = self._step(step, Upsert(TABLE), rows_of(id_), log, reports)
         views = [r for r in self.relations.values() if isinstance(r, View)]
-        for view in sorted(views, key=lambda v: v.id):
-            (below,) = view.depends_on
-            if below in deltas and view.id not in without | given:
-                if view.id in self.failing:
-                    raise HeadraceError(self.failure, f'view "{view.name}" fails')
-                deltas[view.id] = self._view(step, view, deltas[below], reports)
-        sync_directory(step.runs_directory)
-        return Stepped(tuple(reports), 0 if step.few else 1)
+        with Made.of(step) as made:
+            for id_ in changed:
+                log = self._log(step, id_)
+                deltas[id_] = self._step(step, Upsert(TABLE), rows_of(id_), log, made)
+            for view in sorted(views, key=lambda v: v.id):
+                (below,) = view.depends_on
+                if below in deltas and view.id not in without | given:
+                    if view.id in self.failing:
+                        raise HeadraceError(self.failure, f'view "{view.name}" fails')
+                    deltas[view.id] = self._view(step, view, deltas[below], made)
+        return Stepped(tuple(made.reports), 0 if step.few else 1)
 
     def unfit(
         self, changed: frozenset[RelationId], without: frozenset[RelationId]
@@ -184,18 +201,17 @@ class PureRunner:
         """Step a view over a part of the table's rows."""
         del looping, ticks
         filled = self.filling[build]
-        reports: list[Report] = []
-        for share in step.shares.values():
-            layout = COUNTS if filled.query not in QUERIES else TABLE
-            delta = _stored(step, share, layout)
-            if build in self.slices:
-                name = "g" if filled.query in QUERIES else "n"
-                whole, delta = delta, _among(delta, name, self.slices[build])
-                rows = whole.num_rows, delta.num_rows, delta.num_rows
-                reports.append(Report(f"{LEAF}1", 0, {}, *rows, 0.0))
-            self._view(step, filled, delta, reports)
-        sync_directory(step.runs_directory)
-        return tuple(reports)
+        with Made.of(step) as made:
+            for share in step.shares.values():
+                layout = COUNTS if filled.query not in QUERIES else TABLE
+                delta = _stored(step, share, layout)
+                if build in self.slices:
+                    name = "g" if filled.query in QUERIES else "n"
+                    whole, delta = delta, _among(delta, name, self.slices[build])
+                    rows = whole.num_rows, delta.num_rows, delta.num_rows
+                    made.reports.append(Report(f"{LEAF}1", 0, {}, *rows, 0.0))
+                self._view(step, filled, delta, made)
+        return tuple(made.reports)
 
     def run_difference(self, step: Step, build: BuildId) -> tuple[Report, ...]:
         """Write by what the groups of a slice differ from what is stored."""
@@ -239,13 +255,11 @@ class PureRunner:
         found = EmbeddedLog().read(step.log_directory, share, ROW, offsets=True)
         return pa.Table.from_batches(found).select(["k", "g", WEIGHT, OFFSET])
 
-    def _view(self, step: Step, view: View, delta: pa.Table, reports: list[Report]) -> pa.Table:
+    def _view(self, step: Step, view: View, delta: pa.Table, made: Made) -> pa.Table:
         """Step a view over the delta of what it reads; return its own."""
         groups, operator = ArrangementId(f"{view.build}/groups"), GroupAggregate(GROUPS)
         if view.quarantines:
-            delta = self._passed(
-                step, quarantine_of(view.build, view.depends_on[0]), delta, reports
-            )
+            delta = self._passed(step, quarantine_of(view.build, view.depends_on[0]), delta, made)
             self.trials += 1
             read = {g for g, w in zip(*_lists(delta, "g", WEIGHT), strict=True) if w > 0}
             if read & self.poison:
@@ -255,12 +269,12 @@ class PureRunner:
             delta = delta.filter(pc.greater_equal(delta["g"], QUERIES[view.query]))
         else:
             delta = delta.select(["n", WEIGHT]).rename_columns(["g", WEIGHT])
-        counted = self._step(step, operator, groups, delta, reports)
+        counted = self._step(step, operator, groups, delta, made)
         rows = counted.select(["g", ROWS, WEIGHT]).rename_columns(["g", "n", WEIGHT])
-        return self._step(step, Integrate(COUNTS), rows_of(view.id), rows, reports)
+        return self._step(step, Integrate(COUNTS), rows_of(view.id), rows, made)
 
     @staticmethod
-    def _passed(step: Step, id_: ArrangementId, delta: pa.Table, reports: list[Report]) -> pa.Table:
+    def _passed(step: Step, id_: ArrangementId, delta: pa.Table, made: Made) -> pa.Table:
         """Divide the rows of a table between a view and its quarantine, in every partition."""
         guarded, stored = step.guards.get(id_, Guarded()), step.arrangements[id_]
         change, runs = hashed(delta.select(["k", "g", WEIGHT]), "k"), step.runs_directory
@@ -274,14 +288,14 @@ class PureRunner:
             )
             taken = QUARANTINE.step((own, refusals(guarded.refused)), before)
             (update,) = taken.updates
-            written = {id_: write_run(runs, update)} if update.rows else {}
+            written = {id_: made.pack.write(update)} if update.rows else {}
             output, inserted = held_back(taken.output, guarded.below)
             if guarded.listed and inserted.num_rows:
                 rows = ZSet.of(QUARANTINE.rows, inserted)
-                written[candidates_of(id_)] = write_run(runs, rows)
+                written[candidates_of(id_)] = made.pack.write(rows)
             if own.num_rows:
                 counts = (own.num_rows, output.num_rows, 0)
-                reports.append(Report(str(id_), partition, written, *counts, 0.0))
+                made.reports.append(Report(str(id_), partition, written, *counts, 0.0))
             passed.append(output)
         return pa.concat_tables(passed)
 
@@ -291,7 +305,7 @@ class PureRunner:
         operator: StatefulOperator,
         id_: ArrangementId,
         change: pa.Table,
-        reports: list[Report],
+        made: Made,
     ) -> pa.Table:
         """Step an operator in every partition that has changes; return its output."""
         layout = step.arrangements[id_].layout
@@ -306,9 +320,9 @@ class PureRunner:
             before = Spine.open(step.runs_directory, layout, runs, low, high)
             taken = operator.step((own,), (before,))
             (update,) = taken.updates
-            written = {id_: write_run(step.runs_directory, update)} if update.rows else {}
+            written = {id_: made.pack.write(update)} if update.rows else {}
             counts = (own.num_rows, taken.output.num_rows, before.reads.rows)
-            reports.append(Report(str(id_), partition, written, *counts, 0.0))
+            made.reports.append(Report(str(id_), partition, written, *counts, 0.0))
             outputs.append(taken.output)
         empty = operator.step((change.slice(0, 0),), (Spine.open(step.runs_directory, layout, ()),))
         return pa.concat_tables([empty.output, *outputs])

@@ -86,6 +86,7 @@ def test_metrics_count_what_happened(client: Client):
     assert after["headrace_view_stopped", (("view", "v"),)] == 0
     assert after["headrace_subscribers", ()] == 1
     assert after["headrace_sessions", ()] >= 1
+    assert after["headrace_dead_bytes", ()] >= 0
     assert after["headrace_request_seconds_count", (("operation", "run_sql"),)] >= 3
     client.ask("DELETE", f"/v1/sessions/{session}")
     assert metrics()["headrace_subscribers", ()] == 0

@@ -11,12 +11,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import sqlalchemy as sa
 
 from headrace.ledger import schema
 from headrace.ledger.records import Files
+from headrace.types import ArrangementId
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -31,6 +32,41 @@ _DEAD: Final = (schema.runs.c.removed <= schema.arrangements.c.since) | (
 )
 """No readable epoch contains a run: it was removed by its arrangement's ``since``, or merged before
 any epoch contained it."""
+
+_OWNED: Final = schema.runs.join(
+    schema.arrangements, schema.arrangements.c.id == schema.runs.c.arrangement
+)
+_DEAD_SIZE: Final = sa.func.sum(sa.case((_DEAD, schema.runs.c.bytes), else_=0))
+_KEPT_SIZE: Final = sa.func.sum(sa.case((_DEAD, 0), else_=schema.runs.c.bytes))
+_MIXED: Final = (
+    sa.select(schema.runs.c.pack)
+    .select_from(_OWNED)
+    .group_by(schema.runs.c.pack)
+    .having((_DEAD_SIZE > 0) & (_KEPT_SIZE > 0))
+)
+_USES: Final = _MIXED.add_columns(
+    _DEAD_SIZE,
+    _KEPT_SIZE,
+    sa.func.sum(sa.case((_DEAD | (schema.runs.c.removed == schema.NEVER), 0), else_=1)),
+)
+_DEAD_BYTES: Final = (
+    sa.select(schema.runs.c.arrangement, sa.func.sum(schema.runs.c.bytes).label("bytes"))
+    .select_from(_OWNED)
+    .where(_DEAD, schema.runs.c.pack.in_(_MIXED))
+    .group_by(schema.runs.c.arrangement)
+)
+
+
+class PackUse(NamedTuple):
+    """The bytes of a pack's dead runs, and of the others, and how many of these are replaced.
+
+    Runs that were replaced are readable at earlier epochs only, so no merge takes them.
+    """
+
+    pack: str
+    dead: int
+    kept: int
+    replaced: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +90,17 @@ class NamedFiles:
         """
         with self._transactions.reading() as connection:
             return _garbage(connection, held)
+
+    def dead_bytes(self) -> dict[ArrangementId, int]:
+        """Return the bytes of dead runs whose packs have others that are not, by arrangement."""
+        with self._transactions.reading() as connection:
+            found = connection.execute(_DEAD_BYTES)
+            return {ArrangementId(row.arrangement): row.bytes for row in found}
+
+    def pack_uses(self) -> tuple[PackUse, ...]:
+        """Return the packs in which some runs are dead and others are not."""
+        with self._transactions.reading() as connection:
+            return tuple(PackUse(*row) for row in connection.execute(_USES))
 
     def forget(self, files: Files) -> None:
         """Remove the names of garbage files; delete the files themselves first.

@@ -187,6 +187,7 @@ _RELATIONS: Final[Mapping[str, Columns]] = {
         ("is_contents", _FLAG),
         ("rows", _WHOLE),
         ("bytes", _WHOLE),
+        ("dead_bytes", _WHOLE),
         ("runs", _WHOLE),
         ("since_epoch", _WHOLE),
     ),

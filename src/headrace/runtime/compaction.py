@@ -11,18 +11,22 @@ from __future__ import annotations
 import shutil
 import threading
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from headrace.ledger import ArrangementRecord, Merge, NewRun, RunKind
-from headrace.spine import due_by_partition, merge, remove_packs, sync_directory
+from headrace.spine import PackWriter, due_by_partition, merge, remove_packs, sync_directory
 from headrace.types import Epoch
 from headrace.zset import Layout
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from headrace.runtime.epoch import EpochLoop
     from headrace.runtime.retirement import Retirement
+    from headrace.spine import RunFile
+
+_DEAD_BYTES: Final = 1 << 26
+"""The dead bytes in packs that are not worth a merge, however few bytes are live."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,22 +56,46 @@ class Compaction:
     def _merge(self, arrangements: tuple[ArrangementRecord, ...]) -> int:
         ledger, directory = self.loop.ledger, self.loop.runs
         spines = ledger.spines.of([record.id for record in arrangements])
+        leaving = self._to_be_left(run.file for runs in spines.values() for run in runs)
         merges = []
-        for record in arrangements:
-            files = [run.file for run in spines.get(record.id, ())]
-            for group in due_by_partition(files, self.loop.partitions):
-                output = merge(directory, Layout.of_json(dict(record.layout)), group)
-                merges.append(
-                    Merge(
-                        record.id,
-                        tuple(file.place for file in group),
-                        None if output is None else NewRun(output, record.id, RunKind.MERGED),
+        with PackWriter(directory) as pack:
+            for record in arrangements:
+                files = [run.file for run in spines.get(record.id, ())]
+                layout = Layout.of_json(dict(record.layout))
+                for group in due_by_partition(files, self.loop.partitions, leaving):
+                    output = merge(directory, layout, group, pack)
+                    merges.append(
+                        Merge(
+                            record.id,
+                            tuple(file.place for file in group),
+                            None if output is None else NewRun(output, record.id, RunKind.MERGED),
+                        )
                     )
-                )
+            pack.finish()
         if merges:
             sync_directory(directory)
+            self.loop.fault("merged")
             ledger.spines.compact(merges)
         return sum(len(m.inputs) for m in merges)
+
+    def _to_be_left(self, live: Iterable[RunFile]) -> frozenset[str]:
+        """Return the packs whose runs are to be merged into others, so that they can be deleted.
+
+        These are the ones with the most dead bytes for each byte to be written again, as long as
+        dead bytes are more than those of all ``live`` runs, and more than ``_DEAD_BYTES``.
+        """
+        uses = self.loop.ledger.files.pack_uses()
+        dead, most = sum(use.dead for use in uses), max(sum(r.bytes for r in live), _DEAD_BYTES)
+        if dead <= most:
+            return frozenset()
+        left = []
+        for use in sorted(uses, key=lambda use: use.kept / use.dead):
+            if dead <= most // 2:
+                break
+            if not use.replaced:
+                left.append(use.pack)
+                dead -= use.dead
+        return frozenset(left)
 
     def _advance_since(self, arrangements: tuple[ArrangementRecord, ...]) -> None:
         """Stop keeping old epochs: contents have a history, operator state only the last epoch."""

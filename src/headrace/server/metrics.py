@@ -251,6 +251,11 @@ class _State(Collector):
             if feed is not None and feed.behind is not None:
                 behind.add_metric([relation.name], feed.behind)
         yield from (end, start, kept, segments)
+        yield GaugeMetricFamily(
+            "headrace_dead_bytes",
+            "Bytes of runs that nothing reads, in files that have others.",
+            sum(reader.ledger.files.dead_bytes().values()),
+        )
         yield behind
         yield rejected
 

@@ -252,6 +252,7 @@ def _dependencies(at: _Moment) -> list[tuple[Any, ...]]:
 
 def _arrangements(at: _Moment) -> list[tuple[Any, ...]]:
     by_id, spines = at.state.catalog.by_id, at.state.spines
+    dead = at.ledger.files.dead_bytes()
     kept = at.ledger.spines.arrangements()
     records = [
         r for r in kept if r.owner in by_id and r.id in spines and at.sees(by_id[r.owner].name)
@@ -263,6 +264,7 @@ def _arrangements(at: _Moment) -> list[tuple[Any, ...]]:
             record.id == rows_of(record.owner),
             sum(run.file.rows for run in spines[record.id]),
             sum(run.file.bytes for run in spines[record.id]),
+            dead.get(record.id, 0),
             len(spines[record.id]),
             record.since,
         )

@@ -18,9 +18,10 @@ from headrace.spine.ranges import HIGHEST, LOWEST, partition_of, ranges
 from headrace.spine.spine import Spine
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Container, Iterator, Sequence
     from pathlib import Path
 
+    from headrace.spine.pack import PackWriter
     from headrace.spine.run_file import RunFile
     from headrace.zset import Layout, ZSet
 
@@ -28,34 +29,61 @@ MERGE_ROWS = 2**18
 """How many rows a merge holds at a time."""
 MERGE_BYTES = 2**28
 """How many bytes of rows a merge holds at a time, unless they are of one hash."""
+SHARED_BYTES = 2**20
+"""The most bytes of runs that are merged into a pack with others.
+
+A large run is alone in its pack: it would keep the others' bytes from being deleted, and they its.
+"""
 
 
-def due(runs: Sequence[RunFile], fanout: int = 8) -> list[tuple[RunFile, ...]]:
+def due(
+    runs: Sequence[RunFile], fanout: int = 8, leaving: Container[str] = ()
+) -> list[tuple[RunFile, ...]]:
     """Return the groups of runs to merge now, each into one run; the smallest tier first.
 
-    The groups are disjoint. Merging them may make another group due.
+    A tier is also due if one of its runs is in a pack that all runs are ``leaving``. The groups are
+    disjoint. Merging them may make another group due.
     """
     tiers: dict[int, list[RunFile]] = defaultdict(list)
     for run in runs:
         tiers[_tier(run.rows, fanout)].append(run)
-    return [tuple(tiers[tier]) for tier in sorted(tiers) if len(tiers[tier]) >= fanout]
+    return [
+        tuple(tiers[tier])
+        for tier in sorted(tiers)
+        if len(tiers[tier]) >= fanout or any(run.pack in leaving for run in tiers[tier])
+    ]
 
 
-def due_by_partition(runs: Sequence[RunFile], partitions: int) -> list[tuple[RunFile, ...]]:
-    """Return the groups of runs to merge; a merged run stays within one partition's range."""
+def due_by_partition(
+    runs: Sequence[RunFile], partitions: int, leaving: Container[str] = ()
+) -> list[tuple[RunFile, ...]]:
+    """Return the groups of runs to merge; a merged run stays within one partition's range.
+
+    All runs are ``leaving`` these packs: see :func:`due`.
+    """
     if not runs:
         return []
     owners = partition_of(np.array([run.low for run in runs], np.int64), partitions)
     return [
         group
         for partition in range(partitions)
-        for group in due([run for run, p in zip(runs, owners, strict=True) if p == partition])
+        for group in due(
+            [run for run, p in zip(runs, owners, strict=True) if p == partition], leaving=leaving
+        )
     ]
 
 
-def merge(directory: Path, layout: Layout, runs: Sequence[RunFile]) -> RunFile | None:
-    """Write the sum of runs as one run, in constant memory; None if everything cancels."""
-    return write_parts(directory, layout, _scan(Spine.open(directory, layout, runs)))
+def merge(
+    directory: Path, layout: Layout, runs: Sequence[RunFile], pack: PackWriter | None = None
+) -> RunFile | None:
+    """Write the sum of runs as one run, in constant memory; None if everything cancels.
+
+    It goes into a ``pack`` with others if it is small, by default into one of its own.
+    """
+    parts = _scan(Spine.open(directory, layout, runs))
+    if pack is not None and sum(run.bytes for run in runs) <= SHARED_BYTES:
+        return pack.write_parts(layout, parts)
+    return write_parts(directory, layout, parts)
 
 
 def difference(

@@ -1,0 +1,254 @@
+"""Packs of a whole database: what is written, synced, deleted, and how much of it is dead."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections import Counter
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from headrace.errors import Code, HeadraceError
+from headrace.runtime import compaction
+from headrace.spine import forget_runs
+from mutations.active import Defect, defective
+from runtime.pure import PureDatabase
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from headrace.catalog import Table, View
+
+
+class Crash(BaseException):
+    """The process has ended here."""
+
+
+class Durability:
+    """Notices a commit that names a pack which is not on disk, or whose name is not.
+
+    It is the ``fault`` of a database, and stands for ``os.fsync``.
+    """
+
+    def __init__(self, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.runs = directory / "runs"
+        self.synced: dict[int, int] = {}
+        self.listed: set[str] = set()
+        self.syncs = 0
+        monkeypatch.setattr(os, "fsync", self.sync)
+
+    def sync(self, descriptor: int) -> None:
+        found = os.fstat(descriptor)
+        if found.st_ino == self.runs.stat().st_ino:
+            self.listed = {path.name for path in self.runs.iterdir()}
+        self.synced[found.st_ino] = found.st_size
+        self.syncs += 1
+
+    def __call__(self, stage: str) -> None:
+        if stage == "before commit":
+            for path in self.runs.iterdir():
+                found = path.stat()
+                assert self.synced.get(found.st_ino) == found.st_size, "a pack is not synced"
+                assert path.name in self.listed, "the directory is not synced"
+
+
+def packs(db: PureDatabase) -> set[str]:
+    return {path.name for path in db.loop.runs.iterdir()}
+
+
+def insert(db: PureDatabase, table: Table, *keys: int) -> None:
+    db.append(table, [(key, key % 3, 1) for key in keys])
+    db.loop.advance()
+
+
+def life(directory: Path, fault: object = None) -> None:
+    """Make epochs of many runs, merge and delete them, and read everything from the disk."""
+    db = PureDatabase(directory, *([] if fault is None else [fault]))  # type: ignore[list-item]
+    table = db.create_table()
+    counts = db.create_view("counts", table)
+    above = db.create_view("above", counts)
+    for number in range(24):
+        insert(db, table, number, number + 1)
+        if number % 8 == 7:
+            db.compaction.run()
+        if number % 5 == 4:
+            forget_runs()
+            check(db, table, counts, above, number + 2)
+    fill = db.begin_view("counts", table, counts)
+    insert(db, table, 50)
+    db.finish_view(fill, counts)
+    insert(db, table, 51)
+    db.compaction.run()
+    db.close()
+    forget_runs()
+    again = PureDatabase(directory)
+    assert packs(again) == again.ledger.files.known().packs
+    wanted = {(k, k % 3): 1 for k in (*range(25), 50, 51)}
+    assert again.rows(table.id) == Counter(wanted)
+    again.close()
+
+
+def check(db: PureDatabase, table: Table, counts: View, above: View, keys: int) -> None:
+    groups = Counter(key % 3 for key in range(keys))
+    assert db.rows(table.id) == Counter({(key, key % 3): 1 for key in range(keys)})
+    assert db.rows(counts.id) == Counter(dict.fromkeys(groups.items(), 1))
+    assert db.rows(above.id) == Counter(dict.fromkeys(Counter(groups.values()).items(), 1))
+    earlier = db.ledger.head.epoch - 2
+    assert sum(db.rows(table.id, earlier).values()) == keys - 2
+
+
+def test_every_commit_names_packs_that_are_on_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    life(tmp_path, Durability(tmp_path, monkeypatch))
+
+
+def test_an_epoch_writes_one_pack_and_syncs_it_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    db = PureDatabase(tmp_path)
+    table = db.create_table()
+    db.create_view("above", db.create_view("counts", table))
+    insert(db, table, 1, 2)
+    before = packs(db)
+    db.append(table, [(3, 0, 1), (4, 1, 1)])
+    watched = Durability(tmp_path, monkeypatch)
+    db.loop.advance()
+    (made,) = packs(db) - before
+    spines = db.ledger.spines.of(record.id for record in db.ledger.spines.arrangements())
+    new = [run.file for runs in spines.values() for run in runs if run.file.pack == made]
+    assert len(new) >= len(spines) >= 5
+    assert watched.syncs == 2, "the pack and its directory"
+
+
+_PACK, _OPEN = "headrace.spine.pack", "headrace.spine.open_runs"
+_FILES, _ATTEMPT = "headrace.ledger.files", "headrace.runtime.attempt"
+DEFECTS = (
+    Defect(
+        "a pack is not synced", _PACK, "PackWriter.finish", "os.fsync(self._file.fileno())", "1"
+    ),
+    Defect(
+        "compaction commits before the directory is synced",
+        "headrace.runtime.compaction",
+        "Compaction._merge",
+        "sync_directory(directory)",
+        "None",
+    ),
+    Defect(
+        "compaction commits before its pack is synced",
+        "headrace.runtime.compaction",
+        "Compaction._merge",
+        "pack.finish()",
+        "pack._file = None",
+    ),
+    Defect(
+        "a pack goes with the first of its runs that is dead",
+        _FILES,
+        "_garbage",
+        "packs.where(_DEAD).except_(packs.where(~_DEAD))",
+        "packs.where(_DEAD)",
+    ),
+    Defect("a pack goes with a run that is replaced", _ATTEMPT, "Attempt._remove", " - kept", ""),
+    Defect("runs have a wrong position", _PACK, "PackWriter._ended", "written.position", "0"),
+    Defect(
+        "runs are read elsewhere", _OPEN, "_read", "memory.slice(file.position", "memory.slice(0"
+    ),
+)
+
+
+@pytest.mark.parametrize("defect", DEFECTS, ids=lambda defect: defect.name)
+def test_a_defect_of_packs_is_noticed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, defect: Defect
+) -> None:
+    watched = Durability(tmp_path, monkeypatch)
+    with defective(defect), pytest.raises((AssertionError, HeadraceError)) as noticed:
+        life(tmp_path, watched)
+    if isinstance(noticed.value, HeadraceError):
+        assert noticed.value.code in (Code.CORRUPT, Code.INTERNAL)
+
+
+def test_dead_bytes_stay_bounded_although_runs_that_rarely_change_share_packs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compaction, "_DEAD_BYTES", 1 << 30)
+    db = PureDatabase(tmp_path)
+    db.loop.settings = replace(db.loop.settings, history_epochs=1)
+    table = db.create_table()
+    for name in ("one", "two", "three"):
+        db.create_view(name, table)
+    rare = db.create_view("rare", table)
+    db.finish_view(db.begin_view("rare", table, rare), rare)  # without the rows of group 0
+
+    def dead_and_live() -> tuple[int, int]:
+        dead = sum(use.dead for use in db.ledger.files.pack_uses())
+        assert dead == sum(db.ledger.files.dead_bytes().values())
+        spines = db.ledger.spines.of(record.id for record in db.ledger.spines.arrangements())
+        return dead, sum(run.file.bytes for runs in spines.values() for run in runs)
+
+    for number in range(48):
+        db.append(table, [(number, 1 if number % 8 == 1 else 0, 1)])
+        db.loop.advance()
+        if number % 8 == 7:
+            db.compaction.run()
+    dead, live = dead_and_live()
+    assert dead > live
+    monkeypatch.setattr(compaction, "_DEAD_BYTES", 1)
+    for number in range(48, 54):
+        db.append(table, [(number, 0, 1)])
+        db.loop.advance()
+        db.compaction.run()
+    dead, live = dead_and_live()
+    assert dead <= live
+    forget_runs()
+    assert db.rows(table.id).total() == 54
+    assert db.rows(rare.id) == Counter({(1, 6): 1})
+
+
+def test_a_full_disk_at_the_sync_of_a_pack_fails_the_epoch_and_the_next_is_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    db = PureDatabase(tmp_path)
+    table = db.create_table()
+    view = db.create_view("counts", table)
+    insert(db, table, 1)
+    before = packs(db)
+
+    def fail(_descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    db.append(table, [(2, 0, 1)])
+    with monkeypatch.context() as full:
+        full.setattr(os, "fsync", fail)
+        with pytest.raises(HeadraceError, match="could not be written") as failed:
+            db.loop.advance()
+    assert failed.value.code is Code.UNAVAILABLE
+    assert packs(db) == before
+    db.loop.advance()
+    assert db.rows(view.id) == Counter({(1, 1): 1, (0, 1): 1})
+
+
+def test_a_missing_and_a_torn_pack_are_named_and_other_packs_are_read(tmp_path: Path) -> None:
+    db = PureDatabase(tmp_path)
+    table, other = db.create_table(), db.create_table("other")
+    view = db.create_view("counts", table)
+    insert(db, other, 7)
+    before = packs(db)
+    insert(db, table, 1)
+    (made,) = packs(db) - before
+    path = db.loop.runs / made
+    whole = path.read_bytes()
+    for left in (None, b"", whole[:-1], whole[:100]):
+        path.unlink(missing_ok=True)
+        if left is not None:
+            path.write_bytes(left)
+        forget_runs()
+        with pytest.raises(HeadraceError) as failed:
+            (db.rows(table.id), db.rows(view.id))
+        assert failed.value.code is Code.CORRUPT
+        assert f'run file "{made}@' in failed.value.primary
+        assert db.rows(other.id) == Counter({(7, 1): 1})
+    path.write_bytes(whole)
+    forget_runs()
+    assert db.rows(view.id) == Counter({(1, 1): 1})
