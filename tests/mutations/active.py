@@ -91,7 +91,7 @@ def active(db: headrace.Database, defect: Defect) -> Iterator[None]:
     from headrace.catalyst.transplant import Transplant
 
     cloudpickle.register_pickle_by_value(importlib.import_module(__name__))
-    mapped, programs = Transplant.mapped, db.parts.engine._programs
+    mapped, programs = Transplant.mapped, db.parts.engine.programs
     programs.clear()
     try:
         with defective(defect):

@@ -66,7 +66,7 @@ def test_plans_do_not_double_with_each_view_that_reads_the_one_below_twice(oracl
     history.epochs(["t"], choose((30,), (30, 4)))
     run.truncate("t")
     run.epoch()
-    jobs = [program.jobs for program in run.db.parts.engine._programs.values()]
+    jobs = [program.jobs for program in run.db.parts.engine.programs.programs()]
     longest = max(jobs, key=len)
     assert len(longest) > 1
     lines = [str(job).count("\n") for job in longest]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
@@ -47,6 +46,7 @@ from headrace.engine.jobs.scope import jobs_of, without_job
 from headrace.engine.jobs.slice_tasks import replaced
 from headrace.engine.lowering.assembly import Assembly, Program
 from headrace.engine.lowering.differences import difference_program, without_spark
+from headrace.engine.lowering.kept import KeptPrograms, LiveKey
 from headrace.engine.lowering.nodes import leaf_names
 from headrace.engine.lowering.programs import Lowering, table_layout
 from headrace.engine.narrow.nodes import MOST_FLOWING
@@ -62,7 +62,7 @@ from headrace.runtime.ports import Stepped
 from headrace.spine import remove_packs_of, sync_directory
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from pyspark.sql import SparkSession
 
@@ -77,7 +77,6 @@ if TYPE_CHECKING:
     from headrace.types import ArrangementId, BuildId, RelationId
 
 _INFERRED = InferredKey()
-_KEPT_PROGRAMS = 64
 _SLICES = "slices"
 """Stands for the id of a replay in the key of a program that several slices share."""
 
@@ -107,7 +106,7 @@ class Engine:
         """The text and the analysis of the query of the last slice's condition."""
         self._filling: dict[BuildId, RunningFill] = {}
         """The builds that are being filled, which no epoch steps yet, and the replays."""
-        self._programs: OrderedDict[tuple[object, ...], Program] = OrderedDict()
+        self.programs = KeptPrograms()
         self._reports = TaskReports(spark)
         self._parts = Parts(lambda relations: self._lowering(1, relations), self.planning)
         self._narrow = threading.Lock()
@@ -190,8 +189,7 @@ class Engine:
         """Forget a replay."""
         with self.planning:
             self._filling.pop(replay, None)
-            for key in [key for key in self._programs if key[0] == replay]:
-                del self._programs[key]
+            self.programs.forget(lambda key: isinstance(key, tuple) and key[0] == replay)
 
     def slice_analysed(self, view: View, where: str) -> Analysed:
         """Return the analysed query of a slice's condition; the last one is cached.
@@ -235,8 +233,7 @@ class Engine:
             self._changed()
 
     def _changed(self) -> None:
-        """Discard plans made with the former meaning of names."""
-        self._programs.clear()
+        """Discard what was analysed with the former meaning of names."""
         self._sliced = None
         self.changes += 1
 
@@ -424,8 +421,8 @@ class Engine:
             computed = {id_ for id_ in plan.reads if isinstance(self._relations[id_], View)}
             shares = plan.reads & (changed | given) - (computed - given)
             return replace(plan, reads=shares)
-        program = self._live(changed, without, partitions, looping, given)
-        return program.needs(self._reached(changed, without, looping, given))
+        key, program = self._live(changed, without, partitions, looping, given)
+        return program.needs(self._reached(key.changed, without, looping, given))
 
     def run_live(
         self,
@@ -438,7 +435,7 @@ class Engine:
         """Run an epoch's step."""
         if step.few:
             return self._run_parts(step, self._parts_of(changed, without, looping, given))
-        program = self._live(changed, without, step.partitions, looping, given)
+        _, program = self._live(changed, without, step.partitions, looping, given)
         return Stepped(self._run(step, program), len(program.jobs))
 
     def _parts_of(
@@ -544,13 +541,21 @@ class Engine:
         partitions: int,
         looping: frozenset[RelationId],
         given: frozenset[RelationId],
-    ) -> Program:
-        def build(lowering: Lowering) -> Program:
-            circuits = self._reached(changed, without, looping, given)
-            return lowering.live(circuits, changed, looping, given)
+    ) -> tuple[LiveKey, Program]:
+        relations = self._relations
+        with self.planning:
+            key = LiveKey(changed, without, partitions, looping, given)
+            plain = {id_ for id_, each in relations.items() if not isinstance(each, View)}
+            key = replace(key, changed=self.programs.covering(key, plain))
+            circuits = self._reached(key.changed, without, looping, given)
+            read = key.changed.union(given, *(circuit.reads for circuit in circuits))
 
-        key = (changed, without, partitions, looping, given)
-        return self._program(key, partitions, build, self._relations)
+            def build() -> Program:
+                lowering = self._lowering(partitions, relations)
+                return lowering.live(circuits, key.changed, looping, given)
+
+            over = (*circuits, *(relations[id_] for id_ in sorted(read)))
+            return key, self.programs.get(key, over, build)
 
     def _reached(
         self,
@@ -570,7 +575,8 @@ class Engine:
         filled = self._filling.get(id_) or RunningFill(self._filled(id_), self._relations)
         circuit = filled.circuit
 
-        def build(lowering: Lowering) -> Program:
+        def build() -> Program:
+            lowering = self._lowering(partitions, filled.relations)
             if looping:
                 none: frozenset[RelationId] = frozenset()
                 return lowering.live((circuit,), none, frozenset({circuit.view}), none)
@@ -583,7 +589,9 @@ class Engine:
 
         known_as = _SLICES if self._is_shared(filled) else id_
         key = (known_as, circuit.build, partitions, looping, ticks)
-        return self._program(key, partitions, build, filled.relations)
+        over = (circuit, *(filled.relations[id_] for id_ in sorted(circuit.reads)))
+        with self.planning:
+            return self.programs.get(key, over, build)
 
     def _is_shared(self, filled: RunningFill) -> bool:
         """Whether a slice has the program of other slices: only what leaves read differs."""
@@ -595,22 +603,6 @@ class Engine:
             and self.circuits.known(circuit.view) is circuit
             and all(self._relations.get(id_) is filled.relations[id_] for id_ in circuit.reads)
         )
-
-    def _program(
-        self,
-        key: tuple[object, ...],
-        partitions: int,
-        build: Callable[[Lowering], Program],
-        relations: Mapping[RelationId, Relation],
-    ) -> Program:
-        """Return the program of a key from the cache; build it if it is not cached."""
-        with self.planning:
-            if key not in self._programs:
-                self._programs[key] = build(self._lowering(partitions, relations))
-                if len(self._programs) > _KEPT_PROGRAMS:
-                    self._programs.popitem(last=False)
-            self._programs.move_to_end(key)
-            return self._programs[key]
 
     def _lowering(self, partitions: int, relations: Mapping[RelationId, Relation]) -> Lowering:
         return Lowering(Assembly(self._transplant(partitions), partitions, relations, self.log))

@@ -250,21 +250,27 @@ class EpochLoop:
     def _changed_sets(
         self, poll: Poll, without: frozenset[RelationId]
     ) -> list[frozenset[RelationId]]:
-        """Return what changes in each step: together if all is few, else per connected set."""
-        due, found = poll.due - without, []
-        if sum(each.rows for each in poll.ranges.values()) <= self.settings.small_rows:
-            together = due.union(poll.ranges)
+        """Return what changes in each step: a connected set, or several that have few changes."""
+        due, ranges, most = poll.due - without, poll.ranges, self.settings.small_rows
+        if sum(each.rows for each in ranges.values()) <= most:
+            together = due.union(ranges)
             return [together] if together else []
         temporal = clocked(self.ledger.head) - without if due else frozenset()
+        sets: list[frozenset[RelationId]] = []
+        narrow, rows = frozenset[RelationId](), 0
         for members in self.catalog.connected_sets():
-            changed = frozenset(members & poll.ranges.keys())
-            if members & due:
+            changed, own = frozenset(members & ranges.keys()), members & due
+            more = sum(ranges[id_].rows for id_ in changed)
+            if more > most:
                 # All views that read the clock, not just those that are due: jobs are built per
                 # set of changed relations, and which views are due differs from epoch to epoch.
-                changed |= members & temporal
-            if changed:
-                found.append(changed)
-        return found
+                sets.append(changed.union(members & temporal) if own else changed)
+                continue
+            if rows + more > most:
+                sets.append(narrow)
+                narrow, rows = frozenset(), 0
+            narrow, rows = narrow.union(changed, own), rows + more
+        return [*sets, narrow] if narrow else sets
 
     def _step(
         self,

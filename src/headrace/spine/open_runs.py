@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from headrace.spine.run_file import RunFile
     from headrace.zset import Layout
 
-OPEN_RUNS = 1024
+OPEN_RUNS = 16_384
 """How many runs one process keeps open; the least recently used one is dropped first."""
 
 VERIFIED_RUNS = 65_536

@@ -1,0 +1,80 @@
+"""The width of steps: what runs together, and what becomes of a narrow step that fans out."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from headrace.ledger import OffsetRange
+from headrace.runtime.epoch import Poll
+from headrace.runtime.ports import MoreRowsError
+from headrace.runtime.step import Clock
+from headrace.runtime.width import Width, Widths
+from headrace.types import Epoch, Offset
+from runtime.pure import PureDatabase
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from headrace.types import RelationId
+
+
+@pytest.fixture
+def pure(tmp_path: Path) -> PureDatabase:
+    return PureDatabase(tmp_path)
+
+
+def widths_of(db: PureDatabase, epochs: int) -> list[str]:
+    return [each.counters["width"] for each in reversed(db.ledger.epochs.newest(epochs))]
+
+
+def test_a_narrow_step_that_fans_out_is_run_as_jobs(
+    pure: PureDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = pure.create_table()
+    view = pure.create_view("v", table)
+    run, tried = pure.runner.run_live, []
+
+    def floods(step: Any, *given: Any) -> Any:
+        tried.append(step.few)
+        if step.few and step.rows >= 3:
+            run(step, *given)
+            raise MoreRowsError
+        return run(step, *given)
+
+    monkeypatch.setattr(pure.runner, "run_live", floods)
+    for first, rows in enumerate((1, 3, 4, 2)):
+        pure.append(table, [(10 * first + i, 1, 1) for i in range(rows)])
+        pure.loop.advance()
+    assert tried == [True, True, False, False, True], "the third is wide at once"
+    fanned = Width.FANS_OUT.value
+    assert widths_of(pure, 4) == ["narrow", fanned, fanned, "narrow"]
+    assert pure.rows(view.id) == {(1, 10): 1}
+
+
+def test_sets_of_few_changes_share_a_step_until_they_are_many(pure: PureDatabase) -> None:
+    a, b, c, d = (pure.create_table(name).id for name in "abcd")
+    none: frozenset[RelationId] = frozenset()
+
+    def sets(changes: dict[RelationId, int]) -> list[frozenset[RelationId]]:
+        ranges = {id_: OffsetRange(Offset(0), Offset(n)) for id_, n in changes.items()}
+        polled = Poll(Epoch(0), ranges, Clock(0, 0), none)
+        return pure.loop._changed_sets(polled, none)
+
+    assert sets({}) == []
+    assert sets({a: 2, c: 2}) == [{a, c}]
+    assert sets({b: 5}) == [{b}]
+    assert sets({a: 2, b: 5, c: 1}) == [{b}, {a, c}]
+    assert sets({a: 2, b: 2, c: 1, d: 3}) == [{a, b}, {c, d}]
+
+
+def test_a_wide_step_is_forgotten_after_a_while() -> None:
+    widths, changed = Widths(small_rows=10), frozenset[Any]({1})
+    assert widths.of(changed, 11) is Width.MANY_CHANGES
+    widths.fanned_out(changed, 5)
+    assert widths.of(changed, 4) is Width.NARROW
+    assert widths.of(frozenset[Any]({2}), 9) is Width.NARROW
+    found = [widths.of(changed, 5) for _ in range(70)]
+    assert found.count(Width.FANS_OUT) == 64
+    assert found[-1] is Width.NARROW
