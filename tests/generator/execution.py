@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING
+from unittest.mock import patch
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -21,6 +22,7 @@ from generator.cases import Case, View
 from generator.changes import Epoch
 from harness import Oracle
 from headrace.catalyst.collect import collect_arrow
+from headrace.engine.lowering import kept
 from headrace.errors import Code, HeadraceError
 
 if TYPE_CHECKING:
@@ -183,8 +185,9 @@ class Run:
 class Player:
     """Plays cases in one Spark session, each over a database of its own.
 
-    Steps over few rows are one task, which evaluates expressions as the batch answers do. With
-    ``parted``, every step is run as one over many rows is: in all partitions, by generated code.
+    Steps over few rows are narrow: they run in this process. With
+    ``parted``, every step is run as one over many rows is: as jobs, in all partitions, by generated
+    code, and sets of changed relations share programs as soon as they can.
     """
 
     def __init__(self, spark: SparkSession, *, parted: bool = False) -> None:
@@ -223,7 +226,11 @@ class Player:
             Failed: a view is wrong, or something else that is checked does not hold.
         """
         outcomes: dict[str, Outcome] = {}
-        with tempfile.TemporaryDirectory(prefix="headrace-random-") as directory:
+        sets = 1 if self.parted else kept.MOST_SETS
+        with (
+            tempfile.TemporaryDirectory(prefix="headrace-random-") as directory,
+            patch.object(kept, "MOST_SETS", sets),
+        ):
             settings = {"small_rows": 0} if self.parted else {}
             run = RandomOracle(self.spark, Path(directory) / "db", **settings)
             try:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     Relations: TypeAlias = "frozenset[RelationId]"
 
 _MOST_PROGRAMS = 64
-_MOST_SETS = 8
+MOST_SETS = 8
 """How many sets of changed relations have programs of their own, with all else equal."""
 
 
@@ -78,14 +78,10 @@ class KeptPrograms:
         if key in self._programs:
             return key.changed
         near = [k for k in self._programs if isinstance(k, LiveKey) and k.alike(key, plain)]
+        if len(near) < MOST_SETS:
+            return key.changed
         wider = [k.changed for k in near if k.changed > key.changed]
-        if wider:
-            return min(wider, key=len)
-        return (
-            key.changed.union(*(k.changed for k in near))
-            if len(near) >= _MOST_SETS
-            else (key.changed)
-        )
+        return min(wider, key=len) if wider else key.changed.union(*(k.changed for k in near))
 
     def forget(self, is_over: Callable[[object], bool]) -> None:
         """Forget the programs of some keys."""
