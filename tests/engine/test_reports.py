@@ -17,6 +17,7 @@ from headrace.engine.jobs.reports import (
 )
 from headrace.errors import Code, HeadraceError
 from headrace.runtime.step import Report, Step
+from headrace.runtime.width import Widths
 from headrace.spine import RunFile
 from headrace.types import ArrangementId
 
@@ -126,6 +127,7 @@ def test_notes_reach_the_step_that_awaits_them_and_late_ones_are_discarded(tmp_p
 
 @pytest.mark.spark
 def test_an_epoch_whose_report_is_lost_is_made_again_and_loses_no_row(db, monkeypatch):
+    monkeypatch.setattr(db.parts.loop, "widths", Widths(0))
     db.sql("CREATE TABLE t (k INT PRIMARY KEY, v INT)")
     db.sql("CREATE MATERIALIZED VIEW m AS SELECT v, count(*) AS n FROM t GROUP BY v")
     db.sql("INSERT INTO t VALUES (1, 1), (2, 1)")

@@ -25,7 +25,7 @@ def _stored(run, view):
     ledger = run.db.parts.ledger
     id_ = run.db.parts.reader.catalog.resolve(view).id
     own = [a.id for a in ledger.spines.arrangements() if a.owner == id_]
-    return {a: sum(r.bytes for r in runs) for a, runs in ledger.spines.of(own).items()}
+    return {a: sum(r.file.bytes for r in runs) for a, runs in ledger.spines.of(own).items()}
 
 
 RELATIONS = (
