@@ -32,6 +32,50 @@ def test_a_cancelled_statement_does_not_wait_for_a_lock_that_others_hold() -> No
         pass
 
 
+def test_a_lock_goes_to_who_has_waited_longest_not_back_to_who_had_it() -> None:
+    lock, order = StatementLock(), []
+
+    def take(name: str) -> None:
+        with lock:
+            order.append(name)
+
+    waiting = [threading.Thread(target=take, args=(name,)) for name in "ab"]
+    with lock:
+        for number, thread in enumerate(waiting, 1):
+            thread.start()
+            while len(lock._waiting) < number:
+                pass
+    take("again")
+    for thread in waiting:
+        thread.join()
+    assert order == ["a", "b", "again"]
+
+
+def test_who_gives_up_waiting_is_not_given_the_lock() -> None:
+    lock, cancellation = StatementLock(), Cancellation()
+    taken = threading.Event()
+
+    def cancelled() -> None:
+        with cancellation.statement(), pytest.raises(HeadraceError), lock:
+            pass
+
+    def take() -> None:
+        with lock:
+            taken.set()
+
+    threads = [threading.Thread(target=cancelled), threading.Thread(target=take)]
+    with lock:
+        threads[0].start()
+        while not lock._waiting:
+            pass
+        threads[1].start()
+        cancellation.asked = True
+        threads[0].join()
+        assert not taken.is_set()
+    assert taken.wait(60)
+    threads[1].join()
+
+
 def test_only_the_statement_that_runs_is_cancelled() -> None:
     cancellation = Cancellation()
     cancellation.asked = True

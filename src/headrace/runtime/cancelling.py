@@ -7,6 +7,7 @@ cancel the others, nor epochs: the statement only stops waiting for them.
 from __future__ import annotations
 
 import threading
+from collections import deque
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Self
@@ -69,9 +70,18 @@ def cancelled() -> HeadraceError:
 
 @dataclass(slots=True)
 class StatementLock:
-    """A reentrant lock; cancelling a statement ends its wait for the lock."""
+    """A reentrant lock that threads get in the order in which they ask.
 
-    _lock: threading.RLock = field(default_factory=threading.RLock)
+    So a thread that takes it again and again, such as the one that makes epochs, delays a statement
+    by no more than what it does now. Cancelling a statement ends its wait for the lock.
+    """
+
+    _changing: threading.Lock = field(default_factory=threading.Lock)
+    _owner: int | None = None
+    """The id of the thread that holds it."""
+    _depth: int = 0
+    _waiting: deque[tuple[int, threading.Event]] = field(default_factory=deque)
+    """The ids of the threads that wait for it, each with what says that it holds it now."""
 
     def acquire(self) -> None:
         """Take the lock.
@@ -79,12 +89,39 @@ class StatementLock:
         Raises:
             HeadraceError: ``cancelled`` if the statement was cancelled meanwhile.
         """
-        while not self._lock.acquire(timeout=_LISTEN_SECONDS):
-            check_cancelled()
+        this, given = threading.get_ident(), threading.Event()
+        with self._changing:
+            if self._owner in (None, this):
+                self._owner, self._depth = this, self._depth + 1
+                return
+            self._waiting.append((this, given))
+        try:
+            while not given.wait(_LISTEN_SECONDS):
+                check_cancelled()
+        except BaseException:
+            self._give_up(this, given)
+            raise
 
     def release(self) -> None:
-        """Release the lock."""
-        self._lock.release()
+        """Release the lock; the thread that has waited longest holds it then."""
+        with self._changing:
+            self._depth -= 1
+            if self._depth == 0:
+                self._pass_on()
+
+    def _give_up(self, this: int, given: threading.Event) -> None:
+        with self._changing:
+            if given.is_set():
+                self._pass_on()
+            else:
+                self._waiting.remove((this, given))
+
+    def _pass_on(self) -> None:
+        self._owner, self._depth = None, 0
+        if self._waiting:
+            self._owner, given = self._waiting.popleft()
+            self._depth = 1
+            given.set()
 
     def __enter__(self) -> Self:
         self.acquire()
