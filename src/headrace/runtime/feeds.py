@@ -90,12 +90,16 @@ class Feed:
         """
         self._begun.wait(seconds)
 
-    def close(self) -> None:
-        """Stop after the current part."""
+    def end(self) -> None:
+        """Stop after the current part, without waiting for that."""
         self._closed.set()
         source = self._source
         if source is not None:
             source.close()
+
+    def close(self) -> None:
+        """Stop after the current part, and return once it has been landed."""
+        self.end()
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join()
 
@@ -175,7 +179,9 @@ class Feeds:
             feed.close()
 
     def close(self) -> None:
-        """End all feeds."""
+        """End all feeds, side by side."""
+        for feed in (*self.by_relation.values(), *self.by_source.values()):
+            feed.end()
         for relation in list(self.by_relation):
             self.forget(relation)
         for source in list(self.by_source):
