@@ -310,3 +310,8 @@ def test_a_snapshot_sees_what_was_committed_before_it_also_where_ids_wrap_around
     snapshot = Snapshot.of(f"{near - 9}:{near}:{near - 9},{near - 2}", 0)
     seen = [xid for xid in range(near - 12, near + 4) if snapshot.sees(xid % 2**32)]
     assert seen == [n for n in range(near - 12, near) if n not in {near - 9, near - 2}]
+
+
+def test_a_server_at_rest_is_asked_less_often_than_one_whose_changes_follow_each_other() -> None:
+    pauses = [source.pause_after(quiet) for quiet in (0.0, 0.3, 1.0, 60.0, float("inf"))]
+    assert pauses == [0.005, 0.03, 0.1, 0.1, 0.1]
