@@ -88,9 +88,9 @@ def test_a_long_transaction_is_looked_at_once() -> None:
     held = HeldBack(noted, Clock())
     for at in range(100):
         assert found(held.released(batch((0, at, "a")))) == []
-    assert len(seen) == 100
+    assert len(seen) == 1 + 100  # the first also to find out whether anything has to wait
     assert len(found(held.released(batch((0, 100, "b"))))) == 100
-    assert len(seen) == 101
+    assert len(seen) == 1 + 101
 
 
 @given(
@@ -119,3 +119,15 @@ def test_every_message_is_released_once_in_order_and_none_without_its_transactio
             mine = {o for o, name in enumerate(names) if name == f"x{number}"}
             of_parts = [mine & {o for p, o in part if p == partition} for part in parts]
             assert not known or mine in of_parts
+
+
+def test_the_last_message_of_each_partition_is_known_for_one_topic_and_for_several() -> None:
+    made = batch((0, 5, "a"), (1, 7, "b"), (0, 6, "c"))
+    assert made.last() == {("t", 0): 2, ("t", 1): 1}
+    assert made.ends() == {"t/0": 7, "t/1": 8}
+    made.topics[1] = "u"
+    assert made.ends() == {"t/0": 7, "u/1": 8}
+    assert Batch().ends() == {}
+    before, after = made.divided(1)
+    before.add_all(after)
+    assert before == made

@@ -77,7 +77,7 @@ def appended(
 ) -> DecodedChanges:
     """Return a row for each value; messages without one are rejects with the reason, or skipped."""
     present = [at for at, value in enumerate(values) if value is not None]
-    decoded = decoder.decode([values[at] or b"" for at in present])
+    decoded = decoder.decode([value for value in values if value is not None])
     rejects = [Reject(r.file, present[r.line], r.column, r.reason, r.raw) for r in decoded.rejects]
     if without is not None and len(present) < len(values):
         absent = (at for at, value in enumerate(values) if value is None)

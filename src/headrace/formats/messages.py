@@ -56,11 +56,15 @@ class JsonMessages:
 
     def decode(self, values: Sequence[bytes]) -> Messages:
         """Return the rows of values; one that is not an object, or does not fit, is a reject."""
-        # No string of JSON has a line feed within, so a value on several lines may be put on one.
-        lines = [value.replace(b"\n", b" ") if b"\n" in value else value for value in values]
-        data = b"\n".join(lines)
+        data = b"\n".join(values)
+        if data.count(b"\n") >= max(1, len(values)):
+            # No string of JSON has a line feed within, so a value may be put on one line.
+            data = b"\n".join([value.replace(b"\n", b" ") for value in values])
         decoded = self._decoder.decode(RecordBlock(data, 0, FilePosition(), len(data)))
-        empty = [at for at, line in enumerate(lines) if not line or line.isspace()]
+        if not decoded.rejects and sum(each.num_rows for each in decoded.tables) == len(values):
+            rows = pa.concat_tables([self._schema.arrow.empty_table(), *decoded.tables])
+            return Messages(rows, np.arange(len(values)), ())
+        empty = [at for at, value in enumerate(values) if not value or value.isspace()]
         rejects = [Reject("", at, None, "an empty value", "") for at in empty]
         rejects += decoded.rejects
         kept = np.ones(len(values), bool)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field, fields
+from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -28,7 +29,9 @@ _MOST_HELD: Final = 50_000
 class Batch:
     """Messages by column; ``timestamps`` are in milliseconds since 1970.
 
-    Keys, values, timestamps and headers are None for a message without them.
+    Keys, values, timestamps and headers are None for a message without them. The client's objects
+    are not kept: the garbage collector would go through all of them again and again, which takes
+    twice as long as all else that is done to read a message.
     """
 
     topics: list[str] = field(default_factory=list)
@@ -39,18 +42,35 @@ class Batch:
     values: list[bytes | None] = field(default_factory=list)
     headers: list[list[tuple[str, bytes | None]] | None] = field(default_factory=list)
 
-    @classmethod
-    def of(cls, messages: Sequence[Any]) -> Batch:
-        """Return messages of the client as a batch."""
-        return cls(
-            [each.topic() for each in messages],
-            [each.partition() for each in messages],
-            [each.offset() for each in messages],
-            [at if kind else None for kind, at in (each.timestamp() for each in messages)],
-            [each.key() for each in messages],
-            [each.value() for each in messages],
-            [each.headers() for each in messages],
+    def __len__(self) -> int:
+        return len(self.offsets)
+
+    def add(self, messages: Sequence[Any], wanted: frozenset[str]) -> None:
+        """Add messages of the client, with their timestamps and headers only if ``wanted``."""
+        nothing = [None] * len(messages)
+        self.topics += [each.topic() for each in messages]
+        self.partitions += [each.partition() for each in messages]
+        self.offsets += [each.offset() for each in messages]
+        self.keys += [each.key() for each in messages]
+        self.values += [each.value() for each in messages]
+        self.timestamps += (
+            [at if kind else None for kind, at in (each.timestamp() for each in messages)]
+            if "timestamp" in wanted
+            else nothing
         )
+        self.headers += [m.headers() for m in messages] if "headers" in wanted else nothing
+
+    @property
+    def bytes(self) -> int:
+        """The size of all values."""
+        return sum(map(len, filter(None, self.values)))
+
+    def last(self) -> dict[tuple[str, int], int]:
+        """Return the index of the last message of each topic and partition."""
+        if len(set(self.topics)) == 1:
+            numbers = dict(zip(self.partitions, count()))
+            return {(self.topics[0], number): at for number, at in numbers.items()}
+        return dict(zip(zip(self.topics, self.partitions, strict=True), count()))
 
     def place(self, at: int) -> str:
         """Return the partition of a message, as ``topic/number``."""
@@ -58,8 +78,7 @@ class Batch:
 
     def ends(self) -> dict[str, int]:
         """Return the offset after the last message of each partition in the batch."""
-        last = dict(zip(zip(self.topics, self.partitions, strict=True), self.offsets, strict=True))
-        return {f"{topic}/{partition}": at + 1 for (topic, partition), at in last.items()}
+        return {f"{t}/{p}": self.offsets[at] + 1 for (t, p), at in self.last().items()}
 
     def by_place(self) -> dict[tuple[str, int], list[int]]:
         """Return the ascending indices of the messages of each topic and partition."""
@@ -71,7 +90,19 @@ class Batch:
     def take(self, places: NDArray[np.int64]) -> Batch:
         """Return the messages at these indices."""
         chosen = places.tolist()
-        return Batch(*([getattr(self, f.name)[at] for at in chosen] for f in fields(self)))
+        return self._each(lambda column: [column[at] for at in chosen])
+
+    def divided(self, at: int) -> tuple[Batch, Batch]:
+        """Return the messages before an index, and those from it on."""
+        return self._each(lambda column: column[:at]), self._each(lambda column: column[at:])
+
+    def _each(self, change: Callable[[list[Any]], list[Any]]) -> Batch:
+        return Batch(*(change(getattr(self, f.name)) for f in fields(self)))
+
+    def add_all(self, other: Batch) -> None:
+        """Add the messages of another batch."""
+        for each in fields(self):
+            getattr(self, each.name).extend(getattr(other, each.name))
 
     def followed_by(self, other: Batch) -> Batch:
         """Return the concatenation of two batches."""
@@ -95,13 +126,15 @@ class HeldBack:
 
     def released(self, batch: Batch) -> Batch:
         """Return those of the held and the newly arrived messages that need not wait."""
-        if batch.offsets:
+        if len(batch):
             self._arrived = self.clock()
-        elif not self._held.offsets or self.clock() - self._arrived <= _QUIET_SECONDS:
+            if not len(self._held) and self._is_whole(batch):
+                return batch
+        elif not len(self._held) or self.clock() - self._arrived <= _QUIET_SECONDS:
             return batch
         else:
             return self._released_all(self._held)
-        whole = self._held.followed_by(batch) if self._held.offsets else batch
+        whole = self._held.followed_by(batch) if len(self._held) else batch
         waiting: list[int] = []
         open_ = {}
         for place, at in whole.by_place().items():
@@ -113,12 +146,17 @@ class HeldBack:
             return self._released_all(whole)
         held = np.sort(np.array(waiting, np.int64))
         self._held, self._open = whole.take(held), open_
-        return whole.take(np.setdiff1d(np.arange(len(whole.offsets)), held)) if waiting else whole
+        return whole.take(np.setdiff1d(np.arange(len(whole)), held)) if waiting else whole
 
     @property
     def places(self) -> frozenset[str]:
         """The partitions with held messages, as ``topic/number``."""
         return frozenset(f"{topic}/{partition}" for topic, partition in self._open)
+
+    def _is_whole(self, batch: Batch) -> bool:
+        """Return whether the last message of each partition is the end of its transaction."""
+        values = [batch.values[at] for at in batch.last().values()]
+        return all(value is not None and self.transaction(value) is None for value in values)
 
     def _released_all(self, whole: Batch) -> Batch:
         self._held, self._open = Batch(), {}

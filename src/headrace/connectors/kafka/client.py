@@ -6,6 +6,8 @@ import re
 import time
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from headrace.connectors.kafka.arrivals import Arrived
+from headrace.connectors.kafka.batch import Batch
 from headrace.connectors.kafka.failures import failure, unreachable
 from headrace.connectors.kafka.options import Bounded, KafkaStartup, offsets_of
 from headrace.connectors.kafka.topics import create_topics
@@ -14,6 +16,7 @@ from headrace.formats.libraries import library as optional
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
+    from concurrent.futures import Future
     from typing import TypeAlias
 
     from headrace.connectors.kafka.options import Options
@@ -22,12 +25,21 @@ if TYPE_CHECKING:
     """A topic, and the number of one of its partitions."""
 
 _POLL_SECONDS: Final = 0.1
-_GATHER_SECONDS: Final = 0.01
-_BUSY: Final = 500
-"""More messages than this within ``_GATHER_SECONDS`` indicate a backlog."""
+_AT_ONCE: Final = 5_000
+"""About how many messages one poll returns, if as many have arrived."""
+_MADE_AT_ONCE: Final = 500
+"""The objects of so many messages are gone before Python's garbage collector begins to look."""
 _PATIENCE_SECONDS: Final = 1.0
 """How long a request waits before the client's reports about its connections are read."""
 _ANSWER_SECONDS: Final = 10.0
+_FETCHING: Final = {
+    "queued.min.messages": 1_000_000,
+    "fetch.queue.backoff.ms": 10,
+    "max.partition.fetch.bytes": 4 << 20,
+    "fetch.max.bytes": 16 << 20,
+}
+"""Settings for a backlog. By default, the client pauses for a second once it has queued 100,000
+messages; here it is its limit of 64 MiB that makes it pause, briefly."""
 
 T = TypeVar("T")
 
@@ -41,15 +53,28 @@ class KafkaClient:
     """The consumer of one source; its methods translate errors of the client library.
 
     Partitions are assigned explicitly: progress is kept in positions, not in a consumer group.
+    ``wanted`` says whether messages are returned with their ``timestamp`` and ``headers``.
+    Once ``is_closed``, requests that brokers do not answer are given up. Only one thread may use it
+    at a time: while one polls, the client library may never answer another.
     """
 
-    def __init__(self, options: Options, secret: Callable[[str], str]) -> None:
+    def __init__(
+        self,
+        options: Options,
+        secret: Callable[[str], str],
+        is_closed: Callable[[], bool] = lambda: False,
+        wanted: frozenset[str] = frozenset(),
+    ) -> None:
         self._kafka = library()
         self._options = options
+        self._is_closed = is_closed
+        self._wanted = wanted
         self._access = {**options.client(secret), "logger": Silent()}
         self._trouble: Any = None
+        self._highs: dict[str, int] = {}
         self._closing = False
         settings = {
+            **_FETCHING,
             **self._access,
             "group.id": options.group or "headrace",
             "enable.auto.commit": False,
@@ -99,7 +124,7 @@ class KafkaClient:
                     self._kafka.KafkaError._TIMED_OUT,  # noqa: SLF001
                     self._kafka.KafkaError._TRANSPORT,  # noqa: SLF001
                 )
-                if not passing or time.monotonic() > ends:
+                if not passing or self._is_closed() or time.monotonic() > ends:
                     raise self.failure(error.args[0]) from error
 
     def _hear(self) -> None:
@@ -146,7 +171,7 @@ class KafkaClient:
         found = {}
         for name, described in asked.items():
             try:
-                found[name] = str(described.result(_ANSWER_SECONDS).topic_id)
+                found[name] = str(self._result(described).topic_id)
             except self._kafka.KafkaException:
                 continue  # reading the topic reports the error
             except TimeoutError as error:
@@ -157,6 +182,20 @@ class KafkaClient:
                     "It is tried again; look into the brokers' logs if it stays.",
                 ) from error
         return found
+
+    def _result(self, asked: Future[T]) -> T:
+        """Return the answer to a request for which no thread waits otherwise.
+
+        Raises:
+            TimeoutError: there is none in time.
+        """
+        ends = time.monotonic() + _ANSWER_SECONDS
+        while True:
+            try:
+                return asked.result(_POLL_SECONDS)
+            except TimeoutError:
+                if self._is_closed() or time.monotonic() > ends:
+                    raise
 
     def _admin(self) -> Any:
         from confluent_kafka.admin import AdminClient  # noqa: PLC0415
@@ -248,50 +287,63 @@ class KafkaClient:
         return bool(self._consumer.assignment())
 
     def read_from(self, places: Iterable[Place], at: Mapping[str, int]) -> None:
-        """Assign exactly these partitions, each from its offset in ``at``."""
+        """Read these partitions too, each from its offset in ``at``."""
         assigned = [self._kafka.TopicPartition(*place, at[place_of(place)]) for place in places]
-        self._consumer.assign(assigned)
+        self._consumer.incremental_assign(assigned)
 
-    def consume(self, most: int) -> tuple[list[Any], dict[str, int], Any]:
-        """Return arrived messages, the ends of partitions that were reached, and an error or None.
+    def consume(self) -> Arrived:
+        """Return messages as soon as any arrives, with the others that are here by then.
 
-        Messages are empty if none arrives for a while, or if no broker answers. The end of a
-        partition is an offset after its last message and after transaction markers.
+        Nothing if none arrives for a while, or if no broker answers. The end of a partition is an
+        offset after its last message and after transaction markers.
         """
-        messages: list[Any] = []
+        batch = Batch()
         ends: dict[str, int] = {}
         failed = None
         try:
-            # A call waits for as many messages as it asks for: first one, then those of a short
-            # time, and after many in that time more, since each part costs a transaction.
-            arrived = self._consumer.consume(1, _POLL_SECONDS)
-            if arrived:
-                arrived += self._consumer.consume(most - 1, _GATHER_SECONDS)
-            if len(arrived) > _BUSY:
-                arrived += self._consumer.consume(most - len(arrived), _POLL_SECONDS)
+            # A call waits for as many messages as it asks for.
+            polled = self._consumer.consume(1, _POLL_SECONDS)
+            while polled:
+                messages = [each for each in polled if each.error() is None]
+                batch.add(messages, self._wanted)
+                if len(messages) < len(polled):
+                    failed = self._ended([each for each in polled if each.error()], ends)
+                if failed is not None or len(batch) >= _AT_ONCE:
+                    break
+                polled = self._consumer.consume(_MADE_AT_ONCE, 0)
+            self._highs = self._known_highs()
         except self._kafka.KafkaException as raised:
-            return messages, ends, raised.args[0]
-        for each in arrived:
-            error = each.error()
-            if error is None:
-                messages.append(each)
-            elif error.code() == self._kafka.KafkaError._PARTITION_EOF:  # noqa: SLF001
+            return Arrived(batch, ends, raised.args[0])
+        if failed is None and (len(batch) or ends):
+            self._trouble = None
+        return Arrived(batch, ends, failed)
+
+    def _ended(self, said: Iterable[Any], ends: dict[str, int]) -> Any:
+        """Add the ends of partitions that the client says; return an error, or None."""
+        failed = None
+        for each in said:
+            if each.error().code() == self._kafka.KafkaError._PARTITION_EOF:  # noqa: SLF001
                 ends[place_of((each.topic(), each.partition()))] = each.offset()
             else:
-                failed = error
-        if messages or ends:
-            self._trouble = None
-        return messages, ends, failed
+                failed = each.error()
+        return failed
+
+    def _known_highs(self) -> dict[str, int]:
+        """Return the ends of the assigned partitions, as brokers last said; -1 if unknown."""
+        assigned = self._consumer.assignment()
+        ends = [self._consumer.get_watermark_offsets(each, cached=True) for each in assigned]
+        places = [place_of((each.topic, each.partition)) for each in assigned]
+        return {place: end for place, (_, end) in zip(places, ends, strict=True)}
 
     def behind(self, at: Mapping[str, int]) -> int | None:
-        """Return the number of unread messages, by cached ends of partitions; None if unknown."""
-        left = 0
-        for each in self._consumer.assignment():
-            _, high = self._consumer.get_watermark_offsets(each, cached=True)
-            if high < 0:
-                return None
-            left += max(0, high - at[place_of((each.topic, each.partition))])
-        return left
+        """Return the number of unread messages, by what the last poll said; None if unknown.
+
+        Other than all else, this may be called while another thread polls.
+        """
+        highs = self._highs
+        if not highs or min(highs.values()) < 0:
+            return None
+        return sum(max(0, high - at[place]) for place, high in highs.items() if place in at)
 
     def acknowledge(self, ends: Mapping[str, int]) -> None:
         """Commit offsets of the consumer group, only for tools that show its lag."""

@@ -9,13 +9,18 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import deque
+from concurrent.futures import CancelledError, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
 from pyspark.sql import types as t
 
+from headrace.connectors.kafka.arrivals import Arrivals
 from headrace.connectors.kafka.batch import Batch, HeldBack
 from headrace.connectors.kafka.client import KafkaClient, place_of
 from headrace.connectors.kafka.options import KafkaStartup, Options, offsets_of
@@ -34,6 +39,8 @@ if TYPE_CHECKING:
     from headrace.types import Column, Schema
 
 _MOST_MESSAGES: Final = 50_000
+_DECODED_AHEAD: Final = 2
+"""How many parts of a backlog are decoded while others are landed."""
 _TOPICS: Final = "topics"
 """The key in a position with the ids of the topics."""
 _BOUNDS: Final = "bounds"
@@ -126,8 +133,9 @@ class _Reading:
         starts = client.starts(new, startup)
         self.at |= starts
         self.read |= starts
-        if new or not client.reads:
-            client.read_from(places, self.read)
+        assigned = new if client.reads else places
+        if assigned:
+            client.read_from(assigned, self.read)
         return places
 
     def _require_same(self, found: Mapping[str, str]) -> None:
@@ -141,14 +149,13 @@ class _Reading:
             )
         self.ids = {**self.ids, **found}
 
-    def take(self, messages: Sequence[Any], ends: Mapping[str, int]) -> Batch:
+    def take(self, arrived: Batch, ends: Mapping[str, int]) -> Batch:
         """Add messages that were read; return those to yield now, without those past a bound.
 
         ``ends`` are the offsets before which a partition has been read completely.
         """
         if self.bounds:
-            messages, ends = self._within(messages, ends)
-        arrived = Batch.of(messages)
+            arrived, ends = self._within(arrived, ends)
         for place, end in (*arrived.ends().items(), *ends.items()):
             self.read[place] = max(self.read[place], end)
         batch = self.held.released(arrived)
@@ -157,18 +164,17 @@ class _Reading:
         self.at |= {place: end for place, end in self.read.items() if place not in holding}
         return batch
 
-    def _within(
-        self, messages: Sequence[Any], ends: Mapping[str, int]
-    ) -> tuple[list[Any], dict[str, int]]:
+    def _within(self, arrived: Batch, ends: Mapping[str, int]) -> tuple[Batch, dict[str, int]]:
         """Return the messages before their bounds, and ``ends`` with the bounds reached."""
-        kept, reached = [], dict(ends)
-        for each in messages:
-            place = place_of((each.topic(), each.partition()))
-            if each.offset() < self.bounds[place]:
-                kept.append(each)
-            else:
-                reached[place] = self.bounds[place]
-        return kept, reached
+        kept: list[int] = []
+        reached = dict(ends)
+        for place, at in arrived.by_place().items():
+            bound = self.bounds[place_of(place)]
+            within = [each for each in at if arrived.offsets[each] < bound]
+            kept += within
+            if len(within) < len(at):
+                reached[place_of(place)] = bound
+        return arrived.take(np.sort(np.array(kept, np.int64))), reached
 
     @property
     def finished(self) -> bool:
@@ -201,14 +207,16 @@ def _is_finished(position: Mapping[str, Any] | None) -> bool:
 class KafkaSource:
     """The topics of one relation, read until it is closed.
 
-    ``secret`` returns the value of a secret.
+    ``secret`` returns the value of a secret. With ``timed``, parts have the times of their rows.
     """
 
     options: Options
     columns: MessageColumns
     decoder: ChangeDecoder
     secret: Callable[[str], str]
+    timed: bool = False
     _closed: threading.Event = field(default_factory=threading.Event)
+    _arrivals: Arrivals | None = None
 
     @property
     def identity(self) -> str:
@@ -218,6 +226,9 @@ class KafkaSource:
     def close(self) -> None:
         """Make :meth:`parts` end soon."""
         self._closed.set()
+        arrivals = self._arrivals
+        if arrivals is not None:
+            arrivals.interrupt()
 
     def check(self) -> None:
         """Create the topics that do not exist, if the options give a number of partitions.
@@ -260,33 +271,54 @@ class KafkaSource:
         """
         if _is_finished(position):
             return
-        client = KafkaClient(self.options, self.secret)
+        client = KafkaClient(self.options, self.secret, self._closed.is_set, self._wanted)
         try:
-            reading = _Reading.begun(
-                client, self.options, HeldBack(self.decoder.transaction), position
-            )
-            discovered = time.monotonic()
-            while not self._closed.is_set():
-                messages, ends, failed = client.consume(_MOST_MESSAGES)
-                batch = reading.take(messages, ends)
-                done, total = reading.progress(client)
-                part = self._part(batch, reading.position)
-                yield replace(part, done=done, total=total)
-                if self.options.group is not None and batch.offsets:
-                    client.acknowledge(batch.ends())
-                if failed is not None:
-                    raise client.failure(failed)
-                if reading.finished:
-                    return
-                if time.monotonic() - discovered > _DISCOVER_SECONDS:
-                    reading.discover(client)
-                    discovered = time.monotonic()
+            held = HeldBack(self.decoder.transaction)
+            reading = _Reading.begun(client, self.options, held, position)
+            self._arrivals = arrivals = Arrivals(client.consume)
+            arrivals.start()
+            try:
+                yield from self._read(client, reading, arrivals)
+            finally:
+                arrivals.close()
         finally:
             client.close()
 
+    def _read(self, client: KafkaClient, reading: _Reading, arrivals: Arrivals) -> Iterator[Part]:
+        discovered = time.monotonic()
+        ahead: deque[tuple[Batch, Callable[[], Part]]] = deque()
+        with ThreadPoolExecutor(1, "headrace-decode") as decoding:
+            while not self._closed.is_set():
+                arrived = arrivals.take(_MOST_MESSAGES)
+                batch = reading.take(arrived.messages, arrived.ends)
+                finished, failed = reading.finished, arrived.failed
+                decode = partial(self._part, batch, reading.position, reading.progress(client))
+                more = arrivals.is_backlog and not finished and failed is None
+                ahead.append((batch, decoding.submit(decode).result if more else decode))
+                while len(ahead) > (_DECODED_AHEAD if more else 0):
+                    batch, part = ahead.popleft()
+                    yield part()
+                    if self.options.group is not None and len(batch):
+                        arrivals.ask(partial(client.acknowledge, batch.ends()))
+                if failed is not None:
+                    raise client.failure(failed)
+                if finished:
+                    return
+                if time.monotonic() - discovered > _DISCOVER_SECONDS:
+                    with suppress(CancelledError):  # the next take says why
+                        arrivals.ask(partial(reading.discover, client)).result()
+                    discovered = time.monotonic()
+
+    @property
+    def _wanted(self) -> frozenset[str]:
+        """What of messages is read beside their keys, values and positions."""
+        return frozenset(key for _, key in self.columns.metadata) | (
+            {"timestamp"} if self.timed else set()
+        )
+
     # -- rows ------------------------------------------------------------------------------
 
-    def _part(self, batch: Batch, at: Mapping[str, Any]) -> Part:
+    def _part(self, batch: Batch, at: Mapping[str, Any], progress: tuple[int, int | None]) -> Part:
         """Return the changes in messages as a part; ``at`` is the position after them."""
         batch, refused = self._readable(batch)
         found = self.decoder.changes(batch.keys, batch.values)
@@ -297,14 +329,18 @@ class KafkaSource:
         def origin(row: int) -> tuple[str, int]:
             return batch.place(messages[row]), batch.offsets[messages[row]]
 
-        instant = pa.timestamp("us", "UTC")
-        times = pa.array(_metadata(batch, "timestamp", instant), instant)
+        times = None
+        if self.timed:
+            instant = pa.timestamp("us", "UTC")
+            every = pa.array(_metadata(batch, "timestamp", instant), instant)
+            times = every.take(pa.array(messages))
         return Part(
             rows,
             (*refused, *(_placed(reject, batch) for reject in found.rejects)),
             dict(at),
+            *progress,
             origin=origin,
-            times=times.take(pa.array(messages)),
+            times=times,
             unchanged=found.unchanged,
             emptied=found.emptied,
             payload=lambda row: payload(batch.values[messages[row]]),
@@ -318,7 +354,7 @@ class KafkaSource:
         refused = [at for at, key in enumerate(batch.keys) if key and not is_utf8(key)]
         if not refused:
             return batch, []
-        kept = np.setdiff1d(np.arange(len(batch.keys)), refused)
+        kept = np.setdiff1d(np.arange(len(batch)), refused)
         rejects = [
             Reject(
                 batch.place(at), batch.offsets[at], column, "not UTF-8", payload(batch.values[at])

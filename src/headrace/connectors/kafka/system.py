@@ -24,7 +24,8 @@ def _source(options: Options, context: SourceContext) -> KafkaSource:
         context.value,
         lambda schema: options.decoder(context.format, schema, context.secrets.value),
     )
-    return KafkaSource(options, columns, decoder, context.secrets.value)
+    timed = context.relation.declaration.rowtime
+    return KafkaSource(options, columns, decoder, context.secrets.value, timed)
 
 
 SYSTEM: Final = System(
