@@ -31,6 +31,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 import headrace
 from bags import Bag, Model, bag_of, canonical, difference
 from headrace.catalyst.collect import collect_arrow
+from headrace.runtime.width import Width
 from headrace.settings import Settings
 from length import choose, thorough
 from sessions import PARTITIONS, batch_session
@@ -323,7 +324,8 @@ class Oracle:
         assert counters["fallbacks"] == 0
         self.rounds = counters["rounds"]
         least = self._sets(set(changed)) + self.rounds
-        if counters["width"] == "narrow":
+        width = Width(counters["width"])
+        if width is Width.NARROW:
             assert counters["jobs"] == jobs or self.isolates, self._reason()
         elif self.isolates:
             assert counters["jobs"] == least <= jobs, self._reason()
@@ -336,7 +338,7 @@ class Oracle:
         operators = sum(len(c.stateful()) + len(c.loops()) + len(c.guards()) for c in found)
         most = PARTITIONS * (operators + len(self.models)) * (1 + self.rounds)
         assert counters["operators"] <= most
-        assert (counters["width"] == "narrow") == (changes <= self.small_rows) or self.split
+        assert (width is Width.MANY_CHANGES) == (changes > self.small_rows) or self.split
         assert jobs <= most
         work = counters["rows_in"] + counters["rows_read"] + counters["rows_out"]
         assert work <= (self.rows_per_change * changes + 4) * most, counters

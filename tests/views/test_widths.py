@@ -1,0 +1,88 @@
+"""Epochs of both widths over the same state: what one has stored, the other finds and changes."""
+
+from __future__ import annotations
+
+import pytest
+
+from headrace.engine.narrow import nodes
+from histories import History
+from length import choose, some
+
+pytestmark = pytest.mark.spark
+
+TYPES = {
+    "a": "BOOLEAN",
+    "b": "TINYINT",
+    "c": "SMALLINT",
+    "d": "INT",
+    "e": "BIGINT",
+    "f": "FLOAT",
+    "h": "DOUBLE",
+    "i": "DECIMAL(9,3)",
+    "j": "DECIMAL(30,10)",
+    "l": "STRING",
+    "m": "BINARY",
+    "n": "DATE",
+    "o": "TIMESTAMP",
+    "p": "TIMESTAMP_NTZ",
+    "q": "ARRAY<INT>",
+    "r": "STRUCT<x: INT, y: STRING>",
+}
+"""A column of each type that rows are hashed by."""
+
+VIEWS = {
+    "by_each": "SELECT a, b, c, d, n, count(*) AS k, sum(e) AS s FROM t GROUP BY a, b, c, d, n",
+    "by_reals": "SELECT f, h, i, count(*) AS k, max(l) AS most FROM t GROUP BY f, h, i",
+    "by_texts": "SELECT l, m, o, p, j, count(*) AS k FROM t GROUP BY l, m, o, p, j",
+    "by_nested": "SELECT q, r, count(*) AS k, min(o) AS o FROM t GROUP BY q, r",
+    "everything": "SELECT DISTINCT b, e, h, j, l, o, q, r FROM t",
+    "pairs": "SELECT t.id, u.v, t.l FROM t JOIN u ON t.l = u.l AND t.d % 5 = u.g",
+    "either": "SELECT t.id, u.v FROM t FULL JOIN u ON t.j = u.j",
+    "matched": "SELECT id FROM t WHERE NOT EXISTS (SELECT 1 FROM u WHERE u.l = t.l)",
+    "first": """SELECT id, d, e FROM (
+        SELECT *, row_number() OVER (PARTITION BY d % 4 ORDER BY e, id) AS nth FROM t
+      ) WHERE nth <= 3""",
+    "ranked": "SELECT id, sum(b) OVER (PARTITION BY a, b ORDER BY id) AS s FROM t",
+    "collected": "SELECT a, sort_array(collect_set(c)) AS c FROM t GROUP BY a",
+    "above": "SELECT k, count(*) AS n FROM by_each GROUP BY k",
+    "closed": """WITH RECURSIVE r (x, y) AS (
+        SELECT g, v FROM u UNION SELECT r.x, u.v FROM r JOIN u ON r.y = u.g
+      ) SELECT x, y FROM r""",
+}
+_SOME = "by_each by_reals by_texts by_nested everything pairs either first ranked above"
+_MOST = 12
+"""Epochs of more changes are wide."""
+
+
+def test_narrow_and_wide_epochs_follow_each_other_on_the_same_rows(oracle):
+    run = oracle(rows_per_change=400, small_rows=_MOST)
+    columns = ", ".join(f"{name} {type_}" for name, type_ in TYPES.items())
+    run.table("t", f"id INT, {columns}", key="id")
+    run.table("u", "g INT, v INT, l STRING, j DECIMAL(30,10)")
+    for name, query in some(VIEWS, _SOME).items():
+        run.view(name, query)
+    history, found = History(run, 61, domain=6), []
+    for size in choose((9, 30, 8, 4), (5, 30, 8, 3, 60, 12, 1, 20, 10, 4, 90, 7)):
+        history.write(["t", "u"], size)
+        run.epoch()
+        found.append(run.db.parts.ledger.epochs.newest(1)[0].counters["width"])
+    assert set(found) == {"narrow", "wide: many changes"}
+    run.truncate("t")
+    run.epoch()
+    run.finish()
+
+
+def test_a_narrow_epoch_whose_changes_fan_out_goes_on_as_jobs(oracle, monkeypatch):
+    run = oracle(rows_per_change=4000)
+    run.table("t", "id INT, g INT", key="id")
+    run.view("pairs", "SELECT a.id, b.id AS other FROM t AS a JOIN t AS b ON a.g = b.g")
+    run.view("counted", "SELECT id, count(*) AS n FROM pairs GROUP BY id")
+    monkeypatch.setattr("headrace.engine.engine.MOST_FLOWING", 200)
+    assert nodes.MOST_FLOWING > 200
+    widths = []
+    for rows in ([(i, 1) for i in range(9)], [(i, 1) for i in range(9, 30)], [(99, 2)]):
+        run.insert("t", rows)
+        run.epoch()
+        widths.append(run.db.parts.ledger.epochs.newest(1)[0].counters["width"])
+    assert widths == ["narrow", "wide: changes fan out", "narrow"]
+    run.finish()
