@@ -27,7 +27,9 @@ OF_THE_VIEW = (Code.CORRUPT, Code.UNSUPPORTED, Code.INVALID)
 
 @dataclass(slots=True)
 class Circuits:
-    """The declared views, inputs first, and their circuits. Not thread-safe.
+    """The declared views, inputs first, and their circuits.
+
+    Any thread may read what is known; only one at a time may plan or declare.
 
     ``plan`` plans the circuit of a view whose inputs are declared; ``check`` raises if the stored
     state of the view belongs to another circuit.
@@ -67,6 +69,11 @@ class Circuits:
         known = self._views.get(view.id)
         return known is not None and known.build == view.build
 
+    @property
+    def are_planned(self) -> bool:
+        """Whether all views are planned."""
+        return len(self._planned) == len(self._views)
+
     def known(self, id_: RelationId) -> Circuit | None:
         """Return the circuit of a view if it has been planned."""
         return self._planned.get(id_)
@@ -98,7 +105,7 @@ class Circuits:
         Views in ``without`` are left out, and pass nothing on.
         """
         known, found = {*changed}, []
-        for id_, view in self._views.items():
+        for id_, view in tuple(self._views.items()):
             if id_ not in without and (id_ in changed or not known.isdisjoint(view.depends_on)):
                 known.add(id_)
                 found.append(id_)
@@ -112,7 +119,7 @@ class Circuits:
         Views above these are not planned.
         """
         errors: dict[RelationId, HeadraceError] = {}
-        if len(self._planned) == len(self._views):
+        if self.are_planned:
             return errors
         for id_ in self.above(changed, without):
             if errors.keys().isdisjoint(self._views[id_].depends_on):

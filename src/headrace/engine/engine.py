@@ -402,6 +402,8 @@ class Engine:
         self, changed: frozenset[RelationId], without: frozenset[RelationId]
     ) -> dict[RelationId, HeadraceError]:
         """Plan the views that changes can reach; see :meth:`StepRunner.unfit`."""
+        if self.circuits.are_planned:
+            return {}
         with self.planning:
             return self.circuits.unfit(changed, without)
 
@@ -564,9 +566,15 @@ class Engine:
         looping: frozenset[RelationId],
         given: frozenset[RelationId],
     ) -> tuple[Circuit, ...]:
-        """Return the circuits of the views that a step can change, inputs first."""
+        """Return the circuits of the views that a step can change, inputs first.
+
+        A step waits for statements that are planned only if it reaches a view that is not.
+        """
+        ids = self.circuits.above(changed | looping | given, without | given)
+        known = tuple(map(self.circuits.known, ids))
+        if None not in known:
+            return tuple(circuit for circuit in known if circuit is not None)
         with self.planning:
-            ids = self.circuits.above(changed | looping | given, without | given)
             return tuple(map(self.circuits.of, ids))
 
     def _fill_program(
