@@ -186,9 +186,9 @@ DEFECTS: dict[str, tuple[Defect, ...]] = {
         Defect(
             "spine: of the rows of a key, one run's are not found",
             "headrace.spine.spine",
-            "Spine._total",
-            "if not found:",
-            "found = found[:1]\n    if not found:",
+            "Spine._candidates",
+            "if len(found) == 1:",
+            "found = found[:1]\n    if len(found) == 1:",
         ),
     ),
     "ends": (

@@ -7,22 +7,19 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from headrace.zset import ZSet
     from headrace.zset.equality import Bools, Ints
 
 
-def in_blocks_of_runs(rows: ZSet, parts: Sequence[Ints], codes: Ints) -> tuple[Ints, Bools]:
-    """Return :meth:`ZSet.in_blocks` of rows that are those of several runs, one after the other.
+def in_blocks_of_runs(rows: ZSet, codes: Ints, runs: Ints) -> tuple[Ints, Bools]:
+    """Return :meth:`ZSet.in_blocks` of rows of several runs, one run after the other.
 
-    ``parts`` are the codes of each run's rows, which ascend, and ``codes`` all of them. The rows
-    that a run has of one code are different rows, in the order of the layout: so they are
-    compared only if another run has rows of that code.
+    ``runs`` has the number of each row's run. The rows that a run has of one code are different
+    rows, in the order of the layout: they are compared only if another run has rows of that code.
     """
     order = codes.argsort(kind="stable")
     ascending = codes[order]
-    run = np.repeat(np.arange(len(parts)), [len(part) for part in parts])[order]
-    if ((ascending[1:] == ascending[:-1]) & (run[1:] != run[:-1])).any():
+    runs = runs[order]
+    if ((ascending[1:] == ascending[:-1]) & (runs[1:] != runs[:-1])).any():
         return rows.in_blocks(codes)
     return order, np.ones(len(order), np.bool_)

@@ -122,7 +122,8 @@ def _added(layout: Layout, parts: Sequence[Heads]) -> Heads:
         np.concatenate([getattr(part, name) for part in parts]) for name in ("probes", "last")
     )
     rows = ZSet.sum_of(layout, [part.rows for part in parts])
-    order, first = in_blocks_of_runs(rows, [part.probes for part in parts], probes)
+    runs = np.repeat(np.arange(len(parts)), [len(part.probes) for part in parts])
+    order, first = in_blocks_of_runs(rows, probes, runs)
     heads, total = rows.added(order, first, zeros=True)
     last = np.add.reduceat(last[order], first.nonzero()[0])
     kept = (last != 0) | total.any_sum

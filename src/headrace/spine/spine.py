@@ -25,7 +25,7 @@ from headrace.spine.ranges import HIGHEST, LOWEST
 from headrace.spine.run import Run
 from headrace.zset import EVERY_ROW, Layout, Restriction, ZSet, same_pairs
 from headrace.zset.equality import valid
-from headrace.zset.zset import column
+from headrace.zset.zset import column, in_one_piece
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from headrace.spine.flattened import Flat
     from headrace.spine.run_file import RunFile
-    from headrace.zset.equality import Ints
+    from headrace.zset.equality import Bools, Ints
 
 
 @dataclass(slots=True)
@@ -329,7 +329,6 @@ class Spine:
             return hashes, ZSet.empty(self.layout)
         order, hashes = _ascending(hashes)
         start, stop = self._within(hashes)
-        found = []
         runs = self.runs if start < stop else ()
         if runs and whole is not None and self.layout.order:
             within = np.arange(start, stop)
@@ -338,27 +337,46 @@ class Spine:
             self.reads.rows += read
         else:
             pairs = [run.matches_of(hashes[start:stop]) for run in runs]
-        for run, candidates in zip(runs, pairs, strict=True):
-            probes, rows = candidates
-            if len(probes) == 0:
-                continue
-            self.reads.rows += len(probes)
-            probes = probes + start if start else probes
-            part = ZSet(self.layout, run.take(rows))
-            equal = same_pairs(
-                [column(part.table, name) for name in names],
-                None,
-                wanted,
-                probes if order is None else order[probes],
-            )
-            for name in self.present:
-                equal &= valid(column(part.table, name))
-            if not equal.all():
-                probes, part = probes[equal], part.filter(equal)
-            found.append((probes, part))
-        alike = set(names).issuperset(self.layout.columns.names)
-        probes, total = self._total(found, alike=alike)
-        return (probes if order is None else order[probes]), total
+        found = [(run, *both) for run, both in zip(runs, pairs, strict=True) if len(both[0])]
+        if not found:
+            return hashes[:0], ZSet.empty(self.layout)
+        probes, run_of, rows = self._candidates(found)
+        self.reads.rows += len(probes)
+        probes = probes + start if start else probes
+        equal = same_pairs(
+            [column(rows.table, name) for name in names],
+            None,
+            wanted,
+            probes if order is None else order[probes],
+        )
+        for name in self.present:
+            equal &= valid(column(rows.table, name))
+        if not equal.all():
+            probes, run_of, rows = probes[equal], run_of[equal], rows.filter(equal)
+        if len(found) > 1 or not self.distinct:
+            alike = set(names).issuperset(self.layout.columns.names)
+            heads, rows = rows.added(*self._blocks(rows, probes, run_of, alike=alike))
+            probes = probes[heads]
+        return (probes if order is None else order[probes]), rows
+
+    def _candidates(self, found: list[tuple[Run, Ints, Ints]]) -> tuple[Ints, Ints, ZSet]:
+        """Return the rows found in each run: their probes, the numbers of their runs, the rows."""
+        if len(found) == 1:
+            ((run, probes, rows),) = found
+            return probes, np.zeros(len(probes), np.int64), ZSet(self.layout, run.take(rows))
+        probes = np.concatenate([each for _, each, _ in found])
+        run_of = np.repeat(np.arange(len(found)), [len(each) for _, each, _ in found])
+        table = pa.concat_tables([run.take(rows) for run, _, rows in found])
+        return probes, run_of, ZSet(self.layout, in_one_piece(table))
+
+    def _blocks(self, rows: ZSet, probes: Ints, run_of: Ints, *, alike: bool) -> tuple[Ints, Bools]:
+        """Return the order in which to add the rows of several runs, by probe and row.
+
+        ``alike``: the rows of one probe are the same row.
+        """
+        if alike or not self.distinct:
+            return rows.in_blocks(probes, alike=alike)
+        return in_blocks_of_runs(rows, probes, run_of)
 
     def _within(self, hashes: Ints) -> tuple[int, int]:
         """Return the start and the stop of the ascending hashes that are in the range."""
@@ -366,22 +384,6 @@ class Spine:
             return 0, len(hashes)
         start, stop = hashes.searchsorted(self.low), hashes.searchsorted(self.high, "right")
         return int(start), int(stop)
-
-    def _total(self, found: list[tuple[Ints, ZSet]], *, alike: bool) -> tuple[Ints, ZSet]:
-        """Return the sum of the rows that each run returned, per probe and row.
-
-        ``alike``: the rows of one probe are the same row.
-        """
-        if not found:
-            return np.zeros(0, np.int64), ZSet.empty(self.layout)
-        if len(found) == 1 and self.distinct:
-            return found[0]
-        rows = ZSet.sum_of(self.layout, [part for _, part in found])
-        codes = np.concatenate([probes for probes, _ in found])
-        if alike or not self.distinct:
-            return rows.summed(codes, alike=alike)
-        heads, total = rows.added(*in_blocks_of_runs(rows, [part for part, _ in found], codes))
-        return codes[heads], total
 
 
 def _met(part: ZSet, restriction: Restriction) -> ZSet:
