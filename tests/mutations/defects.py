@@ -67,8 +67,8 @@ DEFECTS: dict[str, tuple[Defect, ...]] = {
             "presence: changed rows see the partners of before",
             _PRESENCE,
             "partner_deltas",
-            "((inserted, counts.plus(counts_change)), (retracted, counts))",
-            "((inserted, counts), (retracted, counts))",
+            "if counts_change.rows:",
+            "if False:",
         ),
         Defect(
             "presence: rows that are retracted move as well",
@@ -97,8 +97,8 @@ DEFECTS: dict[str, tuple[Defect, ...]] = {
             "presence: every row has a partner",
             _PRESENCE,
             "partner_deltas",
-            "_weights(seen, changed) > 0",
-            "_weights(seen, changed) >= 0",
+            "present = seen > 0",
+            "present = seen >= 0",
         ),
         Defect(
             "presence: the last partner's end is not noticed",

@@ -13,17 +13,13 @@ from 0 to more) or loses its last one.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
 from headrace.errors import Code, HeadraceError
+from headrace.spine import Spine
 from headrace.zset import HASH, WEIGHT, Layout, ZSet
-
-if TYPE_CHECKING:
-    from headrace.spine import Spine
-    from headrace.zset.equality import Ints
 
 
 def counts_layout(side: Layout) -> Layout:
@@ -57,15 +53,15 @@ def partner_deltas(change: ZSet, rows: Spine, counts_change: ZSet, counts: Spine
     key, both consolidated; ``rows`` and ``counts`` are the state before. Raises ``internal`` if
     the other side would have a negative number of rows for a key.
     """
-    inserted, retracted = change.by_sign()
-    seen_by = ((inserted, counts.plus(counts_change)), (retracted, counts))
-    matched, unmatched = [], []
-    for changed, seen in seen_by if counts_change.rows else ((change, counts),):
-        present = _weights(seen, changed) > 0
-        matched.append(changed.filter(present))
-        unmatched.append(changed.filter(~present))
+    _, retracted = change.by_sign()
+    seen = counts.weights_under(change.hashes, change.keys)
+    if counts_change.rows:
+        added = Spine(counts.layout).plus(counts_change)
+        seen += np.where(change.weights > 0, added.weights_under(change.hashes, change.keys), 0)
+    present = seen > 0
+    matched, unmatched = [change.filter(present)], [change.filter(~present)]
     # The other rows are affected only if the count of their key becomes zero or positive.
-    old = _weights(counts, counts_change)
+    old = counts.weights_under(counts_change.hashes, counts_change.keys)
     new = old + counts_change.weights
     if (new < 0).any():
         raise HeadraceError(
@@ -81,11 +77,3 @@ def partner_deltas(change: ZSet, rows: Spine, counts_change: ZSet, counts: Spine
     unmatched += [stored.filter(~present), stored.filter(present).negated()]
     layout = change.layout
     return PartnerDeltas(ZSet.sum_of(layout, matched), ZSet.sum_of(layout, unmatched))
-
-
-def _weights(counts: Spine, rows: ZSet) -> Ints:
-    """Return the number of rows that the other side has with the key of each row."""
-    weights = np.zeros(rows.rows, np.int64)
-    probes, found = counts.lookup(rows.hashes, rows.keys)
-    weights[probes] = found.weights
-    return weights

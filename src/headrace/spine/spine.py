@@ -25,7 +25,8 @@ from headrace.spine.ranges import HIGHEST, LOWEST
 from headrace.spine.run import Run
 from headrace.zset import EVERY_ROW, Layout, Restriction, ZSet, same_pairs
 from headrace.zset.equality import valid
-from headrace.zset.zset import column, in_one_piece
+from headrace.zset.sums import segment_sums_int64
+from headrace.zset.zset import column, fresh, in_one_piece
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 
     from headrace.spine.flattened import Flat
     from headrace.spine.run_file import RunFile
-    from headrace.zset.equality import Bools, Ints
+    from headrace.zset.equality import Ints
 
 
 @dataclass(slots=True)
@@ -41,6 +42,20 @@ class Reads:
     """The cost of lookups so far: the number of physical rows they read from runs."""
 
     rows: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """Rows of the runs of a spine, not added yet, one run after the other.
+
+    ``probes`` has the position of each row's key among the keys by ascending hash, and ``runs`` the
+    number of its run. ``order`` is the order of the keys by hash; None if they were sorted.
+    """
+
+    probes: Ints
+    runs: Ints
+    rows: ZSet
+    order: Ints | None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -127,7 +142,11 @@ class Spine:
         one pair, with the row's sums; rows whose sums are all zero are left out. Pairs ascend by
         hash. O(d log n) for d keys in each of the runs, plus the rows found.
         """
-        return self._find(hashes, self.layout.key, keys)
+        return self._total(self._find(hashes, self.layout.key, keys), self.layout.key)
+
+    def weights_under(self, hashes: Ints, keys: Sequence[pa.Array]) -> Ints:
+        """Return the sum of the weights of all rows of each key; keys as for :meth:`lookup`."""
+        return _weights(self._find(hashes, self.layout.key, keys), len(hashes))
 
     def places(self, hash_: int) -> list[tuple[pa.RecordBatch, int]]:
         """Return the batch, and the position in it, of every physical row of one hash.
@@ -143,14 +162,11 @@ class Spine:
         If the layout has an order, O(log n) for each row and run, however many rows have its hash;
         otherwise all rows of its hash are read.
         """
-        return self._find(rows.hashes, tuple(self.layout.columns.names), rows.identity, rows)
+        return self._total(self._copies(rows), tuple(self.layout.columns.names))
 
     def weights_of(self, rows: ZSet) -> Ints:
         """Return the weight of each of the given rows in the spine; 0 for absent rows."""
-        weights = np.zeros(rows.rows, np.int64)
-        probes, found = self.rows_of(rows)
-        weights[probes] = found.weights
-        return weights
+        return _weights(self._copies(rows), rows.rows)
 
     def first_rows(
         self, hashes: Ints, keys: Sequence[pa.Array], count: int, rank: Rank = Rank.ROW_NUMBER
@@ -317,16 +333,20 @@ class Spine:
                 exceeds = middle
         return stops_after(fits)
 
+    def _copies(self, rows: ZSet) -> _Found:
+        """Find the copies of the given rows in each run."""
+        return self._find(rows.hashes, tuple(self.layout.columns.names), rows.identity, rows)
+
     def _find(
         self,
         hashes: Ints,
         names: tuple[str, ...],
         wanted: Sequence[pa.Array],
         whole: ZSet | None = None,
-    ) -> tuple[Ints, ZSet]:
+    ) -> _Found:
         """Find rows by the columns ``names``; ``whole`` are the wanted rows if these are all."""
         if not len(hashes):
-            return hashes, ZSet.empty(self.layout)
+            return _Found(hashes, hashes, ZSet.empty(self.layout), None)
         order, hashes = _ascending(hashes)
         start, stop = self._within(hashes)
         runs = self.runs if start < stop else ()
@@ -339,7 +359,7 @@ class Spine:
             pairs = [run.matches_of(hashes[start:stop]) for run in runs]
         found = [(run, *both) for run, both in zip(runs, pairs, strict=True) if len(both[0])]
         if not found:
-            return hashes[:0], ZSet.empty(self.layout)
+            return _Found(hashes[:0], hashes[:0], ZSet.empty(self.layout), None)
         probes, run_of, rows = self._candidates(found)
         self.reads.rows += len(probes)
         probes = probes + start if start else probes
@@ -353,11 +373,7 @@ class Spine:
             equal &= valid(column(rows.table, name))
         if not equal.all():
             probes, run_of, rows = probes[equal], run_of[equal], rows.filter(equal)
-        if len(found) > 1 or not self.distinct:
-            alike = set(names).issuperset(self.layout.columns.names)
-            heads, rows = rows.added(*self._blocks(rows, probes, run_of, alike=alike))
-            probes = probes[heads]
-        return (probes if order is None else order[probes]), rows
+        return _Found(probes, run_of, rows, order)
 
     def _candidates(self, found: list[tuple[Run, Ints, Ints]]) -> tuple[Ints, Ints, ZSet]:
         """Return the rows found in each run: their probes, the numbers of their runs, the rows."""
@@ -369,14 +385,19 @@ class Spine:
         table = pa.concat_tables([run.take(rows) for run, _, rows in found])
         return probes, run_of, ZSet(self.layout, in_one_piece(table))
 
-    def _blocks(self, rows: ZSet, probes: Ints, run_of: Ints, *, alike: bool) -> tuple[Ints, Bools]:
-        """Return the order in which to add the rows of several runs, by probe and row.
-
-        ``alike``: the rows of one probe are the same row.
-        """
-        if alike or not self.distinct:
-            return rows.in_blocks(probes, alike=alike)
-        return in_blocks_of_runs(rows, probes, run_of)
+    def _total(self, found: _Found, names: tuple[str, ...]) -> tuple[Ints, ZSet]:
+        """Return the sum of the rows found by the columns ``names``, per probe and row."""
+        probes, runs, rows = found.probes, found.runs, found.rows
+        if not self.distinct or (len(runs) and runs[0] != runs[-1]):
+            # Without other columns, the rows of one probe are the same row.
+            alike = set(names).issuperset(self.layout.columns.names)
+            if alike or not self.distinct:
+                order, first = rows.in_blocks(probes, alike=alike)
+            else:
+                order, first = in_blocks_of_runs(rows, probes, runs)
+            heads, rows = rows.added(order, first)
+            probes = probes[heads]
+        return (probes if found.order is None else found.order[probes]), rows
 
     def _within(self, hashes: Ints) -> tuple[int, int]:
         """Return the start and the stop of the ascending hashes that are in the range."""
@@ -384,6 +405,19 @@ class Spine:
             return 0, len(hashes)
         start, stop = hashes.searchsorted(self.low), hashes.searchsorted(self.high, "right")
         return int(start), int(stop)
+
+
+def _weights(found: _Found, probes: int) -> Ints:
+    """Return the sum of the weights of the rows found, for each of so many probes."""
+    weights = np.zeros(probes, np.int64)
+    if found.rows.rows:
+        order = found.probes.argsort(kind="stable")
+        ascending = found.probes[order]
+        starts = fresh(ascending).nonzero()[0]
+        sums = segment_sums_int64(found.rows.weights[order], starts)
+        own = ascending[starts]
+        weights[own if found.order is None else found.order[own]] = sums
+    return weights
 
 
 def _met(part: ZSet, restriction: Restriction) -> ZSet:
