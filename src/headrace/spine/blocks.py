@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from headrace.zset.zset import fresh
+
 if TYPE_CHECKING:
     from headrace.zset import ZSet
     from headrace.zset.equality import Bools, Ints
@@ -20,6 +22,17 @@ def in_blocks_of_runs(rows: ZSet, codes: Ints, runs: Ints) -> tuple[Ints, Bools]
     order = codes.argsort(kind="stable")
     ascending = codes[order]
     runs = runs[order]
-    if ((ascending[1:] == ascending[:-1]) & (runs[1:] != runs[:-1])).any():
+    shared = ((ascending[1:] == ascending[:-1]) & (runs[1:] != runs[:-1])).nonzero()[0]
+    if not len(shared):
+        return order, np.ones(len(order), np.bool_)
+    block = fresh(ascending).cumsum() - 1
+    several = np.zeros(block[-1] + 1, np.bool_)
+    several[block[shared]] = True
+    compared = several[block]
+    if compared.all():
         return rows.in_blocks(codes)
-    return order, np.ones(len(order), np.bool_)
+    some, first = rows.in_blocks(codes, among=order[compared])
+    order = np.concatenate([order[~compared], some])
+    first = np.concatenate([np.ones(len(order) - len(some), np.bool_), first])
+    merged = codes[order].argsort(kind="stable")
+    return order[merged], first[merged]

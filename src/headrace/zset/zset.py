@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from headrace.zset.equality import Bools, Ints, row_codes, same_pairs
+from headrace.zset.equality import Bools, Ints, bit_width, row_codes, same_pairs, words
 from headrace.zset.layout import HASH, WEIGHT, Layout
 from headrace.zset.order import exact_keys, in_order, order_keys, refined
 from headrace.zset.sums import is_zero, negated, segment_sums
@@ -23,6 +23,7 @@ from headrace.zset.sums import is_zero, negated, segment_sums
 if TYPE_CHECKING:
     from headrace.zset.order import SortedBy
 
+_WORD = 64
 _MIXABLE = 3
 """From this many rows on, a block can have equal rows that are not adjacent."""
 
@@ -171,12 +172,15 @@ class ZSet:
         heads, rows = self.added(order, first, zeros=zeros)
         return codes[heads], rows
 
-    def in_blocks(self, codes: Ints, *, alike: bool = False) -> tuple[Ints, Bools]:
+    def in_blocks(
+        self, codes: Ints, *, alike: bool = False, among: Ints | None = None
+    ) -> tuple[Ints, Bools]:
         """Return an order of the rows by code, and mark in it the first of each row's copies.
 
-        See :meth:`summed` for ``alike`` and for the order of the rows of one code.
+        With ``among``, only of the rows at these positions. See :meth:`summed` for ``alike`` and
+        for the order of the rows of one code.
         """
-        order = in_order(codes)
+        order = in_order(codes) if among is None else among[in_order(codes[among])]
         first = fresh(codes[order])
         if alike or first.all():
             return order, first
@@ -348,6 +352,8 @@ def _grouped(
 
 def _codes(values: pa.Array) -> list[Ints]:
     """Return a sort key that only groups equal values; its order has no meaning."""
+    if values.null_count == 0 and 0 < (width := bit_width(values.type)) <= _WORD:
+        return [words(values, width).astype(np.int64)]
     return [row_codes([values], len(values))]
 
 
