@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import base64
+import os
 import pickle
 
+import pyarrow as pa
 import pytest
 
 from headrace.engine.jobs import reports
@@ -14,12 +16,14 @@ from headrace.engine.jobs.reports import (
     in_this_process,
     leave_nothing,
     leave_report,
+    write_run_of,
 )
 from headrace.errors import Code, HeadraceError
 from headrace.runtime.step import Report, Step
 from headrace.runtime.width import Widths
-from headrace.spine import RunFile
+from headrace.spine import RunFile, Spine
 from headrace.types import ArrangementId
+from headrace.zset import HASH, WEIGHT, Layout, ZSet
 
 A = ArrangementId("a")
 RUN = RunFile("run-1.arrow", 0, 1, 4, "c", 0, 0)
@@ -123,6 +127,44 @@ def test_notes_reach_the_step_that_awaits_them_and_late_ones_are_discarded(tmp_p
         leave_report(report(0))
         leave_nothing("join")
     assert found == [report(0)]
+
+
+def test_a_step_in_this_process_has_one_pack_that_is_synced_once_and_goes_if_the_step_fails(
+    tmp_path, monkeypatch
+):
+    layout = Layout(("k",), pa.schema([("k", pa.int64())]), pa.schema([(WEIGHT, pa.int64())]))
+    step = Step("attempt", tmp_path, 1, {}, {})
+    runs = step.runs_directory
+    runs.mkdir()
+    synced = []
+    monkeypatch.setattr(os, "fsync", lambda descriptor: synced.append(os.fstat(descriptor).st_size))
+
+    def rows(*keys):
+        table = pa.table({HASH: keys, "k": keys, WEIGHT: [1] * len(keys)})
+        return ZSet(layout, table.cast(layout.schema))
+
+    with in_this_process(step):
+        files = [write_run_of(step, rows(1)), write_run_of(step, rows(2, 3))]
+        found = Spine.open(runs, layout, files)
+        assert found.rows_upper_bound == 3, "read by the same step"
+        assert synced == []
+    (pack,) = runs.iterdir()
+    assert {file.pack for file in files} == {pack.name}
+    assert synced[0] == pack.stat().st_size
+    assert len(synced) == 2, "the pack and its directory"
+    with in_this_process(step):
+        pass
+    assert len(synced) == 2, "a step without runs has no file"
+
+    def fails():
+        with in_this_process(step):
+            write_run_of(step, rows(4))
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        fails()
+    assert list(runs.iterdir()) == [pack]
+    assert write_run_of(step, rows(5)).pack != pack.name
 
 
 @pytest.mark.spark

@@ -38,6 +38,7 @@ from headrace.engine.jobs.optimizer import bare_session, for_few_rows
 from headrace.engine.jobs.reports import (
     Note,
     TaskReports,
+    in_this_process,
     reports_in,
     require_seen,
     seen_by_executor,
@@ -459,14 +460,8 @@ class Engine:
         return found
 
     def _run_parts(self, step: Step, parts: Sequence[Part]) -> Stepped:
-        try:
-            with self._narrow, without_job(self.spark), self._scala.active(self._session_for_few):
-                found = run_parts(step, parts, self._relations, self.log, MOST_FLOWING)
-        except BaseException:
-            remove_packs_of(step.runs_directory, step.attempt)
-            raise
-        sync_directory(step.runs_directory)
-        return found
+        with self._narrow, without_job(self.spark), self._scala.active(self._session_for_few):
+            return run_parts(step, parts, self._relations, self.log, MOST_FLOWING)
 
     def plan_fill(
         self, build: BuildId, partitions: int, *, looping: bool = False, ticks: bool = False
@@ -490,12 +485,10 @@ class Engine:
             return self._run(step, program)
         try:
             with without_job(self.spark):
-                reports = program.interpreted.run(step)
+                return program.interpreted.run(step)
         except BaseException:
             remove_packs_of(step.runs_directory, step.attempt)
             raise
-        sync_directory(step.runs_directory)
-        return reports
 
     def run_difference(self, step: Step, build: BuildId) -> tuple[Report, ...]:
         """Write the difference between a replayed slice and the stored rows."""
@@ -503,9 +496,10 @@ class Engine:
         if found is None:
             raise HeadraceError(Code.INTERNAL, f"build {build} is not replayed")
         few, whole = without_spark(found, step), replace(step, partitions=1)
-        reports = [
-            replaced(whole, id_, found.arrangements[id_].restriction, 0) for id_ in sorted(few)
-        ]
+        with in_this_process(whole):
+            reports = [
+                replaced(whole, id_, found.arrangements[id_].restriction, 0) for id_ in sorted(few)
+            ]
         if few >= step.arrangements.keys():
             return tuple(reports)
         with self.planning:

@@ -11,12 +11,11 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.types import LongType
 
-from headrace.engine.jobs.reports import leave_nothing, leave_report
+from headrace.engine.jobs.reports import leave_nothing, leave_report, write_run_of
 from headrace.engine.jobs.worker import current_step
 from headrace.engine.lowering.assembly import Frame, spark_schema
 from headrace.operators import ROW
 from headrace.runtime.step import Report
-from headrace.spine import write_run
 from headrace.types import ArrangementId, to_arrow
 from headrace.zset import HASH, WEIGHT, Layout, ZSet
 
@@ -58,7 +57,7 @@ class WatchTask:
         step = current_step()
         runs = {}
         if kept.rows:
-            kept_in = write_run(step.runs_directory, kept, step.attempt)
+            kept_in = write_run_of(step, kept)
             runs = {ArrangementId(self.name): kept_in}
         seconds = time.perf_counter() - begun
         leave_report(Report(self.name, partition, runs, rows, rows, 0, seconds))

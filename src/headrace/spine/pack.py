@@ -55,6 +55,11 @@ class PackWriter:
         self._file: IO[bytes] | None = None
         self._runs: list[RunFile] = []
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether no run has been written."""
+        return not self._runs
+
     def write(self, rows: ZSet) -> RunFile:
         """Write a consolidated Z-set as one run; a small one stays in memory to be read."""
         if rows.table.nbytes > _AT_ONCE_BYTES:

@@ -6,12 +6,12 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from headrace.engine.jobs.reports import leave_nothing, leave_report
+from headrace.engine.jobs.reports import leave_nothing, leave_report, write_run_of
 from headrace.engine.jobs.worker import BATCH_ROWS, arrived
 from headrace.operators import held_back
 from headrace.runtime.quarantine import Guarded, candidates_of, refusals
 from headrace.runtime.step import Report
-from headrace.spine import Spine, write_run
+from headrace.spine import Spine
 from headrace.zset import ZSet
 
 if TYPE_CHECKING:
@@ -52,11 +52,11 @@ class GuardTask:
         (update,) = taken.updates
         runs = {}
         if update.rows:
-            runs[self.arrangement] = write_run(step.runs_directory, update, step.attempt)
+            runs[self.arrangement] = write_run_of(step, update)
         output, inserted = held_back(taken.output, guarded.below)
         if guarded.listed and inserted.num_rows:
             rows = ZSet.of(self.operator.rows, inserted)
-            listed = write_run(step.runs_directory, rows, step.attempt)
+            listed = write_run_of(step, rows)
             runs[candidates_of(self.arrangement)] = listed
         read = kept.reads.rows + known.reads.rows
         seconds = time.perf_counter() - begun

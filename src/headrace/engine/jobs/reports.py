@@ -1,4 +1,4 @@
-"""Reports of tasks: Spark returns them to the driver with the results of each task.
+"""What tasks leave: their runs, and their reports, which Spark returns with the results of tasks.
 
 Every call of a task that changes state leaves a note in an accumulator of Spark, even if it got no
 rows. The driver compares the notes of a job with the partitions of each task, so a lost report
@@ -21,13 +21,16 @@ from pyspark import TaskContext
 from headrace.errors import Code, HeadraceError
 from headrace.log import LogShare, open_segment
 from headrace.runtime.step import Report, RowsShare, Step, StepArrangement
-from headrace.spine import check_run
+from headrace.spine import PackWriter, check_run, sync_directory, write_run
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
     from pyspark.sql import SparkSession
+
+    from headrace.spine import RunFile
+    from headrace.zset import ZSet
 
 MANIFEST = "headrace.step"
 """The local property with the path of the step's manifest."""
@@ -103,17 +106,32 @@ _this_thread = threading.local()
 
 @contextmanager
 def in_this_process(step: Step) -> Iterator[list[Report]]:
-    """Let tasks that this thread calls in the block belong to a step; yield their reports."""
-    _this_thread.step, _this_thread.reports = step, []
-    try:
-        yield _this_thread.reports
-    finally:
-        _this_thread.step = _this_thread.reports = None
+    """Let tasks that this thread calls in the block belong to a step; yield their reports.
+
+    Their runs are in one pack. It is durable after the block, and removed if the block fails.
+    """
+    with PackWriter(step.runs_directory, step.attempt) as pack:
+        _this_thread.step, _this_thread.reports, _this_thread.pack = step, [], pack
+        try:
+            yield _this_thread.reports
+        finally:
+            _this_thread.step = _this_thread.reports = _this_thread.pack = None
+        pack.finish()
+    if not pack.is_empty:
+        sync_directory(step.runs_directory)
 
 
 def step_of_this_thread() -> Step | None:
     """Return the step of :func:`in_this_process`, or None outside of its block and in workers."""
     return getattr(_this_thread, "step", None)
+
+
+def write_run_of(step: Step, rows: ZSet) -> RunFile:
+    """Write rows as a run of a step: into the pack of this thread's step, or one of its own."""
+    pack: PackWriter | None = getattr(_this_thread, "pack", None)
+    if pack is None:
+        return write_run(step.runs_directory, rows, step.attempt)
+    return pack.write(rows)
 
 
 def leave_report(report: Report) -> None:

@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import pyarrow as pa
 
-from headrace.engine.jobs.reports import leave_nothing, leave_report
+from headrace.engine.jobs.reports import leave_nothing, leave_report, write_run_of
 from headrace.engine.jobs.worker import BATCH_ROWS, current_step
 from headrace.engine.reading.candidates import candidates
 from headrace.runtime.step import Report, Step
-from headrace.spine import Spine, merge, ranges, remove_packs, write_parts, write_run
+from headrace.spine import Spine, merge, ranges, remove_packs, write_parts
 from headrace.zset import ZSet
 
 if TYPE_CHECKING:
@@ -147,7 +147,7 @@ def _written(
             break
     else:
         change = ZSet.sum_of(layout, [part for _, part in few]).consolidated()
-        return write_run(directory, change, step.attempt) if change.rows else None
+        return write_run_of(step, change) if change.rows else None
     written: list[RunFile] = []
     try:
         for _, found in groupby(chain(few, parts), key=lambda each: each[0]):

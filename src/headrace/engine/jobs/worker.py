@@ -23,12 +23,13 @@ from headrace.engine.jobs.reports import (
     leave_nothing,
     leave_report,
     step_of_this_thread,
+    write_run_of,
 )
 from headrace.engine.reading.candidates import candidates
 from headrace.errors import Code, HeadraceError
 from headrace.log import LogShare
 from headrace.runtime.step import Report, RowsShare, Step
-from headrace.spine import RunFile, Spine, partition_of, ranges, write_run
+from headrace.spine import RunFile, Spine, partition_of, ranges
 from headrace.types import Offset
 from headrace.zset import EVERY_ROW, HASH, WEIGHT, Restriction
 
@@ -300,7 +301,7 @@ class OperatorTask:
             inputs = (*inputs, step.clock.table())
         taken = self.operator.step(inputs, before)
         runs = {
-            id_: write_run(step.runs_directory, update, step.attempt)
+            id_: write_run_of(step, update)
             for i, (id_, update) in enumerate(zip(self.arrangements, taken.updates, strict=True))
             if update.rows and i not in self.read
         }
