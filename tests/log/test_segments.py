@@ -12,7 +12,7 @@ from headrace.errors import Code, HeadraceError
 from headrace.ledger import OffsetRange, Segment, SegmentFile
 from headrace.log import segments as log
 from headrace.log import write_segment
-from headrace.log.writer import BATCH_ROWS
+from headrace.log.writer import BATCH_ROWS, SegmentWriter
 from headrace.types import Offset, RelationId
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 @pytest.fixture(autouse=True)
 def _nothing_verified(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(log, "_verified", OrderedDict())
+    log.forget_segments()
 
 
 def numbers(start: int, end: int) -> pa.Table:
@@ -74,7 +75,7 @@ def test_a_gap_in_the_log_is_an_error(tmp_path: Path) -> None:
 @pytest.mark.parametrize("damage", ["missing", "short", "changed", "empty"])
 def test_a_damaged_segment_is_named(tmp_path: Path, damage: str) -> None:
     segment = write_segment(tmp_path, numbers(0, 1000))
-    log._verified.clear()
+    log.forget_segments()
     path = tmp_path / segment.name
     whole = path.read_bytes()
     match damage:
@@ -97,7 +98,7 @@ def test_a_checksum_is_computed_once_per_process(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     segment = write_segment(tmp_path, numbers(0, 10))
-    log._verified.clear()
+    log.forget_segments()
     log.open_segment(tmp_path, segment)
     monkeypatch.setattr(log, "_checksum", pytest.fail)
     log.open_segment(tmp_path, segment)
@@ -124,3 +125,28 @@ def test_a_process_remembers_the_newest_of_the_segments_that_it_verified(
     assert [checksum for _, checksum in log._verified] == [each.checksum for each in others]
     assert log.open_segment(tmp_path, first).num_rows == 5
     assert len(log._verified) == 2
+
+
+def test_what_was_just_appended_is_read_from_memory_until_more_has_been(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer = SegmentWriter(tmp_path)
+    (first,) = writer.write([numbers(0, 5)])
+    assert isinstance(first, SegmentFile)
+    monkeypatch.setattr(log, "KEPT_BYTES", 2 * first.bytes)
+    others = [f for f in writer.write([numbers(5, 10)]) if isinstance(f, SegmentFile)]
+    writer.close()
+    for path in tmp_path.iterdir():
+        path.unlink()
+    files = [first, *others]
+    batches = log.read_range(tmp_path, placed(*files), Offset(3), Offset(10), ["n"])
+    assert [n for b in batches for n in b.column(0).to_pylist()] == list(range(3, 10))
+    other = SegmentWriter(tmp_path)
+    other.write([numbers(10, 15)])
+    other.close()
+    assert log.open_segment(tmp_path, others[0]).num_rows == 5
+    with pytest.raises(HeadraceError, match="is damaged"):
+        log.open_segment(tmp_path, first)
+    log.forget_segments()
+    with pytest.raises(HeadraceError, match="is damaged"):
+        log.open_segment(tmp_path, others[0])

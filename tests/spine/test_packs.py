@@ -70,7 +70,9 @@ def files(tmp_path: Path) -> list[RunFile]:
     """Three runs of different layouts in one pack, the second of them streamed."""
     with PackWriter(tmp_path, "a1") as writer:
         first = writer.write(rows(LAYOUTS[0], 5))
-        second = writer.write_parts(LAYOUTS[1], [rows(LAYOUTS[1], 50)])
+        whole = rows(LAYOUTS[1], 50)
+        parts = (ZSet(LAYOUTS[1], whole.table.slice(at, 20)) for at in (0, 20, 40))
+        second = writer.write_parts(LAYOUTS[1], parts)
         assert second is not None
         assert writer.write_parts(LAYOUTS[1], []) is None
         third = writer.write(rows(LAYOUTS[2], 1))

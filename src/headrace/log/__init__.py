@@ -4,7 +4,14 @@ from headrace.log.appender import Admitted, Append, Appender
 from headrace.log.bounds import bounds_of, merged_bounds, read_bounds
 from headrace.log.reader import EmbeddedLog
 from headrace.log.seen import Seen, ids_of
-from headrace.log.segments import AMENDED, CORRECTION, WEIGHT, open_segment, read_range
+from headrace.log.segments import (
+    AMENDED,
+    CORRECTION,
+    WEIGHT,
+    forget_segments,
+    open_segment,
+    read_range,
+)
 from headrace.log.share import Corrected, LogShare
 from headrace.log.watermark import Watermark
 from headrace.log.writer import SegmentWriter, write_segment
@@ -23,6 +30,7 @@ __all__ = [
     "SegmentWriter",
     "Watermark",
     "bounds_of",
+    "forget_segments",
     "ids_of",
     "merged_bounds",
     "open_segment",

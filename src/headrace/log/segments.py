@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
@@ -32,16 +33,37 @@ _HASHED_AT_ONCE: Final = 16 << 20
 _MOST_VERIFIED: Final = 65_536
 """The most segments that a process remembers as verified; older ones are verified again."""
 
+KEPT_BYTES = 1 << 24
+"""The most bytes of segments that a process has written and reads from memory."""
+
 _verified: OrderedDict[tuple[str, str], None] = OrderedDict()
 _verified_lock = threading.Lock()
+
+
+@dataclass(slots=True)
+class _Written:
+    """The newest segments that this process has written: what the next epoch reads."""
+
+    tables: OrderedDict[tuple[str, int], tuple[SegmentFile, pa.Table, int]] = field(
+        default_factory=OrderedDict
+    )
+    bytes: int = 0
+
+
+_written = _Written()
 
 
 def open_segment(directory: Path, segment: SegmentFile) -> pa.Table:
     """Return a segment's rows, mapped into memory; its checksum is verified once per process.
 
+    The newest ones that this process has written are in memory.
+
     Raises:
         HeadraceError: CORRUPT if the file is missing, short or changed.
     """
+    kept = _written.tables.get((f"{directory}/{segment.name}", segment.position))
+    if kept is not None and kept[0] == segment:
+        return kept[1]
     path = directory / segment.name
     _verify(path, segment)
     try:
@@ -92,6 +114,25 @@ def verified(path: Path, checksum: str) -> None:
         _verified[str(path), checksum] = None
         while len(_verified) > _MOST_VERIFIED:
             _verified.popitem(last=False)
+
+
+def keep_written(path: Path, segment: SegmentFile, data: pa.Buffer) -> None:
+    """Keep the bytes of a segment that this process has just written, instead of older ones."""
+    table = pa.ipc.open_file(data).read_all()
+    with _verified_lock:
+        _written.tables[str(path), segment.position] = segment, table, data.size
+        _written.bytes += data.size
+        while _written.bytes > KEPT_BYTES:
+            _, (_, _, size) = _written.tables.popitem(last=False)
+            _written.bytes -= size
+
+
+def forget_segments() -> None:
+    """Read and verify all segments again, also those that this process has written."""
+    with _verified_lock:
+        _verified.clear()
+        _written.tables.clear()
+        _written.bytes = 0
 
 
 def _verify(path: Path, segment: SegmentFile) -> None:

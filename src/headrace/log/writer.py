@@ -19,7 +19,7 @@ import xxhash
 from headrace.errors import HeadraceError, not_written
 from headrace.ledger import SegmentFile
 from headrace.log.bounds import bounds_of
-from headrace.log.segments import verified
+from headrace.log.segments import keep_written, verified
 from headrace.spine import ChecksummedFile, sync_directory
 
 if TYPE_CHECKING:
@@ -123,9 +123,10 @@ class SegmentWriter:
             self._close_pack(owner)  # its contents after the last segment are unknown
             failed = not_written(f'segment "{path}"', error)
             return [failed for _ in tables]
-        for file in placed:
+        for file, data in placed:
             verified(pack.path, file.checksum)
-        return list(placed)
+            keep_written(pack.path, file, data)
+        return [file for file, _ in placed]
 
 
 @dataclass(slots=True)
@@ -147,8 +148,8 @@ class _Pack:
             raise
         return cls(path, file)
 
-    def add(self, rows: pa.Table) -> SegmentFile:
-        """Write a segment at the end, without a sync."""
+    def add(self, rows: pa.Table) -> tuple[SegmentFile, pa.Buffer]:
+        """Write a segment at the end, without a sync; return its bytes too."""
         # Into a file, Arrow would make many small writes and reacquire Python's lock after each:
         # with many writers, that takes most of the time.
         buffer = pa.BufferOutputStream()
@@ -162,7 +163,7 @@ class _Pack:
         self.end = position + data.size
         checksum = xxhash.xxh3_64(data).hexdigest()
         name, size = self.path.name, data.size
-        return SegmentFile(name, rows.num_rows, size, checksum, position, bounds_of(rows))
+        return SegmentFile(name, rows.num_rows, size, checksum, position, bounds_of(rows)), data
 
 
 def write_segment(directory: Path, rows: pa.Table) -> SegmentFile:

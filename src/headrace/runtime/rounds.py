@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from headrace.errors import Code, HeadraceError
 from headrace.runtime.step import Clock, Report, Step, StepArrangement
-from headrace.spine import RunFile, Spine, merge, sync_directory
+from headrace.spine import PackWriter, RunFile, Spine, merge, sync_directory
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -151,10 +151,12 @@ class Written:
         It is in the last report that wrote to the arrangement.
         """
         attempt = self.attempt
-        for id_, files in attempt.files.items():
-            if len(files) > 1:
-                total = merge(attempt.directory, layouts[id_], files)
-                attempt.put(id_, () if total is None else (total,))
+        with PackWriter(attempt.directory) as pack:
+            for id_, files in attempt.files.items():
+                if len(files) > 1:
+                    total = merge(attempt.directory, layouts[id_], files, pack)
+                    attempt.put(id_, () if total is None else (total,))
+            pack.finish()
         sums = {id_: files[0] for id_, files in attempt.files.items() if files}
         found = []
         for report in reversed(attempt.reports):

@@ -32,7 +32,7 @@ VERIFIED_RUNS = 65_536
 """How many runs one process remembers as verified."""
 
 
-KEPT_BYTES = 1 << 25
+KEPT_BYTES = 1 << 24
 """The most bytes of runs that a process has written and reads from memory instead of its file."""
 
 _Key: TypeAlias = "tuple[str, int]"

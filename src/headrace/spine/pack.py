@@ -81,9 +81,13 @@ class PackWriter:
         The hashes of a part are all above those of the parts before it. Buffers up to
         ``BATCH_ROWS`` rows of ``BATCH_BYTES`` besides the current part.
         """
-        rest = iter(parts)
-        first = next((part for part in rest if part.rows), None)
-        return None if first is None else self._streamed(layout, chain([first], rest))
+        rest = (part for part in parts if part.rows)
+        first, second = next(rest, None), next(rest, None)
+        if first is None:
+            return None
+        if second is None:
+            return self.write(first)
+        return self._streamed(layout, chain([first, second], rest))
 
     def finish(self) -> None:
         """Make the pack durable, except for its directory entry; nothing is written afterwards.
@@ -195,8 +199,6 @@ class _Batches:
         pending: list[pa.Table] = []
         rows = size = 0
         for part in parts:
-            if part.rows == 0:
-                continue
             self._bound(part)
             more = part.table.nbytes
             if pending and (rows >= BATCH_ROWS or size + more > BATCH_BYTES):

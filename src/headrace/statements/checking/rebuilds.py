@@ -10,6 +10,7 @@ from headrace.catalog import PlainView, Sink, Table, View
 from headrace.circuit import quarantine_of, rows_of
 from headrace.errors import Code, HeadraceError
 from headrace.ledger import NO_EPOCH, Dirty, RepairedView
+from headrace.log import forget_segments
 from headrace.parts.naming import shown_name
 from headrace.parts.stopped import mark_stopped, stopped_after
 from headrace.runtime.builds import fill_again, rebuild_filled
@@ -91,6 +92,7 @@ class Rebuilds:
 
     def _rebuild_damaged(self, scope: list[Table | View]) -> list[Row]:
         forget_runs()
+        forget_segments()
         found, rows = self.reader.damaged(scope), []
         for relation in scope:
             for_it = found.get(relation.id)
