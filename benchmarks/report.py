@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 
+from benchmarks.epoch_costs import place_rank
 from benchmarks.operators import COUNTERS
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
 _MEGABYTE = 1 << 20
 _COUNTERS = ("epochs", "jobs/epoch", "rows in", "rows read/change", "MB written/epoch")
@@ -111,6 +112,96 @@ def operators(results: Sequence[dict[str, Any]]) -> Table:
             *(f"{found[name]:,}" for name in COUNTERS),
         )
     return table
+
+
+def epochs(found: dict[str, Any]) -> Iterator[Table]:
+    """Yield the tables of a scenario: ratios, counters, where time goes, and opening."""
+    ratios = found.get("ratios", ())
+    if ratios:
+        table = _table(
+            "Ratios of the middle, the least and the processor time; milliseconds",
+            [
+                "work",
+                "to the same",
+                "aim",
+                "middle",
+                "least",
+                "processor",
+                "ms",
+                "to ms",
+                "CPU ms",
+                "to CPU ms",
+            ],
+        )
+        for row in ratios:
+            of, to = row["of"], row["to"]
+            table.add_row(
+                row["work"],
+                row["than"],
+                f"{row['aim']:g}" if row["aim"] else "",
+                *(_ratio(of, to, name) for name in ("p50_ms", "least_ms", "processor_all_ms")),
+                *(f"{each['p50_ms']:,.1f}" for each in (of, to)),
+                *(_of_parts(each.get("processor_ms")) for each in (of, to)),
+            )
+        table.caption = "CPU: of the driver's Python + the JVM + workers"
+        yield table
+        yield _of_counters(ratios)
+    if found.get("profiles"):
+        yield _of_profiles(found["profiles"])
+    if "opens" in found:
+        table = _table(
+            "Opening a database in a fresh process, to starting Spark alone; seconds",
+            ["views", "connected", "a row by key", "an epoch", "ratios"],
+        )
+        names = ("connected_s", "read_s", "epoch_s")
+        alone = found["opens"][0]["connected_s"]
+        for row in found["opens"]:
+            ratios_of_row = ", ".join(f"{row[name] / alone:.2f}" for name in names)
+            seconds = (f"{row[name]:.2f}" for name in names)
+            table.add_row(str(row["views"] or "Spark alone"), *seconds, ratios_of_row)
+        yield table
+
+
+def _of_counters(ratios: Sequence[dict[str, Any]]) -> Table:
+    names = ("jobs", "operators", "rows_in", "rows_out", "rows_read", "bytes_written")
+    names = (*names, "files", "syncs", "crossings", "py4j")
+    table = _table("Per sample", ["work", "", *(name.replace("_", " ") for name in names)])
+    for row in ratios:
+        sides = [("", row["of"])]
+        if row["than"] == "as jobs":
+            sides.append((row["than"], row["to"]))
+        for side, counters in sides:
+            if "jobs" in counters and (side or row["than"] == "as jobs"):
+                table.add_row(row["work"], side, *(f"{counters[name]:,.1f}" for name in names))
+    return table
+
+
+def _of_profiles(profiles: dict[str, list[dict[str, Any]]]) -> Table:
+    table = _table(
+        "Where the time of a narrow epoch goes: milliseconds, of which of the processor (calls)",
+        ["", *profiles],
+    )
+    by_place: dict[str, dict[str, str]] = {}
+    for work, rows in profiles.items():
+        for row in rows:
+            cell = f"{row['wall_ms']:.1f}, {row['processor_ms']:.1f} ({row['calls']:g})"
+            by_place.setdefault(row["place"], {})[work] = cell
+    for place in sorted(by_place, key=place_rank):
+        table.add_row(place, *(by_place[place].get(work, "") for work in profiles))
+    totals = [
+        f"{sum(r['wall_ms'] for r in rows):.1f}, {sum(r['processor_ms'] for r in rows):.1f}"
+        for rows in profiles.values()
+    ]
+    table.add_row("all", *totals)
+    return table
+
+
+def _ratio(of: dict[str, Any], to: dict[str, Any], name: str) -> str:
+    return f"{of[name] / to[name]:.2f}" if of.get(name) and to.get(name) else ""
+
+
+def _of_parts(processor: dict[str, float] | None) -> str:
+    return " + ".join(f"{value:,.0f}" for value in processor.values()) if processor else ""
 
 
 def freshness(results: dict[str, Any]) -> Table:

@@ -32,6 +32,7 @@ from benchmarks import (
     state_cost,
     throughput,
 )
+from benchmarks import epochs as small_epochs
 from benchmarks.peers import run as peers
 
 if TYPE_CHECKING:
@@ -56,6 +57,7 @@ PARTS = (
     "replay",
     "sinks",
     "operators",
+    "epochs",
 )
 _QUERY_RUNS = 3
 
@@ -80,6 +82,7 @@ _QUERY_RUNS = 3
     type=click.Path(exists=True, file_okay=False, path_type=Path),
     help="Another checkout, whose operators are measured in turns with these.",
 )
+@click.option("--quick", is_flag=True, help="Fewer views and samples of the part epochs.")
 @click.option("--save", metavar="NAME", help="Keep the results in benchmarks/results/NAME.json.")
 def main(  # noqa: PLR0917 (options, given by name)
     events: int,
@@ -95,6 +98,8 @@ def main(  # noqa: PLR0917 (options, given by name)
     parts: tuple[str, ...],
     checkout: Path | None,
     save: str | None,
+    *,
+    quick: bool,
 ) -> None:
     """Measure Headrace; with --only peers, other systems on the same files.
 
@@ -104,7 +109,8 @@ def main(  # noqa: PLR0917 (options, given by name)
     payledger, balances whose policy changes in the past, beside a rebuild. With --only refresh,
     fifty views that are refreshed hourly, beside one. With --only replay, slices of a view that
     are replayed, beside a rebuild. With --only sinks, each target that a server can be had of. With
-    --only operators, a step of each operator, with --beside as well that of another checkout.
+    --only operators, a step of each operator, with --beside as well that of another checkout. With
+    --only epochs, small epochs in this process beside the same as Spark jobs.
     """
     console = Console()
     if not console.is_terminal:
@@ -157,7 +163,7 @@ def main(  # noqa: PLR0917 (options, given by name)
 
         results["sinks"] = _apart(sinks.measure, DATA, min(events, sinks.MOST_ROWS), partitions)
         console.print(report.sinks(results["sinks"]))
-    results |= _of_operators(parts, console, checkout)
+    results |= _of_steps(parts, console, checkout, quick=quick)
     results |= _of_repair(parts, console, events, partitions)
     results |= _of_server(parts, console, seconds, keys, partitions, readers)
     if save:
@@ -167,15 +173,24 @@ def main(  # noqa: PLR0917 (options, given by name)
         console.print(f"kept in {os.path.relpath(kept)}")
 
 
-def _of_operators(
-    parts: tuple[str, ...], console: Console, checkout: Path | None
+def _of_steps(
+    parts: tuple[str, ...], console: Console, checkout: Path | None, *, quick: bool
 ) -> dict[str, Any]:
-    """Run the part that needs no database."""
-    if "operators" not in parts:
-        return {}
-    found = operators.measure(checkout)
-    console.print(report.operators(found))
-    return {"operators": found}
+    """Run the parts about steps: of operators, without a database, and of small epochs."""
+    found: dict[str, Any] = {}
+
+    def shown(name: str, scenario: dict[str, Any]) -> None:
+        console.rule(f"{name}: {scenario['taken_s']} s")
+        for table in report.epochs(scenario):
+            console.print(table)
+
+    if "operators" in parts:
+        found["operators"] = operators.measure(checkout)
+        console.print(report.operators(found["operators"]))
+    if "epochs" in parts:
+        size = small_epochs.QUICK if quick else small_epochs.FULL
+        found["epochs"] = small_epochs.measure(_apart, DATA, size, shown)
+    return found
 
 
 def _of_repair(
