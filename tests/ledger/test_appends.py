@@ -12,14 +12,18 @@ from headrace.ledger import (
     AppendRecord,
     Correction,
     CorrectionRecord,
+    EpochCommit,
     Ledger,
     LoadProgress,
+    Mode,
     NewObject,
     OffsetRange,
     ProducerPosition,
+    Read,
     Reject,
 )
-from headrace.types import Offset, RelationId
+from headrace.ledger.heads import MOST_IN_TAIL
+from headrace.types import Epoch, Offset, RelationId
 from ledger.building import Clock, segment
 
 if TYPE_CHECKING:
@@ -55,6 +59,41 @@ def test_segments_of_a_range_are_those_that_hold_any_of_it(
             found = ledger.log.segments(orders.relation, Offset(first), Offset(end))
             wanted = [b for b in bounds if max(b[0], first) < min(b[1], end)]
             assert [(s.range.first, s.range.end) for s in found] == wanted
+
+
+def test_the_newest_segments_are_known_without_a_query(
+    tmp_path: Path, ledger: Ledger, orders: NewObject, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    relation = orders.relation
+    ledger.log.append(relation, segment(3))
+    staged = AppendRecord(relation, segment(2), further=(segment(0), segment(4)))
+    amending = AppendRecord(relation, segment(1), correction=Correction(1))
+    ledger.log.append_all([staged, amending])
+    once = ProducerPosition("a", 1)
+    for _ in range(2):
+        ledger.log.append(relation, segment(2), producer=once)
+    with Ledger.open(tmp_path / "ledger.db", Mode.READ) as reader:
+        stored = {
+            (first, end): reader.log.segments(relation, Offset(first), Offset(end))
+            for first in range(13)
+            for end in range(first, 13)
+        }
+    with monkeypatch.context() as patched:
+        patched.setattr(ledger._transactions, "reading", pytest.fail)
+        for (first, end), segments in stored.items():
+            assert ledger.log.segments(relation, Offset(first), Offset(end)) == segments
+    ledger.commit(EpochCommit(Epoch(1), "read", reads=(Read(relation, Offset(0), Offset(4)),)))
+    assert [s.range.first for s in ledger.head.tails[relation]] == [3, 5, 9, 10]
+    assert ledger.log.segments(relation, Offset(0), Offset(12)) == stored[0, 12]
+    cut = ledger.head.after_starts({relation: Offset(9)})
+    assert cut.in_tail(relation, Offset(5), Offset(12)) is None, "the ledger knows what is kept"
+    assert cut.in_tail(relation, Offset(9), Offset(12)) == stored[9, 12]
+    for _ in range(MOST_IN_TAIL):
+        ledger.log.append(relation, segment(1))
+    assert len(ledger.head.tails[relation]) == MOST_IN_TAIL
+    assert ledger.log.segments(relation, Offset(9), Offset(12)) == stored[9, 12]
+    ledger.commit(EpochCommit(ledger.head.epoch, "drop", dropped=(relation,)))
+    assert not ledger.head.tails
 
 
 def test_a_correction_is_recorded_with_its_segment_or_not_at_all(

@@ -233,6 +233,10 @@ class LedgerMachine(RuleBasedStateMachine):
     def the_head_is_what_the_database_says(self) -> None:
         with Ledger.open(self.path, Mode.READ) as reader:
             stored, kept = reader.head, self.ledger.head
+            for id_, tail in kept.tails.items():
+                if tail:
+                    upto = reader.log.segments(id_, tail[0].range.first, kept.ends[id_])
+                    assert upto == tail
         names = ("epoch", "committed_at", "clock", "starts", "ends", "frontiers", "builds")
         for name in (*names, "arrangements", "dirty"):
             assert getattr(kept, name) == getattr(stored, name), name

@@ -7,8 +7,8 @@ the state of its last write, and cannot write any longer.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final
 
 from headrace.ledger.records import LIVE, ArrangementRecord, Build, Dirty, Frontier, RunRecord
 from headrace.types import ArrangementId, BuildId, Epoch, FrontierId, Offset, RelationId
@@ -16,7 +16,10 @@ from headrace.types import ArrangementId, BuildId, Epoch, FrontierId, Offset, Re
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from headrace.ledger.records import EpochCommit, Merge, NewRun, OffsetRange
+    from headrace.ledger.records import EpochCommit, Merge, NewRun, Segment
+
+MOST_IN_TAIL: Final = 64
+"""The most segments of a log's tail."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +30,8 @@ class Head:
     microseconds UTC. ``starts`` and ``ends`` are, for every live relation, the first offset of its
     log that can be read, and its end. ``builds`` are those that are not retired. ``spines`` are the
     runs of each live arrangement as of ``epoch``, ``next_spines`` those that the next epoch builds
-    on: with every compaction applied.
+    on: with every compaction applied. ``tails`` are the newest segments of logs, in order, without
+    a gap, that this process has appended and epochs have not read: the last ones, if they are many.
     """
 
     epoch: Epoch
@@ -41,11 +45,24 @@ class Head:
     arrangements: Mapping[ArrangementId, ArrangementRecord]
     spines: Mapping[ArrangementId, tuple[RunRecord, ...]]
     next_spines: Mapping[ArrangementId, tuple[RunRecord, ...]]
+    tails: Mapping[RelationId, tuple[Segment, ...]] = field(default_factory=dict)
 
     @property
     def upper(self) -> Epoch:
         """The first epoch not yet committed."""
         return Epoch(self.epoch + 1)
+
+    def in_tail(
+        self, relation: RelationId, first: Offset, end: Offset
+    ) -> tuple[Segment, ...] | None:
+        """Return the segments with any of the offsets ``[first, end)``; None if not all are known.
+
+        The end is not after that of the log.
+        """
+        tail = self.tails.get(relation)
+        if not tail or first < tail[0].range.first:
+            return None
+        return tuple(s for s in tail if s.range.first < end and s.range.end > first)
 
     def log_end(self, relation: RelationId) -> Offset:
         """Return the end of a relation's log."""
@@ -131,16 +148,26 @@ class Head:
             arrangements=arrangements,
             spines=kept,
             next_spines=kept,
+            tails=_unread(self.tails, change, gone),
         )
 
-    def after_append(self, relation: RelationId, appended: OffsetRange) -> Head:
-        """Return the head after changes were appended to a log."""
-        return replace(self, ends={**self.ends, relation: appended.end})
+    def after_append(self, relation: RelationId, appended: tuple[Segment, ...]) -> Head:
+        """Return the head after segments were appended to a log, in order."""
+        if not appended:
+            return self
+        tail = self.tails.get(relation, ())
+        if tail and tail[-1].range.end != appended[0].range.first:
+            tail = ()
+        tails = {**self.tails, relation: (*tail, *appended)[-MOST_IN_TAIL:]}
+        return replace(self, ends={**self.ends, relation: appended[-1].range.end}, tails=tails)
 
     def after_starts(self, starts: Mapping[RelationId, Offset]) -> Head:
         """Return the head after logs were cut at their beginning."""
         later = {id_: at for id_, at in starts.items() if at > self.starts[id_]}
-        return replace(self, starts={**self.starts, **later})
+        tails = dict(self.tails)
+        for id_ in later.keys() & tails.keys():
+            tails[id_] = _after(tails[id_], later[id_])
+        return replace(self, starts={**self.starts, **later}, tails=tails)
 
     def after_merges(self, merges: Iterable[Merge]) -> Head:
         """Return the head after a compaction, which takes effect with the next epoch."""
@@ -201,6 +228,24 @@ def _moved(
     for id_, offsets in read.items():
         moved[id_] = replace(moved[id_], offsets={**moved[id_].offsets, **offsets})
     return moved
+
+
+def _unread(
+    tails: Mapping[RelationId, tuple[Segment, ...]],
+    change: EpochCommit,
+    gone: frozenset[RelationId],
+) -> dict[RelationId, tuple[Segment, ...]]:
+    """Return the segments of logs that epochs have not read after this one."""
+    left = {id_: tail for id_, tail in tails.items() if id_ not in gone}
+    for each in change.reads:
+        if each.frontier == LIVE and each.relation in left:
+            left[each.relation] = _after(left[each.relation], each.to_offset)
+    return left
+
+
+def _after(tail: tuple[Segment, ...], offset: Offset) -> tuple[Segment, ...]:
+    """Return the segments that end after an offset."""
+    return tuple(segment for segment in tail if segment.range.end > offset)
 
 
 def _rebuilt(

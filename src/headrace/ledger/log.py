@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
@@ -43,6 +43,35 @@ _UPDATE_LOG = (
     .where(schema.logs.c.relation == sa.bindparam("its_relation"))
     .values(log_end=sa.bindparam("log_end"), rejected=sa.bindparam("rejected"))
 )
+
+
+def _segments_between() -> sa.Select[Any]:
+    """Return the query for the segments with some offsets of a log, in order."""
+    table, corrections = schema.segments.c, schema.corrections.c
+    relation: sa.BindParameter[int] = sa.bindparam("its_relation")
+    first: sa.BindParameter[int] = sa.bindparam("first", type_=sa.BigInteger())
+    # Segments do not overlap: `first` is in the last segment that starts at or before it.
+    start = (
+        sa.select(sa.func.max(table.first_offset))
+        .where(table.relation == relation, table.first_offset <= first)
+        .scalar_subquery()
+    )
+    amends = sa.exists().where(
+        corrections.relation == table.relation, corrections.first_offset == table.first_offset
+    )
+    return (
+        sa.select(*[*(c for c in table if c is not table.bounds), amends.label("amends")])
+        .where(
+            table.relation == relation,
+            table.first_offset >= sa.func.coalesce(start, first),
+            table.first_offset < sa.bindparam("end"),
+            table.first_offset + table.rows > first,
+        )
+        .order_by(table.first_offset)
+    )
+
+
+_SELECT_SEGMENTS = _segments_between()
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,8 +132,10 @@ class Logs:
             return tuple(self._append(writing, each) for each in appends)
 
     def _append(self, writing: WriteTransaction, record: AppendRecord) -> OffsetRange:
-        appended = append(writing.connection, record, self._transactions.clock())
-        writing.head = writing.head.after_append(record.relation, appended)
+        now = self._transactions.clock()
+        appended = append(writing.connection, record, now)
+        segments = _placed(record, appended, now)
+        writing.head = writing.head.after_append(record.relation, segments)
         return appended
 
     def segments(self, relation: RelationId, first: Offset, end: Offset) -> tuple[Segment, ...]:
@@ -115,6 +146,11 @@ class Logs:
         Raises:
             HeadraceError: INVALID if the log no longer starts that early.
         """
+        if first >= end:
+            return ()
+        known = self._transactions.head.in_tail(relation, first, end)
+        if known is not None:
+            return known
         with self._transactions.reading() as connection:
             found = _segments(connection, relation, first, end)
         start = self._transactions.head.starts.get(relation, Offset(0))
@@ -302,6 +338,17 @@ def append(connection: sa.Connection, record: AppendRecord, now: float) -> Offse
     return OffsetRange(Offset(end), Offset(end + rows))
 
 
+def _placed(record: AppendRecord, appended: OffsetRange, now: float) -> tuple[Segment, ...]:
+    """Return the segments of a record that was appended at these offsets."""
+    found, first = list[Segment](), appended.first
+    for each in record.segments if appended.rows else ():
+        end, amends = Offset(first + each.rows), record.correction is not None and not found
+        file = replace(each, bounds={})
+        found.append(Segment(record.relation, OffsetRange(first, end), file, now, amends))
+        first = end
+    return tuple(found)
+
+
 def _require_kept(connection: sa.Connection, relation: RelationId, correction: Correction) -> None:
     """Refuse a correction of an event that was retired after the statement had found it."""
     query = sa.select(schema.logs.c.since).where(schema.logs.c.relation == relation)
@@ -378,30 +425,8 @@ def _retire(connection: sa.Connection, relation: RelationId, retired: Retired) -
 def _segments(
     connection: sa.Connection, relation: RelationId, first: Offset, end: Offset
 ) -> tuple[Segment, ...]:
-    if first >= end:
-        return ()
-    table = schema.segments.c
-    # Segments do not overlap: `first` is in the last segment that starts at or before it.
-    start = (
-        sa.select(sa.func.max(table.first_offset))
-        .where(table.relation == relation, table.first_offset <= first)
-        .scalar_subquery()
-    )
-    corrections = schema.corrections.c
-    amends = sa.exists().where(
-        corrections.relation == table.relation, corrections.first_offset == table.first_offset
-    )
-    query = (
-        sa.select(*[*(c for c in table if c is not table.bounds), amends.label("amends")])
-        .where(
-            table.relation == relation,
-            table.first_offset >= sa.func.coalesce(start, first),
-            table.first_offset < end,
-            table.first_offset + table.rows > first,
-        )
-        .order_by(table.first_offset)
-    )
-    return tuple(_segment(row) for row in connection.execute(query))
+    wanted = {"its_relation": relation, "first": first, "end": end}
+    return tuple(_segment(row) for row in connection.execute(_SELECT_SEGMENTS, wanted))
 
 
 def _log_for_append(connection: sa.Connection, relation: RelationId) -> tuple[int, int]:
