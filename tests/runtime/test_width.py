@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from headrace.ledger import OffsetRange
-from headrace.runtime.epoch import Poll
 from headrace.runtime.ports import MoreRowsError
+from headrace.runtime.stages import Poll
 from headrace.runtime.step import Clock
 from headrace.runtime.width import Width, Widths
 from headrace.types import Epoch, Offset

@@ -47,7 +47,7 @@ class Declarations:
     _unplanned: set[RelationId] = field(default_factory=set)
 
     def __post_init__(self) -> None:
-        """Have the stored state of each view compared with its circuit."""
+        """Compare the stored state of each view with its circuit."""
         self.engine.circuits.check = self._check_stored
 
     @property

@@ -7,28 +7,27 @@ name the files of a failed attempt, and they are deleted later.
 
 from __future__ import annotations
 
-import time
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from threading import Event
-from typing import TYPE_CHECKING, Any, assert_never
+from typing import TYPE_CHECKING, assert_never
 from uuid import uuid4
 
-from headrace.catalog import Catalog, Table, View
+from headrace.catalog import Catalog, Table
 from headrace.circuit import rows_of
-from headrace.errors import Code, EvaluationError, HeadraceError, Span
-from headrace.ledger import Dirty, EpochCommit, Ledger, OffsetRange, Read, RunKind
+from headrace.errors import Code, HeadraceError
+from headrace.ledger import EpochCommit, Ledger, OffsetRange, Read, RunKind
 from headrace.runtime.attempt import Attempt
 from headrace.runtime.cancelling import StatementLock
 from headrace.runtime.declared_keys import require_keys
-from headrace.runtime.faults import Fault, found_fault
-from headrace.runtime.isolating import isolating, may_be_of_data
+from headrace.runtime.failing import FailingViews
 from headrace.runtime.ports import MoreRowsError
-from headrace.runtime.published import STOPPED, Publisher, maintained_logs, stopped_views
+from headrace.runtime.published import Publisher, maintained_logs, stopped_views
 from headrace.runtime.quarantine import NO_GUARDS, Guarded
 from headrace.runtime.rounds import FeedbackRounds, Written, arranged_for
 from headrace.runtime.shares import NOTHING, arranged, log_share
+from headrace.runtime.stages import Commit, Poll, Publish, RunStep, Stage
 from headrace.runtime.step import Clock, RowsShare, Step, StepArrangement
 from headrace.runtime.timetable import Timetable, clocked, machine_clock
 from headrace.runtime.unfit import stop_unfit
@@ -38,71 +37,15 @@ from headrace.spine import HIGHEST, LOWEST
 from headrace.types import ArrangementId, Epoch, Offset, RelationId
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
     import pyarrow as pa
 
-    from headrace.runtime.ports import LoopPlan, StepPlan, StepRunner
+    from headrace.runtime.ports import StepPlan, StepRunner
     from headrace.runtime.settings import RuntimeSettings
     from headrace.runtime.step import Report
     from headrace.spine import RunFile
-
-_EXPLAINED_ROWS, _EXPLAINED_SECONDS = 200_000, 5.0
-"""Limits of the search for a row that makes a view fail: other views wait meanwhile."""
-
-
-@dataclass(frozen=True, slots=True)
-class Poll:
-    """The inputs of one epoch: the changes of each relation that has any, and the clock.
-
-    ``due`` are the views whose rows change by the clock alone.
-    """
-
-    previous: Epoch
-    ranges: Mapping[RelationId, OffsetRange]
-    clock: Clock
-    due: frozenset[RelationId]
-
-
-@dataclass(frozen=True, slots=True)
-class RunStep:
-    """Run the step of one connected set of views.
-
-    ``changed`` are the inputs with changes, and the views whose rows change by the clock; views in
-    ``without`` are not maintained; the deltas ``given`` of views are among the step's shares.
-    The step is repeated until the recursions in ``loops`` do not change any more.
-    """
-
-    step: Step
-    changed: frozenset[RelationId]
-    without: frozenset[RelationId]
-    loops: tuple[LoopPlan, ...]
-    previous: Epoch
-    given: Mapping[RelationId, tuple[RunFile, ...]] = field(default_factory=dict)
-    scanned: int = 0
-    """How many rows of shares it reads, each as often as it is read."""
-    guards: frozenset[ArrangementId] = frozenset()
-    """The quarantines that its rows pass through."""
-    width: Width = Width.MANY_CHANGES
-
-
-@dataclass(frozen=True, slots=True)
-class Commit:
-    """Commit everything that the attempt wrote."""
-
-    previous: Epoch
-    attempt: str
-    reads: tuple[Read, ...]
-    clock: int
-
-
-@dataclass(frozen=True, slots=True)
-class Publish:
-    """Show readers the new epoch."""
-
-
-Stage = RunStep | Commit | Publish
 
 
 @dataclass(slots=True)
@@ -188,7 +131,7 @@ class EpochLoop:
                         raise
                     if left == 0 and error.code is not Code.INTERNAL:
                         raise
-            return self._attempt(poll, self._without_failing(poll, failure))
+            return self._attempt(poll, FailingViews(self, poll).run(failure))
 
     def poll(self) -> Poll:
         """Fix the inputs of the next epoch: about ``epoch_rows`` changes, and at least one.
@@ -242,7 +185,7 @@ class EpochLoop:
         steps: list[Stage] = []
         for changed in self._changed_sets(poll, without):
             name = f"{attempt}.{len(steps)}"
-            steps.append(self._step(name, poll, changed, without, guards))
+            steps.append(self.step(name, poll, changed, without, guards))
         reads = tuple(Read(id_, r.first, r.end) for id_, r in poll.ranges.items())
         commit = Commit(poll.previous, attempt, reads, poll.clock.after)
         return (*steps, commit, Publish())
@@ -272,7 +215,7 @@ class EpochLoop:
             narrow, rows = narrow.union(changed, own), rows + more
         return [*sets, narrow] if narrow else sets
 
-    def _step(
+    def step(
         self,
         name: str,
         poll: Poll,
@@ -280,6 +223,7 @@ class EpochLoop:
         without: frozenset[RelationId],
         guards: Mapping[ArrangementId, Guarded],
     ) -> RunStep:
+        """Return the step of some changed relations; see :class:`RunStep`."""
         rows = sum(poll.ranges[id_].rows for id_ in changed if id_ in poll.ranges)
         width = self.widths.of(changed, rows)
         few = width is Width.NARROW
@@ -492,115 +436,6 @@ class EpochLoop:
         """Return the views that the next epoch does not maintain: also those that lag behind."""
         return self.stopped().union(self.ledger.head.lagging)
 
-    def _without_failing(self, poll: Poll, failure: HeadraceError) -> dict[ArrangementId, Guarded]:
-        """Try each view alone on the polled changes; return the rows that quarantines refuse.
-
-        Views that fail and have none, or whose failure no row is to blame for, are marked as
-        stopped. Raises ``failure`` if no view fails alone.
-        """
-        found, guards = False, dict[ArrangementId, Guarded]()
-        for view in self.catalog.views_in_order():
-            if view.id in self.left_out():
-                continue
-            error = self._trial(view, poll, guards)
-            if error is None:
-                continue
-            found = True
-            try:
-                guards |= self._isolated(view, poll, guards, error)
-            except HeadraceError as why:
-                if not may_be_of_data(why):
-                    raise
-                detail, origin = self._explained(view, poll, guards, why)
-                stopped = Dirty(view.id, STOPPED, time.time(), detail, poll.previous, origin=origin)
-                self.ledger.dirty.mark(stopped)
-        if not found:
-            raise failure
-        self.published.publish()
-        return guards
-
-    def _trial(
-        self, view: View, poll: Poll, guards: Mapping[ArrangementId, Guarded]
-    ) -> HeadraceError | None:
-        """Step a view with only the views it depends on, discard the result, return the error."""
-        stage = self._alone(view, poll, guards)
-        if stage is None:
-            return None
-        try:
-            self._tried(stage).abandon()
-        except HeadraceError as error:
-            return error if may_be_of_data(error) else None
-        return None
-
-    def _isolated(
-        self,
-        view: View,
-        poll: Poll,
-        guards: Mapping[ArrangementId, Guarded],
-        failure: HeadraceError,
-    ) -> Mapping[ArrangementId, Guarded]:
-        """Return the rows that a view's quarantines refuse; raise if the view fails anyway."""
-        stage = self._alone(view, poll, guards)
-        if stage is None or not view.quarantines:
-            raise failure
-
-        def trial(tried: Mapping[ArrangementId, Guarded]) -> Sequence[Report]:
-            self.fault("isolate")
-            name = uuid4().hex
-            step = replace(stage.step, attempt=name, guards=tried)
-            return self._tried(replace(stage, step=step)).reports
-
-        build = self.ledger.head.serving(view.id).id
-        return isolating(
-            self.runner, build, stage.step, stage.guards, trial, self.settings.quarantine_rows
-        ).run(failure)
-
-    def _explained(
-        self,
-        view: View,
-        poll: Poll,
-        guards: Mapping[ArrangementId, Guarded],
-        failure: HeadraceError,
-    ) -> tuple[str, Mapping[str, Any]]:
-        """Return why a view stops, and as the origin of that the row with which it fails.
-
-        The row is one of the polled changes, if one is found; the place is that in the query.
-        """
-        stage = self._alone(view, poll, guards)
-        fault: Fault | None = None
-        if stage is not None and stage.step.rows <= _EXPLAINED_ROWS:
-
-            def trial(part: Step) -> Sequence[Report]:
-                return self._tried(replace(stage, step=part)).reports
-
-            ended = self.closing.is_set
-            fault = found_fault(
-                stage.step, trial, failure, self.row_text, _EXPLAINED_SECONDS, ended
-            )
-        if fault is not None:
-            failure = fault.named(self.catalog)
-        if isinstance(failure, EvaluationError):
-            failure = failure.in_words(Span.whole(view.query))
-        return str(failure), {} if fault is None else fault.origin(self.catalog)
-
-    def _alone(
-        self, view: View, poll: Poll, guards: Mapping[ArrangementId, Guarded]
-    ) -> RunStep | None:
-        """Return the step of a view and the views it depends on; None if nothing has changed."""
-        needed = {view.id, *_ancestors(view, self.catalog)}
-        others = {v.id for v in self.catalog.views_in_order() if v.id not in needed}
-        without = self.left_out() | others
-        changed = frozenset(needed & (poll.ranges.keys() | poll.due))
-        if not changed:
-            return None
-        return self._step(uuid4().hex, poll, changed, frozenset(without), guards)
-
-    def _tried(self, stage: RunStep) -> Attempt:
-        """Run a step that is not committed; return what it has written."""
-        attempt = Attempt(self.runs)
-        self.run_step(stage, attempt)
-        return attempt
-
     # -- time ------------------------------------------------------------------------------
 
     def now(self) -> int:
@@ -649,15 +484,3 @@ class EpochLoop:
     def pending(self) -> int:
         """Return the number of changes that have arrived and that no epoch has read yet."""
         return self.published.current.behind(self.ledger.head.ends)
-
-
-def _ancestors(view: View, catalog: Catalog) -> set[RelationId]:
-    found: set[RelationId] = set()
-    pending = list(view.depends_on)
-    while pending:
-        id_ = pending.pop()
-        found.add(id_)
-        relation = catalog.by_id[id_]
-        if isinstance(relation, View):
-            pending += [i for i in relation.depends_on if i not in found]
-    return found

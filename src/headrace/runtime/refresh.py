@@ -27,9 +27,9 @@ from headrace.errors import Code, HeadraceError
 from headrace.ledger import EpochCommit, Frontier, Read, RunKind
 from headrace.runtime.attempt import Attempt
 from headrace.runtime.dirty import followed_by
-from headrace.runtime.epoch import RunStep
 from headrace.runtime.rounds import arranged_for
 from headrace.runtime.shares import NOTHING, arranged, log_share, parts_of_log
+from headrace.runtime.stages import RunStep
 from headrace.runtime.step import Clock, RowsShare, Share, Step, StepArrangement
 from headrace.runtime.swap import followed, swap
 from headrace.runtime.timetable import clocked

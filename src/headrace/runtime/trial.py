@@ -11,9 +11,9 @@ from headrace.circuit import output_of
 from headrace.ledger import OffsetRange, Segment
 from headrace.log import LogShare, write_segment
 from headrace.runtime.attempt import Attempt
-from headrace.runtime.epoch import RunStep
 from headrace.runtime.rounds import arranged_for
 from headrace.runtime.shares import arranged
+from headrace.runtime.stages import RunStep
 from headrace.runtime.step import Clock, Step
 from headrace.runtime.width import Width
 from headrace.types import Offset

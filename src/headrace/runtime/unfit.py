@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
 
     from headrace.ledger import Ledger
-    from headrace.runtime.epoch import EpochLoop
+    from headrace.runtime.stages import Performer
     from headrace.types import RelationId
 
 UNFIT: Final = "unfit"
@@ -24,7 +24,7 @@ UNFIT: Final = "unfit"
 
 
 def stop_unfit(
-    loop: EpochLoop, changed: AbstractSet[RelationId], without: AbstractSet[RelationId]
+    loop: Performer, changed: AbstractSet[RelationId], without: AbstractSet[RelationId]
 ) -> bool:
     """Plan the views that changes can reach, and stop those that cannot be run.
 

@@ -207,7 +207,7 @@ class Spine:
         count: int,
         rank: Rank,
     ) -> list[Ranked]:
-        """Return the first rows in each of some spines, the runs of which are largely the same."""
+        """Return the first rows in each of some spines that share most of their runs."""
         order, hashes = _ascending(hashes)
         if order is not None:
             keys = [values.take(pa.array(order)) for values in keys]

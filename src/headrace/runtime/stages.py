@@ -1,0 +1,128 @@
+"""The stages of an epoch, as data, and what performs them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+from headrace.runtime.width import Width
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+    from threading import Event
+
+    import pyarrow as pa
+
+    from headrace.catalog import Catalog
+    from headrace.ledger import Ledger, OffsetRange, Read
+    from headrace.runtime.attempt import Attempt
+    from headrace.runtime.ports import LoopPlan, StepRunner
+    from headrace.runtime.published import Publisher
+    from headrace.runtime.quarantine import Guarded
+    from headrace.runtime.settings import RuntimeSettings
+    from headrace.runtime.step import Clock, Step
+    from headrace.spine import RunFile
+    from headrace.types import ArrangementId, Epoch, RelationId
+
+
+@dataclass(frozen=True, slots=True)
+class Poll:
+    """The inputs of one epoch: the changes of each relation that has any, and the clock.
+
+    ``due`` are the views whose rows change by the clock alone.
+    """
+
+    previous: Epoch
+    ranges: Mapping[RelationId, OffsetRange]
+    clock: Clock
+    due: frozenset[RelationId]
+
+
+@dataclass(frozen=True, slots=True)
+class RunStep:
+    """Run the step of one connected set of views.
+
+    ``changed`` are the inputs with changes, and the views whose rows change by the clock; views in
+    ``without`` are not maintained; the deltas ``given`` of views are among the step's shares.
+    The step is repeated until the recursions in ``loops`` do not change any more.
+    """
+
+    step: Step
+    changed: frozenset[RelationId]
+    without: frozenset[RelationId]
+    loops: tuple[LoopPlan, ...]
+    previous: Epoch
+    given: Mapping[RelationId, tuple[RunFile, ...]] = field(default_factory=dict)
+    scanned: int = 0
+    """How many rows of shares it reads, each as often as it is read."""
+    guards: frozenset[ArrangementId] = frozenset()
+    """The quarantines that its rows pass through."""
+    width: Width = Width.MANY_CHANGES
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """Commit everything that the attempt wrote."""
+
+    previous: Epoch
+    attempt: str
+    reads: tuple[Read, ...]
+    clock: int
+
+
+@dataclass(frozen=True, slots=True)
+class Publish:
+    """Show readers the new epoch."""
+
+
+Stage = RunStep | Commit | Publish
+
+
+class Performer(Protocol):
+    """Plans and runs the steps of one database: the loop of its epochs."""
+
+    ledger: Ledger
+    runner: StepRunner
+    settings: RuntimeSettings
+    published: Publisher
+    closing: Event
+
+    @property
+    def fault(self) -> Callable[[str], None]:
+        """Called with the name of each stage: tests fail there."""
+        ...
+
+    @property
+    def row_text(self) -> Callable[[pa.Table], str]:
+        """Returns a table of one row as errors show it."""
+        ...
+
+    @property
+    def runs(self) -> Path:
+        """The directory of runs."""
+        ...
+
+    @property
+    def catalog(self) -> Catalog:
+        """The current relations."""
+        ...
+
+    def left_out(self) -> frozenset[RelationId]:
+        """Return the views that the next epoch does not maintain."""
+        ...
+
+    def step(
+        self,
+        name: str,
+        poll: Poll,
+        changed: frozenset[RelationId],
+        without: frozenset[RelationId],
+        guards: Mapping[ArrangementId, Guarded],
+    ) -> RunStep:
+        """Return the step of some changed relations."""
+        ...
+
+    def run_step(self, stage: RunStep, attempt: Attempt) -> None:
+        """Run a step, and the further rounds that its recursions need."""
+        ...
