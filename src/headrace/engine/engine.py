@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import cached_property
+from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -18,7 +18,6 @@ from headrace.catalyst.editions import LATEST, Edition
 from headrace.catalyst.planner import Planner
 from headrace.catalyst.predicates import Predicates
 from headrace.catalyst.scala import scala_of
-from headrace.catalyst.transplant import Transplant
 from headrace.circuit import (
     Circuit,
     GivenKey,
@@ -31,36 +30,29 @@ from headrace.circuit import (
 from headrace.circuit.keys import is_unique, unique_columns
 from headrace.engine.circuits import Circuits
 from headrace.engine.expiring import left_by
-from headrace.engine.jobs.executors import is_local
 from headrace.engine.jobs.failures import step_failure
 from headrace.engine.jobs.gateway import acknowledge_at_once
-from headrace.engine.jobs.optimizer import bare_session, for_few_rows
 from headrace.engine.jobs.reports import (
-    Note,
-    TaskReports,
     in_this_process,
-    reports_in,
-    require_seen,
-    seen_by_executor,
 )
 from headrace.engine.jobs.scope import jobs_of, without_job
 from headrace.engine.jobs.slice_tasks import replaced
-from headrace.engine.lowering.assembly import Assembly, Program
 from headrace.engine.lowering.differences import difference_program, without_spark
 from headrace.engine.lowering.kept import KeptPrograms, LiveKey
 from headrace.engine.lowering.nodes import leaf_names
-from headrace.engine.lowering.programs import Lowering, table_layout
+from headrace.engine.lowering.programs import table_layout
 from headrace.engine.narrow.nodes import MOST_FLOWING
 from headrace.engine.narrow.parts import Part, Parts, Variant, run_parts, together
 from headrace.engine.narrow.reading import interpreted
 from headrace.engine.planned import Planned, RunningFill, as_stored
+from headrace.engine.running import Jobs
 from headrace.engine.sieve import HASHES, PLACES, Sieve
 from headrace.engine.slice_conditions import slice_conditions, slice_query
 from headrace.engine.touched import Touched, touched
 from headrace.errors import Code, HeadraceError, Span
 from headrace.runtime.cancelling import check_cancelled
 from headrace.runtime.ports import Stepped
-from headrace.spine import remove_packs_of, sync_directory
+from headrace.spine import remove_packs_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -72,6 +64,7 @@ if TYPE_CHECKING:
     from headrace.catalyst.python import Registered
     from headrace.circuit import Node
     from headrace.engine.jobs.worker import LogReader
+    from headrace.engine.lowering.assembly import Program
     from headrace.functions import Function, FunctionRecord
     from headrace.runtime.ports import StepPlan
     from headrace.runtime.step import Report, Step
@@ -108,18 +101,10 @@ class Engine:
         self._filling: dict[BuildId, RunningFill] = {}
         """The builds that are being filled, which no epoch steps yet, and the replays."""
         self.programs = KeptPrograms()
-        self._reports = TaskReports(spark)
-        self._parts = Parts(lambda relations: self._lowering(1, relations), self.planning)
+        self._jobs = Jobs(spark, log)
+        self._parts = Parts(partial(self._jobs.lowering, 1), self.planning)
         self._narrow = threading.Lock()
         """Held while a narrow step runs: expressions have mutable state."""
-
-    @cached_property
-    def _session(self) -> SparkSession:
-        return bare_session(self.spark)
-
-    @cached_property
-    def _session_for_few(self) -> SparkSession:
-        return for_few_rows(self._session)
 
     # -- the catalog -----------------------------------------------------------------------
 
@@ -439,7 +424,7 @@ class Engine:
         if step.few:
             return self._run_parts(step, self._parts_of(changed, without, looping, given))
         _, program = self._live(changed, without, step.partitions, looping, given)
-        return Stepped(self._run(step, program), len(program.jobs))
+        return Stepped(self._jobs.run(step, program), len(program.jobs))
 
     def _parts_of(
         self,
@@ -460,7 +445,7 @@ class Engine:
         return found
 
     def _run_parts(self, step: Step, parts: Sequence[Part]) -> Stepped:
-        with self._narrow, without_job(self.spark), self._scala.active(self._session_for_few):
+        with self._narrow, without_job(self.spark), self._scala.active(self._jobs.session_for_few):
             return run_parts(step, parts, self._relations, self.log, MOST_FLOWING)
 
     def plan_fill(
@@ -482,7 +467,7 @@ class Engine:
         """Run one step of filling a build, or a further round of its recursions."""
         program = self._fill_program(build, step.partitions, looping=looping, ticks=ticks)
         if program.interpreted is None or not step.few:
-            return self._run(step, program)
+            return self._jobs.run(step, program)
         try:
             with without_job(self.spark):
                 return program.interpreted.run(step)
@@ -503,16 +488,16 @@ class Engine:
         if few >= step.arrangements.keys():
             return tuple(reports)
         with self.planning:
-            ids, transplant = sorted(step.arrangements.keys() - few), self._transplant
+            ids, transplant = sorted(step.arrangements.keys() - few), self._jobs.transplant
             program = difference_program(transplant(step.partitions), step.partitions, found, ids)
-        return (*reports, *self._run(step, program))
+        return (*reports, *self._jobs.run(step, program))
 
     def sieve(self, step: Step, build: BuildId, quarantine: ArrangementId) -> dict[int, str]:
         """Return the hashes of rows on which expressions fail, each with what fails."""
         circuit = self._filled(build)
         guard = next(g for g in circuit.guards().values() if g.arrangement == quarantine)
         with self.planning:
-            sieve = Sieve(self._transplant(step.partitions), circuit, guard, step.partitions)
+            sieve = Sieve(self._jobs.transplant(step.partitions), circuit, guard, step.partitions)
             failing = sieve.failing()
         if failing is None:
             return {}
@@ -547,7 +532,7 @@ class Engine:
             read = key.changed.union(given, *(circuit.reads for circuit in circuits))
 
             def build() -> Program:
-                lowering = self._lowering(partitions, relations)
+                lowering = self._jobs.lowering(partitions, relations)
                 return lowering.live(circuits, key.changed, looping, given)
 
             over = (*circuits, *(relations[id_] for id_ in sorted(read)))
@@ -578,7 +563,7 @@ class Engine:
         circuit = filled.circuit
 
         def build() -> Program:
-            lowering = self._lowering(partitions, filled.relations)
+            lowering = self._jobs.lowering(partitions, filled.relations)
             if looping:
                 none: frozenset[RelationId] = frozenset()
                 return lowering.live((circuit,), none, frozenset({circuit.view}), none)
@@ -605,34 +590,3 @@ class Engine:
             and self.circuits.known(circuit.view) is circuit
             and all(self._relations.get(id_) is filled.relations[id_] for id_ in circuit.reads)
         )
-
-    def _lowering(self, partitions: int, relations: Mapping[RelationId, Relation]) -> Lowering:
-        return Lowering(Assembly(self._transplant(partitions), partitions, relations, self.log))
-
-    def _transplant(self, partitions: int) -> Transplant:
-        few = partitions == 1
-        return Transplant(self._session_for_few if few else self._session, self._scala)
-
-    def _run(self, step: Step, program: Program) -> tuple[Report, ...]:
-        notes: list[Note] = []
-        try:
-            for job in program.jobs:
-                if notes:
-                    step = step.after([note.report for note in notes if note.report is not None])
-                    step.write()
-                with self._reports.awaited(step) as left:
-                    with jobs_of(self.spark, step, self._reports.address):
-                        self._transplant(step.partitions).run(job)
-                    notes += left
-            reports = reports_in(notes, program.reporting, step.partitions)
-            require_seen(step.runs_directory, notes)
-        except HeadraceError as error:
-            remove_packs_of(step.runs_directory, step.attempt)
-            if is_local(self.spark.sparkContext):
-                raise
-            raise seen_by_executor(step, error) from error
-        except BaseException:
-            remove_packs_of(step.runs_directory, step.attempt)
-            raise
-        sync_directory(step.runs_directory)
-        return reports

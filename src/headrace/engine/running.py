@@ -1,0 +1,95 @@
+"""Running programs as Spark jobs: the sessions that they run in, and the reports of their tasks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from headrace.catalyst.scala import scala_of
+from headrace.catalyst.transplant import Transplant
+from headrace.engine.jobs.executors import is_local
+from headrace.engine.jobs.optimizer import bare_session, for_few_rows
+from headrace.engine.jobs.reports import (
+    Note,
+    TaskReports,
+    reports_in,
+    require_seen,
+    seen_by_executor,
+)
+from headrace.engine.jobs.scope import jobs_of
+from headrace.engine.lowering.assembly import Assembly
+from headrace.engine.lowering.programs import Lowering
+from headrace.errors import HeadraceError
+from headrace.spine import remove_packs_of, sync_directory
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyspark.sql import SparkSession
+
+    from headrace.catalog import Relation
+    from headrace.engine.jobs.worker import LogReader
+    from headrace.engine.lowering.assembly import Program
+    from headrace.runtime.step import Report, Step
+    from headrace.types import RelationId
+
+
+@dataclass
+class Jobs:
+    """Lowers circuits for the sessions of one application, and runs programs there."""
+
+    spark: SparkSession
+    log: LogReader
+    _reports: TaskReports = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Prepare to receive the reports of tasks."""
+        self._reports = TaskReports(self.spark)
+
+    @cached_property
+    def _session(self) -> SparkSession:
+        return bare_session(self.spark)
+
+    @cached_property
+    def session_for_few(self) -> SparkSession:
+        """The session of programs over few rows."""
+        return for_few_rows(self._session)
+
+    def lowering(self, partitions: int, relations: Mapping[RelationId, Relation]) -> Lowering:
+        """Return a new lowering of circuits over some relations."""
+        return Lowering(Assembly(self.transplant(partitions), partitions, relations, self.log))
+
+    def transplant(self, partitions: int) -> Transplant:
+        """Return what builds plans for steps of so many partitions; one has few rows."""
+        session = self.session_for_few if partitions == 1 else self._session
+        return Transplant(session, scala_of(self.spark))
+
+    def run(self, step: Step, program: Program) -> tuple[Report, ...]:
+        """Run the jobs of a program; the runs that they write are durable when this returns.
+
+        Raises:
+            HeadraceError: if a job fails; what it has written is removed.
+        """
+        notes: list[Note] = []
+        try:
+            for job in program.jobs:
+                if notes:
+                    step = step.after([note.report for note in notes if note.report is not None])
+                    step.write()
+                with self._reports.awaited(step) as left:
+                    with jobs_of(self.spark, step, self._reports.address):
+                        self.transplant(step.partitions).run(job)
+                    notes += left
+            reports = reports_in(notes, program.reporting, step.partitions)
+            require_seen(step.runs_directory, notes)
+        except HeadraceError as error:
+            remove_packs_of(step.runs_directory, step.attempt)
+            if is_local(self.spark.sparkContext):
+                raise
+            raise seen_by_executor(step, error) from error
+        except BaseException:
+            remove_packs_of(step.runs_directory, step.attempt)
+            raise
+        sync_directory(step.runs_directory)
+        return reports
