@@ -15,11 +15,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import fastavro
+import numpy as np
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 
 import headrace
 from benchmarks.counters import percentiles
 from benchmarks.nexmark import dataset
+from headrace.log import read_range
+from headrace.runtime.shares import log_share
+from headrace.types import Offset
 from servers.kafka import kafka
 from servers.schema_registry import registry
 
@@ -118,14 +122,17 @@ def _run(db: Any, source: str, file: Path, rows: int) -> int:
 
 
 def _freshness(db: Any, broker: Kafka, rate: int, seconds: float) -> dict[str, Any]:
-    """Return how long after events are produced a read by key shows them, at a rate of events."""
+    """Return how long after events are produced a read by key shows them, at a rate of events.
+
+    Also how long until they are in the log, which is all that is Kafka's part of it.
+    """
     topic = broker.create(f"probe-{rate}", _PARTITIONS)
     db.sql(
         f"CREATE STREAM probe (k BIGINT, n BIGINT) WITH (connector = 'kafka', topic = '{topic}',"
         f" brokers = '{broker.address}')"
     )
     db.sql("CREATE MATERIALIZED VIEW latest AS SELECT k, max(n) AS n FROM probe GROUP BY k")
-    sent: list[float] = []
+    sent: list[float] = []  # Unix seconds, as the log says when a segment was appended
     ended = threading.Event()
 
     def produce() -> None:
@@ -137,7 +144,7 @@ def _freshness(db: Any, broker: Kafka, rate: int, seconds: float) -> dict[str, A
                 producer.produce(topic, b'{"k": %d, "n": 0}' % (1 + n % 1000))
             done = max(done, due)
             producer.produce(topic, b'{"k": 0, "n": %d}' % (len(sent) + 1), partition=0)
-            sent.append(time.perf_counter())
+            sent.append(time.time())
             producer.poll(0)
             time.sleep(max(_PROBE_SECONDS, 1 / rate))
         producer.flush(30)
@@ -146,14 +153,31 @@ def _freshness(db: Any, broker: Kafka, rate: int, seconds: float) -> dict[str, A
     thread = threading.Thread(target=produce)
     thread.start()
     seen: list[float] = []
+    reader = db.parts.reader
     while not ended.is_set() or len(seen) < len(sent):
+        epoch = reader.published.epoch
         rows = db.sql("SELECT n FROM latest WHERE k = 0").fetchall()
-        now = time.perf_counter()
+        now = time.time()
         seen += [now - sent[n] for n in range(len(seen), rows[0][0] if rows else 0)]
+        reader.wait_beyond(epoch, lambda: False, 0.05)
     thread.join()
+    landed = [at - begun for at, begun in zip(_landed(db, "probe"), sent, strict=True)]
     db.sql("DROP MATERIALIZED VIEW latest; DROP STREAM probe")
-    warm = seen[len(seen) // 4 :]
-    return {"rate": rate, **percentiles(warm)}
+    warm = len(seen) // 4
+    return {"rate": rate, "landed": percentiles(landed[warm:]), **percentiles(seen[warm:])}
+
+
+def _landed(db: Any, stream: str) -> list[float]:
+    """Return when each event of key 0 was appended to the log of a stream, in Unix seconds."""
+    id_ = db.parts.reader.catalog.resolve(stream).id
+    share = log_share(db.parts.ledger, id_, Offset(0), db.parts.ledger.head.log_end(id_))
+    found: list[float] = []
+    for segment in share.segments:
+        at = segment.range.first, segment.range.end
+        batches = read_range(db.parts.log.directory, [segment], *at, ["k"])
+        probes = sum(int(np.count_nonzero(batch["k"].to_numpy() == 0)) for batch in batches)
+        found += [segment.appended_at] * probes
+    return found
 
 
 def _until(met: Callable[[], bool]) -> None:

@@ -76,11 +76,16 @@ def appended(
     decoder: MessageDecoder, values: Sequence[bytes | None], without: str | None
 ) -> DecodedChanges:
     """Return a row for each value; messages without one are rejects with the reason, or skipped."""
-    present = [at for at, value in enumerate(values) if value is not None]
-    decoded = decoder.decode([value for value in values if value is not None])
-    rejects = [Reject(r.file, present[r.line], r.column, r.reason, r.raw) for r in decoded.rejects]
-    if without is not None and len(present) < len(values):
+    present = np.arange(len(values))
+    given = [value for value in values if value is not None]
+    if len(given) < len(values):
+        present = np.array([at for at, value in enumerate(values) if value is not None], np.int64)
+    decoded = decoder.decode(given)
+    rejects = [
+        Reject(r.file, int(present[r.line]), r.column, r.reason, r.raw) for r in decoded.rejects
+    ]
+    if without is not None and len(given) < len(values):
         absent = (at for at, value in enumerate(values) if value is None)
         rejects += [Reject("", at, None, without, "") for at in absent]
-    messages = np.array(present, np.int64)[decoded.kept]
+    messages = present[decoded.kept]
     return DecodedChanges(decoded.rows, np.ones(len(messages), np.int64), messages, tuple(rejects))

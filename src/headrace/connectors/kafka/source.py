@@ -156,11 +156,12 @@ class _Reading:
         """
         if self.bounds:
             arrived, ends = self._within(arrived, ends)
-        for place, end in (*arrived.ends().items(), *ends.items()):
+        reached = arrived.ends()
+        for place, end in (*reached.items(), *ends.items()):
             self.read[place] = max(self.read[place], end)
         batch = self.held.released(arrived)
         holding = self.held.places
-        self.at |= batch.ends()
+        self.at |= reached if batch is arrived else batch.ends()
         self.at |= {place: end for place, end in self.read.items() if place not in holding}
         return batch
 
