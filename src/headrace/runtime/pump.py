@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from headrace.errors import Code, HeadraceError
 from headrace.runtime.refreshing import Refreshes
 from headrace.runtime.retirement import SECONDS_BETWEEN
+from headrace.runtime.switching import QUICK_SWITCHING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -56,6 +57,7 @@ class Pump:
 
     def start(self) -> None:
         """Start the threads."""
+        QUICK_SWITCHING.begin()
         for name, work in (
             ("epochs", self._make_epochs),
             ("refreshes", self._refresh),
@@ -85,6 +87,9 @@ class Pump:
             self.loop.published.wake()
         for thread in self._threads:
             thread.join()
+        if self._threads:
+            self._threads.clear()
+            QUICK_SWITCHING.end()
 
     def made(self, epoch: Epoch) -> None:
         """Count an epoch, made here or elsewhere; compact after ``_COMPACT_EVERY`` of them."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 import threading
 from dataclasses import replace
 from typing import TYPE_CHECKING, Self
@@ -12,6 +11,7 @@ import uvicorn
 import uvloop
 
 from headrace.errors import Code, HeadraceError
+from headrace.runtime.switching import QUICK_SWITCHING
 from headrace.server.address import Transport, require_tokens
 from headrace.server.app import application
 from headrace.server.http import http_settings, tls_settings
@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from headrace.server.address import ListenAddress
 
 _START_SECONDS = 30.0
-_SWITCH_SECONDS = 0.0005
-"""Python's thread switch interval: the event loop waits this long for a computing thread."""
 _HTTP = Transport()
 
 
@@ -91,7 +89,6 @@ class HttpServer:
             )
         )
         self._thread = threading.Thread(target=self._run, name="headrace-http", daemon=True)
-        self._switched = sys.getswitchinterval()
 
     @property
     def url(self) -> str:
@@ -105,7 +102,7 @@ class HttpServer:
             HeadraceError: ``unavailable`` if the server did not start within 30 seconds, or its
                 reader processes within two minutes.
         """
-        sys.setswitchinterval(min(self._switched, _SWITCH_SECONDS))
+        QUICK_SWITCHING.begin()
         self._thread.start()
         if not self._uvicorn.ready.wait(_START_SECONDS):
             raise HeadraceError(Code.UNAVAILABLE, "the server did not start")
@@ -127,7 +124,7 @@ class HttpServer:
         self._uvicorn.should_exit = True
         if self._thread.is_alive():
             self._thread.join()
-            sys.setswitchinterval(self._switched)
+            QUICK_SWITCHING.end()
         if self._readers is not None:
             self._readers.close()
         self._socket.close()

@@ -1,0 +1,78 @@
+"""The switch interval of this process, which is Python's own setting."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from types import SimpleNamespace
+
+import pytest
+
+from headrace.runtime.pump import Pump
+from headrace.runtime.switching import QuickSwitching
+
+
+@pytest.fixture(autouse=True)
+def _kept_interval():
+    kept = sys.getswitchinterval()
+    yield
+    sys.setswitchinterval(kept)
+
+
+def test_threads_take_turns_quickly_until_the_last_one_who_asked_has_ended() -> None:
+    switching = QuickSwitching()
+    sys.setswitchinterval(0.005)
+    switching.begin()
+    switching.begin()
+    switching.end()
+    assert sys.getswitchinterval() == pytest.approx(0.0005)
+    switching.end()
+    assert sys.getswitchinterval() == pytest.approx(0.005)
+
+
+def test_an_interval_that_is_shorter_already_stays() -> None:
+    switching = QuickSwitching()
+    sys.setswitchinterval(0.0001)
+    switching.begin()
+    assert sys.getswitchinterval() == pytest.approx(0.0001, rel=0.02)
+    switching.end()
+    assert sys.getswitchinterval() == pytest.approx(0.0001, rel=0.02)
+
+
+class Idle:
+    """A loop without anything to read or to refresh, ever."""
+
+    def __init__(self) -> None:
+        self.closing, self.news = threading.Event(), threading.Event()
+        self.published = self.retirement = self
+        self.streams = ()
+
+    def advance(self) -> None:
+        return None
+
+    def run(self) -> bool:
+        return False
+
+    def seconds_until_due(self) -> None:
+        return None
+
+    def due_times(self) -> tuple[()]:
+        return ()
+
+    def wake(self) -> None:
+        self.news.set()
+
+    def wait_for(self, *_: object) -> None:
+        self.news.wait()
+
+
+def test_a_pump_that_makes_epochs_has_threads_take_turns_quickly(monkeypatch) -> None:
+    sys.setswitchinterval(0.005)
+    loop = Idle()
+    monkeypatch.setattr("headrace.runtime.pump.Refreshes", lambda _loop: loop)
+    pump = Pump(loop, SimpleNamespace(run=loop.run, retirement=loop))
+    pump.start()
+    assert sys.getswitchinterval() == pytest.approx(0.0005)
+    pump.close()
+    pump.close()
+    assert sys.getswitchinterval() == pytest.approx(0.005)
