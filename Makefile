@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: setup quick affected test suites shards tpcds check laws format demo serve services random-queries benchmark benchmark-peers benchmark-nexmark clean
+.PHONY: setup quick affected test suites shards tpcds check laws format demo serve services random-queries benchmark benchmark-peers benchmark-nexmark soak clean
 
 setup: $(READY)
 
@@ -76,6 +76,10 @@ benchmark-peers: setup
 # Nexmark's queries q0 to q22, with Flink beside them.
 benchmark-nexmark: setup
 	$(BIN)/python -m benchmarks.run --only queries $(OPTIONS)
+
+# Whether memory, files and latency stay flat; for instance: make soak ARGS='--minutes 2'
+soak: setup
+	$(BIN)/python -m benchmarks.soak $(ARGS)
 
 # A year of flights through six views; for instance: make demo ARGS='--rows 50000 --seconds 10'
 demo: setup

@@ -44,6 +44,7 @@ class Sampler:
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="memory", daemon=True)
         self.peaks = {part: Peak() for part in (*PARTS, "all")}
+        self._last = {part: [0, 0] for part in (*PARTS, "all")}
         self._samples = 0
         self._ticks: dict[tuple[int, str], int] = {}
 
@@ -84,6 +85,12 @@ class Sampler:
                 sums[key][0] += process.resident
                 sums[key][1] += share
         self.peaks = {part: peak.or_more(*sums[part]) for part, peak in self.peaks.items()}
+        self._last = sums
+
+    def resident(self) -> dict[str, int]:
+        """Return the bytes of resident memory now, by part."""
+        self._sample(proportional=False)
+        return {part: found[0] for part, found in self._last.items()}
 
 
 @dataclass(frozen=True, slots=True)

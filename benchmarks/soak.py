@@ -1,0 +1,217 @@
+"""Whether memory, files and latency stay flat while small changes keep coming.
+
+A table and a stream change all the time, at a steady rate, below views of each kind; readers look
+up keys meanwhile. Every few seconds a line says how much memory each part uses, how many files
+there are, and how long epochs, and the wait from an insert to a reader that sees it, took since
+the line before. At the end every view is verified, and the last third is compared with the middle
+one: a ratio above 1 means growth.
+
+    python -m benchmarks.soak --minutes 10
+"""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+import threading
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+import pyarrow as pa
+
+import headrace
+from benchmarks.memory import Sampler
+
+_KEYS, _GROUPS = 20_000, 200
+_VIEWS = {
+    "by_group": "SELECT g, count(*) AS n, sum(x) AS s, max(x) AS most FROM t GROUP BY g",
+    "small": "SELECT k, x FROM t WHERE x < 100",
+    "pairs": "SELECT e.at, e.k, t.g, t.x FROM events AS e JOIN t ON e.k = t.k WHERE e.v > 900",
+    "kinds": "SELECT DISTINCT g, v % 10 AS kind FROM events",
+    "top": """SELECT g, k, x FROM (
+        SELECT *, row_number() OVER (PARTITION BY g ORDER BY x DESC, k) AS nth FROM t
+      ) WHERE nth <= 3""",
+    "minutes": """SELECT window.start AS minute, g, count(*) AS n
+      FROM events GROUP BY window(at, '1 minute'), g""",
+    "recent": "SELECT k, v FROM events WHERE at > now() - INTERVAL 20 SECONDS",
+    "without": "SELECT k FROM t WHERE NOT EXISTS (SELECT 1 FROM kinds WHERE kinds.g = t.g)",
+    "groups": "SELECT n, count(*) AS groups FROM by_group GROUP BY n",
+}
+
+
+@dataclass(slots=True)
+class Moment:
+    """What was measured since the moment before."""
+
+    seconds: float
+    memory: dict[str, float]
+    files: dict[str, int]
+    megabytes: float
+    epochs: int
+    epoch_ms: float
+    fresh: dict[str, float]
+    read: dict[str, float]
+
+    def line(self) -> str:
+        """Return it as a line of text."""
+        memory = " ".join(f"{part} {self.memory[part]:.0f}" for part in self.memory)
+        files = " ".join(f"{name} {count}" for name, count in self.files.items())
+        return (
+            f"{self.seconds:6.0f} s | MB: {memory} | files: {files}, {self.megabytes:.1f} MB |"
+            f" epochs {self.epochs}, {self.epoch_ms:.1f} ms |"
+            f" fresh p50 {self.fresh['p50_ms']:.0f} p99 {self.fresh['p99_ms']:.0f} ms |"
+            f" read p50 {self.read['p50_ms']:.2f} p99 {self.read['p99_ms']:.2f} ms"
+        )
+
+
+@dataclass(slots=True)
+class Soak:
+    """Writes, reads and measures until told to end."""
+
+    db: Any
+    directory: Path
+    rows: int
+    pause: float
+    ended: threading.Event = field(default_factory=threading.Event)
+    fresh: list[float] = field(default_factory=list)
+    read: list[float] = field(default_factory=list)
+    failed: list[BaseException] = field(default_factory=list)
+
+    def write(self) -> None:
+        """Insert, update and delete at a steady rate; time how long until each is readable."""
+        rng = np.random.default_rng(1)
+        number = 0
+        while not self.ended.wait(self.pause):
+            number += 1
+            keys = rng.choice(_KEYS, self.rows, replace=False)
+            groups = pa.array(rng.integers(0, _GROUPS, self.rows), pa.int32())
+            values = rng.integers(0, 1000, self.rows)
+            begun = time.perf_counter()
+            if number % 5 == 0:
+                low = int(rng.integers(0, _KEYS))
+                self.db.sql(f"DELETE FROM t WHERE k BETWEEN {low} AND {low + 20}")
+            elif number % 2:
+                self.db.insert("t", pa.table({"k": keys, "g": groups, "x": values}))
+            else:
+                now = pa.array([int(time.time() * 1e6)] * self.rows, pa.timestamp("us", "UTC"))
+                self.db.insert("events", pa.table({"at": now, "k": keys, "g": groups, "v": values}))
+            self.db.sql("SELECT n FROM by_group WHERE g = 1").fetchall()
+            self.fresh.append(time.perf_counter() - begun)
+
+    def look_up(self) -> None:
+        """Look up keys of what is published."""
+        rng = np.random.default_rng(2)
+        while not self.ended.wait(0.005):
+            group = int(rng.integers(0, _GROUPS))
+            begun = time.perf_counter()
+            self.db.sql(f"SELECT n, s FROM by_group WHERE g = {group}").fetchall()
+            self.read.append(time.perf_counter() - begun)
+
+    def kept(self, work: Any) -> None:
+        """Run one of these; an error ends the soak."""
+        try:
+            work()
+        except BaseException as error:  # noqa: BLE001 - it is raised at the end
+            self.failed.append(error)
+            self.ended.set()
+
+    def moment(self, seconds: float, used: Sampler, since: int) -> tuple[Moment, int]:
+        """Return what was measured since an epoch, and the last epoch."""
+        fresh, self.fresh = self.fresh, []
+        read, self.read = self.read, []
+        epochs = [e for e in self.db.parts.ledger.epochs.newest(2_000) if e.epoch > since]
+        took = [e.counters["seconds"] for e in epochs if "seconds" in e.counters]
+        found = [path for path in self.directory.rglob("*") if path.is_file()]
+        files = {
+            name: sum(1 for path in found if path.parts[len(self.directory.parts)] == name)
+            for name in ("runs", "log")
+        }
+        files["open"] = len(list(Path("/proc/self/fd").iterdir()))
+        memory = {part: size / 1e6 for part, size in used.resident().items()}
+        return (
+            Moment(
+                seconds,
+                memory,
+                files,
+                sum(path.stat().st_size for path in found if path.exists()) / 1e6,
+                len(epochs),
+                1e3 * statistics.median(took) if took else 0.0,
+                _spread(fresh),
+                _spread(read),
+            ),
+            max((e.epoch for e in epochs), default=since),
+        )
+
+
+def _spread(seconds: list[float]) -> dict[str, float]:
+    median, high = np.percentile(seconds, (50, 99)) if seconds else (0.0, 0.0)
+    return {"p50_ms": 1e3 * float(median), "p99_ms": 1e3 * float(high)}
+
+
+def growth(moments: list[Moment]) -> dict[str, float]:
+    """Return how the last third compares with the middle one, by figure."""
+    third = len(moments) // 3
+    middle, last = moments[third : 2 * third], moments[2 * third :]
+
+    def ratio(of: Any) -> float:
+        before = statistics.mean(map(of, middle))
+        return statistics.mean(map(of, last)) / before if before else 1.0
+
+    found = {f"memory {part}": ratio(lambda m, p=part: m.memory[p]) for part in moments[0].memory}
+    found |= {f"files {name}": ratio(lambda m, n=name: m.files[n]) for name in moments[0].files}
+    found["epoch"] = ratio(lambda m: m.epoch_ms)
+    found["fresh p50"] = ratio(lambda m: m.fresh["p50_ms"])
+    found["read p99"] = ratio(lambda m: m.read["p99_ms"])
+    return found
+
+
+@click.command()
+@click.option("--minutes", default=10.0, show_default=True, help="How long changes keep coming.")
+@click.option("--rows", default=100, show_default=True, help="Rows per insert.")
+@click.option("--pause", default=0.05, show_default=True, help="Seconds between inserts.")
+@click.option("--every", default=15.0, show_default=True, help="Seconds between two lines.")
+def main(minutes: float, rows: int, pause: float, every: float) -> None:
+    """Run the soak; exit with 1 if a view is wrong."""
+    with (
+        tempfile.TemporaryDirectory(prefix="headrace-soak-") as folder,
+        headrace.connect(folder, continuous=True) as db,
+        Sampler() as used,
+    ):
+        db.sql("CREATE TABLE t (k BIGINT, g INT, x BIGINT, PRIMARY KEY (k))")
+        db.sql(
+            "CREATE STREAM events (at TIMESTAMP, k BIGINT, g INT, v BIGINT,"
+            " WATERMARK FOR at AS at - INTERVAL 5 SECONDS) WITH (retention = '2 minutes')"
+        )
+        for name, query in _VIEWS.items():
+            db.sql(f"CREATE MATERIALIZED VIEW {name} AS {query}")
+        soak = Soak(db, Path(folder), rows, pause)
+        threads = [
+            threading.Thread(target=soak.kept, args=(work,), daemon=True)
+            for work in (soak.write, soak.look_up)
+        ]
+        for thread in threads:
+            thread.start()
+        begun, moments, last = time.perf_counter(), list[Moment](), 0
+        while not soak.ended.wait(every) and time.perf_counter() - begun < 60 * minutes:
+            moment, last = soak.moment(time.perf_counter() - begun, used, last)
+            moments.append(moment)
+            click.echo(moment.line())
+        soak.ended.set()
+        for thread in threads:
+            thread.join()
+        if soak.failed:
+            raise soak.failed[0]
+        for name, ratio in growth(moments).items() if len(moments) > 2 else ():
+            click.echo(f"last third to middle third, {name}: {ratio:.2f}")
+        wrong = [row for row in db.sql("VERIFY").fetchall() if row[2]]
+        click.echo(f"verified: {wrong or 'all views equal their queries'}")
+        if wrong:
+            raise SystemExit(1)
+
+
+if __name__ == "__main__":
+    main()
