@@ -20,7 +20,7 @@ from headrace.connectors.kafka.batch import Batch
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-_IDLE_SECONDS: Final = 0.1
+_IDLE_SECONDS: Final = 0.25
 _LONGEST_GATHER_SECONDS: Final = 0.02
 _MOST_BYTES: Final = 32 << 20
 _MOST_WAITING: Final = 100_000

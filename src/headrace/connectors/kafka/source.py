@@ -286,6 +286,8 @@ class KafkaSource:
             client.close()
 
     def _read(self, client: KafkaClient, reading: _Reading, arrivals: Arrivals) -> Iterator[Part]:
+        # What waits for the source to begin need not wait for a message.
+        yield self._part(Batch(), reading.position, reading.progress(client))
         discovered = time.monotonic()
         ahead: deque[tuple[Batch, Callable[[], Part]]] = deque()
         with ThreadPoolExecutor(1, "headrace-decode") as decoding:
