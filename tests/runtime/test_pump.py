@@ -29,7 +29,7 @@ class Loop:
 
     @property
     def ledger(self):
-        counters = {"changes": self.changes, "seconds": self.seconds}
+        counters = {"seconds": self.seconds}
         newest = SimpleNamespace(newest=lambda _count: [SimpleNamespace(counters=counters)])
         return SimpleNamespace(epochs=newest)
 
@@ -40,7 +40,7 @@ class Loop:
 def gathered(loop: Loop, *, arriving: bool = False) -> None:
     """Let changes gather to the end; with ``arriving``, more and more come meanwhile."""
     pump = Pump(loop, None)
-    gathering = threading.Thread(target=pump._gather, daemon=True)
+    gathering = threading.Thread(target=pump._gather, args=(loop.changes,), daemon=True)
     gathering.start()
     while arriving and gathering.is_alive():
         pump.wake()
@@ -65,7 +65,7 @@ def test_a_load_that_ends_is_waited_for_no_longer_than_the_last_epoch_took():
 @pytest.mark.parametrize("waiting", [0, 999])
 def test_closing_ends_the_wait(waiting):
     pump = Pump(Loop(500, HOUR, [waiting]), None)
-    gathering = threading.Thread(target=pump._gather, daemon=True)
+    gathering = threading.Thread(target=pump._gather, args=(500,), daemon=True)
     gathering.start()
     pump.close()
     while gathering.is_alive():

@@ -46,6 +46,7 @@ class Idle:
         self.closing, self.news = threading.Event(), threading.Event()
         self.published = self.retirement = self
         self.streams = ()
+        self.ledger = SimpleNamespace(head=SimpleNamespace(positions={}))
 
     def advance(self) -> None:
         return None
@@ -75,4 +76,5 @@ def test_a_pump_that_makes_epochs_has_threads_take_turns_quickly(monkeypatch) ->
     assert sys.getswitchinterval() == pytest.approx(0.0005)
     pump.close()
     pump.close()
+    assert pump.error is None
     assert sys.getswitchinterval() == pytest.approx(0.005)

@@ -141,25 +141,32 @@ class Pump:
             self._arrived.clear()
             try:
                 while not self._closed.is_set():
+                    before = self._changes_read()
                     epoch = self.loop.advance()
                     if epoch is None:
                         break
                     self.made(epoch)
-                    self._gather()
+                    self._gather(self._changes_read() - before)
                 self.error = None
             except Exception as error:  # noqa: BLE001 - it is shown, and must not end the thread
                 self.error = _shown(error)
                 self._closed.wait(_RETRY_SECONDS)
                 self._arrived.set()
 
-    def _gather(self) -> None:
+    def _changes_read(self) -> int:
+        """Return the number of changes that all epochs have read."""
+        return sum(self.loop.ledger.head.positions.values())
+
+    def _gather(self, changes: int) -> None:
         """After a large epoch, wait for as long as it took, or until another large one is pending.
 
-        A statement that needs an epoch makes it itself, so it does not wait for this.
+        ``changes`` is how many changes it has read. A statement that needs an epoch makes it
+        itself, so it does not wait for this.
         """
-        settings, last = self.loop.settings, self.loop.ledger.epochs.newest(1)[0].counters
-        if last.get("changes", 0) <= settings.small_rows:
+        settings = self.loop.settings
+        if changes <= settings.small_rows:
             return
+        last = self.loop.ledger.epochs.newest(1)[0].counters
         until = time.monotonic() + last.get("seconds", 0.0)  # none if a fill has come between
         while self.loop.pending() < settings.epoch_rows and not self._closed.is_set():
             self._arrived.clear()
