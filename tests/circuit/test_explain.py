@@ -46,7 +46,7 @@ LINES = {
     "SELECT count(*) AS n FROM (SELECT k, x + 1 AS y FROM t) GROUP BY y": "GroupAggregate by (y): count(1)",
     "SELECT k FROM t ORDER BY x DESC, k LIMIT 3": "FirstRows by (): row_number 1 to 3, ordered by t.x DESC, t.k",
     "SELECT g, median(x) AS m FROM t GROUP BY g": "per change: recomputes its group, since percentile(t.x, 0.5D, 1L) needs all rows of its group",
-    "WITH RECURSIVE r(n) AS (SELECT k FROM t UNION ALL SELECT v FROM r JOIN u ON n = k) SELECT n FROM r": "per change: one round, a further job, for each level that it reaches",
+    "WITH RECURSIVE r(n) AS (SELECT k FROM t UNION ALL SELECT v FROM r JOIN u ON n = k) SELECT n FROM r": "per change: one round for each level that it reaches",
     "WITH RECURSIVE r(n) MAX RECURSION LEVEL 9 AS (SELECT k FROM t UNION ALL SELECT n + 1 FROM r WHERE n < 5) SELECT n FROM r": "Loop, up to level 8",
     "SELECT sum(d) AS s FROM t": "recomputes all rows, which are one group, since sum(t.d) adds inexact numbers",
 }
@@ -63,5 +63,5 @@ def test_recomputation_is_announced(planned):
     by_group = summary(planned.circuit("SELECT g, median(x) AS m FROM t GROUP BY g"))
     assert by_group.endswith("none recomputes its whole input.")
     rounds = "WITH RECURSIVE r(n) AS (SELECT k FROM t UNION ALL SELECT v FROM r JOIN u ON n = k) SELECT n FROM r"
-    assert "one more job for each level" in summary(planned.circuit(rounds))
+    assert "one more round for each level" in summary(planned.circuit(rounds))
     assert "a single group" in summary(planned.circuit("SELECT median(x) AS m FROM t"))

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 CLICKSTREAM = Path(__file__).parents[2] / "examples" / "clickstream"
 PAGES = (
-    "", "#/sources", "#/views", "#/sinks", "#/workbench", "#/statements", "#/relation/seen.totals",
+    "", "#/sources", "#/views", "#/sinks", "#/workbench", "#/statements", "#/epochs", "#/relation/seen.totals",
     "#/relation/seen.totals/circuit", "#/relation/seen.orders/rejected",
 )  # fmt: skip
 EDITOR = "document.querySelector('.editor')?.shadowRoot"

@@ -80,6 +80,10 @@ def test_metrics_count_what_happened(client: Client):
     assert after["headrace_epochs_total", ()] > before["headrace_epochs_total", ()]
     name = "headrace_epoch_seconds_count"
     assert after[name, ()] - before[name, ()] >= 1
+    narrow = "headrace_epochs_by_width_total", (("width", "narrow"),)
+    assert after[narrow] - before.get(narrow, 0) >= 1
+    commits = "headrace_epoch_spent_seconds_total", (("activity", "commit"),)
+    assert after[commits] > before.get(commits, 0)
     assert after["headrace_log_end", (("relation", "counted"),)] == 3
     assert after["headrace_view_pending_changes", (("view", "v"),)] == 0
     assert after["headrace_view_seconds_behind", (("view", "v"),)] == 0

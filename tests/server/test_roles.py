@@ -447,12 +447,12 @@ def test_listings_have_only_what_may_be_read(who: dict[str, Client]):
     for listing in (
         "SHOW TABLES", "SHOW STREAMS", "SHOW VIEWS", "SHOW SOURCES", "SHOW SCHEMAS",
         "SHOW FRESHNESS", "SHOW DIRTY", "SHOW REJECTS", "SHOW JOBS", "SHOW FUNCTIONS",
-        "SHOW GRANTS", "SELECT * FROM information_schema.schemata",
+        "SHOW GRANTS", "SHOW EPOCHS", "SELECT * FROM information_schema.schemata",
         *(
             f"SELECT * FROM information_schema.{name}"
             for name in (
                 "tables", "columns", "views", "streams", "dependencies", "arrangements",
-                "freshness", "dirty", "sinks", "rejects",
+                "freshness", "dirty", "sinks", "rejects", "epochs",
             )
         ),
     ):  # fmt: skip
@@ -475,6 +475,8 @@ def test_listings_have_only_what_may_be_read(who: dict[str, Client]):
     assert b"salar" not in golden.get("/v1/catalog/gold.pay").body
     assert b"salar" in who["reader"].get("/v1/catalog/gold.pay").body
     assert golden.get("/v1/history", relation="hr.salaries").json.keys().isdisjoint({"relation"})
+    assert b"salar" not in golden.get("/v1/epochs", limit=1000).body
+    assert b"salar" in who["reader"].get("/v1/epochs", limit=1000).body
     status = b"".join(islice(golden.connected_to("/v1/status"), 2))
     assert b"gold.pay" in status
     assert b"salar" not in status

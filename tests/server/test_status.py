@@ -87,6 +87,7 @@ def test_answers_are_as_the_description_says(client: Client):
     for path in (
         "/v1/catalog",
         "/v1/catalog/{name}",
+        "/v1/epochs",
         "/v1/history",
         "/v1/statements",
         "/v1/views/{name}/changes",
@@ -141,6 +142,10 @@ def test_the_status_comes_every_second_and_is_kept(client: Client):
     assert len(history["at"]) == len(history["epoch"]) == len(history["relation"]["pending"])
     assert history["at"] == sorted(history["at"])
     assert any(seconds is not None for seconds in history["epoch_seconds"])
+    assert sum(history["narrow"]) >= 1
+    (epoch, *_) = client.get("/v1/epochs", limit=1).json["epochs"]
+    assert epoch["width"] == "narrow"
+    assert epoch["spent"]["commit"] > 0
     assert len(client.get("/v1/history", seconds=0).json["at"]) == 0
 
 

@@ -20,6 +20,7 @@ from headrace.catalog.objects import (
 )
 from headrace.catalog.refreshing import RefreshKind
 from headrace.errors import Code, HeadraceError, unknown
+from headrace.types import BuildId
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -70,6 +71,13 @@ class Catalog:
     def by_name(self) -> Mapping[str, Relation]:
         """The relations by dotted name, in lower case."""
         return MappingProxyType({relation.name.lower(): relation for relation in self.relations})
+
+    @cached_property
+    def by_build(self) -> Mapping[BuildId, RelationId]:
+        """The tables, and the views by the build that maintains them; ids are never shared."""
+        tables = {BuildId(each.id): each.id for each in self.relations if isinstance(each, Table)}
+        views = {each.build: each.id for each in self.relations if isinstance(each, View)}
+        return MappingProxyType(tables | views)
 
     def __iter__(self) -> Iterator[Relation]:
         return iter(self.relations)

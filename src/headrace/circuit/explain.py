@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -85,14 +85,22 @@ def described(
     yield from _described(circuit.output, 0, name_of, sizes, {})
 
 
-def explain(circuit: Circuit, name_of: Callable[[RelationId], str], sizes: Sizes) -> list[str]:
-    """Return the lines of the circuit: the output first, inputs indented below their users."""
-    return [line for node in described(circuit, name_of, sizes) for line in _lines(node)]
+def explain(
+    circuit: Circuit,
+    name_of: Callable[[RelationId], str],
+    sizes: Sizes,
+    notes: Callable[[str], Sequence[str]] = lambda _operator: (),
+) -> list[str]:
+    """Return the lines of the circuit: the output first, inputs indented below their users.
+
+    ``notes`` returns further lines on a node with state, by the name of its operator.
+    """
+    return [line for node in described(circuit, name_of, sizes) for line in _lines(node, notes)]
 
 
 def summary(circuit: Circuit) -> str:
     """Return a sentence or two: whether the work of an epoch is proportional to its changes."""
-    rounds = " A recursion takes one more job for each level that a change reaches."
+    rounds = " A recursion takes one more round for each level that a change reaches."
     return _recomputation(circuit) + (rounds if circuit.loops() else "")
 
 
@@ -102,8 +110,8 @@ def _recomputation(circuit: Circuit) -> str:
         return "No part is recomputed: the work of an epoch is proportional to its changes."
     whole = sum(not node.operator.layout.key for node in recomputed)
     verb = "recomputes" if len(recomputed) == 1 else "recompute"
-    counted = _counted(len(recomputed), "operator")
-    sentence = f"{counted} {verb} the groups in which a row has changed"
+    operators = counted(len(recomputed), "operator")
+    sentence = f"{operators} {verb} the groups in which a row has changed"
     if whole:
         return f"{sentence}; {whole} of them with a single group, the whole input."
     return f"{sentence}; none recomputes its whole input."
@@ -115,20 +123,21 @@ def state(circuit: Circuit, sizes: Sizes) -> str:
     known = [sizes[id_] for id_ in own if id_ in sizes]
     rows, size = sum(r for r, _ in known), sum(b for _, b in known)
     total = f": {rows:,} rows, {size:,} bytes" if known else ""
-    sentences = [f"{_counted(len(own), 'arrangement')} stored{total}."]
+    sentences = [f"{counted(len(own), 'arrangement')} stored{total}."]
     read = {each.relation for node in circuit.stateful() for each in shared(node).values()}
     if read:
-        relations = _counted(len(read), "relation")
+        relations = counted(len(read), "relation")
         sentences.append(f"The rows of {relations} are read instead of copies.")
     again = sum(users > 1 for users in circuit.users().values())
     if again:
-        parts = _counted(again, "part")
+        parts = counted(again, "part")
         sentences.append(f"{parts} of the query used more than once, stored once.")
     return " ".join(sentences)
 
 
-def _counted(count: int, noun: str) -> str:
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+def counted(count: int, noun: str) -> str:
+    """Return a count with its noun, such as "1 epoch" or "1,200 epochs"."""
+    return f"{count} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
 def _described(
@@ -171,7 +180,7 @@ def _size(sizes: Sizes, id_: ArrangementId) -> tuple[int | None, int | None]:
     return sizes.get(id_, (None, None))
 
 
-def _lines(node: Described) -> Iterator[str]:
+def _lines(node: Described, notes: Callable[[str], Sequence[str]]) -> Iterator[str]:
     indent = "  " * node.depth
     if node.again:
         yield f"{indent}{node.title}: used again, see above"
@@ -185,6 +194,8 @@ def _lines(node: Described) -> Iterator[str]:
             yield f"{indent}    reads the rows of {each.relation} by ({each.key}){size}"
     if node.cost is not None:
         yield f"{indent}    per change: {node.cost}"
+    for note in notes(node.operator) if node.operator is not None else ():
+        yield f"{indent}    {note}"
 
 
 def _by(node: Stateful, layout: Layout) -> str:
@@ -345,7 +356,7 @@ def _cost_of(node: Node | Output) -> str | None:
     if isinstance(node, RelationDelta) and node.guard is not None:
         return "one lookup among the rows in quarantine; no recompute"
     if isinstance(node, Loop):
-        return "one round, a further job, for each level that it reaches"
+        return "one round for each level that it reaches"
     return _cost(node) if isinstance(node, Stateful) else None
 
 

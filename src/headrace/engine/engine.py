@@ -52,6 +52,7 @@ from headrace.engine.touched import Touched, touched
 from headrace.errors import Code, HeadraceError, Span
 from headrace.runtime.cancelling import check_cancelled
 from headrace.runtime.ports import Stepped
+from headrace.runtime.spent import Activity, Spending
 from headrace.spine import remove_packs_of
 
 if TYPE_CHECKING:
@@ -422,9 +423,13 @@ class Engine:
     ) -> Stepped:
         """Run an epoch's step."""
         if step.few:
-            return self._run_parts(step, self._parts_of(changed, without, looping, given))
-        _, program = self._live(changed, without, step.partitions, looping, given)
-        return Stepped(self._jobs.run(step, program), len(program.jobs))
+            with Spending(Activity.PLANNING):
+                parts = self._parts_of(changed, without, looping, given)
+            return self._run_parts(step, parts)
+        with Spending(Activity.PLANNING):
+            _, program = self._live(changed, without, step.partitions, looping, given)
+        with Spending(Activity.JOBS):
+            return Stepped(self._jobs.run(step, program), len(program.jobs))
 
     def _parts_of(
         self,

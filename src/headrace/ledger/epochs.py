@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
 
 import sqlalchemy as sa
 
@@ -12,7 +12,12 @@ from headrace.ledger.records import CLOCK, EpochRecord, Fence, Read
 from headrace.types import Epoch, FrontierId, Offset, RelationId
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from headrace.ledger.transactions import Transactions
+
+_KEPT: Final = 1000
+"""The number of epochs whose counters are kept that were known only after the commit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +25,16 @@ class Epochs:
     """The committed epochs."""
 
     _transactions: Transactions
+    _afterwards: dict[Epoch, Mapping[str, Any]] = field(default_factory=dict)
+
+    def add_counters(self, epoch: Epoch, counters: Mapping[str, Any]) -> None:
+        """Add counters to the record of an epoch, in memory only: until the database is closed.
+
+        Such are known only after the commit, like the time that it took.
+        """
+        self._afterwards[epoch] = counters
+        if len(self._afterwards) > _KEPT:
+            del self._afterwards[next(iter(self._afterwards))]
 
     def newest(self, limit: int = 100) -> tuple[EpochRecord, ...]:
         """Return the newest epochs with what each one read, newest first."""
@@ -34,7 +49,7 @@ class Epochs:
                 row.committed_at,
                 row.attempt,
                 Fence(row.fence),
-                row.counters,
+                {**row.counters, **self._afterwards.get(Epoch(row.epoch), {})},
                 tuple(lineage.get(row.epoch, ())),
             )
             for row in rows

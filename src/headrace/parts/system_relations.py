@@ -12,6 +12,7 @@ from pyspark.sql.types import BooleanType, DoubleType, LongType, StringType, Tim
 
 from headrace.catalog import Stream
 from headrace.errors import Code, HeadraceError
+from headrace.parts.epoch_records import ACTIVITIES, COUNTERS
 from headrace.parts.jobs import JOB_COLUMNS
 from headrace.parts.naming import SYSTEM_SCHEMA
 from headrace.types import Column, RelationId, Schema
@@ -28,16 +29,6 @@ if TYPE_CHECKING:
 
     Columns: TypeAlias = tuple[tuple[str, DataType], ...]
 
-COUNTERS: Final = (
-    "changes",
-    "jobs",
-    "operators",
-    "rows_in",
-    "rows_out",
-    "rows_read",
-    "bytes_written",
-)
-"""The epoch counters that are shown."""
 _TEXT, _WHOLE, _FLAG, _TIME, _REAL = (
     StringType(),
     LongType(),
@@ -128,6 +119,9 @@ _RELATIONS: Final[Mapping[str, Columns]] = {
         ("committed_at", _TIME),
         *((name, _WHOLE) for name in COUNTERS),
         ("seconds", _REAL),
+        ("width", _TEXT),
+        *((name, _REAL) for name in ACTIVITIES),
+        ("fans_out", _TEXT),
     ),
     "freshness": (
         *_PLACE,

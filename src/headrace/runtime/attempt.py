@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from headrace.ledger import EpochCommit, Ledger
+    from headrace.runtime.spent import Spent
     from headrace.runtime.step import Report, Step
     from headrace.spine import RunFile
     from headrace.types import ArrangementId, Epoch
@@ -48,6 +49,8 @@ class Attempt:
     """The runs by arrangement: those of the reports, or the runs that replaced them."""
     widths: list[Width] = field(default_factory=list)
     """The width of each step."""
+    spent: Spent | None = None
+    """What the time since it has begun was spent on, where that is measured."""
     _committing: bool = False
 
     def take(self, reports: Iterable[Report]) -> None:
@@ -114,15 +117,17 @@ class Attempt:
             self.abandon()
 
     @property
-    def width(self) -> Width:
-        """That of the widest step."""
-        return next((each for each in self.widths if each is not Width.NARROW), Width.NARROW)
+    def width(self) -> Width | None:
+        """That of the widest step; None without a step."""
+        wide = (each for each in self.widths if each is not Width.NARROW)
+        return next(wide, Width.NARROW) if self.widths else None
 
     def counters(self, reads: Iterable[Read]) -> dict[str, Any]:
         """Return the counters that the ledger stores with the epoch."""
         return {
+            **({} if self.spent is None else self.spent.milliseconds()),
             "jobs": self.jobs,
-            "width": self.width.value,
+            **({} if self.width is None else {"width": self.width.value}),
             "rounds": self.rounds,
             "changes": sum(r.to_offset - r.from_offset for r in reads),
             "operators": len(self.reports),

@@ -8,7 +8,7 @@ name the files of a failed attempt, and they are deleted later.
 from __future__ import annotations
 
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from itertools import pairwise
 from threading import Event
 from typing import TYPE_CHECKING, assert_never
@@ -27,12 +27,13 @@ from headrace.runtime.published import Publisher, maintained_logs, stopped_views
 from headrace.runtime.quarantine import NO_GUARDS, Guarded
 from headrace.runtime.rounds import FeedbackRounds, Written, arranged_for
 from headrace.runtime.shares import NOTHING, arranged, log_share
+from headrace.runtime.spent import AFTERWARDS, Activity, Spending, Spent, measured
 from headrace.runtime.stages import Commit, Poll, Publish, RunStep, Stage
 from headrace.runtime.step import Clock, RowsShare, Step, StepArrangement
 from headrace.runtime.timetable import Timetable, clocked, machine_clock
 from headrace.runtime.unfit import stop_unfit
 from headrace.runtime.width import Width, Widths
-from headrace.runtime.work import Work
+from headrace.runtime.work import FanOut, Work, changes_that_reach, work_in_epoch
 from headrace.spine import HIGHEST, LOWEST
 from headrace.types import ArrangementId, Epoch, Offset, RelationId
 
@@ -275,25 +276,34 @@ class EpochLoop:
                 return None
             case Commit():
                 self.fault("commit")
-                epoch = attempt.commit(
-                    self.ledger,
-                    EpochCommit(
-                        stage.previous,
-                        stage.attempt,
-                        stage.reads,
-                        attempt.new_runs(RunKind.DELTA),
-                        counters=attempt.counters(stage.reads),
-                        clock=stage.clock,
-                    ),
-                )
-                self.work.add(attempt.reports)
-                return epoch
+                return self._commit(stage, attempt)
             case Publish():
                 self.fault("publish")
-                self.published.publish()
+                with Spending(Activity.PUBLISHING):
+                    self.published.publish()
                 return None
             case _:
                 assert_never(stage)
+
+    def _commit(self, stage: Commit, attempt: Attempt) -> Epoch:
+        catalog = self.catalog
+        work = work_in_epoch(attempt.reports, changes_that_reach(catalog, stage.reads))
+        fan_out = FanOut.of(work, catalog)
+        counters = attempt.counters(stage.reads)
+        if fan_out is not None:
+            counters["fans_out"] = asdict(fan_out)
+        change = EpochCommit(
+            stage.previous,
+            stage.attempt,
+            stage.reads,
+            attempt.new_runs(RunKind.DELTA),
+            counters=counters,
+            clock=stage.clock,
+        )
+        with Spending(Activity.COMMIT):
+            epoch = attempt.commit(self.ledger, change)
+        self.work.add(work)
+        return epoch
 
     def run_step(
         self,
@@ -315,7 +325,9 @@ class EpochLoop:
             self._run_step(stage, attempt, before)
         except MoreRowsError:
             self.widths.fanned_out(stage.changed.union(stage.given), stage.step.rows)
-            self._run_step(self._widened(stage, before), attempt, before)
+            with Spending(Activity.PLANNING):
+                wide = self._widened(stage, before)
+            self._run_step(wide, attempt, before)
 
     def _widened(
         self, stage: RunStep, before: Callable[[StepPlan], Mapping[ArrangementId, StepArrangement]]
@@ -353,9 +365,10 @@ class EpochLoop:
                 few = first.few and rounds.rows <= self.settings.small_rows
                 partitions = 1 if few else self.partitions_for(rounds.rows)
                 none: frozenset[RelationId] = frozenset()
-                needs = self.runner.plan_live(none, stage.without, partitions, looping, few=few)
+                with Spending(Activity.PLANNING):
+                    needs = self.runner.plan_live(none, stage.without, partitions, looping, few=few)
+                    there = before(needs)
                 layouts |= needs.arrangements
-                there = before(needs)
                 stood = {**there, **stood}
                 there = written.after(there)
                 step = rounds.next_step(replace(first, partitions=partitions, few=few), there)
@@ -381,10 +394,14 @@ class EpochLoop:
     def _attempt(
         self, poll: Poll, guards: Mapping[ArrangementId, Guarded] = NO_GUARDS
     ) -> Epoch | None:
-        epoch = None
-        with Attempt(self.runs) as attempt:
-            for stage in self.plan(poll, guards):
+        epoch, spent = None, Spent()
+        with measured(spent), Attempt(self.runs, spent=spent) as attempt:
+            with Spending(Activity.PLANNING):
+                stages = self.plan(poll, guards)
+            for stage in stages:
                 epoch = self.perform(stage, attempt) or epoch
+        if epoch is not None:
+            self.ledger.epochs.add_counters(epoch, spent.milliseconds(AFTERWARDS))
         return epoch
 
     def follow(self, deltas: Mapping[RelationId, tuple[RunFile, ...]], clock: int) -> Attempt:

@@ -44,6 +44,18 @@ CHARTS: Final = (
         ),
     ),
     Chart(
+        "Epochs by width",
+        "Narrow epochs run in the server's process, wide ones as Spark jobs.",
+        "ops",
+        (("{{width}}", f"rate(headrace_epochs_by_width_total[{_RATE}])"),),
+    ),
+    Chart(
+        "Where epochs spend their time",
+        "Seconds of epochs in a second, by what they do.",
+        "s",
+        (("{{activity}}", f"rate(headrace_epoch_spent_seconds_total[{_RATE}])"),),
+    ),
+    Chart(
         "Since the last commit",
         "An idle database commits nothing.",
         "s",

@@ -5,9 +5,9 @@ from __future__ import annotations
 import threading
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from prometheus_client import CollectorRegistry, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 from starlette.responses import Response
@@ -16,10 +16,11 @@ from headrace.catalog import Stream, Table
 from headrace.history.sampling import rounds_of
 from headrace.parts.freshness import view_freshness
 from headrace.parts.naming import HIDDEN
+from headrace.runtime.spent import Activity
 from headrace.server.tallies import BOUNDS, Tallies
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
     from prometheus_client.core import Metric
     from starlette.requests import Request
@@ -59,7 +60,19 @@ class Metrics:
             registry=self._registry,
             buckets=BOUNDS,
         )
-        self._epochs = _Epochs(reader, epochs)
+        widths = Counter(
+            "headrace_epochs_by_width",
+            "Epochs by where they ran: narrow in this process, or wide as Spark jobs, and why.",
+            ["width"],
+            registry=self._registry,
+        )
+        spent = Counter(
+            "headrace_epoch_spent_seconds",
+            "Seconds that epochs spent, by activity.",
+            ["activity"],
+            registry=self._registry,
+        )
+        self._epochs = _Epochs(reader, epochs, widths, spent)
         self._registry.register(_State(reader, sources, calls, following, queries, readers))
 
     def observe(self, operation: str, outcome: str, seconds: float) -> None:
@@ -83,6 +96,8 @@ class _Epochs:
 
     reader: Reader
     seconds: Histogram
+    widths: Counter
+    spent: Counter
     seen: int = -1
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -95,9 +110,19 @@ class _Epochs:
             if new <= 0:
                 return
             for record in self.reader.ledger.epochs.newest(min(new, _MOST_EPOCHS)):
-                if record.epoch > self.seen and "seconds" in record.counters:
-                    self.seconds.observe(record.counters["seconds"])
+                if record.epoch > self.seen:
+                    self._observe(record.counters)
             self.seen += new
+
+    def _observe(self, counters: Mapping[str, Any]) -> None:
+        if "seconds" in counters:
+            self.seconds.observe(counters["seconds"])
+        if "width" in counters:
+            self.widths.labels(counters["width"]).inc()
+        for activity in Activity:
+            if activity.value in counters:
+                name = activity.name.lower()
+                self.spent.labels(name).inc(counters[activity.value] / 1000)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

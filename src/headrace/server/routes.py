@@ -10,6 +10,7 @@ from headrace.server.appends import ARROW, LINES, AppendHandlers
 from headrace.server.catalog import CatalogHandlers, Circuits
 from headrace.server.changes import ChangeHandlers
 from headrace.server.entrance import Least, LoginHandlers
+from headrace.server.epochs import EpochHandlers
 from headrace.server.health import HealthHandlers
 from headrace.server.inventory import Inventory
 from headrace.server.lookups import ViewHandlers
@@ -157,6 +158,15 @@ ROUTES: Final = (
             QueryParameter("relation", "A relation to report separately, too."),
         ),
         answer="History",
+    ),
+    Route(
+        "GET",
+        "/v1/epochs",
+        EpochHandlers,
+        EpochHandlers.list_epochs,
+        Least.TOKEN,
+        (QueryParameter("limit", "How many epochs, at most 1,000; by default, 100.", "integer"),),
+        answer="Epochs",
     ),
     Route("GET", "/v1/statements", Active, Active.list_statements, Least.TOKEN, answer="Running"),
     Route(

@@ -32,6 +32,7 @@ _MOMENT: Final[dict[str, Any]] = {
     "epoch": _WHOLE,
     "committed_at": _NUMBER,
     "epochs": _WHOLE,
+    "narrow": _WHOLE,
     "epoch_seconds": _or_null(_NUMBER),
     "rows": _or_null(_NUMBER),
     "pending": _WHOLE,
@@ -167,6 +168,7 @@ SCHEMAS: Final[dict[str, Any]] = {
                             work=_or_null(
                                 _object(
                                     epochs=_WHOLE,
+                                    changes=_WHOLE,
                                     rows_in=_WHOLE,
                                     rows_out=_WHOLE,
                                     rows_read=_WHOLE,
@@ -189,6 +191,24 @@ SCHEMAS: Final[dict[str, Any]] = {
         keywords=_list(TEXT),
     ),
     "History": _object(**{name: _list(schema) for name, schema in _MOMENT.items()}),
+    "Epochs": _object(
+        epochs=_list(
+            _object(
+                epoch=_WHOLE,
+                committed_at=_NUMBER,
+                width=_or_null(TEXT),
+                seconds=_or_null(_NUMBER),
+                changes=_or_null(_WHOLE),
+                jobs=_or_null(_WHOLE),
+                rows_in=_or_null(_WHOLE),
+                rows_out=_or_null(_WHOLE),
+                rows_read=_or_null(_WHOLE),
+                spent={"type": "object", "additionalProperties": _NUMBER},
+                fans_out=_or_null(TEXT),
+                fans_out_view=_or_null(TEXT),
+            )
+        )
+    ),
     "Running": _object(
         statements=_list(
             _object(

@@ -19,6 +19,7 @@ from starlette.responses import Response
 from headrace.catalog import Stream, Table
 from headrace.parts.freshness import view_freshness
 from headrace.parts.naming import HIDDEN
+from headrace.runtime.width import Width
 from headrace.server.answers import done
 from headrace.server.entrance import asking
 from headrace.server.requests import count
@@ -61,16 +62,18 @@ _NOT_MADE: Final = "epochs are not made"
 class StatusSample:
     """The state of the database in one second.
 
-    ``epochs`` were committed, in ``epoch_seconds`` each on average. ``rows`` were appended to logs
-    per second; None in the first sample. ``views`` has, by name, the number of changes that a view
-    does not show yet, and the seconds that the oldest has waited. ``seconds`` is the maximum wait
-    of the running views that are maintained in every epoch.
+    ``epochs`` were committed, in ``epoch_seconds`` each on average; ``narrow`` of them ran in this
+    process, and not as Spark jobs. ``rows`` were appended to logs per second; None in the first
+    sample. ``views`` has, by name, the number of changes that a view does not show yet, and the
+    seconds that the oldest has waited. ``seconds`` is the maximum wait of the running views that
+    are maintained in every epoch.
     """
 
     at: float
     epoch: int
     committed_at: float
     epochs: int
+    narrow: int
     epoch_seconds: float | None
     rows: float | None
     pending: int
@@ -85,8 +88,8 @@ class StatusSample:
 
 
 _TOTALS: Final = (
-    "at", "epoch", "committed_at", "epochs", "epoch_seconds", "rows", "pending", "seconds",
-    "statements", "subscribers",
+    "at", "epoch", "committed_at", "epochs", "narrow", "epoch_seconds", "rows", "pending",
+    "seconds", "statements", "subscribers",
 )  # fmt: skip
 
 
@@ -180,6 +183,7 @@ class Status:
         new = 0 if last is None else state.epoch - last.epoch
         records = reader.ledger.epochs.newest(min(new, _MOST_EPOCHS)) if new > 0 else ()
         took = [r.counters["seconds"] for r in records if "seconds" in r.counters]
+        narrow = sum(r.counters.get("width") == Width.NARROW.value for r in records)
         before, ends = self._ends, dict(reader.ledger.head.ends)
         self._ends = ends
         appended = sum(max(0, end - before.get(id_, Offset(0))) for id_, end in ends.items())
@@ -189,6 +193,7 @@ class Status:
             state.epoch,
             state.committed_at,
             len(took),
+            narrow,
             sum(took) / len(took) if took else None,
             None if last is None else appended / max(now - last.at, 0.001),
             state.behind(ends),

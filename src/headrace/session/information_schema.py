@@ -13,11 +13,12 @@ from headrace.circuit import rows_of
 from headrace.history.amending import amended_events
 from headrace.history.dirty_slices import dirty_slices
 from headrace.history.sampling import rounds_of
+from headrace.parts.epoch_records import ACTIVITIES, COUNTERS, fan_out_words
 from headrace.parts.freshness import view_freshness
 from headrace.parts.jobs import jobs
 from headrace.parts.naming import DEFAULT_SCHEMA, HIDDEN, schema_of
 from headrace.parts.stopped import view_state
-from headrace.parts.system_relations import COUNTERS, system_relations
+from headrace.parts.system_relations import system_relations
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -171,8 +172,8 @@ def _epochs(at: _Moment) -> list[tuple[Any, ...]]:
         (
             e.epoch,
             _time(e.committed_at),
-            *(e.counters.get(name) for name in COUNTERS),
-            e.counters.get("seconds"),
+            *(e.counters.get(name) for name in (*COUNTERS, "seconds", "width", *ACTIVITIES)),
+            fan_out_words(e.counters, at.state.catalog, at.sees),
         )
         for e in at.ledger.epochs.newest(_MOST_EPOCHS)
         if e.epoch <= at.state.epoch

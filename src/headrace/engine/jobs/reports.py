@@ -20,6 +20,7 @@ from pyspark import TaskContext
 
 from headrace.errors import Code, HeadraceError
 from headrace.log import LogShare, open_segment
+from headrace.runtime.spent import Activity, Spending
 from headrace.runtime.step import Report, RowsShare, Step, StepArrangement
 from headrace.spine import PackWriter, check_run, sync_directory, write_run
 
@@ -116,9 +117,11 @@ def in_this_process(step: Step) -> Iterator[list[Report]]:
             yield _this_thread.reports
         finally:
             _this_thread.step = _this_thread.reports = _this_thread.pack = None
-        pack.finish()
+        with Spending(Activity.WRITING):
+            pack.finish()
     if not pack.is_empty:
-        sync_directory(step.runs_directory)
+        with Spending(Activity.WRITING):
+            sync_directory(step.runs_directory)
 
 
 def step_of_this_thread() -> Step | None:
@@ -131,7 +134,8 @@ def write_run_of(step: Step, rows: ZSet) -> RunFile:
     pack: PackWriter | None = getattr(_this_thread, "pack", None)
     if pack is None:
         return write_run(step.runs_directory, rows, step.attempt)
-    return pack.write(rows)
+    with Spending(Activity.WRITING):
+        return pack.write(rows)
 
 
 def leave_report(report: Report) -> None:

@@ -12,6 +12,7 @@ from headrace.catalog import logged
 from headrace.engine.jobs.worker import LeafTask
 from headrace.operators import OFFSET
 from headrace.runtime.ports import MoreRowsError
+from headrace.runtime.spent import Activity, Spending
 from headrace.zset import WEIGHT
 
 if TYPE_CHECKING:
@@ -70,7 +71,8 @@ class Deltas:
         rows = self._computed.get(relation)
         if rows is None:
             if relation not in self._shares:
-                self._shares[relation] = self._share(relation)
+                with Spending(Activity.READING):
+                    self._shares[relation] = self._share(relation)
             rows = self._shares[relation]
         return rows if rows is not None and rows.num_rows else None
 

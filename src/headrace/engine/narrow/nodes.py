@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -22,6 +22,7 @@ from headrace.catalyst.walk import with_children
 from headrace.errors import Code, HeadraceError
 from headrace.runtime.cancelling import check_cancelled
 from headrace.runtime.ports import MoreRowsError
+from headrace.runtime.spent import Activity, Spending
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -78,12 +79,16 @@ class Run:
 class Node(ABC):
     """A node of a plan; the columns of its rows are in the order of its output."""
 
+    activity: ClassVar = Activity.EXPRESSIONS
+    """What the time counts for that is spent on computing the rows."""
+
     def rows(self, run: Run) -> pa.Table:
         """Return the rows, computed at most once in a run."""
         found = run.found.get(self)
         if found is None:
             check_cancelled()
-            found = run.found[self] = self.computed(run)
+            with Spending(self.activity):
+                found = run.found[self] = self.computed(run)
             if found.num_rows > run.most:
                 raise MoreRowsError
         return found
@@ -106,6 +111,8 @@ class Leaf(Node):
     columns: tuple[str, ...]
     offsets: bool
     schema: pa.Schema
+
+    activity: ClassVar = Activity.READING
 
     def computed(self, run: Run) -> pa.Table:
         """Read the delta of the run."""
@@ -131,6 +138,8 @@ class Task(Node):
     names: tuple[str, ...]
     mapped: Mapped
     schema: pa.Schema
+
+    activity: ClassVar = Activity.OPERATORS
 
     def computed(self, run: Run) -> pa.Table:
         """Call the task, batch by batch."""
@@ -238,6 +247,8 @@ class Planned(Node):
     cuts: Mapping[Key, Cut]
     numbers: Numbers
     schema: pa.Schema
+
+    activity: ClassVar = Activity.JOBS
 
     def computed(self, run: Run) -> pa.Table:
         """Run the job."""

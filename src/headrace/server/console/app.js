@@ -1,6 +1,7 @@
 // The frame: navigation, theme, connection, login; each page is a function that fills `main`.
 import { onUnauthorized } from "./api.js";
 import { ago, count, fill, h, moment, seconds, text } from "./dom.js";
+import { epochs } from "./pages/epochs.js";
 import { overview } from "./pages/overview.js";
 import { relation } from "./pages/relation.js";
 import { sinks } from "./pages/sinks.js";
@@ -18,6 +19,7 @@ const PAGES = [
   { path: "sinks", title: "Sinks", show: sinks },
   { path: "workbench", title: "Workbench", show: workbench },
   { path: "statements", title: "Statements", show: statements },
+  { path: "epochs", title: "Epochs", show: epochs },
 ];
 const THEMES = ["auto", "light", "dark"];
 const LOST_MILLISECONDS = 2500;

@@ -81,7 +81,7 @@ export function circuitGraph() {
       h("p", { class: "mono" }, plain(node.title)),
       node.arrangements.map((each) => h("p", { class: "dim" }, each.relation === null ? `Stores rows by (${plain(each.key)}): ` : `Reads the rows of ${each.relation} by (${plain(each.key)}): `, `${counted(each.rows ?? 0, "entry", "entries")}, ${bytes(each.bytes)}`)),
       node.cost === null ? null : h("p", { class: "dim" }, `For each change: ${node.cost}.`),
-      node.work === null ? null : h("p", { class: "dim" }, `In ${counted(node.work.epochs, "epoch")}: ${count(node.work.rows_in)} rows in, ${count(node.work.rows_out)} out, ${count(node.work.rows_read)} stored rows read, ${seconds(node.work.seconds)} of work.`));
+      node.work === null ? null : h("p", { class: "dim" }, `In ${counted(node.work.epochs, "epoch")}: ${count(node.work.rows_in)} rows in, ${count(node.work.rows_out)} out, ${count(node.work.rows_read)} stored rows read, ${seconds(node.work.seconds)} of work${perChange(node.work)}.`));
   }
 
   return { element, set, close: place.close };
@@ -121,6 +121,13 @@ function wordsOf(title) {
   const grouped = /^\((.*?)\): (.*)$/.exec(rest);
   const words = grouped === null ? rest.replace(/^\((.*)\)$/, "$1") : grouped[1] ? `${grouped[2]} by ${grouped[1]}` : grouped[2];
   return { word: WORDS[first] ?? first, rest: words };
+}
+
+/** Say how many rows follow from a change of the streams and tables below. */
+function perChange(work) {
+  if (!work.changes) return "";
+  const [entering, leaving, read] = [work.rows_in, work.rows_out, work.rows_read].map((rows) => Number((rows / work.changes).toPrecision(3)).toLocaleString("en"));
+  return `; per change ${entering} in, ${leaving} out, ${read} read`;
 }
 
 function storedOf({ arrangements }) {

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.catalog import FUNCTION_VIEW, PlainView, Relation, Stream, Table, View
 from headrace.circuit import GivenKey, InferredKey
-from headrace.circuit.explain import explain, state, summary
+from headrace.circuit.explain import counted, explain, state, summary
 from headrace.dialects import index_base
 from headrace.errors import HeadraceError, Span
+from headrace.parts.epoch_records import per_change
 from headrace.parts.system_relations import is_system
 from headrace.sql import CreateMaterializedView, Explain, Explainable, ExplainKind, Name, Query
 from headrace.statements.defining.declared_keys import declared_columns, key_text
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from headrace.ledger import Frontier, Ledger
     from headrace.parts.evaluating import OwnEvaluator
     from headrace.parts.reader import Reader
+    from headrace.runtime.epoch import EpochLoop
     from headrace.types import ArrangementId
 
 
@@ -34,6 +36,7 @@ class Explanations:
     ledger: Ledger
     engine: Engine
     own_evaluator: OwnEvaluator
+    loop: EpochLoop
 
     def explain(self, statement: Explain) -> Result:
         """Return the output of EXPLAIN as a table, line by line."""
@@ -115,12 +118,26 @@ class Explanations:
         stored = {} if existing is None else sizes(self.ledger, circuit)
         base = index_base(span, engine.planner.relations)
         lines = [f"-- Array indexes: {base}"] if base else []
-        lines += ["-- Circuit", *explain(circuit, lambda id_: catalog.by_id[id_].name, stored)]
+        lines += ["-- Circuit"]
         if shown is ExplainKind.CIRCUIT:
-            return lines
+            return [*lines, *explain(circuit, lambda id_: catalog.by_id[id_].name, stored)]
+        lines += explain(circuit, lambda id_: catalog.by_id[id_].name, stored, self._worked)
         keyed = [] if existing is None else [f"Key: {key_text(existing)}."]
         lines += ["", state(circuit, stored), summary(circuit), *keyed]
         return [*lines, *plan] if shown is ExplainKind.EVERYTHING else lines
+
+    def _worked(self, operator: str) -> list[str]:
+        """Return a line on what an operator did since the database was opened, if it has run."""
+        work = self.loop.work.of(operator)
+        if work is None or not work.changes:
+            return []
+        rows_in, rows_out, rows_read = (
+            per_change(rows, work.changes) for rows in (work.rows_in, work.rows_out, work.rows_read)
+        )
+        changes, epochs = counted(work.changes, "change"), counted(work.epochs, "epoch")
+        rows = f"rows in {rows_in}, rows out {rows_out}, stored rows read {rows_read}"
+        each = f"{1000 * work.seconds / work.epochs:,.1f} ms an epoch"
+        return [f"so far, per change: {rows}; {changes} in {epochs}, {each}"]
 
     def _circuit(
         self, existing: View | None, analysed: Any, span: Any, target: Explainable

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from headrace.catalog import Relation, Sink, Table
 from headrace.errors import Code, HeadraceError
 from headrace.history.dirty_slices import dirty_slices, origin_words, slice_words
+from headrace.parts.epoch_records import fan_out_words, spent_words
 from headrace.parts.freshness import view_freshness
 from headrace.parts.jobs import JOB_COLUMNS, jobs
 from headrace.sql import Listing, Role
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
 
 _MOST_EPOCHS = 100
 _MOST_REJECTS = 1000
+_COUNTERS = (
+    "jobs", "operators", "rows_in", "rows_out", "rows_read", "bytes_written", "fallbacks",
+)  # fmt: skip
 _COUNTED = ("rejected", "duplicates", "late", "watermark")
 _FRESHNESS = (
     "view", "epoch", "committed_at", "changes_behind", "state",
@@ -170,22 +174,21 @@ class StateListings:
         return listed(("at", *CARRIED, "origin"), rows)
 
     def _epochs(self) -> Listed:
-        names = (
-            "changes",
-            "jobs",
-            "operators",
-            "rows_in",
-            "rows_out",
-            "rows_read",
-            "bytes_written",
-            "fallbacks",
-            "seconds",
-        )
+        """List the newest epochs: how wide each was and why, its time, and what fanned out."""
+        catalog, sees = self.reader.catalog, self.principal.sees
         rows = [
-            (e.epoch, shown_time(e.committed_at), *(e.counters.get(name) for name in names))
-            for e in self.ledger.epochs.newest(_MOST_EPOCHS)
+            (
+                record.epoch,
+                shown_time(record.committed_at),
+                *(record.counters.get(name) for name in ("width", "changes", "seconds")),
+                spent_words(record.counters),
+                fan_out_words(record.counters, catalog, sees),
+                *(record.counters.get(name) for name in _COUNTERS),
+            )
+            for record in self.ledger.epochs.newest(_MOST_EPOCHS)
         ]
-        return listed(("epoch", "committed_at", *names), rows)
+        first = ("epoch", "committed_at", "width", "changes", "seconds", "spent", "fans_out")
+        return listed((*first, *_COUNTERS), rows)
 
     def _freshness(self) -> Listed:
         """List how current each view is; ``inputs`` has the position read in each input log."""

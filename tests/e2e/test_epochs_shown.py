@@ -1,0 +1,65 @@
+"""SHOW EPOCHS and EXPLAIN: how wide an epoch was and why, where its time went, what fanned out."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import headrace.engine.engine
+
+if TYPE_CHECKING:
+    import pytest
+
+    from headrace import Database
+
+
+def newest(db: Database) -> dict[str, Any]:
+    db.sql("REFRESH")
+    found: dict[str, Any] = db.sql("SHOW EPOCHS").to_arrow().slice(0, 1).to_pylist()[0]
+    return found
+
+
+def test_each_width_over_the_same_history_says_why_and_what_it_did(
+    db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    db.sql("""
+        CREATE TABLE sales (id INT PRIMARY KEY, item INT, amount INT);
+        CREATE TABLE tags (item INT, tag STRING);
+        INSERT INTO tags SELECT 7, concat('tag ', id) FROM range(20);
+        CREATE MATERIALIZED VIEW sold AS
+        SELECT t.tag, sum(s.amount) AS amount FROM sales s JOIN tags t ON s.item = t.item
+        GROUP BY t.tag;
+    """)
+    db.sql("INSERT INTO sales VALUES (1, 7, 30), (2, 7, 5)")
+    narrow = newest(db)
+    monkeypatch.setattr(headrace.engine.engine, "MOST_FLOWING", 39)
+    db.sql("INSERT INTO sales VALUES (3, 7, 30), (4, 7, 5)")
+    first = newest(db)
+    db.sql("INSERT INTO sales VALUES (5, 7, 30), (6, 7, 5)")
+    known = newest(db)
+    db.parts.loop.widths.small_rows = 1
+    db.sql("INSERT INTO sales VALUES (7, 7, 30), (8, 7, 5)")
+    many = newest(db)
+    epochs = (narrow, first, known, many)
+    assert [each["width"] for each in epochs] == [
+        "narrow",
+        "wide: changes fan out",
+        "wide: changes fan out",
+        "wide: many changes",
+    ]
+    for each in epochs:
+        assert each["changes"] == 2
+        assert each["fans_out"] == "sold: join1 20 rows per change"
+        assert (each["jobs"] > 0) == ("jobs" in each["spent"]) == (each is not narrow)
+    assert {"operators", "writing"} <= set(narrow["spent"].replace(",", "").split())
+    assert "operators" in first["spent"]  # it began as a narrow one
+    assert "operators" not in known["spent"]
+    explained = "\n".join(line for (line,) in db.sql("EXPLAIN MAINTENANCE VIEW sold").fetchall())
+    assert "so far, per change: rows in 1, rows out 20, stored rows read 20" in explained
+    assert "; 8 changes in 4 epochs, " in explained
+    assert db.sql("SELECT max(amount) FROM sold").fetchall() == [(140,)]
+    assert db.sql("""
+        SELECT count(*) FROM information_schema.epochs WHERE fans_out LIKE 'sold: %'
+        AND abs(planning_ms + other_ms + coalesce(reading_ms, 0) + coalesce(expressions_ms, 0)
+                + coalesce(crossings_ms, 0) + coalesce(operators_ms, 0) + coalesce(jobs_ms, 0)
+                + coalesce(writing_ms, 0) - seconds * 1000) < 1 AND commit_ms > 0
+    """).fetchall() == [(4,)]
