@@ -45,6 +45,8 @@ class Activity(Enum):
     PUBLISHING = "publishing_ms"
     """Showing the new state to readers."""
 
+    __hash__ = object.__hash__  # that of Enum is a Python function, and members are singletons
+
 
 AFTERWARDS: Final = (Activity.COMMIT, Activity.PUBLISHING)
 """The activities that are over only when the record of their epoch is written."""
