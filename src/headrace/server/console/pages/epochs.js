@@ -10,7 +10,7 @@ const ACTIVITIES = [
   ["expressions", "Expressions", "evaluating expressions in the server's process"],
   ["crossings", "Crossings", "having the JVM evaluate expressions that only Spark knows"],
   ["operators", "Operators", "stepping joins, aggregates and other operators"],
-  ["jobs", "Spark jobs", "waiting for Spark jobs"],
+  ["jobs", "Jobs", "waiting for Spark jobs"],
   ["writing", "Writing", "writing runs, and making them durable"],
   ["other", "Other", "all else until the commit"],
   ["commit", "Commit", "the transaction of the ledger"],
