@@ -217,6 +217,31 @@ def test_a_full_disk_is_unavailable_and_the_pack_is_removed(
     assert list(tmp_path.iterdir()) == []
 
 
+def test_packs_that_other_processes_remove_are_not_kept_mapped(tmp_path: Path) -> None:
+    def written() -> RunFile:
+        with PackWriter(tmp_path) as writer:
+            writer.write(rows(LAYOUTS[0], 2))
+            file = writer.write(rows(LAYOUTS[0], 3))
+            writer.finish()
+        return file
+
+    files = [written() for _ in range(6)]
+    forget_runs()
+    for file in files:
+        open_run(tmp_path, file, LAYOUTS[0])
+    mapped = open_runs._process.packs
+    assert len(mapped) == 6
+    for file in files[:4]:
+        (tmp_path / file.pack).unlink()
+    kept = open_run(tmp_path, files[5], LAYOUTS[0])
+    for _ in range(4):
+        file = written()
+        open_runs.let_go(tmp_path, [file.pack])  # as another process, which has not written it
+        open_run(tmp_path, file, LAYOUTS[0])
+    assert len(mapped) == 6, "two that were there, and four new ones"
+    assert open_run(tmp_path, files[5], LAYOUTS[0]) is kept
+
+
 TORN: dict[str, tuple[Callable[[bytes, RunFile], bytes | None], str]] = {
     "missing": (lambda _data, _run: None, "is missing"),
     "empty": (lambda _data, _run: b"", "has 0 bytes instead of"),

@@ -5,7 +5,8 @@ A pack is mapped once as long as one of its runs is open. A run is verified by i
 
 from __future__ import annotations
 
-from collections import OrderedDict
+import os
+from collections import OrderedDict, deque
 from dataclasses import dataclass, field
 from threading import Lock
 from typing import TYPE_CHECKING, TypeAlias
@@ -19,7 +20,7 @@ from headrace.spine.checked import LEAST_BYTES, REGISTER
 from headrace.spine.run import Run
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterable
+    from collections.abc import Callable, Container, Iterable
     from pathlib import Path
 
     from headrace.spine.run_file import RunFile
@@ -54,13 +55,14 @@ class _Process:
 
     ``packs`` are the mapped packs that have open runs. ``written`` are those among the runs whose
     own bytes are kept, with their sizes. ``read_to_check`` counts the bytes that this process has
-    read to verify runs.
+    read to verify runs. ``to_look_at`` are the paths of packs, each of which is looked at in turn.
     """
 
     runs: OrderedDict[_Key, _Opened] = field(default_factory=OrderedDict)
     packs: WeakValueDictionary[str, pa.Buffer] = field(default_factory=WeakValueDictionary)
     written: OrderedDict[_Key, int] = field(default_factory=OrderedDict)
     verified: OrderedDict[tuple[str, int, str], None] = field(default_factory=OrderedDict)
+    to_look_at: deque[str] = field(default_factory=deque)
     lock: Lock = field(default_factory=Lock)
     forgotten: int = 0
     kept_bytes: int = 0
@@ -77,6 +79,29 @@ class _Process:
         """Drop a run, which stays valid for its users; the lock is held."""
         self.runs.pop(key, None)
         self.kept_bytes -= self.written.pop(key, 0)
+
+    def drop_packs(self, gone: Callable[[str], bool]) -> None:
+        """Drop the runs of packs, chosen by path; the lock is held."""
+        for key in [key for key in self.runs if gone(key[0])]:
+            self.drop(key)
+
+    def take_pack(self, path: str, memory: pa.Buffer) -> None:
+        """Take a mapped pack, and look at two others; the lock is held.
+
+        The disk keeps the bytes of a pack that another process has removed while it is mapped.
+        """
+        if self.packs.get(path) is memory:
+            return
+        self.packs[path] = memory
+        self.to_look_at.append(path)
+        for _ in range(min(2, len(self.to_look_at) - 1)):
+            other = self.to_look_at.popleft()
+            if other not in self.packs:
+                continue
+            if os.path.lexists(other):
+                self.to_look_at.append(other)
+            else:
+                self.drop_packs({other}.__contains__)
 
 
 _process = _Process()
@@ -107,7 +132,7 @@ def open_run(directory: Path, file: RunFile, layout: Layout) -> Run:
     memory = _mapped(path, file, _process.packs.get(path))
     run = _read(path, file, layout, memory, verified=verified)
     with _process.lock:
-        _process.packs[path] = memory
+        _process.take_pack(path, memory)
         _process.keep(key, _Opened(file, run, memory))
         _process.verified[*key, file.checksum] = None
         while len(_process.verified) > VERIFIED_RUNS:
@@ -164,6 +189,7 @@ def forget_runs() -> None:
     with _process.lock:
         _process.runs.clear()
         _process.packs.clear()
+        _process.to_look_at.clear()
         _process.written.clear()
         _process.verified.clear()
         _process.kept_bytes = 0
@@ -172,12 +198,9 @@ def forget_runs() -> None:
 
 def let_go(directory: Path, packs: Container[str]) -> None:
     """Drop the runs of packs that are about to be removed; their users keep them open."""
-    start = len(f"{directory}/")
+    within = f"{directory}/"
     with _process.lock:
-        there = [k for k in _process.runs if k[0].startswith(f"{directory}/")]
-        for key in there:
-            if key[0][start:] in packs:
-                _process.drop(key)
+        _process.drop_packs(lambda path: path.startswith(within) and path[len(within) :] in packs)
 
 
 def times_forgotten() -> int:
