@@ -206,6 +206,23 @@ def test_dead_bytes_stay_bounded_although_runs_that_rarely_change_share_packs(
     assert db.rows(rare.id) == Counter({(1, 6): 1})
 
 
+def test_a_compaction_that_comes_too_late_leaves_no_pack(tmp_path: Path) -> None:
+    def fault(stage: str) -> None:
+        if stage == "merged":
+            db.drop(view)
+
+    db = PureDatabase(tmp_path, fault)
+    table = db.create_table()
+    view = db.create_view("counts", table)
+    for number in range(8):
+        insert(db, table, number)
+    with pytest.raises(HeadraceError, match="while it was merged"):
+        db.compaction.run()
+    assert packs(db) == db.ledger.files.known().packs
+    db.compaction.run()
+    assert db.rows(table.id).total() == 8
+
+
 def test_a_full_disk_at_the_sync_of_a_pack_fails_the_epoch_and_the_next_is_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

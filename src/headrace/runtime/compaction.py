@@ -13,6 +13,7 @@ import threading
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from headrace.errors import Code, HeadraceError
 from headrace.ledger import ArrangementRecord, Merge, NewRun, RunKind
 from headrace.spine import PackWriter, due_by_partition, merge, remove_packs, sync_directory
 from headrace.types import Epoch
@@ -75,7 +76,12 @@ class Compaction:
         if merges:
             sync_directory(directory)
             self.loop.fault("merged")
-            ledger.spines.compact(merges)
+            try:
+                ledger.spines.compact(merges)
+            except HeadraceError as error:
+                if error.code is Code.CONFLICT:  # nothing was committed
+                    remove_packs(directory, {m.output.file.pack for m in merges if m.output})
+                raise
         return sum(len(m.inputs) for m in merges)
 
     def _to_be_left(self, live: Iterable[RunFile]) -> frozenset[str]:
