@@ -9,6 +9,7 @@ from pyspark.sql.types import StructType
 
 from headrace.catalog import Relation, Stream, Table, View
 from headrace.engine.engine import Engine
+from headrace.engine.jobs.lease import RunningSpark
 from headrace.errors import Span
 from headrace.log import EmbeddedLog
 from headrace.statements.defining.views import check_names
@@ -39,7 +40,7 @@ class Planned:
     names: dict[RelationId, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.engine = Engine(self.spark, 2, EmbeddedLog())
+        self.engine = Engine(RunningSpark(self.spark), 2, EmbeddedLog())
         for name, columns in COLUMNS.items():
             key = KEYS.get(name, ())
             schema = Schema.of_spark(StructType.fromDDL(columns))
@@ -58,7 +59,7 @@ class Planned:
         names = analysed.schema.names
         check_names(names, len(names), span)
         id_ = RelationId(len(self.names) + 1)
-        circuit = self.engine.circuit_of(id_, BuildId(id_), analysed, span, names)
+        circuit = self.engine.circuits.circuit_of(id_, BuildId(id_), analysed, span, names)
         key = tuple(names[i] for i in circuit.output.key) if circuit.unique else ()
         view = View(id_, name, analysed.schema, query, analysed.names, created_sql=query, key=key)
         self.declare(replace(view, single=circuit.unique and not key))
@@ -70,4 +71,4 @@ class Planned:
         analysed = self.engine.planner.analyse(span)
         names = analysed.schema.names
         check_names(names, len(names), span)
-        return self.engine.circuit_of(RelationId(9), BuildId(9), analysed, span, names)
+        return self.engine.circuits.circuit_of(RelationId(9), BuildId(9), analysed, span, names)

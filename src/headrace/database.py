@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 from weakref import WeakSet
 
 from headrace.catalog import View
 from headrace.connectors import Captures, Connections, Secrets
 from headrace.engine.engine import Engine
+from headrace.engine.jobs.cancelling import StatementJobs
 from headrace.engine.jobs.executors import choose_interpreter, require_executors
-from headrace.engine.jobs.session import SparkLease, warn_of_running
+from headrace.engine.jobs.gateway import acknowledge_at_once
+from headrace.engine.jobs.lease import SparkLease
+from headrace.engine.jobs.session import start_spark, warn_of_running
 from headrace.engine.leaves import Leaves
 from headrace.engine.reading.queries import Queries
 from headrace.engine.verifying.history import CanonicalHistory
@@ -76,6 +79,9 @@ if TYPE_CHECKING:
     from headrace.parts.evaluating import Evaluator
     from headrace.types import Epoch
 
+_SPARK_AFTER_SECONDS: Final = 0.5
+"""When Spark starts after opening, if nothing needs it before: a lookup is over by then."""
+
 
 def connect(
     path: str | Path = "data",
@@ -87,7 +93,8 @@ def connect(
 ) -> Database:
     """Open the database in a directory, which is created if it does not exist.
 
-    Spark runs in this process; pass ``spark`` to use an existing session. ``clock`` returns the
+    Spark runs in this process. It starts in the background once the database is open: rows by key
+    can be read before. Pass ``spark`` to use an existing session. ``clock`` returns the
     value of ``now()`` in views, in microseconds UTC. ``functions`` are Python functions for
     queries, made by :func:`headrace.function`. Views that call a function which is missing wait
     until it is registered. See :class:`headrace.settings.Settings` for the other keywords.
@@ -137,35 +144,51 @@ class Database(DefaultSession):
                 self._ledger, directory, settings.partitions, chosen=chosen
             )
             warn_of_running(spark, settings.spark, settings.chosen)
-            self._lease = SparkLease.of(spark, settings.spark)
+            self._lease = self._leased(spark)
             undone.callback(self._lease.release)
-            self._spark = self._lease.session
-            choose_interpreter(self._spark.sparkContext)
-            require_executors(self._spark, self.directory)
+            is_new = not self._ledger.head.ends
+            if is_new:  # nothing can be read without Spark
+                self._lease.begin()
             self._segments = SegmentWriter(directory.resolve() / "log")
             self.parts = self._wired(partitions, fault, clock)
             self.parts.pump.compaction.sweep_strays()
             restore(self.parts, functions)
+            if is_new:
+                self._lease.session  # noqa: B018  (raises if Spark cannot be started)
             undone.pop_all()
         self._open = True
         self._default = self.session()
         if settings.continuous:
             self.parts.pump.start()
-            self.parts.planning.start()
             self.parts.repairing.start()
             self.parts.reconciler.start()
         self.parts.sinks.begin_all()
         self.parts.feeding.begin_all()
         self.parts.capturing.begin_all()
+        if settings.continuous:
+            self._lease.then(self.parts.planning.start)
+            self._lease.begin_after(_SPARK_AFTER_SECONDS)
+
+    def _leased(self, given: SparkSession | None) -> SparkLease:
+        """Return the use of Spark, which starts when something first needs it."""
+
+        def prepare(session: SparkSession) -> None:
+            choose_interpreter(session.sparkContext)
+            acknowledge_at_once(session)
+            require_executors(session, self.directory)
+
+        if given is not None:
+            return SparkLease.of(given, prepare)
+        return SparkLease(lambda: start_spark(self.settings.spark), prepare)
 
     def _wired(
         self, partitions: int, fault: Callable[[str], None], clock: Callable[[], int]
     ) -> DatabaseParts:
         """Construct each part from the parts that it uses."""
         ledger, directory = self._ledger, self.directory.resolve()
-        engine = Engine(self._spark, partitions, EmbeddedLog())
-        leaves = Leaves(self._spark, directory, partitions, EmbeddedLog())
-        queries = Queries(leaves, engine.planner, engine.planning)
+        engine = Engine(self._lease, partitions, EmbeddedLog())
+        leaves = Leaves(self._lease, directory, partitions, EmbeddedLog())
+        queries = Queries(leaves, engine)
         canonical = CanonicalHistory(leaves, engine.planning)
         publisher, deliveries, feeds = Publisher.of(ledger), Deliveries(), Feeds()
         loop = EpochLoop(
@@ -207,7 +230,7 @@ class Database(DefaultSession):
             reader,
             replays,
             automatic=self.settings.repair == AUTOMATIC,
-            cancel_jobs=self._spark.sparkContext.cancelJobsWithTag,
+            cancel_jobs=lambda tag: StatementJobs(self._lease, tag).cancel(),
         )
         reconciling = Reconciling(
             reader,
@@ -361,6 +384,7 @@ class Database(DefaultSession):
         if not self._open:
             return
         self._open = False
+        self._lease.close()
         self.parts.loop.published.wake()
         for session in list(self._sessions):
             session.close()

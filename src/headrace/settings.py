@@ -21,7 +21,7 @@ from headrace.runtime.settings import OnDifference, RuntimeSettings
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from headrace.engine.jobs.session import SparkSettings
+    from headrace.engine.jobs.lease import SparkSettings
 
 _PREFIX = "HEADRACE_"
 NO_CACHE = "none"
@@ -133,7 +133,7 @@ class Settings:
     @property
     def spark(self) -> SparkSettings:
         """The settings of the Spark session."""
-        from headrace.engine.jobs.session import SparkSettings  # noqa: PLC0415  (clients need no Spark)
+        from headrace.engine.jobs.lease import SparkSettings  # noqa: PLC0415  (clients need none)
 
         cache = None if self.cache == NO_CACHE else Path(self.cache)
         return SparkSettings(

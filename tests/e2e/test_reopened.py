@@ -7,8 +7,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 import headrace
+from headrace.errors import Code, HeadraceError
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from headrace import Database
 
 pytestmark = pytest.mark.spark
@@ -84,3 +87,57 @@ def test_views_are_planned_when_an_epoch_or_a_statement_needs_them(tmp_path, spa
         db.parts.planning.run()
         assert len(planned(db)) == 6
         assert "Circuit" in str(db.sql("EXPLAIN reach").fetchall())
+
+
+def test_rows_are_read_before_spark_runs(tmp_path, spark, monkeypatch) -> None:
+    """And without it: here it is started where the first statement needs it, or fails to start."""
+    settings = {"continuous": False, "partitions": 2}
+    with headrace.connect(tmp_path, spark=spark, **settings) as db:
+        db.sql(
+            "CREATE TABLE t (k INT PRIMARY KEY, v STRING); CREATE STREAM s (k INT);"
+            "CREATE VIEW plain AS SELECT k FROM t;"
+            "CREATE MATERIALIZED VIEW counts AS SELECT v, count(*) AS n FROM t GROUP BY v;"
+            "CREATE MATERIALIZED VIEW held AS SELECT k, v FROM t;"
+            "CREATE INDEX by_v ON held (v);"
+            "INSERT INTO t VALUES (1, 'a'), (2, 'a'), (3, 'b')"
+        )
+        db.flush()
+
+    started: list[object] = []
+
+    def start(_settings: object) -> SparkSession:
+        started.append(1)
+        return spark
+
+    def fails(_settings: object) -> SparkSession:
+        raise HeadraceError(Code.UNAVAILABLE, "Spark could not be started")
+
+    def read_without(db: Database) -> None:
+        assert db.sql("SELECT n FROM counts WHERE v = 'a'").fetchall() == [(2,)]
+        assert db.sql("SELECT k FROM held WHERE v = 'b'").fetchall() == [(3,)]
+        assert db.sql("SELECT * FROM t WHERE k = 3").fetchall() == [(3, "b")]
+        assert len(db.sql("SELECT * FROM held").fetchall()) == 3
+        db.sql("SHOW TABLES; SHOW VIEWS; SHOW CREATE VIEW counts; DESCRIBE t; SHOW JOBS")
+        db.sql("SET consistency = 'strict'")
+        assert db.sql("SELECT n FROM counts WHERE v = 'b'").fetchall() == [(1,)]
+        db.sql("SET consistency = 'session'")
+
+    monkeypatch.setattr("headrace.database.start_spark", start)
+    with headrace.connect(tmp_path, **settings) as db:
+        read_without(db)
+        db.sql("INSERT INTO t VALUES (4, 'b')")
+        assert started == []
+        assert db.sql("SELECT n FROM counts WHERE v = 'b'").fetchall() == [(2,)]
+        assert db.sql("SELECT max(k) FROM plain").fetchall() == [(4,)]
+        assert started == [1]
+
+    monkeypatch.setattr("headrace.database.start_spark", fails)
+    with headrace.connect(tmp_path, **settings) as db:
+        with pytest.raises(HeadraceError, match="could not be started"):
+            db.sql("SELECT max(k) FROM plain")
+        read_without(db)
+        db.sql("INSERT INTO t VALUES (5, 'c')")
+        with pytest.raises(HeadraceError, match="could not be started"):
+            db.sql("SELECT n FROM counts WHERE v = 'c'")
+    with pytest.raises(HeadraceError, match="could not be started"):
+        headrace.connect(tmp_path / "new", **settings)

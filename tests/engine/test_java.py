@@ -12,7 +12,8 @@ import pytest
 
 from headrace.engine.jobs import session
 from headrace.engine.jobs.java import ClassArchive, Java, find_java
-from headrace.engine.jobs.session import SparkSettings, start_spark
+from headrace.engine.jobs.lease import SparkSettings
+from headrace.engine.jobs.session import start_spark
 from headrace.errors import Code, HeadraceError
 from headrace.settings import Settings
 

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+import threading
 from types import SimpleNamespace
 
 import pytest
 from pyspark import SparkContext
 
-from headrace.engine.jobs import session
-from headrace.engine.jobs.session import SparkLease
+from headrace.engine.jobs import lease
+from headrace.engine.jobs.lease import SparkLease
+from headrace.errors import Code, HeadraceError
+from headrace.runtime.cancelling import Cancellation
 
 
 @pytest.fixture
 def process(monkeypatch):
     """A process whose Spark is made of names: it starts one, or joins the one that runs."""
-    monkeypatch.setattr(session, "_LEASES", session._Leases())
+    monkeypatch.setattr(lease, "_LEASES", lease._Leases())
     monkeypatch.setattr(SparkContext, "_active_spark_context", None)
     stopped = []
 
-    def start(_settings=None):
+    def start():
         if SparkContext._active_spark_context is None:
             name = f"application {len(stopped)}"
             SparkContext._active_spark_context = SimpleNamespace(applicationId=name)
@@ -28,29 +31,81 @@ def process(monkeypatch):
         stopped.append(SparkContext._active_spark_context.applicationId)
         SparkContext._active_spark_context = None
 
-    monkeypatch.setattr(session, "start_spark", start)
-    return SimpleNamespace(start=start, stopped=stopped)
+    def leased():
+        made = SparkLease(start)
+        assert made.session is made.running
+        return made
+
+    return SimpleNamespace(start=start, stopped=stopped, leased=leased)
 
 
 def test_the_last_database_to_close_stops_the_spark_that_one_has_started(process):
-    first, second = SparkLease.of(None, None), SparkLease.of(None, None)
-    assert first.started
+    first, second = process.leased(), process.leased()
     first.release()
     assert process.stopped == []
-    third = SparkLease.of(None, None)
+    third = process.leased()
     second.release()
     assert process.stopped == []
     third.release()
     assert process.stopped == ["application 0"]
-    SparkLease.of(None, None).release()
+    process.leased().release()
     assert process.stopped == ["application 0", "application 1"]
 
 
 def test_a_spark_of_the_program_is_never_stopped(process):
     theirs = process.start()
-    joined = SparkLease.of(None, None)
-    given = SparkLease.of(theirs, None)
+    joined = process.leased()
+    given = SparkLease.of(theirs)
     joined.release()
     given.release()
-    assert not joined.started
     assert process.stopped == []
+
+
+def test_spark_is_not_started_for_a_database_that_does_not_need_it():
+    def start():
+        raise AssertionError
+
+    unused = SparkLease(start)
+    unused.begin_after(60)
+    assert unused.running is None
+    unused.release()
+    with pytest.raises(HeadraceError, match="the database is closed"):
+        unused.session  # noqa: B018
+
+
+def test_all_who_need_a_spark_that_cannot_be_started_get_the_error(process):
+    def fails():
+        raise HeadraceError(Code.UNAVAILABLE, "Spark could not be started")
+
+    called = []
+    for failing in (SparkLease(fails), SparkLease(process.start, lambda _session: fails())):
+        failing.then(lambda: called.append(1))
+        for _ in range(2):
+            with pytest.raises(HeadraceError, match="could not be started"):
+                failing.session  # noqa: B018
+        failing.release()
+    assert called == []
+    assert process.stopped == ["application 0"]
+
+
+def test_a_statement_that_waits_for_spark_can_be_cancelled_and_closing_ends_its_wait(process):
+    begun, go = threading.Event(), threading.Event()
+
+    def slow():
+        begun.set()
+        go.wait()
+        return process.start()
+
+    slowly, cancellation = SparkLease(slow), Cancellation()
+    slowly.begin()
+    begun.wait()
+    with cancellation.statement():
+        cancellation.asked = True
+        with pytest.raises(HeadraceError, match="cancelled"):
+            slowly.session  # noqa: B018
+    slowly.close()
+    with pytest.raises(HeadraceError, match="the database is closed"):
+        slowly.session  # noqa: B018
+    go.set()
+    slowly.release()
+    assert process.stopped == ["application 0"]

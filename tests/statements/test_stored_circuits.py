@@ -85,7 +85,7 @@ def test_a_view_stored_before_its_key_was_inferred_or_recorded_is_opened_as_it_i
 
     with monkeypatch.context() as patch:
         patch.setattr(View, "to_json", of_before)
-        patch.setattr("headrace.engine.engine.unique_columns", known_before)
+        patch.setattr("headrace.engine.circuits.unique_columns", known_before)
         with headrace.connect(tmp_path, **settings) as db:
             db.sql("CREATE TABLE t (k INT PRIMARY KEY, x INT)")
             db.sql("CREATE MATERIALIZED VIEW cast_ AS SELECT CAST(k AS BIGINT) AS k, x FROM t")

@@ -85,7 +85,7 @@ from headrace.sql import Rewritten, quote
 from headrace.types import Column, RelationId, Schema
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from pyspark.sql import SparkSession
 
@@ -136,6 +136,8 @@ class Planner:
     check: Callable[[], None] = field(default=lambda: None)
     """Called often while a query is planned; an exception ends the planning."""
     scala: Scala = field(init=False)
+    undefined: dict[str, HeadraceError] = field(default_factory=dict, init=False)
+    """The plain views that could not be defined, by name, each with the reason."""
     _names: dict[str, RelationId] = field(default_factory=dict, init=False)
     _queries: dict[str, tuple[Rewritten, Rewritten]] = field(default_factory=dict, init=False)
     """The queries of plain views by name, after both rewritings."""
@@ -265,6 +267,7 @@ class Planner:
             raise translate(error, plain.span) from error
         self._names[name] = relation
         self._queries[name] = (read, plain)
+        self.undefined.pop(name, None)
 
     def forget(self, name: str) -> None:
         """Remove a declared name."""
@@ -276,6 +279,7 @@ class Planner:
         self._queries.pop(name, None)
         self._reads.pop(name, None)
         self._pending.pop(name, None)
+        self.undefined.pop(name, None)
         self.spark.catalog.dropTempView(name)
 
     def analyse(self, query: Span, *, once: bool = False) -> Analysed:
@@ -333,13 +337,17 @@ class Planner:
             raise
 
     def select(
-        self, query: Span, session: SparkSession, declared: Container[RelationId]
+        self,
+        query: Span,
+        session: SparkSession,
+        declared: Callable[[RelationId], bool],
+        require: Callable[[str], None],
     ) -> Selected | None:
         """Resolve and optimise a query that is evaluated once, in a session of stored rows.
 
-        It may use the clock and random functions. The relations ``declared`` have the same names in
-        the session. Returns None if the query names another relation, whose rows are gathered when
-        the query runs.
+        It may use the clock and random functions. The relations that are ``declared`` have the same
+        names in the session, once ``require`` was called with the text in Spark SQL. Returns None
+        if the query names another relation, whose rows are gathered when the query runs.
 
         Raises:
             HeadraceError: at the place in the query, if it is not allowed.
@@ -355,8 +363,9 @@ class Planner:
         ):
             transplant = Transplant(session, self.scala)
             parsed, names = self._parsed(transplant.parser, plain, ONCE)
-            if any(self._names[name] not in declared for name in names & self._names.keys()):
+            if not all(declared(self._names[name]) for name in names & self._names.keys()):
                 return None
+            require(plain.text)
             frame = transplant.frame(parsed)
             analysed = with_keys_typed(self.scala, transplant.logical(frame))
             self.check()
@@ -496,6 +505,8 @@ class Planner:
         name = name_of(node)
         if name in common_tables or name in self._names or name in self._logs:
             return
+        if name in self.undefined:
+            raise self.undefined[name]
         waiting = self.relations.get(name)
         if isinstance(waiting, PlainView):
             raise waits(name, lacks(waiting.functions, self.functions), origin(node, query))

@@ -11,16 +11,25 @@ from dataclasses import dataclass, field
 from graphlib import TopologicalSorter
 from typing import TYPE_CHECKING
 
-from headrace.errors import Code, HeadraceError
+from headrace.catalog import Stream, Table, View, key_of
+from headrace.catalyst.editions import LATEST, Edition
+from headrace.circuit import GivenKey, InferredKey, StoredLayout, differentiate
+from headrace.circuit.keys import is_unique, unique_columns
+from headrace.engine.lowering.programs import table_layout
+from headrace.engine.planned import as_stored
+from headrace.errors import Code, HeadraceError, Span
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Sequence
     from collections.abc import Set as AbstractSet
 
-    from headrace.catalog import View
+    from headrace.catalyst.analysed import Analysed
+    from headrace.catalyst.plan import Plan
     from headrace.circuit import Circuit
+    from headrace.engine.declared import DeclaredRelations
     from headrace.types import BuildId, RelationId
 
+_INFERRED = InferredKey()
 OF_THE_VIEW = (Code.CORRUPT, Code.UNSUPPORTED, Code.INVALID)
 """The errors of planning that are those of the view: others may pass."""
 
@@ -31,11 +40,10 @@ class Circuits:
 
     Any thread may read what is known; only one at a time may plan or declare.
 
-    ``plan`` plans the circuit of a view whose inputs are declared; ``check`` raises if the stored
-    state of the view belongs to another circuit.
+    ``check`` raises if the stored state of a view belongs to another circuit than the one planned.
     """
 
-    plan: Callable[[View], Circuit]
+    declared: DeclaredRelations
     check: Callable[[View, Circuit], None] = field(default=lambda _view, _circuit: None)
     _views: OrderedDict[RelationId, View] = field(default_factory=OrderedDict)
     _planned: dict[RelationId, Circuit] = field(default_factory=dict)
@@ -130,3 +138,111 @@ class Circuits:
                         raise
                     errors[id_] = error
         return errors
+
+    # -- planning --------------------------------------------------------------------------
+
+    def plan(self, view: View) -> Circuit:
+        """Plan the query of a view, with the operators that fit its stored state."""
+        span, names = Span(view.query, 0, len(view.query)), view.schema.names
+        analysed = self.declared.planner.analyse(span)
+        found = len(analysed.schema.columns)
+        if found != len(names):
+            raise HeadraceError(
+                Code.CORRUPT,
+                f'view "{view.name}" has {len(names)} columns, but its query has {found}',
+            )
+        by = () if view.index is None else view.index.columns
+
+        def made(key: GivenKey, edition: Edition) -> Circuit:
+            return self.circuit_of(
+                view.id,
+                view.build,
+                analysed,
+                span,
+                names,
+                by,
+                amendable=view.amendable,
+                guarded=view.quarantines,
+                key=key,
+                edition=edition,
+            )
+
+        return as_stored(view, made)
+
+    def circuit_of(
+        self,
+        id_: RelationId,
+        build: BuildId,
+        analysed: Analysed,
+        query: Span,
+        names: tuple[str, ...],
+        by: tuple[str, ...] = (),
+        amendable: tuple[RelationId, ...] = (),
+        *,
+        guarded: bool = False,
+        key: InferredKey | GivenKey = _INFERRED,
+        edition: Edition = LATEST,
+    ) -> Circuit:
+        """Return the circuit of an analysed query whose columns are named ``names``.
+
+        The contents are arranged ``by`` these columns, if any. The circuit accepts corrections of
+        the streams ``amendable`` and of streams that have been corrected before. If it is
+        ``guarded``, rows on which the query fails go to quarantine.
+        """
+
+        def only_grows(relation: RelationId) -> bool:
+            return self._only_grows(relation) and relation not in amendable
+
+        with self.declared.lock:
+            plan = self.declared.planner.plan(analysed, edition)
+            try:
+                schema = analysed.schema.renamed(names)
+                unique = self._unique(plan, key, schema.names)
+                return differentiate(
+                    id_,
+                    build,
+                    plan,
+                    schema,
+                    unique,
+                    only_grows,
+                    self._stored_as,
+                    by=by,
+                    guarded=guarded,
+                )
+            except HeadraceError as error:
+                raise error.at(query) from error
+
+    def _only_grows(self, id_: RelationId) -> bool:
+        relation = self.declared.by_id[id_]
+        return isinstance(relation, Stream) and not relation.corrected
+
+    def has_unique(self, circuit: Circuit, positions: Iterable[int]) -> bool:
+        """Whether the columns at some positions are a unique key of a view."""
+        with self.declared.lock:
+            return is_unique(circuit.output.child.plan, self._key_of, positions)
+
+    def _unique(
+        self, plan: Plan, key: InferredKey | GivenKey, names: Sequence[str]
+    ) -> tuple[int, ...] | None:
+        match key:
+            case InferredKey():
+                return unique_columns(plan, self._key_of, tuple(map(names.index, key.preferred)))
+            case GivenKey():
+                return None if key.columns is None else tuple(map(names.index, key.columns))
+
+    def _key_of(self, id_: RelationId) -> tuple[int, ...] | None:
+        relation = self.declared.by_id[id_]
+        key = key_of(relation)
+        if not key and not (isinstance(relation, View) and relation.single):
+            return None
+        return tuple(relation.schema.names.index(name) for name in key)
+
+    def _stored_as(self, id_: RelationId) -> StoredLayout | None:
+        unique = bool(self._key_of(id_))
+        match self.declared.by_id[id_]:
+            case Table() as table:
+                return StoredLayout(table_layout(table), unique)
+            case View() if id_ in self:
+                return StoredLayout(self.of(id_).output.operator.layout, unique)
+            case _:
+                return None

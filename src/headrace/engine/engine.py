@@ -5,33 +5,26 @@ from __future__ import annotations
 import threading
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
-from headrace.catalog import PlainView, Relation, Stream, Table, View, key_of
+from headrace.catalog import Relation, Stream, Table, View
 from headrace.catalyst.collect import collect_arrow
-from headrace.catalyst.editions import LATEST, Edition
-from headrace.catalyst.planner import Planner
 from headrace.catalyst.predicates import Predicates
 from headrace.catalyst.scala import scala_of
 from headrace.circuit import (
     Circuit,
-    GivenKey,
-    InferredKey,
     Sliced,
-    StoredLayout,
-    differentiate,
     sliced,
 )
-from headrace.circuit.keys import is_unique, unique_columns
 from headrace.engine.circuits import Circuits
+from headrace.engine.declared import DeclaredRelations
 from headrace.engine.expiring import left_by
 from headrace.engine.jobs.failures import step_failure
-from headrace.engine.jobs.gateway import acknowledge_at_once
 from headrace.engine.jobs.reports import (
     in_this_process,
 )
@@ -40,17 +33,15 @@ from headrace.engine.jobs.slice_tasks import replaced
 from headrace.engine.lowering.differences import difference_program, without_spark
 from headrace.engine.lowering.kept import KeptPrograms, LiveKey
 from headrace.engine.lowering.nodes import leaf_names
-from headrace.engine.lowering.programs import table_layout
 from headrace.engine.narrow.nodes import MOST_FLOWING
 from headrace.engine.narrow.parts import Part, Parts, Variant, run_parts, together
 from headrace.engine.narrow.reading import interpreted
-from headrace.engine.planned import Planned, RunningFill, as_stored
+from headrace.engine.planned import Planned, RunningFill
 from headrace.engine.running import Jobs
 from headrace.engine.sieve import HASHES, PLACES, Sieve
 from headrace.engine.slice_conditions import slice_conditions, slice_query
 from headrace.engine.touched import Touched, touched
-from headrace.errors import Code, HeadraceError, Span
-from headrace.runtime.cancelling import check_cancelled
+from headrace.errors import Code, HeadraceError
 from headrace.runtime.ports import Stepped
 from headrace.runtime.spent import Activity, Spending
 from headrace.spine import remove_packs_of
@@ -61,17 +52,18 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from headrace.catalyst.analysed import Analysed
-    from headrace.catalyst.plan import Plan
+    from headrace.catalyst.planner import Planner
     from headrace.catalyst.python import Registered
+    from headrace.catalyst.scala import Scala
     from headrace.circuit import Node
+    from headrace.engine.jobs.lease import SparkSource
     from headrace.engine.jobs.worker import LogReader
     from headrace.engine.lowering.assembly import Program
-    from headrace.functions import Function, FunctionRecord
+    from headrace.functions import Function
     from headrace.runtime.ports import StepPlan
     from headrace.runtime.step import Report, Step
     from headrace.types import ArrangementId, BuildId, RelationId
 
-_INFERRED = InferredKey()
 _SLICES = "slices"
 """Stands for the id of a replay in the key of a program that several slices share."""
 
@@ -82,19 +74,14 @@ class Engine:
     Statements are planned one at a time; steps run while statements are planned.
     """
 
-    def __init__(self, spark: SparkSession, partitions: int, log: LogReader) -> None:
-        acknowledge_at_once(spark)
-        self.spark = spark
+    def __init__(self, source: SparkSource, partitions: int, log: LogReader) -> None:
+        self.source = source
         self.partitions = partitions
         self.log = log
-        self._by_name: dict[str, Relation] = {}
-        self.remembered: dict[str, FunctionRecord] = {}
-        self.planner = Planner(spark, self._by_name, remembered=self.remembered)
-        self.planner.check = check_cancelled
         self.planning = threading.RLock()
-        self._scala = scala_of(spark)
-        self._relations: dict[RelationId, Relation] = {}
-        self.circuits = Circuits(self._planned)
+        self.declared = DeclaredRelations(source, self.planning)
+        self._relations = self.declared.by_id
+        self.circuits = Circuits(self.declared)
         self.changes = 0
         """How often the meaning of a name has changed."""
         self._sliced: tuple[str, Analysed] | None = None
@@ -102,10 +89,24 @@ class Engine:
         self._filling: dict[BuildId, RunningFill] = {}
         """The builds that are being filled, which no epoch steps yet, and the replays."""
         self.programs = KeptPrograms()
-        self._jobs = Jobs(spark, log)
+        self._jobs = Jobs(source, log)
         self._parts = Parts(partial(self._jobs.lowering, 1), self.planning)
         self._narrow = threading.Lock()
         """Held while a narrow step runs: expressions have mutable state."""
+
+    @property
+    def spark(self) -> SparkSession:
+        """The session of Spark; see :class:`SparkSource`."""
+        return self.source.session
+
+    @property
+    def planner(self) -> Planner:
+        """The planner of queries over the declared relations; this waits for Spark."""
+        return self.declared.planner
+
+    @cached_property
+    def _scala(self) -> Scala:
+        return scala_of(self.spark)
 
     # -- the catalog -----------------------------------------------------------------------
 
@@ -117,16 +118,7 @@ class Engine:
         query.
         """
         with self.planning:
-            if isinstance(relation, PlainView):
-                names = relation.schema.names
-                if planned:
-                    self.planner.define(relation.id, relation.name, relation.query, names)
-            else:
-                self.planner.declare(relation.id, relation.name, relation.schema)
-            if isinstance(relation, Stream):
-                self.planner.declare_log(relation.id, relation.logged)
-            self._relations[relation.id] = relation
-            self._by_name[relation.name] = relation
+            self.declared.declare(relation, planned=planned)
             if isinstance(relation, View) and planned:
                 filled = self._filling.pop(relation.build, None)
                 self.circuits.declare(relation, filled.circuit if filled else None)
@@ -140,14 +132,12 @@ class Engine:
         """
         with self.planning:
             for table in tables:
-                self.planner.declare(table.id, table.name, table.schema)
-                self._by_name[table.name] = table
+                self.declared.add(table)
             try:
                 yield
             finally:
                 for table in tables:
-                    self.planner.forget(table.name)
-                    del self._by_name[table.name]
+                    self.declared.remove(table)
 
     def begin_fill(self, planned: Planned) -> Circuit:
         """Begin to fill a view that is not declared yet: epochs do not step it.
@@ -212,9 +202,7 @@ class Engine:
     def forget(self, relation: Relation) -> None:
         """Remove a relation; remove its dependants first."""
         with self.planning:
-            self.planner.forget(relation.name)
-            self._relations.pop(relation.id, None)
-            self._by_name.pop(relation.name, None)
+            self.declared.forget(relation)
             self.circuits.forget(relation.id)
             self._parts.forget(relation.id)
             self._changed()
@@ -238,7 +226,7 @@ class Engine:
     def unregister(self, name: str) -> Registered | None:
         """Remove a Python function; return it, or None if it was not registered."""
         with self.planning:
-            registered = self.planner.functions.get(name)
+            registered = self.declared.functions.get(name)
             self._changed()
             self.planner.unregister(name)
             return registered
@@ -257,113 +245,7 @@ class Engine:
         with self.planning:
             if self.circuits.has(view):
                 return self.circuits.of(view.id)
-            return self._planned(view)
-
-    def _planned(self, view: View) -> Circuit:
-        """Plan the query of a view, with the operators that fit its stored state."""
-        span, names = Span(view.query, 0, len(view.query)), view.schema.names
-        analysed = self.planner.analyse(span)
-        found = len(analysed.schema.columns)
-        if found != len(names):
-            raise HeadraceError(
-                Code.CORRUPT,
-                f'view "{view.name}" has {len(names)} columns, but its query has {found}',
-            )
-        by = () if view.index is None else view.index.columns
-
-        def made(key: GivenKey, edition: Edition) -> Circuit:
-            return self.circuit_of(
-                view.id,
-                view.build,
-                analysed,
-                span,
-                names,
-                by,
-                amendable=view.amendable,
-                guarded=view.quarantines,
-                key=key,
-                edition=edition,
-            )
-
-        return as_stored(view, made)
-
-    def circuit_of(
-        self,
-        id_: RelationId,
-        build: BuildId,
-        analysed: Analysed,
-        query: Span,
-        names: tuple[str, ...],
-        by: tuple[str, ...] = (),
-        amendable: tuple[RelationId, ...] = (),
-        *,
-        guarded: bool = False,
-        key: InferredKey | GivenKey = _INFERRED,
-        edition: Edition = LATEST,
-    ) -> Circuit:
-        """Return the circuit of an analysed query whose columns are named ``names``.
-
-        The contents are arranged ``by`` these columns, if any. The circuit accepts corrections of
-        the streams ``amendable`` and of streams that have been corrected before. If it is
-        ``guarded``, rows on which the query fails go to quarantine.
-        """
-
-        def only_grows(relation: RelationId) -> bool:
-            return self._only_grows(relation) and relation not in amendable
-
-        with self.planning:
-            plan = self.planner.plan(analysed, edition)
-            try:
-                schema = analysed.schema.renamed(names)
-                unique = self._unique(plan, key, schema.names)
-                return differentiate(
-                    id_,
-                    build,
-                    plan,
-                    schema,
-                    unique,
-                    only_grows,
-                    self._stored_as,
-                    by=by,
-                    guarded=guarded,
-                )
-            except HeadraceError as error:
-                raise error.at(query) from error
-
-    def _only_grows(self, id_: RelationId) -> bool:
-        relation = self._relations[id_]
-        return isinstance(relation, Stream) and not relation.corrected
-
-    def has_unique(self, circuit: Circuit, positions: Iterable[int]) -> bool:
-        """Whether the columns at some positions are a unique key of a view."""
-        with self.planning:
-            return is_unique(circuit.output.child.plan, self._key_of, positions)
-
-    def _unique(
-        self, plan: Plan, key: InferredKey | GivenKey, names: Sequence[str]
-    ) -> tuple[int, ...] | None:
-        match key:
-            case InferredKey():
-                return unique_columns(plan, self._key_of, tuple(map(names.index, key.preferred)))
-            case GivenKey():
-                return None if key.columns is None else tuple(map(names.index, key.columns))
-
-    def _key_of(self, id_: RelationId) -> tuple[int, ...] | None:
-        relation = self._relations[id_]
-        key = key_of(relation)
-        if not key and not (isinstance(relation, View) and relation.single):
-            return None
-        return tuple(relation.schema.names.index(name) for name in key)
-
-    def _stored_as(self, id_: RelationId) -> StoredLayout | None:
-        unique = bool(self._key_of(id_))
-        match self._relations[id_]:
-            case Table() as table:
-                return StoredLayout(table_layout(table), unique)
-            case View() if id_ in self.circuits:
-                return StoredLayout(self.circuits.of(id_).output.operator.layout, unique)
-            case _:
-                return None
+            return self.circuits.plan(view)
 
     def left_by(
         self, circuit: Circuit, stream: Stream, latest: Mapping[str, int | None]

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
+    from headrace.engine.jobs.lease import SparkSource
+
 
 @dataclass(frozen=True, slots=True)
 class ContentsTask:
@@ -71,9 +73,9 @@ class ChangesTask(LeafTask):
 
 @dataclass(frozen=True, slots=True)
 class Leaves:
-    """Creates DataFrames in any session of ``spark``; ``directory`` is the data directory."""
+    """Creates DataFrames in any session of a Spark; ``directory`` is the data directory."""
 
-    spark: SparkSession
+    source: SparkSource
     directory: Path
     partitions: int
     log: LogReader
@@ -143,7 +145,7 @@ class Leaves:
     def reading(self, shares: Mapping[RelationId, Share]) -> Iterator[None]:
         """Set the shares that the jobs of this thread read, for the duration of a block."""
         step = Step(f"read-{uuid4().hex}", self.directory, self.partitions, shares, {})
-        with step.on_disk(), jobs_of(self.spark, step):
+        with step.on_disk(), jobs_of(self.source.session, step):
             yield
 
     def _frame(self, session: SparkSession, task: Any, schema: StructType) -> DataFrame:

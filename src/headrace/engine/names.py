@@ -1,11 +1,12 @@
 """Names of relations and functions in a separate Spark session.
 
-A relation is registered as a temporary view only before the next query: each registration costs a
-round trip to Spark, and most databases never run some kinds of queries.
+A relation is registered as a temporary view only before the first query that names it: each
+registration costs several round trips to Spark, and queries name few of a database's relations.
 """
 
 from __future__ import annotations
 
+import re
 import threading
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -15,7 +16,7 @@ from headrace.catalyst.qualified import with_one_word_names
 from headrace.catalyst.scala import ASOF_JOINS, OPTIMIZER, scala_of
 from headrace.catalyst.transplant import Transplant
 from headrace.catalyst.void_keys import with_keys_typed
-from headrace.dialects import spark_text
+from headrace.dialects import log_of, spark_text
 from headrace.errors import Span
 from headrace.sql import quote
 
@@ -26,31 +27,78 @@ if TYPE_CHECKING:
 
     from headrace.catalog import PlainView, Relation, View
     from headrace.catalyst.python import Registered
+    from headrace.engine.jobs.lease import SparkSource
     from headrace.functions import Folded
     from headrace.types import RelationId
 
 
-@dataclass(slots=True)
-class SessionNames:
-    """The declared names of one session; ``declared`` are the ids of the relations."""
+_PLAIN_NAME = re.compile(r"[a-z0-9_-]+")
+"""A name that has one spelling in a query, except for the case of letters."""
+_WORD = re.compile(r"[a-z0-9_]+")
 
-    session: SparkSession
-    relations: dict[str, Relation] = field(default_factory=dict)
-    """The relations by dotted name, including those that are not declared in the session."""
-    declared: set[RelationId] = field(default_factory=set)
-    _folds: dict[str, Folded] = field(default_factory=dict)
-    _registered: set[RelationId] = field(default_factory=set)
-    _pending: dict[RelationId, Callable[[], None]] = field(default_factory=dict)
-    _lock: threading.RLock = field(default_factory=threading.RLock)
+
+@dataclass(slots=True)
+class _Declared:
+    """A relation of a session: its names, and how it is registered.
+
+    ``names`` are the words that a text has which names it; without any, every text may name it.
+    ``query`` is the one as which it is registered, if it is: Spark resolves its names at each use.
+    ``register`` is None once it is registered.
+    """
+
+    names: tuple[frozenset[str], ...]
+    query: str
+    register: Callable[[], None] | None
+    named: frozenset[str] | None = None
+    """The words of its query in Spark SQL, once they are known."""
 
     @classmethod
-    def beside(cls, spark: SparkSession, excluded: Iterable[str]) -> SessionNames:
-        """Open another session of the application, without the optimiser rules ``excluded``."""
-        session = spark.newSession()
-        session.conf.set(*ASOF_JOINS)
-        rules = ",".join(f"{OPTIMIZER}.{rule}" for rule in excluded)
-        session.conf.set("spark.sql.optimizer.excludedRules", rules)
-        return cls(session)
+    def of(cls, names: Iterable[str], query: str, register: Callable[[], None]) -> _Declared:
+        """Return a relation with these names, to be registered."""
+        last = [name.lower().rpartition(".")[2] for name in names]
+        plain = all(map(_PLAIN_NAME.fullmatch, last))
+        return cls(tuple(map(_words, last)) if plain else (), query, register)
+
+    def is_named(self, words: frozenset[str]) -> bool:
+        """Whether a text with these words may name it."""
+        return not self.names or any(name <= words for name in self.names)
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(_WORD.findall(text.lower()))
+
+
+@dataclass(slots=True)
+class SessionNames:
+    """The declared names of a session of its own, opened when it is first needed.
+
+    It leaves out the optimiser's rules ``excluded``, and has the properties ``chosen``.
+    """
+
+    source: SparkSource
+    excluded: tuple[str, ...]
+    chosen: tuple[tuple[str, str], ...] = ()
+    relations: dict[str, Relation] = field(default_factory=dict)
+    """The relations by dotted name, including those that are not declared in the session."""
+    _folds: dict[str, Folded] = field(default_factory=dict)
+    _declared: dict[RelationId, _Declared] = field(default_factory=dict)
+    _registered: set[RelationId] = field(default_factory=set)
+    _lock: threading.RLock = field(default_factory=threading.RLock)
+    _session: SparkSession | None = None
+
+    @property
+    def session(self) -> SparkSession:
+        """The session; this waits for Spark."""
+        spark = self.source.session
+        with self._lock:
+            if self._session is None:
+                opened = spark.newSession()
+                rules = ",".join(f"{OPTIMIZER}.{rule}" for rule in self.excluded)
+                excluded = ("spark.sql.optimizer.excludedRules", rules)
+                for name, value in (ASOF_JOINS, excluded, *self.chosen):
+                    opened.conf.set(name, value)
+                self._session = opened
+            return self._session
 
     @property
     def transplant(self) -> Transplant:
@@ -59,17 +107,27 @@ class SessionNames:
 
     # -- relations -------------------------------------------------------------------------
 
-    def declare(self, relation: Relation, register: Callable[[], None]) -> None:
-        """Call ``register`` before the next query, in the order of declaration."""
+    def declare(
+        self,
+        relation: Relation,
+        register: Callable[[], None],
+        names: Iterable[str] = (),
+        query: str = "",
+    ) -> None:
+        """Call ``register`` before the next query that may name a relation.
+
+        Its names are its own, that of its log, and ``names``. If it is registered as a ``query``,
+        the relations that this names are registered before, in the order of declaration.
+        """
+        known = [relation.name, log_of(relation.id), *names]
         with self._lock:
-            self.declared.add(relation.id)
-            self._pending[relation.id] = register
+            self._declared.pop(relation.id, None)
+            self._declared[relation.id] = _Declared.of(known, query, register)
 
     def discard(self, relation: Relation) -> None:
-        """Discard the pending registration of a relation."""
+        """Discard the declaration of a relation, without its temporary views."""
         with self._lock:
-            self.declared.discard(relation.id)
-            self._pending.pop(relation.id, None)
+            self._declared.pop(relation.id, None)
 
     def forget(self, relation: Relation, names: Iterable[str]) -> None:
         """Remove a relation, and the temporary views that represent it under these names."""
@@ -82,13 +140,43 @@ class SessionNames:
             for name in names:
                 self.session.catalog.dropTempView(name)
 
+    def has(self, id_: RelationId) -> bool:
+        """Whether a relation is declared."""
+        return id_ in self._declared
+
     def flush(self) -> None:
-        """Run all pending registrations."""
+        """Register all relations that are not."""
         with self._lock:
-            for id_ in list(self._pending):
-                self._registered.add(id_)
-                self._pending[id_]()
-                del self._pending[id_]
+            for id_, declared in list(self._declared.items()):
+                self._register(id_, declared)
+
+    def require(self, text: str) -> None:
+        """Register the relations that a text in Spark SQL may name, directly or through views."""
+        with self._lock:
+            texts, wanted = [_words(text)], dict[int, _Declared]()
+            while texts:
+                words = texts.pop()
+                for id_, declared in self._declared.items():
+                    if id_ not in wanted and declared.is_named(words):
+                        wanted[id_] = declared
+                        texts.append(self._named(declared))
+            for id_, declared in list(self._declared.items()):
+                if id_ in wanted:
+                    self._register(id_, declared)
+
+    def _named(self, declared: _Declared) -> frozenset[str]:
+        """Return the words of the query as which a relation is registered."""
+        if declared.named is None:
+            query = declared.query
+            declared.named = _words(self.plain(query)) if query else frozenset()
+        return declared.named
+
+    def _register(self, id_: RelationId, declared: _Declared) -> None:
+        """Register a relation, unless it is."""
+        if declared.register is not None:
+            declared.register()
+            declared.register = None
+            self._registered.add(id_)
 
     def declare_text(self, view: View | PlainView, name: str | None = None) -> None:
         """Register a view as its query, under its name or another."""
@@ -120,7 +208,7 @@ class SessionNames:
 
     def resolved(self, text: str) -> tuple[DataFrame, Any]:
         """Resolve a query in Spark SQL; return its DataFrame, and its corrected plan."""
-        self.flush()
+        self.require(text)
         frame, transplant = self.session.sql(text), self.transplant
         scala = transplant.scala
         return frame, corrected(scala, with_keys_typed(scala, transplant.logical(frame)))

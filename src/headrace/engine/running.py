@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from headrace.catalog import Relation
+    from headrace.engine.jobs.lease import SparkSource
     from headrace.engine.jobs.worker import LogReader
     from headrace.engine.lowering.assembly import Program
     from headrace.runtime.step import Report, Step
@@ -39,17 +41,21 @@ if TYPE_CHECKING:
 class Jobs:
     """Lowers circuits for the sessions of one application, and runs programs there."""
 
-    spark: SparkSession
+    source: SparkSource
     log: LogReader
-    _reports: TaskReports = field(init=False)
+    _made: TaskReports | None = None
+    _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def __post_init__(self) -> None:
-        """Prepare to receive the reports of tasks."""
-        self._reports = TaskReports(self.spark)
+    @property
+    def _reports(self) -> TaskReports:
+        session = self.source.session
+        with self._lock:
+            self._made = self._made or TaskReports(session)
+            return self._made
 
     @cached_property
     def _session(self) -> SparkSession:
-        return bare_session(self.spark)
+        return bare_session(self.source.session)
 
     @cached_property
     def session_for_few(self) -> SparkSession:
@@ -63,7 +69,7 @@ class Jobs:
     def transplant(self, partitions: int) -> Transplant:
         """Return what builds plans for steps of so many partitions; one has few rows."""
         session = self.session_for_few if partitions == 1 else self._session
-        return Transplant(session, scala_of(self.spark))
+        return Transplant(session, scala_of(self.source.session))
 
     def run(self, step: Step, program: Program) -> tuple[Report, ...]:
         """Run the jobs of a program; the runs that they write are durable when this returns.
@@ -78,14 +84,14 @@ class Jobs:
                     step = step.after([note.report for note in notes if note.report is not None])
                     step.write()
                 with self._reports.awaited(step) as left:
-                    with jobs_of(self.spark, step, self._reports.address):
+                    with jobs_of(self.source.session, step, self._reports.address):
                         self.transplant(step.partitions).run(job)
                     notes += left
             reports = reports_in(notes, program.reporting, step.partitions)
             require_seen(step.runs_directory, notes)
         except HeadraceError as error:
             remove_packs_of(step.runs_directory, step.attempt)
-            if is_local(self.spark.sparkContext):
+            if is_local(self.source.session.sparkContext):
                 raise
             raise seen_by_executor(step, error) from error
         except BaseException:

@@ -100,7 +100,7 @@ class Reconciler:
         while thread is not None and thread.is_alive() and time.monotonic() < until:
             self._cancellation.asked = True
             if self._cancellation.running:
-                StatementJobs(self.reconciling.engine.spark, self._cancellation.tag).cancel()
+                StatementJobs(self.reconciling.engine.source, self._cancellation.tag).cancel()
             thread.join(_CANCEL_SECONDS)
 
     def turn(self) -> float:

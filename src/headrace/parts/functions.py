@@ -38,12 +38,12 @@ class Functions:
     @property
     def records(self) -> dict[str, FunctionRecord]:
         """The functions recorded in the catalog, by name."""
-        return self.engine.remembered
+        return self.engine.declared.remembered
 
     @property
     def registered(self) -> Mapping[str, Registered]:
         """The functions registered in this process, by name."""
-        return self.engine.planner.functions
+        return self.engine.declared.functions
 
     def restore(self, catalog: Catalog, given: Iterable[Function]) -> None:
         """Load the recorded functions and register the given ones; views are restored later."""

@@ -33,7 +33,9 @@ class Planning:
     _thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Begin in the background."""
+        """Begin in the background, unless it is closed."""
+        if self._closed.is_set():
+            return
         self._thread = threading.Thread(target=self.run, name="headrace-planning", daemon=True)
         self._thread.start()
 

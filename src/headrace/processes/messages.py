@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from headrace.catalog import Relation, Stream
-    from headrace.engine.jobs.session import SparkSettings
+    from headrace.engine.jobs.lease import SparkSettings
     from headrace.errors import HeadraceError, Span
     from headrace.functions import FunctionRecord
     from headrace.runtime.step import Share

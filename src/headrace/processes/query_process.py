@@ -25,6 +25,8 @@ from uuid import uuid4
 from headrace.catalog import Catalog, PlainView, Relation, Stream, Table
 from headrace.engine.engine import Engine
 from headrace.engine.jobs.cancelling import StatementJobs, tasks_left
+from headrace.engine.jobs.gateway import acknowledge_at_once
+from headrace.engine.jobs.lease import RunningSpark
 from headrace.engine.jobs.session import jvm_of, start_spark
 from headrace.engine.leaves import Leaves
 from headrace.engine.reading.queries import Queries
@@ -144,7 +146,7 @@ class QueryProcess:
         except HeadraceError as error:
             self._send(Failed(error))
             return None
-        self._jobs = StatementJobs(spark.engine.spark, self._cancellation.tag)
+        self._jobs = StatementJobs(spark.engine.source, self._cancellation.tag)
         self._jvm = jvm_of(spark.engine.spark)
         os.setpriority(os.PRIO_PGRP, 0, _PRIORITY)  # not earlier: starting is slow
         return spark
@@ -194,11 +196,11 @@ class _Spark:
 
     def __init__(self, begin: StartSpark) -> None:
         scratch = begin.scratch
-        spark = start_spark(begin.spark, scratch / "spark")
-        log = EmbeddedLog()
-        self.engine = Engine(spark, begin.partitions, log)
-        leaves = Leaves(spark, scratch, begin.partitions, log)
-        self._queries = Queries(leaves, self.engine.planner, self.engine.planning)
+        source, log = RunningSpark(start_spark(begin.spark, scratch / "spark")), EmbeddedLog()
+        acknowledge_at_once(source.session)
+        self.engine = Engine(source, begin.partitions, log)
+        leaves = Leaves(source, scratch, begin.partitions, log)
+        self._queries = Queries(leaves, self.engine)
         self._planned: tuple[str, Prepared] | None = None
         """The name and the plan of the query whose shape was asked for last."""
         self._runs = scratch / "runs"
@@ -281,8 +283,8 @@ class _Spark:
         """Declare the names of a catalog, where they differ from those declared before."""
         before, catalog = self._catalog, Catalog.of(declared.relations)
         functions = declared.functions != self._declared.functions
-        self.engine.remembered.clear()
-        self.engine.remembered.update(declared.remembered)
+        self.engine.declared.remembered.clear()
+        self.engine.declared.remembered.update(declared.remembered)
         stays = self._staying(declared, catalog) if not functions else frozenset()
         for relation in reversed([*_bases(before), *before.defined_in_order()]):
             if relation.id not in stays:
@@ -308,7 +310,7 @@ class _Spark:
     def _register(self, declared: Declared) -> None:
         from pyspark import cloudpickle  # noqa: PLC0415  (which only functions need)
 
-        for name in list(self.engine.planner.functions):
+        for name in list(self.engine.declared.functions):
             registered = self.engine.unregister(name)
             if registered is not None:
                 self._queries.forget_function(registered)

@@ -51,7 +51,7 @@ class Session:
             parts.reader, lambda: self._open and is_open(), dict(parts.ledger.head.ends)
         )
         self._statements = Dispatcher(parts, self._client, principal)
-        self._jobs = StatementJobs(parts.engine.spark, self._client.cancellation.tag)
+        self._jobs = StatementJobs(parts.engine.source, self._client.cancellation.tag)
 
     def sql(
         self,

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+    from headrace.engine.jobs.lease import SparkSource
+
 _GRACE_SECONDS = 1.0
 """The time that tasks have to notice a cancellation and end."""
 _LOCAL = "LocalSchedulerBackend"
@@ -47,15 +49,18 @@ def tagged(spark: SparkSession) -> Iterator[None]:
 class StatementJobs:
     """The jobs started by one client's statements; see :func:`tagged`."""
 
-    spark: SparkSession
+    source: SparkSource
     tag: str
 
     def cancel(self) -> None:
         """Cancel the statement's running jobs."""
-        self.spark.sparkContext.cancelJobsWithTag(self.tag)
+        if self.source.running is not None:
+            self.source.running.sparkContext.cancelJobsWithTag(self.tag)
 
     def free_slots(self) -> None:
         """Free the slots of cancelled tasks that have not ended after a grace period."""
+        if self.source.running is None:
+            return
         timer = threading.Timer(_GRACE_SECONDS, self._free_slots)
         timer.daemon = True
         timer.start()
@@ -63,7 +68,7 @@ class StatementJobs:
     def _free_slots(self) -> None:
         # Spark may have stopped in the meantime.
         with suppress(PySparkException, Py4JError, OSError, AttributeError):
-            context = self.spark.sparkContext
+            context = self.source.session.sparkContext
             scheduler: Any = context._jsc.sc().taskScheduler()  # noqa: SLF001
             backend: Any = context._jsc.sc().schedulerBackend()  # noqa: SLF001
             if backend.getClass().getSimpleName() != _LOCAL:

@@ -31,12 +31,11 @@ from headrace.engine.reading.scans import DuckDbQuery, Refused, Scans, translate
 from headrace.sql import quote
 
 if TYPE_CHECKING:
-    import threading
     from collections.abc import Callable, Mapping, Sequence
 
     from headrace.catalyst.analysed import Shape
-    from headrace.catalyst.planner import Planner
     from headrace.catalyst.python import Registered
+    from headrace.engine.engine import Engine
     from headrace.engine.leaves import Leaves
     from headrace.errors import Span
     from headrace.runtime.step import Share
@@ -58,17 +57,16 @@ class Queries:
     """Plans and answers queries over contents. Thread-safe."""
 
     leaves: Leaves
-    planner: Planner
-    planning: threading.RLock
-    """Held while the meaning of names changes, and while a query is prepared."""
+    engine: Engine
+    """Its lock of planning is held while the meaning of names changes, and while a query is
+    prepared."""
     _names: SessionNames = field(init=False)
     plans: Plans = field(default_factory=Plans, init=False)
     _scans: Scans = field(default_factory=Scans, init=False)
 
     def __post_init__(self) -> None:
-        """Open a session, in which names mean contents."""
-        self._names = SessionNames.beside(self.leaves.spark, _EXCLUDED)
-        self._names.session.conf.set(*VALUES_PARSED)
+        """Have a session of its own, in which names mean contents."""
+        self._names = SessionNames(self.leaves.source, _EXCLUDED, (VALUES_PARSED,))
 
     # -- names -----------------------------------------------------------------------------
 
@@ -86,7 +84,8 @@ class Queries:
         if not isinstance(relation, PlainView):
             names.declare(relation, lambda: self._register(relation))
         elif planned:
-            names.declare(relation, lambda: names.declare_text(relation))
+            query = relation.query
+            names.declare(relation, lambda: names.declare_text(relation), query=query)
         else:
             names.discard(relation)
 
@@ -134,7 +133,7 @@ class Queries:
             self._names.session.createDataFrame(placed).createOrReplaceTempView(name)
             read = f"SELECT {', '.join([place, *expressions])} FROM "
             text = self._names.plain(read + source.replace("__rows", name))
-            with tagged(self.leaves.spark):
+            with tagged(self.leaves.source.session):
                 found = collect_arrow(self._names.session.sql(text))
             self._names.session.catalog.dropTempView(name)
             return found.sort_by(place)
@@ -151,13 +150,16 @@ class Queries:
             HeadraceError: at the place in the query, if it cannot be run.
         """
         names = self._names
-        try:
-            names.flush()
-        except (PySparkException, Py4JError) as error:
-            raise step_failure(error) from error
-        found = self.planner.select(query, names.session, names.declared)
+
+        def require(text: str) -> None:
+            try:
+                names.require(text)
+            except (PySparkException, Py4JError) as error:
+                raise step_failure(error) from error
+
+        found = self.engine.planner.select(query, names.session, names.has, require)
         if found is None:
-            return self.planner.analyse(query, once=True).shape, None
+            return self.engine.planner.analyse(query, once=True).shape, None
         return found.shape, Prepared(query.source, found.optimised, self.plans.changes)
 
     def prepared(self, query: str) -> Prepared:

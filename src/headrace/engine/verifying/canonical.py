@@ -45,7 +45,7 @@ def stored_name(relation: Relation) -> str:
     return f"__stored_{relation.id}"
 
 
-def computed_name(relation: Table | View) -> str:
+def computed_name(relation: Relation) -> str:
     """Return the name of a relation's contents by canonical history."""
     lags = isinstance(relation, View) and relation.refresh.lags
     return f"__query_{relation.id}" if lags else relation.name

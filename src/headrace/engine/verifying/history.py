@@ -70,10 +70,10 @@ class CanonicalHistory:
     _names: SessionNames = field(init=False)
 
     def __post_init__(self) -> None:
-        """Open a session, in which names mean canonical history."""
-        self._names = SessionNames.beside(self.leaves.spark, _EXCLUDED)
+        """Have a session of its own, in which names mean canonical history."""
         # The limit of rows of a recursion is a safety limit of Spark's, not part of its semantics.
-        self._names.session.conf.set("spark.sql.cteRecursionRowLimit", -1)
+        unlimited = ("spark.sql.cteRecursionRowLimit", "-1")
+        self._names = SessionNames(self.leaves.source, _EXCLUDED, (unlimited,))
 
     # -- names -----------------------------------------------------------------------------
 
@@ -87,9 +87,12 @@ class CanonicalHistory:
         if isinstance(relation, Sink):
             return
         if not isinstance(relation, PlainView):
-            names.declare(relation, lambda: self._register(relation, planned=planned))
+            also = [stored_name(relation), raw_name(relation), computed_name(relation)]
+            query = relation.query if isinstance(relation, View) and planned else ""
+            names.declare(relation, lambda: self._register(relation, planned=planned), also, query)
         elif planned:
-            names.declare(relation, lambda: names.declare_text(relation))
+            query = relation.query
+            names.declare(relation, lambda: names.declare_text(relation), query=query)
         else:
             names.discard(relation)
 

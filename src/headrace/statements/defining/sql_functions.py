@@ -51,7 +51,7 @@ class SqlFunctions:
                 hint="Choose a name without a schema: functions are of the whole database.",
                 span=span,
             )
-        if name in self.engine.remembered:
+        if name in self.engine.declared.remembered:
             raise HeadraceError(
                 Code.CONFLICT,
                 f'function "{name}" is a Python function',

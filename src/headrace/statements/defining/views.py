@@ -277,7 +277,7 @@ class Views:
             by = () if index is None else index.columns
             stated = None if key is None else declared_columns(key, schema)
             changes = engine.changes
-            circuit = engine.circuit_of(
+            circuit = engine.circuits.circuit_of(
                 id_,
                 build,
                 analysed,
@@ -289,7 +289,7 @@ class Views:
             )
             unique = tuple(names[i] for i in circuit.output.key) if circuit.unique else ()
             checked = stated is not None and not (
-                engine.has_unique(circuit, circuit.output.key)
+                engine.circuits.has_unique(circuit, circuit.output.key)
                 and not any(c.nullable for c in schema.columns if c.name in stated)
             )
         view = View(

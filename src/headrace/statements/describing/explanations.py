@@ -152,7 +152,7 @@ class Explanations:
         key: InferredKey | GivenKey = InferredKey()
         if stated is not None:
             key = GivenKey(declared_columns(stated, analysed.schema.renamed(tuple(names))))
-        return engine.circuit_of(RelationId(0), BuildId(0), analysed, span, names, key=key)
+        return engine.circuits.circuit_of(RelationId(0), BuildId(0), analysed, span, names, key=key)
 
 
 def sizes(ledger: Ledger, circuit: Circuit) -> dict[ArrangementId, tuple[int, int]]:

@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-import duckdb
 import pyarrow as pa
 
 from headrace.runtime.cancelling import cancelled, check_cancelled, running_statement
@@ -16,6 +15,8 @@ from headrace.serving.streamed import row_batches
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
+
+    import duckdb
 
     from headrace.engine.reading.scans.translation import DuckDbQuery, Leaf
     from headrace.serving import Contents
@@ -64,6 +65,8 @@ class Scans:
         Raises:
             HeadraceError: ``cancelled``.
         """
+        import duckdb  # noqa: PLC0415  (lookups start without it)
+
         connection = self._connected()
         try:
             for leaf in scan.leaves:
@@ -84,6 +87,8 @@ class Scans:
         return pa.Table.from_arrays(arrays, schema=scan.schema)
 
     def _connected(self) -> duckdb.DuckDBPyConnection:
+        import duckdb  # noqa: PLC0415  (as above)
+
         with self._lock:
             if self._root is None:
                 self._root = duckdb.connect(":memory:", config=dict(_SETTINGS))

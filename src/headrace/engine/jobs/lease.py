@@ -1,0 +1,231 @@
+"""The use of Spark by a database: it starts in the background, when something first needs it."""
+
+from __future__ import annotations
+
+import shlex
+import threading
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, Protocol
+
+from headrace.errors import Code, HeadraceError, unexpected
+from headrace.runtime.cancelling import check_cancelled
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+FLAGS: Final = ("-XX:+UseParallelGC", "-Xss4m")
+"""Options of every JVM that runs Spark."""
+
+_LISTEN_SECONDS: Final = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class SparkSettings:
+    """The user's settings for Spark.
+
+    ``partitions`` is the number of slices of every arrangement. ``cache`` is the directory of files
+    that make the next start faster; ``flags`` are further options of the driver's JVM.
+    ``executor_memory`` is the heap of an executor, ``executor_cores`` how many tasks it runs at
+    once, and ``cores`` how many all executors run; with "" and 0, Spark decides.
+    """
+
+    master: str
+    partitions: int
+    driver_memory: str
+    cache: Path | None = None
+    flags: tuple[str, ...] = ()
+    executor_memory: str = ""
+    executor_cores: int = 0
+    cores: int = 0
+
+    @property
+    def of_executors(self) -> dict[str, str]:
+        """Spark's properties of executors; empty for a local master."""
+        found = {
+            "spark.executor.memory": self.executor_memory,
+            "spark.executor.cores": str(self.executor_cores or ""),
+            "spark.cores.max": str(self.cores or ""),
+            "spark.executor.extraJavaOptions": shlex.join(FLAGS),
+        }
+        return {name: value for name, value in found.items() if value}
+
+
+class SparkSource(Protocol):
+    """Has the session of a Spark that runs, or that starts when it is asked for."""
+
+    @property
+    def running(self) -> SparkSession | None:
+        """The session if Spark has started."""
+        ...
+
+    @property
+    def session(self) -> SparkSession:
+        """The session; this waits until Spark has started.
+
+        Raises:
+            HeadraceError: ``unavailable`` if Spark cannot be started, or the database is closed;
+                ``cancelled``.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class RunningSpark:
+    """The session of a Spark that runs."""
+
+    session: SparkSession
+
+    @property
+    def running(self) -> SparkSession:
+        """The session."""
+        return self.session
+
+
+@dataclass(slots=True)
+class SparkLease:
+    """The use of Spark by one database. Thread-safe.
+
+    The databases of a process share one Spark. If a database has started it, the last one to
+    release its lease stops it; a Spark that the program has started itself is never stopped.
+    ``start`` starts Spark, or joins the one that runs, and ``prepare`` makes it fit for the
+    database. If one of them fails, everyone who needs Spark gets the error.
+    """
+
+    start: Callable[[], SparkSession]
+    prepare: Callable[[SparkSession], None] = lambda _session: None
+    _found: SparkSession | None = None
+    _error: HeadraceError | None = None
+    _started: bool = False
+    """Whether a database has started this Spark."""
+    _ended: threading.Event = field(default_factory=threading.Event)
+    """Set when the start has succeeded or failed."""
+    _closing: threading.Event = field(default_factory=threading.Event)
+    _thread: threading.Thread | None = None
+    _then: list[Callable[[], None]] = field(default_factory=list)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    @classmethod
+    def of(
+        cls, given: SparkSession, prepare: Callable[[SparkSession], None] = lambda _session: None
+    ) -> SparkLease:
+        """Return the use of a session that the program has started."""
+        prepare(given)
+        lease = cls(lambda: given, prepare, given)
+        lease._ended.set()
+        return lease
+
+    def begin(self) -> None:
+        """Start Spark in the background, unless that has begun."""
+        with self._lock:
+            if self._thread is None and not self._ended.is_set() and not self._closing.is_set():
+                self._thread = threading.Thread(
+                    target=self._run, name="headrace-spark", daemon=True
+                )
+                self._thread.start()
+
+    def begin_after(self, seconds: float) -> None:
+        """Start Spark in the background after some time, unless it is needed before."""
+
+        def wait() -> None:
+            if not self._closing.wait(seconds):
+                self.begin()
+
+        threading.Thread(target=wait, name="headrace-spark-later", daemon=True).start()
+
+    def then(self, call: Callable[[], None]) -> None:
+        """Call a function once Spark has started: now, if it has."""
+        with self._lock:
+            if self._found is None:
+                self._then.append(call)
+                return
+        call()
+
+    @property
+    def running(self) -> SparkSession | None:
+        """The session if Spark has started."""
+        return self._found
+
+    @property
+    def session(self) -> SparkSession:
+        """The session; see :class:`SparkSource`."""
+        self.begin()
+        while self._found is None:
+            if self._error is not None:
+                error = self._error
+                raise HeadraceError(error.code, error.primary, error.detail, error.hint)
+            if self._closing.is_set():
+                raise HeadraceError(Code.UNAVAILABLE, "the database is closed")
+            self._ended.wait(_LISTEN_SECONDS)
+            check_cancelled()
+        return self._found
+
+    def _run(self) -> None:
+        try:
+            session = self._join()
+            try:
+                self.prepare(session)
+            except BaseException:
+                self._leave(session)
+                raise
+            with self._lock:
+                self._found = session
+            for call in self._then:
+                call()
+        except Exception as error:  # noqa: BLE001  (whoever needs Spark gets it)
+            self._error = unexpected(error)
+        finally:
+            self._ended.set()
+
+    def _join(self) -> SparkSession:
+        with _LEASES.lock:
+            before = _LEASES.active()
+            session = self.start()
+            application = session.sparkContext.applicationId
+            if before is None:
+                _LEASES.application, _LEASES.count = application, 0
+            self._started = _LEASES.application == application
+            _LEASES.count += self._started
+            return session
+
+    def _leave(self, session: SparkSession) -> None:
+        if not self._started:
+            return
+        with _LEASES.lock:
+            _LEASES.count -= 1
+            if _LEASES.count == 0:
+                session.stop()
+
+    def close(self) -> None:
+        """End the waits for Spark, and let nothing start it any more."""
+        with self._lock:
+            self._closing.set()
+
+    def release(self) -> None:
+        """End the use; call it once. A start that has begun is awaited."""
+        self.close()
+        if self._thread is not None:
+            self._thread.join()
+        if self._found is not None:
+            self._leave(self._found)
+
+
+@dataclass(slots=True)
+class _Leases:
+    """The number of leases, in this process, of a Spark that a database has started."""
+
+    application: str | None = None
+    count: int = 0
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    @staticmethod
+    def active() -> object:
+        """Return the context of Spark in this process, or None."""
+        from pyspark import SparkContext  # noqa: PLC0415  (only what needs Spark imports it)
+
+        return SparkContext._active_spark_context  # noqa: SLF001
+
+
+_LEASES = _Leases()
