@@ -179,7 +179,12 @@ class Database(DefaultSession):
 
         if given is not None:
             return SparkLease.of(given, prepare)
-        return SparkLease(lambda: start_spark(self.settings.spark), prepare)
+
+        def fails(error: HeadraceError) -> None:
+            if self._open:
+                self.parts.pump.error = error
+
+        return SparkLease(lambda: start_spark(self.settings.spark), prepare, fails)
 
     def _wired(
         self, partitions: int, fault: Callable[[str], None], clock: Callable[[], int]

@@ -31,7 +31,7 @@ def shell(tmp_path: Path) -> Iterator[Terminal]:
 
 
 def the_shell_says_what_it_opened_and_what_to_try(shell: Terminal, _: Path) -> None:
-    shell.see("created data directory", "starting Spark")
+    shell.see("created data directory", "opening")
     shell.see("empty, epoch 0 (opened in ", r"\q or Ctrl-D leaves.", "Three things to try:")
     for step in FIRST_STEPS:
         assert step in shell.see(step)

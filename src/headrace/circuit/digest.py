@@ -1,8 +1,8 @@
 """A digest of a circuit: equal for circuits that store and compute the same.
 
-The ledger has the digest of each view's circuit. When a database is opened, every view is planned
-again, and a view whose circuit has another digest is refused: its stored state would be wrong for
-that circuit.
+The ledger has the digest of each view's circuit. After a database is opened, a view is planned
+again when it is first needed, and stops if its circuit has another digest: its stored state would
+be wrong for that circuit.
 
 The digest covers the nodes and how they are connected, the expressions that they evaluate, and for
 each operator its parameters and arrangements. It does not cover the wording of ``EXPLAIN``, names

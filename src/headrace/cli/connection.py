@@ -90,7 +90,7 @@ def opened(
         )
     made = functions.made()
     given = () if functions.replace else made
-    with status("starting Spark…" if isinstance(target, Path) else "connecting…", err):
+    with status("opening…" if isinstance(target, Path) else "connecting…", err):
         database = thread.call(lambda: invocation.connect(target, given))
     try:
         if functions.replace:

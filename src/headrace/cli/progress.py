@@ -143,6 +143,8 @@ class ProgressBar:
 
 def progress_text(progress: Progress, seconds: float = 0.0) -> str:
     """Return the work done, with a bar and the share done if the total is known."""
+    if not progress.unit:
+        return f"{progress.what}…"
     shown = [progress.what, count_text(progress, seconds)]
     if progress.total:
         full = min(_BAR_CELLS, _BAR_CELLS * progress.done // progress.total)

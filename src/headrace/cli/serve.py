@@ -93,7 +93,7 @@ def serve_directory(
     try:
         make_directory(directory, err)
         said = _Said(err)
-        said(f"opening {directory}; Spark starts, which takes some seconds")
+        said(f"opening {directory}; Spark starts in the background")
         with opened(directory, invocation, thread, err, functions) as found:
             database = cast("Database", found)  # a directory is opened here, never a server
             said(f"{directory} is open at epoch {database.last_epoch():,}; starting to serve")

@@ -16,7 +16,7 @@ from uuid import uuid4
 from headrace.errors import Code, HeadraceError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 _LISTEN_SECONDS = 0.1
 
@@ -27,12 +27,14 @@ _this_thread = threading.local()
 class Cancellation:
     """Whether a client's statement is running, and whether it is to be cancelled.
 
-    ``tag`` identifies the Spark jobs that the client's statements start.
+    ``tag`` identifies the Spark jobs that the client's statements start. ``waits`` is called with
+    what a statement waits for before it can run.
     """
 
     tag: str = field(default_factory=lambda: f"headrace-{uuid4().hex}")
     asked: bool = False
     running: bool = False
+    waits: Callable[[str], None] = field(default=lambda _what: None)
 
     @contextmanager
     def statement(self) -> Iterator[None]:

@@ -14,7 +14,7 @@ from headrace.session.client import Client, silent
 from headrace.session.dispatch import Dispatcher
 from headrace.sql.parameters import bind
 from headrace.statements.reading.asked import followed_query, followed_text
-from headrace.statements.results import last_of
+from headrace.statements.results import Progress, last_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from headrace.statements.changing.given_rows import Rows
     from headrace.statements.reading.following import Pushed
     from headrace.statements.reading.subscription import ViewSubscription
-    from headrace.statements.results import Progress, Result, Subscription
+    from headrace.statements.results import Result, Subscription
     from headrace.types import Epoch, Offset, RelationId
 
 
@@ -49,6 +49,9 @@ class Session:
         self._open = True
         self._client = Client(
             parts.reader, lambda: self._open and is_open(), dict(parts.ledger.head.ends)
+        )
+        self._client.cancellation.waits = lambda what: self._client.report(
+            Progress(what, 0, None, "")
         )
         self._statements = Dispatcher(parts, self._client, principal)
         self._jobs = StatementJobs(parts.engine.source, self._client.cancellation.tag)

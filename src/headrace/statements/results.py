@@ -26,7 +26,10 @@ _POLL_SECONDS = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """The progress of a long statement. ``total`` is None if it is not known."""
+    """The progress of a long statement. ``total`` is None if it is not known.
+
+    Without a ``unit``, nothing is counted: the statement waits for something.
+    """
 
     what: str
     done: int

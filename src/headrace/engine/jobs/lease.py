@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import logging
 import shlex
 import threading
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Protocol
 
 from headrace.errors import Code, HeadraceError, unexpected
-from headrace.runtime.cancelling import check_cancelled
+from headrace.runtime.cancelling import check_cancelled, running_statement
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
     from pyspark.sql import SparkSession
+
+_log = logging.getLogger(__name__)
 
 FLAGS: Final = ("-XX:+UseParallelGC", "-Xss4m")
 """Options of every JVM that runs Spark."""
@@ -96,6 +99,8 @@ class SparkLease:
 
     start: Callable[[], SparkSession]
     prepare: Callable[[SparkSession], None] = lambda _session: None
+    fails: Callable[[HeadraceError], None] = lambda _error: None
+    """Called if Spark cannot be started."""
     _found: SparkSession | None = None
     _error: HeadraceError | None = None
     _started: bool = False
@@ -113,7 +118,7 @@ class SparkLease:
     ) -> SparkLease:
         """Return the use of a session that the program has started."""
         prepare(given)
-        lease = cls(lambda: given, prepare, given)
+        lease = cls(lambda: given, prepare, _found=given)
         lease._ended.set()
         return lease
 
@@ -151,7 +156,11 @@ class SparkLease:
     @property
     def session(self) -> SparkSession:
         """The session; see :class:`SparkSource`."""
-        self.begin()
+        if self._found is None:
+            self.begin()
+            statement = running_statement()
+            if statement is not None:
+                statement.waits("starting Spark")
         while self._found is None:
             if self._error is not None:
                 error = self._error
@@ -176,6 +185,8 @@ class SparkLease:
                 call()
         except Exception as error:  # noqa: BLE001  (whoever needs Spark gets it)
             self._error = unexpected(error)
+            _log.error("%s: only rows by key can be read", self._error.primary)
+            self.fails(self._error)
         finally:
             self._ended.set()
 
