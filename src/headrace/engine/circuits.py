@@ -35,7 +35,7 @@ OF_THE_VIEW = (Code.CORRUPT, Code.UNSUPPORTED, Code.INVALID)
 
 
 @dataclass(slots=True)
-class Circuits:
+class ViewCircuits:
     """The declared views, inputs first, and their circuits.
 
     Any thread may read what is known; only one at a time may plan or declare.

@@ -21,7 +21,7 @@ from headrace.circuit import (
     Sliced,
     sliced,
 )
-from headrace.engine.circuits import Circuits
+from headrace.engine.circuits import ViewCircuits
 from headrace.engine.declared import DeclaredRelations
 from headrace.engine.expiring import left_by
 from headrace.engine.jobs.failures import step_failure
@@ -81,7 +81,7 @@ class Engine:
         self.planning = threading.RLock()
         self.declared = DeclaredRelations(source, self.planning)
         self._relations = self.declared.by_id
-        self.circuits = Circuits(self.declared)
+        self.circuits = ViewCircuits(self.declared)
         self.changes = 0
         """How often the meaning of a name has changed."""
         self._sliced: tuple[str, Analysed] | None = None

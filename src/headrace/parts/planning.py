@@ -51,9 +51,9 @@ class Planning:
         with self._cancellation.statement():
             for view in self.loop.catalog.views_in_order():
                 began = time.monotonic()
-                if not self._closed.is_set():
-                    self._plan(view.id)
-                self._closed.wait(time.monotonic() - began)
+                self._plan(view.id)
+                if self._closed.wait(time.monotonic() - began):
+                    return
 
     def _plan(self, id_: RelationId) -> None:
         loop = self.loop

@@ -57,7 +57,7 @@ class SparkSettings:
 
 
 class SparkSource(Protocol):
-    """Has the session of a Spark that runs, or that starts when it is asked for."""
+    """A Spark that runs, or that starts when its session is asked for."""
 
     @property
     def running(self) -> SparkSession | None:

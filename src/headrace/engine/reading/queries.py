@@ -65,7 +65,7 @@ class Queries:
     _scans: Scans = field(default_factory=Scans, init=False)
 
     def __post_init__(self) -> None:
-        """Have a session of its own, in which names mean contents."""
+        """Create the names of a session of its own, in which they mean contents."""
         self._names = SessionNames(self.leaves.source, _EXCLUDED, (VALUES_PARSED,))
 
     # -- names -----------------------------------------------------------------------------

@@ -70,7 +70,7 @@ class CanonicalHistory:
     _names: SessionNames = field(init=False)
 
     def __post_init__(self) -> None:
-        """Have a session of its own, in which names mean canonical history."""
+        """Create the names of a session of its own, in which they mean canonical history."""
         # The limit of rows of a recursion is a safety limit of Spark's, not part of its semantics.
         unlimited = ("spark.sql.cteRecursionRowLimit", "-1")
         self._names = SessionNames(self.leaves.source, _EXCLUDED, (unlimited,))
