@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import headrace
+from headrace.cli.command import main
 from headrace.errors import Code, HeadraceError
 
 if TYPE_CHECKING:
@@ -141,3 +142,55 @@ def test_rows_are_read_before_spark_runs(tmp_path, spark, monkeypatch) -> None:
             db.sql("SELECT n FROM counts WHERE v = 'd'")
     with pytest.raises(HeadraceError, match="could not be started"):
         headrace.connect(tmp_path / "new", **settings)
+
+
+def test_a_command_that_looks_up_rows_does_not_open_the_directory(tmp_path, spark, capsys) -> None:
+    settings = {"spark": spark, "continuous": False, "partitions": 2}
+
+    def opens(_target: object, _functions: object) -> Database:
+        raise HeadraceError(Code.UNAVAILABLE, "it is opened")
+
+    def asked(*statements: str) -> str:
+        chosen = [part for statement in statements for part in ("-c", statement)]
+        code = main(["--data", str(tmp_path), "sql", "--format", "csv", *chosen], opens)
+        shown = capsys.readouterr()
+        return shown.out if code == 0 else shown.err
+
+    with headrace.connect(tmp_path, **settings) as db:
+        db.sql(
+            "CREATE TABLE t (k INT PRIMARY KEY, v STRING); CREATE STREAM s (at TIMESTAMP);"
+            "CREATE MATERIALIZED VIEW counts AS SELECT v, count(*) AS n FROM t GROUP BY v;"
+            "CREATE MATERIALIZED VIEW recent AS SELECT at, count(*) AS n FROM s"
+            " WHERE at > now() - INTERVAL 1 MINUTE GROUP BY at;"
+            "CREATE MATERIALIZED VIEW late WITH (refresh = 'manual') AS SELECT k FROM t;"
+            "CREATE MATERIALIZED VIEW held AS SELECT k, v FROM t; CREATE INDEX by_v ON held (v);"
+            "INSERT INTO t VALUES (1, 'a'), (2, 'a'), (3, 'b')"
+        )
+        db.flush()
+        assert "it is opened" in asked("SELECT n FROM counts WHERE v = 'a'"), "it is in use"
+    assert asked("SELECT n FROM counts WHERE v = 'a'") == "n\n2\n"
+    one, two = "SELECT * FROM t WHERE k = 3;", "SELECT k FROM held WHERE v = 'b'"
+    assert asked(one, two) == "k,v\n3,b\nk\n3\n"
+    for other in (
+        "SELECT * FROM counts",
+        "SELECT n FROM counts WHERE v > 'a'",
+        "SELECT n FROM counts WHERE n = 2",
+        "SELECT n FROM nothing WHERE n = 2",
+        "SELECT n FROM counts AS OF EPOCH 1 WHERE v = 'a'",
+        "SELECT k FROM late WHERE k = 1",
+        "SELECT n FROM recent WHERE at = 1",
+        "SHOW TABLES",
+        "SELECT",
+        r"\d",
+    ):
+        assert "it is opened" in asked(other), other
+        assert "it is opened" in asked(one, other), other
+    with headrace.connect(tmp_path, **settings) as db:
+        db.sql("INSERT INTO t VALUES (4, 'c')")  # which no epoch has read
+    assert "it is opened" in asked("SELECT n FROM counts WHERE v = 'a'")
+    with headrace.connect(tmp_path, **settings) as db:
+        db.flush()
+        db.sql("ALTER MATERIALIZED VIEW counts SET (refresh = 'manual')")
+    assert asked(two) == "k\n3\n"
+    assert "it is opened" in asked("SELECT n FROM counts WHERE v = 'a'")
+    assert "it is opened" in asked("SELECT * FROM t WHERE k = '3'"), "not of its column's type"

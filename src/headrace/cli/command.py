@@ -301,10 +301,6 @@ def sql(
     Statements run one by one; the first that fails ends the script. With neither -f nor -c, a
     terminal gets a shell, and anything else on stdin is run as a script.
     """
-    from headrace.cli.commands import run_command  # noqa: PLC0415  (as above)
-    from headrace.cli.interpreter import Interpreter  # noqa: PLC0415
-    from headrace.cli.statements import Statements  # noqa: PLC0415
-
     target = _target(context)
     invocation = context.ensure_object(Invocation)
     keep_quiet(debug=invocation.debug)
@@ -317,6 +313,17 @@ def sql(
     make_directory(target, sys.stderr)
     began = monotonic()
     given = FunctionFiles(functions, replace_functions)
+    if (
+        inputs
+        and not functions
+        and isinstance(target, Path)
+        and _looked_up(target, scripts, printer)
+    ):
+        return _DONE
+    from headrace.cli.commands import run_command  # noqa: PLC0415  (as above)
+    from headrace.cli.interpreter import Interpreter  # noqa: PLC0415
+    from headrace.cli.statements import Statements  # noqa: PLC0415
+
     with opened(target, invocation, thread, sys.stderr, given) as database:
         seconds = monotonic() - began
         interpreter = Interpreter(
@@ -335,6 +342,21 @@ def sql(
             return _DONE
         _run(interpreter, scripts)
     return _FAILED if interpreter.failed else _DONE
+
+
+def _looked_up(directory: Path, scripts: list[tuple[str, str | None]], printer: Printer) -> bool:
+    """Show the rows of scripts that only look up rows by key, without opening the directory.
+
+    Returns whether they do.
+    """
+    from headrace.cli.statements import show  # noqa: PLC0415  (as above)
+    from headrace.statements.reading.unopened import lookups  # noqa: PLC0415
+
+    began = monotonic()
+    found = lookups(directory, [text for text, _ in scripts])
+    for result in found or ():
+        show(result, printer, monotonic() - began)
+    return found is not None
 
 
 def _run(interpreter: Interpreter, scripts: list[tuple[str, str | None]]) -> None:

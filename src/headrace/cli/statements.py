@@ -84,12 +84,7 @@ class Statements:
             self.thread.call(answer.close)
 
     def _show(self, result: Result, seconds: float) -> None:
-        if result.kind == "rows":
-            self.printer.rows(
-                result.to_arrow(), epoch=result.epoch, seconds=seconds, freshness=result.freshness
-            )
-        elif result.message:
-            self.printer.message(result.message, seconds)
+        show(result, self.printer, seconds)
 
     def _follow(self, subscription: Subscription) -> None:
         """Show changes as they arrive, by whole epochs, until Ctrl-C or the query's own end."""
@@ -122,3 +117,13 @@ class Statements:
         except Interrupted as interrupted:
             # Following has no result, so there is nothing to show as finished.
             raise KeyboardInterrupt from interrupted
+
+
+def show(result: Result, printer: Printer, seconds: float) -> None:
+    """Show a result that took some seconds."""
+    if result.kind == "rows":
+        printer.rows(
+            result.to_arrow(), epoch=result.epoch, seconds=seconds, freshness=result.freshness
+        )
+    elif result.message:
+        printer.message(result.message, seconds)

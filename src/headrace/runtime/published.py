@@ -188,7 +188,7 @@ class Publisher:
         layouts: Mapping[ArrangementId, Layout] | None = None,
     ) -> Publisher:
         """Return a publisher of the ledger's present state."""
-        first = _state(ledger.head, catalog or Catalog(), layouts or {})
+        first = published_at(ledger.head, catalog or Catalog(), layouts or {})
         publisher = cls(ledger, first)
         publisher._alive.add(first)
         return publisher
@@ -200,7 +200,7 @@ class Publisher:
     ) -> Published:
         """Publish the ledger's newest state, with another catalog and layouts if they changed."""
         before = self.current
-        state = _state(
+        state = published_at(
             self.ledger.head,
             before.catalog if catalog is None else catalog,
             before.layouts if layouts is None else layouts,
@@ -325,7 +325,10 @@ def maintained_logs(catalog: Catalog, left_out: frozenset[RelationId]) -> frozen
     )
 
 
-def _state(head: Head, catalog: Catalog, layouts: Mapping[ArrangementId, Layout]) -> Published:
+def published_at(
+    head: Head, catalog: Catalog, layouts: Mapping[ArrangementId, Layout]
+) -> Published:
+    """Return the state that a ledger's head is, with a catalog and the layouts of contents."""
     stopped, lagging = stopped_views(head, catalog), head.lagging
     return Published(
         head.epoch,

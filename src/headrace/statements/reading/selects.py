@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 from uuid import uuid4
 
 import pyarrow as pa
@@ -13,11 +13,11 @@ from headrace.catalog import Relation, Stream, Table, View, key_of
 from headrace.circuit import rows_of
 from headrace.dialects import with_epochs
 from headrace.errors import Code, HeadraceError
-from headrace.formats.literals import plain_value
 from headrace.ledger import NO_EPOCH
 from headrace.parts.evaluating import Beside
 from headrace.parts.system_relations import is_system
 from headrace.sql import AsOf, AsOfEpoch, AsOfTimestamp, Query
+from headrace.statements.reading.keyed import chosen, rows_by_key
 from headrace.statements.reading.simple import Simple, simple_select
 from headrace.statements.results import Freshness, Result
 from headrace.types import RelationId
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from headrace.parts.reader import Reader
     from headrace.parts.snapshots import Snapshots
     from headrace.runtime.published import Published
-    from headrace.serving import Contents
     from headrace.types import Epoch
 
 _FIRST_ID: Final = 2**40
@@ -139,7 +138,10 @@ class Selects:
             return None
         relation, state, simple = asked
         if simple.equal:
-            found = self._by_key(relation, state, simple)
+            unique = [relation] if key_of(relation) else []
+            arranged = [*unique, *self.reader.indexes(state, relation)]
+            contents = (self.reader.contents(state, each) for each in arranged)
+            found = rows_by_key(relation, contents, simple)
             if found is None:
                 return None
         else:
@@ -147,7 +149,7 @@ class Selects:
         dirty = {relation.id} if relation.id in state.dirty else set()
         if dirty and simple.equal and not self._are_dirty(found, state.dirty[relation.id]):
             dirty = set()
-        return found.select(_chosen(relation, simple)), state, (relation.id,), dirty
+        return found.select(chosen(relation, simple)), state, (relation.id,), dirty
 
     def in_parts(self, query: Query) -> tuple[pa.Schema, Iterator[pa.Table], Epoch, bool]:
         """Return the rows of a query in parts, their epoch, and whether some may be dirty.
@@ -160,10 +162,10 @@ class Selects:
             table, fresh = result.to_arrow(), result.freshness
             return table.schema, iter([table]), result.epoch, bool(fresh and fresh.dirty)
         relation, state, simple = asked
-        chosen = _chosen(relation, simple)
+        names = chosen(relation, simple)
         contents = self.reader.contents(state, relation)
-        schema = pa.schema([contents.layout.columns.field(name) for name in chosen])
-        return schema, contents.parts(chosen), state.epoch, relation.id in state.dirty
+        schema = pa.schema([contents.layout.columns.field(name) for name in names])
+        return schema, contents.parts(names), state.epoch, relation.id in state.dirty
 
     def _simple(self, query: Query) -> tuple[Table | View, Published, Simple] | None:
         """Return the relation and the state that a simple query reads; None for other queries."""
@@ -174,8 +176,7 @@ class Selects:
             relation = self.reader.catalog.find(simple.relation)
             if not isinstance(relation, Table | View):
                 return None
-            names = {name.lower(): name for name in relation.schema.names}
-            if not all(column in names for column in (*simple.columns, *simple.equal)):
+            if not simple.fits(relation):
                 return None
             last = self.seen([relation.id])
             if last.catalog.by_id.get(relation.id) is relation:
@@ -228,33 +229,6 @@ class Selects:
             span=as_of.span,
         )
 
-    def _by_key(self, relation: Table | View, state: Published, simple: Simple) -> pa.Table | None:
-        """Return the rows by key or by the columns of an index; None for other queries."""
-        unique = [relation] if key_of(relation) else []
-        for each in (*unique, *self.reader.indexes(state, relation)):
-            contents = self.reader.contents(state, each)
-            key = self._key(relation, contents, simple)
-            if key is not None:
-                return contents.by_key(key)
-        return None
-
-    def _key(self, relation: Relation, contents: Contents, simple: Simple) -> list[Any] | None:
-        """Return the key's values if the conditions are only equalities of keys and literals."""
-        types = {c.name.lower(): c.type for c in relation.schema.columns}
-        wanted = [name.lower() for name in contents.layout.key]
-        if set(wanted) != set(simple.equal) or not contents.can_look_up():
-            return None
-        values = []
-        for name in wanted:
-            token = simple.equal[name]
-            if token is None:
-                return None
-            plain, value = plain_value(token, types[name], negative=name in simple.negative)
-            if not plain or value is None:
-                return None
-            values.append(value)
-        return values
-
     def _epoch(self, as_of: AsOf, last: Epoch) -> Epoch:
         match as_of:
             case AsOfEpoch():
@@ -280,12 +254,6 @@ def _beside(catalog: Catalog, tables: Iterable[AtEpoch]) -> Beside:
     for table in made:
         added = added.with_(table)
     return Beside(made, catalog, added)
-
-
-def _chosen(relation: Table | View, simple: Simple) -> list[str]:
-    """Return the columns that a query selects; all columns for ``*``."""
-    names = {name.lower(): name for name in relation.schema.names}
-    return [names[column] for column in simple.columns] or list(relation.schema.names)
 
 
 def _seconds(as_of: AsOfTimestamp) -> float:

@@ -12,6 +12,8 @@ from headrace.sql.lexer import Token, TokenKind, identifier_value, tokens
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from headrace.catalog import Relation
+
 
 @dataclass(frozen=True, slots=True)
 class Simple:
@@ -21,6 +23,11 @@ class Simple:
     columns: tuple[str, ...]
     equal: Mapping[str, Token | None]
     negative: frozenset[str]
+
+    def fits(self, relation: Relation) -> bool:
+        """Whether a relation has the columns that it names."""
+        names = {name.lower() for name in relation.schema.names}
+        return names.issuperset((*self.columns, *self.equal))
 
 
 @lru_cache(maxsize=64)
