@@ -90,7 +90,7 @@ class _Stored:
         return cls(directory, head, published_at(head, catalog, layouts))
 
     def rows(self, simple: Simple) -> Result | None:
-        """Return the result of a lookup; None if it is none, or not certain."""
+        """Return the result of a lookup; None for another query, and if it is not certain."""
         catalog = self.state.catalog
         relation = catalog.find(simple.relation)
         if not isinstance(relation, Table | View) or not simple.fits(relation):
