@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 from pyspark.sql.types import DateType, StringType
 
-from headrace.catalyst.exact import INTEGERS, is_lossless_to_decimal, is_plain_text
+from headrace.catalyst.exact import INTEGERS, is_plain_text
 from headrace.catalyst.resolved import type_of
 from headrace.catalyst.scala import node_name
 from headrace.catalyst.vectors import decimals, numbers, texts, times
@@ -39,10 +39,6 @@ def _cast(reader: ExpressionReader, handle: Any) -> Vector:
     if source == target:
         return value
     arrow = to_arrow(target)
-    if is_lossless_to_decimal(source, target):
-        whole = type(source) in INTEGERS
-        exact = decimals.of_integers if whole else decimals.rescaled
-        return reader.call(exact, arrow, value, type_=arrow)
     function = _CASTS.get((_kind(source), _kind(target)))
     if function is None:
         raise UnprovedError(f"Cast of {source.simpleString()} to {target.simpleString()}")
@@ -78,9 +74,11 @@ _CASTS: Final[Mapping[tuple[str, str], Callable[..., Value]]] = {
     ("boolean", "string"): texts.of_booleans,
     ("date", "string"): _written_date,
     ("date", "time"): times.midnight_of,
+    ("decimal", "decimal"): decimals.rescaled,
     ("decimal", "float"): decimals.nearest,
     ("float", "float"): numbers.other_float,
     ("float", "integer"): numbers.whole_of_floats,
+    ("integer", "decimal"): decimals.of_integers,
     ("integer", "float"): numbers.floats_of_integers,
     ("integer", "integer"): _converted,
     ("integer", "string"): _converted,

@@ -1,6 +1,7 @@
-"""Exact arithmetic on decimals of up to 38 digits. A result of more digits is a doubt.
+"""Arithmetic on decimals of up to 38 digits. A result of more digits is a doubt.
 
-Values of up to 64 bits are computed as integers; wider ones by Arrow, in 256 bits.
+Values of up to 64 bits are computed as integers; wider ones by Arrow, in 256 bits, if no digit is
+lost. Digits are rounded half up, away from zero.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from headrace.zset.equality import Bools, Ints
 
 _LIMIT: Final = 1 << 63
+_NEAR: Final = 10**38
+"""Quotients by less than this, times the power of ten of their scale, are rounded only once."""
 _EXACT: Final = 1 << 53
 """All integers up to this one are exact as floats."""
 _EXACT_POWER: Final = 22
@@ -71,11 +74,49 @@ def subtracted(left: Value, right: Value, type_: pa.Decimal128Type) -> Value:
 
 
 def multiplied(left: Value, right: Value, type_: pa.Decimal128Type) -> Value:
-    """Return products of decimals; the type has the sum of their scales."""
+    """Return products of decimals; the type has at most the sum of their scales."""
     a, b = _scaled(left), _scaled(right)
     if a is None or b is None or a.most * b.most >= _LIMIT:
+        if left.type.scale + right.type.scale != type_.scale:
+            raise DoubtError
         return _narrow(pc.multiply_checked(_wide(left), _wide(right)), type_)
-    return _made(a.units * b.units, type_, present(left, right))
+    units = _rounded(a.units * b.units, a.scale + b.scale - type_.scale)
+    return _made(units, type_, present(left, right))
+
+
+def divided(left: Value, right: Value, type_: pa.Decimal128Type) -> Value:
+    """Return quotients of decimals.
+
+    Spark rounds a quotient to 38 digits after the point, and then to the scale of the type. Both
+    together are one rounding if no quotient is so near to the middle between two results that the
+    first rounding reaches it.
+    """
+    a, b, shown = _scaled(left), _scaled(right), present(left, right)
+    if a is None or b is None or max(a.most, b.most) >= _LIMIT:
+        raise DoubtError
+    zero, digits = b.units == 0, type_.scale - a.scale + b.scale
+    if (zero if shown is None else zero & shown).any():
+        raise DoubtError
+    divisor = _Scaled(np.where(zero, 1, np.abs(b.units)), 0).at(max(-digits, 0))
+    if divisor is None or divisor.most * 10 ** max(type_.scale, 1) >= _NEAR:
+        raise DoubtError
+    largest = (np.abs(a.units) / divisor.units).max(initial=0) * 10.0 ** max(digits, 0)
+    if divisor.most * 10 >= _LIMIT or largest >= _LIMIT / 2:
+        raise DoubtError
+    found, rest = np.divmod(np.abs(a.units), divisor.units)
+    for _ in range(digits):
+        digit, rest = np.divmod(rest * 10, divisor.units)
+        found = found * 10 + digit
+    found = found + (2 * rest >= divisor.units)
+    negative = (a.units < 0) != (b.units < 0)
+    return _made(np.where(negative, -found, found), type_, shown)
+
+
+def average(left: Value, right: Value, type_: pa.Decimal128Type) -> Value:
+    """Return sums divided by counts; a NULL is a sum that overflowed."""
+    if present(left, right) is not None:
+        raise DoubtError
+    return divided(left, right, type_)
 
 
 def negated(value: Value, type_: pa.Decimal128Type) -> Value:
@@ -84,17 +125,20 @@ def negated(value: Value, type_: pa.Decimal128Type) -> Value:
 
 
 def rescaled(value: Value, type_: pa.Decimal128Type) -> Value:
-    """Return decimals as ones of at least the same scale."""
+    """Return decimals as ones of another type."""
     if value.type == type_:
         return value
-    found = _scaled(value, type_.scale)
+    lost = value.type.scale - type_.scale
+    found = _scaled(value, max(value.type.scale, type_.scale))
     if found is None:
+        if lost > 0:
+            raise DoubtError
         return _narrow(_wide(value), type_)
-    return _made(found.units, type_, present(value))
+    return _made(_rounded(found.units, max(lost, 0)), type_, present(value))
 
 
 def rescaled_sum(value: Value, type_: pa.Decimal128Type) -> Value:
-    """Return sums as decimals of at least the same scale; a NULL is one that overflowed."""
+    """Return sums as decimals of another type; a NULL is one that overflowed."""
     if present(value) is not None:
         raise DoubtError
     return rescaled(value, type_)
@@ -146,6 +190,17 @@ def _made(units: Ints, type_: pa.Decimal128Type, shown: Bools | None) -> pa.Arra
     np.right_shift(units, np.int64(63), out=data[:, 1])
     bitmap = None if shown is None else pa.array(shown).buffers()[1]
     return pa.Array.from_buffers(type_, len(units), [bitmap, pa.py_buffer(data)])
+
+
+def _rounded(units: Ints, digits: int) -> Ints:
+    """Return integers without their last digits, rounded."""
+    if digits == 0:
+        return units
+    if digits > _SHORT or (units == np.iinfo(np.int64).min).any():
+        raise DoubtError
+    power = np.int64(10**digits)
+    found, rest = np.divmod(np.abs(units), power)
+    return np.asarray(np.sign(units) * (found + (2 * rest >= power)))
 
 
 def _wide(value: Value) -> Value:

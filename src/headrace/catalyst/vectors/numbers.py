@@ -9,7 +9,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.types import DecimalType
 
-from headrace.catalyst.exact import INTEGERS, is_lossless_to_decimal, keeps_all_digits
+from headrace.catalyst.exact import INTEGERS, keeps_all_digits
+from headrace.catalyst.resolved import type_of
 from headrace.catalyst.scala import items, node_name
 from headrace.catalyst.vectors import decimals
 from headrace.catalyst.vectors.arrays import floats, integers, made, present
@@ -26,6 +27,8 @@ from headrace.types import to_arrow
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+
+    from pyspark.sql.types import DataType
 
     from headrace.catalyst.vectors.reader import ExpressionReader, Known
     from headrace.catalyst.vectors.vector import Value, Vector
@@ -154,13 +157,20 @@ def _arithmetic(name: str) -> Known:
         of = known_type(handle)
         if type(of) in FLOATS:
             return _of_floats(reader, handle, name)
-        require(handle, when=keeps_all_digits(handle), of=of)
+        exact = keeps_all_digits(handle) or (name == "multiply" and _is_rounded(handle, of))
+        require(handle, when=exact, of=of)
         arrow, sides = to_arrow(of), children_of(reader, handle)
         if isinstance(of, DecimalType):
             return reader.call(of_decimals, arrow, *sides, type_=arrow)
         return reader.call(of_integers, arrow, *sides)
 
     return read
+
+
+def _is_rounded(handle: Any, of: DataType) -> bool:
+    """Whether a result is a decimal that may be rounded, with sides that are decimals."""
+    sides = map(type_of, items(handle.children()))
+    return isinstance(of, DecimalType) and all(isinstance(each, DecimalType) for each in sides)
 
 
 def _of_floats(reader: ExpressionReader, handle: Any, name: str) -> Vector:
@@ -170,8 +180,11 @@ def _of_floats(reader: ExpressionReader, handle: Any, name: str) -> Vector:
 
 def _divide(reader: ExpressionReader, handle: Any) -> Vector:
     of = known_type(handle)
-    require(handle, when=type(of) in FLOATS, of=of)
-    return _of_floats(reader, handle, "divide")
+    if type(of) in FLOATS:
+        return _of_floats(reader, handle, "divide")
+    require(handle, when=_is_rounded(handle, of), of=of)
+    function = decimals.divided if node_name(handle) == "Divide" else decimals.average
+    return reader.call(function, to_arrow(of), *children_of(reader, handle), type_=to_arrow(of))
 
 
 def _minus(reader: ExpressionReader, handle: Any) -> Vector:
@@ -222,9 +235,18 @@ def _normalised(reader: ExpressionReader, handle: Any) -> Vector:
     return reader.call(normalised, value.type, value, type_=value.type)
 
 
+def _round(reader: ExpressionReader, handle: Any) -> Vector:
+    of, (value, digits) = known_type(handle), items(handle.children())
+    source = known_type(value)
+    require(handle, when=isinstance(source, DecimalType), of=source)
+    require(handle, when=int_argument(handle, digits) >= 0)
+    arrow = to_arrow(of)
+    return reader.call(decimals.rescaled, arrow, reader.vector(value), type_=arrow)
+
+
 def _overflow_checked(reader: ExpressionReader, handle: Any) -> Vector:
     source, target = known_type(handle.child()), known_type(handle)
-    require(handle, when=is_lossless_to_decimal(source, target), of=source)
+    require(handle, when=isinstance(source, DecimalType), of=source)
     arrow, value = to_arrow(target), child_of(reader, handle)
     if node_name(handle) == "CheckOverflowInSum":  # a NULL is an overflow there
         return reader.call(decimals.rescaled_sum, arrow, value, type_=arrow)
@@ -239,11 +261,13 @@ KNOWN: Final[Mapping[str, Known]] = {
     "BitwiseXor": _bitwise(pc.bit_wise_xor),
     "CheckOverflow": _overflow_checked,
     "CheckOverflowInSum": _overflow_checked,
+    "DecimalDivideWithOverflowCheck": _divide,
     "Divide": _divide,
     "Multiply": _arithmetic("multiply"),
     "NormalizeNaNAndZero": _normalised,
     "Pmod": _of_integers(modulus),
     "Remainder": _of_integers(remainder),
+    "Round": _round,
     "ShiftLeft": _shift("left"),
     "ShiftRight": _shift("right"),
     "Subtract": _arithmetic("subtract"),
