@@ -50,8 +50,8 @@ class _Scaled:
     def at(self, scale: int) -> _Scaled | None:
         """Return the values at a larger scale; None if one does not fit 64 bits."""
         factor = 10 ** (scale - self.scale)
-        if factor == 1:
-            return self
+        if factor == 1 or self.most == 0:
+            return _Scaled(self.units, scale)
         if self.most * factor >= _LIMIT:
             return None
         return _Scaled(self.units * np.int64(factor), scale)

@@ -110,8 +110,7 @@ class Constant(Vector):
 class Call(Vector):
     """A function of other vectors, called with their values and with ``parameters`` by name.
 
-    At least one of the values is a column. If the function raises an error of Arrow, such as for
-    an overflow, that is a doubt.
+    At least one of the values is a column. An error of Arrow, or an overflow, is a doubt.
     """
 
     function: Callable[..., Value]
@@ -125,7 +124,7 @@ class Call(Vector):
             values = [each.column(rows) for each in self.given]
         try:
             return self.function(*values, **dict(self.parameters))
-        except pa.ArrowException as error:
+        except (pa.ArrowException, ArithmeticError) as error:
             raise DoubtError from error
 
 

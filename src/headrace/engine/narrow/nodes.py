@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql.types import StructType
 
-    from headrace.catalyst.evaluation import BoundExpressions
     from headrace.catalyst.transplant import Mapped, Transplant
+    from headrace.engine.narrow.evaluated import Evaluated
     from headrace.types import RelationId
 
 MOST_ROWS: Final = 50_000
@@ -162,24 +162,6 @@ class Task(Node):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Evaluated:
-    """Expressions over some columns of a node, given by position, and their result columns."""
-
-    bound: BoundExpressions
-    columns: tuple[int, ...]
-    schema: pa.Schema
-
-    def over(self, rows: pa.Table) -> pa.Table:
-        """Return the values for the rows of the node."""
-        if not rows.num_rows:
-            return self.schema.empty_table()
-        given = rows.select(list(self.columns)) if self.columns else _numbered(rows)
-        names = [f"i{i}" for i in range(given.num_columns)]
-        found = self.bound.over(given.rename_columns(names))
-        return found.rename_columns(self.schema.names).cast(self.schema)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
 class Project(Node):
     """Columns of another node and values over it, ``taken`` by position: columns come first."""
 
@@ -303,8 +285,3 @@ def leaves(plan: Node) -> Iterator[Task]:
         yield from leaves(child)
     if isinstance(plan, Task) and isinstance(plan.child, Range):
         yield plan
-
-
-def _numbered(rows: pa.Table) -> pa.Table:
-    """Return the same number of rows with one column, for expressions that use no column."""
-    return pa.table({"i0": pa.array(np.zeros(rows.num_rows, np.bool_))})

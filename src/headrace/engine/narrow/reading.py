@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from pyspark.sql.types import MapType, StructField, StructType, VariantType
 
-from headrace.catalyst.evaluation import Evaluation
-from headrace.catalyst.resolved import columns_of, passed_on, type_of
+from headrace.catalyst.resolved import columns_of, id_of, passed_on, type_of
 from headrace.catalyst.scala import Numbers, items, node_name, part
+from headrace.catalyst.vectors import reader_over
 from headrace.catalyst.walk import topmost
 from headrace.engine.jobs.reports import in_this_process
 from headrace.engine.jobs.worker import LeafTask
+from headrace.engine.narrow.evaluated import Evaluated
 from headrace.engine.narrow.nodes import (
     Cut,
-    Evaluated,
     Filter,
     Key,
     Leaf,
@@ -181,21 +181,26 @@ class _Reading:
 
     def _evaluated(self, expressions: list[Any], child: Any) -> Evaluated:
         # Those of the child, and not of the expressions: only they say which may be NULL here.
-        given = {int(a.exprId().id()): a for a in items(child.output())}
-        used: dict[int, Any] = {}
-        for each in expressions:
-            if not each.deterministic() or any(self.scala.may_hold(p, each) for p in _PLANNED):
-                raise _NeedsSparkError
-            ids = (int(a.exprId().id()) for a in columns_of(each))
-            used |= {id_: given[id_] for id_ in ids}
-        places, types = _places(child), [type_of(each) for each in expressions]
-        if not all(_crosses(t) for t in (*types, *(type_of(a) for a in used.values()))):
+        attributes = tuple(items(child.output()))
+        reader = reader_over({id_of(each): i for i, each in enumerate(attributes)})
+        vectors = tuple(map(reader.vector_of, expressions))
+        types = []
+        for each, vector in zip(expressions, vectors, strict=True):
+            if vector is None:
+                self._require_crossing(each)
+            types.append(to_arrow(type_of(each)) if vector is None else vector.type)
+        schema = pa.schema([pa.field(f"e{i}", type_) for i, type_ in enumerate(types)])
+        found = Evaluated(self.scala, tuple(expressions), vectors, attributes, schema)
+        found.bind()
+        return found
+
+    def _require_crossing(self, expression: Any) -> None:
+        """Raise if an expression cannot be evaluated in the driver's JVM without a job."""
+        planned = any(self.scala.may_hold(pattern, expression) for pattern in _PLANNED)
+        if planned or not expression.deterministic():
             raise _NeedsSparkError
-        fields = [StructField(f"e{i}", type_) for i, type_ in enumerate(types)]
-        schema = pa.schema([pa.field(f.name, to_arrow(f.dataType)) for f in fields])
-        inputs = self.scala.seq(used.values())
-        bound = Evaluation(self.scala, expressions, inputs, StructType(fields)).bound()
-        return Evaluated(bound, tuple(places[id_] for id_ in used), schema)
+        if not all(_crosses(type_of(each)) for each in (expression, *columns_of(expression))):
+            raise _NeedsSparkError
 
 
 def _places(plan: Any) -> dict[int, int]:
