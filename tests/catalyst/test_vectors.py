@@ -61,6 +61,7 @@ TYPES = {
     "later": "TIMESTAMP",
     "local": "TIMESTAMP_NTZ",
     "clock": "TIME(6)",
+    "span": "INTERVAL DAY TO SECOND",
     "pair": "STRUCT<a: INT, b: STRING>",
     "list": "ARRAY<BIGINT>",
     "pairs": "ARRAY<STRUCT<a: DOUBLE, b: DECIMAL(30,1)>>",
@@ -112,11 +113,11 @@ date_trunc('YEAR', later) | date_trunc('DAY', later) | date_trunc('MILLISECOND',
 trunc(until, 'MM') | trunc(until, 'YEAR') | trunc(until, 'week') | trunc(until, 'QUARTER')
 unix_micros(at) | xxhash64(n) | xxhash64(tiny, small, n, big, flag) | xxhash64(text, word) | xxhash64(raw)
 xxhash64(f, d) | xxhash64(price, wide, count) | xxhash64(day, at, local, clock) | xxhash64(pair, list)
-xxhash64(pairs, text) | xxhash64(n, 'x', 5) | named_struct('x', n, 'y', text) | pair.a | pair.b
+xxhash64(pairs, text) | xxhash64(span) | span < span | least(span, span) | xxhash64(n, 'x', 5) | named_struct('x', n, 'y', text) | pair.a | pair.b
 positive(n) | d + 0.5D = 2D AND false
 """
 SOMETIMES_IN_DOUBT = """
-n + m | big - huge | tiny * tiny | small + 1S | -n | -big | -price | -d | n % m | pmod(n, m) | pmod(big, 7)
+n + m | big - huge | tiny * tiny | small + 1S | -n | -big | abs(big) | abs(count) | -price | -d | n % m | pmod(n, m) | pmod(big, 7)
 d + e | d - e | d * e | d / e | f + f | d / 2 | CAST(big AS INT) | CAST(n AS TINYINT) | CAST(d AS INT)
 CAST(f AS BIGINT) | CAST(d AS SMALLINT) | CAST(huge AS DECIMAL(12,2)) | CAST(wide AS DECIMAL(20,2))
 CAST(wide AS DECIMAL(38,4)) | CAST(f AS DOUBLE) | CAST(d AS FLOAT) | CAST(wide AS DOUBLE) | CAST(day AS TIMESTAMP)
@@ -136,10 +137,12 @@ OF_PLANS = {
     "CheckOverflowInSum",
     "DecimalDivideWithOverflowCheck",
     "KnownFloatingPointNormalized",
+    "MakeDecimal",
     "KnownNotNull",
     "KnownNullable",
     "NormalizeNaNAndZero",
     "PreciseTimestampConversion",
+    "UnscaledValue",
 }
 """The classes of expressions that queries do not name; plans contain them."""
 STRICT = (False,)
@@ -198,7 +201,7 @@ def drawn(random: Random, name: str, type_: str) -> Any:
             return random.choice(_FAR_FLOATS if far and not plain else _FLOATS)
         case "DATE":
             return random.choice(_FAR_DAYS if far and not plain else _DAYS)
-        case "TIMESTAMP" | "TIMESTAMP_NTZ":
+        case "TIMESTAMP" | "TIMESTAMP_NTZ" | "INTERVAL DAY TO SECOND":
             return random.choice(_FAR_MICROS if far and not plain else _MICROS)
         case "TIME(6)":
             return random.choice([0, 86_399_999_999_000, 43_200_000_000_000])
@@ -220,11 +223,9 @@ def table(random: Random, schema: StructType, rows: int) -> pa.Table:
     for field, type_ in zip(schema, TYPES.values(), strict=True):
         kind = to_arrow(field.dataType)
         given = [drawn(random, field.name, type_) for _ in range(rows)]
-        number = {"DATE": pa.int32(), "TIMESTAMP": pa.int64(), "TIMESTAMP_NTZ": pa.int64()}
-        if type_ in number:
-            columns.append(pa.array(given, number[type_]).view(kind))
-        elif type_ == "TIME(6)":
-            columns.append(pa.array(given, pa.int64()).view(kind))
+        if pa.types.is_temporal(kind):
+            number = pa.int32() if pa.types.is_date32(kind) else pa.int64()
+            columns.append(pa.array(given, number).view(kind))
         else:
             columns.append(pa.array(given, kind))
     return pa.table(columns, names=schema.names)
@@ -428,6 +429,8 @@ def test_expressions_of_plans_have_the_values_of_spark(bench: Bench) -> None:
         "not null": scala.expression("KnownNotNull", columns["n"]),
         "checked": scala.expression("CheckOverflow", columns["wide"], wide, *STRICT),
         "sum": scala.expression("CheckOverflowInSum", columns["wide"], wide, *STRICT, None),
+        "units": scala.expression("UnscaledValue", columns["price"]),
+        "from units": scala.expression("MakeDecimal", columns["big"], 9, 2, *STRICT),
         "average": scala.expression(
             "DecimalDivideWithOverflowCheck",
             columns["price"],
@@ -444,4 +447,4 @@ def test_expressions_of_plans_have_the_values_of_spark(bench: Bench) -> None:
     in_doubt = {name for name, count in found.items() if count}
     seen = {kind_of(part) for handle in plans.values() for part in within(handle)}
     assert OF_PLANS - seen == {"Alias"}
-    assert in_doubt == {"average", "checked", "sum", "failure"}, found
+    assert in_doubt == {"average", "checked", "from units", "sum", "failure"}, found

@@ -29,6 +29,8 @@ _EXACT: Final = 1 << 53
 """All integers up to this one are exact as floats."""
 _EXACT_POWER: Final = 22
 """All powers of ten up to this one are exact as floats."""
+_DIGITS: Final = 19
+"""The most digits of an integer of 64 bits."""
 _SHORT: Final = 18
 """Every number with so many digits fits 64 bits."""
 
@@ -79,7 +81,8 @@ def multiplied(left: Value, right: Value, type_: pa.Decimal128Type) -> Value:
     if a is None or b is None or a.most * b.most >= _LIMIT:
         if left.type.scale + right.type.scale != type_.scale:
             raise DoubtError
-        return _narrow(pc.multiply_checked(_wide(left), _wide(right)), type_)
+        # Arrow multiplies numbers that together have at most 75 digits.
+        return _narrow(pc.multiply_checked(_wide(left), _wide(right, 37)), type_)
     units = _rounded(a.units * b.units, a.scale + b.scale - type_.scale)
     return _made(units, type_, present(left, right))
 
@@ -155,11 +158,30 @@ def nearest(value: Value, type_: pa.DataType) -> Value:
     return made(found.units / np.float64(10**found.scale), type_, present(value))
 
 
+def units_of(value: Value) -> Value:
+    """Return decimals without their points, as BIGINT; more than 64 bits are a doubt."""
+    found = _scaled(value)
+    if found is None:
+        raise DoubtError
+    return made(found.units, pa.int64(), present(value))
+
+
+def of_units(value: Value, type_: pa.Decimal128Type) -> Value:
+    """Return the decimals of integers without points; the inverse of :func:`units_of`."""
+    return _made(integers(value), type_, present(value))
+
+
+def absolute(value: Value, type_: pa.Decimal128Type) -> Value:
+    """Return decimals without their signs."""
+    return _narrow(pc.abs_checked(value), type_)
+
+
 def of_integers(value: Value, type_: pa.Decimal128Type) -> Value:
     """Return integers as decimals."""
     found = _Scaled(integers(value), 0).at(type_.scale)
     if found is None:
-        raise DoubtError
+        wide = pa.decimal256(_DIGITS + type_.scale, type_.scale)
+        return _narrow(value.cast(pa.int64()).cast(wide), type_)
     return _made(found.units, type_, present(value))
 
 
@@ -203,9 +225,10 @@ def _rounded(units: Ints, digits: int) -> Ints:
     return np.asarray(np.sign(units) * (found + (2 * rest >= power)))
 
 
-def _wide(value: Value) -> Value:
+def _wide(value: Value, most: int = 38) -> Value:
+    """Return decimals in 256 bits; more than so many digits are an error of Arrow."""
     kind = value.type
-    return value.cast(pa.decimal256(kind.precision, kind.scale))
+    return value.cast(pa.decimal256(min(kind.precision, most), kind.scale))
 
 
 def _narrow(value: Value, type_: pa.Decimal128Type) -> Value:

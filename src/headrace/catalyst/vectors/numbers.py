@@ -198,6 +198,23 @@ def _minus(reader: ExpressionReader, handle: Any) -> Vector:
     return reader.call(pc.negate_checked, arrow, value)
 
 
+def _absolute(reader: ExpressionReader, handle: Any) -> Vector:
+    of = known_type(handle)
+    arrow, value = to_arrow(of), child_of(reader, handle)
+    if isinstance(of, DecimalType):
+        return reader.call(decimals.absolute, arrow, value, type_=arrow)
+    require(handle, when=type(of) in INTEGERS, of=of)
+    return reader.call(pc.abs_checked, arrow, value)
+
+
+def _units(reader: ExpressionReader, handle: Any) -> Vector:
+    source, arrow = known_type(handle.child()), to_arrow(known_type(handle))
+    value = child_of(reader, handle)
+    if isinstance(source, DecimalType):
+        return reader.call(decimals.units_of, arrow, value)
+    return reader.call(decimals.of_units, arrow, value, type_=arrow)
+
+
 def _of_integers(function: Callable[..., Value]) -> Known:
     def read(reader: ExpressionReader, handle: Any) -> Vector:
         of = known_type(handle)
@@ -254,6 +271,7 @@ def _overflow_checked(reader: ExpressionReader, handle: Any) -> Vector:
 
 
 KNOWN: Final[Mapping[str, Known]] = {
+    "Abs": _absolute,
     "Add": _arithmetic("add"),
     "BitwiseAnd": _bitwise(pc.bit_wise_and),
     "BitwiseNot": _bitwise(pc.bit_wise_not),
@@ -263,6 +281,7 @@ KNOWN: Final[Mapping[str, Known]] = {
     "CheckOverflowInSum": _overflow_checked,
     "DecimalDivideWithOverflowCheck": _divide,
     "Divide": _divide,
+    "MakeDecimal": _units,
     "Multiply": _arithmetic("multiply"),
     "NormalizeNaNAndZero": _normalised,
     "Pmod": _of_integers(modulus),
@@ -272,4 +291,5 @@ KNOWN: Final[Mapping[str, Known]] = {
     "ShiftRight": _shift("right"),
     "Subtract": _arithmetic("subtract"),
     "UnaryMinus": _minus,
+    "UnscaledValue": _units,
 }

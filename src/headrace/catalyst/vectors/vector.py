@@ -66,6 +66,9 @@ class Vector(ABC):
             except DoubtError as doubt:
                 rows.found[self] = doubt
                 raise
+            except (pa.ArrowException, ArithmeticError) as error:
+                rows.found[self] = DoubtError()
+                raise DoubtError from error
             rows.found[self] = found
         elif isinstance(found, DoubtError):
             raise found
@@ -73,7 +76,7 @@ class Vector(ABC):
 
     @abstractmethod
     def computed(self, rows: InputRows) -> Value:
-        """Compute the values; see :meth:`over`."""
+        """Compute the values; an error of Arrow, or an overflow, is a doubt. See :meth:`over`."""
 
     def column(self, rows: InputRows) -> pa.Array:
         """Return the values for rows as a column of the vector's type; see :meth:`over`."""
@@ -110,7 +113,7 @@ class Constant(Vector):
 class Call(Vector):
     """A function of other vectors, called with their values and with ``parameters`` by name.
 
-    At least one of the values is a column. An error of Arrow, or an overflow, is a doubt.
+    At least one of the values is a column.
     """
 
     function: Callable[..., Value]
@@ -122,10 +125,7 @@ class Call(Vector):
         values = [each.over(rows) for each in self.given]
         if all(isinstance(value, pa.Scalar) for value in values):
             values = [each.column(rows) for each in self.given]
-        try:
-            return self.function(*values, **dict(self.parameters))
-        except (pa.ArrowException, ArithmeticError) as error:
-            raise DoubtError from error
+        return self.function(*values, **dict(self.parameters))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -52,7 +52,7 @@ class _Crossing:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Evaluated:
+class ComputedColumns:
     """Expressions over the columns of a node with some ``attributes``, and their result columns.
 
     ``vectors`` are aligned with the expressions; None where only Catalyst evaluates one. One thread

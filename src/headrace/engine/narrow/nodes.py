@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from headrace.catalyst.transplant import Mapped, Transplant
-    from headrace.engine.narrow.evaluated import Evaluated
+    from headrace.engine.narrow.evaluated import ComputedColumns
     from headrace.types import RelationId
 
 MOST_ROWS: Final = 50_000
@@ -167,7 +167,7 @@ class Project(Node):
 
     child: Node
     taken: tuple[int, ...]
-    evaluated: Evaluated | None
+    evaluated: ComputedColumns | None
 
     def computed(self, run: Run) -> pa.Table:
         """Take the columns, and evaluate the values."""
@@ -189,7 +189,7 @@ class Filter(Node):
     """The rows for which a condition is true."""
 
     child: Node
-    condition: Evaluated
+    condition: ComputedColumns
 
     def computed(self, run: Run) -> pa.Table:
         """Keep the rows for which the condition holds."""

@@ -15,7 +15,7 @@ from headrace.catalyst.vectors import reader_over
 from headrace.catalyst.walk import topmost
 from headrace.engine.jobs.reports import in_this_process
 from headrace.engine.jobs.worker import LeafTask
-from headrace.engine.narrow.evaluated import Evaluated
+from headrace.engine.narrow.evaluated import ComputedColumns
 from headrace.engine.narrow.nodes import (
     Cut,
     Filter,
@@ -179,7 +179,7 @@ class _Reading:
         evaluated = self._evaluated(computed, child) if computed else None
         return Project(self.node(child), tuple(taken), evaluated)
 
-    def _evaluated(self, expressions: list[Any], child: Any) -> Evaluated:
+    def _evaluated(self, expressions: list[Any], child: Any) -> ComputedColumns:
         # Those of the child, and not of the expressions: only they say which may be NULL here.
         attributes = tuple(items(child.output()))
         reader = reader_over({id_of(each): i for i, each in enumerate(attributes)})
@@ -190,7 +190,7 @@ class _Reading:
                 self._require_crossing(each)
             types.append(to_arrow(type_of(each)) if vector is None else vector.type)
         schema = pa.schema([pa.field(f"e{i}", type_) for i, type_ in enumerate(types)])
-        found = Evaluated(self.scala, tuple(expressions), vectors, attributes, schema)
+        found = ComputedColumns(self.scala, tuple(expressions), vectors, attributes, schema)
         found.bind()
         return found
 
