@@ -30,21 +30,34 @@ class DoubtError(Exception):
 
 @dataclass(slots=True, eq=False)
 class InputRows:
-    """The rows that vectors are evaluated over; each vector is evaluated once."""
+    """The rows that vectors are evaluated over; each vector is evaluated once.
 
-    columns: Sequence[pa.Array]
+    They are all ``count`` rows of some columns, or those at some ``positions``.
+    """
+
+    columns: Sequence[pa.Array | pa.ChunkedArray]
     count: int
+    positions: pa.Array | None = None
     found: dict[Vector, Value | DoubtError] = field(default_factory=dict)
 
     @classmethod
     def of(cls, rows: pa.Table) -> InputRows:
         """Return the rows of a table."""
-        return cls([_whole(column) for column in rows.columns], rows.num_rows)
+        return cls(rows.columns, rows.num_rows)
+
+    def column(self, index: int) -> pa.Array:
+        """Return one of the columns."""
+        found = self.columns[index]
+        if isinstance(found, pa.ChunkedArray):
+            found = found.chunk(0) if found.num_chunks == 1 else found.combine_chunks()
+        return found if self.positions is None else found.take(self.positions)
 
     def at(self, positions: Ints) -> InputRows:
         """Return the rows at some positions."""
         taken = pa.array(positions)
-        return InputRows([column.take(taken) for column in self.columns], len(positions))
+        if self.positions is not None:
+            taken = self.positions.take(taken)
+        return InputRows(self.columns, len(taken), taken)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -94,7 +107,7 @@ class InputColumn(Vector):
 
     def computed(self, rows: InputRows) -> Value:
         """Return the column."""
-        found = rows.columns[self.position]
+        found = rows.column(self.position)
         return found if found.type == self.type else found.cast(self.type)
 
 
@@ -200,7 +213,3 @@ class Failure(Vector):
         if rows.count:
             raise DoubtError
         return pa.array([], self.type)
-
-
-def _whole(column: pa.ChunkedArray) -> pa.Array:
-    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
