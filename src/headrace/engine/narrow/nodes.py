@@ -212,7 +212,8 @@ class Union(Node):
         """Append the rows of all nodes."""
         parts = [child.rows(run) for child in self.children]
         names = [f"x{i}" for i in range(parts[0].num_columns)]
-        return pa.concat_tables([part.rename_columns(names) for part in parts]).combine_chunks()
+        first, *others = [part.rename_columns(names) for part in parts]
+        return pa.concat_tables([first, *(each.cast(first.schema) for each in others)])
 
     @property
     def below(self) -> tuple[Node, ...]:

@@ -7,15 +7,16 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from pyspark.sql.types import MapType, StructField, StructType, VariantType
+from pyspark.sql.types import ArrayType, MapType, StructField, StructType, VariantType
 
 from headrace.catalyst.resolved import columns_of, id_of, passed_on, type_of
-from headrace.catalyst.scala import Numbers, items, node_name, part
+from headrace.catalyst.scala import OPTIMIZER, Numbers, items, kind_of, node_name, part
 from headrace.catalyst.vectors import reader_over
 from headrace.catalyst.walk import topmost
 from headrace.engine.jobs.reports import in_this_process
 from headrace.engine.jobs.worker import LeafTask
 from headrace.engine.narrow.evaluated import ComputedColumns
+from headrace.engine.narrow.exploded import Exploded, Exploding
 from headrace.engine.narrow.nodes import (
     Cut,
     Filter,
@@ -33,6 +34,8 @@ from headrace.engine.narrow.nodes import (
 from headrace.types import holds, to_arrow
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from pyspark.sql import SparkSession
     from pyspark.sql.types import DataType
 
@@ -94,7 +97,11 @@ def interpreted(transplant: Transplant, jobs: tuple[Any, ...]) -> Interpreted:
 def node_of(transplant: Transplant, plan: Any) -> Node:
     """Convert a plan that a transplant has built; its leaves read the deltas of a run."""
     with transplant.scala.active(transplant.spark):
-        return _Reading(transplant, deltas=True).node(plan)
+        collapsed = transplant.scala.module(f"{OPTIMIZER}.CollapseProject").apply(plan)
+        return _Reading(transplant, deltas=True).node(collapsed)
+
+
+_EXPLODES = frozenset({"Explode", "PosExplode"})
 
 
 class _NeedsSparkError(Exception):
@@ -131,12 +138,18 @@ class _Reading:
             case "MapInArrow":
                 return self._task(plan)
             case "Project":
-                return self._project(plan)
+                return self._project(plan.child(), items(plan.projectList()))
+            case "Expand":
+                return Union(
+                    tuple(self._project(plan.child(), items(p)) for p in items(plan.projections()))
+                )
             case "Filter":
                 condition = self.scala.alias(plan.condition(), "passes")
                 return Filter(self.node(plan.child()), self._evaluated([condition], plan.child()))
             case "Union":
                 return Union(tuple(self.node(child) for child in items(plan.children())))
+            case "Generate" if kind_of(plan.generator()) in _EXPLODES:
+                return self._exploded(plan)
             case "Repartition" | "RepartitionByExpression" if plan.numPartitions() == 1:
                 return self.node(plan.child())
             case _:
@@ -163,8 +176,7 @@ class _Reading:
             return Leaf(task.relation, tuple(task.columns.names), task.offsets, schema)
         return Task(self.node(plan.child()), names, mapped, schema)
 
-    def _project(self, plan: Any) -> Node:
-        child, named = plan.child(), items(plan.projectList())
+    def _project(self, child: Any, named: Sequence[Any]) -> Node:
         places = _places(child)
         taken: list[int] = []
         computed: list[Any] = []
@@ -178,6 +190,21 @@ class _Reading:
                 computed.append(each)
         evaluated = self._evaluated(computed, child) if computed else None
         return Project(self.node(child), tuple(taken), evaluated)
+
+    def _exploded(self, plan: Any) -> Node:
+        child, generator = plan.child(), plan.generator()
+        if not isinstance(type_of(generator.child()), ArrayType):
+            raise _NeedsSparkError
+        array = self.scala.alias(generator.child(), "array")
+        places = _places(child)
+        kept = tuple(places[id_of(each)] for each in items(plan.requiredChildOutput()))
+        fields = [
+            pa.field(f"x{i}", to_arrow(type_of(a))) for i, a in enumerate(items(plan.output()))
+        ]
+        positions = kind_of(generator) == "PosExplode"
+        evaluated = self._evaluated([array], child)
+        given = Exploding(evaluated, kept, bool(plan.outer()), positions, pa.schema(fields))
+        return Exploded(self.node(child), given)
 
     def _evaluated(self, expressions: list[Any], child: Any) -> ComputedColumns:
         # Those of the child, and not of the expressions: only they say which may be NULL here.
