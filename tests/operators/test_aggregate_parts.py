@@ -414,3 +414,25 @@ def test_a_change_of_a_large_group_costs_a_few_rows(operator: GroupAggregate) ->
         assert output["count"].to_pylist() == [many, many - 1]
     # A search halves each of five runs of 20,000 rows until eight are left to be read.
     assert spine.reads.rows <= 5 * (12 + 8) + 20
+
+
+@given(data=st.data(), bits=some_bits)
+def test_an_extremum_is_looked_up_again_only_where_it_went(data: st.DataObject, bits: int) -> None:
+    """Of groups with several values, the next one is found, however the first ones go."""
+    part = Extremum(pa.field("x", LONG), "w0", "least", data.draw(st.sampled_from(list(End))))
+    operator = GroupAggregate(LEAST.layout, (part,))
+    run = Epochs(operator, ["user", "least"])
+    live: Counter[tuple[str, int]] = Counter()
+    values = st.tuples(st.sampled_from(["ann", "bob"]), st.integers(0, 5))
+    for _ in range(4):
+        epoch = []
+        for row, goes in data.draw(st.lists(st.tuples(values, st.booleans()), max_size=8)):
+            weight = -1 if goes and live[row] else 1
+            live[row] += weight
+            epoch.append({"user": row[0], "x": row[1], WEIGHT: weight, "w0": weight})
+        run.step(table_of(operator.increments, epoch, bits=bits))
+        groups: dict[str, list[int]] = {}
+        for user, x in live.elements():
+            groups.setdefault(user, []).append(x)
+        choose = min if part.end is End.MIN else max
+        assert run.answer == Counter((user, choose(xs)) for user, xs in groups.items())

@@ -16,12 +16,14 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.errors import Code, HeadraceError
-from headrace.spine import Ranked, Spine
+from headrace.spine import Ranked
+from headrace.spine.blocks import in_blocks_of_runs
 from headrace.zset import HASH, WEIGHT, Layout, OrderBy, ZSet, orderable
 from headrace.zset.sums import halves, negated
-from headrace.zset.zset import column, fresh, numbers
+from headrace.zset.zset import column, numbers
 
 if TYPE_CHECKING:
+    from headrace.spine import Spine
     from headrace.zset.equality import Ints
 
 _WEIGHTS = pa.schema([pa.field(WEIGHT, pa.int64(), nullable=False)])
@@ -94,8 +96,9 @@ class Extremum:
     weight of a row for this part; ``result`` is the output column. With ``append_only``, no row is
     ever retracted, and only the extremum itself is kept.
 
-    Cost per epoch: O(log n) per group and value touched; never the whole group, except values in
-    front that were retracted since runs were last merged.
+    Cost per epoch: O(log n) per group and value touched, and once more for a group that loses its
+    extremum; never the whole group, except values in front that were retracted since runs were last
+    merged.
     """
 
     argument: pa.Field
@@ -134,14 +137,15 @@ class Extremum:
         layout = before.layout
         change = _counted(layout, self.weight, given)
         retracted = change.filter(change.weights < 0)
-        if retracted.rows == 0:
-            old = before.first_rows(groups.hashes, groups.keys, 1)
-            new = _first_of(groups, old, change)
-        elif self.append_only:
+        if retracted.rows and self.append_only:
             raise _miscounted("The input of the aggregate is append-only, but deletes a row.")
-        else:
-            _check_counts(before.weights_of(retracted) + retracted.weights)
-            old, new = before.first_rows_around(change, groups.hashes, groups.keys, 1)
+        _check_counts(before.weights_of(retracted) + retracted.weights)
+        old = before.first_rows(groups.hashes, groups.keys, 1)
+        new, unknown = _first_of(groups, old, change)
+        if len(unknown):
+            some = groups.take(unknown)
+            found = before.plus(change).first_rows(some.hashes, some.keys, 1)
+            new = new.plus(Ranked(unknown[found.probes], found.rows, found.ranks))
         if self.append_only:
             change = _once(new.rows).plus(old.rows.negated()).consolidated()
         return change, self._values(old, groups.rows), self._values(new, groups.rows)
@@ -175,20 +179,31 @@ def _counted(layout: Layout, weight: str, given: ZSet) -> ZSet:
     return ZSet(layout, table).consolidated()
 
 
-def _first_of(groups: ZSet, old: Ranked, inserted: ZSet) -> Ranked:
-    """Return the first row of each group among the old first rows and the inserted rows."""
-    hashes = groups.hashes
-    if inserted.rows == 0:
-        return old
+def _first_of(groups: ZSet, old: Ranked, change: ZSet) -> tuple[Ranked, Ints]:
+    """Return the first row of each group after a change, and the groups for which it is not known.
+
+    ``old`` are the first rows before the change. Every other stored row is after them: so a group's
+    first row is not known only if the old one goes, and no row before it comes.
+    """
+    hashes, both = groups.hashes, old.rows.plus(change)
+    if not both.rows:
+        return Ranked.none(change.layout), np.zeros(0, np.int64)
     if bool((hashes[1:] == hashes[:-1]).any()):
-        both = old.rows.plus(inserted).consolidated()
-        return Spine(inserted.layout).plus(both).first_rows(hashes, groups.keys, 1)
-    # Every group has its own hash here, so the position of the group can replace it.
-    inserted = inserted.with_hashes(np.searchsorted(hashes, inserted.hashes))
-    both = old.rows.with_hashes(old.probes).plus(inserted).consolidated()
-    first = both.filter(fresh(both.hashes))
-    probes = first.hashes
-    return Ranked(probes, first.with_hashes(hashes[probes]), np.ones_like(probes))
+        return Ranked.none(change.layout), np.arange(groups.rows)
+    # Every group has its own hash here.
+    codes = np.concatenate([old.probes, hashes.searchsorted(change.hashes)])
+    is_change = np.repeat(np.array([0, 1]), [len(old.probes), change.rows])
+    order, first = in_blocks_of_runs(both, codes, is_change)
+    heads, rows = both.added(order, first, zeros=True)
+    group = codes[heads]
+    was_first = np.logical_or.reduceat(is_change[order] == 0, first.nonzero()[0]).nonzero()[0]
+    there = (rows.weights > 0).nonzero()[0]
+    former, earliest = np.full((2, groups.rows), rows.rows)
+    former[group[was_first]] = was_first
+    earliest[group[there[::-1]]] = there[::-1]
+    known = earliest[(earliest <= former) & (earliest < rows.rows)]
+    found = Ranked(group[known], rows.take(known), np.ones_like(known))
+    return found, (former < earliest).nonzero()[0]
 
 
 def _once(rows: ZSet) -> ZSet:

@@ -73,12 +73,6 @@ class FirstRows(StatefulOperator):
         columns = pa.schema([*self.layout.columns, *number])
         return Layout(self.layout.key, columns, pa.schema([_WEIGHT_FIELD]))
 
-    @cached_property
-    def _groups(self) -> Layout:
-        """The layout of the keys of groups."""
-        columns = [self.layout.columns.field(name) for name in dict.fromkeys(self.layout.key)]
-        return Layout(self.layout.key, pa.schema(columns), pa.schema([_WEIGHT_FIELD]))
-
     @property
     def schema(self) -> pa.Schema:
         """The schema of the output."""
@@ -93,7 +87,7 @@ class FirstRows(StatefulOperator):
                 "an append-only input deletes a row",
                 detail="The first rows were kept without the rows that would replace them.",
             )
-        groups = _groups(change, self._groups)
+        groups = change.take(change.keyed()[0])
         asked = (groups.hashes, groups.keys, self.skip + self.count, self.rank)
         old, new = before[0].first_rows_around(change, *asked)
         if (new.rows.weights < 0).any():
@@ -130,10 +124,3 @@ def _one_by_one(rows: Ints, ranks: Ints, copies: Ints) -> tuple[Ints, Ints, Ints
     """Return the rows, ranks and copies with one entry of its own for every copy."""
     within = np.arange(copies.sum()) - np.repeat(np.cumsum(copies) - copies, copies)
     return np.repeat(rows, copies), np.repeat(ranks, copies) + within, np.ones_like(within)
-
-
-def _groups(change: ZSet, keys: Layout) -> ZSet:
-    """Return the distinct keys of consolidated rows, sorted by hash."""
-    ones = pa.array(np.ones(change.rows, np.int64))
-    columns = change.table.select(keys.schema.names[:-1]).columns
-    return ZSet(keys, pa.Table.from_arrays([*columns, ones], schema=keys.schema)).consolidated()

@@ -120,7 +120,9 @@ def refined(rows: Ints, starts: Bools, columns: Iterable[SortedBy]) -> tuple[Int
     """
     rows, starts = rows.copy(), starts.copy()
     for column, keys in columns:
-        together = np.flatnonzero(~(starts & np.append(starts[1:], True)))
+        alone = starts.copy()
+        alone[:-1] &= starts[1:]
+        together = (~alone).nonzero()[0]
         if len(together) == 0:
             break
         taken = rows[together]
