@@ -64,11 +64,11 @@ DEFECTS: dict[str, tuple[Defect, ...]] = {
             "(old > 0) > (new > 0)",
         ),
         Defect(
-            "presence: changed rows see the partners of before",
-            _PRESENCE,
-            "partner_deltas",
-            "if counts_change.rows:",
-            "if False:",
+            "outer join: changed rows have no partner",
+            "headrace.operators.outer_join",
+            "OuterJoin.step",
+            "known = seen if index == 0 else None",
+            "known = seen * 0 if index == 0 else None",
         ),
         Defect(
             "presence: rows that are retracted move as well",

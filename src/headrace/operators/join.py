@@ -53,7 +53,7 @@ class InnerJoin(StatefulOperator):
             for layout, given in zip(self.layouts, inputs, strict=True)
         ]
         left, right = (rows.filter(self.pairs.matchable(rows)) for rows in changes)
-        output = self.pairs.change(left, right, (before[0], before[1]))
+        output, _ = self.pairs.change(left, right, (before[0], before[1]))
         if any(self.alone):
             parts = [_marked(output, RowKind.PAIR)]
             if self.alone[0]:

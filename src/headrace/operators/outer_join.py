@@ -57,7 +57,8 @@ class OuterJoin(StatefulOperator):
         ]
         matchable = [self.pairs.matchable(rows) for rows in changes]
         left, right = (rows.filter(kept) for rows, kept in zip(changes, matchable, strict=True))
-        output = [self.pairs.change(left, right, (before[0], before[1]))]
+        paired, seen = self.pairs.change(left, right, (before[0], before[1]))
+        output = [paired]
         counts = list(before[2:])
         updates = [left, right]
         for index, keeps in enumerate((self.keeps_left, self.keeps_right)):
@@ -65,7 +66,8 @@ class OuterJoin(StatefulOperator):
                 continue
             other = counted((right, left)[index], self.layouts[len(updates)])
             changed, stored = (left, right)[index], before[index]
-            lone = partner_deltas(changed, stored, other, counts.pop(0)).unmatched
+            known = seen if index == 0 else None
+            lone = partner_deltas(changed, stored, other, counts.pop(0), known).unmatched
             null_keys = changes[index].filter(~matchable[index])
             output += [self.pairs.alone(rows, is_left=index == 0) for rows in (lone, null_keys)]
             updates.append(other)

@@ -27,7 +27,7 @@ from headrace.zset import HASH, WEIGHT, Layout, ZSet
 
 if TYPE_CHECKING:
     from headrace.spine import Spine
-    from headrace.zset.equality import Bools
+    from headrace.zset.equality import Bools, Ints
 
 Output = tuple[tuple[str, str], ...]
 """Identity columns to emit: pairs of the name in the input and the name in the output."""
@@ -72,20 +72,30 @@ class Pairs:
                 kept &= key.is_valid().to_numpy(zero_copy_only=False)
         return kept
 
-    def change(self, left: ZSet, right: ZSet, before: tuple[Spine, Spine]) -> pa.Table:
-        """Return the delta of the pairs, with the columns of ``schema``.
+    def change(self, left: ZSet, right: ZSet, before: tuple[Spine, Spine]) -> tuple[pa.Table, Ints]:
+        """Return the delta of the pairs, with the columns of ``schema``, and counts of partners.
 
-        ``left`` and ``right`` are the sides' deltas, consolidated and matchable.
+        ``left`` and ``right`` are the sides' deltas, consolidated and matchable. The counts are
+        those of the partners of each row of ``left``: that it has if inserted, or had if retracted.
         """
         inserted, retracted = left.by_sign()
         looked = ((inserted, before[1].plus(right)), (retracted, before[1]))
-        parts = []
+        parts, counts = [], []
         for rows, others in looked if right.rows else ((left, before[1]),):
             probes, partners = others.lookup(rows.hashes, rows.keys)
             parts.append(self._combined(rows.take(probes), partners))
+            count = np.zeros(rows.rows, np.int64)
+            np.add.at(count, probes, partners.weights)
+            counts.append(count)
         probes, partners = before[0].plus(retracted).lookup(right.hashes, right.keys)
         parts.append(self._combined(partners, right.take(probes)))
-        return self.joined(parts)
+        if right.rows:
+            seen = np.zeros(left.rows, np.int64)
+            is_inserted = left.weights > 0
+            seen[is_inserted], seen[~is_inserted] = counts
+        else:
+            (seen,) = counts
+        return self.joined(parts), seen
 
     def joined(self, parts: list[pa.Table]) -> pa.Table:
         """Return all rows of tables with the columns of ``schema``."""

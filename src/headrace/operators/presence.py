@@ -13,6 +13,7 @@ from 0 to more) or loses its last one.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -20,6 +21,9 @@ import pyarrow as pa
 from headrace.errors import Code, HeadraceError
 from headrace.spine import Spine
 from headrace.zset import HASH, WEIGHT, Layout, ZSet
+
+if TYPE_CHECKING:
+    from headrace.zset.equality import Ints
 
 
 def counts_layout(side: Layout) -> Layout:
@@ -46,18 +50,19 @@ class PartnerDeltas:
     unmatched: ZSet
 
 
-def partner_deltas(change: ZSet, rows: Spine, counts_change: ZSet, counts: Spine) -> PartnerDeltas:
+def partner_deltas(
+    change: ZSet, rows: Spine, counts_change: ZSet, counts: Spine, seen: Ints | None = None
+) -> PartnerDeltas:
     """Return the deltas of one side's rows with and without a partner.
 
     ``change`` is the delta of the side, ``counts_change`` that of the other side's row counts by
-    key, both consolidated; ``rows`` and ``counts`` are the state before. Raises ``internal`` if
+    key, both consolidated; ``rows`` and ``counts`` are the state before. ``seen`` are the counts of
+    the partners of the changed rows, if they are known. Raises ``internal`` if
     the other side would have a negative number of rows for a key.
     """
     _, retracted = change.by_sign()
-    seen = counts.weights_under(change.hashes, change.keys)
-    if counts_change.rows:
-        added = Spine(counts.layout).plus(counts_change)
-        seen += np.where(change.weights > 0, added.weights_under(change.hashes, change.keys), 0)
+    if seen is None:
+        seen = _partners(change, counts_change, counts)
     present = seen > 0
     matched, unmatched = [change.filter(present)], [change.filter(~present)]
     # The other rows are affected only if the count of their key becomes zero or positive.
@@ -77,3 +82,12 @@ def partner_deltas(change: ZSet, rows: Spine, counts_change: ZSet, counts: Spine
     unmatched += [stored.filter(~present), stored.filter(present).negated()]
     layout = change.layout
     return PartnerDeltas(ZSet.sum_of(layout, matched), ZSet.sum_of(layout, unmatched))
+
+
+def _partners(change: ZSet, counts_change: ZSet, counts: Spine) -> Ints:
+    """Return the number of partners of each row: after the change if inserted, else before."""
+    seen = counts.weights_under(change.hashes, change.keys)
+    if counts_change.rows:
+        added = Spine(counts.layout).plus(counts_change)
+        seen += np.where(change.weights > 0, added.weights_under(change.hashes, change.keys), 0)
+    return seen

@@ -45,6 +45,30 @@ class Reads:
 
 
 @dataclass(frozen=True, slots=True)
+class _Asked:
+    """Keys of which the first rows are asked for, by ascending hash.
+
+    ``order`` is the order of the keys by hash; None if they were sorted. ``pending`` are the
+    positions of the keys that have no answer yet.
+    """
+
+    hashes: Ints
+    keys: Sequence[pa.Array]
+    order: Ints | None
+    pending: Ints
+    count: int
+    rank: Rank
+
+    @property
+    def most(self) -> int:
+        """The number of rows to read at first of each key and run.
+
+        One row more than needed: it shows whether rows tie, and replaces one retracted row.
+        """
+        return min(self.count + 1, FIRST_READ)
+
+
+@dataclass(frozen=True, slots=True)
 class _Found:
     """Rows of the runs of a spine, not added yet, one run after the other.
 
@@ -182,7 +206,8 @@ class Spine:
         """
         if not self.layout.order:
             raise HeadraceError(Code.INTERNAL, "an arrangement without order has no first rows")
-        return self._first_rows((self,), hashes, keys, count, rank)[0]
+        asked = self._asked(hashes, keys, count, rank)
+        return _answered(self, asked, _first_read(self, asked, asked.most))
 
     def first_rows_around(
         self,
@@ -194,58 +219,21 @@ class Spine:
     ) -> tuple[Ranked, Ranked]:
         """Return :meth:`first_rows` before and after a consolidated change is added.
 
-        The rows of this spine are read once for both.
+        The rows of this spine are read and added once for both.
         """
-        before, after = self._first_rows((self, self.plus(change)), hashes, keys, count, rank)
-        return before, after
+        asked = self._asked(hashes, keys, count, rank)
+        before = _first_read(self, asked, asked.most)
+        added = _first_read(replace(self, runs=()).plus(change), asked, asked.most)
+        after = complete(self.layout, [before, added])
+        return _answered(self, asked, before), _answered(self.plus(change), asked, after)
 
-    def _first_rows(
-        self,
-        spines: tuple[Spine, ...],
-        hashes: Ints,
-        keys: Sequence[pa.Array],
-        count: int,
-        rank: Rank,
-    ) -> list[Ranked]:
-        """Return the first rows in each of some spines that share most of their runs."""
+    def _asked(self, hashes: Ints, keys: Sequence[pa.Array], count: int, rank: Rank) -> _Asked:
         order, hashes = _ascending(hashes)
         if order is not None:
             keys = [values.take(pa.array(order)) for values in keys]
         start, stop = self._within(hashes)
-        # One row more than needed: it shows whether rows tie, and replaces one retracted row.
-        most = min(count + 1, FIRST_READ)
-        within = np.arange(start, max(start, stop))
-        first_read: dict[int, Heads] = {}
-        results = []
-        for spine in spines:
-            pending, read_rows = within, most
-            known = first_read
-            found = Ranked.none(self.layout)
-            while len(pending):
-                parts = [self._heads(run, hashes[pending], read_rows, known) for run in spine.runs]
-                asked = keys
-                if len(pending) < len(hashes):
-                    asked = [values.take(pa.array(pending)) for values in keys]
-                heads = complete(self.layout, parts)
-                part, short = ranked(heads, asked, rank, count)
-                if len(short):
-                    unanswered = np.zeros(len(pending), np.bool_)
-                    unanswered[short] = True
-                    part = part.where(~unanswered[part.probes])
-                found = found.plus(Ranked(pending[part.probes], part.rows, part.ranks))
-                pending = pending[short]
-                read_rows, known = read_rows * 2, {}
-            probes = found.probes if order is None else order[found.probes]
-            results.append(Ranked(probes, found.rows, found.ranks))
-        return results
-
-    def _heads(self, run: Run, hashes: Ints, most: int, known: dict[int, Heads]) -> Heads:
-        """Return the first rows of a run, from ``known`` by the identity of the run if there."""
-        found = known.get(id(run))
-        if found is None:
-            found = known[id(run)] = heads_of(run, hashes, most)
-            self.reads.rows += len(found.probes)
-        return found
+        pending = np.arange(start, max(start, stop))
+        return _Asked(hashes, keys, order, pending, count, rank)
 
     def scan(
         self,
@@ -405,6 +393,34 @@ class Spine:
             return 0, len(hashes)
         start, stop = hashes.searchsorted(self.low), hashes.searchsorted(self.high, "right")
         return int(start), int(stop)
+
+
+def _first_read(spine: Spine, asked: _Asked, most: int) -> Heads:
+    """Return the first rows of the pending keys, reading ``most`` of each run."""
+    parts = [heads_of(run, asked.hashes[asked.pending], most) for run in spine.runs]
+    spine.reads.rows += sum(len(part.probes) for part in parts)
+    return complete(spine.layout, parts)
+
+
+def _answered(spine: Spine, asked: _Asked, heads: Heads) -> Ranked:
+    """Return the first rows of each key; ``heads`` are those read at first."""
+    found, most = Ranked.none(spine.layout), asked.most
+    while len(asked.pending):
+        pending, keys = asked.pending, asked.keys
+        if len(pending) < len(asked.hashes):
+            keys = [values.take(pa.array(pending)) for values in keys]
+        part, short = ranked(heads, keys, asked.rank, asked.count)
+        if len(short):
+            unanswered = np.zeros(len(pending), np.bool_)
+            unanswered[short] = True
+            part = part.where(~unanswered[part.probes])
+        found = found.plus(Ranked(pending[part.probes], part.rows, part.ranks))
+        asked = replace(asked, pending=pending[short])
+        if len(short):
+            most *= 2
+            heads = _first_read(spine, asked, most)
+    probes = found.probes if asked.order is None else asked.order[found.probes]
+    return Ranked(probes, found.rows, found.ranks)
 
 
 def _weights(found: _Found, probes: int) -> Ints:
