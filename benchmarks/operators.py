@@ -76,6 +76,12 @@ STATE = 100_000
 CHANGES = (1, 1_000, 100_000)
 _RUNS = (0.9, 0.99)
 """The shares of the state in the first run, and in the first two."""
+_MANY_RUNS = (
+    0.92,
+    *(0.92 + 0.01 * i for i in range(1, 8)),
+    *(0.99 + 0.001 * i for i in range(1, 8)),
+)
+"""The same of 16 runs, as a spine has between two merges."""
 _GROUP = 4
 """How many rows a group of several rows has."""
 _KEPT = 0.75
@@ -148,10 +154,12 @@ def table(layout: Layout, columns: dict[str, Any], *more: pa.Field) -> pa.Table:
     return pa.table({name: columns[name] for name in schema.names}, schema=schema)
 
 
-def arranged(layout: Layout, columns: dict[str, Any], hashes: Ints) -> Spine:
-    """Return rows as a spine of three runs."""
+def arranged(
+    layout: Layout, columns: dict[str, Any], hashes: Ints, shares: tuple[float, ...] = _RUNS
+) -> Spine:
+    """Return rows as a spine of runs, that end at some shares of the rows."""
     rows = ZSet.of(layout, table(layout, {HASH: hashes, **columns}))
-    bounds = [0, *(int(rows.rows * share) for share in _RUNS), rows.rows]
+    bounds = [0, *(int(rows.rows * share) for share in shares), rows.rows]
     mixed = np.random.default_rng(5).permutation(rows.rows)
     parts = [mixed[start:stop] for start, stop in itertools.pairwise(bounds)]
     return Spine(layout, tuple(Run.of(rows.take(part).consolidated()) for part in parts))
@@ -264,6 +272,8 @@ def aggregates() -> Iterator[Case]:
         )
 
     yield aggregate("Aggregate count, sum, avg", GroupAggregate(totals), kept)
+    many = arranged(totals, {**groups, **counted}, hashes_of(ALL), _MANY_RUNS)
+    yield aggregate("Aggregate, 16 runs", GroupAggregate(totals), many)
     only = Layout(("account",), account, COUNT)
     rows = arranged(only, {"account": ALL, WEIGHT: ONES}, hashes_of(ALL))
     yield aggregate("SELECT DISTINCT", GroupAggregate(only), rows)
@@ -324,6 +334,13 @@ def joins() -> Iterator[Case]:
         "Join, one side",
         InnerJoin(pairs).step,
         (spine, others),
+        lambda rows: (change(rows), right.schema.empty_table()),
+    )
+    many = arranged(right, owners(ALL, ONES), hashes_of(ALL), _MANY_RUNS)
+    yield Case(
+        "Join, one side, 16 runs",
+        InnerJoin(pairs).step,
+        (spine, many),
         lambda rows: (change(rows), right.schema.empty_table()),
     )
     counts = counts_layout(right)

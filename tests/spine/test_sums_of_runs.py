@@ -10,7 +10,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.spine import Rank, Run, Spine
+from headrace.spine import Rank, Run, Spine, due_rows
 from headrace.spine.blocks import in_blocks_of_runs
 from headrace.zset import WEIGHT, Layout, OrderBy, ZSet
 from reference import exact, is_consolidated, table_of
@@ -125,3 +125,14 @@ def test_keys_are_numbered_by_their_first_rows(layout: Layout, changes: list, bi
     assert [keys[place] for place in first.tolist()] == distinct
     assert first.tolist() == [keys.index(key) for key in distinct]
     assert number.tolist() == [distinct.index(key) for key in keys]
+
+
+def test_blocks_that_two_threads_find_at_once_count_once() -> None:
+    layout = Layout((), pa.schema([("due", pa.int64())]), pa.schema([SUMS[0]]), (OrderBy("due"),))
+    entries = [{"due": due, WEIGHT: 1} for due in range(5)]
+    spine = Spine(layout).plus(ZSet.of(layout, table_of(layout, entries)).consolidated())
+    found = due_rows(spine, 0, 3)
+    assert found.rows == 3
+    (run,) = spine.runs
+    run.due_blocks.append(run.due_blocks[0])
+    assert due_rows(spine, 0, 3).equals(found)

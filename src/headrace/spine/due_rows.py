@@ -96,9 +96,10 @@ def _blocks(spine: Spine, run: Run) -> list[tuple[int, int]]:
             stop = run.position(run.hash_at(start), "right")
             blocks.append((start, stop))
             start = stop
-        run.due_blocks.extend(blocks)
+        # Appended as a whole: several threads may do it at once.
+        run.due_blocks.append(blocks)
     low, high = run.position(spine.low, "left"), run.position(spine.high, "right")
-    return [block for block in run.due_blocks if low <= block[0] and block[1] <= high]
+    return [block for block in run.due_blocks[0] if low <= block[0] and block[1] <= high]
 
 
 def _position(run: Run, name: str, block: tuple[int, int], upto: int) -> int:

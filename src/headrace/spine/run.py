@@ -46,8 +46,9 @@ class Run:
     """The hashes of a small run, cached by the first lookup."""
     _repeated: list[Ints] = field(default_factory=list, repr=False)
     _weight: list[int] = field(default_factory=list, init=False, repr=False)
-    due_blocks: list[tuple[int, int]] = field(default_factory=list, init=False, repr=False)
-    """The cache of :mod:`headrace.spine.due_rows`: the start and stop position of each hash."""
+    due_blocks: list[list[tuple[int, int]]] = field(default_factory=list, init=False, repr=False)
+    """The cache of :mod:`headrace.spine.due_rows`: the start and stop position of each hash, made
+    once."""
     flattened: list[Any] = field(default_factory=list, init=False, repr=False)
     """The cache of :func:`headrace.spine.columns.flat` for this run and others."""
 
