@@ -231,8 +231,25 @@ class Run:
         return self.slice(start, max(start, self.position(high, "right")))
 
 
+def _single_matches(own: Ints, probes: Ints) -> Pairs | None:
+    """Return all pairs by searching ``own`` in ``probes``; None if a hash has several pairs."""
+    left = probes.searchsorted(own)
+    row = (probes.take(left, mode="clip") == own).nonzero()[0]
+    if not len(row):
+        return _NONE
+    probe = left[row]
+    again = (probes.take(probe + 1, mode="clip") == own[row]) & (probe < len(probes) - 1)
+    if again.any() or (probe[1:] == probe[:-1]).any():
+        return None
+    return probe, row
+
+
 def _matches(own: Ints, probes: Ints) -> Pairs:
     """Return all pairs of positions with equal hashes in two sorted arrays; ``own`` has rows."""
+    if len(own) < len(probes):
+        found = _single_matches(own, probes)
+        if found is not None:
+            return found
     left = own.searchsorted(probes)
     probe = (own.take(left, mode="clip") == probes).nonzero()[0]
     if not len(probe):
