@@ -55,7 +55,7 @@ class _Process:
 
     ``packs`` are the mapped packs that have open runs. ``written`` are those among the runs whose
     own bytes are kept, with their sizes. ``read_to_check`` counts the bytes that this process has
-    read to verify runs. ``to_look_at`` are the paths of packs, each of which is looked at in turn.
+    read to verify runs. ``to_look_at`` are the paths of packs; the first one is looked at next.
     """
 
     runs: OrderedDict[_Key, _Opened] = field(default_factory=OrderedDict)
