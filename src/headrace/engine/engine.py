@@ -34,7 +34,7 @@ from headrace.engine.lowering.differences import difference_program, without_spa
 from headrace.engine.lowering.kept import KeptPrograms, LiveKey
 from headrace.engine.lowering.nodes import leaf_names
 from headrace.engine.narrow.nodes import MOST_FLOWING
-from headrace.engine.narrow.parts import Part, Parts, Variant, run_parts, together
+from headrace.engine.narrow.parts import StepPart, StepParts, Variant, run_parts, together
 from headrace.engine.narrow.reading import interpreted
 from headrace.engine.planned import Planned, RunningFill
 from headrace.engine.running import Jobs
@@ -90,7 +90,7 @@ class Engine:
         """The builds that are being filled, which no epoch steps yet, and the replays."""
         self.programs = KeptPrograms()
         self._jobs = Jobs(source, log)
-        self._parts = Parts(partial(self._jobs.lowering, 1), self.planning)
+        self._parts = StepParts(partial(self._jobs.lowering, 1), self.planning)
         self._narrow = threading.Lock()
         """Held while a narrow step runs: expressions have mutable state."""
 
@@ -319,7 +319,7 @@ class Engine:
         without: frozenset[RelationId],
         looping: frozenset[RelationId],
         given: frozenset[RelationId],
-    ) -> list[Part]:
+    ) -> list[StepPart]:
         """Return the parts of the tables that have changed, and of the views above what has."""
         relations, found = self._relations, []
         for id_ in sorted(changed):
@@ -331,7 +331,7 @@ class Engine:
             found.append(self._parts.of_view(circuit, variant, relations))
         return found
 
-    def _run_parts(self, step: Step, parts: Sequence[Part]) -> Stepped:
+    def _run_parts(self, step: Step, parts: Sequence[StepPart]) -> Stepped:
         with self._narrow, without_job(self.spark), self._scala.active(self._jobs.session_for_few):
             return run_parts(step, parts, self._relations, self.log, MOST_FLOWING)
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from headrace.catalog import Relation
     from headrace.engine.jobs.worker import LogReader
     from headrace.engine.lowering.assembly import ShareScan
-    from headrace.engine.narrow.nodes import Leaf
+    from headrace.engine.narrow.nodes import DeltaLeaf
     from headrace.runtime.step import Step
     from headrace.types import RelationId
 
@@ -50,7 +50,7 @@ class Deltas:
         """Whether one of some relations has changes."""
         return any(self._of(id_) is not None for id_ in relations)
 
-    def read(self, leaf: Leaf) -> pa.Table:
+    def read(self, leaf: DeltaLeaf) -> pa.Table:
         """Return the columns of a leaf.
 
         Raises:

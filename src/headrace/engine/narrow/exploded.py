@@ -9,11 +9,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.engine.narrow.nodes import Node
+from headrace.engine.narrow.nodes import RowsNode
 
 if TYPE_CHECKING:
     from headrace.engine.narrow.evaluated import ComputedColumns
-    from headrace.engine.narrow.nodes import Run
+    from headrace.engine.narrow.nodes import StepRun
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -52,18 +52,18 @@ class Exploding:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Exploded(Node):
+class Exploded(RowsNode):
     """The rows of another node, one for each element of an array."""
 
-    child: Node
+    child: RowsNode
     exploding: Exploding
 
-    def computed(self, run: Run) -> pa.Table:
+    def computed(self, run: StepRun) -> pa.Table:
         """Repeat the rows."""
         rows = self.child.rows(run)
         return self.exploding.over(rows) if rows.num_rows else self.exploding.schema.empty_table()
 
     @property
-    def below(self) -> tuple[Node, ...]:
+    def below(self) -> tuple[RowsNode, ...]:
         """The nodes below."""
         return (self.child,)

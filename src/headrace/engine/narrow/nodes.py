@@ -45,10 +45,10 @@ Key: TypeAlias = "tuple[int, int]"
 _BATCH_ROWS: Final = 100_000
 
 
-class Reads(Protocol):
+class DeltaSource(Protocol):
     """Where leaves read the deltas of relations."""
 
-    def read(self, leaf: Leaf) -> pa.Table:
+    def read(self, leaf: DeltaLeaf) -> pa.Table:
         """Return the columns of a leaf."""
         ...
 
@@ -56,33 +56,33 @@ class Reads(Protocol):
 class NoDeltas:
     """Programs whose leaves are tasks read no deltas."""
 
-    def read(self, leaf: Leaf) -> pa.Table:
+    def read(self, leaf: DeltaLeaf) -> pa.Table:
         """Refuse a leaf."""
         raise HeadraceError(Code.INTERNAL, f"no delta of relation {leaf.relation} is given")
 
 
 @dataclass(slots=True)
-class Run:
+class StepRun:
     """One run of a program: the rows of its nodes so far, and the number of jobs it took.
 
-    ``deltas`` are the rows that :class:`Leaf` nodes read. A node with more than ``most`` rows ends
-    the run.
+    ``deltas`` are the rows that :class:`DeltaLeaf` nodes read. A node with more than ``most`` rows
+    ends the run.
     """
 
-    deltas: Reads = field(default_factory=NoDeltas)
+    deltas: DeltaSource = field(default_factory=NoDeltas)
     most: int = sys.maxsize
     jobs: int = 0
-    found: dict[Node, pa.Table] = field(default_factory=dict)
+    found: dict[RowsNode, pa.Table] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Node(ABC):
+class RowsNode(ABC):
     """A node of a plan; the columns of its rows are in the order of its output."""
 
     activity: ClassVar = Activity.EXPRESSIONS
     """What the time counts for that is spent on computing the rows."""
 
-    def rows(self, run: Run) -> pa.Table:
+    def rows(self, run: StepRun) -> pa.Table:
         """Return the rows, computed at most once in a run."""
         found = run.found.get(self)
         if found is None:
@@ -94,17 +94,17 @@ class Node(ABC):
         return found
 
     @abstractmethod
-    def computed(self, run: Run) -> pa.Table:
+    def computed(self, run: StepRun) -> pa.Table:
         """Compute the rows from those of the nodes below."""
 
     @property
-    def below(self) -> tuple[Node, ...]:
+    def below(self) -> tuple[RowsNode, ...]:
         """The nodes below."""
         return ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Leaf(Node):
+class DeltaLeaf(RowsNode):
     """Columns of a relation's delta, with the weight and, if wanted, the offset."""
 
     relation: RelationId
@@ -114,34 +114,34 @@ class Leaf(Node):
 
     activity: ClassVar = Activity.READING
 
-    def computed(self, run: Run) -> pa.Table:
+    def computed(self, run: StepRun) -> pa.Table:
         """Read the delta of the run."""
         return run.deltas.read(self)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Range(Node):
+class Range(RowsNode):
     """A row for each partition, with the partition's number."""
 
     count: int
 
-    def computed(self, _run: Run) -> pa.Table:
+    def computed(self, _run: StepRun) -> pa.Table:
         """Number the rows."""
         return pa.table({"id": np.arange(self.count, dtype=np.int64)})
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Task(Node):
+class Task(RowsNode):
     """The output of a Python task over the rows of another node."""
 
-    child: Node
+    child: RowsNode
     names: tuple[str, ...]
     mapped: Mapped
     schema: pa.Schema
 
     activity: ClassVar = Activity.OPERATORS
 
-    def computed(self, run: Run) -> pa.Table:
+    def computed(self, run: StepRun) -> pa.Table:
         """Call the task, batch by batch."""
         given = self.child.rows(run).rename_columns(list(self.names))
         found, count, is_leaf = [], 0, isinstance(self.child, Range)
@@ -156,20 +156,20 @@ class Task(Node):
         return pa.Table.from_batches(found).cast(self.schema).combine_chunks()
 
     @property
-    def below(self) -> tuple[Node, ...]:
+    def below(self) -> tuple[RowsNode, ...]:
         """The nodes below."""
         return (self.child,)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Project(Node):
+class Projected(RowsNode):
     """Columns of another node and values over it, ``taken`` by position: columns come first."""
 
-    child: Node
+    child: RowsNode
     taken: tuple[int, ...]
     evaluated: ComputedColumns | None
 
-    def computed(self, run: Run) -> pa.Table:
+    def computed(self, run: StepRun) -> pa.Table:
         """Take the columns, and evaluate the values."""
         rows = self.child.rows(run)
         columns = rows.columns
@@ -179,36 +179,36 @@ class Project(Node):
         return pa.Table.from_arrays([columns[i] for i in self.taken], names=names)
 
     @property
-    def below(self) -> tuple[Node, ...]:
+    def below(self) -> tuple[RowsNode, ...]:
         """The nodes below."""
         return (self.child,)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Filter(Node):
+class Filtered(RowsNode):
     """The rows for which a condition is true."""
 
-    child: Node
+    child: RowsNode
     condition: ComputedColumns
 
-    def computed(self, run: Run) -> pa.Table:
+    def computed(self, run: StepRun) -> pa.Table:
         """Keep the rows for which the condition holds."""
         rows = self.child.rows(run)
         return rows.filter(self.condition.over(rows).column(0)).combine_chunks()
 
     @property
-    def below(self) -> tuple[Node, ...]:
+    def below(self) -> tuple[RowsNode, ...]:
         """The nodes below."""
         return (self.child,)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Union(Node):
+class Concatenated(RowsNode):
     """All rows of several nodes, with the columns of the first."""
 
-    children: tuple[Node, ...]
+    children: tuple[RowsNode, ...]
 
-    def computed(self, run: Run) -> pa.Table:
+    def computed(self, run: StepRun) -> pa.Table:
         """Append the rows of all nodes."""
         parts = [child.rows(run) for child in self.children]
         names = [f"x{i}" for i in range(parts[0].num_columns)]
@@ -216,13 +216,13 @@ class Union(Node):
         return pa.concat_tables([first, *(each.cast(first.schema) for each in others)])
 
     @property
-    def below(self) -> tuple[Node, ...]:
+    def below(self) -> tuple[RowsNode, ...]:
         """The nodes below."""
         return self.children
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Planned(Node):
+class JobNode(RowsNode):
     """The rows of a part of a plan that Spark runs, over the rows of the tasks below it."""
 
     transplant: Transplant
@@ -233,7 +233,7 @@ class Planned(Node):
 
     activity: ClassVar = Activity.JOBS
 
-    def computed(self, run: Run) -> pa.Table:
+    def computed(self, run: StepRun) -> pa.Table:
         """Run the job."""
         transplant = self.transplant
         leaves = {
@@ -254,7 +254,7 @@ class Planned(Node):
         found = collect_arrow(transplant.frame(whole))
         return found.rename_columns(self.schema.names).cast(self.schema).combine_chunks()
 
-    def _relation(self, cut: Cut, run: Run) -> Any:
+    def _relation(self, cut: Cut, run: StepRun) -> Any:
         spark = self.transplant.spark
         return relation(self.transplant.scala, spark, cut.node.rows(run), cut.schema)
 
@@ -266,7 +266,7 @@ class Planned(Node):
         return with_children(self.transplant.scala, plan, lambda child: self._over(child, leaves))
 
     @property
-    def below(self) -> tuple[Node, ...]:
+    def below(self) -> tuple[RowsNode, ...]:
         """The nodes below."""
         return tuple(cut.node for cut in self.cuts.values())
 
@@ -275,12 +275,12 @@ class Planned(Node):
 class Cut:
     """A task below a part that Spark runs: its node, its columns in the plan, and their types."""
 
-    node: Node
+    node: RowsNode
     columns: tuple[Any, ...]
     schema: StructType
 
 
-def leaves(plan: Node) -> Iterator[Task]:
+def leaves(plan: RowsNode) -> Iterator[Task]:
     """Yield the tasks that read shares, inputs first."""
     for child in plan.below:
         yield from leaves(child)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from headrace.engine.jobs.reports import in_this_process
 from headrace.engine.lowering.assembly import ShareScan
 from headrace.engine.narrow.deltas import Deltas
-from headrace.engine.narrow.nodes import Leaf, Run
+from headrace.engine.narrow.nodes import DeltaLeaf, StepRun
 from headrace.engine.narrow.reading import node_of
 from headrace.runtime.ports import Stepped, StepPlan
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from headrace.circuit import Circuit
     from headrace.engine.jobs.worker import LogReader
     from headrace.engine.lowering.programs import Lowering
-    from headrace.engine.narrow.nodes import Node
+    from headrace.engine.narrow.nodes import RowsNode
     from headrace.runtime.step import Step
     from headrace.types import ArrangementId, RelationId
     from headrace.zset import Layout
@@ -45,7 +45,7 @@ class Variant:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class StepPart:
     """The program of one relation: ``node`` yields its delta.
 
     ``circuit`` is that of a view; ``relations`` are its inputs when the part was built.
@@ -55,8 +55,8 @@ class Part:
     variant: Variant
     circuit: Circuit | None
     relations: Mapping[RelationId, Relation]
-    node: Node
-    leaves: tuple[Leaf, ...]
+    node: RowsNode
+    leaves: tuple[DeltaLeaf, ...]
     needs: StepPlan
 
     @property
@@ -72,7 +72,7 @@ class Part:
 
 
 @dataclass(slots=True)
-class Parts:
+class StepParts:
     """The parts that have been built; ``planning`` is held while one is built.
 
     ``lowering`` returns a new lowering for one partition, over these relations.
@@ -80,11 +80,11 @@ class Parts:
 
     lowering: Callable[[Mapping[RelationId, Relation]], Lowering]
     planning: threading.RLock
-    _known: dict[tuple[RelationId, Variant], Part] = field(default_factory=dict)
+    _known: dict[tuple[RelationId, Variant], StepPart] = field(default_factory=dict)
 
     def of_view(
         self, circuit: Circuit, variant: Variant, relations: Mapping[RelationId, Relation]
-    ) -> Part:
+    ) -> StepPart:
         """Return the part of a view."""
         key = circuit.view, variant
         known = self._known.get(key)
@@ -98,7 +98,7 @@ class Parts:
             self._known[key] = part
             return part
 
-    def of_table(self, table: Table) -> Part:
+    def of_table(self, table: Table) -> StepPart:
         """Return the part that keeps the rows of a table."""
         key = table.id, Variant()
         known = self._known.get(key)
@@ -133,13 +133,13 @@ def _part(
     circuit: Circuit | None,
     relations: Mapping[RelationId, Relation],
     needs: StepPlan,
-) -> Part:
+) -> StepPart:
     node = node_of(lowering.transplant, lowering.assembly.frames[relation].plan)
-    leaves = tuple(each for each in _nodes(node, set()) if isinstance(each, Leaf))
-    return Part(relation, variant, circuit, relations, node, leaves, needs)
+    leaves = tuple(each for each in _nodes(node, set()) if isinstance(each, DeltaLeaf))
+    return StepPart(relation, variant, circuit, relations, node, leaves, needs)
 
 
-def _nodes(node: Node, seen: set[Node]) -> Iterable[Node]:
+def _nodes(node: RowsNode, seen: set[RowsNode]) -> Iterable[RowsNode]:
     if node not in seen:
         seen.add(node)
         for below in node.below:
@@ -147,7 +147,7 @@ def _nodes(node: Node, seen: set[Node]) -> Iterable[Node]:
         yield node
 
 
-def together(parts: Sequence[Part]) -> StepPlan:
+def together(parts: Sequence[StepPart]) -> StepPlan:
     """Return what a step of some parts needs."""
     needs = [part.needs for part in parts]
     arrangements: dict[ArrangementId, Layout] = {}
@@ -165,7 +165,7 @@ def together(parts: Sequence[Part]) -> StepPlan:
     )
 
 
-def scans(parts: Iterable[Part]) -> dict[RelationId, ShareScan]:
+def scans(parts: Iterable[StepPart]) -> dict[RelationId, ShareScan]:
     """Return the columns that some parts read of each relation."""
     columns: dict[RelationId, dict[str, None]] = {}
     places: set[RelationId] = set()
@@ -179,7 +179,7 @@ def scans(parts: Iterable[Part]) -> dict[RelationId, ShareScan]:
 
 def run_parts(
     step: Step,
-    parts: Sequence[Part],
+    parts: Sequence[StepPart],
     relations: Mapping[RelationId, Relation],
     log: LogReader,
     most: int,
@@ -195,7 +195,7 @@ def run_parts(
         deltas = Deltas(step, log, relations, scans(parts), most)
         for part in parts:
             if not part.is_idle(deltas):
-                run = Run(deltas, most)
+                run = StepRun(deltas, most)
                 deltas.add(part.relation, part.node.rows(run))
                 jobs += run.jobs
     return Stepped(tuple(reports), jobs)

@@ -18,17 +18,17 @@ from headrace.engine.jobs.worker import LeafTask
 from headrace.engine.narrow.evaluated import ComputedColumns
 from headrace.engine.narrow.exploded import Exploded, Exploding
 from headrace.engine.narrow.nodes import (
+    Concatenated,
     Cut,
-    Filter,
+    DeltaLeaf,
+    Filtered,
+    JobNode,
     Key,
-    Leaf,
-    Node,
-    Planned,
-    Project,
+    Projected,
     Range,
-    Run,
+    RowsNode,
+    StepRun,
     Task,
-    Union,
     leaves,
 )
 from headrace.types import holds, to_arrow
@@ -63,7 +63,7 @@ class Interpreted:
 
     scala: Scala
     session: SparkSession
-    plans: tuple[Node, ...]
+    plans: tuple[RowsNode, ...]
     _alone: threading.Lock = field(default_factory=threading.Lock)
     """Held while a program runs: expressions have mutable state."""
 
@@ -78,7 +78,7 @@ class Interpreted:
         with self._alone, self.scala.active(self.session):
             for plan in self.plans:
                 with in_this_process(step.after(reports)) as found:
-                    run = Run()
+                    run = StepRun()
                     for leaf in leaves(plan):
                         leaf.rows(run)
                     plan.rows(run)
@@ -94,7 +94,7 @@ def interpreted(transplant: Transplant, jobs: tuple[Any, ...]) -> Interpreted:
     return Interpreted(transplant.scala, transplant.spark, plans)
 
 
-def node_of(transplant: Transplant, plan: Any) -> Node:
+def node_of(transplant: Transplant, plan: Any) -> RowsNode:
     """Convert a plan that a transplant has built; its leaves read the deltas of a run."""
     with transplant.scala.active(transplant.spark):
         collapsed = transplant.scala.module(f"{OPTIMIZER}.CollapseProject").apply(plan)
@@ -115,13 +115,13 @@ class _Reading:
     transplant: Transplant
     deltas: bool = False
     numbers: Numbers = field(default_factory=Numbers)
-    known: dict[Key, Node] = field(default_factory=dict)
+    known: dict[Key, RowsNode] = field(default_factory=dict)
 
     @property
     def scala(self) -> Scala:
         return self.transplant.scala
 
-    def node(self, plan: Any) -> Node:
+    def node(self, plan: Any) -> RowsNode:
         """Return the node of a plan; equal plans have one node, which Spark would run once."""
         number = self.numbers.of(plan)
         if number not in self.known:
@@ -131,7 +131,7 @@ class _Reading:
                 self.known[number] = self._planned(plan)
         return self.known[number]
 
-    def _read(self, plan: Any) -> Node:
+    def _read(self, plan: Any) -> RowsNode:
         match node_name(plan):
             case "Range":
                 return Range(int(plan.end()))
@@ -140,14 +140,14 @@ class _Reading:
             case "Project":
                 return self._project(plan.child(), items(plan.projectList()))
             case "Expand":
-                return Union(
+                return Concatenated(
                     tuple(self._project(plan.child(), items(p)) for p in items(plan.projections()))
                 )
             case "Filter":
                 condition = self.scala.alias(plan.condition(), "passes")
-                return Filter(self.node(plan.child()), self._evaluated([condition], plan.child()))
+                return Filtered(self.node(plan.child()), self._evaluated([condition], plan.child()))
             case "Union":
-                return Union(tuple(self.node(child) for child in items(plan.children())))
+                return Concatenated(tuple(self.node(child) for child in items(plan.children())))
             case "Generate" if kind_of(plan.generator()) in _EXPLODES:
                 return self._exploded(plan)
             case "Repartition" | "RepartitionByExpression" if plan.numPartitions() == 1:
@@ -155,28 +155,28 @@ class _Reading:
             case _:
                 raise _NeedsSparkError
 
-    def _planned(self, plan: Any) -> Node:
+    def _planned(self, plan: Any) -> RowsNode:
         fields = [
             pa.field(f"x{i}", to_arrow(type_of(a))) for i, a in enumerate(items(plan.output()))
         ]
         cuts = {self.numbers.of(task): self._cut(task) for task in topmost(plan, "MapInArrow")}
-        return Planned(self.transplant, plan, cuts, self.numbers, pa.schema(fields))
+        return JobNode(self.transplant, plan, cuts, self.numbers, pa.schema(fields))
 
     def _cut(self, task: Any) -> Cut:
         columns = tuple(items(task.output()))
         fields = [StructField(f"x{i}", type_of(a)) for i, a in enumerate(columns)]
         return Cut(self.node(task), columns, StructType(fields))
 
-    def _task(self, plan: Any) -> Node:
+    def _task(self, plan: Any) -> RowsNode:
         mapped = self.transplant.tasks[int(part(plan, 0).resultId().id())]
         names = tuple(str(a.name()) for a in items(plan.child().output()))
         schema = pa.schema([pa.field(f.name, to_arrow(f.dataType)) for f in mapped.schema.fields])
         task = mapped.task
         if self.deltas and isinstance(task, LeafTask) and task.slice is None:
-            return Leaf(task.relation, tuple(task.columns.names), task.offsets, schema)
+            return DeltaLeaf(task.relation, tuple(task.columns.names), task.offsets, schema)
         return Task(self.node(plan.child()), names, mapped, schema)
 
-    def _project(self, child: Any, named: Sequence[Any]) -> Node:
+    def _project(self, child: Any, named: Sequence[Any]) -> RowsNode:
         places = _places(child)
         taken: list[int] = []
         computed: list[Any] = []
@@ -189,9 +189,9 @@ class _Reading:
                 taken.append(width + len(computed))
                 computed.append(each)
         evaluated = self._evaluated(computed, child) if computed else None
-        return Project(self.node(child), tuple(taken), evaluated)
+        return Projected(self.node(child), tuple(taken), evaluated)
 
-    def _exploded(self, plan: Any) -> Node:
+    def _exploded(self, plan: Any) -> RowsNode:
         child, generator = plan.child(), plan.generator()
         if not isinstance(type_of(generator.child()), ArrayType):
             raise _NeedsSparkError
