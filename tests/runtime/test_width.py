@@ -71,10 +71,11 @@ def test_sets_of_few_changes_share_a_step_until_they_are_many(pure: PureDatabase
 
 def test_a_wide_step_is_forgotten_after_a_while() -> None:
     widths, changed = Widths(small_rows=10), frozenset[Any]({1})
-    assert widths.of(changed, 11) is Width.MANY_CHANGES
+    assert widths.of(changed, 11, 0) is Width.MANY_CHANGES
+    assert widths.of(changed, 1, 1 << 26) is Width.LARGE_CHANGES
     widths.fanned_out(changed, 5)
-    assert widths.of(changed, 4) is Width.NARROW
-    assert widths.of(frozenset[Any]({2}), 9) is Width.NARROW
-    found = [widths.of(changed, 5) for _ in range(70)]
+    assert widths.of(changed, 4, 0) is Width.NARROW
+    assert widths.of(frozenset[Any]({2}), 9, 0) is Width.NARROW
+    found = [widths.of(changed, 5, 0) for _ in range(70)]
     assert found.count(Width.FANS_OUT) == 64
     assert found[-1] is Width.NARROW

@@ -41,6 +41,15 @@ class LogShare:
         """The number of changes."""
         return self.end - self.first
 
+    @property
+    def bytes(self) -> int:
+        """About how many bytes the changes have in the log."""
+        found = 0
+        for each in self.segments:
+            within = min(each.range.end, self.end) - max(each.range.first, self.first)
+            found += each.file.bytes * max(0, within) // max(1, each.range.rows)
+        return found
+
     def as_corrected(self) -> LogShare:
         """Return the share without the changes that its own corrections supersede.
 

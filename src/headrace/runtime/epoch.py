@@ -225,19 +225,16 @@ class EpochLoop:
         guards: Mapping[ArrangementId, Guarded],
     ) -> RunStep:
         """Return the step of some changed relations; see :class:`RunStep`."""
-        rows = sum(poll.ranges[id_].rows for id_ in changed if id_ in poll.ranges)
-        width = self.widths.of(changed, rows)
+        logs = {
+            id_: log_share(self.ledger, id_, poll.ranges[id_].first, poll.ranges[id_].end)
+            for id_ in changed & poll.ranges.keys()
+        }
+        rows = sum(share.rows for share in logs.values())
+        width = self.widths.of(changed, rows, sum(share.bytes for share in logs.values()))
         few = width is Width.NARROW
         partitions = 1 if few else self.partitions
         needs = self.runner.plan_live(changed, without, partitions, few=few)
-        shares = {
-            id_: log_share(
-                self.ledger, id_, poll.ranges[id_].first, poll.ranges[id_].end
-            ).as_corrected()
-            if id_ in changed and id_ in poll.ranges
-            else NOTHING
-            for id_ in needs.reads
-        }
+        shares = {id_: logs[id_].as_corrected() if id_ in logs else NOTHING for id_ in needs.reads}
         before = arranged(self.ledger, needs.arrangements, poll.previous)
         before |= arranged_for(needs.loops, {})
         own = {id_: guards[id_] for id_ in guards.keys() & needs.guards}
@@ -423,7 +420,8 @@ class EpochLoop:
         }
         none: frozenset[RelationId] = frozenset()
         read = frozenset(given)
-        width = self.widths.of(read, sum(share.rows for share in shares.values()))
+        rows = sum(share.rows for share in shares.values())
+        width = self.widths.of(read, rows, sum(share.bytes for share in shares.values()))
         few = width is Width.NARROW
         partitions = 1 if few else self.partitions
         needs = self.runner.plan_live(none, without, partitions, none, read, few=few)

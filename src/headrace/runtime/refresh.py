@@ -356,7 +356,9 @@ class _Level:
         if ticks:
             changed = changed.union(ids & clocked(loop.ledger.head))
         without = frozenset(view.id for view in catalog.views_in_order()) - ids
-        width = loop.widths.of(changed.union(given), sum(share.rows for share in parts.values()))
+        rows = sum(share.rows for share in parts.values())
+        size = sum(share.bytes for share in parts.values())
+        width = loop.widths.of(changed.union(given), rows, size)
         few = width is Width.NARROW
         partitions = 1 if few else loop.partitions
         none: frozenset[RelationId] = frozenset()

@@ -44,6 +44,11 @@ class RowsShare:
         """An upper bound of the number of physical rows: those of the runs, in any range."""
         return sum(run.rows for run in self.runs)
 
+    @property
+    def bytes(self) -> int:
+        """An upper bound of the bytes of the rows: those of the runs, in any range."""
+        return sum(run.bytes for run in self.runs)
+
 
 Share = LogShare | RowsShare
 

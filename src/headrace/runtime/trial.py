@@ -59,7 +59,7 @@ def tried(
             share = LogShare((segment,), first, end)
             previous, clock = loop.ledger.head.epoch, loop.ledger.epochs.clock()
             changed = frozenset([relation.id])
-            width = loop.widths.of(changed, rows.num_rows)
+            width = loop.widths.of(changed, rows.num_rows, rows.nbytes)
             few = width is Width.NARROW
             partitions = 1 if few else loop.partitions
             needs = loop.runner.plan_live(changed, left_out, partitions, few=few)

@@ -15,6 +15,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from headrace.types import RelationId
 
+_MOST_BYTES = 1 << 25
+"""The most bytes of the changes of a narrow step: this process holds them several times."""
+
 _REMEMBERED = 64
 """After so many wide steps, a narrow one is tried again: the data may have changed."""
 
@@ -26,6 +29,8 @@ class Width(Enum):
     """In this process: it reads few changes."""
     MANY_CHANGES = "wide: many changes"
     """As jobs: it reads more than ``small_rows`` changes."""
+    LARGE_CHANGES = "wide: large changes"
+    """As jobs: it reads few changes, but of many bytes."""
     FANS_OUT = "wide: changes fan out"
     """As jobs: it reads few changes, but too many rows follow from them."""
 
@@ -45,10 +50,12 @@ class Widths:
     small_rows: int
     _known: dict[frozenset[RelationId], _FannedOut] = field(default_factory=dict)
 
-    def of(self, changed: frozenset[RelationId], rows: int) -> Width:
-        """Return the width of a step over so many changes of some relations."""
+    def of(self, changed: frozenset[RelationId], rows: int, size: int) -> Width:
+        """Return the width of a step over so many changes, of ``size`` bytes, of some relations."""
         if rows > self.small_rows:
             return Width.MANY_CHANGES
+        if size > _MOST_BYTES:
+            return Width.LARGE_CHANGES
         known = self._known.get(changed)
         if known is None or rows < known.rows:
             return Width.NARROW
