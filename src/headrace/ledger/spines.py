@@ -116,6 +116,18 @@ class Spines:
         with self._transactions.reading() as connection:
             return _record(connection, arrangement).since
 
+    def replaced(self) -> frozenset[ArrangementId]:
+        """Return the arrangements of which some runs are needed at older epochs only."""
+        runs, owners = schema.runs.c, schema.arrangements.c
+        query = (
+            sa.select(runs.arrangement)
+            .join(schema.arrangements, owners.id == runs.arrangement)
+            .where(runs.removed != schema.NEVER, runs.removed > owners.since)
+            .distinct()
+        )
+        with self._transactions.reading() as connection:
+            return frozenset(map(ArrangementId, connection.execute(query).scalars()))
+
     def advance_since(self, since: Mapping[ArrangementId, Epoch]) -> None:
         """Stop keeping the epochs before ``since``; a value that would move back is ignored.
 

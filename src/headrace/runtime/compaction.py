@@ -62,8 +62,8 @@ class Compaction:
         with PackWriter(directory) as pack:
             for record in arrangements:
                 files = [run.file for run in spines.get(record.id, ())]
-                layout = Layout.of_json(dict(record.layout))
                 for group in due_by_partition(files, self.loop.partitions, leaving):
+                    layout = Layout.of_json(dict(record.layout))
                     output = merge(directory, layout, group, pack)
                     merges.append(
                         Merge(
@@ -104,7 +104,10 @@ class Compaction:
         return frozenset(left)
 
     def _advance_since(self, arrangements: tuple[ArrangementRecord, ...]) -> None:
-        """Stop keeping old epochs: contents have a history, operator state only the last epoch."""
+        """Stop keeping old epochs: contents have a history, operator state only the last epoch.
+
+        State of which no run was replaced keeps nothing by being readable at older epochs.
+        """
         ledger, last = self.loop.ledger, self.loop.ledger.head.epoch
         history = Epoch(max(0, last - self.loop.settings.history_epochs))
         with self.loop.kept() as (of_contents, of_state):
@@ -112,7 +115,12 @@ class Compaction:
             since = {
                 record.id: contents if record.build is None else state for record in arrangements
             }
-            later = {r.id: since[r.id] for r in arrangements if since[r.id] > r.since}
+            replaced = ledger.spines.replaced()
+            later = {
+                r.id: since[r.id]
+                for r in arrangements
+                if since[r.id] > r.since and (r.build is None or r.id in replaced)
+            }
             if later:
                 ledger.spines.advance_since(later)
             ledger.spines.release_dropped(contents, state)

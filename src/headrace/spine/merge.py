@@ -36,8 +36,12 @@ A large run is alone in its pack: it would keep the others' bytes from being del
 """
 
 
+FANOUT = 8
+"""How many runs of about one size are merged into one."""
+
+
 def due(
-    runs: Sequence[RunFile], fanout: int = 8, leaving: Container[str] = ()
+    runs: Sequence[RunFile], fanout: int = FANOUT, leaving: Container[str] = ()
 ) -> list[tuple[RunFile, ...]]:
     """Return the groups of runs to merge now, each into one run; the smallest tier first.
 
@@ -61,7 +65,7 @@ def due_by_partition(
 
     All runs are ``leaving`` these packs: see :func:`due`.
     """
-    if not runs:
+    if len(runs) < FANOUT and all(run.pack not in leaving for run in runs):
         return []
     owners = partition_of(np.array([run.low for run in runs], np.int64), partitions)
     return [
