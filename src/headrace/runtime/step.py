@@ -11,6 +11,7 @@ import json
 import shutil
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
@@ -117,7 +118,7 @@ class Step:
     @property
     def runs_directory(self) -> Path:
         """The directory of runs."""
-        return self.directory / "runs"
+        return _runs_of(self.directory)
 
     @property
     def log_directory(self) -> Path:
@@ -217,6 +218,12 @@ class Step:
             value["few"],
             {ArrangementId(id_): _runs(runs) for id_, runs in value["written"].items()},
         )
+
+
+@lru_cache(maxsize=16)
+def _runs_of(directory: Path) -> Path:
+    """Return the directory of runs in a data directory: the same object, since all runs ask."""
+    return directory / "runs"
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,7 @@ from headrace.engine.reading.candidates import candidates
 from headrace.errors import Code, HeadraceError
 from headrace.log import LogShare
 from headrace.runtime.step import Report, RowsShare, Step
-from headrace.spine import RunFile, Spine, partition_of, ranges
+from headrace.spine import HIGHEST, LOWEST, RunFile, Spine, partition_of, ranges
 from headrace.types import Offset
 from headrace.zset import EVERY_ROW, HASH, WEIGHT, Restriction
 
@@ -360,6 +360,8 @@ def arrived(
         return None
     step = current_step()
     change = pa.Table.from_batches(collected)
+    if step.partitions == 1:
+        return step, change, 0, (LOWEST, HIGHEST)
     hashes = change[HASH].to_numpy()
     partition = int(partition_of(hashes[:1], step.partitions)[0])
     low, high = ranges(step.partitions)[partition]

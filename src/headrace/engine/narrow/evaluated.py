@@ -84,7 +84,7 @@ class ComputedColumns:
             if None in self.vectors:
                 crossed = iter(self._crossing(every=False).over(rows))
                 found = [next(crossed) if each is None else each for each in found]
-        return pa.table(found, names=self.schema.names).cast(self.schema)
+        return with_schema(found, self.schema)
 
     def bind(self) -> None:
         """Prepare the crossing that each evaluation needs, if it needs one."""
@@ -97,6 +97,16 @@ class ComputedColumns:
             left = [each for each, vector in both if every or vector is None]
             self._crossings[every] = _Crossing.of(self.scala, left, self.attributes)
         return self._crossings[every]
+
+
+def with_schema(columns: Sequence[Any], schema: pa.Schema) -> pa.Table:
+    """Return columns as a table with a schema, to which they are aligned, with its types."""
+    # Casting takes long even if there is nothing to cast.
+    cast = (
+        column if column.type == type_ else column.cast(type_)
+        for column, type_ in zip(columns, schema.types, strict=True)
+    )
+    return pa.Table.from_arrays(list(cast), schema=schema)
 
 
 def _numbered(rows: pa.Table) -> pa.Table:

@@ -19,6 +19,7 @@ from headrace.catalyst.collect import collect_arrow
 from headrace.catalyst.evaluation import relation
 from headrace.catalyst.scala import Numbers, items
 from headrace.catalyst.walk import with_children
+from headrace.engine.narrow.evaluated import ComputedColumns, with_schema
 from headrace.errors import Code, HeadraceError
 from headrace.runtime.cancelling import check_cancelled
 from headrace.runtime.ports import MoreRowsError
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from headrace.catalyst.transplant import Mapped, Transplant
-    from headrace.engine.narrow.evaluated import ComputedColumns
     from headrace.types import RelationId
 
 MOST_ROWS: Final = 50_000
@@ -150,10 +150,10 @@ class Task(RowsNode):
             count += batch.num_rows
             if is_leaf and count > MOST_ROWS:
                 raise MoreRowsError
-            found.append(batch.rename_columns(self.schema.names))
+            found.append(batch)
         if not found:
             return self.schema.empty_table()
-        return pa.Table.from_batches(found).cast(self.schema).combine_chunks()
+        return with_schema(pa.Table.from_batches(found).columns, self.schema).combine_chunks()
 
     @property
     def below(self) -> tuple[RowsNode, ...]:
@@ -172,10 +172,10 @@ class Projected(RowsNode):
     def computed(self, run: StepRun) -> pa.Table:
         """Take the columns, and evaluate the values."""
         rows = self.child.rows(run)
-        columns = rows.columns
-        if self.evaluated is not None:
-            columns = [*columns, *self.evaluated.over(rows).columns]
         names = [f"x{i}" for i in range(len(self.taken))]
+        if self.evaluated is None:
+            return rows.select(list(self.taken)).rename_columns(names)
+        columns = [*rows.columns, *self.evaluated.over(rows).columns]
         return pa.Table.from_arrays([columns[i] for i in self.taken], names=names)
 
     @property
@@ -252,7 +252,7 @@ class JobNode(RowsNode):
         whole = transplant.finished(self._over(self.plan, leaves))
         run.jobs += 1
         found = collect_arrow(transplant.frame(whole))
-        return found.rename_columns(self.schema.names).cast(self.schema).combine_chunks()
+        return with_schema(found.columns, self.schema).combine_chunks()
 
     def _relation(self, cut: Cut, run: StepRun) -> Any:
         spark = self.transplant.spark
