@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final, TypeAlias
 
 from headrace.catalog.refreshing import CONTINUOUS, RefreshPolicy
@@ -146,6 +146,16 @@ class Stream:
     schema: Schema
     declaration: Declaration = Declaration()
     corrected: bool = False
+    logged: Schema = field(init=False, repr=False, compare=False)
+    """The columns of its log: the stream's, and the time of each row if it is stored."""
+
+    def __post_init__(self) -> None:
+        """Add the columns of the log."""
+        logged = self.schema
+        if self.declaration.rowtime:
+            time = Column(ROWTIME, TimestampType(), nullable=False)
+            logged = Schema((*self.schema.columns, time))
+        object.__setattr__(self, "logged", logged)
 
     @property
     def event_time(self) -> str | None:
@@ -154,13 +164,6 @@ class Stream:
         named = mark[0] if mark is not None else self.declaration.option("timestamp")
         folded = (named or "").lower()
         return next((name for name in self.schema.names if name.lower() == folded), None)
-
-    @property
-    def logged(self) -> Schema:
-        """The columns of its log: the stream's, and the time of each row if it is stored."""
-        if not self.declaration.rowtime:
-            return self.schema
-        return Schema((*self.schema.columns, Column(ROWTIME, TimestampType(), nullable=False)))
 
     def to_json(self) -> dict[str, Any]:
         """Return a value that ``json`` can write and :meth:`of_json` reads."""

@@ -62,7 +62,7 @@ class PackWriter:
 
     def write(self, rows: ZSet) -> RunFile:
         """Write a consolidated Z-set as one run; a small one stays in memory to be read."""
-        if rows.table.nbytes > _AT_ONCE_BYTES:
+        if not _is_small(rows):
             return self._streamed(rows.layout, [rows])
         run, data = self._composed(rows)
         keep_written(self._directory, run, rows.layout, data)
@@ -70,8 +70,7 @@ class PackWriter:
 
     def write_alone(self, rows: ZSet) -> RunFile:
         """Write a consolidated Z-set as the only run, which this process need not read."""
-        small = rows.table.nbytes <= _AT_ONCE_BYTES
-        run = self._composed(rows)[0] if small else self._streamed(rows.layout, [rows])
+        run = self._composed(rows)[0] if _is_small(rows) else self._streamed(rows.layout, [rows])
         self.finish()
         return run
 
@@ -246,6 +245,12 @@ def remove_packs_of(directory: Path, attempt: str) -> None:
     """Delete the packs of a failed attempt, also unreported ones."""
     prefix = _prefix(attempt)
     remove_packs(directory, (p.name for p in directory.iterdir() if p.name.startswith(prefix)))
+
+
+def _is_small(rows: ZSet) -> bool:
+    """Whether rows are composed in memory."""
+    table = rows.table  # counting the bytes of slices takes as long as composing a few rows
+    return bool(table.get_total_buffer_size() <= _AT_ONCE_BYTES or table.nbytes <= _AT_ONCE_BYTES)
 
 
 def _joined(tables: list[pa.Table], size: int) -> pa.Table:

@@ -56,6 +56,9 @@ class Run:
     def of_batches(cls, layout: Layout, batches: list[pa.RecordBatch]) -> Run:
         """Return the run of these batches, which together must be consolidated."""
         kept = tuple(batch for batch in batches if batch.num_rows)
+        if len(kept) == 1:
+            own = _integers(kept[0].column(HASH))
+            return cls(layout, kept, (own,), np.array([0, len(own)]), own[:1], own[-1:])
         hashes = tuple(_integers(batch.column(HASH)) for batch in kept)
         offsets = np.zeros(len(kept) + 1, np.int64)
         np.cumsum([len(own) for own in hashes], out=offsets[1:])
