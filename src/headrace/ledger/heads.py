@@ -30,8 +30,10 @@ class Head:
     microseconds UTC. ``starts`` and ``ends`` are, for every live relation, the first offset of its
     log that can be read, and its end. ``builds`` are those that are not retired. ``spines`` are the
     runs of each live arrangement as of ``epoch``, ``next_spines`` those that the next epoch builds
-    on: with every compaction applied. ``tails`` are the newest segments of logs, in order, without
-    a gap, that this process has appended and epochs have not read: the last ones, if they are many.
+    on: with every compaction applied. Epochs that change no view leave ``arrangements`` and
+    ``builds`` as they are, the same objects. ``tails`` are the newest segments of logs, in order,
+    without a gap, that this process has appended and epochs have not read: the last ones, if they
+    are many.
     """
 
     epoch: Epoch
@@ -118,14 +120,16 @@ class Head:
         right = {(each.view, each.cause) for each in change.repaired}
         cleaned = frozenset(change.cleaned)
         given_up = frozenset(change.retired)
-        arrangements = {
-            i: a
-            for i, a in self.arrangements.items()
-            if a.owner not in gone and a.build not in given_up
-        }
-        kept = {i: runs for i, runs in self.next_spines.items() if i in arrangements}
-        for record in _arranged(change):
-            arrangements[record.id], kept[record.id] = record, ()
+        arrangements, kept = self.arrangements, dict(self.next_spines)
+        made = {record.id: record for record in _arranged(change)}
+        if gone or given_up or made:
+            left = {
+                i: a
+                for i, a in arrangements.items()
+                if a.owner not in gone and a.build not in given_up
+            }
+            arrangements = left | made
+            kept = {i: kept[i] for i in left} | dict.fromkeys(made, ())
         kept = _merged(kept, change.merges, epoch)
         kept = _with_runs(kept, change.runs, epoch)
         born = {new.relation: Offset(0) for new in change.created}
@@ -250,8 +254,11 @@ def _after(tail: tuple[Segment, ...], offset: Offset) -> tuple[Segment, ...]:
 
 def _rebuilt(
     kept: Mapping[BuildId, Build], change: EpochCommit, gone: frozenset[RelationId]
-) -> dict[BuildId, Build]:
-    """Return the builds after an epoch."""
+) -> Mapping[BuildId, Build]:
+    """Return the builds after an epoch: the same object if it changes none."""
+    of_builds = change.builds, change.serve, change.retired, change.regrouped, change.redefined
+    if not gone and not any(of_builds):
+        return kept
     begun = frozenset(new.id for new in change.builds if new.serving) | frozenset(change.serve)
     found = dict(kept)
     for id_, frontier in change.regrouped.items():
@@ -301,5 +308,9 @@ def _with_runs(
         run = RunRecord(new.file, new.arrangement, new.kind, epoch, None)
         added.setdefault(new.arrangement, []).append(run)
     for id_, new_runs in added.items():
-        kept[id_] = tuple(sorted((*kept.get(id_, ()), *new_runs), key=age))
+        before = kept.get(id_, ())
+        if len(new_runs) == 1 and (not before or before[-1].added < epoch):
+            kept[id_] = (*before, *new_runs)
+        else:
+            kept[id_] = tuple(sorted((*before, *new_runs), key=age))
     return kept

@@ -175,7 +175,10 @@ class EpochLoop:
 
     def maintained(self) -> frozenset[RelationId]:
         """Return the relations whose changes the next epoch reads."""
-        return maintained_logs(self.catalog, self.left_out())
+        state, without = self.published.current, self.left_out()
+        if without == state.left_out:
+            return state.maintained
+        return maintained_logs(state.catalog, without)
 
     def plan(
         self, poll: Poll, guards: Mapping[ArrangementId, Guarded] = NO_GUARDS

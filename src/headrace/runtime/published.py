@@ -204,6 +204,7 @@ class Publisher:
             self.ledger.head,
             before.catalog if catalog is None else catalog,
             before.layouts if layouts is None else layouts,
+            before,
         )
         with self._changed:
             self._alive.add(state)
@@ -326,10 +327,21 @@ def maintained_logs(catalog: Catalog, left_out: frozenset[RelationId]) -> frozen
 
 
 def published_at(
-    head: Head, catalog: Catalog, layouts: Mapping[ArrangementId, Layout]
+    head: Head,
+    catalog: Catalog,
+    layouts: Mapping[ArrangementId, Layout],
+    before: Published | None = None,
 ) -> Published:
-    """Return the state that a ledger's head is, with a catalog and the layouts of contents."""
+    """Return the state that a ledger's head is, with a catalog and the layouts of contents.
+
+    What did not change since the state ``before`` is taken from it.
+    """
     stopped, lagging = stopped_views(head, catalog), head.lagging
+    left_out = stopped.union(lagging)
+    if before is not None and before.catalog is catalog and before.left_out == left_out:
+        maintained = before.maintained
+    else:
+        maintained = maintained_logs(catalog, left_out)
     return Published(
         head.epoch,
         head.committed_at,
@@ -339,7 +351,7 @@ def published_at(
         head.spines,
         head.positions,
         stopped,
-        maintained_logs(catalog, stopped.union(lagging)),
+        maintained,
         lagging,
         _dirty_slices(head.dirty),
         head.starts,

@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from headrace.ledger import Head, Ledger
-    from headrace.ledger.records import ArrangementRecord
+    from headrace.ledger.records import ArrangementRecord, Build
     from headrace.runtime.published import Published
-    from headrace.types import ArrangementId, Epoch, RelationId
+    from headrace.types import ArrangementId, BuildId, Epoch, RelationId
 
 
 def machine_clock() -> int:
@@ -41,6 +41,22 @@ def _timed(head: Head) -> list[ArrangementRecord]:
     ]
 
 
+@dataclass(frozen=True, slots=True)
+class _Timed:
+    """The arrangements that are ordered by due time, in heads with these arrangements and builds.
+
+    Going through all arrangements takes long where there are thousands.
+    """
+
+    arrangements: Mapping[ArrangementId, ArrangementRecord]
+    builds: Mapping[BuildId, Build]
+    records: list[ArrangementRecord]
+
+    def is_of(self, head: Head) -> bool:
+        """Whether they are those of a head."""
+        return head.arrangements is self.arrangements and head.builds is self.builds
+
+
 @dataclass(slots=True)
 class Timetable:
     """Reads the first due times of the arrangements ordered by time, once per epoch."""
@@ -48,6 +64,7 @@ class Timetable:
     directory: Path
     ledger: Ledger
     _layouts: dict[ArrangementId, Layout] = field(default_factory=dict)
+    _timed: _Timed | None = None
     _known: tuple[Epoch, Mapping[RelationId, int]] | None = None
 
     def at(self, state: Published) -> Mapping[RelationId, int]:
@@ -62,7 +79,10 @@ class Timetable:
 
     def _read(self, state: Published) -> Mapping[RelationId, int]:
         found: dict[RelationId, int] = {}
-        records, known = _timed(self.ledger.head), self._layouts
+        head, timed = self.ledger.head, self._timed
+        if timed is None or not timed.is_of(head):
+            timed = self._timed = _Timed(head.arrangements, head.builds, _timed(head))
+        records, known = timed.records, self._layouts
         self._layouts = {r.id: known.get(r.id) or Layout.of_json(dict(r.layout)) for r in records}
         for record in records:
             runs = [run.file for run in state.spines.get(record.id, ())]
