@@ -50,7 +50,7 @@ class Size:
     wide_streams: int = 20
     """Streams with changes where each is a job."""
     layer: int = 20
-    unreached: int = 1_000
+    unreached: int = 200
     loaded: int = 20_000
     """Rows before the first sample."""
 
