@@ -23,6 +23,7 @@ from headrace.engine.engine import Engine
 from headrace.engine.jobs.worker import LeafTask, OperatorTask
 from headrace.engine.narrow import nodes, parts
 from headrace.engine.narrow.deltas import Deltas
+from headrace.engine.narrow.evaluated import ComputedColumns
 from headrace.ledger import Ledger
 from headrace.log import Appender
 from headrace.operators import StatefulOperator
@@ -47,6 +48,7 @@ ORDER = (
     "parts of the step",
     "leaves",
     "projections, conditions",
+    "expressions",
     "crossings",
     "jobs",
     "tasks",
@@ -203,9 +205,9 @@ def _places() -> Iterator[tuple[Any, str, str]]:
     yield parts, "scans", "parts of the step"
     yield Deltas, "read", "leaves"
     yield Deltas, "has_rows", "leaves"
-    for node in (nodes.Project, nodes.Filter, nodes.Union, nodes.Evaluated):
-        name = "over" if node is nodes.Evaluated else "computed"
-        yield node, name, "projections, conditions"
+    for node in (nodes.Project, nodes.Filter, nodes.Union):
+        yield node, "computed", "projections, conditions"
+    yield ComputedColumns, "over", "expressions"
     yield BoundExpressions, "over", "crossings"
     yield nodes.Planned, "computed", "jobs"
     yield nodes.Task, "computed", "tasks"
