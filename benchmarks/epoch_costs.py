@@ -24,6 +24,7 @@ from headrace.engine.jobs.worker import LeafTask, OperatorTask
 from headrace.engine.narrow import nodes, parts
 from headrace.engine.narrow.deltas import Deltas
 from headrace.engine.narrow.evaluated import ComputedColumns
+from headrace.engine.narrow.exploded import Exploded
 from headrace.ledger import Ledger
 from headrace.log import Appender
 from headrace.operators import StatefulOperator
@@ -205,11 +206,11 @@ def _places() -> Iterator[tuple[Any, str, str]]:
     yield parts, "scans", "parts of the step"
     yield Deltas, "read", "leaves"
     yield Deltas, "has_rows", "leaves"
-    for node in (nodes.Project, nodes.Filter, nodes.Union):
+    for node in (nodes.Projected, nodes.Filtered, nodes.Concatenated, Exploded):
         yield node, "computed", "projections, conditions"
     yield ComputedColumns, "over", "expressions"
     yield BoundExpressions, "over", "crossings"
-    yield nodes.Planned, "computed", "jobs"
+    yield nodes.JobNode, "computed", "jobs"
     yield nodes.Task, "computed", "tasks"
     yield Spine, "open", "spines opened"
     for operator in _operators():
