@@ -154,7 +154,7 @@ def test_a_command_that_looks_up_rows_does_not_open_the_directory(tmp_path, spar
         chosen = [part for statement in statements for part in ("-c", statement)]
         code = main(["--data", str(tmp_path), "sql", "--format", "csv", *chosen], opens)
         shown = capsys.readouterr()
-        return shown.out if code == 0 else shown.err
+        return shown.out.replace("\r", "") if code == 0 else shown.err
 
     with headrace.connect(tmp_path, **settings) as db:
         db.sql(
