@@ -63,3 +63,24 @@ def test_each_width_over_the_same_history_says_why_and_what_it_did(
                 + coalesce(crossings_ms, 0) + coalesce(operators_ms, 0) + coalesce(jobs_ms, 0)
                 + coalesce(writing_ms, 0) - seconds * 1000) < 1 AND commit_ms > 0
     """).fetchall() == [(4,)]
+
+
+def test_explain_says_what_a_narrow_epoch_does_outside_of_this_process(db: Database) -> None:
+    db.sql("""
+        CREATE TABLE names (id INT PRIMARY KEY, name STRING, g INT);
+        CREATE MATERIALIZED VIEW plain AS SELECT g, count(*) AS n FROM names GROUP BY g;
+        CREATE MATERIALIZED VIEW sounds AS SELECT id, soundex(name) AS s FROM names;
+        CREATE MATERIALIZED VIEW ranked AS
+        SELECT id, row_number() OVER (PARTITION BY g ORDER BY name, id) AS r FROM names;
+    """)
+    found = {}
+    for view in ("plain", "sounds", "ranked"):
+        lines = [line for (line,) in db.sql(f"EXPLAIN MAINTENANCE VIEW {view}").fetchall()]
+        found[view] = [line.strip() for line in lines if "in a narrow epoch: " in line]
+    here = "in a narrow epoch: in this process"
+    assert found == {
+        "plain": [here, here],
+        "sounds": [f"{here}, with a crossing to the JVM for SoundEx"],
+        "ranked": [here, f"{here}, with a Spark job for Window"],
+    }
+    assert "narrow" not in str(db.sql("EXPLAIN CIRCUIT VIEW plain").fetchall())

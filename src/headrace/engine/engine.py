@@ -36,6 +36,7 @@ from headrace.engine.lowering.nodes import leaf_names
 from headrace.engine.narrow.nodes import MOST_FLOWING
 from headrace.engine.narrow.parts import StepPart, StepParts, Variant, run_parts, together
 from headrace.engine.narrow.reading import interpreted
+from headrace.engine.narrow.ways import Way, ways
 from headrace.engine.planned import Planned, RunningFill
 from headrace.engine.running import Jobs
 from headrace.engine.sieve import HASHES, PLACES, Sieve
@@ -47,7 +48,7 @@ from headrace.runtime.spent import Activity, Spending
 from headrace.spine import remove_packs_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping
 
     from pyspark.sql import SparkSession
 
@@ -307,11 +308,10 @@ class Engine:
         if step.few:
             with Spending(Activity.PLANNING):
                 parts = self._parts_of(changed, without, looping, given)
-            return self._run_parts(step, parts)
-        with Spending(Activity.PLANNING):
-            _, program = self._live(changed, without, step.partitions, looping, given)
-        with Spending(Activity.JOBS):
-            return Stepped(self._jobs.run(step, program), len(program.jobs))
+            with self._narrow, without_job(self.spark), self._jobs.few_rows():
+                return run_parts(step, parts, self._relations, self.log, MOST_FLOWING)
+        _, program = self._live(changed, without, step.partitions, looping, given)
+        return Stepped(self._jobs.run(step, program), len(program.jobs))
 
     def _parts_of(
         self,
@@ -331,9 +331,11 @@ class Engine:
             found.append(self._parts.of_view(circuit, variant, relations))
         return found
 
-    def _run_parts(self, step: Step, parts: Sequence[StepPart]) -> Stepped:
-        with self._narrow, without_job(self.spark), self._scala.active(self._jobs.session_for_few):
-            return run_parts(step, parts, self._relations, self.log, MOST_FLOWING)
+    def ways(self, view: View) -> Mapping[str, Way]:
+        """Return how narrow epochs run each operator of a declared view, by the operator's name."""
+        with self.planning, self._jobs.few_rows():
+            of = self.circuits.of(view.id)
+            return ways(self._parts.of_view(of, Variant(), self._relations).node)
 
     def plan_fill(
         self, build: BuildId, partitions: int, *, looping: bool = False, ticks: bool = False

@@ -22,10 +22,12 @@ from headrace.engine.jobs.scope import jobs_of
 from headrace.engine.lowering.assembly import Assembly
 from headrace.engine.lowering.programs import Lowering
 from headrace.errors import HeadraceError
+from headrace.runtime.spent import Activity, Spending
 from headrace.spine import remove_packs_of, sync_directory
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from contextlib import AbstractContextManager
 
     from pyspark.sql import SparkSession
 
@@ -58,9 +60,12 @@ class Jobs:
         return bare_session(self.source.session)
 
     @cached_property
-    def session_for_few(self) -> SparkSession:
-        """The session of programs over few rows."""
+    def _session_for_few(self) -> SparkSession:
         return for_few_rows(self._session)
+
+    def few_rows(self) -> AbstractContextManager[None]:
+        """Let Catalyst, on this thread, be that of the session of programs over few rows."""
+        return scala_of(self.source.session).active(self._session_for_few)
 
     def lowering(self, partitions: int, relations: Mapping[RelationId, Relation]) -> Lowering:
         """Return a new lowering of circuits over some relations."""
@@ -68,7 +73,7 @@ class Jobs:
 
     def transplant(self, partitions: int) -> Transplant:
         """Return what builds plans for steps of so many partitions; one has few rows."""
-        session = self.session_for_few if partitions == 1 else self._session
+        session = self._session_for_few if partitions == 1 else self._session
         return Transplant(session, scala_of(self.source.session))
 
     def run(self, step: Step, program: Program) -> tuple[Report, ...]:
@@ -84,7 +89,8 @@ class Jobs:
                     step = step.after([note.report for note in notes if note.report is not None])
                     step.write()
                 with self._reports.awaited(step) as left:
-                    with jobs_of(self.source.session, step, self._reports.address):
+                    session, address = self.source.session, self._reports.address
+                    with Spending(Activity.JOBS), jobs_of(session, step, address):
                         self.transplant(step.partitions).run(job)
                     notes += left
             reports = reports_in(notes, program.reporting, step.partitions)
@@ -97,5 +103,6 @@ class Jobs:
         except BaseException:
             remove_packs_of(step.runs_directory, step.attempt)
             raise
-        sync_directory(step.runs_directory)
+        with Spending(Activity.WRITING):
+            sync_directory(step.runs_directory)
         return reports

@@ -74,6 +74,16 @@ class ExpressionReader:
         except (UnprovedError, RecursionError):
             return None
 
+    def why_unproved(self, expression: Any) -> str:
+        """Return why only Spark evaluates an expression: the class that is unknown."""
+        try:
+            self.vector(expression)
+        except UnprovedError as unproved:
+            return str(unproved)
+        except RecursionError:
+            pass
+        return node_name(expression)
+
     def vector(self, expression: Any) -> Vector:
         """Return an expression as a vector.
 

@@ -17,7 +17,8 @@ from pyspark.sql.types import StructField, StructType
 from headrace.catalyst.evaluation import Evaluation
 from headrace.catalyst.resolved import id_of, type_of
 from headrace.catalyst.scala import references
-from headrace.catalyst.vectors import DoubtError, InputRows
+from headrace.catalyst.vectors import DoubtError, InputRows, reader_over
+from headrace.runtime.spent import Activity, Spending
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -47,7 +48,8 @@ class _Crossing:
         """Return the values for the rows of the node."""
         given = rows.select(list(self.columns)) if self.columns else _numbered(rows)
         names = [f"i{i}" for i in range(given.num_columns)]
-        found: list[pa.ChunkedArray] = self.bound.over(given.rename_columns(names)).columns
+        with Spending(Activity.CROSSINGS):
+            found: list[pa.ChunkedArray] = self.bound.over(given.rename_columns(names)).columns
         return found
 
 
@@ -85,6 +87,13 @@ class ComputedColumns:
                 crossed = iter(self._crossing(every=False).over(rows))
                 found = [next(crossed) if each is None else each for each in found]
         return with_schema(found, self.schema)
+
+    def crossing_classes(self) -> tuple[str, ...]:
+        """Return what of the expressions only Catalyst evaluates: classes, without repetitions."""
+        reader = reader_over({id_of(each): i for i, each in enumerate(self.attributes)})
+        both = zip(self.expressions, self.vectors, strict=True)
+        found = [reader.why_unproved(each) for each, vector in both if vector is None]
+        return tuple(dict.fromkeys(found))
 
     def bind(self) -> None:
         """Prepare the crossing that each evaluation needs, if it needs one."""

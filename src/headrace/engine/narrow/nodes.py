@@ -230,6 +230,8 @@ class JobNode(RowsNode):
     cuts: Mapping[Key, Cut]
     numbers: Numbers
     schema: pa.Schema
+    why: str
+    """What needs Spark: a node or an expression."""
 
     activity: ClassVar = Activity.JOBS
 

@@ -105,7 +105,7 @@ _EXPLODES = frozenset({"Explode", "PosExplode"})
 
 
 class _NeedsSparkError(Exception):
-    """An expression cannot be evaluated in this process."""
+    """A node or an expression needs a job; the text says which."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,8 +127,8 @@ class _Reading:
         if number not in self.known:
             try:
                 self.known[number] = self._read(plan)
-            except _NeedsSparkError:
-                self.known[number] = self._planned(plan)
+            except _NeedsSparkError as why:
+                self.known[number] = self._planned(plan, str(why))
         return self.known[number]
 
     def _read(self, plan: Any) -> RowsNode:
@@ -152,15 +152,15 @@ class _Reading:
                 return self._exploded(plan)
             case "Repartition" | "RepartitionByExpression" if plan.numPartitions() == 1:
                 return self.node(plan.child())
-            case _:
-                raise _NeedsSparkError
+            case other:
+                raise _NeedsSparkError(other)
 
-    def _planned(self, plan: Any) -> RowsNode:
+    def _planned(self, plan: Any, why: str) -> RowsNode:
         fields = [
             pa.field(f"x{i}", to_arrow(type_of(a))) for i, a in enumerate(items(plan.output()))
         ]
         cuts = {self.numbers.of(task): self._cut(task) for task in topmost(plan, "MapInArrow")}
-        return JobNode(self.transplant, plan, cuts, self.numbers, pa.schema(fields))
+        return JobNode(self.transplant, plan, cuts, self.numbers, pa.schema(fields), why)
 
     def _cut(self, task: Any) -> Cut:
         columns = tuple(items(task.output()))
@@ -194,7 +194,7 @@ class _Reading:
     def _exploded(self, plan: Any) -> RowsNode:
         child, generator = plan.child(), plan.generator()
         if not isinstance(type_of(generator.child()), ArrayType):
-            raise _NeedsSparkError
+            raise _NeedsSparkError(f"{node_name(generator)} of a map")
         array = self.scala.alias(generator.child(), "array")
         places = _places(child)
         kept = tuple(places[id_of(each)] for each in items(plan.requiredChildOutput()))
@@ -223,11 +223,14 @@ class _Reading:
 
     def _require_crossing(self, expression: Any) -> None:
         """Raise if an expression cannot be evaluated in the driver's JVM without a job."""
-        planned = any(self.scala.may_hold(pattern, expression) for pattern in _PLANNED)
-        if planned or not expression.deterministic():
-            raise _NeedsSparkError
-        if not all(_crosses(type_of(each)) for each in (expression, *columns_of(expression))):
-            raise _NeedsSparkError
+        for pattern in _PLANNED:
+            if self.scala.may_hold(pattern, expression):
+                raise _NeedsSparkError(pattern.capitalize().replace("_", " "))
+        if not expression.deterministic():
+            raise _NeedsSparkError(f"{node_name(expression)}, which is not deterministic")
+        for type_ in map(type_of, (expression, *columns_of(expression))):
+            if not _crosses(type_):
+                raise _NeedsSparkError(f"values of type {type_.simpleString()}")
 
 
 def _places(plan: Any) -> dict[int, int]:

@@ -19,6 +19,8 @@ from headrace.statements.results import Result
 from headrace.types import BuildId, RelationId
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from headrace.circuit import Circuit
     from headrace.engine.engine import Engine
     from headrace.ledger import Frontier, Ledger
@@ -121,10 +123,27 @@ class Explanations:
         lines += ["-- Circuit"]
         if shown is ExplainKind.CIRCUIT:
             return [*lines, *explain(circuit, lambda id_: catalog.by_id[id_].name, stored)]
-        lines += explain(circuit, lambda id_: catalog.by_id[id_].name, stored, self._worked)
+        notes = self._notes(existing)
+        lines += explain(circuit, lambda id_: catalog.by_id[id_].name, stored, notes)
         keyed = [] if existing is None else [f"Key: {key_text(existing)}."]
         lines += ["", state(circuit, stored), summary(circuit), *keyed]
         return [*lines, *plan] if shown is ExplainKind.EVERYTHING else lines
+
+    def _notes(self, view: View | None) -> Callable[[str], list[str]]:
+        """Return a function of an operator's name: how it runs, and what it did so far.
+
+        That is known of operators of views that exist.
+        """
+        if view is None:
+            return lambda _operator: []
+        found = {} if view.id in self.reader.published.lagging else self.engine.ways(view)
+
+        def notes(operator: str) -> list[str]:
+            way = found.get(operator)
+            runs = [] if way is None else [f"in a narrow epoch: {way.words()}"]
+            return [*runs, *self._worked(operator)]
+
+        return notes
 
     def _worked(self, operator: str) -> list[str]:
         """Return a line on what an operator did since the database was opened, if it has run."""
