@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from headrace.errors import HeadraceError
 from headrace.runtime.cancelling import Cancellation
@@ -17,6 +17,9 @@ from headrace.runtime.unfit import stop_unfit
 if TYPE_CHECKING:
     from headrace.runtime.epoch import EpochLoop
     from headrace.types import RelationId
+
+_FIRST_SECONDS: Final = 1.0
+"""When it begins after Spark has started: the statement that waited for Spark is planned first."""
 
 
 @dataclass(slots=True)
@@ -36,8 +39,12 @@ class Planning:
         """Begin in the background, unless it is closed."""
         if self._closed.is_set():
             return
-        self._thread = threading.Thread(target=self.run, name="headrace-planning", daemon=True)
+        self._thread = threading.Thread(target=self._later, name="headrace-planning", daemon=True)
         self._thread.start()
+
+    def _later(self) -> None:
+        if not self._closed.wait(_FIRST_SECONDS):
+            self.run()
 
     def close(self) -> None:
         """Stop, within the planning of a view."""
