@@ -417,7 +417,7 @@ def test_a_change_of_a_large_group_costs_a_few_rows(operator: GroupAggregate) ->
 
 
 @given(data=st.data(), bits=some_bits)
-def test_an_extremum_is_looked_up_again_only_where_it_went(data: st.DataObject, bits: int) -> None:
+def test_an_extremum_follows_the_values_of_its_group(data: st.DataObject, bits: int) -> None:
     """Of groups with several values, the next one is found, however the first ones go."""
     part = Extremum(pa.field("x", LONG), "w0", "least", data.draw(st.sampled_from(list(End))))
     operator = GroupAggregate(LEAST.layout, (part,))

@@ -16,14 +16,12 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.errors import Code, HeadraceError
-from headrace.spine import Ranked
-from headrace.spine.blocks import in_blocks_of_runs
 from headrace.zset import HASH, WEIGHT, Layout, OrderBy, ZSet, orderable
 from headrace.zset.sums import halves, negated
 from headrace.zset.zset import column, numbers
 
 if TYPE_CHECKING:
-    from headrace.spine import Spine
+    from headrace.spine import Ranked, Spine
     from headrace.zset.equality import Ints
 
 _WEIGHTS = pa.schema([pa.field(WEIGHT, pa.int64(), nullable=False)])
@@ -96,9 +94,8 @@ class Extremum:
     weight of a row for this part; ``result`` is the output column. With ``append_only``, no row is
     ever retracted, and only the extremum itself is kept.
 
-    Cost per epoch: O(log n) per group and value touched, and once more for a group that loses its
-    extremum; never the whole group, except values in front that were retracted since runs were last
-    merged.
+    Cost per epoch: O(log n) per group and value touched; never the whole group, except values in
+    front that were retracted since runs were last merged.
     """
 
     argument: pa.Field
@@ -140,12 +137,7 @@ class Extremum:
         if retracted.rows and self.append_only:
             raise _miscounted("The input of the aggregate is append-only, but deletes a row.")
         _check_counts(before.weights_of(retracted) + retracted.weights)
-        old = before.first_rows(groups.hashes, groups.keys, 1)
-        new, unknown = _first_of(groups, old, change)
-        if len(unknown):
-            some = groups.take(unknown)
-            found = before.plus(change).first_rows(some.hashes, some.keys, 1)
-            new = new.plus(Ranked(unknown[found.probes], found.rows, found.ranks))
+        old, new = before.first_rows_around(change, groups.hashes, groups.keys, 1)
         if self.append_only:
             change = _once(new.rows).plus(old.rows.negated()).consolidated()
         return change, self._values(old, groups.rows), self._values(new, groups.rows)
@@ -177,33 +169,6 @@ def _counted(layout: Layout, weight: str, given: ZSet) -> ZSet:
     columns = [counted.column(name) for name in (HASH, *layout.columns.names)]
     table = pa.Table.from_arrays([*columns, counted.column(weight)], schema=layout.schema)
     return ZSet(layout, table).consolidated()
-
-
-def _first_of(groups: ZSet, old: Ranked, change: ZSet) -> tuple[Ranked, Ints]:
-    """Return the first row of each group after a change, and the groups for which it is not known.
-
-    ``old`` are the first rows before the change. Every other stored row is after them: so a group's
-    first row is not known only if the old one goes, and no row before it comes.
-    """
-    hashes, both = groups.hashes, old.rows.plus(change)
-    if not both.rows:
-        return Ranked.none(change.layout), np.zeros(0, np.int64)
-    if bool((hashes[1:] == hashes[:-1]).any()):
-        return Ranked.none(change.layout), np.arange(groups.rows)
-    # Every group has its own hash here.
-    codes = np.concatenate([old.probes, hashes.searchsorted(change.hashes)])
-    is_change = np.repeat(np.array([0, 1]), [len(old.probes), change.rows])
-    order, first = in_blocks_of_runs(both, codes, is_change)
-    heads, rows = both.added(order, first, zeros=True)
-    group = codes[heads]
-    was_first = np.logical_or.reduceat(is_change[order] == 0, first.nonzero()[0]).nonzero()[0]
-    there = (rows.weights > 0).nonzero()[0]
-    former, earliest = np.full((2, groups.rows), rows.rows)
-    former[group[was_first]] = was_first
-    earliest[group[there[::-1]]] = there[::-1]
-    known = earliest[(earliest <= former) & (earliest < rows.rows)]
-    found = Ranked(group[known], rows.take(known), np.ones_like(known))
-    return found, (former < earliest).nonzero()[0]
 
 
 def _once(rows: ZSet) -> ZSet:

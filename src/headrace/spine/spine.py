@@ -48,14 +48,14 @@ class Reads:
 class _Asked:
     """Keys of which the first rows are asked for, by ascending hash.
 
-    ``order`` is the order of the keys by hash; None if they were sorted. ``pending`` are the
-    positions of the keys that have no answer yet.
+    ``order`` is the order of the keys by hash; None if they were sorted. ``within`` are the
+    positions of those in the range of the spine.
     """
 
     hashes: Ints
     keys: Sequence[pa.Array]
     order: Ints | None
-    pending: Ints
+    within: Ints
     count: int
     rank: Rank
 
@@ -207,7 +207,7 @@ class Spine:
         if not self.layout.order:
             raise HeadraceError(Code.INTERNAL, "an arrangement without order has no first rows")
         asked = self._asked(hashes, keys, count, rank)
-        return _answered(self, asked, _first_read(self, asked, asked.most))
+        return _answered(self, asked, _first_read(self, asked.hashes[asked.within], asked.most))
 
     def first_rows_around(
         self,
@@ -222,10 +222,14 @@ class Spine:
         The rows of this spine are read and added once for both.
         """
         asked = self._asked(hashes, keys, count, rank)
-        before = _first_read(self, asked, asked.most)
-        added = _first_read(replace(self, runs=()).plus(change), asked, asked.most)
-        after = complete(self.layout, [before, added])
-        return _answered(self, asked, before), _answered(self.plus(change), asked, after)
+        hashes = asked.hashes[asked.within]
+        before = _first_read(self, hashes, asked.most)
+        if not change.rows:
+            return (same := _answered(self, asked, before)), same
+        added = replace(self, runs=(Run.of(change),))
+        spine = replace(self, runs=(*self.runs, *added.runs))
+        after = complete(self.layout, [before, _first_read(added, hashes, asked.most)])
+        return _answered(self, asked, before), _answered(spine, asked, after)
 
     def _asked(self, hashes: Ints, keys: Sequence[pa.Array], count: int, rank: Rank) -> _Asked:
         order, hashes = _ascending(hashes)
@@ -395,18 +399,18 @@ class Spine:
         return int(start), int(stop)
 
 
-def _first_read(spine: Spine, asked: _Asked, most: int) -> Heads:
-    """Return the first rows of the pending keys, reading ``most`` of each run."""
-    parts = [heads_of(run, asked.hashes[asked.pending], most) for run in spine.runs]
+def _first_read(spine: Spine, hashes: Ints, most: int) -> Heads:
+    """Return the first rows of each hash, reading ``most`` of each run; ``hashes`` ascends."""
+    parts = [heads_of(run, hashes, most) for run in spine.runs]
     spine.reads.rows += sum(len(part.probes) for part in parts)
     return complete(spine.layout, parts)
 
 
 def _answered(spine: Spine, asked: _Asked, heads: Heads) -> Ranked:
     """Return the first rows of each key; ``heads`` are those read at first."""
-    found, most = Ranked.none(spine.layout), asked.most
-    while len(asked.pending):
-        pending, keys = asked.pending, asked.keys
+    found, most, pending = Ranked.none(spine.layout), asked.most, asked.within
+    while len(pending):
+        keys = asked.keys
         if len(pending) < len(asked.hashes):
             keys = [values.take(pa.array(pending)) for values in keys]
         part, short = ranked(heads, keys, asked.rank, asked.count)
@@ -415,10 +419,10 @@ def _answered(spine: Spine, asked: _Asked, heads: Heads) -> Ranked:
             unanswered[short] = True
             part = part.where(~unanswered[part.probes])
         found = found.plus(Ranked(pending[part.probes], part.rows, part.ranks))
-        asked = replace(asked, pending=pending[short])
-        if len(short):
+        pending = pending[short]
+        if len(pending):
             most *= 2
-            heads = _first_read(spine, asked, most)
+            heads = _first_read(spine, asked.hashes[pending], most)
     probes = found.probes if asked.order is None else asked.order[found.probes]
     return Ranked(probes, found.rows, found.ranks)
 
