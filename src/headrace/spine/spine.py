@@ -46,7 +46,7 @@ class Reads:
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """Keys of which the first rows are asked for, by ascending hash.
+    """Keys whose first rows are asked for, by ascending hash.
 
     ``order`` is the order of the keys by hash; None if they were sorted. ``within`` are the
     positions of those in the range of the spine.
