@@ -72,15 +72,18 @@ def test_explain_says_what_a_narrow_epoch_does_outside_of_this_process(db: Datab
         CREATE MATERIALIZED VIEW sounds AS SELECT id, soundex(name) AS s FROM names;
         CREATE MATERIALIZED VIEW ranked AS
         SELECT id, row_number() OVER (PARTITION BY g ORDER BY name, id) AS r FROM names;
+        CREATE MATERIALIZED VIEW spread AS
+        SELECT id, stddev(id) OVER (PARTITION BY g) AS s FROM names;
     """)
     found = {}
-    for view in ("plain", "sounds", "ranked"):
+    for view in ("plain", "sounds", "ranked", "spread"):
         lines = [line for (line,) in db.sql(f"EXPLAIN MAINTENANCE VIEW {view}").fetchall()]
         found[view] = [line.strip() for line in lines if "in a narrow epoch: " in line]
     here = "in a narrow epoch: in this process"
     assert found == {
         "plain": [here, here],
         "sounds": [f"{here}, with a crossing to the JVM for SoundEx"],
-        "ranked": [here, f"{here}, with a Spark job for Window"],
+        "ranked": [here, here],
+        "spread": [here, f"{here}, with a Spark job for StddevSamp"],
     }
     assert "narrow" not in str(db.sql("EXPLAIN CIRCUIT VIEW plain").fetchall())

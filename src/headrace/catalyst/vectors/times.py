@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from py4j.java_gateway import get_field
 from pyspark.sql.types import DateType, DayTimeIntervalType, LongType
 
 from headrace.catalyst.resolved import type_of
@@ -257,8 +258,8 @@ def _moved(reader: ExpressionReader, handle: Any) -> Vector:
         by = int(interval.value())
     else:
         given = interval.value()
-        require(handle, when=int(given.months) == 0)
-        by = int(given.days) * DAY + int(given.microseconds)
+        require(handle, when=get_field(given, "months") == 0)
+        by = int(get_field(given, "days")) * DAY + int(get_field(given, "microseconds"))
     require(handle, when=abs(by) < 1 << 62)
     constant = reader.constant(pa.scalar(by, pa.int64()))
     return reader.call(moved, arrow, value, constant, type_=arrow)

@@ -1,8 +1,9 @@
 """The nodes of plans that run in this process, since a job costs more than processing few rows.
 
-Leaves and operators are the tasks that Spark's workers would call; projections and conditions are
-evaluated by Catalyst's own expressions in the driver's JVM. Other nodes between tasks, such as
-windows, run as a small Spark job over the rows that the tasks below have computed.
+Leaves and operators are the tasks that Spark's workers would call. Projections, conditions, windows
+and aggregates between them are evaluated as :mod:`headrace.engine.narrow.evaluated` and
+:mod:`headrace.engine.narrow.calls` say. Other nodes run as a small Spark job over the rows that the
+tasks below have computed.
 """
 
 from __future__ import annotations

@@ -11,10 +11,11 @@ from pyspark.sql.types import ArrayType, MapType, StructField, StructType, Varia
 
 from headrace.catalyst.resolved import columns_of, id_of, passed_on, type_of
 from headrace.catalyst.scala import OPTIMIZER, Numbers, items, kind_of, node_name, part
-from headrace.catalyst.vectors import reader_over
+from headrace.catalyst.vectors import UnprovedError, reader_over
 from headrace.catalyst.walk import topmost
 from headrace.engine.jobs.reports import in_this_process
 from headrace.engine.jobs.worker import LeafTask
+from headrace.engine.narrow.aggregates import aggregated
 from headrace.engine.narrow.evaluated import ComputedColumns
 from headrace.engine.narrow.exploded import Exploded, Exploding
 from headrace.engine.narrow.nodes import (
@@ -31,6 +32,7 @@ from headrace.engine.narrow.nodes import (
     Task,
     leaves,
 )
+from headrace.engine.narrow.windows import windowed
 from headrace.types import holds, to_arrow
 
 if TYPE_CHECKING:
@@ -127,8 +129,8 @@ class _Reading:
         if number not in self.known:
             try:
                 self.known[number] = self._read(plan)
-            except _NeedsSparkError as why:
-                self.known[number] = self._planned(plan, str(why))
+            except (_NeedsSparkError, UnprovedError) as why:
+                self.known[number] = self.planned(plan, str(why))
         return self.known[number]
 
     def _read(self, plan: Any) -> RowsNode:
@@ -145,17 +147,22 @@ class _Reading:
                 )
             case "Filter":
                 condition = self.scala.alias(plan.condition(), "passes")
-                return Filtered(self.node(plan.child()), self._evaluated([condition], plan.child()))
+                return Filtered(self.node(plan.child()), self._over([condition], plan.child()))
             case "Union":
                 return Concatenated(tuple(self.node(child) for child in items(plan.children())))
             case "Generate" if kind_of(plan.generator()) in _EXPLODES:
                 return self._exploded(plan)
             case "Repartition" | "RepartitionByExpression" if plan.numPartitions() == 1:
                 return self.node(plan.child())
+            case "Aggregate":
+                return aggregated(self, plan)
+            case "Window":
+                return windowed(self, plan)
             case other:
                 raise _NeedsSparkError(other)
 
-    def _planned(self, plan: Any, why: str) -> RowsNode:
+    def planned(self, plan: Any, why: str) -> JobNode:
+        """Return the node that runs a plan as a job, for a reason."""
         fields = [
             pa.field(f"x{i}", to_arrow(type_of(a))) for i, a in enumerate(items(plan.output()))
         ]
@@ -188,7 +195,7 @@ class _Reading:
             else:
                 taken.append(width + len(computed))
                 computed.append(each)
-        evaluated = self._evaluated(computed, child) if computed else None
+        evaluated = self._over(computed, child) if computed else None
         return Projected(self.node(child), tuple(taken), evaluated)
 
     def _exploded(self, plan: Any) -> RowsNode:
@@ -202,13 +209,16 @@ class _Reading:
             pa.field(f"x{i}", to_arrow(type_of(a))) for i, a in enumerate(items(plan.output()))
         ]
         positions = kind_of(generator) == "PosExplode"
-        evaluated = self._evaluated([array], child)
+        evaluated = self._over([array], child)
         given = Exploding(evaluated, kept, bool(plan.outer()), positions, pa.schema(fields))
         return Exploded(self.node(child), given)
 
-    def _evaluated(self, expressions: list[Any], child: Any) -> ComputedColumns:
+    def _over(self, expressions: list[Any], child: Any) -> ComputedColumns:
         # Those of the child, and not of the expressions: only they say which may be NULL here.
-        attributes = tuple(items(child.output()))
+        return self.evaluated(expressions, items(child.output()))
+
+    def evaluated(self, expressions: list[Any], attributes: Sequence[Any]) -> ComputedColumns:
+        """Return expressions over columns with some attributes."""
         reader = reader_over({id_of(each): i for i, each in enumerate(attributes)})
         vectors = tuple(map(reader.vector_of, expressions))
         types = []
@@ -217,7 +227,7 @@ class _Reading:
                 self._require_crossing(each)
             types.append(to_arrow(type_of(each)) if vector is None else vector.type)
         schema = pa.schema([pa.field(f"e{i}", type_) for i, type_ in enumerate(types)])
-        found = ComputedColumns(self.scala, tuple(expressions), vectors, attributes, schema)
+        found = ComputedColumns(self.scala, tuple(expressions), vectors, tuple(attributes), schema)
         found.bind()
         return found
 

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.engine.jobs.guard_tasks import GuardTask
 from headrace.engine.jobs.worker import Chain, OperatorTask
+from headrace.engine.narrow.aggregates import Aggregated
 from headrace.engine.narrow.exploded import Exploded, Exploding
 from headrace.engine.narrow.nodes import Filtered, JobNode, Projected, Task
+from headrace.engine.narrow.windows import Windowed
 from headrace.operators import TouchedGroups
 
 if TYPE_CHECKING:
@@ -77,6 +79,12 @@ class _Found:
                 if owner is not None:
                     self._known(owner)
                     self.crossings[owner].update(dict.fromkeys(columns.crossing_classes()))
+            case Aggregated() | Windowed():
+                owner = above or _nearest(node)
+                if owner is not None:
+                    self._known(owner)
+                    for columns in node.evaluated:
+                        self.crossings[owner].update(dict.fromkeys(columns.crossing_classes()))
             case JobNode():
                 owner = _recomputed(node) or above or _nearest(node)
                 if owner is not None:

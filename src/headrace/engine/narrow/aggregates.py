@@ -1,0 +1,112 @@
+"""Aggregates of groups of rows: in this process where that is proved, else as a Spark job.
+
+An aggregate is read if each of its functions is in an allow-list, that of
+:mod:`headrace.engine.narrow.calls`. Its rows keep their order within a group, or are sorted first
+if its plan sorts them. If a value is in doubt, Spark computes the whole aggregate.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+import pyarrow as pa
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+
+from headrace.catalyst.scala import items, node_name
+from headrace.catalyst.session_windows import is_session
+from headrace.catalyst.vectors import DoubtError
+from headrace.catalyst.vectors.reader import require
+from headrace.engine.narrow.calls import Calls, is_same, order_of
+from headrace.engine.narrow.frames import Frames
+from headrace.engine.narrow.nodes import RowsNode
+from headrace.runtime.spent import Activity
+
+if TYPE_CHECKING:
+    from headrace.engine.narrow.calls import Call, ReadsPlans
+    from headrace.engine.narrow.evaluated import ComputedColumns
+    from headrace.engine.narrow.frames import Order
+    from headrace.engine.narrow.nodes import JobNode, StepRun
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Aggregated(RowsNode):
+    """A row for each group of the rows of another node: ``results``, over its keys and values.
+
+    ``given`` evaluates the columns of the order, which start with the ``keys`` keys of groups, then
+    the arguments of the ``calls``. ``job`` computes the same rows by Spark.
+    """
+
+    activity: ClassVar = Activity.OPERATORS
+
+    child: RowsNode
+    given: ComputedColumns
+    order: Order
+    keys: int
+    calls: tuple[Call, ...]
+    results: ComputedColumns
+    job: JobNode
+
+    def computed(self, run: StepRun) -> pa.Table:
+        """Compute the values here, or by the job if one of them is in doubt."""
+        rows = self.child.rows(run)
+        if not rows.num_rows:
+            return self.job.schema.empty_table()
+        try:
+            found = self._aggregated(rows)
+        except (DoubtError, Py4JError, PySparkException, pa.ArrowException):
+            return self.job.rows(run)
+        return found.rename_columns(self.job.schema.names)
+
+    def _aggregated(self, rows: pa.Table) -> pa.Table:
+        columns = [each.chunk(0) for each in self.given.over(rows).combine_chunks().columns]
+        count = len(self.order.by)
+        positions, groups = self.order.sorted(columns[:count], rows.num_rows)
+        starts = np.flatnonzero(groups.group_starts)
+        frames = Frames(starts, np.append(starts[1:], rows.num_rows))
+        taken, first = pa.array(positions), pa.array(positions[starts])
+        arguments = [each.take(taken) for each in columns[count:]]
+        keys = [each.take(first) for each in columns[: self.keys]]
+        values = [call.of_groups(frames, arguments) for call in self.calls]
+        names = [f"x{i}" for i in range(len(keys) + len(values))]
+        return self.results.over(pa.Table.from_arrays([*keys, *values], names=names))
+
+    @property
+    def evaluated(self) -> tuple[ComputedColumns, ...]:
+        """The expressions over rows."""
+        return (self.given, self.results)
+
+    @property
+    def below(self) -> tuple[RowsNode, ...]:
+        """The nodes below."""
+        return (self.child,)
+
+
+def aggregated(reading: ReadsPlans, plan: Any) -> Aggregated:
+    """Return the node of an ``Aggregate``.
+
+    Raises:
+        UnprovedError: only Spark computes it.
+    """
+    below, keys = plan.child(), items(plan.groupingExpressions())
+    require(plan, when=bool(keys) and not any(map(is_session, keys)))
+    orders = [reading.scala.ascending(key) for key in keys]
+    if node_name(below) == "Sort" and not getattr(below, "global")():
+        orders = items(below.order())
+        require(plan, when=is_same([each.child() for each in orders[: len(keys)]], keys))
+        below = below.child()
+    calls = Calls(reading.scala, [])
+    results = [calls.aggregate(each) for each in items(plan.aggregateExpressions())]
+    require(plan, when=not (calls.regroups and calls.sees_order))
+    given = [*(each.child() for each in orders), *calls.arguments]
+    return Aggregated(
+        reading.node(below),
+        reading.evaluated(given, items(below.output())),
+        order_of(orders, len(keys), len(keys), stable=True),
+        len(keys),
+        tuple(calls.made),
+        reading.evaluated(results, [*keys, *calls.attributes]),
+        reading.planned(plan, "a doubt"),
+    )

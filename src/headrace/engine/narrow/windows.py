@@ -1,0 +1,116 @@
+"""Windows over the rows of a node: in this process where that is proved, else as a Spark job.
+
+A window is read if its rows are sorted by its partition and its ORDER BY, as lowering makes it, and
+each of its functions is in an allow-list (:mod:`headrace.engine.narrow.calls`). If a value is in
+doubt, such as a sum that may overflow, Spark computes the whole window, with its own values or its
+own error.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+import pyarrow as pa
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+
+from headrace.catalyst.scala import items, kind_of, node_name
+from headrace.catalyst.vectors import DoubtError
+from headrace.catalyst.vectors.reader import require
+from headrace.engine.narrow.calls import Calls, is_same, order_of
+from headrace.engine.narrow.nodes import RowsNode
+from headrace.runtime.spent import Activity
+
+if TYPE_CHECKING:
+    from headrace.engine.narrow.calls import Call, ReadsPlans
+    from headrace.engine.narrow.evaluated import ComputedColumns
+    from headrace.engine.narrow.frames import Order
+    from headrace.engine.narrow.nodes import JobNode, StepRun
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Windowed(RowsNode):
+    """The rows of another node with values of window functions.
+
+    ``given`` evaluates the columns of the order, then the arguments of the ``calls``; ``results``
+    evaluates the added columns over the rows and the values of the calls, unless they are these.
+    ``job`` computes the same rows by Spark.
+    """
+
+    activity: ClassVar = Activity.OPERATORS
+
+    child: RowsNode
+    given: ComputedColumns | None
+    order: Order
+    calls: tuple[Call, ...]
+    results: ComputedColumns | None
+    job: JobNode
+
+    def computed(self, run: StepRun) -> pa.Table:
+        """Compute the values here, or by the job if one of them is in doubt."""
+        rows = self.child.rows(run)
+        if not rows.num_rows:
+            return self.job.schema.empty_table()
+        try:
+            added = self._added(rows)
+        except (DoubtError, Py4JError, PySparkException, pa.ArrowException):
+            return self.job.rows(run)
+        return pa.Table.from_arrays([*rows.columns, *added], names=self.job.schema.names)
+
+    def _added(self, rows: pa.Table) -> list[pa.ChunkedArray | pa.Array]:
+        given = [] if self.given is None else self.given.over(rows).combine_chunks().columns
+        columns = [each.chunk(0) for each in given]
+        count = len(self.order.by)
+        positions, groups = self.order.sorted(columns[:count], rows.num_rows)
+        taken = pa.array(positions)
+        arguments = [each.take(taken) for each in columns[count:]]
+        places = np.empty(rows.num_rows, np.int64)
+        places[positions] = np.arange(rows.num_rows)
+        back = pa.array(places)
+        values = [call.over(groups, arguments).take(back) for call in self.calls]
+        if self.results is None:
+            return list(values)
+        names = [f"x{i}" for i in range(rows.num_columns + len(values))]
+        whole = pa.Table.from_arrays([*rows.columns, *values], names=names)
+        return list(self.results.over(whole).columns)
+
+    @property
+    def evaluated(self) -> tuple[ComputedColumns, ...]:
+        """The expressions over rows."""
+        return tuple(each for each in (self.given, self.results) if each is not None)
+
+    @property
+    def below(self) -> tuple[RowsNode, ...]:
+        """The nodes below."""
+        return (self.child,)
+
+
+def windowed(reading: ReadsPlans, plan: Any) -> Windowed:
+    """Return the node of a ``Window``.
+
+    Raises:
+        UnprovedError: only Spark computes it.
+    """
+    below, partition, order = plan.child(), items(plan.partitionSpec()), items(plan.orderSpec())
+    require(plan, when=node_name(below) == "Sort" and not getattr(below, "global")())
+    orders = items(below.order())
+    ends = len(partition), len(partition) + len(order)
+    require(plan, when=is_same([each.child() for each in orders[: ends[0]]], partition))
+    require(plan, when=is_same(orders[ends[0] : ends[1]], order))
+    calls = Calls(reading.scala, order)
+    results = [calls.window(each) for each in items(plan.windowExpressions())]
+    keys, attributes = [each.child() for each in orders], items(below.output())
+    given = [*keys, *calls.arguments]
+    own = calls.attributes
+    plain = all(kind_of(each.child()) == "AttributeReference" for each in results)
+    whole = plain and len(own) == len(results)
+    return Windowed(
+        reading.node(below.child()),
+        reading.evaluated(given, attributes) if given else None,
+        order_of(orders, *ends),
+        tuple(calls.made),
+        None if whole else reading.evaluated(results, [*attributes, *own]),
+        reading.planned(plan, "a doubt"),
+    )
