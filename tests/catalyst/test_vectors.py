@@ -125,7 +125,7 @@ CAST(day AS STRING) | CAST(day AS TIMESTAMP_NTZ) | wide * count | wide + price |
 count * 100 | price / rate | price / 3 | wide / count | 1 / price | count / rate | wide / 7
 price * CAST(rate AS DECIMAL(38,8)) | CAST(price AS DECIMAL(12,1)) | CAST(rate AS DECIMAL(3,1)) | round(rate, 2)
 round(wide, 1) | round(price, 0) | round(price, 5) | CAST(wide AS DECIMAL(20,1)) | CAST(n AS DECIMAL(38,25))
-CAST(rate AS DECIMAL(38,30)) | CAST(m AS DECIMAL(38,20)) + rate | upper(text) | lower(word) | date_add(day, n) | date_sub(day, 7) | date_add(until, 30)
+CAST(rate AS DECIMAL(38,30)) | CAST(m AS DECIMAL(30,20)) + rate | upper(text) | lower(word) | date_add(day, n) | date_sub(day, 7) | date_add(until, 30)
 datediff(day, until) | date_format(at, 'yyyy-MM-dd') | date_format(at, 'HH:mm:ss') | date_format(local, 'yyyy')
 at + INTERVAL '2' HOUR | at + INTERVAL 3 DAYS | later - INTERVAL '5' MINUTE | timestamp_micros(big)
 date_trunc('YEAR', at) | date_trunc('WEEK', at) | date_trunc('quarter', local) | trunc(day, 'YEAR') | date_trunc('HOUR', at)
