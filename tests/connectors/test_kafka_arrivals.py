@@ -148,10 +148,12 @@ def test_closing_ends_the_wait_for_messages(client) -> None:
     begun.close()
 
 
-def test_after_a_part_that_took_long_messages_are_gathered_but_not_for_long() -> None:
-    assert gathered_by(5.0, 5.0) == 5.0
-    assert gathered_by(5.0, 5.01) == pytest.approx(5.02)
-    assert gathered_by(5.0, 9.0) == pytest.approx(9.02)
+def test_messages_are_gathered_by_how_long_the_last_part_took_but_not_for_long() -> None:
+    assert gathered_by(5.0, 3.0, 0.0) == 5.0
+    assert gathered_by(5.0, 3.0, 0.01) == pytest.approx(5.005)
+    assert gathered_by(5.0, 5.001, 0.01) == pytest.approx(5.011)
+    assert gathered_by(5.0, 3.0, 9.0) == pytest.approx(5.01)
+    assert gathered_by(5.0, 9.0, 9.0) == pytest.approx(9.02)
 
 
 def test_gathering_ends_with_enough_messages(client) -> None:

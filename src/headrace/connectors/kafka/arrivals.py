@@ -2,8 +2,8 @@
 
 The thread always waits in a poll of the client, so a message is here as soon as a broker sends it.
 Whoever takes messages gets all that have arrived. A part costs a transaction however few rows it
-has, so after a part that took some time, messages are gathered for a while: parts become larger as
-landing them becomes slower, and a message that arrives after a pause is taken at once.
+has, so messages are gathered for a time that goes by how long the last part took: parts become
+larger as landing them becomes slower.
 """
 
 from __future__ import annotations
@@ -58,10 +58,13 @@ class Arrivals:
     _failed: Any = None
     _raised: Exception | None = None
     _closed: bool = False
+    _arrived: float = 0.0
+    """When the first of the waiting messages arrived."""
     _taken: float | None = None
-    """When messages were last taken; None if it is known how long those after them are gathered."""
-    _gathered: float = 0.0
-    """When it has been long enough."""
+    """When messages were last taken; None once they have been landed."""
+    _landed: float = 0.0
+    _took: float = 0.0
+    """When that was, and how long it took."""
     _asked: deque[tuple[Future[None], Callable[[], None]]] = field(default_factory=deque)
     _changed: threading.Condition = field(default_factory=threading.Condition)
     _thread: threading.Thread | None = None
@@ -103,10 +106,12 @@ class Arrivals:
         At most ``most`` messages. What is said after messages is returned with the last of them.
         """
         if self._taken is not None:
-            self._gathered, self._taken = gathered_by(self._taken, self.clock()), None
+            self._landed = self.clock()
+            self._took, self._taken = self._landed - self._taken, None
         with self._changed:
             self._changed.wait_for(self._has_any, _IDLE_SECONDS)
-            while not self._has_enough(most) and (left := self._gathered - self.clock()) > 0:
+            gathered = gathered_by(self._arrived, self._landed, self._took)
+            while not self._has_enough(most) and (left := gathered - self.clock()) > 0:
                 self._changed.wait(left)
             messages, self._messages = self._messages.divided(most)
             self._bytes = self._messages.bytes
@@ -141,6 +146,8 @@ class Arrivals:
             while self._answer() and not self._has_ended():
                 arrived = self.consume()
                 with self._changed:
+                    if not len(self._messages):
+                        self._arrived = self.clock()
                     self._messages.add_all(arrived.messages)
                     self._bytes += arrived.messages.bytes
                     self._ends.update(arrived.ends)
@@ -170,9 +177,12 @@ class Arrivals:
                 asked.set_result(None)
 
 
-def gathered_by(taken: float, landed: float) -> float:
-    """Return until when messages are gathered, after a part that was taken and has been landed.
+def gathered_by(arrived: float, landed: float, took: float) -> float:
+    """Return until when messages are gathered, by when the first of them arrived.
 
-    For as long as that took, so that landing takes no more than half of the time, but not long.
+    ``took`` is how long it took to land the last part, until ``landed``. Landing takes no more than
+    half of the time, and what arrives together, from several partitions, is landed together, not in
+    two parts of which the second waits for the first.
     """
-    return landed + min(landed - taken, _LONGEST_GATHER_SECONDS)
+    pause = min(took, _LONGEST_GATHER_SECONDS)
+    return max(arrived + pause / 2, landed + pause)
