@@ -6,6 +6,7 @@ Both wrap functions of Headrace while a block runs, so that the product itself m
 from __future__ import annotations
 
 import functools
+import gc
 import os
 import threading
 import time
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
+GARBAGE = "garbage collections"
+"""The place of Python's collections of garbage, which happen in any other."""
 REST = "the rest"
 """The place of the time that no other place has."""
 ORDER = (
@@ -61,6 +64,7 @@ ORDER = (
     "commit",
     "publish",
     "compaction",
+    GARBAGE,
     REST,
 )
 """The places where time goes, in the order of an epoch; operators are shown by class."""
@@ -127,6 +131,8 @@ class Profile:
             for owner, place in _CALLED_AS_GENERATORS.items():
                 wrapped = self._generating(owner.__call__, place)
                 stack.enter_context(patch.object(owner, "__call__", wrapped))
+            gc.callbacks.append(self._collecting)
+            stack.callback(gc.callbacks.remove, self._collecting)
             with self._in(REST):
                 yield
 
@@ -145,14 +151,28 @@ class Profile:
 
     @contextmanager
     def _in(self, place: str) -> Iterator[None]:
-        self._passed()
-        self._places.append(place)
-        self.calls[place] += 1
+        self._enter(place)
         try:
             yield
         finally:
-            self._passed()
-            self._places.pop()
+            self._leave()
+
+    def _enter(self, place: str) -> None:
+        self._passed()
+        self._places.append(place)
+        self.calls[place] += 1
+
+    def _leave(self) -> None:
+        self._passed()
+        self._places.pop()
+
+    def _collecting(self, phase: str, _info: object) -> None:
+        if threading.get_ident() != self._thread:
+            return
+        if phase == "start":
+            self._enter(GARBAGE)
+        else:
+            self._leave()
 
     def _passed(self) -> None:
         """Add the time since the last call to the place that is entered now."""
