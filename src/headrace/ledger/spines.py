@@ -117,7 +117,7 @@ class Spines:
             return _record(connection, arrangement).since
 
     def replaced(self) -> frozenset[ArrangementId]:
-        """Return the arrangements of which some runs are needed at older epochs only."""
+        """Return the arrangements with runs that only older epochs need."""
         runs, owners = schema.runs.c, schema.arrangements.c
         query = (
             sa.select(runs.arrangement)

@@ -106,7 +106,7 @@ class Compaction:
     def _advance_since(self, arrangements: tuple[ArrangementRecord, ...]) -> None:
         """Stop keeping old epochs: contents have a history, operator state only the last epoch.
 
-        State of which no run was replaced keeps nothing by being readable at older epochs.
+        State keeps nothing by being readable at older epochs if no run of it was replaced.
         """
         ledger, last = self.loop.ledger, self.loop.ledger.head.epoch
         history = Epoch(max(0, last - self.loop.settings.history_epochs))

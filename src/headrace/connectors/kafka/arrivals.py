@@ -182,7 +182,7 @@ def gathered_by(arrived: float, landed: float, took: float) -> float:
 
     ``took`` is how long it took to land the last part, until ``landed``. Landing takes no more than
     half of the time, and what arrives together, from several partitions, is landed together, not in
-    two parts of which the second waits for the first.
+    two parts, the second of them waiting for the first.
     """
     pause = min(took, _LONGEST_GATHER_SECONDS)
     return max(arrived + pause / 2, landed + pause)

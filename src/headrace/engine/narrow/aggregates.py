@@ -19,7 +19,7 @@ from headrace.catalyst.scala import items, node_name
 from headrace.catalyst.session_windows import is_session
 from headrace.catalyst.vectors import DoubtError
 from headrace.catalyst.vectors.reader import require
-from headrace.engine.narrow.calls import Calls, is_same, order_of
+from headrace.engine.narrow.calls import WindowCalls, is_same, order_of
 from headrace.engine.narrow.frames import Frames
 from headrace.engine.narrow.nodes import RowsNode
 from headrace.runtime.spent import Activity
@@ -97,7 +97,7 @@ def aggregated(reading: ReadsPlans, plan: Any) -> Aggregated:
         orders = items(below.order())
         require(plan, when=is_same([each.child() for each in orders[: len(keys)]], keys))
         below = below.child()
-    calls = Calls(reading.scala, [])
+    calls = WindowCalls(reading.scala, [])
     results = [calls.aggregate(each) for each in items(plan.aggregateExpressions())]
     require(plan, when=not (calls.regroups and calls.sees_order))
     given = [*(each.child() for each in orders), *calls.arguments]

@@ -35,7 +35,7 @@ from headrace.catalyst.vectors.reader import (
 )
 from headrace.catalyst.walk import replaced
 from headrace.engine.narrow import frames
-from headrace.engine.narrow.frames import Distance, Frame, Frames, Groups, Order
+from headrace.engine.narrow.frames import Distance, FrameBounds, Frames, Groups, Order
 from headrace.types import to_arrow
 from headrace.zset import OrderBy
 
@@ -47,9 +47,9 @@ if TYPE_CHECKING:
     from headrace.engine.narrow.evaluated import ComputedColumns
     from headrace.engine.narrow.nodes import JobNode, RowsNode
 
-_WHOLE: Final = Frame(None, None)
-_FROM_START: Final = Frame(None, 0)
-_PEERS_FROM_START: Final = Frame(None, 0, peers=True)
+_WHOLE: Final = FrameBounds(None, None)
+_FROM_START: Final = FrameBounds(None, 0)
+_PEERS_FROM_START: Final = FrameBounds(None, 0, peers=True)
 
 
 class ReadsPlans(Protocol):
@@ -84,7 +84,7 @@ class Call:
     function: Callable[..., pa.Array]
     arguments: tuple[int, ...]
     parameters: Mapping[str, Any]
-    frame: Frame | None
+    frame: FrameBounds | None
     """None for functions of the group."""
     type: pa.DataType
     where: int | None = None
@@ -172,7 +172,7 @@ def _holds_float(type_: DataType) -> bool:
 
 
 @dataclass(slots=True)
-class Calls:
+class WindowCalls:
     """Reads functions over rows in an order.
 
     ``arguments`` are the expressions to evaluate, ``made`` the calls, and ``attributes`` those of
@@ -233,11 +233,11 @@ class Calls:
             return _known(_AGGREGATES, call)(self, call, self.frame(frame))
         return _known(_FUNCTIONS, function)(self, function, frame)
 
-    def frame(self, handle: Any) -> Frame:
+    def frame(self, handle: Any) -> FrameBounds:
         """Return a frame of rows, peers, or rows within a distance."""
         ranged = kind_of(handle.frameType()) == "RangeFrame$"
         lower, upper = self._bound(handle.lower(), ranged), self._bound(handle.upper(), ranged)
-        return Frame(lower, upper, peers=ranged and 0 in (lower, upper))
+        return FrameBounds(lower, upper, peers=ranged and 0 in (lower, upper))
 
     def _bound(self, handle: Any, ranged: bool) -> int | Distance | None:  # noqa: FBT001
         match kind_of(handle):
@@ -284,7 +284,7 @@ class Calls:
         handle: Any,
         function: Callable[..., pa.Array],
         arguments: Sequence[Any],
-        frame: Frame | None,
+        frame: FrameBounds | None,
         **parameters: Any,
     ) -> Any:
         """Add a call with the type of an expression; return the attribute of its value."""
@@ -297,7 +297,7 @@ class Calls:
         return attribute
 
 
-def _list(calls: Calls, handle: Any, frame: Frame) -> Any:
+def _list(calls: WindowCalls, handle: Any, frame: FrameBounds) -> Any:
     type_ = type_of(handle)
     require(handle, when=isinstance(type_, ArrayType) and not type_.containsNull)
     require(handle, when=kind_of(handle) == "CollectList" or _is_grouped(type_), of=type_)
@@ -305,7 +305,7 @@ def _list(calls: Calls, handle: Any, frame: Frame) -> Any:
     return calls.call(handle, frames.collected, (handle.child(),), frame, type_=arrow)
 
 
-def _joined(calls: Calls, handle: Any, frame: Frame) -> Any:
+def _joined(calls: WindowCalls, handle: Any, frame: FrameBounds) -> Any:
     require(handle, when=is_plain_text(type_of(handle.child())))
     delimiter, orders = handle.delimiter(), items(handle.orderExpressions())
     is_null = kind_of(delimiter) == "Literal" and delimiter.value() is None
@@ -323,10 +323,10 @@ def _known(table: Mapping[str, Callable[..., Any]], handle: Any) -> Callable[...
     return known
 
 
-def _number(function: Callable[..., pa.Array], bounds: Frame) -> Callable[..., Any]:
+def _number(function: Callable[..., pa.Array], bounds: FrameBounds) -> Callable[..., Any]:
     """Read a function of the group, whose frame has some bounds."""
 
-    def read(calls: Calls, handle: Any, frame: Any) -> Any:
+    def read(calls: WindowCalls, handle: Any, frame: Any) -> Any:
         require(handle, when=calls.frame(frame) == bounds)
         if kind_of(handle) in ("Rank", "DenseRank", "PercentRank"):
             require(handle, when=_ranks_by(calls, handle))
@@ -335,11 +335,11 @@ def _number(function: Callable[..., pa.Array], bounds: Frame) -> Callable[..., A
     return read
 
 
-def _ranks_by(calls: Calls, handle: Any) -> bool:
+def _ranks_by(calls: WindowCalls, handle: Any) -> bool:
     return is_same(items(handle.children()), [each.child() for each in calls.orders])
 
 
-def _ntile(calls: Calls, handle: Any, frame: Any) -> Any:
+def _ntile(calls: WindowCalls, handle: Any, frame: Any) -> Any:
     require(handle, when=calls.frame(frame) == _FROM_START)
     buckets = int_argument(handle, handle.buckets())
     require(handle, when=buckets > 0)
@@ -347,7 +347,7 @@ def _ntile(calls: Calls, handle: Any, frame: Any) -> Any:
 
 
 def _neighbour(*, later: bool) -> Callable[..., Any]:
-    def read(calls: Calls, handle: Any, _frame: Any) -> Any:
+    def read(calls: WindowCalls, handle: Any, _frame: Any) -> Any:
         value, default = handle.input(), handle.default()
         offset = int_argument(handle, handle.offset() if later else handle.inputOffset())
         offset = offset if later else -offset
@@ -362,7 +362,7 @@ def _neighbour(*, later: bool) -> Callable[..., Any]:
     return read
 
 
-def _nth_value(calls: Calls, handle: Any, frame: Any) -> Any:
+def _nth_value(calls: WindowCalls, handle: Any, frame: Any) -> Any:
     position = int_argument(handle, handle.offset())
     require(handle, when=position > 0)
     skip = bool(handle.ignoreNulls())
@@ -371,7 +371,7 @@ def _nth_value(calls: Calls, handle: Any, frame: Any) -> Any:
 
 
 def _end(position: int) -> Callable[..., Any]:
-    def read(calls: Calls, handle: Any, frame: Frame) -> Any:
+    def read(calls: WindowCalls, handle: Any, frame: FrameBounds) -> Any:
         skip = bool(handle.ignoreNulls())
         values = (handle.child(),)
         return calls.call(handle, frames.nth, values, frame, position=position, skip_nulls=skip)
@@ -379,12 +379,12 @@ def _end(position: int) -> Callable[..., Any]:
     return read
 
 
-def _count(calls: Calls, handle: Any, frame: Frame) -> Any:
+def _count(calls: WindowCalls, handle: Any, frame: FrameBounds) -> Any:
     given = [each for each in items(handle.children()) if not is_constant(each)]
     return calls.call(handle, frames.count, given, frame)
 
 
-def _sum(calls: Calls, handle: Any, frame: Frame) -> Any:
+def _sum(calls: WindowCalls, handle: Any, frame: FrameBounds) -> Any:
     of, type_ = type_of(handle.child()), to_arrow(type_of(handle))
     given = (handle.child(),)
     if isinstance(of, DecimalType):
@@ -396,7 +396,7 @@ def _sum(calls: Calls, handle: Any, frame: Frame) -> Any:
     return calls.call(handle, frames.float_sum, given, frame, type_=type_)
 
 
-def _average(calls: Calls, handle: Any, frame: Frame) -> Any:
+def _average(calls: WindowCalls, handle: Any, frame: FrameBounds) -> Any:
     """Read ``avg`` as Spark's own result over its sum and its count."""
     child = handle.child()
     of = type_of(child)
@@ -424,7 +424,7 @@ def _average(calls: Calls, handle: Any, frame: Frame) -> Any:
 
 
 def _extreme(*, largest: bool) -> Callable[..., Any]:
-    def read(calls: Calls, handle: Any, frame: Frame) -> Any:
+    def read(calls: WindowCalls, handle: Any, frame: FrameBounds) -> Any:
         of = type_of(handle.child())
         require(handle, when=_is_ordered(of), of=of)
         return calls.call(handle, frames.extreme, (handle.child(),), frame, largest=largest)
@@ -433,7 +433,7 @@ def _extreme(*, largest: bool) -> Callable[..., Any]:
 
 
 def _of_extreme(*, largest: bool) -> Callable[..., Any]:
-    def read(calls: Calls, handle: Any, frame: Frame) -> Any:
+    def read(calls: WindowCalls, handle: Any, frame: FrameBounds) -> Any:
         by = handle.orderingExpr()
         require(handle, when=_is_ordered(type_of(by)))
         given = (handle.valueExpr(), by)

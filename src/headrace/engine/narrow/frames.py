@@ -55,7 +55,7 @@ class Distance:
 
 
 @dataclass(frozen=True, slots=True)
-class Frame:
+class FrameBounds:
     """The bounds of frames, relative to the row; None is the end of the group.
 
     A number counts rows. With ``peers``, a bound of 0 is the first or last row that is equal in
@@ -122,7 +122,7 @@ class Groups:
         """``rank()``."""
         return self.peers.starts - self.group.starts + 1
 
-    def frames(self, frame: Frame, columns: Sequence[pa.Array]) -> Frames:
+    def frames(self, frame: FrameBounds, columns: Sequence[pa.Array]) -> Frames:
         """Return the frames with some bounds."""
         group, rows = self.group, self.rows
         first = last = rows
@@ -167,7 +167,7 @@ def _stretches(starts: Bools) -> Frames:
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """The order of rows: by columns ``by`` position, of which the first are the groups.
+    """The order of rows: by columns ``by`` position; the first are the groups.
 
     The next ``ordered`` are the ORDER BY. ``stable``: equal rows keep their order.
     """
@@ -483,7 +483,7 @@ def _added(frames: Frames, numbers: Floats) -> Floats:
 
 
 def _running(frames: Frames, numbers: Floats, begins: Ints, ends: Ints) -> Floats:
-    """Add up floats over frames of which those that overlap start at the same row."""
+    """Add up floats over frames; frames that overlap start at the same row."""
     sums = np.zeros(len(numbers) + 1)
     for begin, end in zip(begins.tolist(), ends.tolist(), strict=True):
         np.cumsum(numbers[begin:end], out=sums[begin:end])

@@ -19,7 +19,7 @@ from pyspark.errors import PySparkException
 from headrace.catalyst.scala import items, kind_of, node_name
 from headrace.catalyst.vectors import DoubtError
 from headrace.catalyst.vectors.reader import require
-from headrace.engine.narrow.calls import Calls, is_same, order_of
+from headrace.engine.narrow.calls import WindowCalls, is_same, order_of
 from headrace.engine.narrow.nodes import RowsNode
 from headrace.runtime.spent import Activity
 
@@ -99,7 +99,7 @@ def windowed(reading: ReadsPlans, plan: Any) -> Windowed:
     ends = len(partition), len(partition) + len(order)
     require(plan, when=is_same([each.child() for each in orders[: ends[0]]], partition))
     require(plan, when=is_same(orders[ends[0] : ends[1]], order))
-    calls = Calls(reading.scala, order)
+    calls = WindowCalls(reading.scala, order)
     results = [calls.window(each) for each in items(plan.windowExpressions())]
     keys, attributes = [each.child() for each in orders], items(below.output())
     given = [*keys, *calls.arguments]
