@@ -40,7 +40,6 @@ def test_a_directory_of_format_4_reads_the_same_goes_on_and_is_compacted(
         db.sql("CORRECT STREAM readings VOID WHERE value = 'broken'")
         db.flush()
         db.sql("REFRESH MATERIALIZED VIEW late")
-        assert verified(db) == {"equal to batch"}
         assert len(db.sql("SELECT * FROM reached").fetchall()) == 13
         at = f"SELECT * FROM places AS OF EPOCH {before}"
         assert sorted(map(list, db.sql(at).fetchall())) == rows["places"]
