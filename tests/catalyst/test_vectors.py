@@ -275,7 +275,7 @@ class Bench:
 def bench(spark: SparkSession) -> Bench:
     schema = StructType.fromDDL(", ".join(f"{n} {t}" for n, t in TYPES.items()))
     leaf = spark.range(0, 1, 1, 1).mapInArrow(passed_on, schema)
-    return Bench(spark, table(Random(5), schema, choose(40, 400)), leaf)
+    return Bench(spark, table(Random(5), schema, choose(40, 120)), leaf)
 
 
 def passed_on(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -342,7 +342,7 @@ def test_what_is_not_proved_is_left_to_spark(bench: Bench) -> None:
 
 def test_random_expressions_have_the_values_of_spark_or_are_in_doubt(bench: Bench) -> None:
     random = Random(choose(11, 12))
-    cases, reader = bench.cases([expression(random, 3) for _ in range(choose(60, 3_000))])
+    cases, reader = bench.cases([expression(random, 3) for _ in range(choose(60, 1_000))])
     proved = [case for case in cases if reader.vector_of(case.handle) is not None]
     found = [doubts(bench, case, reader) for case in proved]
     assert len(proved) > len(cases) * 0.6
