@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
+    from headrace.database import Database
+
 COLUMNS = """id INT NOT NULL, g INT, h DOUBLE, o INT, n INT, tiny TINYINT, big BIGINT, huge BIGINT, d DOUBLE, f FLOAT,
     x DOUBLE, s STRING, raw BINARY, flag BOOLEAN, small DECIMAL(7,2), price DECIMAL(12,2), wide DECIMAL(38,18),
     full DECIMAL(38,0), day DATE, at TIMESTAMP, list ARRAY<INT>, pair STRUCT<a: INT, b: STRING>"""
@@ -312,22 +314,31 @@ def test_a_window_in_doubt_is_computed_by_spark(bench: Bench) -> None:
             node.rows(given(node, rows))
 
 
-def test_a_narrow_epoch_over_windows_takes_no_job(db: Any) -> None:
-    db.sql("CREATE TABLE t (id INT, k INT, v DECIMAL(10,2), s STRING, PRIMARY KEY (id))")
-    db.sql("""CREATE MATERIALIZED VIEW w AS SELECT id, rank() OVER (PARTITION BY k ORDER BY v) AS r,
-        sum(v) OVER (PARTITION BY k ORDER BY v, id) AS t, avg(v) OVER (PARTITION BY s) AS a,
-        lag(s) OVER (PARTITION BY k ORDER BY v, id) AS p FROM t""")
-    db.sql("INSERT INTO t VALUES (1, 1, 2.5, 'a'), (2, 1, 2.5, 'b'), (3, NULL, NULL, NULL)")
-    db.sql("UPDATE t SET v = 4 WHERE id = 1")
-    assert sorted(map(str, db.sql("SELECT * FROM w").fetchall())) == sorted(
-        map(
-            str,
-            [
-                (1, 2, Decimal("6.50"), Decimal("4.000000"), "b"),
-                (2, 1, Decimal("2.50"), Decimal("2.500000"), None),
-                (3, 1, None, None, None),
-            ],
-        )
-    )
+def test_a_narrow_epoch_over_windows_and_groups_takes_no_job(db: Database) -> None:
+    db.sql("""
+        CREATE TABLE t (id INT PRIMARY KEY, k INT, v DECIMAL(10,2), s STRING, d DOUBLE);
+        CREATE MATERIALIZED VIEW w AS SELECT id, rank() OVER (PARTITION BY k ORDER BY v) AS r,
+            sum(v) OVER (PARTITION BY k ORDER BY v, id) AS t, avg(v) OVER (PARTITION BY s) AS a,
+            lag(s) OVER (PARTITION BY k ORDER BY v, id) AS p FROM t;
+        CREATE MATERIALIZED VIEW g AS SELECT k, sum(d) AS d, max_by(s, v) AS m FROM t GROUP BY k;
+        CREATE MATERIALIZED VIEW h AS SELECT k, count(DISTINCT s) AS n, count(DISTINCT v) AS m,
+            bool_or(v > 3) AS b FROM t GROUP BY k;
+        CREATE MATERIALIZED VIEW l AS SELECT sort_array(collect_list(v)) AS v,
+            listagg(s, ',') WITHIN GROUP (ORDER BY s DESC) AS s FROM t;
+        INSERT INTO t VALUES (1, 1, 2.5, 'a', 0.1), (2, 1, 2.5, 'b', 0.2), (3, NULL, NULL, NULL, NULL);
+        UPDATE t SET v = 4 WHERE id = 1;
+    """)
+    four, two = Decimal("4.00"), Decimal("2.50")
+    assert db.sql("SELECT * FROM w ORDER BY id").fetchall() == [
+        (1, 2, four + two, four, "b"),
+        (2, 1, two, two, None),
+        (3, 1, None, None, None),
+    ]
+    assert db.sql("SELECT * FROM g ORDER BY k").fetchall() == [
+        (None, None, None),
+        (1, 0.1 + 0.2, "a"),
+    ]
+    assert db.sql("SELECT * FROM h ORDER BY k").fetchall() == [(None, 0, 0, None), (1, 2, 2, True)]
+    assert db.sql("SELECT * FROM l").fetchall() == [([two, four], "b,a")]
     epochs = db.parts.ledger.epochs.newest(2)
     assert [each.counters["jobs"] for each in epochs] == [0, 0]
