@@ -131,6 +131,14 @@ at + INTERVAL '2' HOUR | at + INTERVAL 3 DAYS | later - INTERVAL '5' MINUTE | ti
 date_trunc('YEAR', at) | date_trunc('WEEK', at) | date_trunc('quarter', local) | trunc(day, 'YEAR') | date_trunc('HOUR', at)
 CASE WHEN big > 0 THEN big + 1 ELSE n * 2 END | coalesce(n + m, 0) | flag AND n + m > 0
 """
+CAST = "tiny | n | big | flag | f | d | text | raw | price | wide | day | at | local | clock | span | list | pair"
+"""A column of each type."""
+TARGETS = """
+BOOLEAN | TINYINT | INT | BIGINT | FLOAT | DOUBLE | DECIMAL(5,1) | DECIMAL(12,2) | DECIMAL(38,10) | STRING
+BINARY | DATE | TIMESTAMP | TIMESTAMP_NTZ | TIME(0) | TIME(1) | TIME(6) | ARRAY<INT> | ARRAY<BIGINT> | INTERVAL DAY
+INTERVAL HOUR TO MINUTE | INTERVAL DAY TO SECOND | CHAR(2) | STRUCT<a: BIGINT, b: STRING> | VARCHAR(3)
+STRING COLLATE UTF8_LCASE
+"""
 OF_PLANS = {
     "Alias",
     "CheckOverflow",
@@ -311,6 +319,8 @@ def doubts(bench: Bench, case: Case, reader: ExpressionReader) -> int:
             continue
         assert tuple(shown(found)) == case.values[row], (case.text, shown(found), case.values[row])
         sure.append(row)
+    if not sure:
+        return int(bench.rows.num_rows)
     together = InputRows.of(bench.rows.take(sure))
     found = vector.column(together)
     assert found.type == vector.type
@@ -329,6 +339,27 @@ def test_expressions_have_the_values_of_spark_or_are_in_doubt(bench: Bench) -> N
         assert doubts(bench, case, reader) < bench.rows.num_rows * 0.8, case.text
     seen = {kind_of(part) for case in cases for part in within(case.handle)}
     assert KNOWN.keys() - seen == OF_PLANS
+
+
+def test_each_cast_has_the_values_of_spark_or_is_in_doubt_or_left_to_it(bench: Bench) -> None:
+    cast = bench.scala.module(f"{EXPRESSIONS}.Cast")
+    types = StructType.fromDDL(", ".join(f"c{i} {t}" for i, t in enumerate(listed(TARGETS))))
+    columns = StructType.fromDDL(
+        ", ".join(f"{n} {t}" for n, t in TYPES.items() if n in listed(CAST))
+    )
+    given = {each.name: bench.scala.type(each.dataType.json()) for each in columns}
+    targets = [bench.scala.type(each.dataType.json()) for each in types]
+    texts = [
+        f"CAST({name} AS {text})"
+        for name, source in given.items()
+        for text, target in zip(listed(TARGETS), targets, strict=True)
+        if cast.canAnsiCast(source, target)
+    ]
+    cases, reader = bench.cases(texts)
+    proved = [case for case in cases if reader.vector_of(case.handle) is not None]
+    assert len(proved) > 50
+    for case in proved:
+        doubts(bench, case, reader)
 
 
 def test_what_is_not_proved_is_left_to_spark(bench: Bench) -> None:

@@ -54,7 +54,7 @@ def _kind(type_: DataType) -> str:
     if type(type_) in FLOATS:
         return "float"
     if isinstance(type_, TIMES):
-        return "time"
+        return "instant"  # TIME calls itself "time"
     if isinstance(type_, StringType) and not is_plain_text(type_):
         return "other text"
     return str(type_.typeName())
@@ -73,7 +73,7 @@ _CASTS: Final[Mapping[tuple[str, str], Callable[..., Value]]] = {
     ("boolean", "integer"): _converted,
     ("boolean", "string"): texts.of_booleans,
     ("date", "string"): _written_date,
-    ("date", "time"): times.midnight_of,
+    ("date", "instant"): times.midnight_of,
     ("decimal", "decimal"): decimals.rescaled,
     ("decimal", "float"): decimals.nearest,
     ("float", "float"): numbers.other_float,
@@ -82,8 +82,8 @@ _CASTS: Final[Mapping[tuple[str, str], Callable[..., Value]]] = {
     ("integer", "float"): numbers.floats_of_integers,
     ("integer", "integer"): _converted,
     ("integer", "string"): _converted,
-    ("time", "date"): times.day_of,
-    ("time", "time"): times.of_number,
+    ("instant", "date"): times.day_of,
+    ("instant", "instant"): times.of_number,
 }
 """The casts that keep a value, or round it as Spark does; what does not fit is a doubt."""
 
