@@ -45,9 +45,10 @@ VIEWS = {
     "ranked": "SELECT id, sum(b) OVER (PARTITION BY a, b ORDER BY id) AS s FROM t",
     "collected": "SELECT a, sort_array(collect_set(c)) AS c FROM t GROUP BY a",
     "above": "SELECT k, count(*) AS n FROM by_each GROUP BY k",
+    "edges": "SELECT DISTINCT g, v FROM u WHERE g < v AND v BETWEEN 0 AND 9",
     "closed": """WITH RECURSIVE r (x, y) AS (
-        SELECT g, v FROM u UNION SELECT r.x, u.v FROM r JOIN u ON r.y = u.g
-      ) SELECT x, y FROM r""",
+        SELECT g, v FROM edges UNION ALL SELECT r.x, e.v FROM r JOIN edges AS e ON r.y = e.g
+      ) SELECT x, y, count(*) AS paths FROM r GROUP BY x, y""",
 }
 _SOME = "by_each by_reals by_texts by_nested everything pairs either first ranked above"
 _MOST = 12
