@@ -6,22 +6,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from headrace.parts.epoch_records import COUNTERS
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from headrace import Database
 
 _LEAST = 3
-NAMES = (
-    "changes",
-    "jobs",
-    "operators",
-    "rows_in",
-    "rows_out",
-    "rows_read",
-    "bytes_written",
-    "fallbacks",
-)
+NAMES = (*COUNTERS, "fallbacks")
 
 
 def epochs_after(db: Database, epoch: int) -> list[dict[str, Any]]:

@@ -23,11 +23,9 @@ from headrace.catalyst.evaluation import BoundExpressions
 from headrace.engine.engine import Engine
 from headrace.engine.jobs.worker import LeafTask, OperatorTask
 from headrace.engine.narrow import nodes, parts
-from headrace.engine.narrow.aggregates import Aggregated
 from headrace.engine.narrow.deltas import Deltas
 from headrace.engine.narrow.evaluated import ComputedColumns
 from headrace.engine.narrow.exploded import Exploded
-from headrace.engine.narrow.windows import Windowed
 from headrace.ledger import Ledger
 from headrace.log import Appender
 from headrace.operators import StatefulOperator
@@ -231,8 +229,7 @@ def _places() -> Iterator[tuple[Any, str, str]]:
     yield Deltas, "has_rows", "leaves"
     for node in (nodes.Projected, nodes.Filtered, nodes.Concatenated, Exploded):
         yield node, "computed", "projections, conditions"
-    for node in (Windowed, Aggregated):
-        yield node, "computed", "windows, aggregates"
+    yield nodes.DoubtfulNode, "computed", "windows, aggregates"
     yield ComputedColumns, "over", "expressions"
     yield BoundExpressions, "over", "crossings"
     yield nodes.JobNode, "computed", "jobs"

@@ -232,11 +232,9 @@ class EpochLoop:
             id_: log_share(self.ledger, id_, poll.ranges[id_].first, poll.ranges[id_].end)
             for id_ in changed & poll.ranges.keys()
         }
-        rows = sum(share.rows for share in logs.values())
-        width = self.widths.of(changed, rows, sum(share.bytes for share in logs.values()))
-        few = width is Width.NARROW
-        partitions = 1 if few else self.partitions
-        needs = self.runner.plan_live(changed, without, partitions, few=few)
+        width = self.widths.of_shares(changed, logs.values())
+        partitions = self.partitions_of(width)
+        needs = self.runner.plan_live(changed, without, partitions, few=width.few)
         shares = {id_: logs[id_].as_corrected() if id_ in logs else NOTHING for id_ in needs.reads}
         before = arranged(self.ledger, needs.arrangements, poll.previous)
         before |= arranged_for(needs.loops, {})
@@ -249,7 +247,7 @@ class EpochLoop:
             before,
             clock=poll.clock,
             guards=own,
-            few=few,
+            few=width.few,
         )
         return RunStep(
             step,
@@ -261,6 +259,10 @@ class EpochLoop:
             guards=needs.guards,
             width=width,
         )
+
+    def partitions_of(self, width: Width) -> int:
+        """Return the number of partitions of a step of this width."""
+        return 1 if width.few else self.partitions
 
     def partitions_for(self, rows: int) -> int:
         """Return the number of partitions of a step that reads this many changes."""
@@ -423,11 +425,9 @@ class EpochLoop:
         }
         none: frozenset[RelationId] = frozenset()
         read = frozenset(given)
-        rows = sum(share.rows for share in shares.values())
-        width = self.widths.of(read, rows, sum(share.bytes for share in shares.values()))
-        few = width is Width.NARROW
-        partitions = 1 if few else self.partitions
-        needs = self.runner.plan_live(none, without, partitions, none, read, few=few)
+        width = self.widths.of_shares(read, shares.values())
+        partitions = self.partitions_of(width)
+        needs = self.runner.plan_live(none, without, partitions, none, read, few=width.few)
         before = arranged(self.ledger, needs.arrangements, state.epoch)
         before |= arranged_for(needs.loops, {})
         step = Step(
@@ -437,7 +437,7 @@ class EpochLoop:
             {id_: shares[id_] for id_ in needs.reads},
             before,
             clock=Clock(clock, clock),
-            few=few,
+            few=width.few,
         )
         scanned, last = needs.scanned(step.shares), state.epoch
         stage = RunStep(step, none, without, needs.loops, last, given, scanned, width=width)

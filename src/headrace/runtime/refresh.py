@@ -33,7 +33,6 @@ from headrace.runtime.stages import RunStep
 from headrace.runtime.step import Clock, RowsShare, Share, Step, StepArrangement
 from headrace.runtime.swap import followed, swap
 from headrace.runtime.timetable import clocked
-from headrace.runtime.width import Width
 from headrace.spine import HIGHEST, LOWEST, RunFile, sync_directory
 from headrace.types import ArrangementId, Offset, RelationId
 
@@ -356,11 +355,8 @@ class _Level:
         if ticks:
             changed = changed.union(ids & clocked(loop.ledger.head))
         without = frozenset(view.id for view in catalog.views_in_order()) - ids
-        rows = sum(share.rows for share in parts.values())
-        size = sum(share.bytes for share in parts.values())
-        width = loop.widths.of(changed.union(given), rows, size)
-        few = width is Width.NARROW
-        partitions = 1 if few else loop.partitions
+        width = loop.widths.of_shares(changed.union(given), parts.values())
+        few, partitions = width.few, loop.partitions_of(width)
         none: frozenset[RelationId] = frozenset()
         needs = loop.runner.plan_live(changed, without, partitions, none, frozenset(given), few=few)
 

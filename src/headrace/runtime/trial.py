@@ -15,7 +15,6 @@ from headrace.runtime.rounds import arranged_for
 from headrace.runtime.shares import arranged
 from headrace.runtime.stages import RunStep
 from headrace.runtime.step import Clock, Step
-from headrace.runtime.width import Width
 from headrace.types import Offset
 
 if TYPE_CHECKING:
@@ -59,9 +58,8 @@ def tried(
             share = LogShare((segment,), first, end)
             previous, clock = loop.ledger.head.epoch, loop.ledger.epochs.clock()
             changed = frozenset([relation.id])
-            width = loop.widths.of(changed, rows.num_rows, rows.nbytes)
-            few = width is Width.NARROW
-            partitions = 1 if few else loop.partitions
+            width = loop.widths.of_shares(changed, [share])
+            few, partitions = width.few, loop.partitions_of(width)
             needs = loop.runner.plan_live(changed, left_out, partitions, few=few)
             before = arranged(loop.ledger, needs.arrangements, previous)
             before |= arranged_for(needs.loops, {})

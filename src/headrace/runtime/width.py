@@ -13,6 +13,9 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from headrace.runtime.step import Share
     from headrace.types import RelationId
 
 _MOST_BYTES = 1 << 25
@@ -34,6 +37,11 @@ class Width(Enum):
     FANS_OUT = "wide: changes fan out"
     """As jobs: it reads few changes, but too many rows follow from them."""
 
+    @property
+    def few(self) -> bool:
+        """Whether the step runs in this process, in one partition."""
+        return self is Width.NARROW
+
 
 @dataclass(slots=True)
 class _FannedOut:
@@ -50,8 +58,16 @@ class Widths:
     small_rows: int
     _known: dict[frozenset[RelationId], _FannedOut] = field(default_factory=dict)
 
+    def of_shares(self, changed: frozenset[RelationId], shares: Collection[Share]) -> Width:
+        """Return the width of a step over the changes of some relations; see :meth:`of`."""
+        rows = sum(share.rows for share in shares)
+        return self.of(changed, rows, sum(share.bytes for share in shares))
+
     def of(self, changed: frozenset[RelationId], rows: int, size: int) -> Width:
-        """Return the width of a step over so many changes, of ``size`` bytes, of some relations."""
+        """Return the width of a step over so many changes, of ``size`` bytes, of some relations.
+
+        Each step that is wide since its changes fan out counts: after some, one is narrow again.
+        """
         if rows > self.small_rows:
             return Width.MANY_CHANGES
         if size > _MOST_BYTES:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import os
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import xxhash
 
@@ -21,12 +21,12 @@ def sync_directory(directory: Path) -> None:
         os.close(descriptor)
 
 
-class ChecksummedFile(io.RawIOBase):
-    """A new file that computes the checksum and the number of the written bytes."""
+class ChecksummedWriter(io.RawIOBase):
+    """Writes to the end of an open file; computes the checksum and the number of the bytes."""
 
-    def __init__(self, path: Path) -> None:
-        """Create the file, which must not exist."""
-        self._file = path.open("xb")
+    def __init__(self, file: IO[bytes]) -> None:
+        """Begin where the file is."""
+        self._file = file
         self.digest = xxhash.xxh3_64()
         self.bytes = 0
 
@@ -35,11 +35,22 @@ class ChecksummedFile(io.RawIOBase):
         return True
 
     def write(self, data: Any) -> int:
-        """Write bytes; return their number."""
+        """Write bytes; return their number, which is that of all of them."""
         with memoryview(data) as view:
             self.digest.update(view)
-            self.bytes += view.nbytes
-            return self._file.write(view)
+            at = 0
+            while at < view.nbytes:  # an unbuffered file may write a part of them
+                at += self._file.write(view[at:])
+            self.bytes += at
+        return at
+
+
+class ChecksummedFile(ChecksummedWriter):
+    """A new file that computes the checksum and the number of the written bytes."""
+
+    def __init__(self, path: Path) -> None:
+        """Create the file, which must not exist."""
+        super().__init__(path.open("xb"))
 
     def sync(self) -> None:
         """Make the bytes written so far durable."""

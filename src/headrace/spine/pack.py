@@ -9,18 +9,17 @@ of its runs is needed any more.
 
 from __future__ import annotations
 
-import io
 import os
 from contextlib import contextmanager, suppress
 from itertools import chain
-from typing import IO, TYPE_CHECKING, Any, Final, Self
+from typing import IO, TYPE_CHECKING, Final, Self
 from uuid import uuid4
 
 import pyarrow as pa
-import xxhash
 
 from headrace.errors import Code, HeadraceError, not_written
 from headrace.spine.checked import LEAST_BYTES, REGISTER
+from headrace.spine.durable import ChecksummedWriter
 from headrace.spine.open_runs import keep_written, let_go
 from headrace.spine.run_file import RunFile
 from headrace.zset.zset import in_one_piece
@@ -164,26 +163,12 @@ class PackWriter:
             self.abandon()
 
 
-class _Range(io.RawIOBase):
-    """The bytes of one run in a pack; computes their checksum and their number."""
+class _Range(ChecksummedWriter):
+    """The bytes of one run in a pack, which begin at ``position``."""
 
     def __init__(self, file: IO[bytes], position: int) -> None:
-        self._file = file
+        super().__init__(file)
         self.position = position
-        self.digest = xxhash.xxh3_64()
-        self.bytes = 0
-
-    def writable(self) -> bool:
-        return True
-
-    def write(self, data: Any) -> int:
-        with memoryview(data) as view:
-            self.digest.update(view)
-            at = 0
-            while at < view.nbytes:
-                at += self._file.write(view[at:])
-            self.bytes += at
-        return at
 
 
 class _Batches:

@@ -8,59 +8,40 @@ if its plan sorts them. If a value is in doubt, Spark computes the whole aggrega
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
-from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException
 
 from headrace.catalyst.scala import items, node_name
 from headrace.catalyst.session_windows import is_session
-from headrace.catalyst.vectors import DoubtError
 from headrace.catalyst.vectors.reader import require
 from headrace.engine.narrow.calls import WindowCalls, is_same, order_of
 from headrace.engine.narrow.frames import Frames
-from headrace.engine.narrow.nodes import RowsNode
-from headrace.runtime.spent import Activity
+from headrace.engine.narrow.nodes import DoubtfulNode
 
 if TYPE_CHECKING:
     from headrace.engine.narrow.calls import Call, ReadsPlans
     from headrace.engine.narrow.evaluated import ComputedColumns
     from headrace.engine.narrow.frames import Order
-    from headrace.engine.narrow.nodes import JobNode, StepRun
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Aggregated(RowsNode):
+class Aggregated(DoubtfulNode):
     """A row for each group of the rows of another node: ``results``, over its keys and values.
 
     ``given`` evaluates the columns of the order, which start with the ``keys`` keys of groups, then
-    the arguments of the ``calls``. ``job`` computes the same rows by Spark.
+    the arguments of the ``calls``.
     """
 
-    activity: ClassVar = Activity.OPERATORS
-
-    child: RowsNode
     given: ComputedColumns
     order: Order
     keys: int
     calls: tuple[Call, ...]
     results: ComputedColumns
-    job: JobNode
 
-    def computed(self, run: StepRun) -> pa.Table:
-        """Compute the values here, or by the job if one of them is in doubt."""
-        rows = self.child.rows(run)
-        if not rows.num_rows:
-            return self.job.schema.empty_table()
-        try:
-            found = self._aggregated(rows)
-        except (DoubtError, Py4JError, PySparkException, pa.ArrowException):
-            return self.job.rows(run)
-        return found.rename_columns(self.job.schema.names)
-
-    def _aggregated(self, rows: pa.Table) -> pa.Table:
+    def computed_here(self, rows: pa.Table) -> pa.Table:
+        """Return a row for each group."""
         columns = [each.chunk(0) for each in self.given.over(rows).combine_chunks().columns]
         count = len(self.order.by)
         positions, groups = self.order.sorted(columns[:count], rows.num_rows)
@@ -71,17 +52,13 @@ class Aggregated(RowsNode):
         keys = [each.take(first) for each in columns[: self.keys]]
         values = [call.of_groups(frames, arguments) for call in self.calls]
         names = [f"x{i}" for i in range(len(keys) + len(values))]
-        return self.results.over(pa.Table.from_arrays([*keys, *values], names=names))
+        whole = pa.Table.from_arrays([*keys, *values], names=names)
+        return self.results.over(whole).rename_columns(self.job.schema.names)
 
     @property
     def evaluated(self) -> tuple[ComputedColumns, ...]:
         """The expressions over rows."""
         return (self.given, self.results)
-
-    @property
-    def below(self) -> tuple[RowsNode, ...]:
-        """The nodes below."""
-        return (self.child,)
 
 
 def aggregated(reading: ReadsPlans, plan: Any) -> Aggregated:
@@ -103,10 +80,10 @@ def aggregated(reading: ReadsPlans, plan: Any) -> Aggregated:
     given = [*(each.child() for each in orders), *calls.arguments]
     return Aggregated(
         reading.node(below),
+        reading.planned(plan, "a doubt"),
         reading.evaluated(given, items(below.output())),
         order_of(orders, len(keys), len(keys), stable=True),
         len(keys),
         tuple(calls.made),
         reading.evaluated(results, [*keys, *calls.attributes]),
-        reading.planned(plan, "a doubt"),
     )

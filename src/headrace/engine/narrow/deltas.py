@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from headrace.catalog import logged
 from headrace.engine.jobs.worker import LeafTask
+from headrace.engine.narrow.evaluated import with_schema
 from headrace.operators import OFFSET
 from headrace.runtime.ports import MoreRowsError
 from headrace.runtime.spent import Activity, Spending
@@ -60,11 +61,7 @@ class Deltas:
         if rows is None:
             return leaf.schema.empty_table()
         names = (*leaf.columns, WEIGHT, OFFSET) if leaf.offsets else (*leaf.columns, WEIGHT)
-        columns = []
-        for name, field_ in zip(names, leaf.schema, strict=True):
-            column = rows.column(name)
-            columns.append(column if column.type == field_.type else column.cast(field_.type))
-        return pa.Table.from_arrays(columns, schema=leaf.schema)
+        return with_schema([rows.column(name) for name in names], leaf.schema)
 
     def _of(self, relation: RelationId) -> pa.Table | None:
         """Return the rows of a delta, or None if it has none."""

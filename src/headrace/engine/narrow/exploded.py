@@ -9,7 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.engine.narrow.nodes import RowsNode
+from headrace.engine.narrow.evaluated import with_schema
+from headrace.engine.narrow.nodes import OverOneNode
 
 if TYPE_CHECKING:
     from headrace.engine.narrow.evaluated import ComputedColumns
@@ -47,23 +48,16 @@ class Exploding:
         if self.positions:
             columns.append(pa.array(within.astype(np.int32), mask=absent))
         columns.append(chosen)
-        names = self.schema.names
-        return pa.table(columns, names=names).cast(self.schema).combine_chunks()
+        return with_schema(columns, self.schema).combine_chunks()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Exploded(RowsNode):
+class Exploded(OverOneNode):
     """The rows of another node, one for each element of an array."""
 
-    child: RowsNode
     exploding: Exploding
 
     def computed(self, run: StepRun) -> pa.Table:
         """Repeat the rows."""
         rows = self.child.rows(run)
         return self.exploding.over(rows) if rows.num_rows else self.exploding.schema.empty_table()
-
-    @property
-    def below(self) -> tuple[RowsNode, ...]:
-        """The nodes below."""
-        return (self.child,)

@@ -15,10 +15,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol, TypeAlias
 
 import numpy as np
 import pyarrow as pa
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 
 from headrace.catalyst.collect import collect_arrow
 from headrace.catalyst.evaluation import relation
 from headrace.catalyst.scala import Numbers, items
+from headrace.catalyst.vectors import DoubtError
 from headrace.catalyst.walk import with_children
 from headrace.engine.narrow.evaluated import ComputedColumns, with_schema
 from headrace.errors import Code, HeadraceError
@@ -105,6 +108,18 @@ class RowsNode(ABC):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class OverOneNode(RowsNode):
+    """A node over the rows of one other."""
+
+    child: RowsNode
+
+    @property
+    def below(self) -> tuple[RowsNode, ...]:
+        """The nodes below."""
+        return (self.child,)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class DeltaLeaf(RowsNode):
     """Columns of a relation's delta, with the weight and, if wanted, the offset."""
 
@@ -132,10 +147,9 @@ class Range(RowsNode):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Task(RowsNode):
+class Task(OverOneNode):
     """The output of a Python task over the rows of another node."""
 
-    child: RowsNode
     names: tuple[str, ...]
     mapped: Mapped
     schema: pa.Schema
@@ -156,17 +170,11 @@ class Task(RowsNode):
             return self.schema.empty_table()
         return with_schema(pa.Table.from_batches(found).columns, self.schema).combine_chunks()
 
-    @property
-    def below(self) -> tuple[RowsNode, ...]:
-        """The nodes below."""
-        return (self.child,)
-
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Projected(RowsNode):
+class Projected(OverOneNode):
     """Columns of another node and values over it, ``taken`` by position: columns come first."""
 
-    child: RowsNode
     taken: tuple[int, ...]
     evaluated: ComputedColumns | None
 
@@ -179,28 +187,17 @@ class Projected(RowsNode):
         columns = [*rows.columns, *self.evaluated.over(rows).columns]
         return pa.Table.from_arrays([columns[i] for i in self.taken], names=names)
 
-    @property
-    def below(self) -> tuple[RowsNode, ...]:
-        """The nodes below."""
-        return (self.child,)
-
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Filtered(RowsNode):
+class Filtered(OverOneNode):
     """The rows for which a condition is true."""
 
-    child: RowsNode
     condition: ComputedColumns
 
     def computed(self, run: StepRun) -> pa.Table:
         """Keep the rows for which the condition holds."""
         rows = self.child.rows(run)
         return rows.filter(self.condition.over(rows).column(0)).combine_chunks()
-
-    @property
-    def below(self) -> tuple[RowsNode, ...]:
-        """The nodes below."""
-        return (self.child,)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -214,7 +211,9 @@ class Concatenated(RowsNode):
         parts = [child.rows(run) for child in self.children]
         names = [f"x{i}" for i in range(parts[0].num_columns)]
         first, *others = [part.rename_columns(names) for part in parts]
-        return pa.concat_tables([first, *(each.cast(first.schema) for each in others)])
+        return pa.concat_tables(
+            [first, *(with_schema(each.columns, first.schema) for each in others)]
+        )
 
     @property
     def below(self) -> tuple[RowsNode, ...]:
@@ -272,6 +271,41 @@ class JobNode(RowsNode):
     def below(self) -> tuple[RowsNode, ...]:
         """The nodes below."""
         return tuple(cut.node for cut in self.cuts.values())
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DoubtfulNode(OverOneNode):
+    """Values over the rows of another node, computed here unless one of them is in doubt.
+
+    ``job`` computes the same rows by Spark, with its own values or its own error.
+    """
+
+    job: JobNode
+
+    activity: ClassVar = Activity.OPERATORS
+
+    def computed(self, run: StepRun) -> pa.Table:
+        """Compute the values here, or by the job if one of them is in doubt."""
+        rows = self.child.rows(run)
+        if not rows.num_rows:
+            return self.job.schema.empty_table()
+        try:
+            return self.computed_here(rows)
+        except (DoubtError, Py4JError, PySparkException, pa.ArrowException):
+            return self.job.rows(run)
+
+    @abstractmethod
+    def computed_here(self, rows: pa.Table) -> pa.Table:
+        """Compute the values over some rows, with the names of the columns of the job.
+
+        Raises:
+            DoubtError, Py4JError, PySparkException, ArrowException: a value is in doubt.
+        """
+
+    @property
+    @abstractmethod
+    def evaluated(self) -> tuple[ComputedColumns, ...]:
+        """The expressions over rows."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -59,11 +59,6 @@ class StepPart:
     leaves: tuple[DeltaLeaf, ...]
     needs: StepPlan
 
-    @property
-    def reads(self) -> Iterable[RelationId]:
-        """The relations whose deltas it reads."""
-        return self.needs.reads
-
     def is_idle(self, deltas: Deltas) -> bool:
         """Whether nothing can change: no input has changed, and time does not matter."""
         if self.variant.runs_without_changes or deltas.step.initialise & self.needs.globals:
@@ -116,10 +111,6 @@ class StepParts:
         """Forget the parts of a relation."""
         for key in [key for key in self._known if key[0] == relation]:
             del self._known[key]
-
-    def clear(self) -> None:
-        """Forget all parts."""
-        self._known.clear()
 
 
 def _same(known: Mapping[RelationId, Relation], relations: Mapping[RelationId, Relation]) -> bool:

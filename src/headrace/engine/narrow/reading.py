@@ -163,11 +163,8 @@ class _Reading:
 
     def planned(self, plan: Any, why: str) -> JobNode:
         """Return the node that runs a plan as a job, for a reason."""
-        fields = [
-            pa.field(f"x{i}", to_arrow(type_of(a))) for i, a in enumerate(items(plan.output()))
-        ]
         cuts = {self.numbers.of(task): self._cut(task) for task in topmost(plan, "MapInArrow")}
-        return JobNode(self.transplant, plan, cuts, self.numbers, pa.schema(fields), why)
+        return JobNode(self.transplant, plan, cuts, self.numbers, _schema_of(plan), why)
 
     def _cut(self, task: Any) -> Cut:
         columns = tuple(items(task.output()))
@@ -205,12 +202,9 @@ class _Reading:
         array = self.scala.alias(generator.child(), "array")
         places = _places(child)
         kept = tuple(places[id_of(each)] for each in items(plan.requiredChildOutput()))
-        fields = [
-            pa.field(f"x{i}", to_arrow(type_of(a))) for i, a in enumerate(items(plan.output()))
-        ]
         positions = kind_of(generator) == "PosExplode"
         evaluated = self._over([array], child)
-        given = Exploding(evaluated, kept, bool(plan.outer()), positions, pa.schema(fields))
+        given = Exploding(evaluated, kept, bool(plan.outer()), positions, _schema_of(plan))
         return Exploded(self.node(child), given)
 
     def _over(self, expressions: list[Any], child: Any) -> ComputedColumns:
@@ -243,9 +237,15 @@ class _Reading:
                 raise _NeedsSparkError(f"values of type {type_.simpleString()}")
 
 
+def _schema_of(plan: Any) -> pa.Schema:
+    """Return the types of a plan's columns, named ``x0``, ``x1``, ... by position."""
+    types = (to_arrow(type_of(each)) for each in items(plan.output()))
+    return pa.schema([pa.field(f"x{i}", type_) for i, type_ in enumerate(types)])
+
+
 def _places(plan: Any) -> dict[int, int]:
     """Return the position of each column of a plan by its id."""
-    return {int(a.exprId().id()): i for i, a in enumerate(items(plan.output()))}
+    return {id_of(a): i for i, a in enumerate(items(plan.output()))}
 
 
 def _crosses(type_: DataType) -> bool:

@@ -7,15 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.engine.jobs.guard_tasks import GuardTask
 from headrace.engine.jobs.worker import Chain, OperatorTask
-from headrace.engine.narrow.aggregates import Aggregated
 from headrace.engine.narrow.exploded import Exploded, Exploding
-from headrace.engine.narrow.nodes import Filtered, JobNode, Projected, Task
-from headrace.engine.narrow.windows import Windowed
+from headrace.engine.narrow.nodes import DoubtfulNode, Filtered, JobNode, Projected, Task
 from headrace.operators import TouchedGroups
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from headrace.engine.narrow.evaluated import ComputedColumns
     from headrace.engine.narrow.nodes import RowsNode
 
 
@@ -75,16 +74,9 @@ class _Found:
                 | Filtered(condition=columns)
                 | Exploded(exploding=Exploding(array=columns))
             ) if columns is not None:
-                owner = above or _nearest(node)
-                if owner is not None:
-                    self._known(owner)
-                    self.crossings[owner].update(dict.fromkeys(columns.crossing_classes()))
-            case Aggregated() | Windowed():
-                owner = above or _nearest(node)
-                if owner is not None:
-                    self._known(owner)
-                    for columns in node.evaluated:
-                        self.crossings[owner].update(dict.fromkeys(columns.crossing_classes()))
+                self._crossed(node, above, (columns,))
+            case DoubtfulNode():
+                self._crossed(node, above, node.evaluated)
             case JobNode():
                 owner = _recomputed(node) or above or _nearest(node)
                 if owner is not None:
@@ -94,6 +86,15 @@ class _Found:
                 pass
         for below in node.below:
             self.visit(below, above)
+
+    def _crossed(
+        self, node: RowsNode, above: str | None, evaluated: Iterable[ComputedColumns]
+    ) -> None:
+        owner = above or _nearest(node)
+        if owner is not None:
+            self._known(owner)
+            for columns in evaluated:
+                self.crossings[owner].update(dict.fromkeys(columns.crossing_classes()))
 
     def _known(self, name: str) -> None:
         self.crossings.setdefault(name, {})

@@ -9,55 +9,40 @@ own error.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
-from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException
 
 from headrace.catalyst.scala import items, kind_of, node_name
-from headrace.catalyst.vectors import DoubtError
 from headrace.catalyst.vectors.reader import require
 from headrace.engine.narrow.calls import WindowCalls, is_same, order_of
-from headrace.engine.narrow.nodes import RowsNode
-from headrace.runtime.spent import Activity
+from headrace.engine.narrow.nodes import DoubtfulNode
 
 if TYPE_CHECKING:
     from headrace.engine.narrow.calls import Call, ReadsPlans
     from headrace.engine.narrow.evaluated import ComputedColumns
     from headrace.engine.narrow.frames import Order
-    from headrace.engine.narrow.nodes import JobNode, StepRun
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Windowed(RowsNode):
+class Windowed(DoubtfulNode):
     """The rows of another node with values of window functions.
 
     ``given`` evaluates the columns of the order, then the arguments of the ``calls``; ``results``
     evaluates the added columns over the rows and the values of the calls, unless they are these.
-    ``job`` computes the same rows by Spark.
+
     """
 
-    activity: ClassVar = Activity.OPERATORS
-
-    child: RowsNode
     given: ComputedColumns | None
     order: Order
     calls: tuple[Call, ...]
     results: ComputedColumns | None
-    job: JobNode
 
-    def computed(self, run: StepRun) -> pa.Table:
-        """Compute the values here, or by the job if one of them is in doubt."""
-        rows = self.child.rows(run)
-        if not rows.num_rows:
-            return self.job.schema.empty_table()
-        try:
-            added = self._added(rows)
-        except (DoubtError, Py4JError, PySparkException, pa.ArrowException):
-            return self.job.rows(run)
-        return pa.Table.from_arrays([*rows.columns, *added], names=self.job.schema.names)
+    def computed_here(self, rows: pa.Table) -> pa.Table:
+        """Add the values of the functions to the rows."""
+        names = self.job.schema.names
+        return pa.Table.from_arrays([*rows.columns, *self._added(rows)], names=names)
 
     def _added(self, rows: pa.Table) -> list[pa.ChunkedArray | pa.Array]:
         given = [] if self.given is None else self.given.over(rows).combine_chunks().columns
@@ -81,11 +66,6 @@ class Windowed(RowsNode):
         """The expressions over rows."""
         return tuple(each for each in (self.given, self.results) if each is not None)
 
-    @property
-    def below(self) -> tuple[RowsNode, ...]:
-        """The nodes below."""
-        return (self.child,)
-
 
 def windowed(reading: ReadsPlans, plan: Any) -> Windowed:
     """Return the node of a ``Window``.
@@ -108,9 +88,9 @@ def windowed(reading: ReadsPlans, plan: Any) -> Windowed:
     whole = plain and len(own) == len(results)
     return Windowed(
         reading.node(below.child()),
+        reading.planned(plan, "a doubt"),
         reading.evaluated(given, attributes) if given else None,
         order_of(orders, *ends),
         tuple(calls.made),
         None if whole else reading.evaluated(results, [*attributes, *own]),
-        reading.planned(plan, "a doubt"),
     )
