@@ -47,6 +47,14 @@ def test_rows_of_all_types_come_back_equal(tmp_path: Path, made: tuple[Schema, p
         assert read(tmp_path / name, of).equals(table), name
 
 
+def test_a_lone_carriage_return_in_quotes_does_not_end_a_record(tmp_path: Path) -> None:
+    of = schema(y="binary")
+    table = pa.table([pa.array([b"\r"])], schema=of.arrow)
+    for name in NAMES:
+        written(tmp_path / name, table)
+        assert read(tmp_path / name, of).equals(table), name
+
+
 FAR = 2_932_897
 DAY = 86_400_000_000
 

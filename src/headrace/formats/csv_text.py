@@ -61,7 +61,7 @@ class Dialect:
         reader, start = CsvReader(carriage_returns), 0
         while start < len(beginning):
             record = reader.record(beginning, start)
-            if record.closed and any(b"\n" in text for text, quoted in record.fields if not quoted):
+            if record.closed and b"\n" in record.outside:
                 return lines
             start = record.end
         return carriage_returns
@@ -69,9 +69,13 @@ class Dialect:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One record as text: its fields, each with whether it was quoted, and its end."""
+    """One record as text: its fields, each with whether it was quoted, and its end.
+
+    ``outside`` is the text of its fields that is not in quotes.
+    """
 
     fields: tuple[tuple[bytes, bool], ...]
+    outside: bytes
     end: int
     closed: bool
 
@@ -101,21 +105,23 @@ class CsvReader:
         If a quote is not closed, the record is its first line alone, with ``closed`` False.
         """
         fields: list[tuple[bytes, bool]] = []
-        closed, end = True, start
+        outside, closed, end = b"", True, start
         while True:
             found = self._field.match(data, end)
             if found is None:  # impossible: the pattern matches an empty field anywhere
-                return Record(tuple(fields), len(data), closed=False)
+                return Record(tuple(fields), outside, len(data), closed=False)
             quoted, after, plain, stop = found.groups()
             end = found.end()
             if quoted is None:
                 closed = closed and not plain.startswith(self._quote)
                 fields.append((plain, False))
+                outside += plain
             else:
                 text = quoted.replace(self._quote * 2, self._quote) + after
                 fields.append((text, True))
+                outside += after
             if stop != self._delimiter:
-                return Record(tuple(fields), end, closed)
+                return Record(tuple(fields), outside, end, closed)
 
     def spans(self, data: Text, first_line: int) -> list[RecordSpan]:
         """Return the records of a block."""
