@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from decimal import Decimal
+from decimal import Context, Decimal
 
+import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
+import xxhash
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.zset.row_hash import hashes_of, spark_hash
@@ -29,6 +31,35 @@ def test_rows_are_hashed_together_as_one_by_one(rows: list[tuple[object, ...]], 
     ]
     expected = [spark_hash(row, TYPES) for row in rows[skipped:]]
     assert hashes_of(columns, len(expected)).tolist() == expected
+
+
+@settings(max_examples=20)
+@given(
+    st.lists(st.binary(max_size=40), min_size=1, max_size=4),
+    st.lists(st.integers(-(10**38) + 1, 10**38 - 1) | st.integers(-300, 300), min_size=1),
+    st.integers(0, 3),
+)
+def test_many_texts_and_long_decimals_are_hashed_as_one_by_one(
+    texts: list[bytes], numbers: list[int], skipped: int
+):
+    rows, context = 700, Context(prec=38)
+    seeds = pa.array(range(rows), pa.int64())
+    before = hashes_of([seeds], rows).view(np.uint64).tolist()
+    for given_, kind in (
+        (texts, pa.binary()),
+        ([Decimal(n).scaleb(0, context) for n in numbers], pa.decimal128(38, 0)),
+    ):
+        repeated = (given_ * (rows + skipped))[: rows + skipped]
+        found = hashes_of([seeds, pa.array(repeated, kind).slice(skipped)], rows)
+        hashed = [each if isinstance(each, bytes) else fewest(int(each)) for each in repeated]
+        expected = map(xxhash.xxh64_intdigest, hashed[skipped:], before)
+        assert found.view(np.uint64).tolist() == list(expected)
+
+
+def fewest(number: int) -> bytes:
+    """Return the fewest bytes of an integer in two's complement, as Java's BigInteger does."""
+    bits = (number if number >= 0 else ~number).bit_length()
+    return number.to_bytes(bits // 8 + 1, "big", signed=True)
 
 
 @pytest.mark.parametrize(

@@ -43,6 +43,11 @@ _PRIMES: Final = tuple(
 _LONG_DECIMAL: Final = 19
 """The fewest digits of a decimal that is hashed as bytes."""
 _SHORT_BITS: Final = 32
+_WORD: Final = 64
+_STRIPE: Final = 32
+"""From this length on, bytes are hashed in four lanes."""
+_MANY: Final = 256
+"""The fewest values that are hashed together; half as many for each length among them."""
 
 
 def can_hash(type_: pa.DataType) -> bool:
@@ -103,13 +108,12 @@ def _of_values(column: pa.Array, seeds: _Hashes) -> _Hashes:
     if len(column) == 0:
         return seeds
     if is_text(kind):
-        return _of_bytes(column.cast(pa.binary()).to_pylist(), seeds)
+        return _of_texts(column, seeds)
     if pa.types.is_decimal(kind):
         low, high = decimal_words(column).T
         if kind.precision < _LONG_DECIMAL:
             return _of_longs(low, seeds)
-        pairs = zip(low.view(np.uint64).tolist(), high.tolist(), strict=True)
-        return _of_bytes([_of_integer((upper << 64) | lower) for lower, upper in pairs], seeds)
+        return _of_long_decimals(low, high, seeds)
     if pa.types.is_floating(kind):
         given = column.to_numpy() + column.type.to_pandas_dtype()(0)  # -0.0 becomes 0.0
         given[np.isnan(given)] = np.nan
@@ -131,15 +135,97 @@ def _of_lists(column: pa.ListArray, seeds: _Hashes) -> _Hashes:
     return hashed
 
 
-def _of_bytes(given: list[bytes], seeds: _Hashes) -> _Hashes:
+def _of_texts(column: pa.Array, seeds: _Hashes) -> _Hashes:
+    """Return the hashes of texts or binary values without NULL."""
+    large = pa.types.is_large_string(column.type) or pa.types.is_large_binary(column.type)
+    if large or len(column) < _MANY:
+        return _of_bytes(column.cast(pa.binary()).to_pylist(), seeds)
+    _, offsets, data = column.buffers()
+    ends = np.frombuffer(offsets, np.int32)[column.offset : column.offset + len(column) + 1]
+    starts, lengths = ends[:-1].astype(np.int64), np.diff(ends)
+    return _of_ranges(np.frombuffer(data or b"", np.uint8), starts, lengths, seeds)
+
+
+def _of_long_decimals(low: Ints, high: Ints, seeds: _Hashes) -> _Hashes:
+    """Return the hashes of integers of 128 bits: of their fewest bytes, the highest first."""
+    sign = high >> np.int64(_WORD - 1)
+    below, above = (low ^ sign).view(np.uint64), (high ^ sign).view(np.uint64)
+    lengths = np.ones(len(low), np.int64)
+    for bits in range(7, 2 * _WORD - 1, 8):
+        if bits < _WORD:
+            lengths += (above > 0) | (below >= np.uint64(1 << bits))
+        else:
+            lengths += above >= np.uint64(1 << (bits - _WORD))
+    whole = np.stack([high, low], axis=1).byteswap()
+    starts = 16 * np.arange(1, len(low) + 1) - lengths
+    return _of_ranges(whole.reshape(-1).view(np.uint8), starts, lengths, seeds)
+
+
+def _of_ranges(
+    data: npt.NDArray[np.uint8],
+    starts: Ints,
+    lengths: npt.NDArray[np.integer],
+    seeds: _Hashes,
+) -> _Hashes:
+    """Return the hashes of ranges of bytes: of all those of one length together, if there are many.
+
+    Those of more than 31 bytes are hashed one by one.
+    """
+    different = np.flatnonzero(np.bincount(np.minimum(lengths, _STRIPE)))
+    if len(lengths) < _MANY // 2 * len(different):
+        return _one_by_one(data, starts, lengths, seeds)
+    if len(different) == 1 and different[0] < _STRIPE:
+        return _of_length(data, starts, int(different[0]), seeds)
+    found = np.empty(len(starts), np.uint64)
+    for length in different.tolist():
+        if length == _STRIPE:
+            rows = np.flatnonzero(lengths >= length)
+            found[rows] = _one_by_one(data, starts[rows], lengths[rows], seeds[rows])
+        else:
+            rows = np.flatnonzero(lengths == length)
+            found[rows] = _of_length(data, starts[rows], length, seeds[rows])
+    return found
+
+
+def _one_by_one(
+    data: npt.NDArray[np.uint8],
+    starts: Ints,
+    lengths: npt.NDArray[np.integer],
+    seeds: _Hashes,
+) -> _Hashes:
+    view, ends = memoryview(data.data), starts + lengths
+    given = zip(starts.tolist(), ends.tolist(), strict=True)
+    return _of_bytes([view[start:end] for start, end in given], seeds)
+
+
+def _of_bytes(given: Sequence[bytes | memoryview], seeds: _Hashes) -> _Hashes:
     hashed = map(xxhash.xxh64_intdigest, given, seeds.tolist())
     return np.fromiter(hashed, np.uint64, len(given))
 
 
-def _of_integer(value: int) -> bytes:
-    """Return the fewest bytes of an integer in two's complement, the highest first."""
-    bits = (value if value >= 0 else ~value).bit_length()
-    return value.to_bytes(bits // 8 + 1, "big", signed=True)
+def _of_length(data: npt.NDArray[np.uint8], starts: Ints, length: int, seeds: _Hashes) -> _Hashes:
+    """Return the hashes of ranges of one length, which is below 32."""
+    first, second, third, fourth, fifth = _PRIMES
+    found, at = seeds + (fifth + np.uint64(length)), 0
+    while at + 8 <= length:
+        word = _rotated(_words_at(data, starts + at, 8) * second, 31) * first
+        found = _rotated(found ^ word, 27) * first + fourth
+        at += 8
+    if at + 4 <= length:
+        found = _rotated(found ^ (_words_at(data, starts + at, 4) * first), 23) * second + third
+        at += 4
+    for place in range(at, length):
+        byte = data[starts + place].astype(np.uint64)
+        found = _rotated(found ^ (byte * fifth), 11) * first
+    return _mixed(found)
+
+
+def _words_at(data: npt.NDArray[np.uint8], starts: Ints, size: int) -> _Hashes:
+    """Return the little-endian integers of 4 or 8 bytes that begin at some places."""
+    every: npt.NDArray[np.uint64] = np.ndarray(
+        (len(data) - size + 1,), f"<u{size}", data, strides=(1,)
+    )
+    return every[starts].astype(np.uint64, copy=False)
 
 
 def _of_longs(given: Ints, seeds: _Hashes) -> _Hashes:
