@@ -64,7 +64,15 @@ _PACK_RUNS: Final = (
     "CREATE INDEX runs_by_addition ON runs (arrangement, added)",
 )
 
-STEPS: tuple[Migration, ...] = (Migration(4, 5, _pack_runs),)
+
+def _store_narrow(_connection: sa.Connection) -> None:
+    """Change nothing: large runs are stored in narrower types, which earlier versions cannot read.
+
+    This version reads both.
+    """
+
+
+STEPS: tuple[Migration, ...] = (Migration(4, 5, _pack_runs), Migration(5, 6, _store_narrow))
 """The steps that this version knows; format 4 is the first that is migrated."""
 
 

@@ -9,7 +9,7 @@ from typing import Final
 
 import sqlalchemy as sa
 
-FORMAT: Final = 5
+FORMAT: Final = 6
 """The format of this version; ``ledger/migrations.py`` has the steps from earlier ones."""
 
 FORMAT_KEY: Final = "format"

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from headrace.catalog import Relation
     from headrace.ledger import Ledger
     from headrace.runtime.published import Published
+    from headrace.spine import Batch
     from headrace.types import ArrangementId, Epoch
     from headrace.zset import Restriction
 
@@ -70,7 +71,7 @@ class Contents:
         _, rows = self.spine.lookup(hashes, values)
         return repeated(rows)
 
-    def _sum(self, places: list[tuple[pa.RecordBatch, int]], key: list[object]) -> pa.Table:
+    def _sum(self, places: list[tuple[Batch, int]], key: list[object]) -> pa.Table:
         """Return the sum of the rows with a key, in Python: fast for a few rows."""
         schema = self.layout.columns
         if len(places) == 1:
@@ -97,7 +98,8 @@ class Contents:
         """Return the rows that pass, each as often as its weight; None if more than ``most``."""
         parts, count = [], 0
         for run in self.spine.runs:
-            for batch in run.batches:
+            for each in run.batches:
+                batch = each.slice(0, each.num_rows)
                 passed = restriction.rows(batch)
                 kept = batch if passed is None else batch.filter(pa.array(passed))
                 count += kept.num_rows

@@ -5,7 +5,14 @@ from headrace.spine.due_rows import due_rows, earliest_due
 from headrace.spine.durable import ChecksummedFile, sync_directory
 from headrace.spine.first_rows import Rank, Ranked
 from headrace.spine.flattened import Flat
-from headrace.spine.merge import difference, differences, due, due_by_partition, merge
+from headrace.spine.merge import (
+    SHARED_BYTES,
+    difference,
+    differences,
+    due,
+    due_by_partition,
+    merge,
+)
 from headrace.spine.open_runs import (
     check_run,
     forget_runs,
@@ -26,11 +33,14 @@ from headrace.spine.ranges import HIGHEST, LOWEST, partition_of, ranges
 from headrace.spine.run import Run
 from headrace.spine.run_file import Place, RunFile
 from headrace.spine.spine import Spine
+from headrace.spine.stored import Batch
 
 __all__ = [
     "HIGHEST",
     "LOWEST",
     "PART_BYTES",
+    "SHARED_BYTES",
+    "Batch",
     "ChecksummedFile",
     "Flat",
     "PackWriter",

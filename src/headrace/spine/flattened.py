@@ -9,10 +9,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     import numpy as np
-    import pyarrow as pa
     from numpy.typing import NDArray
 
     from headrace.spine.run import Run
+    from headrace.spine.stored import Batch
     from headrace.zset import ZSet
 
 Mask: TypeAlias = "NDArray[np.bool_] | None"
@@ -29,7 +29,7 @@ class Flat:
     runs: tuple[tuple[Run, Mask], ...]
     beside: ZSet
 
-    def batches(self) -> Iterator[tuple[pa.RecordBatch, Mask]]:
+    def batches(self) -> Iterator[tuple[Batch, Mask]]:
         """Yield the batches of the runs, each with its mask."""
         for run, counted in self.runs:
             starts = run.offsets.tolist()

@@ -18,6 +18,7 @@ import xxhash
 from headrace.errors import Code, HeadraceError
 from headrace.spine.checked import LEAST_BYTES, REGISTER
 from headrace.spine.run import Run
+from headrace.spine.stored import opened
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterable
@@ -35,6 +36,9 @@ VERIFIED_RUNS = 65_536
 
 KEPT_BYTES = 1 << 24
 """The most bytes of runs that a process has written and reads from memory instead of its file."""
+
+_FILE = b"ARROW1"
+"""What an Arrow file begins with, and a stream does not."""
 
 _Key: TypeAlias = "tuple[str, int]"
 """The path of a pack, and the position of a run in it."""
@@ -146,7 +150,7 @@ def keep_written(directory: Path, file: RunFile, layout: Layout, data: pa.Buffer
     It is read from its pack afterwards.
     """
     key = f"{directory}/{file.pack}", file.position
-    run = Run.of_batches(layout, _batches(data)[1])
+    run = Run.of_batches(layout, _batches(data))
     with _process.lock:
         _process.keep(key, _Opened(file, run, data))
         _process.written[key] = data.size
@@ -233,14 +237,15 @@ def _read(path: str, file: RunFile, layout: Layout, memory: pa.Buffer, *, verifi
         if file.bytes >= LEAST_BYTES:
             REGISTER.add(path, file.checksum, file.position)
     try:
-        schema, batches = _batches(data)
+        found = _batches(data)
     except pa.ArrowException as error:
         raise _corrupt(file, "is not an Arrow file", str(error)) from error
-    if not schema.equals(layout.schema):
+    batches = opened(found, layout)
+    if batches is None:
         raise _corrupt(
             file,
             "does not have the columns of its arrangement",
-            f"It has {_columns(schema)}; expected are {_columns(layout.schema)}.",
+            f"It has {_columns(found[0].schema)}; expected are {_columns(layout.schema)}.",
         )
     run = Run.of_batches(layout, batches)
     if run.rows != file.rows:
@@ -248,9 +253,15 @@ def _read(path: str, file: RunFile, layout: Layout, memory: pa.Buffer, *, verifi
     return run
 
 
-def _batches(data: pa.Buffer) -> tuple[pa.Schema, list[pa.RecordBatch]]:
-    reader = pa.ipc.open_file(data)
-    return reader.schema, [reader.get_batch(i) for i in range(reader.num_record_batches)]
+def _batches(data: pa.Buffer) -> list[pa.RecordBatch]:
+    """Return the batches of a run: of an Arrow file, or of a stream for each stored batch."""
+    if data.slice(0, len(_FILE)).to_pybytes() == _FILE:
+        reader = pa.ipc.open_file(data)
+        return [reader.get_batch(i) for i in range(reader.num_record_batches)]
+    source, found = pa.BufferReader(data), list[pa.RecordBatch]()
+    while source.tell() < data.size:
+        found += list(pa.ipc.open_stream(source))
+    return found
 
 
 def _columns(schema: pa.Schema) -> str:

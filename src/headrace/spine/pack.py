@@ -1,7 +1,8 @@
 """Write packs: immutable files with the runs of one writer, one after the other.
 
-Each run is an Arrow IPC file of consolidated rows that begins at an aligned position, so that it
-can be mapped, and has its own checksum. A pack is durable once :meth:`PackWriter.finish` has
+Each run has consolidated rows, begins at an aligned position, so that it can be mapped, and has its
+own checksum. A small one is an Arrow file, a large one an Arrow stream for each batch, in narrower
+types (:mod:`headrace.spine.stored`). A pack is durable once :meth:`PackWriter.finish` has
 returned *and* its directory is synced. Others read its runs once the ledger names them; the process
 that writes it can open each run as soon as it is written. A pack is deleted as a whole, when none
 of its runs is needed any more.
@@ -22,6 +23,7 @@ from headrace.spine.checked import LEAST_BYTES, REGISTER
 from headrace.spine.durable import ChecksummedWriter
 from headrace.spine.open_runs import keep_written, let_go
 from headrace.spine.run_file import RunFile
+from headrace.spine.stored import stored
 from headrace.zset.zset import in_one_piece
 
 if TYPE_CHECKING:
@@ -122,9 +124,11 @@ class PackWriter:
     def _streamed(self, layout: Layout, parts: Iterable[ZSet]) -> RunFile:
         batches = _Batches()
         with self._range() as written, pa.PythonFile(written, mode="w") as sink:
-            with pa.ipc.new_file(sink, layout.schema) as arrow:
-                for table in batches.of(parts):
-                    arrow.write_table(table, max_chunksize=BATCH_ROWS)
+            for table in batches.of(parts):
+                for batch in table.to_batches(max_chunksize=BATCH_ROWS):
+                    kept = stored(batch, layout)
+                    with pa.ipc.new_stream(sink, kept.schema) as arrow:
+                        arrow.write_batch(kept)
             sink.flush()
         return self._ended(written, batches.rows, batches.low, batches.high)
 

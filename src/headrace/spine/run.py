@@ -1,21 +1,25 @@
 """Runs in memory: sorted rows that are searched by hash and taken by position.
 
 The batches of a run usually are views of a memory-mapped file, so an access reads only the pages
-that it needs.
+that it needs. Those of large runs are stored in narrower types: see :mod:`headrace.spine.stored`.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pyarrow as pa
 
+from headrace.spine.stored import Batch, StoredBatch
 from headrace.zset import HASH, WEIGHT, Layout, ZSet
 from headrace.zset.equality import Ints
 from headrace.zset.zset import take
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
 
 Pairs = tuple[Ints, Ints]
 
@@ -37,7 +41,7 @@ class Run:
     """
 
     layout: Layout
-    batches: tuple[pa.RecordBatch, ...]
+    batches: tuple[Batch, ...]
     hashes: tuple[Ints, ...]
     offsets: Ints
     lows: Ints
@@ -53,7 +57,7 @@ class Run:
     """The cache of :func:`headrace.spine.columns.flat` for this run and others."""
 
     @classmethod
-    def of_batches(cls, layout: Layout, batches: list[pa.RecordBatch]) -> Run:
+    def of_batches(cls, layout: Layout, batches: Sequence[Batch]) -> Run:
         """Return the run of these batches, which together must be consolidated."""
         kept = tuple(batch for batch in batches if batch.num_rows)
         if len(kept) == 1:
@@ -78,8 +82,12 @@ class Run:
         """
         names = (HASH, *columns, *layout.summed.names)
         batches = tuple(
-            pa.RecordBatch.from_arrays([b.column(name) for name in names], schema=layout.schema)
-            for b in self.batches
+            each.excerpt(names, layout.schema)
+            if isinstance(each, StoredBatch)
+            else pa.RecordBatch.from_arrays(
+                [each.column(name) for name in names], schema=layout.schema
+            )
+            for each in self.batches
         )
         return replace(self, layout=layout, batches=batches)
 
@@ -181,7 +189,7 @@ class Run:
         if len(rows) == 0 or not self.batches:
             return self.layout.no_rows
         if len(self.batches) == 1:
-            taken = self.batches[0].take(pa.array(rows))
+            taken = _taken(self.batches[0], rows)
             return pa.Table.from_batches([taken], self.layout.schema)
         if bool((rows[1:] < rows[:-1]).any()):
             order = np.argsort(rows, kind="stable")
@@ -190,7 +198,7 @@ class Run:
         taken = []
         for index in np.flatnonzero(bounds[:-1] < bounds[1:]):
             within = rows[bounds[index] : bounds[index + 1]] - self.offsets[index]
-            taken.append(self.batches[index].take(pa.array(within)))
+            taken.append(_taken(self.batches[index], within))
         return pa.Table.from_batches(taken, self.layout.schema)
 
     def position(self, hash_: int, side: Literal["left", "right"]) -> int:
@@ -217,21 +225,37 @@ class Run:
         return int(self.hashes[index][row - self.offsets[index]])
 
     def slice(self, start: int, stop: int) -> ZSet:
-        """Return the rows at the positions ``[start, stop)``, without a copy."""
-        parts = []
+        """Return the rows at the positions ``[start, stop)``; only stored batches are copied."""
+        parts = [batch.slice(begin, rows) for batch, begin, rows in self._pieces(start, stop)]
+        return ZSet(self.layout, pa.Table.from_batches(parts, self.layout.schema))
+
+    def slice_bytes(self, start: int, stop: int) -> int:
+        """Return about how many bytes :meth:`slice` has."""
+        return sum(
+            batch.slice_bytes(begin, rows)
+            if isinstance(batch, StoredBatch)
+            else int(batch.slice(begin, rows).nbytes)
+            for batch, begin, rows in self._pieces(start, stop)
+        )
+
+    def _pieces(self, start: int, stop: int) -> Iterator[tuple[Batch, int, int]]:
+        """Yield the batches of some positions, each with the first row and the number of rows."""
         first = max(0, int(np.searchsorted(self.offsets, start, "right")) - 1)
         for index in range(first, len(self.batches)):
-            offset = int(self.offsets[index])
+            offset, batch = int(self.offsets[index]), self.batches[index]
             if offset >= stop:
                 break
             begin = max(start - offset, 0)
-            parts.append(self.batches[index].slice(begin, stop - offset - begin))
-        return ZSet(self.layout, pa.Table.from_batches(parts, self.layout.schema))
+            yield batch, begin, min(stop - offset, batch.num_rows) - begin
 
     def between(self, low: int, high: int) -> ZSet:
-        """Return the rows with hashes in ``[low, high]``, without a copy."""
+        """Return the rows with hashes in ``[low, high]``; see :meth:`slice`."""
         start = self.position(low, "left")
         return self.slice(start, max(start, self.position(high, "right")))
+
+
+def _taken(batch: Batch, rows: Ints) -> pa.RecordBatch:
+    return batch.take(rows) if isinstance(batch, StoredBatch) else batch.take(pa.array(rows))
 
 
 def _single_matches(own: Ints, probes: Ints) -> Pairs | None:

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
     from headrace.spine.flattened import Flat
     from headrace.spine.run_file import RunFile
+    from headrace.spine.stored import Batch
     from headrace.zset.equality import Ints
 
 
@@ -172,7 +173,7 @@ class Spine:
         """Return the sum of the weights of all rows of each key; keys as for :meth:`lookup`."""
         return _weights(self._find(hashes, self.layout.key, keys), len(hashes))
 
-    def places(self, hash_: int) -> list[tuple[pa.RecordBatch, int]]:
+    def places(self, hash_: int) -> list[tuple[Batch, int]]:
         """Return the batch, and the position in it, of every physical row of one hash.
 
         The range of the spine, and its columns ``present``, do not restrict them. See
@@ -298,7 +299,7 @@ class Spine:
 
     def _bytes(self, cursors: list[int], stops: list[int]) -> int:
         places = zip(self.runs, cursors, stops, strict=True)
-        return sum(run.slice(at, stop).table.nbytes for run, at, stop in places if at < stop)
+        return sum(run.slice_bytes(at, stop) for run, at, stop in places if at < stop)
 
     def _last_stops(
         self, cursors: list[int], ends: list[int], fit: Callable[[list[int]], bool]
