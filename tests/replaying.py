@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from headrace.catalog import View
-from headrace.circuit import own_arrangements, rows_of
+from headrace.circuit import own_arrangements
 from headrace.ledger import EpochCommit, RunKind, Slice
 from headrace.runtime.attempt import Attempt
 from headrace.runtime.step import Clock, Step, StepArrangement
 from headrace.spine import Spine
-from headrace.types import BuildId
+from headrace.types import BuildId, rows_of
 from headrace.zset import ZSet
 
 if TYPE_CHECKING:

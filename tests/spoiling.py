@@ -7,9 +7,9 @@ from uuid import uuid4
 
 import pyarrow as pa
 
-from headrace.circuit import rows_of
 from headrace.ledger import EpochCommit, NewRun, RunKind
 from headrace.spine import write_run
+from headrace.types import rows_of
 from headrace.zset import WEIGHT, ZSet
 
 if TYPE_CHECKING:

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from headrace.circuit import rows_of
 from headrace.errors import HeadraceError
 from headrace.ledger import Carried, RepairPath
 from headrace.ledger.dirty import MOST_CHANGES
+from headrace.types import rows_of
 
 if TYPE_CHECKING:
     import headrace

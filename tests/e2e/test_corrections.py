@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import headrace
-from headrace.circuit import rows_of
 from headrace.circuit.digest import digest
 from headrace.errors import Code, HeadraceError
 from headrace.spine import forget_runs
+from headrace.types import rows_of
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -9,10 +9,10 @@ from uuid import uuid4
 import pytest
 
 import headrace
-from headrace.circuit import rows_of
 from headrace.errors import Code, HeadraceError
 from headrace.ledger import EpochCommit, NewRun, RunKind
 from headrace.spine import forget_runs, write_run
+from headrace.types import rows_of
 
 if TYPE_CHECKING:
     import numpy as np

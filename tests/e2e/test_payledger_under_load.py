@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from headrace.circuit import rows_of
+from headrace.types import rows_of
 from replaying import stored, view_named
 
 if TYPE_CHECKING:

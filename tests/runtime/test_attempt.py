@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING, Any, cast
 import pyarrow as pa
 import pytest
 
-from headrace.circuit import rows_of
 from headrace.ledger import EpochCommit, RunKind
 from headrace.runtime.attempt import Attempt
 from headrace.runtime.step import Report
 from headrace.spine import Spine, write_run
-from headrace.types import ArrangementId, Epoch
+from headrace.types import ArrangementId, Epoch, rows_of
 from headrace.zset import WEIGHT, ZSet
 from runtime.pure import TABLE, PureDatabase, hashed
 

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pytest
 
-from headrace.circuit import rows_of
 from headrace.ledger import EpochCommit, NewRun, RunKind
 from headrace.runtime.rebuild import TableRebuild
 from headrace.spine import write_run
+from headrace.types import rows_of
 from headrace.zset import WEIGHT, ZSet
 from runtime.pure import TABLE, PureDatabase, hashed
 

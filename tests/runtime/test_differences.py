@@ -11,12 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.catalog import Catalog, Table
-from headrace.circuit import rows_of
 from headrace.ledger import RunKind, RunRecord, Slice
 from headrace.runtime.differences import NOTHING, applied, difference
 from headrace.runtime.published import Published
 from headrace.spine import RunFile
-from headrace.types import ArrangementId, Epoch, Offset, RelationId, Schema
+from headrace.types import ArrangementId, Epoch, Offset, RelationId, Schema, rows_of
 from headrace.zset import WEIGHT, Layout
 
 TABLES = [Table(RelationId(id_), f"t{id_}", Schema(())) for id_ in range(1, 4)]

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 from headrace.catalog import RefreshKind, RefreshPolicy
-from headrace.circuit import rows_of
 from headrace.errors import Code, HeadraceError
 from headrace.ledger import LIVE
 from headrace.runtime import refresh
@@ -17,6 +16,7 @@ from headrace.runtime.fill import Fill
 from headrace.runtime.published import STOPPED
 from headrace.runtime.refresh import ViewRefresh
 from headrace.runtime.refreshing import Refreshes
+from headrace.types import rows_of
 from runtime.pure import PureDatabase
 
 if TYPE_CHECKING:

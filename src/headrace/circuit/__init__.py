@@ -26,7 +26,6 @@ from headrace.circuit.circuit import (
     output_of,
     own_arrangements,
     quarantine_of,
-    rows_of,
     shared,
 )
 from headrace.circuit.differentiate import differentiate
@@ -68,7 +67,6 @@ __all__ = [
     "output_of",
     "own_arrangements",
     "quarantine_of",
-    "rows_of",
     "shared",
     "sliced",
     "traced",

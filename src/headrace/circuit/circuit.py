@@ -11,7 +11,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from headrace.types import ArrangementId, BuildId, RelationId
+from headrace.types import ArrangementId, BuildId, RelationId, rows_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -323,11 +323,6 @@ class Circuit:
     def loops(self) -> tuple[Loop, ...]:
         """Return the recursions, each after the recursions that it reads."""
         return tuple(n for n in self.nodes if isinstance(n, Loop))
-
-
-def rows_of(relation: RelationId) -> ArrangementId:
-    """Return the name of the arrangement with a table's or a view's contents."""
-    return ArrangementId(f"{relation}/rows")
 
 
 def output_of(build: BuildId) -> str:

@@ -36,7 +36,6 @@ from headrace.circuit.circuit import (
     TemporalRows,
     output_of,
     quarantine_of,
-    rows_of,
 )
 from headrace.circuit.properties import (
     is_append_only,
@@ -69,7 +68,7 @@ from headrace.operators import (
     counts_layout,
 )
 from headrace.spine import Rank
-from headrace.types import ArrangementId, BuildId, RelationId, Schema, to_arrow
+from headrace.types import ArrangementId, BuildId, RelationId, Schema, rows_of, to_arrow
 from headrace.zset import HASH, WEIGHT, Layout, OrderBy
 
 if TYPE_CHECKING:

@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, Any
 import pyarrow.compute as pc
 
 from headrace.catalog import Stream, Table, View
-from headrace.circuit import rows_of
 from headrace.circuit.explain import summary
 from headrace.errors import Code, HeadraceError
 from headrace.ledger import Carried, RepairPath
 from headrace.log import open_segment
 from headrace.parts.naming import HIDDEN
 from headrace.runtime.trial import Tried, tried
-from headrace.types import Offset
+from headrace.types import Offset, rows_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from headrace.catalog import Stream
-from headrace.circuit import rows_of
 from headrace.errors import Code, HeadraceError
 from headrace.history.changed_since import changed_since, why_unknown
 from headrace.history.pruning import Pruned
@@ -19,7 +18,7 @@ from headrace.parts.filling import live
 from headrace.runtime.fill import Fill
 from headrace.runtime.replay import replace_slice
 from headrace.runtime.retirement import known_of
-from headrace.types import BuildId
+from headrace.types import BuildId, rows_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

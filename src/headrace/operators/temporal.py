@@ -27,15 +27,12 @@ import pyarrow.compute as pc
 from headrace.errors import Code, HeadraceError
 from headrace.operators.protocol import StatefulOperator, StepResult
 from headrace.spine import due_rows
-from headrace.zset import HASH, WEIGHT, Layout, OrderBy, ZSet
+from headrace.zset import DUE, HASH, WEIGHT, Layout, OrderBy, ZSet
 from headrace.zset.zset import column, numbers, take
 
 if TYPE_CHECKING:
     from headrace.spine import Spine
     from headrace.zset.equality import Bools, Ints
-
-DUE = "__due"
-"""The column of the state with the time of a move, in the unit of the clock."""
 
 SIGN = "__sign"
 """The column of the state that is 1 if the row enters, and -1 if it leaves."""

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from headrace.catalog import PlainView, Sink, Stream, Table, View, title
-from headrace.circuit import rows_of
 from headrace.engine.lowering.programs import table_layout
 from headrace.errors import Code, HeadraceError
 from headrace.ledger import LIVE, EpochCommit, NewArrangement, NewBuild, NewObject, Read
@@ -17,7 +16,7 @@ from headrace.parts.naming import HIDDEN
 from headrace.runtime.builds import create_filled, take_over
 from headrace.runtime.dirty import removed_with, repairable
 from headrace.runtime.refresh import ViewRefresh
-from headrace.types import Offset
+from headrace.types import Offset, rows_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

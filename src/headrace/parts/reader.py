@@ -7,7 +7,6 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from headrace.circuit import rows_of
 from headrace.errors import Code, HeadraceError
 from headrace.parts.stopped import refuse_stopped
 from headrace.parts.system_relations import is_system
@@ -15,7 +14,7 @@ from headrace.runtime.cancelling import check_cancelled
 from headrace.runtime.rebuild import Damage, damaged_runs
 from headrace.runtime.shares import snapshot, whole_log
 from headrace.serving import Contents, History
-from headrace.types import Epoch, Offset
+from headrace.types import Epoch, Offset, rows_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping

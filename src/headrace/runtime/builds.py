@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from headrace.circuit import rows_of
 from headrace.ledger import LIVE, NewArrangement, NewBuild, NewObject, NewRun, RunKind
 from headrace.runtime.dirty import removed_with, repairable
 from headrace.runtime.swap import followed, swap
 from headrace.spine import differences, sync_directory
+from headrace.types import rows_of
 
 if TYPE_CHECKING:
     from headrace.ledger import RepairedView

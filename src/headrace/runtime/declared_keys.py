@@ -8,10 +8,10 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from headrace.circuit import rows_of
 from headrace.errors import Code, HeadraceError, shortened
 from headrace.operators import Violation, violation
 from headrace.spine import Spine
+from headrace.types import rows_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, assert_never
 from uuid import uuid4
 
 from headrace.catalog import Catalog, Table
-from headrace.circuit import rows_of
 from headrace.errors import Code, HeadraceError
 from headrace.ledger import EpochCommit, Ledger, OffsetRange, Read, RunKind
 from headrace.runtime.attempt import Attempt
@@ -35,7 +34,7 @@ from headrace.runtime.unfit import stop_unfit
 from headrace.runtime.width import Width, Widths
 from headrace.runtime.work import FanOut, Work, changes_that_reach, work_in_epoch
 from headrace.spine import HIGHEST, LOWEST
-from headrace.types import ArrangementId, Epoch, Offset, RelationId
+from headrace.types import ArrangementId, Epoch, Offset, RelationId, rows_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

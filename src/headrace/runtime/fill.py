@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from headrace.catalog import Stream, View
-from headrace.circuit import rows_of
 from headrace.errors import Code, HeadraceError
 from headrace.ledger import LIVE, Read, RunKind
 from headrace.runtime.attempt import Attempt, retried
@@ -29,7 +28,7 @@ from headrace.runtime.rounds import FeedbackRounds, arranged_for
 from headrace.runtime.shares import NOTHING, SharedContents, as_corrected, log_share, snapshot
 from headrace.runtime.step import Clock, RowsShare, Share, Step, StepArrangement
 from headrace.spine import HIGHEST, LOWEST, sync_directory
-from headrace.types import ArrangementId, BuildId, FrontierId, Offset, RelationId
+from headrace.types import ArrangementId, BuildId, FrontierId, Offset, RelationId, rows_of
 
 if TYPE_CHECKING:
     from headrace.catalog import Relation

@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING
 from weakref import WeakSet
 
 from headrace.catalog import Catalog, Stream, Table, View
-from headrace.circuit import rows_of
 from headrace.errors import Code, HeadraceError
 from headrace.ledger import RepairPath
 from headrace.spine import Spine, times_forgotten, unchecked_bytes
-from headrace.types import Epoch, Offset
+from headrace.types import Epoch, Offset, rows_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping

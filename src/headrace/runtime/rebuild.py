@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
-from headrace.circuit import rows_of
 from headrace.errors import Code, HeadraceError
 from headrace.ledger import EpochCommit, RunKind
 from headrace.runtime.attempt import Attempt, retried
@@ -17,7 +16,7 @@ from headrace.runtime.shares import log_share
 from headrace.runtime.step import Clock, Step, StepArrangement
 from headrace.runtime.swap import followed, swap
 from headrace.spine import check_run, differences, sync_directory
-from headrace.types import Offset, RelationId
+from headrace.types import Offset, RelationId, rows_of
 from headrace.zset import Layout
 
 if TYPE_CHECKING:

@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, Final
 from uuid import uuid4
 
 from headrace.catalog import Stream, View, title
-from headrace.circuit import rows_of
 from headrace.errors import Code, HeadraceError
 from headrace.ledger import EpochCommit, Frontier, Read, RunKind
 from headrace.runtime.attempt import Attempt
@@ -34,7 +33,7 @@ from headrace.runtime.step import Clock, RowsShare, Share, Step, StepArrangement
 from headrace.runtime.swap import followed, swap
 from headrace.runtime.timetable import clocked
 from headrace.spine import HIGHEST, LOWEST, RunFile, sync_directory
-from headrace.types import ArrangementId, Offset, RelationId
+from headrace.types import ArrangementId, Offset, RelationId, rows_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

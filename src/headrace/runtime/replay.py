@@ -12,13 +12,13 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
-from headrace.circuit import rows_of
 from headrace.ledger import LIVE, RunKind
 from headrace.runtime.attempt import Attempt, retried
 from headrace.runtime.declared_keys import require_keys
 from headrace.runtime.step import Clock, Step, StepArrangement
 from headrace.runtime.swap import followed, swap
 from headrace.spine import sync_directory
+from headrace.types import rows_of
 
 if TYPE_CHECKING:
     from headrace.runtime.fill import Fill

@@ -6,9 +6,8 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from headrace.operators.temporal import DUE
 from headrace.spine import Spine, earliest_due
-from headrace.zset import Layout
+from headrace.zset import DUE, Layout
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from headrace.catalog import PlainView, Sink, Stream, Table, View, key_of
-from headrace.circuit import rows_of
 from headrace.errors import Code, HeadraceError
 from headrace.history.dirty_slices import dirty_slices
 from headrace.parts.freshness import view_freshness
@@ -18,7 +17,7 @@ from headrace.parts.naming import HIDDEN
 from headrace.parts.stopped import view_state
 from headrace.runtime.published import STOPPED, WAITING
 from headrace.sql import Role
-from headrace.types import RelationId
+from headrace.types import RelationId, rows_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from headrace.catalog import Declaration, PlainView, Relation, Sink, Stream, Table, View, key_of
-from headrace.circuit import rows_of
 from headrace.history.amending import amended_events
 from headrace.history.dirty_slices import dirty_slices
 from headrace.history.sampling import rounds_of
@@ -19,6 +18,7 @@ from headrace.parts.jobs import jobs
 from headrace.parts.naming import DEFAULT_SCHEMA, HIDDEN, schema_of
 from headrace.parts.stopped import view_state
 from headrace.parts.system_relations import system_relations
+from headrace.types import rows_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping

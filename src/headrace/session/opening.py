@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.catalog import Catalog, Sink, Stream, Table, View, relation_of_json
-from headrace.circuit import rows_of
 from headrace.errors import Code, HeadraceError
 from headrace.parts.naming import HIDDEN
 from headrace.runtime.unfit import resume_fitting
+from headrace.types import rows_of
 from headrace.zset import Layout
 
 if TYPE_CHECKING:

@@ -11,6 +11,7 @@ from headrace.types.identifiers import (
     FrontierId,
     Offset,
     RelationId,
+    rows_of,
 )
 from headrace.types.schema import (
     Column,
@@ -45,5 +46,6 @@ __all__ = [
     "of_task",
     "require_kept",
     "require_key",
+    "rows_of",
     "to_arrow",
 ]

@@ -27,3 +27,8 @@ EvidenceId = NewType("EvidenceId", int)
 
 FrontierId = NewType("FrontierId", int)
 """The id of a frontier: how far the builds that move together have read their inputs."""
+
+
+def rows_of(relation: RelationId) -> ArrangementId:
+    """Return the id of the arrangement with a table's or a view's contents."""
+    return ArrangementId(f"{relation}/rows")

@@ -14,6 +14,9 @@ from headrace.zset.order import OrderBy, orderable
 HASH = "__hash"
 """The column of int64 hashes of the key; different keys may have equal hashes."""
 
+DUE = "__due"
+"""The column with the time of a move, in the unit of the clock, of what waits for the clock."""
+
 WEIGHT = "__weight"
 """The column of int64 weights: how often a row was inserted minus how often it was retracted."""
 

@@ -22,11 +22,12 @@ from pyspark.sql.types import LongType
 
 from headrace.catalog import Stream, Table
 from headrace.catalyst import plan
-from headrace.circuit import Circuit, RelationDelta, inputs, rows_of
+from headrace.circuit import Circuit, RelationDelta, inputs
 from headrace.circuit.properties import partitioning
 from headrace.engine.lowering.assembly import PublishedDelta, ShareScan
 from headrace.engine.lowering.nodes import Nodes, columns_read
 from headrace.operators import OFFSET, Integrate, Upsert
+from headrace.types import rows_of
 from headrace.zset import HASH, WEIGHT, Layout
 
 if TYPE_CHECKING:

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from headrace.catalog import FUNCTION_VIEW, PlainView, Relation, Stream, Table, View, key_of
-from headrace.circuit import rows_of
 from headrace.circuit.explain import state
 from headrace.errors import Code, HeadraceError
 from headrace.statements.defining.declared_keys import key_text
 from headrace.statements.describing.explanations import sizes
 from headrace.statements.results import Result
+from headrace.types import rows_of
 
 if TYPE_CHECKING:
     from headrace.ledger import Ledger

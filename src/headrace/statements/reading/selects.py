@@ -10,7 +10,6 @@ from uuid import uuid4
 import pyarrow as pa
 
 from headrace.catalog import Relation, Stream, Table, View, key_of
-from headrace.circuit import rows_of
 from headrace.dialects import with_epochs
 from headrace.errors import Code, HeadraceError
 from headrace.ledger import NO_EPOCH
@@ -20,7 +19,7 @@ from headrace.sql import AsOf, AsOfEpoch, AsOfTimestamp, Query
 from headrace.statements.reading.keyed import chosen, rows_by_key
 from headrace.statements.reading.simple import Simple, simple_select
 from headrace.statements.results import Freshness, Result
-from headrace.types import RelationId
+from headrace.types import RelationId, rows_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from headrace.catalog import Catalog, Sink, Table, View, key_of, relation_of_json
-from headrace.circuit import rows_of
 from headrace.errors import HeadraceError
 from headrace.ledger import DirectoryLock, Ledger, Mode
 from headrace.runtime.published import published_at
@@ -21,6 +20,7 @@ from headrace.sql.parser import parse
 from headrace.statements.reading.keyed import chosen, rows_by_key
 from headrace.statements.reading.simple import simple_select
 from headrace.statements.results import Freshness, Result
+from headrace.types import rows_of
 from headrace.zset import Layout
 
 if TYPE_CHECKING:
