@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from pyspark.sql.types import LongType
 
 from headrace.catalog import CONTINUOUS, Catalog, RefreshPolicy, Sink, Table, View, relation_of_json
-from headrace.circuit import quarantine_of, rows_of
+from headrace.circuit import quarantine_of
 from headrace.errors import Code, HeadraceError
 from headrace.ledger import EpochCommit, Ledger, NewArrangement, NewObject, NewRun, RunKind
 from headrace.log import Append, Appender, EmbeddedLog, LogShare, SegmentWriter
@@ -60,6 +60,7 @@ from headrace.types import (
     Offset,
     RelationId,
     Schema,
+    rows_of,
 )
 from headrace.zset import HASH, WEIGHT, Layout, ZSet
 from headrace.zset.row_hash import spark_hash
