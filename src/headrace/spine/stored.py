@@ -3,7 +3,7 @@
 A reader knows a stored column by its type alone:
 
 - integers, dates, times and decimals are stored as integers of fewer bytes, if all values fit;
-- texts of which there are few different ones are stored as a dictionary;
+- texts are stored with a dictionary, if few of them differ;
 - a sum that is 1 in every row, as most weights are, has no values: its type is ``null``;
 - hashes, columns of an order, floats and nested values are stored as they are.
 
