@@ -16,6 +16,7 @@ from headrace.engine.jobs.gateway import acknowledge_at_once
 from headrace.engine.jobs.lease import SparkLease
 from headrace.engine.jobs.session import start_spark, warn_of_running
 from headrace.engine.leaves import Leaves
+from headrace.engine.narrow.stored import ProgramFiles
 from headrace.engine.reading.queries import Queries
 from headrace.engine.verifying.history import CanonicalHistory
 from headrace.errors import Code, HeadraceError
@@ -191,7 +192,9 @@ class Database(DefaultSession):
     ) -> DatabaseParts:
         """Construct each part from the parts that it uses."""
         ledger, directory = self._ledger, self.directory.resolve()
-        engine = Engine(self._lease, partitions, EmbeddedLog())
+        # A Spark that the program has started may have other settings the next time.
+        programs = None if self._lease.running else ProgramFiles(directory / "programs")
+        engine = Engine(self._lease, partitions, EmbeddedLog(), programs)
         leaves = Leaves(self._lease, directory, partitions, EmbeddedLog())
         queries = Queries(leaves, engine)
         canonical = CanonicalHistory(leaves, engine.planning)
@@ -253,7 +256,7 @@ class Database(DefaultSession):
             queries=queries,
             loop=loop,
             pump=pump,
-            planning=Planning(loop),
+            planning=Planning(loop, engine),
             retirement=retirement,
             deliveries=deliveries,
             feeds=feeds,

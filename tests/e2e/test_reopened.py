@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import pytest
@@ -24,6 +26,36 @@ def planned(db: Database) -> set[str]:
     """Return the names of the views whose circuits have been planned."""
     known = db.parts.engine.circuits.known
     return {v.name for v in db.parts.reader.catalog.views_in_order() if known(v.id) is not None}
+
+
+NARROW = {
+    "sums": "SELECT k, count(*) AS n, sum(v) AS v, avg(v) AS a FROM s GROUP BY k",
+    "words": "SELECT upper(t) AS t, count(*) AS n FROM s GROUP BY upper(t)",
+    "different": "SELECT DISTINCT v FROM s",
+    "joined": "SELECT s.k, s.v, c.name FROM s LEFT JOIN c ON s.k = c.k",
+    "absent": "SELECT k, v FROM s WHERE k NOT IN (SELECT k FROM c)",
+    "best": "SELECT * FROM (SELECT k, v, row_number() OVER (PARTITION BY k ORDER BY v, t) AS r"
+    " FROM s) WHERE r <= 2",
+    "before": "SELECT k, v, lag(v) OVER (PARTITION BY k ORDER BY v, t) AS b FROM s",
+    "per_name": "SELECT c.name, sum(x.v) AS v FROM sums x JOIN c ON x.k = c.k GROUP BY c.name",
+    "above": "SELECT k, v FROM s WHERE v > (SELECT avg(v) FROM s)",
+    "recent": "SELECT k FROM s WHERE at > now() - INTERVAL 1 MINUTE",
+    "reach": "WITH RECURSIVE r(b) AS (SELECT k FROM s WHERE v = 5 UNION ALL"
+    " SELECT c.above FROM r JOIN c ON c.k = r.b) SELECT b FROM r",
+    "careful": "SELECT k, v + 1 AS v FROM s",
+}
+"""Views whose programs of narrow steps need no JVM."""
+
+
+def fails(_settings: object) -> SparkSession:
+    raise HeadraceError(Code.UNAVAILABLE, "Spark could not be started")
+
+
+def add(db: Database, *rows: tuple[int, int, str]) -> None:
+    at = datetime.fromtimestamp(db.parts.loop.clock() / 1_000_000, UTC)
+    for k, v, t in rows:
+        db.insert("s", [{"k": k, "v": v, "t": t, "at": at}])
+    db.flush()
 
 
 def test_views_are_planned_when_an_epoch_or_a_statement_needs_them(tmp_path, spark) -> None:
@@ -93,7 +125,7 @@ def test_views_are_planned_when_an_epoch_or_a_statement_needs_them(tmp_path, spa
 def test_rows_are_read_before_spark_runs(tmp_path, spark, monkeypatch) -> None:
     """And without it: here it is started where the first statement needs it, or fails to start."""
     settings = {"continuous": False, "partitions": 2}
-    with headrace.connect(tmp_path, spark=spark, **settings) as db:
+    with headrace.connect(tmp_path, spark=spark, **settings) as db:  # so no program is stored
         db.sql(
             "CREATE TABLE t (k INT PRIMARY KEY, v STRING); CREATE STREAM s (k INT);"
             "CREATE VIEW plain AS SELECT k FROM t;"
@@ -109,9 +141,6 @@ def test_rows_are_read_before_spark_runs(tmp_path, spark, monkeypatch) -> None:
     def start(_settings: object) -> SparkSession:
         started.append(1)
         return spark
-
-    def fails(_settings: object) -> SparkSession:
-        raise HeadraceError(Code.UNAVAILABLE, "Spark could not be started")
 
     def read_without(db: Database) -> None:
         assert db.sql("SELECT n FROM counts WHERE v = 'a'").fetchall() == [(2,)]
@@ -137,11 +166,59 @@ def test_rows_are_read_before_spark_runs(tmp_path, spark, monkeypatch) -> None:
         with pytest.raises(HeadraceError, match="could not be started"):
             db.sql("SELECT max(k) FROM plain")
         read_without(db)
-        db.sql("INSERT INTO t VALUES (5, 'd')")
-        with pytest.raises(HeadraceError, match="could not be started"):
-            db.sql("SELECT n FROM counts WHERE v = 'd'")
+        db.sql("INSERT INTO t VALUES (5, 'd'); DROP VIEW held CASCADE")
+        assert db.sql("SELECT n FROM counts WHERE v = 'd'").fetchall() == [(1,)]
     with pytest.raises(HeadraceError, match="could not be started"):
         headrace.connect(tmp_path / "new", **settings)
+
+
+def test_epochs_of_few_changes_are_made_before_spark_runs(tmp_path, spark, monkeypatch) -> None:
+    now = [1_700_000_000_000_000]
+    settings = {"continuous": False, "partitions": 2, "clock": lambda: now[0]}
+
+    def opened() -> Database:
+        return headrace.connect(tmp_path, **settings)
+
+    monkeypatch.setattr("headrace.database.start_spark", lambda _settings: spark)
+    with opened() as db:
+        db.sql("CREATE TABLE c (k INT PRIMARY KEY, above INT, name STRING)")
+        db.sql("CREATE STREAM s (k INT, v INT, t STRING, at TIMESTAMP)")
+        for name, query in NARROW.items():
+            kind = "WITH (on_error = 'quarantine') AS" if name == "careful" else "AS"
+            db.sql(f"CREATE MATERIALIZED VIEW {name} {kind} {query}")
+        db.sql("CREATE MATERIALIZED VIEW sounds AS SELECT soundex(name) AS n, k FROM c")
+        add(db, (1, 5, "a"), (2, 6, "b"))
+        db.sql("INSERT INTO c VALUES (1, 2, 'one'), (2, 3, 'two')")
+        now[0] += 2 * MINUTE
+        db.flush()
+
+    monkeypatch.setattr("headrace.database.start_spark", fails)
+    with opened() as db:
+        add(db, (1, 7, "c"), (3, 8, "a"))
+        assert db.sql("SELECT n, v FROM sums WHERE k = 1").fetchall() == [(2, 12)]
+        assert planned(db) == set()
+        db.insert("c", [{"k": 3, "above": 4, "name": "three"}])
+        with pytest.raises(HeadraceError, match="could not be started"):
+            db.flush()
+
+    monkeypatch.setattr("headrace.database.start_spark", lambda _settings: spark)
+    with opened() as db:
+        now[0] += 2 * MINUTE
+        db.flush()
+        assert planned(db) == {"sounds"}
+        assert "in this process" in str(db.sql("EXPLAIN MAINTENANCE VIEW best").fetchall())
+        add(db, (1, 2**31 - 1, "é"))  # whose sum and upper case are in doubt here
+        assert planned(db) >= {"words", "careful"}
+        assert planned(db).isdisjoint({"joined", "different", "recent"})
+        loop = db.parts.loop
+        loop.widths.small_rows, loop.settings = 0, replace(loop.settings, small_rows=0)
+        add(db, (2, 9, "d"))
+
+    monkeypatch.setattr("headrace.engine.narrow.stored._versions", lambda: b"another version")
+    with opened() as db:
+        add(db, (2, 11, "f"))
+        assert planned(db) >= {*NARROW}
+        assert set(db.sql("VERIFY").to_arrow()["differences"].to_pylist()) == {0}
 
 
 def test_a_command_that_looks_up_rows_does_not_open_the_directory(tmp_path, spark, capsys) -> None:

@@ -27,10 +27,14 @@ SCHEMA = LAYOUT.columns
 class Columns:
     """Expressions, of which Catalyst evaluates some classes."""
 
-    classes: tuple[str, ...] = ()
+    crossed: tuple[str, ...] = ()
 
-    def crossing_classes(self) -> tuple[str, ...]:
-        return self.classes
+    @property
+    def catalyst(self) -> Columns:
+        return self
+
+    def classes(self) -> tuple[str, ...]:
+        return self.crossed
 
 
 def columns(*classes: str) -> ComputedColumns:

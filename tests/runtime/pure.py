@@ -180,10 +180,10 @@ class PureRunner:
         return Stepped(tuple(made.reports), 0 if step.few else 1)
 
     def unfit(
-        self, changed: frozenset[RelationId], without: frozenset[RelationId]
+        self, changed: frozenset[RelationId], without: frozenset[RelationId], *, few: bool
     ) -> Mapping[RelationId, HeadraceError]:
         """Nothing is planned."""
-        del changed, without
+        del changed, without, few
         return {}
 
     def plan_fill(

@@ -77,11 +77,6 @@ class ViewCircuits:
         known = self._views.get(view.id)
         return known is not None and known.build == view.build
 
-    @property
-    def are_planned(self) -> bool:
-        """Whether all views are planned."""
-        return len(self._planned) == len(self._views)
-
     def known(self, id_: RelationId) -> Circuit | None:
         """Return the circuit of a view if it has been planned."""
         return self._planned.get(id_)
@@ -119,17 +114,13 @@ class ViewCircuits:
                 found.append(id_)
         return tuple(found)
 
-    def unfit(
-        self, changed: AbstractSet[RelationId], without: AbstractSet[RelationId]
-    ) -> dict[RelationId, HeadraceError]:
-        """Plan the views that changes can reach; return the errors of those that cannot be run.
+    def unfit(self, views: Iterable[RelationId]) -> dict[RelationId, HeadraceError]:
+        """Plan some views, inputs first; return the errors of those that cannot be run.
 
         Views above these are not planned.
         """
         errors: dict[RelationId, HeadraceError] = {}
-        if self.are_planned:
-            return errors
-        for id_ in self.above(changed, without):
+        for id_ in views:
             if errors.keys().isdisjoint(self._views[id_].depends_on):
                 try:
                     self.of(id_)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import cached_property, partial
 from types import MappingProxyType
@@ -34,7 +34,14 @@ from headrace.engine.lowering.differences import difference_program, without_spa
 from headrace.engine.lowering.kept import KeptPrograms, LiveKey
 from headrace.engine.lowering.nodes import leaf_names
 from headrace.engine.narrow.nodes import MOST_FLOWING
-from headrace.engine.narrow.parts import StepPart, StepParts, Variant, run_parts, together
+from headrace.engine.narrow.parts import (
+    StepPart,
+    StepParts,
+    UnplannedPartError,
+    Variant,
+    run_parts,
+    together,
+)
 from headrace.engine.narrow.reading import interpreted
 from headrace.engine.narrow.ways import Way, ways
 from headrace.engine.planned import Planned, RunningFill
@@ -60,6 +67,7 @@ if TYPE_CHECKING:
     from headrace.engine.jobs.lease import SparkSource
     from headrace.engine.jobs.worker import LogReader
     from headrace.engine.lowering.assembly import Program
+    from headrace.engine.narrow.stored import ProgramFiles
     from headrace.functions import Function
     from headrace.runtime.ports import StepPlan
     from headrace.runtime.step import Report, Step
@@ -75,7 +83,13 @@ class Engine:
     Statements are planned one at a time; steps run while statements are planned.
     """
 
-    def __init__(self, source: SparkSource, partitions: int, log: LogReader) -> None:
+    def __init__(
+        self,
+        source: SparkSource,
+        partitions: int,
+        log: LogReader,
+        programs: ProgramFiles | None = None,
+    ) -> None:
         self.source = source
         self.partitions = partitions
         self.log = log
@@ -91,7 +105,7 @@ class Engine:
         """The builds that are being filled, which no epoch steps yet, and the replays."""
         self.programs = KeptPrograms()
         self._jobs = Jobs(source, log)
-        self._parts = StepParts(partial(self._jobs.lowering, 1), self.planning)
+        self._parts = StepParts(partial(self._jobs.lowering, 1), self.planning, programs)
         self._narrow = threading.Lock()
         """Held while a narrow step runs: expressions have mutable state."""
 
@@ -269,13 +283,30 @@ class Engine:
     # -- steps -----------------------------------------------------------------------------
 
     def unfit(
-        self, changed: frozenset[RelationId], without: frozenset[RelationId]
+        self, changed: frozenset[RelationId], without: frozenset[RelationId], *, few: bool
     ) -> dict[RelationId, HeadraceError]:
         """Plan the views that changes can reach; see :meth:`StepRunner.unfit`."""
-        if self.circuits.are_planned:
+        circuits = self.circuits
+        unplanned = [id_ for id_ in circuits.above(changed, without) if circuits.known(id_) is None]
+        if few:
+            unplanned = [id_ for id_ in unplanned if self._stored(id_, changed) is None]
+        if not unplanned:
             return {}
         with self.planning:
-            return self.circuits.unfit(changed, without)
+            return circuits.unfit(unplanned)
+
+    def is_stored(self, view: View) -> bool:
+        """Whether narrow epochs can reach a view without planning it."""
+        return self._stored(view.id, frozenset()) is not None
+
+    def _stored(
+        self,
+        id_: RelationId,
+        changed: frozenset[RelationId],
+        looping: frozenset[RelationId] = frozenset(),
+    ) -> StepPart | None:
+        variant = Variant(ticks=id_ in changed, loops=id_ in looping)
+        return self._parts.stored(self._relations[id_], variant, self._relations)
 
     def plan_live(
         self,
@@ -306,12 +337,22 @@ class Engine:
     ) -> Stepped:
         """Run an epoch's step."""
         if step.few:
-            with Spending(Activity.PLANNING):
-                parts = self._parts_of(changed, without, looping, given)
-            with self._narrow, without_job(self.spark), self._jobs.few_rows():
-                return run_parts(step, parts, self._relations, self.log, MOST_FLOWING)
+            return self._run_here(step, changed, without, looping, given)
         _, program = self._live(changed, without, step.partitions, looping, given)
         return Stepped(self._jobs.run(step, program), len(program.jobs))
+
+    def _run_here(self, step: Step, *reached: frozenset[RelationId]) -> Stepped:
+        """Run a narrow step. If a stored part has to be planned, the step is run again."""
+        while True:
+            with Spending(Activity.PLANNING):
+                parts = self._parts_of(*reached)
+            stored = all(part.stored for part in parts)
+            catalyst = nullcontext() if stored else self._jobs.few_rows()
+            try:
+                with self._narrow, without_job(None if stored else self.spark), catalyst:
+                    return run_parts(step, parts, self._relations, self.log, MOST_FLOWING)
+            except UnplannedPartError as unplanned:
+                self._parts.plan(unplanned.relation)
 
     def _parts_of(
         self,
@@ -326,16 +367,33 @@ class Engine:
             relation = relations[id_]
             if isinstance(relation, Table):
                 found.append(self._parts.of_table(relation))
-        for circuit in self._reached(changed, without, looping, given):
-            variant = Variant(ticks=circuit.view in changed, loops=circuit.view in looping)
-            found.append(self._parts.of_view(circuit, variant, relations))
+        for id_ in self.circuits.above(changed | looping | given, without | given):
+            part = self._stored(id_, changed, looping)
+            if part is None:
+                variant = Variant(ticks=id_ in changed, loops=id_ in looping)
+                part = self._parts.of_view(self._circuit_of(id_), variant, relations)
+            found.append(part)
         return found
+
+    def _circuit_of(self, id_: RelationId) -> Circuit:
+        known = self.circuits.known(id_)
+        if known is not None:
+            return known
+        with self.planning:
+            return self.circuits.of(id_)
 
     def ways(self, view: View) -> Mapping[str, Way]:
         """Return how narrow epochs run each operator of a declared view, by the operator's name."""
-        with self.planning, self._jobs.few_rows():
-            of = self.circuits.of(view.id)
-            return ways(self._parts.of_view(of, Variant(), self._relations).node)
+        return ways(self.prepare(view).node)
+
+    def prepare(self, view: View) -> StepPart:
+        """Return the part of a declared view in narrow steps; it is built if it is not stored."""
+        part = self._stored(view.id, frozenset())
+        if part is None:
+            with self.planning, self._jobs.few_rows():
+                of = self.circuits.of(view.id)
+                part = self._parts.of_view(of, Variant(), self._relations)
+        return part
 
     def plan_fill(
         self, build: BuildId, partitions: int, *, looping: bool = False, ticks: bool = False
@@ -439,11 +497,7 @@ class Engine:
         A step waits for statements that are planned only if it reaches a view that is not.
         """
         ids = self.circuits.above(changed | looping | given, without | given)
-        known = tuple(map(self.circuits.known, ids))
-        if None not in known:
-            return tuple(circuit for circuit in known if circuit is not None)
-        with self.planning:
-            return tuple(map(self.circuits.of, ids))
+        return tuple(map(self._circuit_of, ids))
 
     def _fill_program(
         self, id_: BuildId, partitions: int, *, looping: bool, ticks: bool

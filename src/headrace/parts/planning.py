@@ -15,9 +15,12 @@ from headrace.runtime.cancelling import Cancellation
 from headrace.runtime.unfit import stop_unfit
 
 if TYPE_CHECKING:
+    from headrace.catalog import View
+    from headrace.engine.engine import Engine
     from headrace.runtime.epoch import EpochLoop
-    from headrace.types import RelationId
 
+_PAUSES_OF_STORED: Final = 5
+"""How often the time of planning a view passes between views whose programs are stored."""
 _FIRST_SECONDS: Final = 1.0
 """When it begins after Spark has started: the statement that waited for Spark is planned first."""
 
@@ -27,10 +30,13 @@ class Planning:
     """Plans views that nothing has planned yet.
 
     The thread takes the lock of planning for one view at a time, and pauses as long as that took:
-    statements and epochs plan in between. A view that cannot be run stops, as in an epoch.
+    statements and epochs plan in between. The program of narrow epochs is built as well, and stored
+    if it can be. Views whose programs are stored come last and with longer pauses: only a wide
+    epoch or a statement needs their circuits. A view that cannot be run stops, as in an epoch.
     """
 
     loop: EpochLoop
+    engine: Engine
     _closed: threading.Event = field(default_factory=threading.Event)
     _cancellation: Cancellation = field(default_factory=Cancellation)
     _thread: threading.Thread | None = None
@@ -56,19 +62,33 @@ class Planning:
     def run(self) -> None:
         """Plan each view once."""
         with self._cancellation.statement():
+            stored = []
             for view in self.loop.catalog.views_in_order():
-                began = time.monotonic()
-                self._plan(view.id)
-                if self._closed.wait(time.monotonic() - began):
+                if self.engine.is_stored(view):
+                    stored.append(view)
+                elif self._planned(view, pauses=1):
+                    return
+            for view in stored:
+                if self._planned(view, pauses=_PAUSES_OF_STORED):
                     return
 
-    def _plan(self, id_: RelationId) -> None:
-        loop = self.loop
+    def _planned(self, view: View, pauses: int) -> bool:
+        """Plan a view, and pause some times as long as that took; return whether to stop."""
+        began = time.monotonic()
+        self._plan(view)
+        return self._closed.wait((time.monotonic() - began) * pauses)
+
+    def _plan(self, view: View) -> None:
+        loop, id_ = self.loop, view.id
+        if id_ in loop.stopped() or id_ not in self.engine.circuits:  # it waits for a function
+            return
         others = {view.id for view in loop.catalog.views_in_order()} - {id_}
         without = frozenset(loop.stopped() | others)
         try:
-            if loop.runner.unfit(frozenset([id_]), without):
+            if loop.runner.unfit(frozenset([id_]), without, few=False):
                 with loop.lock:
                     stop_unfit(loop, {id_}, without)
+            else:
+                self.engine.prepare(view)
         except HeadraceError:
             return  # not of the view: whoever needs it next says so

@@ -116,7 +116,8 @@ class EpochLoop:
         """
         with self.lock:
             poll = self.poll()
-            if stop_unfit(self, poll.ranges.keys() | poll.due, self.left_out()):
+            few = sum(each.rows for each in poll.ranges.values()) <= self.settings.small_rows
+            if stop_unfit(self, poll.ranges.keys() | poll.due, self.left_out(), few=few):
                 poll = self.poll()
             if not poll.ranges and not poll.due:
                 return None

@@ -118,9 +118,11 @@ class StepRunner(Protocol):
         ...
 
     def unfit(
-        self, changed: frozenset[RelationId], without: frozenset[RelationId]
+        self, changed: frozenset[RelationId], without: frozenset[RelationId], *, few: bool
     ) -> Mapping[RelationId, HeadraceError]:
         """Plan the views that changes can reach, which may take long for each.
+
+        If changes are ``few``, views whose programs of narrow steps are stored are not planned.
 
         Returns the errors of those that cannot be run: their query cannot be planned, or their
         stored state belongs to another circuit. Views in ``without`` and those above are left out.

@@ -24,15 +24,19 @@ UNFIT: Final = "unfit"
 
 
 def stop_unfit(
-    loop: Performer, changed: AbstractSet[RelationId], without: AbstractSet[RelationId]
+    loop: Performer,
+    changed: AbstractSet[RelationId],
+    without: AbstractSet[RelationId],
+    *,
+    few: bool = False,
 ) -> bool:
     """Plan the views that changes can reach, and stop those that cannot be run.
 
-    Views in ``without`` and those above are left out. Returns whether a view stopped. The lock of
-    epochs is held.
+    Views in ``without`` and those above are left out; see :meth:`StepRunner.unfit` for ``few``.
+    Returns whether a view stopped. The lock of epochs is held.
     """
     head = loop.ledger.head
-    errors = loop.runner.unfit(frozenset(changed), frozenset(without))
+    errors = loop.runner.unfit(frozenset(changed), frozenset(without), few=few)
     for id_, error in errors.items():
         stands = head.frontier(head.serving(id_)).epoch
         after = head.epoch if stands is None else stands

@@ -28,6 +28,10 @@ if TYPE_CHECKING:
     from headrace.catalyst.vectors import Vector
 
 
+class UnplannedError(Exception):
+    """A stored program needs what only planning its query yields."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class _Crossing:
     """Expressions that Catalyst evaluates, over those columns of a node that they refer to."""
@@ -54,26 +58,75 @@ class _Crossing:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class ComputedColumns:
-    """Expressions over the columns of a node with some ``attributes``, and their result columns.
+class InCatalyst:
+    """The expressions of a node over columns with some ``attributes``, as Catalyst has them.
 
-    ``vectors`` are aligned with the expressions; None where only Catalyst evaluates one. One thread
-    at a time can evaluate them.
+    ``crossed`` says which of them only Catalyst evaluates. One thread at a time can evaluate them.
     """
 
     scala: Scala
     expressions: tuple[Any, ...]
-    vectors: tuple[Vector | None, ...]
     attributes: tuple[Any, ...]
-    schema: pa.Schema
+    crossed: tuple[bool, ...]
     _crossings: dict[bool, _Crossing] = field(default_factory=dict)
-    """Those without a vector, and after the first doubt all of them, as Catalyst evaluates them."""
+
+    def over(self, rows: pa.Table, *, every: bool) -> list[pa.ChunkedArray]:
+        """Return the values of those that are crossed, or of all, for the rows of the node.
+
+        Raises:
+            Py4JError: an expression fails on a row.
+        """
+        return self.crossing(every=every).over(rows)
+
+    def crossing(self, *, every: bool) -> _Crossing:
+        """Return those that are crossed, or all, in the form that Catalyst evaluates."""
+        if every not in self._crossings:
+            both = zip(self.expressions, self.crossed, strict=True)
+            left = [each for each, crossed in both if every or crossed]
+            self._crossings[every] = _Crossing.of(self.scala, left, self.attributes)
+        return self._crossings[every]
+
+    def classes(self) -> tuple[str, ...]:
+        """Return what of those that are crossed is unknown here: classes, without repetitions."""
+        reader = reader_over({id_of(each): i for i, each in enumerate(self.attributes)})
+        both = zip(self.expressions, self.crossed, strict=True)
+        return tuple(dict.fromkeys(reader.why_unproved(each) for each, crossed in both if crossed))
+
+
+class Unplanned:
+    """Stands for the expressions of a stored program in Catalyst, which are not stored."""
+
+    def over(self, _rows: pa.Table, *, every: bool) -> list[pa.ChunkedArray]:  # noqa: ARG002
+        """Raise, since the program has to be planned."""
+        raise UnplannedError
+
+    def classes(self) -> tuple[str, ...]:
+        """Return nothing: no expression of a stored program is evaluated by Catalyst alone."""
+        return ()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ComputedColumns:
+    """Expressions over the columns of a node, and their result columns.
+
+    ``vectors`` are aligned with the expressions; None where only Catalyst evaluates one.
+    """
+
+    vectors: tuple[Vector | None, ...]
+    schema: pa.Schema
+    catalyst: InCatalyst | Unplanned
+
+    @property
+    def crosses(self) -> bool:
+        """Whether Catalyst is needed to evaluate them, even if nothing is in doubt."""
+        return None in self.vectors
 
     def over(self, rows: pa.Table) -> pa.Table:
         """Return the values for the rows of the node.
 
         Raises:
             Py4JError: an expression fails on a row.
+            UnplannedError: a value is in doubt, and the program has no expressions of Catalyst.
         """
         if not rows.num_rows:
             return self.schema.empty_table()
@@ -81,31 +134,12 @@ class ComputedColumns:
             given = InputRows.of(rows)
             found = [None if each is None else each.column(given) for each in self.vectors]
         except DoubtError:
-            found = self._crossing(every=True).over(rows)
+            found = self.catalyst.over(rows, every=True)
         else:
-            if None in self.vectors:
-                crossed = iter(self._crossing(every=False).over(rows))
+            if self.crosses:
+                crossed = iter(self.catalyst.over(rows, every=False))
                 found = [next(crossed) if each is None else each for each in found]
         return with_schema(found, self.schema)
-
-    def crossing_classes(self) -> tuple[str, ...]:
-        """Return what of the expressions only Catalyst evaluates: classes, without repetitions."""
-        reader = reader_over({id_of(each): i for i, each in enumerate(self.attributes)})
-        both = zip(self.expressions, self.vectors, strict=True)
-        found = [reader.why_unproved(each) for each, vector in both if vector is None]
-        return tuple(dict.fromkeys(found))
-
-    def bind(self) -> None:
-        """Prepare the crossing that each evaluation needs, if it needs one."""
-        if None in self.vectors:
-            self._crossing(every=False)
-
-    def _crossing(self, *, every: bool) -> _Crossing:
-        if every not in self._crossings:
-            both = zip(self.expressions, self.vectors, strict=True)
-            left = [each for each, vector in both if every or vector is None]
-            self._crossings[every] = _Crossing.of(self.scala, left, self.attributes)
-        return self._crossings[every]
 
 
 def with_schema(columns: Sequence[Any], schema: pa.Schema) -> pa.Table:

@@ -23,7 +23,7 @@ from headrace.catalyst.evaluation import relation
 from headrace.catalyst.scala import Numbers, items
 from headrace.catalyst.vectors import DoubtError
 from headrace.catalyst.walk import with_children
-from headrace.engine.narrow.evaluated import ComputedColumns, with_schema
+from headrace.engine.narrow.evaluated import ComputedColumns, UnplannedError, with_schema
 from headrace.errors import Code, HeadraceError
 from headrace.runtime.cancelling import check_cancelled
 from headrace.runtime.ports import MoreRowsError
@@ -274,13 +274,26 @@ class JobNode(RowsNode):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class UnplannedNode(RowsNode):
+    """Stands for a job of a stored program, which is not stored."""
+
+    schema: pa.Schema
+
+    activity: ClassVar = Activity.JOBS
+
+    def computed(self, _run: StepRun) -> pa.Table:
+        """Raise, since the program has to be planned."""
+        raise UnplannedError
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class DoubtfulNode(OverOneNode):
     """Values over the rows of another node, computed here unless one of them is in doubt.
 
     ``job`` computes the same rows by Spark, with its own values or its own error.
     """
 
-    job: JobNode
+    job: JobNode | UnplannedNode
 
     activity: ClassVar = Activity.OPERATORS
 

@@ -1,7 +1,8 @@
 """Narrow steps: programs in this process, composed of a part for each view and each table.
 
 A part computes the delta of one relation from the deltas of the relations that it reads. It is
-built when a step first reaches the relation, and kept until the relation or one of its inputs is
+built when a step first reaches the relation, or read from disk if an earlier process has built it
+(:mod:`headrace.engine.narrow.stored`). It is kept until the relation or one of its inputs is
 declared again: a step over any set of changed relations is composed of the same parts.
 """
 
@@ -13,19 +14,24 @@ from typing import TYPE_CHECKING
 from headrace.engine.jobs.reports import in_this_process
 from headrace.engine.lowering.assembly import ShareScan
 from headrace.engine.narrow.deltas import Deltas
+from headrace.engine.narrow.evaluated import UnplannedError
 from headrace.engine.narrow.nodes import DeltaLeaf, StepRun
 from headrace.engine.narrow.reading import node_of
+from headrace.engine.narrow.stored import StoredProgram
 from headrace.runtime.ports import Stepped, StepPlan
 
 if TYPE_CHECKING:
     import threading
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    import pyarrow as pa
+
     from headrace.catalog import Relation, Table
     from headrace.circuit import Circuit
     from headrace.engine.jobs.worker import LogReader
     from headrace.engine.lowering.programs import Lowering
     from headrace.engine.narrow.nodes import RowsNode
+    from headrace.engine.narrow.stored import ProgramFiles
     from headrace.runtime.step import Step
     from headrace.types import ArrangementId, RelationId
     from headrace.zset import Layout
@@ -43,12 +49,19 @@ class Variant:
         """Whether the view may change although none of its inputs does."""
         return self.ticks or self.loops
 
+    @property
+    def name(self) -> str:
+        """A short text, safe in the name of a file."""
+        words = ("ticks" if self.ticks else "", "loops" if self.loops else "")
+        return "-".join(filter(None, words)) or "plain"
+
 
 @dataclass(frozen=True, slots=True)
 class StepPart:
     """The program of one relation: ``node`` yields its delta.
 
-    ``circuit`` is that of a view; ``relations`` are its inputs when the part was built.
+    ``circuit`` is that of a view, unless the part was ``stored``; ``relations`` are its inputs when
+    the part was built, and itself if it was stored.
     """
 
     relation: RelationId
@@ -58,6 +71,7 @@ class StepPart:
     node: RowsNode
     leaves: tuple[DeltaLeaf, ...]
     needs: StepPlan
+    stored: bool = False
 
     def is_idle(self, deltas: Deltas) -> bool:
         """Whether nothing can change: no input has changed, and time does not matter."""
@@ -70,12 +84,51 @@ class StepPart:
 class StepParts:
     """The parts that have been built; ``planning`` is held while one is built.
 
-    ``lowering`` returns a new lowering for one partition, over these relations.
+    ``lowering`` returns a new lowering for one partition, over these relations. ``files`` are the
+    programs on disk, if there are any.
     """
 
     lowering: Callable[[Mapping[RelationId, Relation]], Lowering]
     planning: threading.RLock
+    files: ProgramFiles | None = None
     _known: dict[tuple[RelationId, Variant], StepPart] = field(default_factory=dict)
+    _sought: dict[tuple[RelationId, Variant], Relation] = field(default_factory=dict)
+    """The relations whose programs were looked for on disk."""
+
+    def stored(
+        self, relation: Relation, variant: Variant, relations: Mapping[RelationId, Relation]
+    ) -> StepPart | None:
+        """Return the part of a relation that was stored; None if there is none, or another one."""
+        key = relation.id, variant
+        known = self._known.get(key)
+        if known is not None and known.stored and _same(known.relations, relations):
+            return known
+        if self.files is None or self._sought.get(key) is relation:
+            return None
+        self._sought[key] = relation
+        found = self.files.find(relation, variant.name, relations)
+        if found is None:
+            return None
+        own = {id_: relations[id_] for id_ in (*found.reads, relation.id)}
+        leaves = _leaves(found.node)
+        part = StepPart(
+            relation.id, variant, None, own, found.node, leaves, found.needs, stored=True
+        )
+        self._known[key] = part
+        return part
+
+    def plan(self, relation: RelationId) -> None:
+        """Have the parts of a relation be built, and not be read from disk any more."""
+        for key in [key for key, part in self._known.items() if key[0] == relation and part.stored]:
+            del self._known[key]
+
+    def _add(self, part: StepPart, relations: Mapping[RelationId, Relation]) -> None:
+        relation = relations[part.relation]
+        self._known[part.relation, part.variant] = part
+        self._sought[part.relation, part.variant] = relation
+        if self.files is not None:
+            program = StoredProgram(part.node, part.needs, tuple(part.relations))
+            self.files.store(relation, part.variant.name, relations, program)
 
     def of_view(
         self, circuit: Circuit, variant: Variant, relations: Mapping[RelationId, Relation]
@@ -90,11 +143,14 @@ class StepParts:
             program = lowering.alone(circuit, ticks=variant.ticks, loops=variant.loops)
             own = {id_: relations[id_] for id_ in circuit.reads}
             part = _part(lowering, circuit.view, variant, circuit, own, program.needs([circuit]))
-            self._known[key] = part
+            self._add(part, relations)
             return part
 
     def of_table(self, table: Table) -> StepPart:
         """Return the part that keeps the rows of a table."""
+        stored = self.stored(table, Variant(), {table.id: table})
+        if stored is not None:
+            return stored
         key = table.id, Variant()
         known = self._known.get(key)
         if known is not None and known.relations[table.id] is table:
@@ -104,13 +160,30 @@ class StepParts:
             lowering = self.lowering(relations)
             program = lowering.rows_of(table)
             part = _part(lowering, table.id, Variant(), None, relations, program.needs([]))
-            self._known[key] = part
+            self._add(part, relations)
             return part
 
     def forget(self, relation: RelationId) -> None:
         """Forget the parts of a relation."""
         for key in [key for key in self._known if key[0] == relation]:
             del self._known[key]
+        if self.files is not None:
+            self.files.delete(relation)
+
+
+class UnplannedPartError(Exception):
+    """The stored part of a ``relation`` cannot go on without its circuit."""
+
+    def __init__(self, relation: RelationId) -> None:
+        super().__init__(relation)
+        self.relation = relation
+
+
+def _rows_of(part: StepPart, run: StepRun) -> pa.Table:
+    try:
+        return part.node.rows(run)
+    except UnplannedError:
+        raise UnplannedPartError(part.relation) from None
 
 
 def _same(known: Mapping[RelationId, Relation], relations: Mapping[RelationId, Relation]) -> bool:
@@ -126,8 +199,11 @@ def _part(
     needs: StepPlan,
 ) -> StepPart:
     node = node_of(lowering.transplant, lowering.assembly.frames[relation].plan)
-    leaves = tuple(each for each in _nodes(node, set()) if isinstance(each, DeltaLeaf))
-    return StepPart(relation, variant, circuit, relations, node, leaves, needs)
+    return StepPart(relation, variant, circuit, relations, node, _leaves(node), needs)
+
+
+def _leaves(node: RowsNode) -> tuple[DeltaLeaf, ...]:
+    return tuple(each for each in _nodes(node, set()) if isinstance(each, DeltaLeaf))
 
 
 def _nodes(node: RowsNode, seen: set[RowsNode]) -> Iterable[RowsNode]:
@@ -180,6 +256,7 @@ def run_parts(
     Raises:
         MoreRowsError: a share or a delta has more than ``most`` rows.
         Py4JError: an expression fails on a row.
+        UnplannedPartError: a stored part has to be planned; nothing was written.
     """
     jobs = 0
     with in_this_process(step) as reports:
@@ -187,6 +264,6 @@ def run_parts(
         for part in parts:
             if not part.is_idle(deltas):
                 run = StepRun(deltas, most)
-                deltas.add(part.relation, part.node.rows(run))
+                deltas.add(part.relation, _rows_of(part, run))
                 jobs += run.jobs
     return Stepped(tuple(reports), jobs)

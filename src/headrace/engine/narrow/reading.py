@@ -16,7 +16,7 @@ from headrace.catalyst.walk import topmost
 from headrace.engine.jobs.reports import in_this_process
 from headrace.engine.jobs.worker import LeafTask
 from headrace.engine.narrow.aggregates import aggregated
-from headrace.engine.narrow.evaluated import ComputedColumns
+from headrace.engine.narrow.evaluated import ComputedColumns, InCatalyst
 from headrace.engine.narrow.exploded import Exploded, Exploding
 from headrace.engine.narrow.nodes import (
     Concatenated,
@@ -221,9 +221,11 @@ class _Reading:
                 self._require_crossing(each)
             types.append(to_arrow(type_of(each)) if vector is None else vector.type)
         schema = pa.schema([pa.field(f"e{i}", type_) for i, type_ in enumerate(types)])
-        found = ComputedColumns(self.scala, tuple(expressions), vectors, tuple(attributes), schema)
-        found.bind()
-        return found
+        crossed = tuple(vector is None for vector in vectors)
+        catalyst = InCatalyst(self.scala, tuple(expressions), tuple(attributes), crossed)
+        if any(crossed):  # prepare what each evaluation needs
+            catalyst.crossing(every=False)
+        return ComputedColumns(vectors, schema, catalyst)
 
     def _require_crossing(self, expression: Any) -> None:
         """Raise if an expression cannot be evaluated in the driver's JVM without a job."""

@@ -94,7 +94,7 @@ class _Found:
         if owner is not None:
             self._known(owner)
             for columns in evaluated:
-                self.crossings[owner].update(dict.fromkeys(columns.crossing_classes()))
+                self.crossings[owner].update(dict.fromkeys(columns.catalyst.classes()))
 
     def _known(self, name: str) -> None:
         self.crossings.setdefault(name, {})
