@@ -152,3 +152,11 @@ def test_the_archive_is_in_the_users_cache_unless_another_folder_or_none_is_set(
         "/elsewhere"
     )
     assert Settings.of({"cache": "none"}, user).spark.cache is None
+
+
+def test_with_few_partitions_one_thread_collects_garbage_in_a_small_heap():
+    flags = {n: SparkSettings("", n, "2g", flags=("-Xlog:gc",)).driver_flags for n in (1, 2, 3, 8)}
+    assert "-XX:+UseSerialGC" in flags[2]
+    assert flags[1] == flags[2] != flags[3] == flags[8]
+    assert all(each[-1] == "-Xlog:gc" for each in flags.values())
+    assert all(sum(flag.endswith("GC") for flag in each) == 1 for each in flags.values())

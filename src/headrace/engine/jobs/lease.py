@@ -19,8 +19,17 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-FLAGS: Final = ("-XX:+UseParallelGC", "-Xss4m")
-"""Options of every JVM that runs Spark."""
+_STACK: Final = "-Xss4m"
+_PARALLEL: Final = ("-XX:+UseParallelGC", _STACK)
+_SMALL: Final = (
+    "-XX:+UseSerialGC",
+    "-XX:MinHeapFreeRatio=10",
+    "-XX:MaxHeapFreeRatio=25",
+    _STACK,
+)
+"""Options of a JVM whose heap is little more than what is in use; one thread collects garbage."""
+_FEW_PARTITIONS: Final = 2
+"""The number of partitions up to which one thread collects garbage as fast as several."""
 
 _LISTEN_SECONDS: Final = 0.1
 
@@ -45,13 +54,18 @@ class SparkSettings:
     cores: int = 0
 
     @property
+    def driver_flags(self) -> tuple[str, ...]:
+        """The options of the driver's JVM."""
+        return (*(_SMALL if self.partitions <= _FEW_PARTITIONS else _PARALLEL), *self.flags)
+
+    @property
     def of_executors(self) -> dict[str, str]:
         """Spark's properties of executors; empty for a local master."""
         found = {
             "spark.executor.memory": self.executor_memory,
             "spark.executor.cores": str(self.executor_cores or ""),
             "spark.cores.max": str(self.cores or ""),
-            "spark.executor.extraJavaOptions": shlex.join(FLAGS),
+            "spark.executor.extraJavaOptions": shlex.join(_PARALLEL),
         }
         return {name: value for name, value in found.items() if value}
 

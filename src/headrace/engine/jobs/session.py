@@ -20,7 +20,6 @@ from pyspark.sql import SparkSession
 
 from headrace.engine.jobs.heap import heap_bytes
 from headrace.engine.jobs.java import ClassArchive, find_java
-from headrace.engine.jobs.lease import FLAGS
 from headrace.errors import Code, HeadraceError
 
 if TYPE_CHECKING:
@@ -110,7 +109,7 @@ def _started(settings: SparkSettings, scratch: Path | None, flags: tuple[str, ..
         "spark.stage.maxConsecutiveAttempts": "1",
         "spark.speculation": "false",
         "spark.cleaner.periodicGC.interval": "5min",
-        "spark.driver.extraJavaOptions": shlex.join((*FLAGS, *settings.flags, *flags)),
+        "spark.driver.extraJavaOptions": shlex.join((*settings.driver_flags, *flags)),
         "spark.sql.warehouse.dir": str(Path(tempfile.gettempdir()) / "headrace-warehouse"),
         **settings.of_executors,
     }
