@@ -61,7 +61,8 @@ class RandomOracle(Oracle):
         self._known: dict[str, tuple[object, pa.Table]] = {}
 
     def passes(self) -> None:
-        """Let time pass."""
+        """Let time pass, once the new views have been checked: a read makes what is due by then."""
+        self.check_new_views()
         self._now += _STEP
 
     def define(self, name: str, query: str) -> None:

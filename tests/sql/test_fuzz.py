@@ -10,6 +10,7 @@ from headrace.errors import Code, HeadraceError
 from headrace.sql import KEYWORDS, parse, split
 from headrace.sql.lexer import tokens
 from headrace.sql.refusals import FIRST_WORDS
+from length import choose, each
 from sql.test_statements import STATEMENTS
 
 VALID = [text for text, _ in STATEMENTS]
@@ -35,7 +36,7 @@ def read(text: str) -> None:
     assert "^" in str(refusal)
 
 
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=choose(100, 600), deadline=None)
 @given(SOUP)
 @example("CREATE TABLE t (a " + "ARRAY<" * 5000)
 @example("SELECT " + "(" * 3_000)
@@ -45,20 +46,20 @@ def test_soup_of_tokens_is_read_or_refused(text: str) -> None:
     read(text)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=choose(50, 300), deadline=None)
 @given(st.text(max_size=80) | st.text(alphabet=string.printable, max_size=80))
 def test_any_text_is_read_or_refused(text: str) -> None:
     read(text)
 
 
-@pytest.mark.parametrize("text", VALID)
+@pytest.mark.parametrize("text", each(3, VALID))
 def test_every_truncation_of_a_statement_is_read_or_refused(text: str) -> None:
     for end in range(len(text)):
         read(text[:end])
         read(text[end:])
 
 
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=choose(100, 600), deadline=None)
 @given(st.sampled_from(VALID), st.data())
 def test_a_statement_with_tokens_dropped_swapped_or_put_in_is_read_or_refused(
     text: str, data: st.DataObject
@@ -76,7 +77,7 @@ def test_a_statement_with_tokens_dropped_swapped_or_put_in_is_read_or_refused(
     read(" ".join(words))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=choose(50, 300), deadline=None)
 @given(st.lists(st.sampled_from(VALID), min_size=1, max_size=6))
 def test_a_script_has_the_statements_of_its_parts(texts: list[str]) -> None:
     script = "\n;\n".join(texts)
@@ -87,5 +88,5 @@ def test_a_script_has_the_statements_of_its_parts(texts: list[str]) -> None:
 
 
 def test_a_long_script_is_read_whole() -> None:
-    rows = ", ".join(f"({n}, 'name-{n}', {n}.5)" for n in range(20_000))
+    rows = ", ".join(f"({n}, 'name-{n}', {n}.5)" for n in range(choose(3_000, 20_000)))
     assert len(parse(f"INSERT INTO t VALUES {rows}; FLUSH")) == 2
