@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -20,6 +22,15 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.spark
 
 MINUTE = 60_000_000
+_IMPORTED = """
+import sys
+from headrace.cli.command import main
+
+code = main(sys.argv[1:])
+slow = ("pandas", "headrace.circuit", "headrace.operators", "headrace.catalyst", "headrace.database")
+print([name for name in sys.modules if name.startswith(slow)])
+"""
+"""Runs a command, and prints what it has imported that takes long."""
 
 
 def planned(db: Database) -> set[str]:
@@ -248,6 +259,11 @@ def test_a_command_that_looks_up_rows_does_not_open_the_directory(tmp_path, spar
     assert asked("SELECT n FROM counts WHERE v = 'a'") == "n\n2\n"
     one, two = "SELECT * FROM t WHERE k = 3;", "SELECT k FROM held WHERE v = 'b'"
     assert asked(one, two) == "k,v\n3,b\nk\n3\n"
+    given = ["--data", str(tmp_path), "sql", "--format", "csv", "-c", one]
+    done = subprocess.run(
+        [sys.executable, "-c", _IMPORTED, *given], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == ["k,v", "3,b", "[]"], "a lookup takes as long as its imports"
     for other in (
         "SELECT * FROM counts",
         "SELECT n FROM counts WHERE v > 'a'",

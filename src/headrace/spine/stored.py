@@ -41,8 +41,8 @@ _MOST_TEXTS: Final = 1 << 15
 Batch: TypeAlias = "pa.RecordBatch | StoredBatch"
 """A batch of a run: as it is, or as it is stored."""
 
-_ones: list[pa.Array] = [pa.array(np.ones(_SAMPLE, np.int64))]
-"""The longest array of ones made so far: shorter ones are slices of it."""
+_ones: list[pa.Array] = []
+"""The longest array of ones made so far, if any: shorter ones are slices of it."""
 
 
 def stored(batch: pa.RecordBatch, layout: Layout) -> pa.RecordBatch:
@@ -253,8 +253,10 @@ def _decimals(low: Ints, type_: pa.DataType, present: pa.Buffer | None, none: in
 
 
 def _ones_of(rows: int) -> pa.Array:
-    known = _ones[0]
-    if len(known) < rows:
-        known = pa.array(np.ones(max(rows, 2 * len(known)), np.int64))
-        _ones[0] = known
+    known = _ones[0] if _ones else None
+    if known is None or len(known) < rows:
+        ones = np.ones(max(_SAMPLE, 2 * rows), np.int64)
+        # ``pa.array`` imports pandas, which takes longer than looking up rows.
+        known = pa.Array.from_buffers(pa.int64(), len(ones), [None, pa.py_buffer(ones)])
+        _ones[:] = [known]
     return known.slice(0, rows)
