@@ -146,7 +146,7 @@ DEFECTS = (
     Defect(
         "a pack goes with the first of its runs that is dead",
         _FILES,
-        "_garbage",
+        "_garbage_packs",
         "packs.where(_DEAD).except_(packs.where(~_DEAD))",
         "packs.where(_DEAD)",
     ),

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import sqlalchemy as sa
 
 from headrace.ledger import schema
+from headrace.ledger.prepared import Prepared
 from headrace.ledger.records import LIVE, Build, EpochCommit, Frontier
 from headrace.types import BuildId, Epoch, FrontierId, Offset, RelationId
 
@@ -22,8 +23,7 @@ if TYPE_CHECKING:
     from headrace.ledger.records import NewObject, Read
     from headrace.ledger.transactions import Transactions
 
-# Statements of every epoch are built once: building them costs more than running them.
-_CONSUME: Final = (
+_CONSUME: Final = Prepared(
     schema.positions.update()
     .where(
         schema.positions.c.frontier == sa.bindparam("frontier_"),
@@ -31,6 +31,7 @@ _CONSUME: Final = (
     )
     .values(consumed=sa.bindparam("to"))
 )
+_INSERT_READ: Final = Prepared(schema.reads.insert())
 _LIVE: Final = schema.builds.c.retired_epoch.is_(None)
 
 
@@ -115,16 +116,10 @@ def advance(connection: sa.Connection, commit: EpochCommit) -> None:
     moved = [read for read in commit.reads if read.to_offset > read.from_offset]
     if moved:
         rows = [{**_place(read), "epoch": commit.epoch, **_range(read)} for read in moved]
-        connection.execute(schema.reads.insert(), rows)
+        _INSERT_READ.run(connection, *rows)
     live = [read for read in moved if read.frontier == LIVE]
     if live:
-        connection.execute(
-            _CONSUME,
-            [
-                {"frontier_": LIVE, "relation_": read.relation, "to": read.to_offset}
-                for read in live
-            ],
-        )
+        _CONSUME.run(connection, *(_moved(read) for read in live))
     for read in moved:
         if read.frontier != LIVE:
             _move(connection, read)
@@ -132,8 +127,7 @@ def advance(connection: sa.Connection, commit: EpochCommit) -> None:
 
 def _move(connection: sa.Connection, read: Read) -> None:
     """Move a frontier that may not have read the relation before."""
-    values = {"frontier_": read.frontier, "relation_": read.relation, "to": read.to_offset}
-    if not connection.execute(_CONSUME, values).rowcount:
+    if not _CONSUME.run(connection, _moved(read)):
         row = {**_place(read), "consumed": read.to_offset}
         connection.execute(schema.positions.insert(), row)
 
@@ -228,6 +222,10 @@ def serving(connection: sa.Connection, epoch: Epoch | None) -> dict[int, int]:
     if epoch is not None:
         query = query.where(table.epoch <= epoch)
     return {row.view: row.build for row in connection.execute(query)}
+
+
+def _moved(read: Read) -> dict[str, int]:
+    return {"frontier_": read.frontier, "relation_": read.relation, "to": read.to_offset}
 
 
 def _place(read: Read) -> dict[str, int]:

@@ -13,6 +13,7 @@ import sqlalchemy as sa
 
 from headrace.errors import Code, HeadraceError
 from headrace.ledger import builds, dirty, invariants, schema
+from headrace.ledger.prepared import Prepared
 from headrace.ledger.records import (
     CLOCK,
     EpochCommit,
@@ -26,16 +27,17 @@ from headrace.types import Epoch, RelationId
 Stage = Callable[[str], None]
 
 # Statements of every epoch are built once: building them costs more than running them.
-_LAST_EPOCH: Final = sa.select(sa.func.max(schema.epochs.c.epoch))
+_LAST_EPOCH: Final = Prepared(sa.select(sa.func.max(schema.epochs.c.epoch)))
 _BEFORE: Final = sa.select(schema.epochs.c.committed_at, schema.epochs.c.counters).where(
     schema.epochs.c.epoch == sa.bindparam("of")
 )
-_INSERT: Final = {table: table.insert() for table in schema.metadata.sorted_tables}
+_INSERT: Final = {table: Prepared(table.insert()) for table in schema.metadata.sorted_tables}
 
 
 def last_epoch(connection: sa.Connection) -> Epoch:
     """Return the newest committed epoch."""
-    return Epoch(connection.execute(_LAST_EPOCH).scalar_one())
+    ((last,),) = _LAST_EPOCH.rows(connection)
+    return Epoch(last)
 
 
 def commit_epoch(
@@ -82,7 +84,7 @@ def _repair(connection: sa.Connection, commit: EpochCommit) -> None:
         dirty.clear(connection, each.view, each.cause)
         if each.after + 1 < commit.epoch:
             row = {"view": each.view, "until": commit.epoch, "after": each.after}
-            connection.execute(_INSERT[schema.gaps], row)
+            _INSERT[schema.gaps].run(connection, row)
     dirty.clean(connection, commit.cleaned)
     for entry in commit.dirtied:
         dirty.mark(connection, entry)
@@ -113,7 +115,7 @@ def _insert_epoch(
         "fence": fence,
         "counters": {**commit.counters, **_clock(commit, before.counters)},
     }
-    connection.execute(_INSERT[schema.epochs], row)
+    _INSERT[schema.epochs].run(connection, row)
     return committed_at
 
 
@@ -256,4 +258,4 @@ def _require_live(connection: sa.Connection, merges: Sequence[Merge]) -> None:
 def _insert(connection: sa.Connection, table: sa.Table, rows: Iterable[dict[str, Any]]) -> None:
     listed = list(rows)
     if listed:
-        connection.execute(_INSERT[table], listed)
+        _INSERT[table].run(connection, *listed)

@@ -10,8 +10,9 @@ leave a file that the ledger does not name, which only the sweep at the next sta
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import sqlalchemy as sa
 
@@ -20,7 +21,7 @@ from headrace.ledger.records import Files
 from headrace.types import ArrangementId
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from headrace.ledger.transactions import Transactions
     from headrace.types import Offset, RelationId
@@ -89,7 +90,9 @@ class NamedFiles:
         The logs of relations that are ``held`` are still read from these offsets on.
         """
         with self._transactions.reading() as connection:
-            return _garbage(connection, held)
+            packs = connection.execute(_garbage_packs(sa.true())).scalars()
+            segments = connection.execute(_garbage_segments(held, sa.true())).scalars()
+            return Files(frozenset(packs), frozenset(segments))
 
     def dead_bytes(self) -> dict[ArrangementId, int]:
         """Return the bytes of dead runs whose packs have others that are not, by arrangement."""
@@ -108,28 +111,33 @@ class NamedFiles:
         Names that are not garbage stay.
         """
         with self._transactions.writing() as writing:
-            now_garbage = _garbage(writing.connection, {})
-            for table, column, names in (
-                (schema.runs, schema.runs.c.pack, files.packs & now_garbage.packs),
-                (schema.segments, schema.segments.c.file, files.segments & now_garbage.segments),
+            for column, names, garbage in (
+                (schema.runs.c.pack, files.packs, _garbage_packs),
+                (schema.segments.c.file, files.segments, partial(_garbage_segments, {})),
             ):
                 listed = sorted(names)
                 for start in range(0, len(listed), _BATCH):
-                    chosen: Sequence[str] = listed[start : start + _BATCH]
-                    writing.connection.execute(table.delete().where(column.in_(chosen)))
+                    among = column.in_(listed[start : start + _BATCH])
+                    found = list(writing.connection.execute(garbage(among)).scalars())
+                    writing.connection.execute(column.table.delete().where(column.in_(found)))
 
 
-def _garbage(connection: sa.Connection, held: Mapping[RelationId, Offset]) -> Files:
-    """Return the files that no readable epoch needs, now or later.
+def _garbage_packs(among: sa.ColumnElement[bool]) -> sa.CompoundSelect[Any]:
+    """Return the query for the packs in which all runs are dead."""
+    packs = sa.select(schema.runs.c.pack).select_from(_OWNED).where(among)
+    return packs.where(_DEAD).except_(packs.where(~_DEAD))
 
-    A pack is garbage if all runs in it are dead. A segment is garbage if its relation's log
-    starts after it and it is not ``held``, or if the relation was dropped and none of its
-    arrangements can be read; a file is, if all segments in it are.
+
+def _garbage_segments(
+    held: Mapping[RelationId, Offset], among: sa.ColumnElement[bool]
+) -> sa.CompoundSelect[Any]:
+    """Return the query for the files of the log in which nobody needs any segment.
+
+    Nobody needs a segment if its relation's log starts after it and it is not ``held``, or if the
+    relation was dropped and none of its arrangements can be read.
     """
-    runs, owners, objects = schema.runs.c, schema.arrangements.c, schema.objects.c
+    owners, objects = schema.arrangements.c, schema.objects.c
     segments, logs = schema.segments.c, schema.logs.c
-    packs = sa.select(runs.pack).join(schema.arrangements, owners.id == runs.arrangement)
-    dead_packs = packs.where(_DEAD).except_(packs.where(~_DEAD))
     readable = sa.exists().where(
         owners.owner == objects.relation, owners.since < objects.dropped_epoch
     )
@@ -137,14 +145,11 @@ def _garbage(connection: sa.Connection, held: Mapping[RelationId, Offset]) -> Fi
         sa.select(segments.file)
         .join(schema.objects, objects.relation == segments.relation)
         .join(schema.logs, logs.relation == segments.relation)
+        .where(among)
     )
     end = segments.first_offset + segments.rows
     retired = end <= logs.since
     for relation, first in held.items():
         retired &= (segments.relation != relation) | (end <= first)
     dead = (objects.dropped_epoch.is_not(None) & ~readable) | retired
-    dead_files = named.where(dead).except_(named.where(~dead))
-    return Files(
-        frozenset(connection.execute(dead_packs).scalars()),
-        frozenset(connection.execute(dead_files).scalars()),
-    )
+    return named.where(dead).except_(named.where(~dead))

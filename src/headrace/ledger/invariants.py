@@ -16,6 +16,7 @@ import sqlalchemy as sa
 
 from headrace.errors import Code, HeadraceError
 from headrace.ledger import builds, schema
+from headrace.ledger.prepared import Prepared
 from headrace.ledger.records import LIVE, EpochCommit, NewRun
 
 if TYPE_CHECKING:
@@ -26,13 +27,18 @@ T = TypeVar("T", int, str, tuple[int, int], tuple[str, int])
 
 # Statements of every epoch are built once: building them costs more than running them.
 _WANTED: Final[sa.BindParameter[Any]] = sa.bindparam("wanted", expanding=True)
-_NEWEST_EPOCHS: Final = (
+_NEWEST_EPOCHS: Final = Prepared(
     sa.select(schema.epochs.c.epoch).order_by(schema.epochs.c.epoch.desc()).limit(2)
 )
-_LOG_ENDS: Final = sa.select(schema.logs.c.relation, schema.logs.c.log_end).where(
-    schema.logs.c.relation.in_(_WANTED)
+_LOG_END: Final = Prepared(
+    sa.select(schema.logs.c.log_end).where(schema.logs.c.relation == sa.bindparam("its_relation"))
 )
-_POSITIONS: Final = sa.select(schema.positions).where(schema.positions.c.relation.in_(_WANTED))
+_POSITION: Final = Prepared(
+    sa.select(schema.positions.c.consumed).where(
+        schema.positions.c.frontier == sa.bindparam("its_frontier"),
+        schema.positions.c.relation == sa.bindparam("its_relation"),
+    )
+)
 _PACKS: Final = sa.select(schema.runs.c.pack).where(schema.runs.c.pack.in_(_WANTED)).distinct()
 _LIVE_ARRANGEMENTS: Final = sa.select(
     schema.arrangements.c.id, schema.arrangements.c.owner, schema.arrangements.c.build
@@ -41,7 +47,7 @@ _LIVE_ARRANGEMENTS: Final = sa.select(
 
 def epochs_are_consecutive(connection: sa.Connection, commit: EpochCommit) -> str | None:
     """The commit follows the last epoch, which follows the one before it."""
-    newest = list(connection.execute(_NEWEST_EPOCHS).scalars())
+    newest = [epoch for (epoch,) in _NEWEST_EPOCHS.rows(connection)]
     expected = [commit.previous, commit.previous - 1][: 1 if commit.previous == 0 else 2]
     return None if newest == expected else f"the newest epochs are {newest}, not {expected}"
 
@@ -51,13 +57,11 @@ def reads_continue_the_last(connection: sa.Connection, commit: EpochCommit) -> s
     twice = _repeated((read.frontier, read.relation) for read in commit.reads)
     if twice:
         return f"frontiers and relations {twice} are read twice"
-    if not commit.reads:
-        return None
-    wanted = {"wanted": [read.relation for read in commit.reads]}
-    ends = {row.relation: row.log_end for row in connection.execute(_LOG_ENDS, wanted)}
-    stands = {(r.frontier, r.relation): r.consumed for r in connection.execute(_POSITIONS, wanted)}
     for read in commit.reads:
-        consumed, end = stands.get((read.frontier, read.relation), 0), ends.get(read.relation, 0)
+        its = {"its_relation": read.relation}
+        end = next((at for (at,) in _LOG_END.rows(connection, **its)), 0)
+        stands = _POSITION.rows(connection, **its, its_frontier=read.frontier)
+        consumed = next((at for (at,) in stands), 0)
         if read.from_offset != consumed:
             return f"relation {read.relation} is read from {read.from_offset}, not {consumed}"
         if not read.from_offset <= read.to_offset <= end:

@@ -9,6 +9,7 @@ import sqlalchemy as sa
 
 from headrace.errors import Code, HeadraceError
 from headrace.ledger import schema
+from headrace.ledger.prepared import Prepared
 from headrace.ledger.records import LoadProgress
 from headrace.types import RelationId
 
@@ -21,10 +22,25 @@ if TYPE_CHECKING:
 _NOTE: Final = "\n"
 """The separator between the source of a load and the name of a note."""
 _VALUE: Final = "value"
-# Built once: building a statement takes as long as running it, and every append runs it.
-_DELETE_NOTE: Final = schema.loads.delete().where(
+_LOAD: Final = (
     schema.loads.c.relation == sa.bindparam("its_relation"),
     schema.loads.c.source == sa.bindparam("its_source"),
+)
+_DELETE_NOTE: Final = Prepared(schema.loads.delete().where(*_LOAD))
+_INSERT_LOAD: Final = Prepared(schema.loads.insert())
+_UPDATE_LOAD: Final = Prepared(
+    schema.loads.update()
+    .where(*_LOAD)
+    .values(progress=sa.bindparam("progress"), finished=sa.bindparam("finished"))
+)
+_SELECT_FINISHED: Final = Prepared(sa.select(schema.loads.c.finished).where(*_LOAD))
+_PRODUCER: Final = (
+    schema.producers.c.relation == sa.bindparam("its_relation"),
+    schema.producers.c.producer == sa.bindparam("its_producer"),
+)
+_SELECT_SEQUENCE: Final = Prepared(sa.select(schema.producers.c.sequence).where(*_PRODUCER))
+_UPDATE_SEQUENCE: Final = Prepared(
+    schema.producers.update().where(*_PRODUCER).values(sequence=sa.bindparam("last"))
 )
 
 
@@ -88,8 +104,8 @@ class Producers:
 
 def require_unfinished(connection: sa.Connection, relation: RelationId, load: LoadProgress) -> None:
     """Raise CONFLICT if a load has been finished before."""
-    known = _progress(connection, relation, load.source)
-    if known is not None and known.finished:
+    found = _SELECT_FINISHED.rows(connection, **_load(relation, load.source))
+    if any(finished for (finished,) in found):
         raise HeadraceError(
             Code.CONFLICT,
             f'load of "{load.source}" was finished already',
@@ -100,38 +116,36 @@ def require_unfinished(connection: sa.Connection, relation: RelationId, load: Lo
 
 def advance_load(connection: sa.Connection, relation: RelationId, load: LoadProgress) -> None:
     """Store the progress of a load and its new notes."""
-    table = schema.loads.c
     if load.notes:
         _write_notes(connection, relation, load)
-    mine = (table.relation == relation) & (table.source == load.source)
     values = {"progress": dict(load.progress), "finished": load.finished}
-    if connection.execute(schema.loads.update().where(mine).values(values)).rowcount:
-        return
-    row = {"relation": relation, "source": load.source, **values}
-    connection.execute(schema.loads.insert(), row)
+    if not _UPDATE_LOAD.run(connection, {**_load(relation, load.source), **values}):
+        _INSERT_LOAD.run(connection, {"relation": relation, "source": load.source, **values})
+
+
+def _load(relation: RelationId, source: str) -> dict[str, Any]:
+    return {"its_relation": relation, "its_source": source}
 
 
 def is_new(connection: sa.Connection, relation: RelationId, position: ProducerPosition) -> bool:
     """Whether a producer's number is above the last one that it gave."""
-    table = schema.producers.c
-    query = sa.select(table.sequence).where(
-        table.relation == relation, table.producer == position.producer
-    )
-    last: int | None = connection.execute(query).scalar()
-    return last is None or position.sequence > last
+    found = _SELECT_SEQUENCE.rows(connection, **_producer(relation, position))
+    return all(position.sequence > last for (last,) in found)
 
 
 def advance_producer(
     connection: sa.Connection, relation: RelationId, position: ProducerPosition
 ) -> None:
     """Store the last number of a producer."""
-    table = schema.producers.c
-    mine = (table.relation == relation) & (table.producer == position.producer)
-    values = {"sequence": position.sequence}
-    if connection.execute(schema.producers.update().where(mine).values(values)).rowcount:
+    last = {"last": position.sequence}
+    if _UPDATE_SEQUENCE.run(connection, {**_producer(relation, position), **last}):
         return
-    row = {"relation": relation, "producer": position.producer, **values}
+    row = {"relation": relation, "producer": position.producer, "sequence": position.sequence}
     connection.execute(schema.producers.insert(), row)
+
+
+def _producer(relation: RelationId, position: ProducerPosition) -> dict[str, Any]:
+    return {"its_relation": relation, "its_producer": position.producer}
 
 
 def _progress(connection: sa.Connection, relation: RelationId, source: str) -> LoadProgress | None:
@@ -154,7 +168,6 @@ def _write_notes(connection: sa.Connection, relation: RelationId, load: LoadProg
         }
         for name, value in load.notes.items()
     ]
-    connection.execute(
-        _DELETE_NOTE, [{"its_relation": relation, "its_source": row["source"]} for row in rows]
-    )
-    connection.execute(schema.loads.insert(), rows)
+    names = [str(row["source"]) for row in rows]
+    _DELETE_NOTE.run(connection, *(_load(relation, name) for name in names))
+    _INSERT_LOAD.run(connection, *rows)

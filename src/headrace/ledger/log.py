@@ -10,6 +10,7 @@ import sqlalchemy as sa
 
 from headrace.errors import Code, HeadraceError
 from headrace.ledger import loads, rejects, schema
+from headrace.ledger.prepared import Prepared
 from headrace.ledger.records import (
     AppendRecord,
     Correction,
@@ -28,8 +29,7 @@ if TYPE_CHECKING:
     from headrace.ledger.records import LoadProgress, ProducerPosition, Reject
     from headrace.ledger.transactions import Transactions, WriteTransaction
 
-# Built once: building a statement takes as long as running it, and every append runs these.
-_SELECT_LOG = (
+_SELECT_LOG = Prepared(
     sa.select(schema.logs.c.log_end, schema.logs.c.rejected)
     .join(schema.objects, schema.objects.c.relation == schema.logs.c.relation)
     .where(
@@ -37,11 +37,24 @@ _SELECT_LOG = (
         schema.objects.c.dropped_epoch.is_(None),
     )
 )
-_INSERT_SEGMENT = schema.segments.insert()
-_UPDATE_LOG = (
+_INSERT_SEGMENT = Prepared(schema.segments.insert())
+_UPDATE_LOG = Prepared(
     schema.logs.update()
     .where(schema.logs.c.relation == sa.bindparam("its_relation"))
     .values(log_end=sa.bindparam("log_end"), rejected=sa.bindparam("rejected"))
+)
+_SELECT_TIMES = Prepared(
+    sa.select(schema.newest_times.c.partition, schema.newest_times.c.time).where(
+        schema.newest_times.c.relation == sa.bindparam("its_relation")
+    )
+)
+_UPDATE_TIME = Prepared(
+    schema.newest_times.update()
+    .where(
+        schema.newest_times.c.relation == sa.bindparam("its_relation"),
+        schema.newest_times.c.partition == sa.bindparam("its_partition"),
+    )
+    .values(time=sa.bindparam("newest"))
 )
 
 
@@ -316,7 +329,7 @@ def append(connection: sa.Connection, record: AppendRecord, now: float) -> Offse
             "appended_at": now,
             "bounds": dict(segment.bounds) or None,
         }
-        connection.execute(_INSERT_SEGMENT, row)
+        _INSERT_SEGMENT.run(connection, row)
         rows += segment.rows
     if record.correction is not None and rows:
         _require_kept(connection, relation, record.correction)
@@ -334,7 +347,7 @@ def append(connection: sa.Connection, record: AppendRecord, now: float) -> Offse
     _advance_times(connection, relation, record.newest)
     if rows or record.rejects:
         ends = {"log_end": end + rows, "rejected": rejected + len(record.rejects)}
-        connection.execute(_UPDATE_LOG, {"its_relation": relation, **ends})
+        _UPDATE_LOG.run(connection, {"its_relation": relation, **ends})
     return OffsetRange(Offset(end), Offset(end + rows))
 
 
@@ -370,12 +383,8 @@ def _advance_times(
             row = {"relation": relation, "partition": partition, "time": time}
             connection.execute(schema.newest_times.insert(), row)
         elif time > known[partition]:
-            its = schema.newest_times.c
-            connection.execute(
-                schema.newest_times.update()
-                .where(its.relation == relation, its.partition == partition)
-                .values(time=time)
-            )
+            row = {"its_relation": relation, "its_partition": partition, "newest": time}
+            _UPDATE_TIME.run(connection, row)
 
 
 def ends(connection: sa.Connection) -> dict[RelationId, Offset]:
@@ -430,21 +439,20 @@ def _segments(
 
 
 def _log_for_append(connection: sa.Connection, relation: RelationId) -> tuple[int, int]:
-    found = connection.execute(_SELECT_LOG, {"its_relation": relation}).one_or_none()
-    if found is None:
+    found = _SELECT_LOG.rows(connection, its_relation=relation)
+    if not found:
         raise HeadraceError(
             Code.CONFLICT,
             f"relation {relation} was dropped or never created",
             "Nothing was appended.",
         )
-    return found.log_end, found.rejected
+    ((end, rejected),) = found
+    return end, rejected
 
 
 def _newest_times(connection: sa.Connection, relation: RelationId) -> dict[str, int]:
     """Return the newest event time of each partition of a relation, in microseconds."""
-    its = schema.newest_times.c
-    query = sa.select(its.partition, its.time).where(its.relation == relation)
-    return {row.partition: row.time for row in connection.execute(query)}
+    return dict(_SELECT_TIMES.rows(connection, its_relation=relation))
 
 
 def _last_correction(connection: sa.Connection, relation: RelationId) -> Offset:

@@ -22,6 +22,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, NoSuchModu
 
 from headrace.errors import BACKUPS, Code, HeadraceError
 from headrace.ledger import migrations, schema
+from headrace.ledger.prepared import Prepared
 from headrace.ledger.records import LIVE
 
 if TYPE_CHECKING:
@@ -34,6 +35,8 @@ _RESTORE: Final = (
 )
 _DAMAGE: Final = ("malformed", "not a database", "no such table", "no such column")
 _BUSY_SECONDS: Final = 10.0
+_BEGIN: Final = Prepared(sa.text("BEGIN"))
+_BEGIN_WRITING: Final = Prepared(sa.text("BEGIN IMMEDIATE"))
 
 
 class Mode(Enum):
@@ -275,7 +278,7 @@ def _prepare_writer(connection: Any, _record: object) -> None:
 def _begin(connection: sa.Connection) -> None:
     """Begin a transaction; one that may write takes the write lock now, so none is upgraded."""
     writes = connection.get_execution_options().get("headrace_write", False)
-    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+    (_BEGIN_WRITING if writes else _BEGIN).run(connection, {})
 
 
 def _require_creation(place: str, mode: Mode) -> None:

@@ -11,6 +11,7 @@ import sqlalchemy as sa
 
 from headrace.errors import Code, HeadraceError
 from headrace.ledger import schema
+from headrace.ledger.prepared import Prepared
 from headrace.ledger.records import Fence
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from headrace.ledger.heads import Head
     from headrace.ledger.store import Store
 
-_LOCK_FENCE = sa.select(schema.fence.c.token).with_for_update()
+_LOCK_FENCE = Prepared(sa.select(schema.fence.c.token).with_for_update())
 
 
 @dataclass(slots=True)
@@ -95,7 +96,7 @@ class Transactions:
 
     def _require_fence(self, connection: sa.Connection) -> Fence:
         """Lock the fence, and return it; refuse a change if another process has taken over."""
-        newest = connection.execute(_LOCK_FENCE).scalar_one()
+        ((newest,),) = _LOCK_FENCE.rows(connection)
         if self._fence is None:
             raise HeadraceError(
                 Code.INTERNAL, "ledger was written to before it was acquired for writing"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 Place: TypeAlias = "tuple[str, int]"
@@ -43,7 +43,15 @@ class RunFile:
 
     def to_json(self) -> dict[str, Any]:
         """Return a JSON value that :meth:`of_json` reads."""
-        return asdict(self)
+        return {
+            "pack": self.pack,
+            "position": self.position,
+            "rows": self.rows,
+            "bytes": self.bytes,
+            "checksum": self.checksum,
+            "low": self.low,
+            "high": self.high,
+        }
 
     @classmethod
     def of_json(cls, value: dict[str, Any]) -> RunFile:
