@@ -9,8 +9,11 @@ and web pages.
 from __future__ import annotations
 
 import re
+from bisect import bisect_left, bisect_right
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum, auto
+from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from headrace.errors import Code, HeadraceError, Span
@@ -94,6 +97,8 @@ _TOKEN = re.compile(
     """,
     re.VERBOSE | re.DOTALL,
 )
+_MOST_KEPT = 1 << 17
+"""The longest text whose tokens are kept for a moment: they are 20 times as large."""
 _COMMENT_EDGE = re.compile(r"/\*|\*/")
 
 _KINDS = {
@@ -120,12 +125,53 @@ _UNCLOSED = {
 def tokens(
     text: str, start: int = 0, end: int | None = None, file: str | None = None
 ) -> Iterator[Token]:
-    """Yield the tokens of ``text[start:end]`` without comments and without an ``END`` token.
+    """Return the tokens of ``text[start:end]`` without comments and without an ``END`` token.
 
     Raises:
         HeadraceError: ``invalid`` if a string, quoted identifier or comment is not closed.
     """
     stop = len(text) if end is None else end
+    if len(text) <= _MOST_KEPT:
+        with suppress(HeadraceError):  # which may be after the end
+            kept = _kept(text)
+            if kept.has(start, stop):
+                return iter(kept.within(start, stop))
+    return _scanned(text, start, stop, file)
+
+
+@dataclass(frozen=True, slots=True)
+class _Tokens:
+    """All tokens of a text, and where each begins and ends."""
+
+    found: tuple[Token, ...]
+    starts: list[int]
+    ends: list[int]
+    length: int
+
+    def has(self, start: int, end: int) -> bool:
+        """Whether a range of the text begins and ends where tokens do."""
+        begins, stops = bisect_left(self.starts, start), bisect_right(self.ends, end)
+        return (start == 0 or self.starts[begins : begins + 1] == [start]) and (
+            end == self.length or self.ends[max(0, stops - 1) : stops] == [end]
+        )
+
+    def within(self, start: int, end: int) -> tuple[Token, ...]:
+        """Return the tokens in a range."""
+        return self.found[bisect_left(self.starts, start) : bisect_right(self.ends, end)]
+
+
+@lru_cache(maxsize=8)
+def _kept(text: str) -> _Tokens:
+    """Return all tokens of a text: each is read several times, as a script, a statement, a query.
+
+    Raises:
+        HeadraceError: as :func:`tokens`.
+    """
+    found = tuple(_scanned(text, 0, len(text), None))
+    return _Tokens(found, [t.start for t in found], [t.end for t in found], len(text))
+
+
+def _scanned(text: str, start: int, stop: int, file: str | None) -> Iterator[Token]:
     at = start
     while at < stop:
         found = _TOKEN.match(text, at, stop)

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeAlias
 from uuid import UUID
 
@@ -29,6 +30,8 @@ Parameters: TypeAlias = Sequence[Any] | Mapping[str, Any]
 
 _LARGEST = 38
 """The maximum precision of DECIMAL."""
+_MOST_KEPT = 4096
+"""The longest script whose statements are kept."""
 _TAKING = (Query, Insert, Update, Delete, Subscribe, Explain)
 
 
@@ -55,13 +58,12 @@ class Bound:
 
     def parsed(self, file: str | None = None) -> list[tuple[StatementText, Statement]]:
         """Return the statements of the script, each with its source; see :meth:`statements`."""
-        found: list[tuple[StatementText, Statement]] = []
+        read = _parsed if len(self.text) <= _MOST_KEPT else _parsed.__wrapped__
         with self.rewritten.mapping_errors():
-            for source in split(self.text, file):
-                statement = parse_statement(source)
+            found = read(self.text, file)
+            for source, statement in found:
                 self._require_taken(source, statement)
-                found.append((source, statement))
-        return found
+        return list(found)
 
     def _require_taken(self, source: StatementText, statement: Statement) -> None:
         """Refuse a parameter in a statement whose text is stored, or that takes no values.
@@ -82,6 +84,12 @@ class Bound:
                     hint="Write the value into the statement.",
                     span=place,
                 )
+
+
+@lru_cache(maxsize=256)
+def _parsed(text: str, file: str | None) -> tuple[tuple[StatementText, Statement], ...]:
+    """Return the statements of a script: clients run the same ones again and again."""
+    return tuple((source, parse_statement(source)) for source in split(text, file))
 
 
 def bind(text: str, parameters: Parameters | None, file: str | None = None) -> Bound:
