@@ -200,7 +200,27 @@ def test_the_work_follows_the_due_moves_and_not_the_past_ones() -> None:
     assert fresh.reads.rows == step.output.num_rows == 3
     fresh = Spine(spine.layout, spine.runs)
     assert earliest_due(fresh, 10_003) == 10_004
-    assert fresh.reads.rows <= 4 * 32
+    assert fresh.reads.rows == 0
+
+
+def test_the_earliest_due_row_is_not_one_that_another_run_has_retracted() -> None:
+    operator = Temporal(pa.schema([("id", pa.int64())]), None, "leaves")
+    ids = np.arange(300)
+    spine = Spine(operator.layout)
+
+    def changed(rows: np.ndarray, weight: int) -> Spine:
+        change = pa.table(
+            {HASH: (rows % 4) << 58, "id": rows, "leaves": rows + 1, WEIGHT: rows * 0 + weight}
+        )
+        return spine.plus(operator.step((change, clock_of(0, 0)), (spine,)).updates[0])
+
+    spine = changed(ids, 1)
+    assert [earliest_due(spine, after) for after in (0, 0, 7, 300)] == [1, 1, 8, None]
+    for first in (1, 200, 300):
+        spine = changed(ids[:first], -1)
+        assert earliest_due(spine, 0) == (first + 1 if first < 300 else None)
+        assert earliest_due(spine, 250) == (max(first + 1, 251) if first < 300 else None)
+        spine = changed(ids[:first], 1)
 
 
 def test_a_retraction_of_an_absent_row_is_refused() -> None:

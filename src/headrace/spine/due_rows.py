@@ -47,10 +47,48 @@ def due_rows(spine: Spine, after: int, upto: int) -> ZSet:
 def earliest_due(spine: Spine, after: int) -> int | None:
     """Return the least time above ``after`` at which a row is due, or None if no row is.
 
-    Reads the first rows of each block, and more only if those do not settle the answer, as when
-    all of them were retracted.
+    Each run knows the first time in it after the last one that was asked for, so asking again as
+    time passes reads only the rows that are due first. It reads more only if all of those were
+    retracted.
     """
     name = spine.layout.order[0].name
+    every = [_first_time(spine, run, name, after) for run in spine.runs]
+    found = [time for time in every if time is not None]
+    first = min(found, default=None)
+    # What a single run has is not retracted: all weights in a run differ from zero.
+    if first is None or found.count(first) == 1 or due_rows(spine, after, first).rows:
+        return first
+    return _earliest_left(spine, name, first)
+
+
+def _first_time(spine: Spine, run: Run, name: str, after: int) -> int | None:
+    """Return the least time above ``after`` in a run, retracted or not; None if there is none."""
+    within = spine.low, spine.high
+    for known, since, time in run.first_due:
+        if known == within and since <= after and (time is None or after < time):
+            return time
+    found = []
+    for block in _blocks(spine, run):
+        first = _position(run, name, block, after)
+        if first < block[1]:
+            found.append(_time_at(run, name, first))
+    time = min(found, default=None)
+    # Replaced as a whole: several threads may do it at once.
+    run.first_due[:] = [(within, after, time)]
+    return time
+
+
+def _time_at(run: Run, name: str, row: int) -> int:
+    index = int(np.searchsorted(run.offsets, row, "right")) - 1
+    times: Ints = run.batches[index].column(name).to_numpy()
+    return int(times[row - int(run.offsets[index])])
+
+
+def _earliest_left(spine: Spine, name: str, after: int) -> int | None:
+    """Return the answer of :func:`earliest_due` where many rows may have been retracted.
+
+    Reads the first rows of each block, and twice as many as long as those do not settle it.
+    """
     starts = [
         (run, _position(run, name, block, after), block[1])
         for run in spine.runs

@@ -53,6 +53,10 @@ class Run:
     due_blocks: list[list[tuple[int, int]]] = field(default_factory=list, init=False, repr=False)
     """The cache of :mod:`headrace.spine.due_rows`: the start and stop position of each hash, made
     once."""
+    first_due: list[tuple[tuple[int, int], int, int | None]] = field(
+        default_factory=list, init=False, repr=False
+    )
+    """Another: for a range of hashes and a time, the next one at which a row in it is due."""
     flattened: list[Any] = field(default_factory=list, init=False, repr=False)
     """The cache of :func:`headrace.spine.columns.flat` for this run and others."""
 
