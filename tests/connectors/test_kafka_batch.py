@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.connectors.kafka.batch import Batch, HeldBack
+from headrace.formats.lines import Lines
 
 if TYPE_CHECKING:
     import pytest
@@ -128,6 +130,64 @@ def test_the_last_message_of_each_partition_is_known_for_one_topic_and_for_sever
     made.topics[1] = "u"
     assert made.ends() == {"t/0": 7, "u/1": 8}
     assert Batch().ends() == {}
-    before, after = made.divided(1)
-    before.add_all(after)
-    assert before == made
+    before, after = made.take(np.arange(1)), made.take(np.arange(1, 3))
+    assert Batch.joined([before, Batch(), after]) == made
+
+
+class Message:
+    """A message of the client, in the partition 0."""
+
+    def __init__(self, offset: int, value: bytes | None) -> None:
+        self._offset, self._value = offset, value
+
+    def topic(self) -> str:
+        return "t"
+
+    def partition(self) -> int:
+        return 0
+
+    def offset(self) -> int:
+        return self._offset
+
+    def value(self) -> bytes | None:
+        return self._value
+
+    def key(self) -> bytes:
+        return b"%d" % self._offset
+
+    def timestamp(self) -> tuple[int, int]:
+        return (self._offset % 2, self._offset)
+
+    def headers(self) -> None:
+        return None
+
+
+def test_values_are_kept_as_lines_until_one_cannot_be() -> None:
+    values = [b"a", b"", b"b", None, b"c\nd", b"e"]
+    one_by_one, as_lines = Batch(), list[Batch]()
+    for at, value in enumerate(values):
+        as_lines.append(Batch())
+        for made, wanted in ((one_by_one, "key"), (as_lines[-1], ("lines", "timestamp"))):
+            made.add([Message(at, value)], wanted)
+    assert one_by_one.keys == [b"%d" % at for at in range(6)]
+    assert one_by_one.timestamps == [None] * 6
+    assert [isinstance(each.values, Lines) for each in as_lines] == [
+        True,
+        True,
+        True,
+        False,
+        False,
+        True,
+    ]
+    for end in (3, 6):
+        joined = Batch.joined([*as_lines[:end], Batch()])
+        assert isinstance(joined.values, Lines) == (end == 3)
+        assert list(joined.values) == values[:end]
+        assert joined.timestamps == [None, 1, None, 3, None, 5][:end]
+        assert joined.ends() == {"t/0": end}
+        taken = joined.take(np.array([0, 2]))
+        assert (list(taken.values), list(taken.offsets)) == ([b"a", b"b"], [0, 2])
+    grown = Batch()
+    for first in (0, 2, 4):
+        grown.add([Message(at, values[at]) for at in (first, first + 1)], {"lines"})
+    assert list(grown.values) == values

@@ -10,7 +10,7 @@ formats have this meaning; they differ only in how they write a :class:`Change`.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -120,6 +120,8 @@ class CapturedMessages:
     key: tuple[str, ...]
     capture: Capture
     origins: Mapping[str, Origin] = field(default_factory=dict)
+    reads_keys: ClassVar[bool] = True
+    reads_lines: ClassVar[bool] = False
 
     def changes(
         self, keys: Sequence[bytes | None], values: Sequence[bytes | None]

@@ -7,10 +7,12 @@ and one without a value deletes it. Formats of captured changes have the rows be
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 import numpy as np
 
+from headrace.formats.lines import Lines
+from headrace.formats.messages import JsonMessages
 from headrace.ledger import Reject
 
 if TYPE_CHECKING:
@@ -40,7 +42,20 @@ class DecodedChanges:
 
 
 class ChangeDecoder(Protocol):
-    """Decodes the keys and values of messages into changes of rows."""
+    """Decodes the keys and values of messages into changes of rows.
+
+    Keys may be given as absent if it is not one that ``reads_keys``.
+    """
+
+    @property
+    def reads_keys(self) -> bool:
+        """Whether changes depend on the keys of messages."""
+        ...
+
+    @property
+    def reads_lines(self) -> bool:
+        """Whether values are best given as :class:`headrace.formats.lines.Lines`."""
+        ...
 
     def changes(
         self, keys: Sequence[bytes | None], values: Sequence[bytes | None]
@@ -58,6 +73,12 @@ class Appended:
     """Decodes each message as an inserted row; a message without a value is a reject."""
 
     decoder: MessageDecoder
+    reads_keys: ClassVar[bool] = False
+
+    @property
+    def reads_lines(self) -> bool:
+        """Whether the decoder joins values to lines of JSON."""
+        return isinstance(self.decoder, JsonMessages)
 
     def changes(
         self,
@@ -77,7 +98,9 @@ def appended(
 ) -> DecodedChanges:
     """Return a row for each value; messages without one are rejects with the reason, or skipped."""
     present = np.arange(len(values))
-    given = [value for value in values if value is not None]
+    given: Sequence[bytes] = (
+        values if isinstance(values, Lines) else [value for value in values if value is not None]
+    )
     if len(given) < len(values):
         present = np.array([at for at, value in enumerate(values) if value is not None], np.int64)
     decoded = decoder.decode(given)

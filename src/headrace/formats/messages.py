@@ -13,6 +13,7 @@ from pyspark.sql import types as t
 from headrace.errors import Code, HeadraceError
 from headrace.formats.blocks import FilePosition, RecordBlock
 from headrace.formats.json_lines import JsonDecoder
+from headrace.formats.lines import Lines
 from headrace.formats.rows import together
 from headrace.ledger import Reject
 
@@ -56,10 +57,13 @@ class JsonMessages:
 
     def decode(self, values: Sequence[bytes]) -> Messages:
         """Return the rows of values; one that is not an object, or does not fit, is a reject."""
-        data = b"\n".join(values)
-        if data.count(b"\n") >= max(1, len(values)):
-            # No string of JSON has a line feed within, so a value may be put on one line.
-            data = b"\n".join([value.replace(b"\n", b" ") for value in values])
+        if isinstance(values, Lines):
+            data = values.data
+        else:
+            data = b"\n".join(values)
+            if data.count(b"\n") >= max(1, len(values)):
+                # No string of JSON has a line feed within, so a value may be put on one line.
+                data = b"\n".join([value.replace(b"\n", b" ") for value in values])
         decoded = self._decoder.decode(RecordBlock(data, 0, FilePosition(), len(data)))
         if not decoded.rejects and sum(each.num_rows for each in decoded.tables) == len(values):
             rows = pa.concat_tables([self._schema.arrow.empty_table(), *decoded.tables])

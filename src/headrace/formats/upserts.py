@@ -11,7 +11,7 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import numpy as np
 import pyarrow as pa
@@ -172,6 +172,12 @@ class Upserts:
     key: tuple[str, ...]
     value: MessageDecoder
     keys: Keys | None
+    reads_lines: ClassVar[bool] = False
+
+    @property
+    def reads_keys(self) -> bool:
+        """Whether keys have columns."""
+        return self.keys is not None
 
     def changes(
         self, keys: Sequence[bytes | None], values: Sequence[bytes | None]

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 from headrace.connectors.kafka.batch import Batch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
 _IDLE_SECONDS: Final = 0.25
 _LONGEST_GATHER_SECONDS: Final = 0.02
@@ -41,6 +41,19 @@ class Arrived:
     ends: Mapping[str, int] = field(default_factory=dict)
     failed: Any = None
 
+    @classmethod
+    def joined(cls, several: Sequence[Arrived]) -> Arrived:
+        """Return what has arrived in several polls, one after another."""
+        if len(several) == 1:
+            return several[0]
+        ends = {place: end for each in several for place, end in each.ends.items()}
+        failed = several[-1].failed if several else None
+        return cls(Batch.joined([each.messages for each in several]), ends, failed)
+
+    def __bool__(self) -> bool:
+        """Whether there is anything."""
+        return bool(len(self.messages) or self.ends) or self.failed is not None
+
 
 @dataclass(slots=True)
 class Arrivals:
@@ -52,10 +65,14 @@ class Arrivals:
 
     consume: Callable[[], Arrived]
     clock: Callable[[], float] = time.monotonic
-    _messages: Batch = field(default_factory=Batch)
+    _waiting: deque[Arrived] = field(default_factory=deque)
+    """What polls have returned and nobody has taken."""
+    _messages: int = 0
     _bytes: int = 0
-    _ends: dict[str, int] = field(default_factory=dict)
-    _failed: Any = None
+    """How many messages these are, and the size of their values."""
+    _most: int = _MOST_WAITING
+    """How many messages who takes them wants at most."""
+    _failed: bool = False
     _raised: Exception | None = None
     _closed: bool = False
     _arrived: float = 0.0
@@ -103,56 +120,67 @@ class Arrivals:
     def take(self, most: int) -> Arrived:
         """Return what has arrived; nothing if that is so for a while.
 
-        At most ``most`` messages. What is said after messages is returned with the last of them.
+        What a poll has returned is taken as a whole: at most ``most`` messages, or those of one
+        poll.
         """
         if self._taken is not None:
             self._landed = self.clock()
             self._took, self._taken = self._landed - self._taken, None
         with self._changed:
+            self._most = most
             self._changed.wait_for(self._has_any, _IDLE_SECONDS)
             gathered = gathered_by(self._arrived, self._landed, self._took)
-            while not self._has_enough(most) and (left := gathered - self.clock()) > 0:
+            while not self._has_enough() and (left := gathered - self.clock()) > 0:
                 self._changed.wait(left)
-            messages, self._messages = self._messages.divided(most)
-            self._bytes = self._messages.bytes
-            self._taken = self.clock() if len(messages) else None
+            taken: list[Arrived] = []
+            count = 0
+            while self._waiting:
+                more = len(self._waiting[0].messages)
+                if taken and count + more > most:
+                    break
+                count += more
+                taken.append(self._waiting.popleft())
+            self._messages -= count
+            self._bytes -= sum(each.messages.bytes for each in taken)
+            self._taken = self.clock() if count else None
             self._changed.notify_all()
-            if self._raised is not None and not len(messages):
-                raise self._raised
-            if len(self._messages) or self._raised is not None:
-                return Arrived(messages)
-            ends, self._ends = self._ends, {}
-            return Arrived(messages, ends, self._failed)
+        if self._raised is not None and not taken:
+            raise self._raised
+        return Arrived.joined(taken)
 
     @property
     def is_backlog(self) -> bool:
         """Whether many messages wait to be taken."""
-        return len(self._messages) >= _BACKLOG
+        return self._messages >= _BACKLOG
 
     def _has_ended(self) -> bool:
-        return self._closed or self._failed is not None or self._raised is not None
+        return self._closed or self._failed or self._raised is not None
 
     def _has_any(self) -> bool:
-        return bool(len(self._messages) or self._ends) or self._has_ended()
+        return bool(self._waiting) or self._has_ended()
 
-    def _has_enough(self, most: int) -> bool:
-        return len(self._messages) >= most or not self._has_room() or self._has_ended()
+    def _has_enough(self) -> bool:
+        return self._messages >= self._most or not self._has_room() or self._has_ended()
 
     def _has_room(self) -> bool:
-        return len(self._messages) < _MOST_WAITING and self._bytes < _MOST_BYTES
+        return self._messages < _MOST_WAITING and self._bytes < _MOST_BYTES
 
     def _read(self) -> None:
         try:
             while self._answer() and not self._has_ended():
                 arrived = self.consume()
+                if not arrived:
+                    continue
+                size = arrived.messages.bytes
                 with self._changed:
-                    if not len(self._messages):
+                    if not self._messages:
                         self._arrived = self.clock()
-                    self._messages.add_all(arrived.messages)
-                    self._bytes += arrived.messages.bytes
-                    self._ends.update(arrived.ends)
-                    self._failed = arrived.failed
-                    if self._has_any():
+                    first = not self._waiting
+                    self._waiting.append(arrived)
+                    self._messages += len(arrived.messages)
+                    self._bytes += size
+                    self._failed = arrived.failed is not None
+                    if first or self._has_enough():  # who gathers need not know of each poll
                         self._changed.notify_all()
         except Exception as error:  # noqa: BLE001 - it is raised where messages are taken
             self._raised = error

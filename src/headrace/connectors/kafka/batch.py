@@ -10,14 +10,18 @@ are too many.
 from __future__ import annotations
 
 import time
+from array import array
 from dataclasses import dataclass, field, fields
+from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from headrace.formats.lines import Lines
+
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
     from numpy.typing import NDArray
 
@@ -29,47 +33,70 @@ _MOST_HELD: Final = 50_000
 class Batch:
     """Messages by column; ``timestamps`` are in milliseconds since 1970.
 
-    Keys, values, timestamps and headers are None for a message without them. The client's objects
-    are not kept: the garbage collector would go through all of them again and again, which takes
-    twice as long as all else that is done to read a message.
+    Keys, values, timestamps and headers are None for a message without them, and where they are not
+    wanted. The client's objects are not kept: the garbage collector would go through all of them
+    again and again, which takes twice as long as all else that is done to read a message.
     """
 
     topics: list[str] = field(default_factory=list)
-    partitions: list[int] = field(default_factory=list)
-    offsets: list[int] = field(default_factory=list)
+    partitions: array[int] = field(default_factory=partial(array, "i"))
+    offsets: array[int] = field(default_factory=partial(array, "q"))
     timestamps: list[int | None] = field(default_factory=list)
     keys: list[bytes | None] = field(default_factory=list)
-    values: list[bytes | None] = field(default_factory=list)
+    values: list[bytes | None] | Lines = field(default_factory=list)
     headers: list[list[tuple[str, bytes | None]] | None] = field(default_factory=list)
 
     def __len__(self) -> int:
         return len(self.offsets)
 
-    def add(self, messages: Sequence[Any], wanted: frozenset[str]) -> None:
-        """Add messages of the client, with their timestamps and headers only if ``wanted``."""
-        nothing = [None] * len(messages)
-        self.topics += [each.topic() for each in messages]
-        self.partitions += [each.partition() for each in messages]
-        self.offsets += [each.offset() for each in messages]
-        self.keys += [each.key() for each in messages]
-        self.values += [each.value() for each in messages]
-        self.timestamps += (
-            [at if kind else None for kind, at in (each.timestamp() for each in messages)]
-            if "timestamp" in wanted
-            else nothing
-        )
-        self.headers += [m.headers() for m in messages] if "headers" in wanted else nothing
+    def add(self, messages: Sequence[Any], wanted: Collection[str]) -> None:
+        """Add messages of the client.
+
+        They have their ``key``, ``timestamp`` and ``headers`` if ``wanted`` says so. Without
+        ``topic`` in it, all messages are of one topic. Each of these is an object for each message.
+        With ``lines``, values are kept as lines if they can be.
+        """
+        if not messages:
+            return
+        nothing, kind = [None] * len(messages), type(messages[0])
+        if "topic" in wanted:
+            self.topics += map(kind.topic, messages)
+        else:
+            self.topics += [messages[0].topic()] * len(messages)
+        self.partitions.extend(map(kind.partition, messages))
+        self.offsets.extend(map(kind.offset, messages))
+        self._add_values(list(map(kind.value, messages)), lines="lines" in wanted)
+        self.keys += map(kind.key, messages) if "key" in wanted else nothing
+        self.headers += map(kind.headers, messages) if "headers" in wanted else nothing
+        if "timestamp" in wanted:
+            times = map(kind.timestamp, messages)
+            self.timestamps += [at if sort else None for sort, at in times]
+        else:
+            self.timestamps += nothing
+
+    def _add_values(self, values: list[bytes | None], *, lines: bool) -> None:
+        if lines and not self.values:
+            self.values = Lines()
+        if isinstance(self.values, Lines):
+            if self.values.add(values):
+                return
+            self.values = list(self.values)
+        self.values += values
 
     @property
     def bytes(self) -> int:
         """The size of all values."""
+        if isinstance(self.values, Lines):
+            return self.values.bytes
         return sum(map(len, filter(None, self.values)))
 
     def last(self) -> dict[tuple[str, int], int]:
         """Return the index of the last message of each topic and partition."""
         if len(set(self.topics)) == 1:
-            numbers = dict(zip(self.partitions, count()))
-            return {(self.topics[0], number): at for number, at in numbers.items()}
+            numbers = np.asarray(self.partitions)
+            ends = np.append(np.flatnonzero(numbers[1:] != numbers[:-1]), len(numbers) - 1)
+            last = dict(zip(numbers[ends].tolist(), ends.tolist(), strict=True))
+            return {(self.topics[0], number): at for number, at in last.items()}
         return dict(zip(zip(self.topics, self.partitions, strict=True), count()))
 
     def place(self, at: int) -> str:
@@ -89,24 +116,23 @@ class Batch:
 
     def take(self, places: NDArray[np.int64]) -> Batch:
         """Return the messages at these indices."""
-        chosen = places.tolist()
-        return self._each(lambda column: [column[at] for at in chosen])
-
-    def divided(self, at: int) -> tuple[Batch, Batch]:
-        """Return the messages before an index, and those from it on."""
-        return self._each(lambda column: column[:at]), self._each(lambda column: column[at:])
-
-    def _each(self, change: Callable[[list[Any]], list[Any]]) -> Batch:
-        return Batch(*(change(getattr(self, f.name)) for f in fields(self)))
-
-    def add_all(self, other: Batch) -> None:
-        """Add the messages of another batch."""
+        chosen, found = places.tolist(), Batch()
         for each in fields(self):
-            getattr(self, each.name).extend(getattr(other, each.name))
+            column = getattr(self, each.name)
+            column = list(column) if isinstance(column, Lines) else column
+            getattr(found, each.name).extend([column[at] for at in chosen])
+        return found
 
-    def followed_by(self, other: Batch) -> Batch:
-        """Return the concatenation of two batches."""
-        return Batch(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))
+    @classmethod
+    def joined(cls, batches: Sequence[Batch]) -> Batch:
+        """Return the messages of batches, one after another."""
+        found, filled = cls(), [batch for batch in batches if len(batch)]
+        if filled and all(isinstance(batch.values, Lines) for batch in filled):
+            found.values = Lines()
+        for batch in filled:
+            for each in fields(cls):
+                getattr(found, each.name).extend(getattr(batch, each.name))
+        return found
 
 
 @dataclass(slots=True)
@@ -134,7 +160,7 @@ class HeldBack:
             return batch
         else:
             return self._released_all(self._held)
-        whole = self._held.followed_by(batch) if len(self._held) else batch
+        whole = Batch.joined([self._held, batch]) if len(self._held) else batch
         waiting: list[int] = []
         open_ = {}
         for place, at in whole.by_place().items():

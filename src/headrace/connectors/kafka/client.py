@@ -53,7 +53,7 @@ class KafkaClient:
     """The consumer of one source; its methods translate errors of the client library.
 
     Partitions are assigned explicitly: progress is kept in positions, not in a consumer group.
-    ``wanted`` says whether messages are returned with their ``timestamp`` and ``headers``.
+    ``wanted`` says what messages are returned with; see :meth:`Batch.add`.
     Once ``is_closed``, requests that brokers do not answer are given up. Only one thread may use it
     at a time: while one polls, the client library may never answer another.
     """
@@ -72,6 +72,8 @@ class KafkaClient:
         self._access = {**options.client(secret), "logger": Silent()}
         self._trouble: Any = None
         self._highs: dict[str, int] = {}
+        """The ends of partitions; -1 if unknown."""
+        self._learned = 0.0
         self._closing = False
         settings = {
             **_FETCHING,
@@ -304,14 +306,14 @@ class KafkaClient:
             # A call waits for as many messages as it asks for.
             polled = self._consumer.consume(1, _POLL_SECONDS)
             while polled:
-                messages = [each for each in polled if each.error() is None]
-                batch.add(messages, self._wanted)
-                if len(messages) < len(polled):
+                if any(map(self._kafka.Message.error, polled)):
                     failed = self._ended([each for each in polled if each.error()], ends)
+                    polled = [each for each in polled if not each.error()]
+                batch.add(polled, self._wanted)
                 if failed is not None or len(batch) >= _AT_ONCE:
                     break
                 polled = self._consumer.consume(_MADE_AT_ONCE, 0)
-            self._highs = self._known_highs()
+            self._learn_highs()
         except self._kafka.KafkaException as raised:
             return Arrived(batch, ends, raised.args[0])
         if failed is None and (len(batch) or ends):
@@ -328,12 +330,15 @@ class KafkaClient:
                 failed = each.error()
         return failed
 
-    def _known_highs(self) -> dict[str, int]:
-        """Return the ends of the assigned partitions, as brokers last said; -1 if unknown."""
-        assigned = self._consumer.assignment()
+    def _learn_highs(self) -> None:
+        """Store the ends of the assigned partitions, as brokers last said, a few times a second."""
+        now = time.monotonic()
+        if now - self._learned < _POLL_SECONDS:
+            return
+        self._learned, assigned = now, self._consumer.assignment()
         ends = [self._consumer.get_watermark_offsets(each, cached=True) for each in assigned]
         places = [place_of((each.topic, each.partition)) for each in assigned]
-        return {place: end for place, (_, end) in zip(places, ends, strict=True)}
+        self._highs = {place: end for place, (_, end) in zip(places, ends, strict=True)}
 
     def behind(self, at: Mapping[str, int]) -> int | None:
         """Return the number of unread messages, by what the last poll said; None if unknown.

@@ -7,6 +7,7 @@ Messages of an aborted or open transaction are not read.
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections import deque
@@ -39,7 +40,9 @@ if TYPE_CHECKING:
     from headrace.types import Column, Schema
 
 _MOST_MESSAGES: Final = 50_000
-_DECODED_AHEAD: Final = 2
+_DECODING: Final = min(4, os.cpu_count() or 1)
+"""How many threads decode parts of a backlog: nearly all of it is done without Python's lock."""
+_DECODED_AHEAD: Final = _DECODING + 1
 """How many parts of a backlog are decoded while others are landed."""
 _TOPICS: Final = "topics"
 """The key in a position with the ids of the topics."""
@@ -290,7 +293,7 @@ class KafkaSource:
         yield self._part(Batch(), reading.position, reading.progress(client))
         discovered = time.monotonic()
         ahead: deque[tuple[Batch, Callable[[], Part]]] = deque()
-        with ThreadPoolExecutor(1, "headrace-decode") as decoding:
+        with ThreadPoolExecutor(_DECODING, "headrace-decode") as decoding:
             while not self._closed.is_set():
                 arrived = arrivals.take(_MOST_MESSAGES)
                 batch = reading.take(arrived.messages, arrived.ends)
@@ -314,10 +317,17 @@ class KafkaSource:
 
     @property
     def _wanted(self) -> frozenset[str]:
-        """What of messages is read beside their keys, values and positions."""
-        return frozenset(key for _, key in self.columns.metadata) | (
-            {"timestamp"} if self.timed else set()
-        )
+        """What of messages is read beside their values, partitions and offsets."""
+        wanted = {key for _, key in self.columns.metadata}
+        if self.timed:
+            wanted.add("timestamp")
+        if self.decoder.reads_keys:
+            wanted.add("key")
+        if self.decoder.reads_lines:
+            wanted.add("lines")
+        if self.options.pattern is not None or len(self.options.topics) > 1:
+            wanted.add("topic")
+        return frozenset(wanted)
 
     # -- rows ------------------------------------------------------------------------------
 
