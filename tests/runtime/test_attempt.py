@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 
 from headrace.ledger import EpochCommit, RunKind
+from headrace.runtime import epoch
 from headrace.runtime.attempt import Attempt
 from headrace.runtime.step import Report
 from headrace.spine import Spine, write_run
@@ -70,7 +71,10 @@ def test_runs_are_merged_and_replaced_without_leaving_files_behind(tmp_path: Pat
     assert len(attempt.reports) == 9, "what they cost stays known"
 
 
-def test_an_epoch_that_fails_after_one_of_its_steps_leaves_no_run_of_that(tmp_path: Path) -> None:
+def test_an_epoch_that_fails_after_one_of_its_steps_leaves_no_run_of_that(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(epoch, "_NARROW_EPOCHS", 0)
     stepped: list[str] = []
 
     def fault(stage: str) -> None:

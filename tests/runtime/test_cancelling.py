@@ -76,6 +76,30 @@ def test_who_gives_up_waiting_is_not_given_the_lock() -> None:
     threads[1].join()
 
 
+def test_who_no_longer_needs_a_lock_goes_on_without_it_while_others_hold_it() -> None:
+    lock, made, order = StatementLock(), [], []
+
+    def wait(name: str) -> None:
+        with lock.unless(lambda: name in made) as holds:
+            order.append((name, holds))
+
+    waiting = [threading.Thread(target=wait, args=(name,)) for name in "abc"]
+    with lock:
+        for number, thread in enumerate(waiting, 1):
+            thread.start()
+            while len(lock._waiting) < number:
+                pass
+        made.append("b")
+        lock.reconsider()
+        waiting[1].join()
+        assert order == [("b", False)]
+        lock.wait_free(60)  # which its holder does not wait for
+    for thread in waiting:
+        thread.join()
+    assert order[1:] == [("a", True), ("c", True)]
+    lock.wait_free(60)
+
+
 def test_only_the_statement_that_runs_is_cancelled() -> None:
     cancellation = Cancellation()
     cancellation.asked = True

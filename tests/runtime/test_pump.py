@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from headrace.errors import HeadraceError
+from headrace.runtime.cancelling import StatementLock
 from headrace.runtime.pump import Pump
 from headrace.runtime.settings import RuntimeSettings
 
@@ -26,6 +27,7 @@ class Loop:
         default_factory=lambda: RuntimeSettings(small_rows=10, epoch_rows=1000)
     )
     closing: threading.Event = field(default_factory=threading.Event)
+    narrow_backlog: int = 80
 
     @property
     def ledger(self):
@@ -53,16 +55,21 @@ def test_after_a_small_epoch_nothing_is_waited_for():
 
 
 def test_after_a_large_epoch_a_full_one_is_waited_for():
-    loop = Loop(500, HOUR, [1, 400, 999, 1000])
+    loop = Loop(500, HOUR, [81, 400, 999, 1000])
     gathered(loop, arriving=True)
     assert loop.waiting == [1000]
 
 
 def test_a_load_that_ends_is_waited_for_no_longer_than_the_last_epoch_took():
-    gathered(Loop(500, 0.01, [3]))
+    gathered(Loop(500, 0.01, [300]))
 
 
-@pytest.mark.parametrize("waiting", [0, 999])
+@pytest.mark.parametrize("waiting", [0, 80])
+def test_what_narrow_epochs_can_read_is_not_waited_for(waiting):
+    gathered(Loop(500, HOUR, [waiting]))
+
+
+@pytest.mark.parametrize("waiting", [81, 999])
 def test_closing_ends_the_wait(waiting):
     pump = Pump(Loop(500, HOUR, [waiting]), None)
     gathering = threading.Thread(target=pump._gather, args=(500,), daemon=True)
@@ -78,7 +85,7 @@ class Stale:
 
     def __init__(self, *, renewed: bool) -> None:
         self.renewed, self.has_read = renewed, False
-        self.lock, self.ledger = threading.RLock(), SimpleNamespace(head=SimpleNamespace(ends={}))
+        self.lock, self.ledger = StatementLock(), SimpleNamespace(head=SimpleNamespace(ends={}))
         self.published = self
 
     @property
@@ -91,7 +98,7 @@ class Stale:
     def now(self) -> int:
         return 0
 
-    def due(self, _now: int) -> frozenset[int]:
+    def due(self, _now: int, _among: object = None) -> frozenset[int]:
         return frozenset()
 
     def advance(self) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from headrace.ledger import OffsetRange
 from headrace.runtime.ports import MoreRowsError
+from headrace.runtime.settings import RuntimeSettings
 from headrace.runtime.stages import Poll
 from headrace.runtime.step import Clock
 from headrace.runtime.width import Width, Widths
@@ -17,6 +18,7 @@ from runtime.pure import PureDatabase
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from headrace.catalog import Table
     from headrace.types import RelationId
 
 
@@ -51,6 +53,36 @@ def test_a_narrow_step_that_fans_out_is_run_as_jobs(
     fanned = Width.FANS_OUT.value
     assert widths_of(pure, 4) == ["narrow", fanned, fanned, "narrow"]
     assert pure.rows(view.id) == {(1, 10): 1}
+
+
+def test_a_backlog_is_read_in_narrow_epochs_in_the_order_in_which_it_arrived(
+    pure: PureDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a, b = pure.create_table("a"), pure.create_table("b")
+    limit = RuntimeSettings(small_rows=4, epoch_rows=100)
+    monkeypatch.setattr(pure.loop, "settings", limit)
+
+    def append(*rows: tuple[Table, int]) -> None:
+        for table, count in rows:
+            at = pure.ledger.head.log_end(table.id)
+            pure.append(table, [(at + i, 1, 1) for i in range(count)])
+
+    def read() -> list[tuple[int, int]]:
+        made = []
+        while (epoch := pure.loop.advance()) is not None:
+            (last,) = pure.ledger.epochs.newest(1)
+            assert last.epoch == epoch
+            by_table = {r.relation: r.to_offset - r.from_offset for r in last.reads}
+            made.append((by_table.get(a.id, 0), by_table.get(b.id, 0)))
+        return made
+
+    append((a, 2), (b, 1), (a, 2), (a, 3), (b, 1), (a, 6), (b, 1), (b, 1))
+    assert read() == [(2, 1), (2, 0), (3, 1), (6, 0), (0, 2)]
+    append(*([(a, 3)] * 11))
+    assert read() == [(33, 0)], "more than eight narrow epochs"
+    append((a, 3), (b, 3))
+    pure.loop.widths.fanned_out(frozenset([a.id]), 3)
+    assert read() == [(3, 3)], "it is known to fan out"
 
 
 def test_sets_of_few_changes_share_a_step_until_they_are_many(pure: PureDatabase) -> None:

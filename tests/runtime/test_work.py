@@ -36,7 +36,6 @@ def test_an_epoch_says_how_wide_it_was_where_its_time_went_and_what_fanned_out(
     db.append(other, [(1, 1, 1)])
     db.loop.advance()
     db.append(table, [(i, i + 3, 1) for i in range(3)] * 2)
-    db.append(other, [(i, 2, 1) for i in (5, 6)])
     db.loop.advance()
     wide, narrow, created = db.ledger.epochs.newest(3)
     assert "width" not in created.counters

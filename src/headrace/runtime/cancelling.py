@@ -70,6 +70,17 @@ def cancelled() -> HeadraceError:
     return HeadraceError(Code.CANCELLED, "the statement was cancelled")
 
 
+@dataclass(slots=True, eq=False)
+class _Waiting:
+    """A thread that waits for a lock; ``met`` says whether it no longer needs it."""
+
+    met: Callable[[], bool] | None
+    thread: int = field(default_factory=threading.get_ident)
+    goes_on: threading.Event = field(default_factory=threading.Event)
+    holds: bool = False
+    """Whether it was given the lock when it goes on."""
+
+
 @dataclass(slots=True)
 class StatementLock:
     """A reentrant lock that threads get in the order in which they ask.
@@ -82,27 +93,35 @@ class StatementLock:
     _owner: int | None = None
     """The id of the thread that holds it."""
     _depth: int = 0
-    _waiting: deque[tuple[int, threading.Event]] = field(default_factory=deque)
-    """The ids of the threads that wait for it, each with what says that it holds it now."""
+    _waiting: deque[_Waiting] = field(default_factory=deque)
+    _free: threading.Event = field(default_factory=threading.Event)
 
-    def acquire(self) -> None:
-        """Take the lock.
+    def __post_init__(self) -> None:
+        """Begin free."""
+        self._free.set()
+
+    def acquire(self, unless: Callable[[], bool] | None = None) -> bool:
+        """Take the lock, or stop waiting for it; return whether it was taken.
+
+        It is not taken if the condition ``unless`` is met at a :meth:`reconsider` before.
 
         Raises:
             HeadraceError: ``cancelled`` if the statement was cancelled meanwhile.
         """
-        this, given = threading.get_ident(), threading.Event()
+        waiting = _Waiting(unless)
         with self._changing:
-            if self._owner in (None, this):
-                self._owner, self._depth = this, self._depth + 1
-                return
-            self._waiting.append((this, given))
+            if self._owner in (None, waiting.thread):
+                self._owner, self._depth = waiting.thread, self._depth + 1
+                self._free.clear()
+                return True
+            self._waiting.append(waiting)
         try:
-            while not given.wait(_LISTEN_SECONDS):
+            while not waiting.goes_on.wait(_LISTEN_SECONDS):
                 check_cancelled()
         except BaseException:
-            self._give_up(this, given)
+            self._give_up(waiting)
             raise
+        return waiting.holds
 
     def release(self) -> None:
         """Release the lock; the thread that has waited longest holds it then."""
@@ -111,19 +130,49 @@ class StatementLock:
             if self._depth == 0:
                 self._pass_on()
 
-    def _give_up(self, this: int, given: threading.Event) -> None:
+    @contextmanager
+    def unless(self, met: Callable[[], bool]) -> Iterator[bool]:
+        """Run a block with the lock, or without it; yield which. See :meth:`acquire`."""
+        holds = self.acquire(met)
+        try:
+            yield holds
+        finally:
+            if holds:
+                self.release()
+
+    def reconsider(self) -> None:
+        """Let the threads go on that wait for the lock and no longer need it.
+
+        Else each of them would hold it for a moment, one after another, and before anyone else.
+        """
+        for waiting in list(self._waiting):
+            if waiting.met is not None and waiting.met():
+                with self._changing:
+                    if waiting in self._waiting:
+                        self._waiting.remove(waiting)
+                        waiting.goes_on.set()
+
+    def wait_free(self, seconds: float) -> None:
+        """Wait until nobody else holds the lock, at most for some seconds; do not take it."""
+        if self._owner != threading.get_ident():
+            self._free.wait(seconds)
+
+    def _give_up(self, waiting: _Waiting) -> None:
         with self._changing:
-            if given.is_set():
+            if waiting.holds:
                 self._pass_on()
-            else:
-                self._waiting.remove((this, given))
+            elif waiting in self._waiting:
+                self._waiting.remove(waiting)
 
     def _pass_on(self) -> None:
         self._owner, self._depth = None, 0
         if self._waiting:
-            self._owner, given = self._waiting.popleft()
-            self._depth = 1
-            given.set()
+            first = self._waiting.popleft()
+            self._owner, self._depth = first.thread, 1
+            first.holds = True
+            first.goes_on.set()
+        else:
+            self._free.set()
 
     def __enter__(self) -> Self:
         self.acquire()

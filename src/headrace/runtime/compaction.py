@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import shutil
 import threading
+import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
 _DEAD_BYTES: Final = 1 << 26
 """The dead bytes in packs that are not worth a merge, however few bytes are live."""
 
+_PAUSES_SECONDS: Final = 1.0
+"""How long one pass pauses for epochs in all: others may wait for its end."""
+
 
 @dataclass(frozen=True, slots=True)
 class Compaction:
@@ -42,19 +46,25 @@ class Compaction:
     """Held during a pass, and by everything else that removes runs."""
 
     def run(self) -> int:
-        """Run one pass; return the number of runs that were merged."""
+        """Run one pass, in steps between epochs; return the number of runs that were merged."""
         self.retirement.run()
         with self.busy:
-            return self._pass()
+            return self._pass(time.monotonic() + _PAUSES_SECONDS)
 
-    def _pass(self) -> int:
-        arrangements = self.loop.ledger.spines.arrangements()
-        merged = self._merge(arrangements)
-        self._advance_since(arrangements)
+    def _pass(self, until: float) -> int:
+        """Run a pass that pauses for epochs until some time."""
+        merged, spines = 0, self.loop.ledger.spines
+        while more := self._merge(spines.arrangements(), until):
+            merged += more
+            if self.loop.closing.is_set():
+                break
+        self.loop.let_pass(until)
+        self._advance_since(spines.arrangements())
+        self.loop.let_pass(until)
         self.sweep()
         return merged
 
-    def _merge(self, arrangements: tuple[ArrangementRecord, ...]) -> int:
+    def _merge(self, arrangements: tuple[ArrangementRecord, ...], until: float) -> int:
         ledger, directory = self.loop.ledger, self.loop.runs
         spines = ledger.spines.of([record.id for record in arrangements])
         leaving = self._to_be_left(run.file for runs in spines.values() for run in runs)
@@ -63,6 +73,7 @@ class Compaction:
             for record in arrangements:
                 files = [run.file for run in spines.get(record.id, ())]
                 for group in due_by_partition(files, self.loop.partitions, leaving):
+                    self.loop.let_pass(until)
                     layout = Layout.of_json(dict(record.layout))
                     output = merge(directory, layout, group, pack)
                     merges.append(

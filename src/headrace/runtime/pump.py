@@ -114,14 +114,13 @@ class Pump:
 
         def settled() -> Published | None:
             state = loop.published.current
-            due = loop.due(now)
-            waits = due if timed is None else due & timed
-            return state if state.has_read(ends) and not waits else None
+            return state if state.has_read(ends) and not loop.due(now, timed) else None
 
         while (state := settled()) is None:
-            with loop.lock:  # which another thread may have held to make the epoch
-                epoch = None
-                if settled() is None:
+            epoch = None
+            # Another thread may hold the lock to make the epoch.
+            with loop.lock.unless(lambda: settled() is not None) as held:
+                if held and settled() is None:
                     epoch = loop.advance()
                     if epoch is None:
                         self._require(settled)
@@ -160,11 +159,11 @@ class Pump:
     def _gather(self, changes: int) -> None:
         """After a large epoch, wait for as long as it took, or until another large one is pending.
 
-        ``changes`` is how many changes it has read. A statement that needs an epoch makes it
-        itself, so it does not wait for this.
+        ``changes`` is how many changes it has read. What narrow epochs can read does not wait. A
+        statement that needs an epoch makes it itself, so it does not wait for this.
         """
         settings = self.loop.settings
-        if changes <= settings.small_rows:
+        if changes <= settings.small_rows or self.loop.pending() <= self.loop.narrow_backlog:
             return
         last = self.loop.ledger.epochs.newest(1)[0].counters
         until = time.monotonic() + last.get("seconds", 0.0)  # none if a fill has come between
@@ -207,8 +206,7 @@ class Pump:
             if self._closed.is_set():
                 return
             try:
-                while self.compaction.run() and not self._closed.is_set():
-                    pass
+                self.compaction.run()
             except Exception as error:  # noqa: BLE001 - as above
                 self.error = _shown(error)
 

@@ -50,6 +50,14 @@ class _Timed:
     arrangements: Mapping[ArrangementId, ArrangementRecord]
     builds: Mapping[BuildId, Build]
     records: list[ArrangementRecord]
+    views: frozenset[RelationId]
+
+    @classmethod
+    def of(cls, head: Head) -> _Timed:
+        """Return those of a head."""
+        records = _timed(head)
+        views = frozenset(record.owner for record in records)
+        return cls(head.arrangements, head.builds, records, views)
 
     def is_of(self, head: Head) -> bool:
         """Whether they are those of a head."""
@@ -76,12 +84,19 @@ class Timetable:
             known = self._known = (state.epoch, self._read(state))
         return known[1]
 
-    def _read(self, state: Published) -> Mapping[RelationId, int]:
-        found: dict[RelationId, int] = {}
+    def views(self) -> frozenset[RelationId]:
+        """Return the views that read the clock: they have state ordered by due time."""
+        return self._present().views
+
+    def _present(self) -> _Timed:
         head, timed = self.ledger.head, self._timed
         if timed is None or not timed.is_of(head):
-            timed = self._timed = _Timed(head.arrangements, head.builds, _timed(head))
-        records, known = timed.records, self._layouts
+            timed = self._timed = _Timed.of(head)
+        return timed
+
+    def _read(self, state: Published) -> Mapping[RelationId, int]:
+        found: dict[RelationId, int] = {}
+        records, known = self._present().records, self._layouts
         self._layouts = {r.id: known.get(r.id) or Layout.of_json(dict(r.layout)) for r in records}
         for record in records:
             runs = [run.file for run in state.spines.get(record.id, ())]

@@ -72,13 +72,18 @@ class Widths:
             return Width.MANY_CHANGES
         if size > _MOST_BYTES:
             return Width.LARGE_CHANGES
-        known = self._known.get(changed)
-        if known is None or rows < known.rows:
+        if not self.fan_out(changed, rows):
             return Width.NARROW
+        known = self._known[changed]
         known.left -= 1
         if known.left <= 0:
             del self._known[changed]
         return Width.FANS_OUT
+
+    def fan_out(self, changed: frozenset[RelationId], rows: int) -> bool:
+        """Whether so many changes of some relations are known to fan out."""
+        known = self._known.get(changed)
+        return known is not None and rows >= known.rows
 
     def fanned_out(self, changed: frozenset[RelationId], rows: int) -> None:
         """Remember that a narrow step over so many changes had too many rows."""
