@@ -54,6 +54,9 @@ class Moment:
     epochs: int
     epoch_ms: float
     fresh: dict[str, float]
+    """From an INSERT to a reader that sees it."""
+    deleted: dict[str, float]
+    """From a DELETE, which first finds its rows, to a reader that sees it."""
     read: dict[str, float]
 
     def line(self) -> str:
@@ -64,13 +67,14 @@ class Moment:
             f"{self.seconds:6.0f} s | MB: {memory} | files: {files}, {self.megabytes:.1f} MB |"
             f" epochs {self.epochs}, {self.epoch_ms:.1f} ms |"
             f" fresh p50 {self.fresh['p50_ms']:.0f} p99 {self.fresh['p99_ms']:.0f} ms |"
+            f" deleted p50 {self.deleted['p50_ms']:.0f} p99 {self.deleted['p99_ms']:.0f} ms |"
             f" read p50 {self.read['p50_ms']:.2f} p99 {self.read['p99_ms']:.2f} ms"
         )
 
 
 @dataclass(slots=True)
 class Soak:
-    """Writes, reads and measures until told to end."""
+    """Writes, reads and measures until told to end; each client has a session of its own."""
 
     db: Any
     directory: Path
@@ -78,37 +82,40 @@ class Soak:
     pause: float
     ended: threading.Event = field(default_factory=threading.Event)
     fresh: list[float] = field(default_factory=list)
+    deleted: list[float] = field(default_factory=list)
     read: list[float] = field(default_factory=list)
     failed: list[BaseException] = field(default_factory=list)
 
     def write(self) -> None:
         """Insert, update and delete at a steady rate; time how long until each is readable."""
-        rng = np.random.default_rng(1)
+        rng, client = np.random.default_rng(1), self.db.session()
         number = 0
         while not self.ended.wait(self.pause):
             number += 1
             keys = rng.choice(_KEYS, self.rows, replace=False)
             groups = pa.array(rng.integers(0, _GROUPS, self.rows), pa.int32())
             values = rng.integers(0, 1000, self.rows)
-            begun = time.perf_counter()
+            begun, took = time.perf_counter(), self.fresh
+            seen = "SELECT n FROM by_group WHERE g = 1"
             if number % 5 == 0:
-                low = int(rng.integers(0, _KEYS))
-                self.db.sql(f"DELETE FROM t WHERE k BETWEEN {low} AND {low + 20}")
+                took, low = self.deleted, int(rng.integers(0, _KEYS))
+                client.sql(f"DELETE FROM t WHERE k BETWEEN {low} AND {low + 20}")
             elif number % 2:
-                self.db.insert("t", pa.table({"k": keys, "g": groups, "x": values}))
+                client.insert("t", pa.table({"k": keys, "g": groups, "x": values}))
             else:
                 now = pa.array([int(time.time() * 1e6)] * self.rows, pa.timestamp("us", "UTC"))
-                self.db.insert("events", pa.table({"at": now, "k": keys, "g": groups, "v": values}))
-            self.db.sql("SELECT n FROM by_group WHERE g = 1").fetchall()
-            self.fresh.append(time.perf_counter() - begun)
+                client.insert("events", pa.table({"at": now, "k": keys, "g": groups, "v": values}))
+                seen = "SELECT g FROM kinds WHERE g = 1 AND kind = 1"
+            client.sql(seen).fetchall()
+            took.append(time.perf_counter() - begun)
 
     def look_up(self) -> None:
         """Look up keys of what is published."""
-        rng = np.random.default_rng(2)
+        rng, client = np.random.default_rng(2), self.db.session()
         while not self.ended.wait(0.005):
             group = int(rng.integers(0, _GROUPS))
             begun = time.perf_counter()
-            self.db.sql(f"SELECT n, s FROM by_group WHERE g = {group}").fetchall()
+            client.sql(f"SELECT n, s FROM by_group WHERE g = {group}").fetchall()
             self.read.append(time.perf_counter() - begun)
 
     def kept(self, work: Any) -> None:
@@ -122,6 +129,7 @@ class Soak:
     def moment(self, seconds: float, used: Sampler, since: int) -> tuple[Moment, int]:
         """Return what was measured since an epoch, and the last epoch."""
         fresh, self.fresh = self.fresh, []
+        deleted, self.deleted = self.deleted, []
         read, self.read = self.read, []
         epochs = [e for e in self.db.parts.ledger.epochs.newest(2_000) if e.epoch > since]
         took = [e.counters["seconds"] for e in epochs if "seconds" in e.counters]
@@ -141,6 +149,7 @@ class Soak:
                 len(epochs),
                 1e3 * statistics.median(took) if took else 0.0,
                 _spread(fresh),
+                _spread(deleted),
                 _spread(read),
             ),
             max((e.epoch for e in epochs), default=since),
