@@ -80,6 +80,14 @@ class _Waiting:
     holds: bool = False
     """Whether it was given the lock when it goes on."""
 
+    @property
+    def is_over(self) -> bool:
+        """Whether it need not wait; so it is if that cannot be told, which it then finds itself."""
+        try:
+            return self.met is not None and self.met()
+        except Exception:  # noqa: BLE001 - another thread waits for what this may raise
+            return True
+
 
 @dataclass(slots=True)
 class StatementLock:
@@ -146,7 +154,7 @@ class StatementLock:
         Else each of them would hold it for a moment, one after another, and before anyone else.
         """
         for waiting in list(self._waiting):
-            if waiting.met is not None and waiting.met():
+            if waiting.is_over:
                 with self._changing:
                     if waiting in self._waiting:
                         self._waiting.remove(waiting)
