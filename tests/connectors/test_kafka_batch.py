@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.connectors.kafka.batch import Batch, HeldBack
-from headrace.formats.lines import Lines
+from headrace.formats.line_values import LineValues
 
 if TYPE_CHECKING:
     import pytest
@@ -171,7 +171,7 @@ def test_values_are_kept_as_lines_until_one_cannot_be() -> None:
             made.add([Message(at, value)], wanted)
     assert one_by_one.keys == [b"%d" % at for at in range(6)]
     assert one_by_one.timestamps == [None] * 6
-    assert [isinstance(each.values, Lines) for each in as_lines] == [
+    assert [isinstance(each.values, LineValues) for each in as_lines] == [
         True,
         True,
         True,
@@ -181,7 +181,7 @@ def test_values_are_kept_as_lines_until_one_cannot_be() -> None:
     ]
     for end in (3, 6):
         joined = Batch.joined([*as_lines[:end], Batch()])
-        assert isinstance(joined.values, Lines) == (end == 3)
+        assert isinstance(joined.values, LineValues) == (end == 3)
         assert list(joined.values) == values[:end]
         assert joined.timestamps == [None, 1, None, 3, None, 5][:end]
         assert joined.ends() == {"t/0": end}

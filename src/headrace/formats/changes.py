@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, ClassVar, Protocol
 
 import numpy as np
 
-from headrace.formats.lines import Lines
+from headrace.formats.line_values import LineValues
 from headrace.formats.messages import JsonMessages
 from headrace.ledger import Reject
 
@@ -54,7 +54,7 @@ class ChangeDecoder(Protocol):
 
     @property
     def reads_lines(self) -> bool:
-        """Whether values are best given as :class:`headrace.formats.lines.Lines`."""
+        """Whether values are best given as :class:`headrace.formats.line_values.LineValues`."""
         ...
 
     def changes(
@@ -99,7 +99,9 @@ def appended(
     """Return a row for each value; messages without one are rejects with the reason, or skipped."""
     present = np.arange(len(values))
     given: Sequence[bytes] = (
-        values if isinstance(values, Lines) else [value for value in values if value is not None]
+        values
+        if isinstance(values, LineValues)
+        else [value for value in values if value is not None]
     )
     if len(given) < len(values):
         present = np.array([at for at, value in enumerate(values) if value is not None], np.int64)

@@ -13,7 +13,7 @@ from pyspark.sql import types as t
 from headrace.errors import Code, HeadraceError
 from headrace.formats.blocks import FilePosition, RecordBlock
 from headrace.formats.json_lines import JsonDecoder
-from headrace.formats.lines import Lines
+from headrace.formats.line_values import LineValues
 from headrace.formats.rows import together
 from headrace.ledger import Reject
 
@@ -57,7 +57,7 @@ class JsonMessages:
 
     def decode(self, values: Sequence[bytes]) -> Messages:
         """Return the rows of values; one that is not an object, or does not fit, is a reject."""
-        if isinstance(values, Lines):
+        if isinstance(values, LineValues):
             data = values.data
         else:
             data = b"\n".join(values)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import sqlalchemy as sa
 
 from headrace.ledger import schema
-from headrace.ledger.prepared import Prepared
+from headrace.ledger.driver_statement import DriverStatement
 from headrace.ledger.records import LIVE, Build, EpochCommit, Frontier
 from headrace.types import BuildId, Epoch, FrontierId, Offset, RelationId
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from headrace.ledger.records import NewObject, Read
     from headrace.ledger.transactions import Transactions
 
-_CONSUME: Final = Prepared(
+_CONSUME: Final = DriverStatement(
     schema.positions.update()
     .where(
         schema.positions.c.frontier == sa.bindparam("frontier_"),
@@ -31,7 +31,7 @@ _CONSUME: Final = Prepared(
     )
     .values(consumed=sa.bindparam("to"))
 )
-_INSERT_READ: Final = Prepared(schema.reads.insert())
+_INSERT_READ: Final = DriverStatement(schema.reads.insert())
 _LIVE: Final = schema.builds.c.retired_epoch.is_(None)
 
 

@@ -13,7 +13,7 @@ import sqlalchemy as sa
 
 from headrace.errors import Code, HeadraceError
 from headrace.ledger import builds, dirty, invariants, schema
-from headrace.ledger.prepared import Prepared
+from headrace.ledger.driver_statement import DriverStatement
 from headrace.ledger.records import (
     CLOCK,
     EpochCommit,
@@ -27,11 +27,11 @@ from headrace.types import Epoch, RelationId
 Stage = Callable[[str], None]
 
 # Statements of every epoch are built once: building them costs more than running them.
-_LAST_EPOCH: Final = Prepared(sa.select(sa.func.max(schema.epochs.c.epoch)))
+_LAST_EPOCH: Final = DriverStatement(sa.select(sa.func.max(schema.epochs.c.epoch)))
 _BEFORE: Final = sa.select(schema.epochs.c.committed_at, schema.epochs.c.counters).where(
     schema.epochs.c.epoch == sa.bindparam("of")
 )
-_INSERT: Final = {table: Prepared(table.insert()) for table in schema.metadata.sorted_tables}
+_INSERT: Final = {table: DriverStatement(table.insert()) for table in schema.metadata.sorted_tables}
 
 
 def last_epoch(connection: sa.Connection) -> Epoch:

@@ -16,7 +16,7 @@ import sqlalchemy as sa
 
 from headrace.errors import Code, HeadraceError
 from headrace.ledger import builds, schema
-from headrace.ledger.prepared import Prepared
+from headrace.ledger.driver_statement import DriverStatement
 from headrace.ledger.records import LIVE, EpochCommit, NewRun
 
 if TYPE_CHECKING:
@@ -27,13 +27,13 @@ T = TypeVar("T", int, str, tuple[int, int], tuple[str, int])
 
 # Statements of every epoch are built once: building them costs more than running them.
 _WANTED: Final[sa.BindParameter[Any]] = sa.bindparam("wanted", expanding=True)
-_NEWEST_EPOCHS: Final = Prepared(
+_NEWEST_EPOCHS: Final = DriverStatement(
     sa.select(schema.epochs.c.epoch).order_by(schema.epochs.c.epoch.desc()).limit(2)
 )
-_LOG_END: Final = Prepared(
+_LOG_END: Final = DriverStatement(
     sa.select(schema.logs.c.log_end).where(schema.logs.c.relation == sa.bindparam("its_relation"))
 )
-_POSITION: Final = Prepared(
+_POSITION: Final = DriverStatement(
     sa.select(schema.positions.c.consumed).where(
         schema.positions.c.frontier == sa.bindparam("its_frontier"),
         schema.positions.c.relation == sa.bindparam("its_relation"),

@@ -9,7 +9,7 @@ import sqlalchemy as sa
 
 from headrace.errors import Code, HeadraceError
 from headrace.ledger import schema
-from headrace.ledger.prepared import Prepared
+from headrace.ledger.driver_statement import DriverStatement
 from headrace.ledger.records import LoadProgress
 from headrace.types import RelationId
 
@@ -26,20 +26,20 @@ _LOAD: Final = (
     schema.loads.c.relation == sa.bindparam("its_relation"),
     schema.loads.c.source == sa.bindparam("its_source"),
 )
-_DELETE_NOTE: Final = Prepared(schema.loads.delete().where(*_LOAD))
-_INSERT_LOAD: Final = Prepared(schema.loads.insert())
-_UPDATE_LOAD: Final = Prepared(
+_DELETE_NOTE: Final = DriverStatement(schema.loads.delete().where(*_LOAD))
+_INSERT_LOAD: Final = DriverStatement(schema.loads.insert())
+_UPDATE_LOAD: Final = DriverStatement(
     schema.loads.update()
     .where(*_LOAD)
     .values(progress=sa.bindparam("progress"), finished=sa.bindparam("finished"))
 )
-_SELECT_FINISHED: Final = Prepared(sa.select(schema.loads.c.finished).where(*_LOAD))
+_SELECT_FINISHED: Final = DriverStatement(sa.select(schema.loads.c.finished).where(*_LOAD))
 _PRODUCER: Final = (
     schema.producers.c.relation == sa.bindparam("its_relation"),
     schema.producers.c.producer == sa.bindparam("its_producer"),
 )
-_SELECT_SEQUENCE: Final = Prepared(sa.select(schema.producers.c.sequence).where(*_PRODUCER))
-_UPDATE_SEQUENCE: Final = Prepared(
+_SELECT_SEQUENCE: Final = DriverStatement(sa.select(schema.producers.c.sequence).where(*_PRODUCER))
+_UPDATE_SEQUENCE: Final = DriverStatement(
     schema.producers.update().where(*_PRODUCER).values(sequence=sa.bindparam("last"))
 )
 

@@ -10,7 +10,7 @@ import sqlalchemy as sa
 
 from headrace.errors import Code, HeadraceError
 from headrace.ledger import loads, rejects, schema
-from headrace.ledger.prepared import Prepared
+from headrace.ledger.driver_statement import DriverStatement
 from headrace.ledger.records import (
     AppendRecord,
     Correction,
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from headrace.ledger.records import LoadProgress, ProducerPosition, Reject
     from headrace.ledger.transactions import Transactions, WriteTransaction
 
-_SELECT_LOG = Prepared(
+_SELECT_LOG = DriverStatement(
     sa.select(schema.logs.c.log_end, schema.logs.c.rejected)
     .join(schema.objects, schema.objects.c.relation == schema.logs.c.relation)
     .where(
@@ -37,18 +37,18 @@ _SELECT_LOG = Prepared(
         schema.objects.c.dropped_epoch.is_(None),
     )
 )
-_INSERT_SEGMENT = Prepared(schema.segments.insert())
-_UPDATE_LOG = Prepared(
+_INSERT_SEGMENT = DriverStatement(schema.segments.insert())
+_UPDATE_LOG = DriverStatement(
     schema.logs.update()
     .where(schema.logs.c.relation == sa.bindparam("its_relation"))
     .values(log_end=sa.bindparam("log_end"), rejected=sa.bindparam("rejected"))
 )
-_SELECT_TIMES = Prepared(
+_SELECT_TIMES = DriverStatement(
     sa.select(schema.newest_times.c.partition, schema.newest_times.c.time).where(
         schema.newest_times.c.relation == sa.bindparam("its_relation")
     )
 )
-_UPDATE_TIME = Prepared(
+_UPDATE_TIME = DriverStatement(
     schema.newest_times.update()
     .where(
         schema.newest_times.c.relation == sa.bindparam("its_relation"),

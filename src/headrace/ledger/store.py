@@ -22,7 +22,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, NoSuchModu
 
 from headrace.errors import BACKUPS, Code, HeadraceError
 from headrace.ledger import migrations, schema
-from headrace.ledger.prepared import Prepared
+from headrace.ledger.driver_statement import DriverStatement
 from headrace.ledger.records import LIVE
 
 if TYPE_CHECKING:
@@ -35,8 +35,8 @@ _RESTORE: Final = (
 )
 _DAMAGE: Final = ("malformed", "not a database", "no such table", "no such column")
 _BUSY_SECONDS: Final = 10.0
-_BEGIN: Final = Prepared(sa.text("BEGIN"))
-_BEGIN_WRITING: Final = Prepared(sa.text("BEGIN IMMEDIATE"))
+_BEGIN: Final = DriverStatement(sa.text("BEGIN"))
+_BEGIN_WRITING: Final = DriverStatement(sa.text("BEGIN IMMEDIATE"))
 
 
 class Mode(Enum):

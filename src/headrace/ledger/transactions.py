@@ -11,7 +11,7 @@ import sqlalchemy as sa
 
 from headrace.errors import Code, HeadraceError
 from headrace.ledger import schema
-from headrace.ledger.prepared import Prepared
+from headrace.ledger.driver_statement import DriverStatement
 from headrace.ledger.records import Fence
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from headrace.ledger.heads import Head
     from headrace.ledger.store import Store
 
-_LOCK_FENCE = Prepared(sa.select(schema.fence.c.token).with_for_update())
+_LOCK_FENCE = DriverStatement(sa.select(schema.fence.c.token).with_for_update())
 
 
 @dataclass(slots=True)

@@ -82,7 +82,7 @@ class _Waiting:
 
     @property
     def is_over(self) -> bool:
-        """Whether it need not wait; so it is if that cannot be told, which it then finds itself."""
+        """Whether it need not wait; so it is if the condition fails, which it then sees itself."""
         try:
             return self.met is not None and self.met()
         except Exception:  # noqa: BLE001 - another thread waits for what this may raise

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from headrace.formats.lines import Lines
+from headrace.formats.line_values import LineValues
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
@@ -43,7 +43,7 @@ class Batch:
     offsets: array[int] = field(default_factory=partial(array, "q"))
     timestamps: list[int | None] = field(default_factory=list)
     keys: list[bytes | None] = field(default_factory=list)
-    values: list[bytes | None] | Lines = field(default_factory=list)
+    values: list[bytes | None] | LineValues = field(default_factory=list)
     headers: list[list[tuple[str, bytes | None]] | None] = field(default_factory=list)
 
     def __len__(self) -> int:
@@ -76,8 +76,8 @@ class Batch:
 
     def _add_values(self, values: list[bytes | None], *, lines: bool) -> None:
         if lines and not self.values:
-            self.values = Lines()
-        if isinstance(self.values, Lines):
+            self.values = LineValues()
+        if isinstance(self.values, LineValues):
             if self.values.add(values):
                 return
             self.values = list(self.values)
@@ -86,7 +86,7 @@ class Batch:
     @property
     def bytes(self) -> int:
         """The size of all values."""
-        if isinstance(self.values, Lines):
+        if isinstance(self.values, LineValues):
             return self.values.bytes
         return sum(map(len, filter(None, self.values)))
 
@@ -119,7 +119,7 @@ class Batch:
         chosen, found = places.tolist(), Batch()
         for each in fields(self):
             column = getattr(self, each.name)
-            column = list(column) if isinstance(column, Lines) else column
+            column = list(column) if isinstance(column, LineValues) else column
             getattr(found, each.name).extend([column[at] for at in chosen])
         return found
 
@@ -127,8 +127,8 @@ class Batch:
     def joined(cls, batches: Sequence[Batch]) -> Batch:
         """Return the messages of batches, one after another."""
         found, filled = cls(), [batch for batch in batches if len(batch)]
-        if filled and all(isinstance(batch.values, Lines) for batch in filled):
-            found.values = Lines()
+        if filled and all(isinstance(batch.values, LineValues) for batch in filled):
+            found.values = LineValues()
         for batch in filled:
             for each in fields(cls):
                 getattr(found, each.name).extend(getattr(batch, each.name))

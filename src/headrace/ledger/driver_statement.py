@@ -58,7 +58,7 @@ class _Text:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Prepared:
+class DriverStatement:
     """A statement of SQLAlchemy's Core, without lists of values as for ``IN``.
 
     An INSERT without values sets all columns; those that a row lacks become NULL. Rows have the

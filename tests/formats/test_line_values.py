@@ -5,14 +5,14 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.formats.lines import Lines
+from headrace.formats.line_values import LineValues
 
 parts = st.lists(st.lists(st.none() | st.text("ab\n", max_size=3).map(str.encode), max_size=4))
 
 
 @given(parts)
 def test_lines_are_the_values_that_were_added(given_parts: list[list[bytes | None]]) -> None:
-    lines, expected = Lines(), list[bytes | None]()
+    lines, expected = LineValues(), list[bytes | None]()
     for part in given_parts:
         fits = all(value is not None and b"\n" not in value for value in part)
         assert lines.add(part) == fits
@@ -25,7 +25,7 @@ def test_lines_are_the_values_that_were_added(given_parts: list[list[bytes | Non
     if expected:
         assert lines.data.split(b"\n") == expected
         assert lines.bytes == len(lines.data) + 1
-    twice = Lines()
+    twice = LineValues()
     twice.extend(lines)
     twice.extend(lines)
     assert list(twice) == expected * 2

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from typing import overload
 
 
-class Lines(Sequence[bytes]):
+class LineValues(Sequence[bytes]):
     """Values that have no line feed within, in order; ``add`` appends some."""
 
     def __init__(self) -> None:
@@ -34,7 +34,7 @@ class Lines(Sequence[bytes]):
         self._append(block, len(values))
         return True
 
-    def extend(self, other: Lines) -> None:
+    def extend(self, other: LineValues) -> None:
         """Append the values of others."""
         before = 0
         for block, end in zip(other._blocks, other._ends, strict=True):
