@@ -445,8 +445,8 @@ class EpochLoop:
     def _attempt(
         self, poll: Poll, guards: Mapping[ArrangementId, Guarded] = NO_GUARDS
     ) -> Epoch | None:
-        epoch, spent = None, Spent()
-        with measured(spent), Attempt(self.runs, spent=spent) as attempt:
+        epoch, began, spent = None, time.perf_counter(), Spent()
+        with measured(spent), Attempt(self.runs, begun=began, spent=spent) as attempt:
             with Spending(Activity.PLANNING):
                 stages = self.plan(poll, guards)
             for stage in stages:
