@@ -118,7 +118,7 @@ def measure(directory: Path, size: Size) -> dict[str, Any]:
     ):
         db = bench.db
         db.sql(_TABLES)
-        loaded = rows.commit(max(1, size.loaded // 500))
+        loaded = rows.commit(max(1, size.loaded // 100))
         _insert(bench, loaded)
         begun = time.perf_counter()
         for view, query in VIEWS.items():

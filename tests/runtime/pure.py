@@ -187,10 +187,16 @@ class PureRunner:
         return {}
 
     def plan_fill(
-        self, build: BuildId, partitions: int, *, looping: bool = False, ticks: bool = False
+        self,
+        build: BuildId,
+        partitions: int,
+        *,
+        looping: bool = False,
+        ticks: bool = False,
+        here: bool = False,
     ) -> StepPlan:
         """Return what filling a view needs."""
-        del partitions, looping, ticks
+        del partitions, looping, ticks, here
         filled = self.filling[build]
         kept = self._of_view(filled)
         reads = frozenset(filled.depends_on)

@@ -13,8 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.spine import Run, Spine, forget_runs, open_run, pack, write_parts, write_run
+from headrace.spine import stored as stored_batches
 from headrace.spine.stored import StoredBatch, stored
-from headrace.zset import HASH, WEIGHT, Layout, OrderBy, ZSet
+from headrace.zset import HASH, WEIGHT, Layout, OrderBy, Restriction, Test, ZSet
 from reference import hash_of
 
 if TYPE_CHECKING:
@@ -147,6 +148,10 @@ def test_a_spine_finds_in_a_stored_run_what_it_finds_in_another(both: tuple[Run,
     parts = [[part.table for part in spine.scan(100, batch_bytes=2_000)] for spine in spines]
     assert pa.concat_tables(parts[0]).equals(pa.concat_tables(parts[1]))
     assert len(parts[0]) > 5
+    few = Restriction((Test("k", pa.array([7, 160])), Test("v", low=pa.scalar("v1"))))
+    tested = [list(spine.scan(100, few)) for spine in spines]
+    assert [p.table for p in tested[0]] == [p.table for p in tested[1]]
+    assert 0 < sum(part.rows for part in tested[1]) < 6
     wanted = rows.take(np.arange(0, rows.rows, 2))
     assert [spine.weights_of(wanted).tolist() for spine in spines] == [[1] * 6] * 2
     cells = [
@@ -186,3 +191,19 @@ def test_stored_runs_are_merged_with_others(
     expected = ZSet.sum_of(layout, [run.slice(0, run.rows) for run in both]).consolidated()
     assert merged.slice(0, merged.rows).equals(expected)
     assert merged.weight == 1000
+
+
+def test_columns_that_queries_read_are_kept_until_others_need_the_memory(
+    both: tuple[Run, Run], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second, *_ = both[1].batches
+    assert isinstance(first, StoredBatch)
+    assert isinstance(second, StoredBatch)
+    kept = first.select(["k"]).column("k")
+    assert first.select(["k"]).column("k").buffers()[1].address == kept.buffers()[1].address
+    monkeypatch.setattr(stored_batches, "KEPT_BYTES", second.column("t").nbytes)
+    second.select(["t"])
+    assert (set(first.kept), set(second.kept)) == (set(), {"t"})
+    monkeypatch.setattr(stored_batches, "KEPT_BYTES", 1)
+    assert second.select(["k"]).column("k").equals(both[0].batches[1].column("k"))
+    assert not second.kept

@@ -61,3 +61,35 @@ def test_views_created_over_nothing_start_empty(oracle):
     run.epoch()
     assert run.rows("joined") == [(1,)]
     run.finish()
+
+
+def test_a_fill_in_this_process_takes_no_job_and_goes_on_as_jobs_where_rows_are_many(
+    oracle, monkeypatch
+):
+    run = oracle(fill_rows=40, small_rows=10)
+    run.stream("s", "k INT, v INT")
+    run.stream("u", "k INT, w DECIMAL(9,2)")
+    run.insert("s", [(i % 9, i) for i in range(90)])
+    run.insert("u", [(i % 9, i) for i in range(45)])
+    run.epoch()
+    jobs, steps = run.db.parts.engine._jobs, []
+    run_jobs = jobs.run
+
+    def counted(step, program):
+        steps.append(sum(share.rows for share in step.shares.values()))
+        return run_jobs(step, program)
+
+    monkeypatch.setattr(jobs, "run", counted)
+    run.view("sums", "SELECT k, sum(v) AS v, count(DISTINCT v % 5) AS n FROM s GROUP BY k")
+    run.view("joined", "SELECT s.v, u.w FROM s JOIN u ON s.k = u.k WHERE upper('x' || s.v) <> 'X7'")
+    assert steps == []
+    monkeypatch.setattr("headrace.engine.engine.MOST_FILLING", 60)
+    run.view("many", "SELECT s.v, u.w FROM s JOIN u ON s.k = u.k AND s.v + u.w > 3")
+    assert steps, "a part of 40 rows has hundreds of partners"
+    assert max(steps) <= 40, "what was filled before is not filled again"
+    made = len(steps)
+    run.view("placed", "SELECT *, row_number() OVER (PARTITION BY k ORDER BY v) AS r FROM s")
+    assert len(steps) > made, "groups of several parts are recomputed by jobs"
+    run.insert("s", [(i % 9, i) for i in range(90, 95)])
+    run.epoch()
+    run.finish()

@@ -31,17 +31,20 @@ from headrace.engine.jobs.reports import (
 from headrace.engine.jobs.scope import jobs_of, without_job
 from headrace.engine.jobs.slice_tasks import replaced
 from headrace.engine.lowering.differences import difference_program, without_spark
-from headrace.engine.lowering.kept import KeptPrograms, LiveKey
+from headrace.engine.lowering.kept import FillKey, KeptPrograms, LiveKey
 from headrace.engine.lowering.nodes import leaf_names
-from headrace.engine.narrow.nodes import MOST_FLOWING
+from headrace.engine.narrow.nodes import MOST_FILLING, MOST_FLOWING
 from headrace.engine.narrow.parts import (
     StepPart,
     StepParts,
     UnplannedPartError,
     Variant,
+    node_in,
+    part_over,
     run_parts,
     together,
 )
+from headrace.engine.narrow.reach import reach_of
 from headrace.engine.narrow.reading import interpreted
 from headrace.engine.narrow.ways import Way, ways
 from headrace.engine.planned import Planned, RunningFill
@@ -67,6 +70,7 @@ if TYPE_CHECKING:
     from headrace.engine.jobs.lease import SparkSource
     from headrace.engine.jobs.worker import LogReader
     from headrace.engine.lowering.assembly import Program
+    from headrace.engine.narrow.nodes import RowsNode
     from headrace.engine.narrow.stored import ProgramFiles
     from headrace.functions import Function
     from headrace.runtime.ports import StepPlan
@@ -137,7 +141,19 @@ class Engine:
             if isinstance(relation, View) and planned:
                 filled = self._filling.pop(relation.build, None)
                 self.circuits.declare(relation, filled.circuit if filled else None)
+                if filled is not None:
+                    self._keep_part(relation, filled)
             self._changed()
+
+    def _keep_part(self, view: View, filled: RunningFill) -> None:
+        """Let narrow epochs step a view by the part that has filled it, if there is one.
+
+        A part with constants yields them in a first step only, and another one is built.
+        """
+        program = self.programs.known(FillKey(view.build, view.build, here=True))
+        if program is not None and program.here is not None and not program.constants:
+            part = _part_here(program.here, program, filled, ticks=False)
+            self._parts.add(part, self._relations)
 
     @contextmanager
     def beside(self, tables: Iterable[Table]) -> Iterator[None]:
@@ -181,7 +197,7 @@ class Engine:
         """Forget a replay."""
         with self.planning:
             self._filling.pop(replay, None)
-            self.programs.forget(lambda key: isinstance(key, tuple) and key[0] == replay)
+            self.programs.forget(lambda key: isinstance(key, FillKey) and key.known_as == replay)
 
     def slice_analysed(self, view: View, where: str) -> Analysed:
         """Return the analysed query of a slice's condition; the last one is cached.
@@ -396,11 +412,17 @@ class Engine:
         return part
 
     def plan_fill(
-        self, build: BuildId, partitions: int, *, looping: bool = False, ticks: bool = False
+        self,
+        build: BuildId,
+        partitions: int,
+        *,
+        looping: bool = False,
+        ticks: bool = False,
+        here: bool = False,
     ) -> StepPlan:
         """Return the plan of the steps that fill a build of a view."""
         circuit = self._filled(build)
-        program = self._fill_program(build, partitions, looping=looping, ticks=ticks)
+        program = self._fill_program(build, partitions, looping=looping, ticks=ticks, here=here)
         needs, filled = program.needs([circuit]), self._filling.get(build)
         if filled is None or filled.sliced is None:
             return needs
@@ -412,11 +434,17 @@ class Engine:
         self, step: Step, build: BuildId, *, looping: bool = False, ticks: bool = False
     ) -> tuple[Report, ...]:
         """Run one step of filling a build, or a further round of its recursions."""
-        program = self._fill_program(build, step.partitions, looping=looping, ticks=ticks)
-        if program.interpreted is None or not step.few:
+        here, partitions = step.few and not looping, step.partitions
+        program = self._fill_program(build, partitions, looping=looping, ticks=ticks, here=here)
+        if not step.few or (program.interpreted is None and program.here is None):
             return self._jobs.run(step, program)
         try:
-            with without_job(self.spark):
+            with without_job(self.spark), self._jobs.few_rows():
+                if program.here is not None:
+                    part = _part_here(program.here, program, self._running(build), ticks=ticks)
+                    given = step, [part], part.relations, self.log
+                    return run_parts(*given, MOST_FILLING, apart=True).reports
+                assert program.interpreted is not None  # noqa: S101  (it was asked above)
                 return program.interpreted.run(step)
         except BaseException:
             remove_packs_of(step.runs_directory, step.attempt)
@@ -499,11 +527,15 @@ class Engine:
         ids = self.circuits.above(changed | looping | given, without | given)
         return tuple(map(self._circuit_of, ids))
 
+    def _running(self, build: BuildId) -> RunningFill:
+        return self._filling.get(build) or RunningFill(self._filled(build), self._relations)
+
     def _fill_program(
-        self, id_: BuildId, partitions: int, *, looping: bool, ticks: bool
+        self, id_: BuildId, partitions: int, *, looping: bool, ticks: bool, here: bool
     ) -> Program:
-        filled = self._filling.get(id_) or RunningFill(self._filled(id_), self._relations)
+        filled = self._running(id_)
         circuit = filled.circuit
+        here = here and filled.sliced is None and not circuit.loops()
 
         def build() -> Program:
             lowering = self._jobs.lowering(partitions, filled.relations)
@@ -513,12 +545,15 @@ class Engine:
             program = lowering.stored(
                 circuit, ticks=ticks, sliced=filled.sliced, watch=filled.watch
             )
+            if here:
+                node = node_in(lowering, circuit.view)
+                return replace(program, here=node, reach=reach_of(node))
             if filled.sliced is None or partitions > 1:
                 return program
             return replace(program, interpreted=interpreted(lowering.transplant, program.jobs))
 
         known_as = _SLICES if self._is_shared(filled) else id_
-        key = (known_as, circuit.build, partitions, looping, ticks)
+        key = FillKey(known_as, circuit.build, partitions, looping, ticks, here)
         over = (circuit, *(filled.relations[id_] for id_ in sorted(circuit.reads)))
         with self.planning:
             return self.programs.get(key, over, build)
@@ -533,3 +568,10 @@ class Engine:
             and self.circuits.known(circuit.view) is circuit
             and all(self._relations.get(id_) is filled.relations[id_] for id_ in circuit.reads)
         )
+
+
+def _part_here(node: RowsNode, program: Program, filled: RunningFill, *, ticks: bool) -> StepPart:
+    """Return the part that fills a view in this process."""
+    circuit, needs = filled.circuit, program.needs([filled.circuit])
+    read = {id_: filled.relations[id_] for id_ in circuit.reads}
+    return part_over(node, circuit.view, Variant(ticks=ticks), circuit, read, needs)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, assert_never
 from uuid import uuid4
 
 from headrace.catalog import Stream, View
@@ -21,7 +21,7 @@ from headrace.runtime.faults import found_fault
 from headrace.runtime.fill_parts import OfSlice, Parts, whole_log
 from headrace.runtime.filled import Filled
 from headrace.runtime.isolating import isolating, may_be_of_data
-from headrace.runtime.ports import LEAF, MoreRowsError
+from headrace.runtime.ports import LEAF, MoreRowsError, Reach
 from headrace.runtime.quarantine import Guarded, require_same
 from headrace.runtime.retirement import require_kept
 from headrace.runtime.rounds import FeedbackRounds, arranged_for
@@ -43,6 +43,19 @@ Progress = Callable[[int, int], None]
 
 _EXPLAINED_SECONDS = 10.0
 """How long, in seconds, to search for a row on which a query fails."""
+
+
+_MOST_HERE = 16_000_000
+"""The most rows times partitions of a fill in this process: jobs over more of them use all cores.
+
+In this process a row takes about as long as in jobs on two cores.
+"""
+_PART_ROWS = 1 << 18
+"""The most rows that a step in this process reads, ..."""
+_PART_BYTES = 1 << 25
+"""... and about how many bytes."""
+_NOT_OF_ROWS = frozenset({Code.CANCELLED, Code.UNAVAILABLE, Code.CORRUPT})
+"""The codes of errors that a job would have too."""
 
 
 @dataclass(slots=True)
@@ -70,6 +83,8 @@ class Fill:
     attempt: Attempt = field(init=False)
     _clock: int = 0
     _partitions: int = 1
+    _here: bool = False
+    """Whether steps run in this process."""
     _at: Published | None = None
     """The state up to which the inputs have been read."""
     _ends: dict[RelationId, Offset] = field(default_factory=dict)
@@ -157,7 +172,8 @@ class Fill:
         named = snapshot(loop.ledger, state, inputs, ends)
         rows = sum(share.rows for share in named.values())
         self._partitions = loop.partitions_for(rows if expects is None else min(rows, expects))
-        needs = loop.runner.plan_fill(self._known_as, self._partitions)
+        size = sum(share.bytes for share in named.values())
+        needs = self._planned(rows, size)
         self._guards = self._begun(needs, state)
         wanted = needs.reads - lookups
         shares = {id_: as_corrected(share) for id_, share in named.items() if id_ in wanted}
@@ -169,8 +185,9 @@ class Fill:
         contents = SharedContents({id_: named[of] for id_, of in needs.shared.items()})
         contents.below = dict.fromkeys(map(rows_of, lookups))
         least = total if expects is None or not needs.interpreted else expects
-        together = least <= min(loop.settings.small_rows, loop.settings.fill_rows)
-        read = Parts(shares, narrowed, loop.settings.fill_rows)
+        most = min(loop.settings.fill_rows, self._rows_here(rows, size))
+        together = least <= (most if self._here else min(loop.settings.small_rows, most))
+        read = Parts(shares, narrowed, most if self._here else loop.settings.fill_rows)
         for parts, rows in read.together() if together else read.one_by_one():
             for id_, part in parts.items():
                 contents.begin(rows_of(id_), part)
@@ -206,7 +223,8 @@ class Fill:
         ticks = self.clocked and clock.after > clock.before
         if rows or ticks:
             self._partitions = loop.partitions_for(rows)
-            needs = loop.runner.plan_fill(self._known_as, self._partitions, ticks=ticks)
+            size = sum(share.bytes for share in shares.values())
+            needs = self._planned(rows, size, ticks=ticks, at_once=True)
             self._guards = self._begun(needs, state)
             inputs = [before.catalog.by_id[id_] for id_ in needs.shared.values()]
             there = snapshot(loop.ledger, before, inputs, {})
@@ -284,9 +302,11 @@ class Fill:
             clock or Clock(self._clock, self._clock),
             guards=self._guards,
             restrictions=needs.restrictions,
-            few=few,
+            few=few and self.of_slice is not None,
         )
         loop.fault("fill")
+        if self._here and self._done_here(step, needs, rounds, ticks=ticks):
+            return
         try:
             self._run(step, needs, rounds, ticks=ticks)
         except HeadraceError as failure:
@@ -297,6 +317,54 @@ class Fill:
             found = self._isolated(step, failure, ticks=ticks)
             again = replace(step, attempt=uuid4().hex, guards=found)
             self._run(again, needs, rounds, ticks=ticks)
+
+    def _planned(
+        self, rows: int, size: int, *, ticks: bool = False, at_once: bool = False
+    ) -> StepPlan:
+        """Return the plan of steps that read so many rows, of ``size`` bytes in all.
+
+        If they are read ``at_once``, there is one step. Steps run in this process as far as the
+        plan reaches: starting jobs takes longer. Where no epoch is narrow, all of them are jobs.
+        """
+        plan, settings = self.loop.runner.plan_fill, self.loop.settings
+        self._here = False
+        many = rows * self.loop.partitions > _MOST_HERE
+        if self.of_slice is None and settings.small_rows and not many:
+            needs = plan(self._known_as, 1, ticks=ticks, here=True)
+            in_one = rows <= min(settings.fill_rows, self._rows_here(rows, size))
+            match needs.reach:
+                case Reach.NONE:
+                    pass
+                case Reach.FEW:
+                    self._here = rows <= settings.small_rows
+                case Reach.WHOLE:
+                    self._here = in_one
+                case Reach.MANY:
+                    self._here = in_one or not at_once
+                case _:
+                    assert_never(needs.reach)
+            if self._here:
+                return needs
+        return plan(self._known_as, self._partitions, ticks=ticks)
+
+    @staticmethod
+    def _rows_here(rows: int, size: int) -> int:
+        """Return how many of some rows, of ``size`` bytes in all, a step in this process reads."""
+        return max(1, min(_PART_ROWS, _PART_BYTES * rows // max(size, 1)))
+
+    def _done_here(
+        self, step: Step, needs: StepPlan, rounds: FeedbackRounds, *, ticks: bool
+    ) -> bool:
+        """Run a step in this process; if it has too many rows or fails, all steps are jobs."""
+        try:
+            self._run(replace(step, partitions=1, few=True), needs, rounds, ticks=ticks)
+        except MoreRowsError:
+            self._here = False
+        except HeadraceError as failure:
+            if failure.code in _NOT_OF_ROWS:
+                raise
+            self._here = False
+        return self._here
 
     def _with_row(self, step: Step, failure: HeadraceError, *, ticks: bool) -> HeadraceError:
         """Return the error of a step, and a row with which it fails if one is found."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, Protocol, runtime_checkable
 
 from headrace.errors import Code, HeadraceError
@@ -38,6 +39,19 @@ class LoopPlan:
     limit: int
 
 
+class Reach(Enum):
+    """How much of a fill a program can do in this process, without a job."""
+
+    NONE = "nothing"
+    """Nothing."""
+    FEW = "few rows"
+    """As few rows as a narrow step reads: more of them are a matter of Spark."""
+    WHOLE = "all rows at once"
+    """Many rows, if one step reads all of them: it recomputes groups, in each step again."""
+    MANY = "many rows"
+    """Many rows, part by part."""
+
+
 class MoreRowsError(Exception):
     """A step planned for few rows reads many: it was undone, and has to be read in parts."""
 
@@ -52,6 +66,7 @@ class StepPlan:
     that it runs, ``scans`` how often it reads the share of each relation: once, where it is not
     said. ``guards`` are the quarantines among the arrangements. If it is ``interpreted``, few rows
     are run without a job. ``restrictions`` say what leaves read of a slice, by their names.
+    ``reach`` is how much of a fill is done in this process.
     """
 
     reads: frozenset[RelationId]
@@ -64,6 +79,7 @@ class StepPlan:
     guards: frozenset[ArrangementId] = frozenset()
     interpreted: bool = False
     restrictions: Mapping[str, Restriction] = field(default_factory=dict)
+    reach: Reach = Reach.NONE
 
     def scanned(self, shares: Mapping[RelationId, Share]) -> int:
         """Return how many rows of shares the step reads, each as often as it is read."""
@@ -130,20 +146,33 @@ class StepRunner(Protocol):
         ...
 
     def plan_fill(
-        self, build: BuildId, partitions: int, *, looping: bool = False, ticks: bool = False
+        self,
+        build: BuildId,
+        partitions: int,
+        *,
+        looping: bool = False,
+        ticks: bool = False,
+        here: bool = False,
     ) -> StepPlan:
         """Return the plan of the steps that fill a build of a view from the contents of its inputs.
 
         ``partitions`` is the number of partitions of the steps. With ``looping``, return the plan
         of a further round of its recursions, which reads no inputs; with ``ticks``, of a step in
-        which time passes.
+        which time passes; with ``here``, of steps in this process, as far as the plan's ``reach``
+        says. All of them write the same arrangements.
         """
         ...
 
     def run_fill(
         self, step: Step, build: BuildId, *, looping: bool = False, ticks: bool = False
     ) -> tuple[Report, ...]:
-        """Run one step of filling a build; see :meth:`plan_fill`."""
+        """Run one step of filling a build; see :meth:`plan_fill`.
+
+        A step of ``few`` rows that a plan reaches in this process is run there.
+
+        Raises:
+            MoreRowsError: such a step has more rows on its way than this process should hold.
+        """
         ...
 
     def sieve(self, step: Step, build: BuildId, quarantine: ArrangementId) -> Mapping[int, str]:

@@ -23,9 +23,9 @@ class RuntimeSettings:
 
     ``epoch_rows``: about how many changes one epoch reads. A longer backlog takes more epochs, but
     the changes of one statement are never split.
-    ``small_rows``: an epoch of at most this many changes is stepped in one task, and a view over
-    at most this many rows is filled in one; below that, starting tasks costs more than a second
-    core saves.
+    ``small_rows``: an epoch of at most this many changes is stepped in this process, and so is the
+    fill of a view over at most this many rows; below that, starting tasks costs more than a second
+    core saves. If it is 0, each step is a job.
     ``fill_rows``: about how many rows each step of filling a view reads.
     ``refresh_views``: how many views that are refreshed one step takes at most.
     ``history_epochs``: how many epochs back a view or table can still be read.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -98,16 +99,13 @@ class Contents:
         """Return the rows that pass, each as often as its weight; None if more than ``most``."""
         parts, count = [], 0
         for run in self.spine.runs:
-            for each in run.batches:
-                batch = each.slice(0, each.num_rows)
-                passed = restriction.rows(batch)
-                kept = batch if passed is None else batch.filter(pa.array(passed))
-                count += kept.num_rows
+            for start, stop in pairwise(run.offsets.tolist()):
+                kept = run.met(start, stop, restriction)
+                count += kept.rows
                 if count > most:
                     return None
-                if kept.num_rows:
-                    parts.append(kept)
-        rows = ZSet(self.layout, pa.Table.from_batches(parts, self.layout.schema))
+                parts.append(kept)
+        rows = ZSet.sum_of(self.layout, parts)
         found = repeated(rows.consolidated())
         return found if found.num_rows <= most else None
 

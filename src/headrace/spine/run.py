@@ -21,6 +21,8 @@ from headrace.zset.zset import take
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from headrace.zset import Restriction
+
 Pairs = tuple[Ints, Ints]
 
 _SMALL = 4096
@@ -232,6 +234,24 @@ class Run:
         """Return the rows at the positions ``[start, stop)``; only stored batches are copied."""
         parts = [batch.slice(begin, rows) for batch, begin, rows in self._pieces(start, stop)]
         return ZSet(self.layout, pa.Table.from_batches(parts, self.layout.schema))
+
+    def met(self, start: int, stop: int, restriction: Restriction) -> ZSet:
+        """Return the rows at the positions ``[start, stop)`` that meet a restriction.
+
+        Of the others, only the columns that it tests are read.
+        """
+        if not restriction.tests:
+            return self.slice(start, stop)
+        found = []
+        for batch, begin, rows in self._pieces(start, stop):
+            stored = isinstance(batch, StoredBatch)
+            part = batch.part(begin, rows) if stored else batch.slice(begin, rows)
+            kept = restriction.rows(part)
+            if kept is not None:
+                found.append(_taken(part, kept.nonzero()[0]))
+            else:
+                found.append(part.slice(0, rows) if stored else part)
+        return ZSet(self.layout, pa.Table.from_batches(found, self.layout.schema))
 
     def slice_bytes(self, start: int, stop: int) -> int:
         """Return about how many bytes :meth:`slice` has."""

@@ -262,7 +262,7 @@ class Spine:
             parts = [
                 found
                 for run, cursor, stop in zip(self.runs, cursors, stops, strict=True)
-                if cursor < stop and (found := _met(run.slice(cursor, stop), restriction)).rows
+                if cursor < stop and (found := run.met(cursor, stop, restriction)).rows
             ]
             cursors = stops
             if not parts:
@@ -439,12 +439,6 @@ def _weights(found: _Found, probes: int) -> Ints:
         own = ascending[starts]
         weights[own if found.order is None else found.order[own]] = sums
     return weights
-
-
-def _met(part: ZSet, restriction: Restriction) -> ZSet:
-    """Return the rows that meet a restriction, which is the same for all copies of a row."""
-    kept = restriction.rows(part.table)
-    return part if kept is None else part.filter(kept)
 
 
 def _ascending(hashes: Ints) -> tuple[Ints | None, Ints]:

@@ -8,13 +8,17 @@ A reader knows a stored column by its type alone:
 - hashes, columns of an order, floats and nested values are stored as they are.
 
 Rows that are taken from a stored batch are restored to the types of their layout. So a lookup reads
-only the pages that it needs, and a scan copies the columns that it reads.
+only the pages that it needs, and a scan copies the columns that it reads. Those of the last queries
+stay in memory, up to ``KEPT_BYTES`` in a process.
 """
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from dataclasses import dataclass, field
+from threading import Lock
 from typing import TYPE_CHECKING, Final, TypeAlias
+from weakref import ref
 
 import numpy as np
 import pyarrow as pa
@@ -45,6 +49,43 @@ _ones: list[pa.Array] = []
 """The longest array of ones made so far, if any: shorter ones are slices of it."""
 
 
+KEPT_BYTES: Final = 1 << 26
+"""The most bytes of whole columns that a process keeps restored."""
+
+
+@dataclass(slots=True)
+class _KeptColumns:
+    """Which whole columns are kept restored, each by its batch, least recently used first."""
+
+    sizes: OrderedDict[tuple[ref[StoredBatch], str], int] = field(default_factory=OrderedDict)
+    bytes: int = 0
+    lock: Lock = field(default_factory=Lock)
+
+    def of(self, batch: StoredBatch, name: str) -> pa.Array:
+        """Return a column of a batch, and keep it."""
+        key = ref(batch), name
+        with self.lock:
+            found = batch.kept.get(name)
+            if found is not None:
+                self.sizes.move_to_end(key)
+                return found
+        found = batch.column(name)
+        with self.lock:
+            if name not in batch.kept and found.nbytes <= KEPT_BYTES:
+                batch.kept[name] = found
+                self.sizes[key] = found.nbytes
+                self.bytes += found.nbytes
+            while self.bytes > KEPT_BYTES:
+                (of, column), size = self.sizes.popitem(last=False)
+                self.bytes -= size
+                if (left := of()) is not None:
+                    left.kept.pop(column, None)
+        return found
+
+
+_kept_columns = _KeptColumns()
+
+
 def stored(batch: pa.RecordBatch, layout: Layout) -> pa.RecordBatch:
     """Return a batch of a run of a layout with its columns in the types in which they are stored.
 
@@ -71,7 +112,7 @@ def opened(batches: Sequence[pa.RecordBatch], layout: Layout) -> list[Batch] | N
     return found
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class StoredBatch:
     """A batch of a run as it is stored; what is read of it is restored to the types of ``schema``.
 
@@ -82,6 +123,9 @@ class StoredBatch:
     schema: pa.Schema
     _readers: list[Callable[[Ints], pa.Array]] = field(default_factory=list, init=False)
     """What reads some rows of each column, made when rows are first taken."""
+
+    kept: dict[str, pa.Array] = field(default_factory=dict, init=False, repr=False)
+    """Whole columns that queries have read, restored."""
 
     @property
     def num_rows(self) -> int:
@@ -101,15 +145,20 @@ class StoredBatch:
         return StoredBatch(pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields)), schema)
 
     def select(self, names: Sequence[str]) -> pa.RecordBatch:
-        """Return some columns of all rows."""
+        """Return some columns of all rows, and keep them for others."""
         schema = pa.schema([self.schema.field(name) for name in names])
-        return pa.RecordBatch.from_arrays([self.column(name) for name in names], schema=schema)
+        columns = [_kept_columns.of(self, name) for name in names]
+        return pa.RecordBatch.from_arrays(columns, schema=schema)
 
     def slice(self, start: int, rows: int) -> pa.RecordBatch:
         """Return some rows in a row, copied."""
         columns = zip(self.batch.slice(start, rows).columns, self.schema.types, strict=True)
         found = [_restored(column, type_) for column, type_ in columns]
         return pa.RecordBatch.from_arrays(found, schema=self.schema)
+
+    def part(self, start: int, rows: int) -> StoredBatch:
+        """Return some rows in a row, as they are stored, without a copy."""
+        return StoredBatch(self.batch.slice(start, rows), self.schema)
 
     def take(self, rows: Ints) -> pa.RecordBatch:
         """Return the rows at some positions."""

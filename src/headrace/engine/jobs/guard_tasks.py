@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from headrace.engine.jobs.reports import leave_nothing, leave_report, write_run_of
-from headrace.engine.jobs.worker import BATCH_ROWS, arrived
+from headrace.engine.jobs.worker import arrived, batches_of
 from headrace.operators import held_back
 from headrace.runtime.quarantine import Guarded, candidates_of, refusals
 from headrace.runtime.step import Report
@@ -62,6 +62,4 @@ class GuardTask:
         seconds = time.perf_counter() - begun
         counts = change.num_rows, output.num_rows
         leave_report(Report(self.name, partition, runs, *counts, read, seconds))
-        yield from output.select(self.operator.rows.schema.names).to_batches(
-            max_chunksize=BATCH_ROWS
-        )
+        yield from batches_of(output.select(self.operator.rows.schema.names))

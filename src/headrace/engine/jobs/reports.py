@@ -22,7 +22,7 @@ from headrace.errors import Code, HeadraceError
 from headrace.log import LogShare, open_segment
 from headrace.runtime.spent import Activity, Spending
 from headrace.runtime.step import Report, RowsShare, Step, StepArrangement
-from headrace.spine import PackWriter, check_run, sync_directory, write_run
+from headrace.spine import SHARED_BYTES, PackWriter, check_run, sync_directory, write_run
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -106,20 +106,22 @@ _this_thread = threading.local()
 
 
 @contextmanager
-def in_this_process(step: Step) -> Iterator[list[Report]]:
+def in_this_process(step: Step, *, apart: bool = False) -> Iterator[list[Report]]:
     """Let tasks that this thread calls in the block belong to a step; yield their reports.
 
-    Their runs are in one pack. It is durable after the block, and removed if the block fails.
+    Their runs are in one pack. It is durable after the block, and removed if the block fails. With
+    ``apart``, large runs have packs of their own, which the caller removes if the block fails.
     """
     with PackWriter(step.runs_directory, step.attempt) as pack:
-        _this_thread.step, _this_thread.reports, _this_thread.pack = step, [], pack
+        _this_thread.step, _this_thread.reports = step, []
+        _this_thread.pack, _this_thread.apart = pack, apart
         try:
             yield _this_thread.reports
         finally:
             _this_thread.step = _this_thread.reports = _this_thread.pack = None
         with Spending(Activity.WRITING):
             pack.finish()
-    if not pack.is_empty:
+    if apart or not pack.is_empty:
         with Spending(Activity.WRITING):
             sync_directory(step.runs_directory)
 
@@ -135,6 +137,8 @@ def write_run_of(step: Step, rows: ZSet) -> RunFile:
     if pack is None:
         return write_run(step.runs_directory, rows, step.attempt)
     with Spending(Activity.WRITING):
+        if _this_thread.apart and rows.table.nbytes > SHARED_BYTES:
+            return write_run(step.runs_directory, rows, step.attempt)
         return pack.write(rows)
 
 

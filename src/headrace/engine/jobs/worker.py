@@ -164,7 +164,13 @@ def _columns_of(
     spine: Spine, columns: tuple[str, ...], restriction: Restriction = EVERY_ROW
 ) -> Iterator[pa.RecordBatch]:
     for part in candidates(spine, restriction):
-        yield from part.table.select([*columns, WEIGHT]).to_batches(max_chunksize=BATCH_ROWS)
+        yield from batches_of(part.table.select([*columns, WEIGHT]))
+
+
+def batches_of(table: pa.Table) -> list[pa.RecordBatch]:
+    """Return what a task yields: small batches for Spark, whole chunks in this process."""
+    most = None if step_of_this_thread() is not None else BATCH_ROWS
+    return list(table.to_batches(max_chunksize=most))
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,7 +313,7 @@ class OperatorTask:
         }
         read = sum(spine.reads.rows for spine in before)
         leave_report(self._report(partition, runs, change, taken.output, read, begun))
-        yield from taken.output.select(list(self.output)).to_batches(max_chunksize=BATCH_ROWS)
+        yield from batches_of(taken.output.select(list(self.output)))
 
     def _spine(self, step: Step, index: int, low: int, high: int) -> Spine:
         arranged = step.arrangements[self.arrangements[index]]

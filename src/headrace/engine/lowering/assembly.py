@@ -24,7 +24,7 @@ from headrace.engine.jobs.worker import (
     SeedTask,
 )
 from headrace.operators import OFFSET, StatefulOperator
-from headrace.runtime.ports import LoopPlan, StepPlan
+from headrace.runtime.ports import LoopPlan, Reach, StepPlan
 from headrace.types import holds
 from headrace.zset import HASH, WEIGHT, Layout
 
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from headrace.catalyst.transplant import Transplant
     from headrace.circuit import Circuit, Shared
     from headrace.engine.jobs.guard_tasks import GuardTask
+    from headrace.engine.narrow.nodes import RowsNode
     from headrace.engine.narrow.reading import Interpreted
     from headrace.types import ArrangementId, DataType, RelationId
 
@@ -115,6 +116,10 @@ class Program:
     """The names of the tasks that leave a note in each partition."""
     interpreted: Interpreted | None = None
     """The same plans, to be run in this process for few rows, or None."""
+    here: RowsNode | None = None
+    """The same plan, to be run in this process for the steps of a fill, or None."""
+    reach: Reach = Reach.NONE
+    """How much of a fill is done in this process."""
 
     def needs(self, circuits: Iterable[Circuit]) -> StepPlan:
         """Return what a step of these circuits must provide to run the program."""
@@ -138,6 +143,7 @@ class Program:
             self.scans,
             self.guards,
             self.interpreted is not None,
+            reach=self.reach,
         )
 
 

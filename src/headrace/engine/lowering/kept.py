@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
 
     from headrace.engine.lowering.assembly import Program
-    from headrace.types import RelationId
+    from headrace.types import BuildId, RelationId
 
     Relations: TypeAlias = "frozenset[RelationId]"
 
@@ -49,6 +49,21 @@ class LiveKey:
 
 
 @dataclass(frozen=True, slots=True)
+class FillKey:
+    """What the program of a fill depends on; see :meth:`StepRunner.plan_fill`.
+
+    ``known_as`` is the build that is filled, the replay of a slice, or what stands for several.
+    """
+
+    known_as: object
+    build: BuildId
+    partitions: int = 1
+    looping: bool = False
+    ticks: bool = False
+    here: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class _Kept:
     program: Program
     over: tuple[object, ...]
@@ -69,6 +84,11 @@ class KeptPrograms:
                 self._programs.popitem(last=False)
         self._programs.move_to_end(key)
         return known.program
+
+    def known(self, key: object) -> Program | None:
+        """Return the program of a key if there is one, whatever it was built over."""
+        found = self._programs.get(key)
+        return None if found is None else found.program
 
     def covering(self, key: LiveKey, plain: AbstractSet[RelationId]) -> Relations:
         """Return the changed relations of the program that an epoch runs: its own, or more.

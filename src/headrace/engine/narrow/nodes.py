@@ -43,10 +43,11 @@ MOST_ROWS: Final = 50_000
 MOST_FLOWING: Final = 200_000
 """The most rows that a node of a narrow step may have."""
 
+MOST_FILLING: Final = 1_000_000
+"""The most rows that a node of a step of a fill may have in this process."""
+
 Key: TypeAlias = "tuple[int, int]"
 """The number of a node of a plan: its hash, and its index among nodes with that hash."""
-
-_BATCH_ROWS: Final = 100_000
 
 
 class DeltaSource(Protocol):
@@ -160,7 +161,7 @@ class Task(OverOneNode):
         """Call the task, batch by batch."""
         given = self.child.rows(run).rename_columns(list(self.names))
         found, count, is_leaf = [], 0, isinstance(self.child, Range)
-        for batch in self.mapped.task(iter(given.to_batches(max_chunksize=_BATCH_ROWS))):
+        for batch in self.mapped.task(iter(given.to_batches())):
             check_cancelled()
             count += batch.num_rows
             if is_leaf and count > MOST_ROWS:
@@ -328,6 +329,20 @@ class Cut:
     node: RowsNode
     columns: tuple[Any, ...]
     schema: StructType
+
+
+def nodes_of(plan: RowsNode) -> tuple[RowsNode, ...]:
+    """Return the nodes of a plan, each once, inputs first."""
+    found: dict[RowsNode, None] = {}
+
+    def visit(node: RowsNode) -> None:
+        if node not in found:
+            for below in node.below:
+                visit(below)
+            found[node] = None
+
+    visit(plan)
+    return tuple(found)
 
 
 def leaves(plan: RowsNode) -> Iterator[Task]:

@@ -15,7 +15,7 @@ from headrace.engine.jobs.reports import in_this_process
 from headrace.engine.lowering.assembly import ShareScan
 from headrace.engine.narrow.deltas import Deltas
 from headrace.engine.narrow.evaluated import UnplannedError
-from headrace.engine.narrow.nodes import DeltaLeaf, StepRun
+from headrace.engine.narrow.nodes import DeltaLeaf, StepRun, nodes_of
 from headrace.engine.narrow.reading import node_of
 from headrace.engine.narrow.stored import StoredProgram
 from headrace.runtime.ports import Stepped, StepPlan
@@ -118,11 +118,12 @@ class StepParts:
         return part
 
     def plan(self, relation: RelationId) -> None:
-        """Have the parts of a relation be built, and not be read from disk any more."""
+        """Forget the parts of a relation that were read from disk: they are built from now on."""
         for key in [key for key, part in self._known.items() if key[0] == relation and part.stored]:
             del self._known[key]
 
-    def _add(self, part: StepPart, relations: Mapping[RelationId, Relation]) -> None:
+    def add(self, part: StepPart, relations: Mapping[RelationId, Relation]) -> None:
+        """Add a part that was built over some relations, its own among them, and store it."""
         relation = relations[part.relation]
         self._known[part.relation, part.variant] = part
         self._sought[part.relation, part.variant] = relation
@@ -142,8 +143,9 @@ class StepParts:
             lowering = self.lowering(relations)
             program = lowering.alone(circuit, ticks=variant.ticks, loops=variant.loops)
             own = {id_: relations[id_] for id_ in circuit.reads}
-            part = _part(lowering, circuit.view, variant, circuit, own, program.needs([circuit]))
-            self._add(part, relations)
+            node, needs = node_in(lowering, circuit.view), program.needs([circuit])
+            part = part_over(node, circuit.view, variant, circuit, own, needs)
+            self.add(part, relations)
             return part
 
     def of_table(self, table: Table) -> StepPart:
@@ -159,8 +161,9 @@ class StepParts:
             relations = {table.id: table}
             lowering = self.lowering(relations)
             program = lowering.rows_of(table)
-            part = _part(lowering, table.id, Variant(), None, relations, program.needs([]))
-            self._add(part, relations)
+            node, needs = node_in(lowering, table.id), program.needs([])
+            part = part_over(node, table.id, Variant(), None, relations, needs)
+            self.add(part, relations)
             return part
 
     def forget(self, relation: RelationId) -> None:
@@ -190,28 +193,25 @@ def _same(known: Mapping[RelationId, Relation], relations: Mapping[RelationId, R
     return all(relations.get(id_) is relation for id_, relation in known.items())
 
 
-def _part(
-    lowering: Lowering,
+def part_over(
+    node: RowsNode,
     relation: RelationId,
     variant: Variant,
     circuit: Circuit | None,
     relations: Mapping[RelationId, Relation],
     needs: StepPlan,
 ) -> StepPart:
-    node = node_of(lowering.transplant, lowering.assembly.frames[relation].plan)
+    """Return the program of a relation, whose node is known, as a part."""
     return StepPart(relation, variant, circuit, relations, node, _leaves(node), needs)
 
 
+def node_in(lowering: Lowering, relation: RelationId) -> RowsNode:
+    """Return the program of a relation whose plan a lowering has built."""
+    return node_of(lowering.transplant, lowering.assembly.frames[relation].plan)
+
+
 def _leaves(node: RowsNode) -> tuple[DeltaLeaf, ...]:
-    return tuple(each for each in _nodes(node, set()) if isinstance(each, DeltaLeaf))
-
-
-def _nodes(node: RowsNode, seen: set[RowsNode]) -> Iterable[RowsNode]:
-    if node not in seen:
-        seen.add(node)
-        for below in node.below:
-            yield from _nodes(below, seen)
-        yield node
+    return tuple(each for each in nodes_of(node) if isinstance(each, DeltaLeaf))
 
 
 def together(parts: Sequence[StepPart]) -> StepPlan:
@@ -250,8 +250,12 @@ def run_parts(
     relations: Mapping[RelationId, Relation],
     log: LogReader,
     most: int,
+    *,
+    apart: bool = False,
 ) -> Stepped:
     """Run parts in this process, each after those that it reads.
+
+    With ``apart``, large runs have packs of their own.
 
     Raises:
         MoreRowsError: a share or a delta has more than ``most`` rows.
@@ -259,7 +263,7 @@ def run_parts(
         UnplannedPartError: a stored part has to be planned; nothing was written.
     """
     jobs = 0
-    with in_this_process(step) as reports:
+    with in_this_process(step, apart=apart) as reports:
         deltas = Deltas(step, log, relations, scans(parts), most)
         for part in parts:
             if not part.is_idle(deltas):

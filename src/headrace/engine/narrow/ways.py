@@ -65,7 +65,7 @@ class _Found:
         self.seen.add(node)
         match node:
             case Task():
-                names = [task.name for task in _operators(node.mapped.task)]
+                names = [task.name for task in operators_of(node.mapped.task)]
                 for name in names:
                     self._known(name)
                 above = names[0] if names else above
@@ -101,13 +101,13 @@ class _Found:
         self.jobs.setdefault(name, {})
 
 
-def _operators(task: Any) -> Iterator[OperatorTask | GuardTask]:
+def operators_of(task: Any) -> Iterator[OperatorTask | GuardTask]:
     """Yield the operators that a task steps, the first one first."""
     match task:
         case OperatorTask() | GuardTask():
             yield task
         case Chain():
-            yield from _operators(task.first)
+            yield from operators_of(task.first)
             yield task.second
         case _:
             pass
@@ -116,7 +116,7 @@ def _operators(task: Any) -> Iterator[OperatorTask | GuardTask]:
 def _recomputed(node: JobNode) -> str | None:
     """Return the operator that has found the groups that a job recomputes."""
     for below in node.below:
-        for task in _operators(below.mapped.task) if isinstance(below, Task) else ():
+        for task in operators_of(below.mapped.task) if isinstance(below, Task) else ():
             if isinstance(task.operator, TouchedGroups):
                 return task.name
     return None
@@ -125,7 +125,7 @@ def _recomputed(node: JobNode) -> str | None:
 def _nearest(node: RowsNode) -> str | None:
     """Return an operator below a node."""
     for below in node.below:
-        tasks = _operators(below.mapped.task) if isinstance(below, Task) else ()
+        tasks = operators_of(below.mapped.task) if isinstance(below, Task) else ()
         names = [task.name for task in tasks]
         found = names[-1] if names else _nearest(below)
         if found is not None:
