@@ -312,8 +312,8 @@ class Engine:
             return circuits.unfit(unplanned)
 
     def is_stored(self, view: View) -> bool:
-        """Whether narrow epochs can reach a view without planning it."""
-        return self._stored(view.id, frozenset()) is not None
+        """Whether narrow epochs can reach a view without planning it; it may have been dropped."""
+        return view.id in self._relations and self._stored(view.id, frozenset()) is not None
 
     def _stored(
         self,

@@ -88,7 +88,8 @@ class Planning:
             if loop.runner.unfit(frozenset([id_]), without, few=False):
                 with loop.lock:
                     stop_unfit(loop, {id_}, without)
-            else:
-                self.engine.prepare(view)
+            with self.engine.planning:
+                if self.engine.circuits.known(id_) is not None:  # it has not been dropped
+                    self.engine.prepare(view)
         except HeadraceError:
             return  # not of the view: whoever needs it next says so
