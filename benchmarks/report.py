@@ -9,11 +9,13 @@ from rich.table import Table
 
 from benchmarks.epoch_costs import place_rank
 from benchmarks.operators import COUNTERS
+from headrace.parts.epoch_records import ACTIVITIES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 _MEGABYTE = 1 << 20
+_WAYS = ("narrow", "batch", "job")
 _COUNTERS = ("epochs", "jobs/epoch", "rows in", "rows read/change", "MB written/epoch")
 
 
@@ -205,6 +207,47 @@ def _ratio(of: dict[str, Any], to: dict[str, Any], name: str) -> str:
 
 def _of_parts(processor: dict[str, float] | None) -> str:
     return " + ".join(f"{value:,.0f}" for value in processor.values()) if processor else ""
+
+
+def tpch(results: Sequence[dict[str, Any]]) -> Iterator[Table]:
+    """Yield the tables of TPC-H's queries: how batch compares, and where the time goes."""
+    names = ("p50_ms", "least_ms", "processor_all_ms")
+    table = _table(
+        "Spark batch to a commit of 1,000 changed rows, each view alone: middle, least, processor",
+        ["query", "rows", "middle", "least", "processor", "ms", "batch ms", "as jobs ms", "width"],
+    )
+    ratios: dict[str, list[float]] = {name: [] for name in names}
+    for found in results:
+        batch, own = found.get("batch"), found["narrow"]
+        if batch is not None:
+            for name in names:
+                ratios[name].append(batch[name] / own[name])
+        of_batch = [f"{each[-1]:.1f}" if batch else "" for each in ratios.values()]
+        times = [f"{found[way]['p50_ms']:,.0f}" if way in found else "" for way in _WAYS]
+        rows = f"{found['rows']:,}" if "rows" in found else ""
+        table.add_row(found["query"], rows, *of_batch, *times, ", ".join(found["widths"]))
+    if ratios["p50_ms"]:
+        means = (f"{geometric_mean(each):.1f}" for each in ratios.values())
+        table.add_row("geometric mean", "", *means)
+    yield table
+    counters = ("jobs", "operators", "rows_in", "rows_out", "rows_read", "bytes_written")
+    table = _table(
+        "Per commit, on the average",
+        ["query", *(name.replace("_", " ") for name in counters), "fans out", "not here"],
+    )
+    for found in results:
+        cells = [f"{found[name]:,.1f}".removesuffix(".0") for name in counters]
+        table.add_row(found["query"], *cells, found["fans_out"], "; ".join(found.get("leaves", ())))
+    yield table
+    shown = [name for name in ACTIVITIES if any(found[name] for found in results)]
+    table = _table(
+        "Where the time of an epoch goes, and appending before it; milliseconds",
+        ["query", "append", *(name.removesuffix("_ms") for name in shown)],
+    )
+    for found in results:
+        times = [f"{found[name]:,.1f}" for name in ("append_ms", *shown)]
+        table.add_row(found["query"], *times)
+    yield table
 
 
 def freshness(results: dict[str, Any]) -> Table:

@@ -58,6 +58,7 @@ PARTS = (
     "sinks",
     "operators",
     "epochs",
+    "tpch",
 )
 _QUERY_RUNS = 3
 
@@ -82,7 +83,11 @@ _QUERY_RUNS = 3
     type=click.Path(exists=True, file_okay=False, path_type=Path),
     help="Another checkout, whose operators are measured in turns with these.",
 )
-@click.option("--quick", is_flag=True, help="Fewer views and samples of the part epochs.")
+@click.option("--scale", default=0.1, show_default=True, help="The scale factor of TPC-H.")
+@click.option(
+    "--query", "chosen", multiple=True, metavar="Q01", help="A query of TPC-H, in place of all."
+)
+@click.option("--quick", is_flag=True, help="Fewer views and samples of epochs and tpch.")
 @click.option("--save", metavar="NAME", help="Keep the results in benchmarks/results/NAME.json.")
 def main(  # noqa: PLR0917 (options, given by name)
     events: int,
@@ -97,6 +102,8 @@ def main(  # noqa: PLR0917 (options, given by name)
     readers: tuple[int, ...],
     parts: tuple[str, ...],
     checkout: Path | None,
+    scale: float,
+    chosen: tuple[str, ...],
     save: str | None,
     *,
     quick: bool,
@@ -110,7 +117,8 @@ def main(  # noqa: PLR0917 (options, given by name)
     fifty views that are refreshed hourly, beside one. With --only replay, slices of a view that
     are replayed, beside a rebuild. With --only sinks, each target that a server can be had of. With
     --only operators, a step of each operator, with --beside as well that of another checkout. With
-    --only epochs, small epochs in this process beside the same as Spark jobs.
+    --only epochs, small epochs in this process beside the same as Spark jobs. With --only tpch,
+    TPC-H's queries as views, 1,000 rows changed, beside Spark batch of the same.
     """
     console = Console()
     if not console.is_terminal:
@@ -163,7 +171,7 @@ def main(  # noqa: PLR0917 (options, given by name)
 
         results["sinks"] = _apart(sinks.measure, DATA, min(events, sinks.MOST_ROWS), partitions)
         console.print(report.sinks(results["sinks"]))
-    results |= _of_steps(parts, console, checkout, quick=quick)
+    results |= _of_steps(parts, console, checkout, (scale, chosen), quick=quick)
     results |= _of_repair(parts, console, events, partitions)
     results |= _of_server(parts, console, seconds, keys, partitions, readers)
     if save:
@@ -174,9 +182,17 @@ def main(  # noqa: PLR0917 (options, given by name)
 
 
 def _of_steps(
-    parts: tuple[str, ...], console: Console, checkout: Path | None, *, quick: bool
+    parts: tuple[str, ...],
+    console: Console,
+    checkout: Path | None,
+    of_tpch: tuple[float, tuple[str, ...]],
+    *,
+    quick: bool,
 ) -> dict[str, Any]:
-    """Run the parts about steps: of operators, without a database, and of small epochs."""
+    """Run the parts about steps: of operators, without a database, and of small epochs.
+
+    ``of_tpch`` are the scale factor and the queries of TPC-H.
+    """
     found: dict[str, Any] = {}
 
     def shown(name: str, scenario: dict[str, Any]) -> None:
@@ -190,6 +206,13 @@ def _of_steps(
     if "epochs" in parts:
         size = small_epochs.QUICK if quick else small_epochs.FULL
         found["epochs"] = small_epochs.measure(_apart, DATA, size, shown)
+    if "tpch" in parts:
+        from benchmarks import tpch  # noqa: PLC0415 (it needs the suites of the tests)
+
+        turns = tpch.QUICK if quick else tpch.FULL
+        found["tpch"] = _apart(tpch.measure, DATA, *of_tpch, turns)
+        for table in report.tpch(found["tpch"]):
+            console.print(table)
     return found
 
 

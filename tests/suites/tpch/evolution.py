@@ -6,11 +6,12 @@ import shutil
 import subprocess
 import sysconfig
 from collections import defaultdict, deque
-from datetime import timedelta
+from datetime import date, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -18,6 +19,7 @@ from suites.changes import Changes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from random import Random
 
     from bags import Row
     from harness import Oracle
@@ -32,14 +34,57 @@ _LINES = 7
 
 def generated(directory: Path, scale: float) -> dict[str, list[Row]]:
     """Return the rows of all tables as TPC-H's generator makes them."""
+    tables = generated_tables(directory, scale)
+    return {n: list(zip(*t.to_pydict().values(), strict=True)) for n, t in tables.items()}
+
+
+def generated_tables(directory: Path, scale: float) -> dict[str, pa.Table]:
+    """Return all tables as TPC-H's generator makes them; orders and their lines are sorted.
+
+    They are read again if they were generated into the directory before.
+    """
+    files = {name: directory / f"{name}.parquet" for name in TABLES}
+    if not all(file.exists() for file in files.values()):
+        _generate(directory, scale)
+    return {name: _with_strings(pq.read_table(file)) for name, file in files.items()}
+
+
+def _generate(directory: Path, scale: float) -> None:
     program = Path(sysconfig.get_path("scripts")) / "tpchgen-cli"
     found = str(program) if program.exists() else shutil.which("tpchgen-cli")
     if found is None:
         pytest.skip("the package tpchgen-cli is not installed")
     command = [found, "parquet", "-s", str(scale), "-o", str(directory), "--quiet"]
     subprocess.run(command, check=True)
-    tables = {name: pq.read_table(directory / f"{name}.parquet") for name in TABLES}
-    return {n: list(zip(*t.to_pydict().values(), strict=True)) for n, t in tables.items()}
+
+
+def _with_strings(table: pa.Table) -> pa.Table:
+    """Return a table whose texts, views as they are generated, are of Arrow's usual type."""
+    types = [pa.string() if t == pa.string_view() else t for t in table.schema.types]
+    return table.cast(pa.schema(list(zip(table.schema.names, types, strict=True))))
+
+
+def revisions(random: Random) -> list[tuple[str, dict[str, Callable[[Any], Any]]]]:
+    """Return what revises a row: a table, and functions of the former values of its columns."""
+
+    def price(old: Decimal) -> Decimal:
+        return (old * random.randrange(80, 121) / 100).quantize(Decimal("0.01"))
+
+    def later(old: date) -> date:
+        return old + timedelta(days=random.randrange(40))
+
+    return [
+        ("partsupp", {"ps_supplycost": price}),
+        ("partsupp", {"ps_availqty": lambda _: random.randrange(1, 10_000)}),
+        ("lineitem", {"l_quantity": lambda _: Decimal(random.randrange(1, 51))}),
+        ("lineitem", {"l_extendedprice": price}),
+        ("lineitem", {"l_receiptdate": later, "l_shipdate": later}),
+        ("customer", {"c_mktsegment": lambda _: random.choice(_SEGMENTS)}),
+        ("customer", {"c_acctbal": price}),
+        ("part", {"p_type": lambda _: random.choice(_TYPES)}),
+        ("supplier", {"s_acctbal": price}),
+        ("orders", {"o_totalprice": price}),
+    ]
 
 
 class Evolution(Changes):
@@ -60,6 +105,7 @@ class Evolution(Changes):
         self._coming = deque(shuffled[orders:])
         self._others = {name: tables[name] for name in TABLES[:6]}
         self._orders = shuffled[:orders]
+        self._revisions = revisions(self.random)
 
     def load(self, orders: slice = slice(None)) -> None:
         """Insert some of the orders that are there at first, and all that they refer to."""
@@ -100,22 +146,4 @@ class Evolution(Changes):
         return 1 + len(lines)
 
     def _revise(self) -> int:
-        among: list[tuple[str, dict[str, Callable[[Any], Any]]]] = [
-            ("partsupp", {"ps_supplycost": self._price}),
-            ("partsupp", {"ps_availqty": lambda _: self.random.randrange(1, 10_000)}),
-            ("lineitem", {"l_quantity": lambda _: Decimal(self.random.randrange(1, 51))}),
-            ("lineitem", {"l_extendedprice": self._price}),
-            ("lineitem", {"l_receiptdate": self._later, "l_shipdate": self._later}),
-            ("customer", {"c_mktsegment": lambda _: self.random.choice(_SEGMENTS)}),
-            ("customer", {"c_acctbal": self._price}),
-            ("part", {"p_type": lambda _: self.random.choice(_TYPES)}),
-            ("supplier", {"s_acctbal": self._price}),
-            ("orders", {"o_totalprice": self._price}),
-        ]
-        return min(1, self.revise(*self.random.choice(among)))
-
-    def _price(self, old: Decimal) -> Decimal:
-        return (old * self.random.randrange(80, 121) / 100).quantize(Decimal("0.01"))
-
-    def _later(self, old: Any) -> Any:
-        return old + timedelta(days=self.random.randrange(40))
+        return min(1, self.revise(*self.random.choice(self._revisions)))
