@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+import pyarrow as pa
 
 from headrace.errors import Code, HeadraceError
 from headrace.operators.protocol import StatefulOperator, StepResult
@@ -23,8 +24,6 @@ from headrace.zset import WEIGHT, Layout, ZSet, row_codes, same_pairs
 from headrace.zset.zset import numbers
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from headrace.spine import Spine
     from headrace.zset.equality import Ints
 
@@ -49,6 +48,8 @@ class Upsert(StatefulOperator):
     def __post_init__(self) -> None:
         if self.layout.summed.names != [WEIGHT]:
             raise HeadraceError(Code.INTERNAL, "a table with a primary key has accumulators")
+        if self.layout.order:
+            raise HeadraceError(Code.INTERNAL, "a table with a primary key has an order")
 
     @property
     def layouts(self) -> tuple[Layout]:
@@ -60,12 +61,22 @@ class Upsert(StatefulOperator):
         changes = ZSet.of(self.layout, inputs[0])
         if (np.abs(changes.weights) != 1).any():
             raise HeadraceError(Code.INTERNAL, "a change by key neither upserts nor deletes")
-        last = changes.take(_last_by_key(changes, numbers(inputs[0], OFFSET)))
-        probes, old = before[0].lookup(last.hashes, last.keys)
+        last = _last_by_key(changes, numbers(inputs[0], OFFSET))
+        asked = pa.array(last)
+        keys = [key.take(asked) for key in changes.keys]
+        probes, old = before[0].lookup(changes.hashes[last], keys)
         if (old.weights != 1).any() or (probes[1:] == probes[:-1]).any():
             raise HeadraceError(Code.INTERNAL, "a primary key has more than one row")
-        new = last.filter(last.weights > 0)
-        change = new.plus(old.negated()).consolidated()
+        inserted = changes.weights[last] > 0
+        replaced = inserted[probes].nonzero()[0]
+        identity = changes.identity
+        same = same_pairs(old.identity, replaced, identity, last[probes[replaced]])
+        inserted[probes[replaced[same]]] = False
+        retracted = np.ones(old.rows, np.bool_)
+        retracted[replaced[same]] = False
+        rows = np.concatenate([last[inserted], changes.rows + retracted.nonzero()[0]])
+        both = changes.plus(old.negated())
+        change = both.take(rows[both.hashes[rows].argsort(kind="stable")])
         return StepResult(change.table, (change,))
 
 

@@ -22,6 +22,20 @@ Bools: TypeAlias = npt.NDArray[np.bool_]
 
 _WORDS = {8: pa.int8(), 16: pa.int16(), 32: pa.int32(), 64: pa.int64()}
 _NUMPY = {8: np.int8, 16: np.int16, 32: np.int32, 64: np.int64}
+_WIDTHS: dict[int, int] = {
+    kind.id: kind.bit_width
+    for kind in (
+        *(pa.int8(), pa.int16(), pa.int32(), pa.int64()),
+        *(pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64()),
+        *(pa.float16(), pa.float32(), pa.float64()),
+        *(pa.date32(), pa.date64(), pa.time32("s"), pa.time64("us")),
+        *(pa.timestamp("us"), pa.duration("us"), pa.month_day_nano_interval()),
+        *(pa.decimal32(1), pa.decimal64(1), pa.decimal128(1), pa.decimal256(1)),
+    )
+} | {pa.bool_().id: 8}
+_TEXTS = frozenset(
+    kind.id for kind in (pa.string(), pa.binary(), pa.large_string(), pa.large_binary())
+)
 _CODE_BYTES = 8
 
 
@@ -34,7 +48,10 @@ def same(left: pa.Array, right: pa.Array) -> Bools:
         agree = words(left, width) == words(right, width)
         agree = agree if agree.ndim == 1 else agree.all(axis=1)
     elif is_text(left.type):
-        agree = pc.fill_null(pc.equal(left, right), fill_value=False).to_numpy(zero_copy_only=False)
+        equal = pc.equal(left, right)
+        if equal.null_count:
+            equal = pc.fill_null(equal, fill_value=False)
+        agree = equal.to_numpy(zero_copy_only=False)
     else:
         both, _ = _codes(pa.concat_arrays([left, right]))
         return np.asarray(both[: len(left)] == both[len(left) :])
@@ -54,7 +71,11 @@ def same_pairs(
     """
     agree = np.ones(len(rights), np.bool_)
     pairs: Ints | None = None
-    for one, other in zip(left, right, strict=True):
+    columns = list(zip(left, right, strict=True))
+    if len(columns) > 1:
+        # Those that are compared fastest first: others are read only where these agree.
+        columns.sort(key=lambda both: not bit_width(both[0].type))
+    for one, other in columns:
         if len(rights) == 0:
             break
         found = _same_values(one, lefts, other, rights)
@@ -166,21 +187,12 @@ def _list_codes(array: pa.Array) -> tuple[Ints, int]:
 
 def bit_width(kind: pa.DataType) -> int:
     """Return the width of a fixed-width value, or 0 for any other type; a bool counts as a byte."""
-    if pa.types.is_boolean(kind):
-        return 8
-    if pa.types.is_primitive(kind) or pa.types.is_decimal(kind):
-        return int(kind.bit_width)
-    return 0
+    return _WIDTHS.get(kind.id, 0)
 
 
 def is_text(kind: pa.DataType) -> bool:
     """Whether a type is a string or binary type of variable length."""
-    return bool(
-        pa.types.is_string(kind)
-        or pa.types.is_binary(kind)
-        or pa.types.is_large_string(kind)
-        or pa.types.is_large_binary(kind)
-    )
+    return kind.id in _TEXTS
 
 
 def _as_words(array: pa.Array) -> pa.Array:

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 _WORD = 64
 _MIXABLE = 3
 """From this many rows on, a block can have equal rows that are not adjacent."""
+_FEW = 8
+"""Up to this many rows of a block are compared with each other; more are sorted."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -168,8 +170,10 @@ class ZSet:
         be the same row. Rows of one code are in the order of the layout. Without ``zeros``, rows
         whose sums are all zero are left out. Raises ``invalid`` if a sum overflows.
         """
-        order, first = self.in_blocks(codes, alike=alike)
-        heads, rows = self.added(order, first, zeros=zeros)
+        # Of several pieces, each of what follows would make one.
+        whole = ZSet(self.layout, in_one_piece(self.table))
+        order, first = whole.in_blocks(codes, alike=alike)
+        heads, rows = whole.added(order, first, zeros=zeros)
         return codes[heads], rows
 
     def in_blocks(
@@ -342,12 +346,30 @@ def _grouped(
     if not total:
         differs &= sizes >= _MIXABLE
     mixed = np.flatnonzero(differs[block])
-    if len(mixed):
+    if len(mixed) and not total and sizes[differs].max() <= _FEW:
+        order = order.copy()
+        order[mixed], first[mixed] = _in_pairs(order[mixed], starts[mixed], identity)
+    elif len(mixed):
         keys = exact_keys if total else _codes
         order = order.copy()
         rows = [(values, keys) for values in identity]
         order[mixed], first[mixed] = refined(order[mixed], starts[mixed], rows)
     return order, first
+
+
+def _in_pairs(order: Ints, starts: Bools, identity: list[pa.Array]) -> tuple[Ints, Bools]:
+    """Refine an order of small blocks as :func:`_grouped` does, comparing all pairs of a block."""
+    heads = starts.nonzero()[0]
+    ends = np.append(heads[1:], len(order))[starts.cumsum() - 1]
+    places = np.arange(len(order))
+    later = [places[places + step < ends] + step for step in range(1, _FEW)]
+    rights = np.concatenate(later)
+    lefts = rights - np.repeat(np.arange(1, _FEW), [len(each) for each in later])
+    equal = same_pairs(identity, order[lefts], identity, order[rights])
+    leader = places.copy()
+    np.minimum.at(leader, rights[equal], lefts[equal])
+    found = leader.argsort(kind="stable")
+    return order[found], fresh(leader[found])
 
 
 def _codes(values: pa.Array) -> list[Ints]:
