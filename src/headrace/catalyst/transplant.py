@@ -62,12 +62,14 @@ class Mapped:
 class Transplant:
     """Builds logical plans of one Spark session from JVM objects. Every plan is fully resolved.
 
-    ``tasks`` are the Python tasks in its plans, by the ids of their calls.
+    ``tasks`` are the Python tasks in its plans, by the ids of their calls. ``sums`` are the ids of
+    the columns of :meth:`added_up`.
     """
 
     spark: SparkSession
     scala: Scala
     tasks: dict[int, Mapped] = field(default_factory=dict)
+    sums: set[int] = field(default_factory=set)
 
     # -- expressions -----------------------------------------------------------------------
 
@@ -324,8 +326,10 @@ class Transplant:
         )
         totals = self.output(total)
         named = [totals[name] for name in keys]
-        named += [self.alias(self.cast(totals[name], type_), name) for name, type_ in sums]
-        return self.project(named, total)
+        cast = [self.alias(self.cast(totals[name], type_), name) for name, type_ in sums]
+        # Collapsed projections leave only the ids of the last one.
+        self.sums.update(int(each.exprId().id()) for each in (*added, *cast))
+        return self.project([*named, *cast], total)
 
     def output(self, logical: Any) -> dict[str, Any]:
         """Return the output attributes of a plan by name."""
@@ -338,9 +342,13 @@ class Transplant:
         upper = expression("ShiftRight", self.output(logical)[hash_name], shift)
         scaled = expression("Multiply", expression("Add", upper, long(_HALF)), long(partitions))
         owner = self.cast(expression("ShiftRight", scaled, shift), IntegerType())
+        return self.delivered(logical, owner, partitions)
+
+    def delivered(self, logical: Any, owner: Any, partitions: int) -> Any:
+        """Send each row to the partition whose number, an INT, is in ``owner``."""
         return self.scala.logical(
             "RepartitionByExpression",
-            self.scala.seq([expression("DirectShufflePartitionID", owner)]),
+            self.scala.seq([self.scala.expression("DirectShufflePartitionID", owner)]),
             logical,
             self.scala.option(partitions),
             self.scala.none,

@@ -53,7 +53,6 @@ from headrace.engine.sieve import HASHES, PLACES, Sieve
 from headrace.engine.slice_conditions import slice_conditions, slice_query
 from headrace.engine.touched import Touched, touched
 from headrace.errors import Code, HeadraceError
-from headrace.runtime.ports import Stepped
 from headrace.runtime.spent import Activity, Spending
 from headrace.spine import remove_packs_of
 
@@ -73,7 +72,7 @@ if TYPE_CHECKING:
     from headrace.engine.narrow.nodes import RowsNode
     from headrace.engine.narrow.stored import ProgramFiles
     from headrace.functions import Function
-    from headrace.runtime.ports import StepPlan
+    from headrace.runtime.ports import Stepped, StepPlan
     from headrace.runtime.step import Report, Step
     from headrace.types import ArrangementId, BuildId, RelationId
 
@@ -355,7 +354,7 @@ class Engine:
         if step.few:
             return self._run_here(step, changed, without, looping, given)
         _, program = self._live(changed, without, step.partitions, looping, given)
-        return Stepped(self._jobs.run(step, program), len(program.jobs))
+        return self._jobs.run(step, program)
 
     def _run_here(self, step: Step, *reached: frozenset[RelationId]) -> Stepped:
         """Run a narrow step. If a stored part has to be planned, the step is run again."""
@@ -437,7 +436,7 @@ class Engine:
         here, partitions = step.few and not looping, step.partitions
         program = self._fill_program(build, partitions, looping=looping, ticks=ticks, here=here)
         if not step.few or (program.interpreted is None and program.here is None):
-            return self._jobs.run(step, program)
+            return self._jobs.run(step, program).reports
         try:
             with without_job(self.spark), self._jobs.few_rows():
                 if program.here is not None:
@@ -465,7 +464,7 @@ class Engine:
         with self.planning:
             ids, transplant = sorted(step.arrangements.keys() - few), self._jobs.transplant
             program = difference_program(transplant(step.partitions), step.partitions, found, ids)
-        return (*reports, *self._jobs.run(step, program))
+        return (*reports, *self._jobs.run(step, program).reports)
 
     def sieve(self, step: Step, build: BuildId, quarantine: ArrangementId) -> dict[int, str]:
         """Return the hashes of rows on which expressions fail, each with what fails."""
@@ -508,7 +507,8 @@ class Engine:
 
             def build() -> Program:
                 lowering = self._jobs.lowering(partitions, relations)
-                return lowering.live(circuits, key.changed, looping, given)
+                program = lowering.live(circuits, key.changed, looping, given)
+                return self._jobs.staged(lowering, program)
 
             over = (*circuits, *(relations[id_] for id_ in sorted(read)))
             return key, self.programs.get(key, over, build)
@@ -541,7 +541,8 @@ class Engine:
             lowering = self._jobs.lowering(partitions, filled.relations)
             if looping:
                 none: frozenset[RelationId] = frozenset()
-                return lowering.live((circuit,), none, frozenset({circuit.view}), none)
+                again = lowering.live((circuit,), none, frozenset({circuit.view}), none)
+                return self._jobs.staged(lowering, again)
             program = lowering.stored(
                 circuit, ticks=ticks, sliced=filled.sliced, watch=filled.watch
             )
@@ -549,7 +550,7 @@ class Engine:
                 node = node_in(lowering, circuit.view)
                 return replace(program, here=node, reach=reach_of(node))
             if filled.sliced is None or partitions > 1:
-                return program
+                return self._jobs.staged(lowering, program)
             return replace(program, interpreted=interpreted(lowering.transplant, program.jobs))
 
         known_as = _SLICES if self._is_shared(filled) else id_

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass, field
+from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from headrace.catalyst.scala import scala_of
 from headrace.catalyst.transplant import Transplant
 from headrace.engine.jobs.executors import is_local
-from headrace.engine.jobs.optimizer import bare_session, for_few_rows
+from headrace.engine.jobs.optimizer import bare_session, for_few_rows, for_parcels
 from headrace.engine.jobs.reports import (
     Note,
     TaskReports,
@@ -21,12 +22,15 @@ from headrace.engine.jobs.reports import (
 from headrace.engine.jobs.scope import jobs_of
 from headrace.engine.lowering.assembly import Assembly
 from headrace.engine.lowering.programs import Lowering
+from headrace.engine.wide.stages import in_stages
+from headrace.engine.wide.task import IN_DOUBT
 from headrace.errors import HeadraceError
-from headrace.runtime.spent import Activity, Spending
+from headrace.runtime.ports import Stepped
+from headrace.runtime.spent import Activity, Spending, spent_in_tasks
 from headrace.spine import remove_packs_of, sync_directory
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from contextlib import AbstractContextManager
 
     from pyspark.sql import SparkSession
@@ -60,6 +64,10 @@ class Jobs:
         return bare_session(self.source.session)
 
     @cached_property
+    def _session_of_stages(self) -> SparkSession:
+        return for_parcels(self._session)
+
+    @cached_property
     def _session_for_few(self) -> SparkSession:
         return for_few_rows(self._session)
 
@@ -71,27 +79,61 @@ class Jobs:
         """Return a new lowering of circuits over some relations."""
         return Lowering(Assembly(self.transplant(partitions), partitions, relations, self.log))
 
+    def staged(self, lowering: Lowering, program: Program) -> Program:
+        """Return a program with its plans in stages too, where that is possible."""
+        assembly = lowering.assembly
+        found = in_stages(assembly.transplant, program.jobs, assembly.partitions)
+        return replace(program, staged=found)
+
     def transplant(self, partitions: int) -> Transplant:
         """Return what builds plans for steps of so many partitions; one has few rows."""
         session = self._session_for_few if partitions == 1 else self._session
         return Transplant(session, scala_of(self.source.session))
 
-    def run(self, step: Step, program: Program) -> tuple[Report, ...]:
+    def run(self, step: Step, program: Program) -> Stepped:
         """Run the jobs of a program; the runs that they write are durable when this returns.
+
+        They run in stages, if the program can. If a value is in doubt there, Spark runs the whole
+        step as another attempt.
 
         Raises:
             HeadraceError: if a job fails; what it has written is removed.
         """
+        staged, begun = program.staged, list[Any]()
+        if staged is not None and staged.runs():
+            transplant = Transplant(self._session_of_stages, scala_of(self.source.session))
+            try:
+                reports = self._run(step, program, transplant, staged.jobs, begun)
+                return Stepped(reports, len(begun))
+            except HeadraceError as error:
+                if error.primary != IN_DOUBT:
+                    raise
+            staged.doubted()
+            step = replace(step, attempt=f"{step.attempt}.spark")
+        with step.on_disk() if begun else nullcontext():
+            transplant = self.transplant(step.partitions)
+            return Stepped(self._run(step, program, transplant, program.jobs, begun), len(begun))
+
+    def _run(
+        self,
+        step: Step,
+        program: Program,
+        transplant: Transplant,
+        jobs: Sequence[Any],
+        begun: list[Any],
+    ) -> tuple[Report, ...]:
+        """Run some jobs; they are added to those that have ``begun``."""
         notes: list[Note] = []
         try:
-            for job in program.jobs:
+            for job in jobs:
+                begun.append(job)
                 if notes:
                     step = step.after([note.report for note in notes if note.report is not None])
                     step.write()
                 with self._reports.awaited(step) as left:
                     session, address = self.source.session, self._reports.address
                     with Spending(Activity.JOBS), jobs_of(session, step, address):
-                        self.transplant(step.partitions).run(job)
+                        transplant.run(job)
                     notes += left
             reports = reports_in(notes, program.reporting, step.partitions)
             require_seen(step.runs_directory, notes)
@@ -103,6 +145,7 @@ class Jobs:
         except BaseException:
             remove_packs_of(step.runs_directory, step.attempt)
             raise
+        spent_in_tasks(note.spent for note in notes if note.spent is not None)
         with Spending(Activity.WRITING):
             sync_directory(step.runs_directory)
         return reports

@@ -27,17 +27,32 @@ COUNTERS: Final = (
 )
 """The epoch counters that are shown."""
 
+TASKS: Final = "tasks"
+"""The counter with the milliseconds of the tasks of an epoch's jobs, by activity."""
+
 _LEAST: Final = 0.05
 """Milliseconds below which an activity is not worth a word."""
 
 
 def spent_words(counters: Mapping[str, Any]) -> str | None:
-    """Return what an epoch spent time on, the most first; None where that was not measured."""
+    """Return what an epoch spent time on, the most first; None where that was not measured.
+
+    Jobs have in parentheses what their tasks did.
+    """
+    within = _words(counters.get(TASKS, {}), "")
+    return _words(counters, f" (its tasks: {within})" if within else "")
+
+
+def _words(counters: Mapping[str, Any], of_jobs: str) -> str | None:
     found = [(counters[each.value], each) for each in Activity if each.value in counters]
     shown = sorted((pair for pair in found if pair[0] >= _LEAST), key=lambda pair: -pair[0])
     if not found:
         return None
-    return ", ".join(f"{each.name.lower()} {ms:,.1f} ms" for ms, each in shown)
+    texts = (
+        f"{each.name.lower()} {ms:,.1f} ms{of_jobs if each is Activity.JOBS else ''}"
+        for ms, each in shown
+    )
+    return ", ".join(texts)
 
 
 def fan_out_words(

@@ -126,6 +126,7 @@ class Attempt:
         """Return the counters that the ledger stores with the epoch."""
         return {
             **({} if self.spent is None else self.spent.milliseconds()),
+            **({"tasks": self.spent.tasks} if self.spent is not None and self.spent.tasks else {}),
             "jobs": self.jobs,
             **({} if self.width is None else {"width": self.width.value}),
             "rounds": self.rounds,

@@ -2,8 +2,10 @@
 
 One clock runs from the beginning to the end of an epoch, and at any time it counts for one
 activity. So the activities add up to the whole, and each costs two readings of the clock. Code that
-may run in an epoch says what it does by :class:`Spending`; elsewhere, and in Spark's workers, that
-does nothing.
+may run in an epoch says what it does by :class:`Spending`; elsewhere that does nothing.
+
+The tasks of Spark jobs have a clock each, in their workers. Their sum is kept beside the epoch's
+own activities: it is a part of the time of jobs, and more than that where tasks run side by side.
 """
 
 from __future__ import annotations
@@ -27,17 +29,18 @@ class Activity(Enum):
     PLANNING = "planning_ms"
     """Choosing what is run over which files; building the programs that are not built yet."""
     READING = "reading_ms"
-    """Reading the changes of streams and tables, in this process."""
+    """Reading the changes of streams and tables."""
     EXPRESSIONS = "expressions_ms"
-    """Evaluating expressions in this process."""
+    """Evaluating expressions in Python."""
     CROSSINGS = "crossings_ms"
-    """Having Catalyst evaluate expressions in the JVM, without a job."""
+    """Having Catalyst evaluate expressions in the JVM, without a job. In tasks: packing rows for
+    other tasks, waiting for them, and unpacking them."""
     OPERATORS = "operators_ms"
-    """Stepping operators in this process: lookups and arithmetic."""
+    """Stepping operators: lookups and arithmetic."""
     JOBS = "jobs_ms"
     """Waiting for Spark jobs, with all that their tasks do."""
     WRITING = "writing_ms"
-    """Writing runs, and making them durable, in this process."""
+    """Writing runs, and making them durable."""
     OTHER = "other_ms"
     """All else until the commit."""
     COMMIT = "commit_ms"
@@ -56,6 +59,8 @@ AFTERWARDS: Final = (Activity.COMMIT, Activity.PUBLISHING)
 class Spent:
     """The seconds of one epoch by activity, since it has begun; used by one thread."""
 
+    tasks: dict[str, float] = field(default_factory=dict)
+    """The milliseconds of the tasks of jobs by counter, added up."""
     _seconds: dict[Activity, float] = field(default_factory=dict)
     _activity: Activity = Activity.OTHER
     _since: float = field(default_factory=time.perf_counter)
@@ -86,6 +91,15 @@ def measured(spent: Spent) -> Iterator[None]:
         yield
     finally:
         _this_thread.spent = before
+
+
+def spent_in_tasks(milliseconds: Iterable[Mapping[str, float]]) -> None:
+    """Add what the tasks of a job spent, by counter, to this thread's epoch, if there is one."""
+    spent: Spent | None = getattr(_this_thread, "spent", None)
+    if spent is not None:
+        for each in milliseconds:
+            for counter, more in each.items():
+                spent.tasks[counter] = round(spent.tasks.get(counter, 0.0) + more, 3)
 
 
 class Spending:

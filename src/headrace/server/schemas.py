@@ -204,6 +204,7 @@ SCHEMAS: Final[dict[str, Any]] = {
                 rows_out=_or_null(_WHOLE),
                 rows_read=_or_null(_WHOLE),
                 spent={"type": "object", "additionalProperties": _NUMBER},
+                tasks_spent={"type": "object", "additionalProperties": _NUMBER},
                 fans_out=_or_null(TEXT),
                 fans_out_view=_or_null(TEXT),
             )

@@ -45,12 +45,14 @@ _ALIGNMENT: Final = 64
 class PackWriter:
     """Writes the runs of one pack. Not thread-safe.
 
-    The file is created with the first run, and ``attempt`` is part of its name. As a context, it is
-    abandoned unless it was finished. Errors of the disk are raised as ``unavailable``.
+    The file is created with the first run, and ``attempt`` is part of its name. Small runs stay in
+    memory if this process is ``to_read`` them. As a context, it is abandoned unless it was
+    finished. Errors of the disk are raised as ``unavailable``.
     """
 
-    def __init__(self, directory: Path, attempt: str = "") -> None:
+    def __init__(self, directory: Path, attempt: str = "", *, to_read: bool = True) -> None:
         self._directory = directory
+        self._to_read = to_read
         self._name = f"{_prefix(attempt)}{uuid4().hex}.arrow"
         self._path = directory / self._name
         self._file: IO[bytes] | None = None
@@ -62,17 +64,12 @@ class PackWriter:
         return not self._runs
 
     def write(self, rows: ZSet) -> RunFile:
-        """Write a consolidated Z-set as one run; a small one stays in memory to be read."""
+        """Write a consolidated Z-set as one run."""
         if not _is_small(rows):
             return self._streamed(rows.layout, [rows])
         run, data = self._composed(rows)
-        keep_written(self._directory, run, rows.layout, data)
-        return run
-
-    def write_alone(self, rows: ZSet) -> RunFile:
-        """Write a consolidated Z-set as the only run, which this process need not read."""
-        run = self._composed(rows)[0] if _is_small(rows) else self._streamed(rows.layout, [rows])
-        self.finish()
+        if self._to_read:
+            keep_written(self._directory, run, rows.layout, data)
         return run
 
     def write_parts(self, layout: Layout, parts: Iterable[ZSet]) -> RunFile | None:
@@ -210,8 +207,10 @@ class _Batches:
 
 def write_run(directory: Path, rows: ZSet, attempt: str = "") -> RunFile:
     """Write a consolidated Z-set as the only run of a pack; see :class:`PackWriter`."""
-    with PackWriter(directory, attempt) as pack:
-        return pack.write_alone(rows)
+    with PackWriter(directory, attempt, to_read=False) as pack:
+        run = pack.write(rows)
+        pack.finish()
+    return run
 
 
 def write_parts(directory: Path, layout: Layout, parts: Iterable[ZSet]) -> RunFile | None:

@@ -77,6 +77,8 @@ PATTERNS: Final[Mapping[str, str]] = {
     "ss": "%S",
 }
 """The parts of Spark's patterns that are texts of a fixed length, as Arrow writes them."""
+_FINEST: Final = (("%S", "SECOND"), ("%M", "MINUTE"), ("%H", "HOUR"))
+"""The units that a pattern of Arrow may write, the finest first; without them it writes days."""
 _PATTERN: Final = re.compile(r"(?:yyyy|MM|dd|HH|mm|ss|[-/:., _])*")
 _FIRST_WRITTEN, _LAST_WRITTEN = -62_135_596_800_000_000, 253_402_300_800_000_000
 """The microseconds of the years 1 to 9999, which have four digits."""
@@ -156,8 +158,11 @@ def written(value: Value, pattern: str) -> Value:
     times = integers(value)
     if len(times) and (times.min() < _FIRST_WRITTEN or times.max() >= _LAST_WRITTEN):
         raise DoubtError
-    seconds = made(times // UNITS["SECOND"], pa.timestamp("s"), present(value))
-    return pc.strftime(seconds, pattern, locale="C")
+    finest = next((UNITS[unit] for sign, unit in _FINEST if sign in pattern), DAY)
+    begun = made(times // finest * (finest // UNITS["SECOND"]), pa.timestamp("s"), present(value))
+    # Writing a text takes much longer than finding the times that are written alike.
+    found = pc.dictionary_encode(begun)
+    return pc.strftime(found.dictionary, pattern, locale="C").take(found.indices)
 
 
 def _as_long(value: Value) -> Value:

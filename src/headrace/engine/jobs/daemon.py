@@ -21,6 +21,7 @@ _NEEDED = (
     "headrace.engine.jobs.guard_tasks",
     "headrace.engine.jobs.slice_tasks",
     "headrace.engine.jobs.worker",
+    "headrace.engine.wide.task",
     "headrace.operators",
     "headrace.functions.callables",
 )

@@ -25,16 +25,20 @@ from headrace.runtime.step import Report, RowsShare, Step, StepArrangement
 from headrace.spine import SHARED_BYTES, PackWriter, check_run, sync_directory, write_run
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from pyspark.sql import SparkSession
 
+    from headrace.runtime.spent import Spent
     from headrace.spine import RunFile
     from headrace.zset import ZSet
 
 MANIFEST = "headrace.step"
 """The local property with the path of the step's manifest."""
+
+STAGE = "stage"
+"""The name under which a whole task of Spark leaves what its time was spent on."""
 
 NOTES = "headrace.notes"
 """The local property with the accumulator for the notes of tasks."""
@@ -44,17 +48,22 @@ SHARED_DIRECTORY = (
     " with the same contents."
 )
 
-_Sent: TypeAlias = "tuple[str, str, str, Any]"
-"""A note as sent: the manifest, the task, the host, and the report as JSON or None."""
+_Sent: TypeAlias = "tuple[str, str, str, Any, Any]"
+"""A note as sent: the manifest, the task, the host, and the report as JSON or None; and what the
+time of the task was spent on, or None."""
 
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """One call of a task on a host; it has no report if the task got no rows."""
+    """One call of a task on a host; it has no report if the task got no rows.
+
+    ``spent`` are the milliseconds of a whole task of Spark by activity.
+    """
 
     task: str
     host: str
     report: Report | None = None
+    spent: Mapping[str, float] | None = None
 
 
 class _Joined:
@@ -75,10 +84,10 @@ class _Inbox:
     awaited: dict[str, list[Note]] = field(default_factory=dict)
 
     def extend(self, sent: Iterable[_Sent]) -> None:
-        for manifest, task, host, report in sent:
+        for manifest, task, host, report, spent in sent:
             notes = self.awaited.get(manifest)
             if notes is not None:
-                notes.append(Note(task, host, report and Report.of_json(report)))
+                notes.append(Note(task, host, report and Report.of_json(report), spent))
 
 
 class TaskReports:
@@ -112,18 +121,37 @@ def in_this_process(step: Step, *, apart: bool = False) -> Iterator[list[Report]
     Their runs are in one pack. It is durable after the block, and removed if the block fails. With
     ``apart``, large runs have packs of their own, which the caller removes if the block fails.
     """
-    with PackWriter(step.runs_directory, step.attempt) as pack:
-        _this_thread.step, _this_thread.reports = step, []
-        _this_thread.pack, _this_thread.apart = pack, apart
+    with one_pack(step, to_read=True) as pack:
+        _this_thread.step, _this_thread.reports, _this_thread.apart = step, [], apart
         try:
             yield _this_thread.reports
         finally:
-            _this_thread.step = _this_thread.reports = _this_thread.pack = None
-        with Spending(Activity.WRITING):
-            pack.finish()
+            _this_thread.step, _this_thread.reports, _this_thread.apart = None, None, False
     if apart or not pack.is_empty:
         with Spending(Activity.WRITING):
             sync_directory(step.runs_directory)
+
+
+@contextmanager
+def one_pack(step: Step, *, to_read: bool = False) -> Iterator[PackWriter]:
+    """Let the runs that this thread writes in the block be in one pack of a step.
+
+    ``to_read``: this process reads them soon. After the block the pack is durable, except for its
+    directory entry; it is removed if the block fails. In such a block of the same thread, the pack
+    is that of the outer one.
+    """
+    outer: PackWriter | None = getattr(_this_thread, "pack", None)
+    if outer is not None:
+        yield outer
+        return
+    with PackWriter(step.runs_directory, step.attempt, to_read=to_read) as pack:
+        _this_thread.pack = pack
+        try:
+            yield pack
+        finally:
+            _this_thread.pack = None
+        with Spending(Activity.WRITING):
+            pack.finish()
 
 
 def step_of_this_thread() -> Step | None:
@@ -132,12 +160,9 @@ def step_of_this_thread() -> Step | None:
 
 
 def write_run_of(step: Step, rows: ZSet) -> RunFile:
-    """Write rows as a run of a step: into the pack of this thread's step, or one of its own."""
-    pack: PackWriter | None = getattr(_this_thread, "pack", None)
-    if pack is None:
-        return write_run(step.runs_directory, rows, step.attempt)
-    with Spending(Activity.WRITING):
-        if _this_thread.apart and rows.table.nbytes > SHARED_BYTES:
+    """Write rows as a run of a step: into the pack of this thread, or one of its own."""
+    with one_pack(step) as pack, Spending(Activity.WRITING):
+        if getattr(_this_thread, "apart", False) and rows.table.nbytes > SHARED_BYTES:
             return write_run(step.runs_directory, rows, step.attempt)
         return pack.write(rows)
 
@@ -152,7 +177,12 @@ def leave_nothing(task: str) -> None:
     _leave(task, None)
 
 
-def _leave(task: str, report: Report | None) -> None:
+def leave_spent(spent: Spent) -> None:
+    """Leave what the time of a whole task of Spark was spent on."""
+    _leave(STAGE, None, spent.milliseconds())
+
+
+def _leave(task: str, report: Report | None, spent: Mapping[str, float] | None = None) -> None:
     if step_of_this_thread() is not None:
         if report is not None:
             _this_thread.reports.append(report)
@@ -163,7 +193,7 @@ def _leave(task: str, report: Report | None) -> None:
     if address is None or manifest is None:
         raise HeadraceError(Code.INTERNAL, "a task runs outside of a step")
     accumulator = pickle.loads(base64.b64decode(address))  # noqa: S301  (the driver made it)
-    accumulator.add([(manifest, task, gethostname(), report and report.to_json())])
+    accumulator.add([(manifest, task, gethostname(), report and report.to_json(), spent)])
 
 
 def reports_in(notes: Sequence[Note], tasks: Iterable[str], partitions: int) -> tuple[Report, ...]:

@@ -22,6 +22,7 @@ from headrace.engine.jobs.reports import (
     SHARED_DIRECTORY,
     leave_nothing,
     leave_report,
+    one_pack,
     step_of_this_thread,
     write_run_of,
 )
@@ -32,6 +33,7 @@ from headrace.runtime.step import Report, RowsShare, Step
 from headrace.spine import HIGHEST, LOWEST, RunFile, Spine, partition_of, ranges
 from headrace.types import Offset
 from headrace.zset import EVERY_ROW, HASH, WEIGHT, Restriction
+from headrace.zset.zset import in_one_piece
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -306,11 +308,14 @@ class OperatorTask:
         if self.clocked:
             inputs = (*inputs, step.clock.table())
         taken = self.operator.step(inputs, before)
-        runs = {
-            id_: write_run_of(step, update)
-            for i, (id_, update) in enumerate(zip(self.arrangements, taken.updates, strict=True))
-            if update.rows and i not in self.read
-        }
+        with one_pack(step):
+            runs = {
+                id_: write_run_of(step, update)
+                for i, (id_, update) in enumerate(
+                    zip(self.arrangements, taken.updates, strict=True)
+                )
+                if update.rows and i not in self.read
+            }
         read = sum(spine.reads.rows for spine in before)
         leave_report(self._report(partition, runs, change, taken.output, read, begun))
         yield from batches_of(taken.output.select(list(self.output)))
@@ -365,7 +370,7 @@ def arrived(
     if not collected:
         return None
     step = current_step()
-    change = pa.Table.from_batches(collected)
+    change = in_one_piece(pa.Table.from_batches(collected))  # else each step copies it again
     if step.partitions == 1:
         return step, change, 0, (LOWEST, HIGHEST)
     hashes = change[HASH].to_numpy()

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from headrace.engine.jobs.guard_tasks import GuardTask
     from headrace.engine.narrow.nodes import RowsNode
     from headrace.engine.narrow.reading import Interpreted
+    from headrace.engine.wide.stages import Staged
     from headrace.types import ArrangementId, DataType, RelationId
 
 
@@ -120,6 +121,8 @@ class Program:
     """The same plan, to be run in this process for the steps of a fill, or None."""
     reach: Reach = Reach.NONE
     """How much of a fill is done in this process."""
+    staged: Staged | None = None
+    """The same plans in stages, or None if some of them needs Spark."""
 
     def needs(self, circuits: Iterable[Circuit]) -> StepPlan:
         """Return what a step of these circuits must provide to run the program."""

@@ -17,31 +17,32 @@ from headrace.catalyst.scala import items, node_name
 from headrace.catalyst.session_windows import is_session
 from headrace.catalyst.vectors.reader import require
 from headrace.engine.narrow.calls import WindowCalls, is_same, order_of
+from headrace.engine.narrow.evaluated import of_catalyst
 from headrace.engine.narrow.frames import Frames
 from headrace.engine.narrow.nodes import DoubtfulNode
 
 if TYPE_CHECKING:
     from headrace.engine.narrow.calls import Call, ReadsPlans
-    from headrace.engine.narrow.evaluated import ComputedColumns
+    from headrace.engine.narrow.evaluated import Columns, ComputedColumns
     from headrace.engine.narrow.frames import Order
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Aggregated(DoubtfulNode):
-    """A row for each group of the rows of another node: ``results``, over its keys and values.
+class Aggregating:
+    """How groups of rows become a row each: ``results``, over its keys and values.
 
     ``given`` evaluates the columns of the order, which start with the ``keys`` keys of groups, then
     the arguments of the ``calls``.
     """
 
-    given: ComputedColumns
+    given: Columns
     order: Order
     keys: int
     calls: tuple[Call, ...]
-    results: ComputedColumns
+    results: Columns
 
-    def computed_here(self, rows: pa.Table) -> pa.Table:
-        """Return a row for each group."""
+    def over(self, rows: pa.Table) -> pa.Table:
+        """Return a row for each group of some rows."""
         columns = [each.chunk(0) for each in self.given.over(rows).combine_chunks().columns]
         count = len(self.order.by)
         positions, groups = self.order.sorted(columns[:count], rows.num_rows)
@@ -53,12 +54,24 @@ class Aggregated(DoubtfulNode):
         values = [call.of_groups(frames, arguments) for call in self.calls]
         names = [f"x{i}" for i in range(len(keys) + len(values))]
         whole = pa.Table.from_arrays([*keys, *values], names=names)
-        return self.results.over(whole).rename_columns(self.job.schema.names)
+        found = self.results.over(whole)
+        return found.rename_columns([f"x{i}" for i in range(found.num_columns)])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Aggregated(DoubtfulNode):
+    """A row for each group of the rows of another node."""
+
+    aggregating: Aggregating
+
+    def computed_here(self, rows: pa.Table) -> pa.Table:
+        """Return a row for each group."""
+        return self.aggregating.over(rows)
 
     @property
     def evaluated(self) -> tuple[ComputedColumns, ...]:
         """The expressions over rows."""
-        return (self.given, self.results)
+        return of_catalyst(self.aggregating.given, self.aggregating.results)
 
 
 def aggregated(reading: ReadsPlans, plan: Any) -> Aggregated:
@@ -78,12 +91,11 @@ def aggregated(reading: ReadsPlans, plan: Any) -> Aggregated:
     results = [calls.aggregate(each) for each in items(plan.aggregateExpressions())]
     require(plan, when=not (calls.regroups and calls.sees_order))
     given = [*(each.child() for each in orders), *calls.arguments]
-    return Aggregated(
-        reading.node(below),
-        reading.planned(plan, "a doubt"),
+    aggregating = Aggregating(
         reading.evaluated(given, items(below.output())),
         order_of(orders, len(keys), len(keys), stable=True),
         len(keys),
         tuple(calls.made),
         reading.evaluated(results, [*keys, *calls.attributes]),
     )
+    return Aggregated(reading.node(below), reading.planned(plan, "a doubt"), aggregating)

@@ -8,7 +8,7 @@ errors are Spark's.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -30,6 +30,14 @@ if TYPE_CHECKING:
 
 class UnplannedError(Exception):
     """A stored program needs what only planning its query yields."""
+
+
+class Columns(Protocol):
+    """Expressions over the columns of a node."""
+
+    def over(self, rows: pa.Table) -> pa.Table:
+        """Return the values for some rows."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -140,6 +148,11 @@ class ComputedColumns:
                 crossed = iter(self.catalyst.over(rows, every=False))
                 found = [next(crossed) if each is None else each for each in found]
         return with_schema(found, self.schema)
+
+
+def of_catalyst(*columns: Columns | None) -> tuple[ComputedColumns, ...]:
+    """Return those of some expressions that Catalyst can evaluate too."""
+    return tuple(each for each in columns if isinstance(each, ComputedColumns))
 
 
 def with_schema(columns: Sequence[Any], schema: pa.Schema) -> pa.Table:

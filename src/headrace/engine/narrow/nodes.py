@@ -223,6 +223,17 @@ class Concatenated(RowsNode):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Exchanged(OverOneNode):
+    """The rows of another node in the partitions that own their hashes, which are at a position."""
+
+    hash: int
+
+    def computed(self, run: StepRun) -> pa.Table:
+        """Return the rows: this process has one partition."""
+        return self.child.rows(run)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class JobNode(RowsNode):
     """The rows of a part of a plan that Spark runs, over the rows of the tasks below it."""
 

@@ -10,7 +10,15 @@ import pyarrow as pa
 from pyspark.sql.types import ArrayType, MapType, StructField, StructType, VariantType
 
 from headrace.catalyst.resolved import columns_of, id_of, passed_on, type_of
-from headrace.catalyst.scala import OPTIMIZER, Numbers, items, kind_of, node_name, part
+from headrace.catalyst.scala import (
+    OPTIMIZER,
+    Numbers,
+    items,
+    kind_of,
+    node_name,
+    part,
+    references,
+)
 from headrace.catalyst.vectors import UnprovedError, reader_over
 from headrace.catalyst.walk import topmost
 from headrace.engine.jobs.reports import in_this_process
@@ -22,6 +30,7 @@ from headrace.engine.narrow.nodes import (
     Concatenated,
     Cut,
     DeltaLeaf,
+    Exchanged,
     Filtered,
     JobNode,
     Key,
@@ -103,6 +112,17 @@ def node_of(transplant: Transplant, plan: Any) -> RowsNode:
         return _Reading(transplant, deltas=True).node(collapsed)
 
 
+def staged_nodes(transplant: Transplant, jobs: tuple[Any, ...]) -> tuple[RowsNode, ...]:
+    """Convert plans of several partitions, with their exchanges as nodes; see :class:`Exchanged`.
+
+    What needs Spark is a :class:`JobNode`, or has expressions without a vector.
+    """
+    reading = _Reading(transplant, exchanges=True)
+    with transplant.scala.active(transplant.spark):
+        collapse = transplant.scala.module(f"{OPTIMIZER}.CollapseProject")
+        return tuple(reading.node(collapse.apply(job)) for job in jobs)
+
+
 _EXPLODES = frozenset({"Explode", "PosExplode"})
 
 
@@ -112,10 +132,14 @@ class _NeedsSparkError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class _Reading:
-    """Reads one plan. With ``deltas``, tasks that read shares are read as leaves."""
+    """Reads one plan. With ``deltas``, tasks that read shares are read as leaves.
+
+    With ``exchanges``, rows that are sent to the partition of their hash are a node of their own.
+    """
 
     transplant: Transplant
     deltas: bool = False
+    exchanges: bool = False
     numbers: Numbers = field(default_factory=Numbers)
     known: dict[Key, RowsNode] = field(default_factory=dict)
 
@@ -152,14 +176,36 @@ class _Reading:
                 return Concatenated(tuple(self.node(child) for child in items(plan.children())))
             case "Generate" if kind_of(plan.generator()) in _EXPLODES:
                 return self._exploded(plan)
+            case "RepartitionByExpression" if self.exchanges:
+                return self._exchanged(plan)
             case "Repartition" | "RepartitionByExpression" if plan.numPartitions() == 1:
                 return self.node(plan.child())
+            case "Aggregate" if self.exchanges and self._only_adds_up(plan):
+                columns = self.transplant.output(plan.child())
+                names = [str(each.name()) for each in items(plan.output())]
+                return self._project(plan.child(), [columns[name] for name in names])
             case "Aggregate":
                 return aggregated(self, plan)
             case "Window":
                 return windowed(self, plan)
             case other:
                 raise _NeedsSparkError(other)
+
+    def _exchanged(self, plan: Any) -> RowsNode:
+        """Read an exchange by the hash of a row; one by keys has its groups in one place already.
+
+        The rows of :func:`~headrace.engine.lowering.groups.recomputed` are in the partition that
+        owns their group, and Spark needs to know only that they are together.
+        """
+        (owner,) = items(plan.partitionExpressions())[:1]
+        if kind_of(owner) != "DirectShufflePartitionID":
+            return self.node(plan.child())
+        (hash_,) = references(owner)
+        return Exchanged(self.node(plan.child()), _places(plan.child())[hash_])
+
+    def _only_adds_up(self, plan: Any) -> bool:
+        """Whether an aggregate adds up rows before they are sent, which operators do anyway."""
+        return int(id_of(items(plan.output())[-1])) in self.transplant.sums
 
     def planned(self, plan: Any, why: str) -> JobNode:
         """Return the node that runs a plan as a job, for a reason."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.engine.jobs.guard_tasks import GuardTask
 from headrace.engine.jobs.worker import Chain, OperatorTask
+from headrace.engine.narrow.evaluated import of_catalyst
 from headrace.engine.narrow.exploded import Exploded, Exploding
 from headrace.engine.narrow.nodes import DoubtfulNode, Filtered, JobNode, Projected, Task
 from headrace.operators import TouchedGroups
@@ -74,7 +75,7 @@ class _Found:
                 | Filtered(condition=columns)
                 | Exploded(exploding=Exploding(array=columns))
             ) if columns is not None:
-                self._crossed(node, above, (columns,))
+                self._crossed(node, above, of_catalyst(columns))
             case DoubtfulNode():
                 self._crossed(node, above, node.evaluated)
             case JobNode():

@@ -17,32 +17,32 @@ import pyarrow as pa
 from headrace.catalyst.scala import items, kind_of, node_name
 from headrace.catalyst.vectors.reader import require
 from headrace.engine.narrow.calls import WindowCalls, is_same, order_of
+from headrace.engine.narrow.evaluated import of_catalyst
 from headrace.engine.narrow.nodes import DoubtfulNode
 
 if TYPE_CHECKING:
     from headrace.engine.narrow.calls import Call, ReadsPlans
-    from headrace.engine.narrow.evaluated import ComputedColumns
+    from headrace.engine.narrow.evaluated import Columns, ComputedColumns
     from headrace.engine.narrow.frames import Order
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Windowed(DoubtfulNode):
-    """The rows of another node with values of window functions.
+class Windowing:
+    """How rows get values of window functions.
 
     ``given`` evaluates the columns of the order, then the arguments of the ``calls``; ``results``
     evaluates the added columns over the rows and the values of the calls, unless they are these.
-
     """
 
-    given: ComputedColumns | None
+    given: Columns | None
     order: Order
     calls: tuple[Call, ...]
-    results: ComputedColumns | None
+    results: Columns | None
 
-    def computed_here(self, rows: pa.Table) -> pa.Table:
-        """Add the values of the functions to the rows."""
-        names = self.job.schema.names
-        return pa.Table.from_arrays([*rows.columns, *self._added(rows)], names=names)
+    def over(self, rows: pa.Table) -> pa.Table:
+        """Return the rows of whole groups with the values of the functions."""
+        columns = [*rows.columns, *self._added(rows)]
+        return pa.Table.from_arrays(columns, names=[f"x{i}" for i in range(len(columns))])
 
     def _added(self, rows: pa.Table) -> list[pa.ChunkedArray | pa.Array]:
         given = [] if self.given is None else self.given.over(rows).combine_chunks().columns
@@ -61,10 +61,21 @@ class Windowed(DoubtfulNode):
         whole = pa.Table.from_arrays([*rows.columns, *values], names=names)
         return list(self.results.over(whole).columns)
 
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Windowed(DoubtfulNode):
+    """The rows of another node with values of window functions."""
+
+    windowing: Windowing
+
+    def computed_here(self, rows: pa.Table) -> pa.Table:
+        """Add the values of the functions to the rows."""
+        return self.windowing.over(rows)
+
     @property
     def evaluated(self) -> tuple[ComputedColumns, ...]:
         """The expressions over rows."""
-        return tuple(each for each in (self.given, self.results) if each is not None)
+        return of_catalyst(self.windowing.given, self.windowing.results)
 
 
 def windowed(reading: ReadsPlans, plan: Any) -> Windowed:
@@ -86,11 +97,10 @@ def windowed(reading: ReadsPlans, plan: Any) -> Windowed:
     own = calls.attributes
     plain = all(kind_of(each.child()) == "AttributeReference" for each in results)
     whole = plain and len(own) == len(results)
-    return Windowed(
-        reading.node(below.child()),
-        reading.planned(plan, "a doubt"),
+    windowing = Windowing(
         reading.evaluated(given, attributes) if given else None,
         order_of(orders, *ends),
         tuple(calls.made),
         None if whole else reading.evaluated(results, [*attributes, *own]),
     )
+    return Windowed(reading.node(below.child()), reading.planned(plan, "a doubt"), windowing)

@@ -84,16 +84,24 @@ function lineOf(epoch) {
     h("td", { class: "nowrap" }, epoch.width ?? h("span", { class: "dim" }, none)),
     h("td", { class: "num" }, count(epoch.changes)),
     h("td", { class: "num nowrap", title: epoch.jobs === null ? null : counted(epoch.jobs, "Spark job") }, epoch.seconds === null ? none : seconds(epoch.seconds)),
-    h("td", { class: "spent" }, spentOf(epoch.spent)),
+    h("td", { class: "spent" }, spentOf(epoch.spent), inTasks(epoch.tasks_spent)),
     h("td", {}, epoch.fans_out === null ? h("span", { class: "dim" }, none) : epoch.fans_out_view === null ? epoch.fans_out : h("a", { href: linkTo(epoch.fans_out_view, "circuit") }, epoch.fans_out)));
 }
+
+/** Return in words what the tasks of an epoch's jobs spent most on. */
+function inTasks(spent) {
+  const words = wordsOf(ACTIVITIES.filter(([key]) => spent[key] > 0).map(([key, label]) => ({ label, ms: spent[key] })));
+  return words.length === 0 ? null : h("div", { class: "dim", title: words.join("\n") }, `in tasks: ${words.slice(0, 3).join(" · ")}`);
+}
+
+const wordsOf = (found) => [...found].sort((a, b) => b.ms - a.ms).map(({ label, ms }) => `${label.toLowerCase()} ${milliseconds(ms)}`);
 
 /** Return a bar of what an epoch spent its time on, and in words what it spent most on. */
 function spentOf(spent) {
   const found = ACTIVITIES.filter(([key]) => spent[key] > 0).map(([key, label]) => ({ key, label, ms: spent[key] }));
   const whole = found.reduce((sum, { ms }) => sum + ms, 0);
   if (whole === 0) return h("span", { class: "dim" }, none);
-  const words = [...found].sort((a, b) => b.ms - a.ms).map(({ label, ms }) => `${label.toLowerCase()} ${milliseconds(ms)}`);
+  const words = wordsOf(found);
   let x = 0;
   const bar = svg("svg", { class: "parts", viewBox: "0 0 100 8", preserveAspectRatio: "none", role: "img", "aria-label": words.join(", ") },
     svg("title", {}, words.join("\n")),

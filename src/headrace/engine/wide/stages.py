@@ -1,0 +1,228 @@
+"""Turns the plans of a wide step into stages: one Python task between an exchange and the next.
+
+As Spark runs a plan, rows cross between the JVM and Python around every operator, and are converted
+between rows and columns each time: most of the time of a wide epoch. If all expressions of a plan
+are proved over Arrow columns (:mod:`headrace.catalyst.vectors`), no row has to be in the JVM. A
+stage then reads its share or its parcels, evaluates expressions, steps operators, and sends rows on
+in parcels, all in one task. Spark schedules the tasks and moves the parcels.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.types import BinaryType, IntegerType, LongType
+
+from headrace.engine.jobs.worker import LeafTask
+from headrace.engine.lowering.assembly import spark_schema
+from headrace.engine.narrow import nodes as narrow
+from headrace.engine.narrow.aggregates import Aggregated
+from headrace.engine.narrow.evaluated import ComputedColumns
+from headrace.engine.narrow.exploded import Exploded
+from headrace.engine.narrow.reading import staged_nodes
+from headrace.engine.narrow.windows import Windowed
+from headrace.engine.wide import nodes as wide
+from headrace.engine.wide.parcels import PARTITION, ROWS, Sending
+from headrace.engine.wide.task import StageTask
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from headrace.catalyst.transplant import Transplant
+
+_PARCELS = spark_schema([(PARTITION, IntegerType()), (ROWS, BinaryType())])
+_REMEMBERED = 64
+"""After so many steps that Spark has run, stages are tried again: the data may have changed."""
+
+_NOTHING = spark_schema([("x", LongType())])
+
+
+class _NeedsSparkError(Exception):
+    """A plan cannot be run in stages; the text says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """A part of a stage that reads one exchange, or shares if that is None."""
+
+    node: wide.StageNode
+    source: narrow.Exchanged | None
+
+
+@dataclass(slots=True)
+class Staged:
+    """The plans of a program in stages.
+
+    A value in doubt has Spark run the whole step, and then the next ``left`` ones at once.
+    """
+
+    jobs: tuple[Any, ...]
+    left: int = 0
+
+    def runs(self) -> bool:
+        """Whether a step is to be run in stages; asked once for each."""
+        if self.left:
+            self.left -= 1
+            return False
+        return True
+
+    def doubted(self) -> None:
+        """Remember that a value was in doubt."""
+        self.left = _REMEMBERED
+
+
+def in_stages(transplant: Transplant, jobs: tuple[Any, ...], partitions: int) -> Staged | None:
+    """Return the plans of a program in stages; None if some of it needs Spark."""
+    stages = _Stages(transplant, partitions)
+    try:
+        return Staged(tuple(stages.job(root) for root in staged_nodes(transplant, jobs)))
+    except _NeedsSparkError:
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class _Stages:
+    """Builds the stages of one program."""
+
+    transplant: Transplant
+    partitions: int
+    _pieces: dict[narrow.RowsNode, tuple[_Piece, ...]] = field(default_factory=dict)
+    _exchanges: dict[narrow.Exchanged, Any] = field(default_factory=dict)
+    _stepped: set[wide.StageNode] = field(default_factory=set)
+    """The tasks that are in a stage already: each runs once."""
+
+    def job(self, root: narrow.RowsNode) -> Any:
+        """Return the plan of a job."""
+        stages = [stage for end in _ends(root) for stage in self._stages(end, None)]
+        return self.transplant.finished(self.transplant.union(stages))
+
+    def _stages(self, node: narrow.RowsNode, sending: Sending | None) -> list[Any]:
+        """Return the plans of a stage's pieces."""
+        return [self._stage(piece, sending) for piece in self._of(node)]
+
+    def _stage(self, piece: _Piece, sending: Sending | None) -> Any:
+        transplant, uses = self.transplant, Counter(_uses(piece.node))
+        steps = {each for each in uses if isinstance(each, wide.Stepped | wide.Source)}
+        if any(_reports(each) for each in steps & self._stepped):
+            raise _NeedsSparkError("an operator whose rows are sent twice")
+        self._stepped.update(steps)
+        repeated = frozenset(each for each, count in uses.items() if count > 1)
+        task = StageTask(piece.node, piece.source is None, repeated, sending)
+        if piece.source is None:
+            below = transplant.range(self.partitions)
+        else:
+            below = self._exchange(piece.source)
+        return transplant.mapped(below, task, _NOTHING if sending is None else _PARCELS)
+
+    def _exchange(self, node: narrow.Exchanged) -> Any:
+        """Return the plan of an exchange, which Spark runs once however often it is read."""
+        if node not in self._exchanges:
+            transplant = self.transplant
+            sending = Sending(node.hash, self.partitions)
+            sent = transplant.union(self._stages(node.child, sending))
+            owner = transplant.output(sent)[PARTITION]
+            self._exchanges[node] = transplant.delivered(sent, owner, self.partitions)
+        return self._exchanges[node]
+
+    def _of(self, node: narrow.RowsNode) -> tuple[_Piece, ...]:
+        """Return the pieces that together have the rows of a node."""
+        if node not in self._pieces:
+            self._pieces[node] = tuple(self._made(node))
+        return self._pieces[node]
+
+    def _made(self, node: narrow.RowsNode) -> Iterator[_Piece]:
+        match node:
+            case narrow.Exchanged():
+                yield _Piece(wide.Arrived(), node)
+            case narrow.Task(child=narrow.Range(count=count)):
+                yield _Piece(wide.Source(node.mapped.task, count, node.schema), None)
+            case narrow.Task():
+                below = self._whole(node.child)
+                stepped = wide.Stepped(below.node, node.names, node.mapped.task, node.schema)
+                yield _Piece(stepped, below.source)
+            case narrow.Projected():
+                values = None if node.evaluated is None else _vectors(node.evaluated)
+                for below in self._of(node.child):
+                    yield _Piece(wide.Projected(below.node, node.taken, values), below.source)
+            case narrow.Filtered():
+                condition = _vectors(node.condition)
+                for below in self._of(node.child):
+                    yield _Piece(wide.Filtered(below.node, condition), below.source)
+            case Exploded():
+                exploding = _of_vectors(node.exploding, "array")
+                for below in self._of(node.child):
+                    yield _Piece(wide.Exploded(below.node, exploding), below.source)
+            case Windowed(windowing=computing) | Aggregated(aggregating=computing):
+                below = self._whole(node.child)
+                grouped = wide.Grouped(below.node, _of_vectors(computing, "given", "results"))
+                yield _Piece(grouped, below.source)
+            case narrow.Concatenated():
+                yield from self._together(node)
+            case narrow.JobNode():
+                raise _NeedsSparkError(node.why)
+            case _:
+                raise _NeedsSparkError(type(node).__name__)
+
+    def _whole(self, node: narrow.RowsNode) -> _Piece:
+        """Return the only piece of a node: what is over it needs all rows of a partition."""
+        pieces = self._of(node)
+        if len(pieces) > 1:
+            raise _NeedsSparkError("an operator over several exchanges")
+        return pieces[0]
+
+    def _together(self, node: narrow.Concatenated) -> Iterator[_Piece]:
+        by_source: dict[narrow.Exchanged | None, list[wide.StageNode]] = {}
+        for child in node.children:
+            for piece in self._of(child):
+                by_source.setdefault(piece.source, []).append(piece.node)
+        for source, found in by_source.items():
+            yield _Piece(found[0] if len(found) == 1 else wide.Concatenated(tuple(found)), source)
+
+
+def _ends(node: narrow.RowsNode) -> Iterator[narrow.RowsNode]:
+    """Yield the nodes that a job is run for; their rows are not needed."""
+    match node:
+        case narrow.Concatenated():
+            for child in node.children:
+                yield from _ends(child)
+        case narrow.Projected() | narrow.Exchanged():
+            yield from _ends(node.child)
+        case narrow.Range():
+            raise _NeedsSparkError("a job without operators")
+        case _:
+            yield node
+
+
+def _reports(node: wide.StageNode) -> bool:
+    """Whether a node may run only once in a step, since its task reports."""
+    if not isinstance(node, wide.Source):
+        return True
+    return isinstance(node.task, LeafTask) and node.task.slice is not None
+
+
+def _uses(root: wide.StageNode) -> Iterator[wide.StageNode]:
+    """Yield each node of a stage as often as it is read."""
+    seen: set[wide.StageNode] = set()
+    pending = [root]
+    while pending:
+        node = pending.pop()
+        yield node
+        if node not in seen:
+            seen.add(node)
+            pending += node.below
+
+
+def _vectors(columns: ComputedColumns) -> wide.Vectors:
+    vectors = tuple(each for each in columns.vectors if each is not None)
+    if len(vectors) < len(columns.vectors):
+        raise _NeedsSparkError(", ".join(columns.crossing_classes()))
+    return wide.Vectors(vectors, columns.schema)
+
+
+def _of_vectors(computing: Any, *names: str) -> Any:
+    """Return what computes something with vectors in place of its expressions."""
+    found = {name: getattr(computing, name) for name in names}
+    own = {n: _vectors(each) for n, each in found.items() if isinstance(each, ComputedColumns)}
+    return replace(computing, **own)
