@@ -87,6 +87,7 @@ class Oracle:
         self.views: dict[str, str] = {}
         self.epochs = 0
         self.rounds = 0
+        self.doubts = 0
         self._defined: dict[str, str] = {}
         self._changelogs: dict[str, Bag] = {}
         self._followed: dict[str, headrace.Subscription] = {}
@@ -323,7 +324,11 @@ class Oracle:
         assert counters["changes"] == changes
         assert counters["fallbacks"] == 0
         self.rounds = counters["rounds"]
-        least = self._sets(set(changed)) + self.rounds
+        # A step with a value in doubt is run again.
+        programs = self.db.parts.engine.programs.programs()
+        doubts = sum(p.staged.doubts for p in programs if p.staged is not None)
+        least = self._sets(set(changed)) + self.rounds + max(doubts - self.doubts, 0)
+        self.doubts = doubts
         width = Width(counters["width"])
         if width is Width.NARROW:
             assert counters["jobs"] == jobs or self.isolates, self._reason()

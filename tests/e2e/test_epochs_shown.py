@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 import headrace.engine.engine
@@ -52,7 +53,13 @@ def test_each_width_over_the_same_history_says_why_and_what_it_did(
         assert (each["jobs"] > 0) == ("jobs" in each["spent"]) == (each is not narrow)
     assert {"operators", "writing"} <= set(narrow["spent"].replace(",", "").split())
     assert "operators" in first["spent"]  # it began as a narrow one
-    assert "operators" not in known["spent"]
+    assert "its tasks: " in first["spent"]
+    for each in (known, many):
+        alone, _, tasks = re.sub(r"\(its tasks: (.*?)\)(.*)", r"\2|\1", each["spent"]).partition(
+            "|"
+        )
+        assert "operators" not in alone
+        assert "operators" in tasks
     explained = "\n".join(line for (line,) in db.sql("EXPLAIN MAINTENANCE VIEW sold").fetchall())
     assert "so far, per change: rows in 1, rows out 20, stored rows read 20" in explained
     assert "; 8 changes in 4 epochs, " in explained

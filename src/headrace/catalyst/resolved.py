@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import re
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.types import _parse_datatype_json_string
 
 from headrace.catalyst.plan import Attribute
-from headrace.catalyst.scala import items, kind_of
+from headrace.catalyst.scala import items, kind_of, node_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from pyspark.sql.types import DataType
+
+
+_BETWEEN = "\x1f"
+_AS_TEXT = re.compile(r"#(\d+)L?(?:-T\d+ms)?\Z")
+"""How Catalyst writes an attribute: name, id, a mark of LONG, a mark of event time."""
 
 
 def attributes_of(node: Any) -> tuple[Attribute, ...]:
@@ -29,6 +35,15 @@ def columns_of(expression: Any) -> list[Any]:
 def id_of(attribute: Any) -> int:
     """Return the id of Catalyst's attribute of a column."""
     return int(attribute.exprId().id())
+
+
+def names_and_ids(node: Any) -> list[tuple[str, int]]:
+    """Return the name and the id of each output column of a node, by few calls of the JVM."""
+    output = node.output()
+    found = [_AS_TEXT.search(text) for text in str(output.mkString(_BETWEEN)).split(_BETWEEN)]
+    if len(found) == output.length() and None not in found:
+        return [(each.string[: each.start()], int(each[1])) for each in found if each is not None]
+    return [(str(each.name()), id_of(each)) for each in items(output)]
 
 
 def attribute_of(handle: Any) -> Attribute:
@@ -54,10 +69,10 @@ def _type_of_json(json: str) -> DataType:
 
 def passed_on(handle: Any) -> int | None:
     """Return the id of the attribute that is renamed or passed on unchanged, else None."""
-    kind = kind_of(handle)
+    kind = node_name(handle)
     while kind in ("Alias", "KnownNotNull"):
         handle = handle.child()
-        kind = kind_of(handle)
+        kind = node_name(handle)
     return int(handle.exprId().id()) if kind == "AttributeReference" else None
 
 

@@ -107,7 +107,7 @@ class Engine:
         self._filling: dict[BuildId, RunningFill] = {}
         """The builds that are being filled, which no epoch steps yet, and the replays."""
         self.programs = KeptPrograms()
-        self._jobs = Jobs(source, log)
+        self._jobs = Jobs(source, log, self.planning)
         self._parts = StepParts(partial(self._jobs.lowering, 1), self.planning, programs)
         self._narrow = threading.Lock()
         """Held while a narrow step runs: expressions have mutable state."""

@@ -22,7 +22,7 @@ from headrace.engine.jobs.reports import (
 from headrace.engine.jobs.scope import jobs_of
 from headrace.engine.lowering.assembly import Assembly
 from headrace.engine.lowering.programs import Lowering
-from headrace.engine.wide.stages import in_stages
+from headrace.engine.wide.stages import Staged
 from headrace.engine.wide.task import IN_DOUBT
 from headrace.errors import HeadraceError
 from headrace.runtime.ports import Stepped
@@ -49,6 +49,7 @@ class Jobs:
 
     source: SparkSource
     log: LogReader
+    planning: threading.RLock
     _made: TaskReports | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -80,10 +81,10 @@ class Jobs:
         return Lowering(Assembly(self.transplant(partitions), partitions, relations, self.log))
 
     def staged(self, lowering: Lowering, program: Program) -> Program:
-        """Return a program with its plans in stages too, where that is possible."""
-        assembly = lowering.assembly
-        found = in_stages(assembly.transplant, program.jobs, assembly.partitions)
-        return replace(program, staged=found)
+        """Return a program that steps of many rows run in stages, where that is possible."""
+        of = lowering.assembly
+        staged = Staged(of.transplant, program.jobs, of.partitions, self.planning)
+        return replace(program, staged=staged)
 
     def transplant(self, partitions: int) -> Transplant:
         """Return what builds plans for steps of so many partitions; one has few rows."""
@@ -100,10 +101,12 @@ class Jobs:
             HeadraceError: if a job fails; what it has written is removed.
         """
         staged, begun = program.staged, list[Any]()
-        if staged is not None and staged.runs():
+        with Spending(Activity.PLANNING):
+            plans = None if staged is None or step.few else staged.plans()
+        if staged is not None and plans is not None:
             transplant = Transplant(self._session_of_stages, scala_of(self.source.session))
             try:
-                reports = self._run(step, program, transplant, staged.jobs, begun)
+                reports = self._run(step, program, transplant, plans, begun)
                 return Stepped(reports, len(begun))
             except HeadraceError as error:
                 if error.primary != IN_DOUBT:

@@ -122,7 +122,7 @@ class Program:
     reach: Reach = Reach.NONE
     """How much of a fill is done in this process."""
     staged: Staged | None = None
-    """The same plans in stages, or None if some of them needs Spark."""
+    """The same plans in stages; None where only Spark runs them."""
 
     def needs(self, circuits: Iterable[Circuit]) -> StepPlan:
         """Return what a step of these circuits must provide to run the program."""

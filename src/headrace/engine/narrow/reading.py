@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from pyspark.sql.types import ArrayType, MapType, StructField, StructType, VariantType
 
-from headrace.catalyst.resolved import columns_of, id_of, passed_on, type_of
+from headrace.catalyst.resolved import columns_of, id_of, names_and_ids, passed_on, type_of
 from headrace.catalyst.scala import (
     OPTIMIZER,
     Numbers,
@@ -45,7 +45,7 @@ from headrace.engine.narrow.windows import windowed
 from headrace.types import holds, to_arrow
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from pyspark.sql import SparkSession
     from pyspark.sql.types import DataType
@@ -219,7 +219,7 @@ class _Reading:
 
     def _task(self, plan: Any) -> RowsNode:
         mapped = self.transplant.tasks[int(part(plan, 0).resultId().id())]
-        names = tuple(str(a.name()) for a in items(plan.child().output()))
+        names = tuple(name for name, _ in names_and_ids(plan.child()))
         schema = pa.schema([pa.field(f.name, to_arrow(f.dataType)) for f in mapped.schema.fields])
         task = mapped.task
         if self.deltas and isinstance(task, LeafTask) and task.slice is None:
@@ -227,18 +227,18 @@ class _Reading:
         return Task(self.node(plan.child()), names, mapped, schema)
 
     def _project(self, child: Any, named: Sequence[Any]) -> RowsNode:
-        places = _places(child)
+        columns = names_and_ids(child)
+        places = {id_: i for i, (_, id_) in enumerate(columns)}
         taken: list[int] = []
         computed: list[Any] = []
-        width = len(items(child.output()))
         for each in named:
             id_ = passed_on(each)
             if id_ is not None:
                 taken.append(places[id_])
             else:
-                taken.append(width + len(computed))
+                taken.append(len(columns) + len(computed))
                 computed.append(each)
-        evaluated = self._over(computed, child) if computed else None
+        evaluated = self._over(computed, child, places) if computed else None
         return Projected(self.node(child), tuple(taken), evaluated)
 
     def _exploded(self, plan: Any) -> RowsNode:
@@ -253,13 +253,22 @@ class _Reading:
         given = Exploding(evaluated, kept, bool(plan.outer()), positions, _schema_of(plan))
         return Exploded(self.node(child), given)
 
-    def _over(self, expressions: list[Any], child: Any) -> ComputedColumns:
+    def _over(
+        self, expressions: list[Any], child: Any, places: Mapping[int, int] | None = None
+    ) -> ComputedColumns:
         # Those of the child, and not of the expressions: only they say which may be NULL here.
-        return self.evaluated(expressions, items(child.output()))
+        return self.evaluated(expressions, items(child.output()), places or _places(child))
 
-    def evaluated(self, expressions: list[Any], attributes: Sequence[Any]) -> ComputedColumns:
-        """Return expressions over columns with some attributes."""
-        reader = reader_over({id_of(each): i for i, each in enumerate(attributes)})
+    def evaluated(
+        self,
+        expressions: list[Any],
+        attributes: Sequence[Any],
+        places: Mapping[int, int] | None = None,
+    ) -> ComputedColumns:
+        """Return expressions over columns with some attributes, at ``places`` by their ids."""
+        if places is None:
+            places = {id_of(each): i for i, each in enumerate(attributes)}
+        reader = reader_over(places)
         vectors = tuple(map(reader.vector_of, expressions))
         types = []
         for each, vector in zip(expressions, vectors, strict=True):
@@ -293,7 +302,7 @@ def _schema_of(plan: Any) -> pa.Schema:
 
 def _places(plan: Any) -> dict[int, int]:
     """Return the position of each column of a plan by its id."""
-    return {id_of(a): i for i, a in enumerate(items(plan.output()))}
+    return {id_: i for i, (_, id_) in enumerate(names_and_ids(plan))}
 
 
 def _crosses(type_: DataType) -> bool:

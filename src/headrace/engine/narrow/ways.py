@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from headrace.engine.jobs.guard_tasks import GuardTask
 from headrace.engine.jobs.worker import Chain, OperatorTask
 from headrace.engine.narrow.evaluated import of_catalyst
-from headrace.engine.narrow.exploded import Exploded, Exploding
+from headrace.engine.narrow.exploded import Exploded
 from headrace.engine.narrow.nodes import DoubtfulNode, Filtered, JobNode, Projected, Task
 from headrace.operators import TouchedGroups
 
@@ -70,12 +70,10 @@ class _Found:
                 for name in names:
                     self._known(name)
                 above = names[0] if names else above
-            case (
-                Projected(evaluated=columns)
-                | Filtered(condition=columns)
-                | Exploded(exploding=Exploding(array=columns))
-            ) if columns is not None:
-                self._crossed(node, above, of_catalyst(columns))
+            case Projected(evaluated=columns) | Filtered(condition=columns) if columns is not None:
+                self._crossed(node, above, (columns,))
+            case Exploded():
+                self._crossed(node, above, of_catalyst(node.exploding.array))
             case DoubtfulNode():
                 self._crossed(node, above, node.evaluated)
             case JobNode():

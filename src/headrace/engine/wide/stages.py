@@ -29,6 +29,7 @@ from headrace.engine.wide.task import StageTask
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from threading import RLock
 
     from headrace.catalyst.transplant import Transplant
 
@@ -39,7 +40,7 @@ _REMEMBERED = 64
 _NOTHING = spark_schema([("x", LongType())])
 
 
-class _NeedsSparkError(Exception):
+class NeedsSparkError(Exception):
     """A plan cannot be run in stages; the text says why."""
 
 
@@ -53,33 +54,49 @@ class _Piece:
 
 @dataclass(slots=True)
 class Staged:
-    """The plans of a program in stages.
+    """The plans ``jobs`` of a program in stages; they are made when a step first runs them.
 
-    A value in doubt has Spark run the whole step, and then the next ``left`` ones at once.
+    ``planning`` is held while they are. If some of the program needs Spark, ``why`` says what.
+    ``doubts`` is how often a value was in doubt.
     """
 
+    transplant: Transplant
     jobs: tuple[Any, ...]
-    left: int = 0
+    partitions: int
+    planning: RLock
+    why: str = ""
+    doubts: int = 0
+    _made: tuple[Any, ...] | None = None
+    _left: int = 0
+    """How many more steps Spark runs at once, since a value was in doubt."""
 
-    def runs(self) -> bool:
-        """Whether a step is to be run in stages; asked once for each."""
-        if self.left:
-            self.left -= 1
-            return False
-        return True
+    def plans(self) -> tuple[Any, ...] | None:
+        """Return the plans for a step, or None if Spark is to run it; called once for each."""
+        if self._left:
+            self._left -= 1
+            return None
+        with self.planning:
+            if self._made is None and not self.why:
+                try:
+                    self._made = in_stages(self.transplant, self.jobs, self.partitions)
+                except NeedsSparkError as needed:
+                    self.why = str(needed)
+        return self._made
 
     def doubted(self) -> None:
         """Remember that a value was in doubt."""
-        self.left = _REMEMBERED
+        self.doubts += 1
+        self._left = _REMEMBERED
 
 
-def in_stages(transplant: Transplant, jobs: tuple[Any, ...], partitions: int) -> Staged | None:
-    """Return the plans of a program in stages; None if some of it needs Spark."""
+def in_stages(transplant: Transplant, jobs: tuple[Any, ...], partitions: int) -> tuple[Any, ...]:
+    """Return the plans of a program in stages.
+
+    Raises:
+        NeedsSparkError: some of it needs Spark.
+    """
     stages = _Stages(transplant, partitions)
-    try:
-        return Staged(tuple(stages.job(root) for root in staged_nodes(transplant, jobs)))
-    except _NeedsSparkError:
-        return None
+    return tuple(stages.job(root) for root in staged_nodes(transplant, jobs))
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +123,7 @@ class _Stages:
         transplant, uses = self.transplant, Counter(_uses(piece.node))
         steps = {each for each in uses if isinstance(each, wide.Stepped | wide.Source)}
         if any(_reports(each) for each in steps & self._stepped):
-            raise _NeedsSparkError("an operator whose rows are sent twice")
+            raise NeedsSparkError("an operator whose rows are sent twice")
         self._stepped.update(steps)
         repeated = frozenset(each for each, count in uses.items() if count > 1)
         task = StageTask(piece.node, piece.source is None, repeated, sending)
@@ -161,15 +178,15 @@ class _Stages:
             case narrow.Concatenated():
                 yield from self._together(node)
             case narrow.JobNode():
-                raise _NeedsSparkError(node.why)
+                raise NeedsSparkError(node.why)
             case _:
-                raise _NeedsSparkError(type(node).__name__)
+                raise NeedsSparkError(type(node).__name__)
 
     def _whole(self, node: narrow.RowsNode) -> _Piece:
         """Return the only piece of a node: what is over it needs all rows of a partition."""
         pieces = self._of(node)
         if len(pieces) > 1:
-            raise _NeedsSparkError("an operator over several exchanges")
+            raise NeedsSparkError("an operator over several exchanges")
         return pieces[0]
 
     def _together(self, node: narrow.Concatenated) -> Iterator[_Piece]:
@@ -190,7 +207,7 @@ def _ends(node: narrow.RowsNode) -> Iterator[narrow.RowsNode]:
         case narrow.Projected() | narrow.Exchanged():
             yield from _ends(node.child)
         case narrow.Range():
-            raise _NeedsSparkError("a job without operators")
+            raise NeedsSparkError("a job without operators")
         case _:
             yield node
 
@@ -217,7 +234,7 @@ def _uses(root: wide.StageNode) -> Iterator[wide.StageNode]:
 def _vectors(columns: ComputedColumns) -> wide.Vectors:
     vectors = tuple(each for each in columns.vectors if each is not None)
     if len(vectors) < len(columns.vectors):
-        raise _NeedsSparkError(", ".join(columns.crossing_classes()))
+        raise NeedsSparkError(", ".join(columns.crossing_classes()))
     return wide.Vectors(vectors, columns.schema)
 
 
