@@ -11,13 +11,13 @@ from headrace.catalyst.vectors import DoubtError
 from headrace.catalyst.vectors.vector import Call, InputColumn
 from headrace.engine.wide import nodes, parcels
 from headrace.engine.wide.nodes import (
-    Arrived,
-    Concatenated,
-    Filtered,
-    Projected,
-    Source,
+    ArrivedTables,
+    ConcatenatedTables,
+    FilteredTables,
+    ProjectedTables,
+    SourceTables,
     StageRun,
-    Stepped,
+    TaskTables,
     Vectors,
 )
 from headrace.engine.wide.parcels import PARTITION, Sending, gathered, opened
@@ -80,8 +80,10 @@ def test_small_tables_are_gathered_and_large_ones_are_not_held_back(monkeypatch)
 
 
 def test_rows_flow_through_the_nodes_of_a_stage():
-    doubled = Projected(Arrived(), (0, 3), over(pc.add, 0, 0))
-    large = Filtered(doubled, Vectors((Call(pa.bool_(), _is_large, (InputColumn(LONG, 1),)),), _B))
+    doubled = ProjectedTables(ArrivedTables(), (0, 3), over(pc.add, 0, 0))
+    large = FilteredTables(
+        doubled, Vectors((Call(pa.bool_(), _is_large, (InputColumn(LONG, 1),)),), _B)
+    )
     found = list(run(numbered([1, 5]), numbered([7, 2])).rows(large))
     assert rows_of(found) == [(5, 10), (7, 14)]
 
@@ -100,8 +102,10 @@ def test_a_node_that_is_read_twice_is_computed_once():
         calls.append([batch.num_rows for batch in batches])
         yield from numbered([4, 6]).to_batches()
 
-    stepped = Stepped(Arrived(), ("a", "b", "c"), task, SCHEMA)
-    both = Concatenated((Projected(stepped, (0,), None), Projected(stepped, (2,), None)))
+    stepped = TaskTables(ArrivedTables(), ("a", "b", "c"), task, SCHEMA)
+    both = ConcatenatedTables(
+        (ProjectedTables(stepped, (0,), None), ProjectedTables(stepped, (2,), None))
+    )
     assert rows_of(run(numbered([1]), repeated=[stepped]).rows(both)) == [(1,), (1,), (4,), (6,)]
     assert calls == [[1]]
 
@@ -113,7 +117,7 @@ def test_a_task_is_called_even_if_no_rows_arrive():
         called.append(list(batches))
         yield from ()
 
-    assert not list(run().rows(Stepped(Arrived(), ("a",), task, SCHEMA)))
+    assert not list(run().rows(TaskTables(ArrivedTables(), ("a",), task, SCHEMA)))
     assert called == [[]]
 
 
@@ -122,7 +126,7 @@ def test_a_source_reads_only_in_partitions_that_it_has():
         for batch in batches:
             yield from numbered([batch.column(0)[0].as_py()]).to_batches()
 
-    source = Source(task, 2, SCHEMA)
+    source = SourceTables(task, 2, SCHEMA)
     found = [rows_of(run(partition=i).rows(source)) for i in range(3)]
     assert [[row[0] for row in rows] for rows in found] == [[0], [1], []]
 
@@ -134,6 +138,6 @@ def test_rows_of_several_nodes_have_the_types_of_the_first():
 
 
 def test_a_value_in_doubt_ends_the_stage():
-    overflowing = Projected(Arrived(), (0, 3), over(pc.add_checked, 0, 0))
+    overflowing = ProjectedTables(ArrivedTables(), (0, 3), over(pc.add_checked, 0, 0))
     with pytest.raises(DoubtError):
         list(run(numbered([1, 2**62])).rows(overflowing))

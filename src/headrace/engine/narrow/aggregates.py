@@ -23,7 +23,7 @@ from headrace.engine.narrow.nodes import DoubtfulNode
 
 if TYPE_CHECKING:
     from headrace.engine.narrow.calls import Call, ReadsPlans
-    from headrace.engine.narrow.evaluated import Columns, ComputedColumns
+    from headrace.engine.narrow.evaluated import ColumnValues, ComputedColumns
     from headrace.engine.narrow.frames import Order
 
 
@@ -35,11 +35,11 @@ class Aggregating:
     the arguments of the ``calls``.
     """
 
-    given: Columns
+    given: ColumnValues
     order: Order
     keys: int
     calls: tuple[Call, ...]
-    results: Columns
+    results: ColumnValues
 
     def over(self, rows: pa.Table) -> pa.Table:
         """Return a row for each group of some rows."""

@@ -32,7 +32,7 @@ class UnplannedError(Exception):
     """A stored program needs what only planning its query yields."""
 
 
-class Columns(Protocol):
+class ColumnValues(Protocol):
     """Expressions over the columns of a node."""
 
     def over(self, rows: pa.Table) -> pa.Table:
@@ -150,7 +150,7 @@ class ComputedColumns:
         return with_schema(found, self.schema)
 
 
-def of_catalyst(*columns: Columns | None) -> tuple[ComputedColumns, ...]:
+def of_catalyst(*columns: ColumnValues | None) -> tuple[ComputedColumns, ...]:
     """Return those of some expressions that Catalyst can evaluate too."""
     return tuple(each for each in columns if isinstance(each, ComputedColumns))
 

@@ -13,7 +13,7 @@ from headrace.engine.narrow.evaluated import with_schema
 from headrace.engine.narrow.nodes import OverOneNode
 
 if TYPE_CHECKING:
-    from headrace.engine.narrow.evaluated import Columns
+    from headrace.engine.narrow.evaluated import ColumnValues
     from headrace.engine.narrow.nodes import StepRun
 
 
@@ -25,7 +25,7 @@ class Exploding:
     then the element. With ``outer``, a row whose array is NULL or empty becomes one with NULL.
     """
 
-    array: Columns
+    array: ColumnValues
     kept: tuple[int, ...]
     outer: bool
     positions: bool

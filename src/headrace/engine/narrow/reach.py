@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.engine.jobs.guard_tasks import GuardTask
-from headrace.engine.narrow.exploded import Exploded, Exploding
+from headrace.engine.narrow.evaluated import of_catalyst
+from headrace.engine.narrow.exploded import Exploded
 from headrace.engine.narrow.nodes import (
     DoubtfulNode,
     Filtered,
@@ -39,11 +40,11 @@ def reach_of(node: RowsNode) -> Reach:
                         return Reach.FEW
                     if isinstance(task.operator, TouchedGroups):
                         found = Reach.WHOLE
-            case (
-                Projected(evaluated=columns)
-                | Filtered(condition=columns)
-                | Exploded(exploding=Exploding(array=columns))
-            ) if columns is not None and columns.crosses:
+            case Projected(evaluated=columns) | Filtered(condition=columns) if (
+                columns is not None and columns.crosses
+            ):
+                return Reach.FEW
+            case Exploded() if any(c.crosses for c in of_catalyst(each.exploding.array)):
                 return Reach.FEW
             case DoubtfulNode() if any(columns.crosses for columns in each.evaluated):
                 return Reach.FEW

@@ -22,7 +22,7 @@ from headrace.engine.narrow.nodes import DoubtfulNode
 
 if TYPE_CHECKING:
     from headrace.engine.narrow.calls import Call, ReadsPlans
-    from headrace.engine.narrow.evaluated import Columns, ComputedColumns
+    from headrace.engine.narrow.evaluated import ColumnValues, ComputedColumns
     from headrace.engine.narrow.frames import Order
 
 
@@ -34,10 +34,10 @@ class Windowing:
     evaluates the added columns over the rows and the values of the calls, unless they are these.
     """
 
-    given: Columns | None
+    given: ColumnValues | None
     order: Order
     calls: tuple[Call, ...]
-    results: Columns | None
+    results: ColumnValues | None
 
     def over(self, rows: pa.Table) -> pa.Table:
         """Return the rows of whole groups with the values of the functions."""

@@ -91,7 +91,7 @@ class StageNode(ABC):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Arrived(StageNode):
+class ArrivedTables(StageNode):
     """The rows that were sent to the partition."""
 
     activity: ClassVar = Activity.CROSSINGS
@@ -102,7 +102,7 @@ class Arrived(StageNode):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Source(StageNode):
+class SourceTables(StageNode):
     """The rows that a task reads, for partitions with a number below ``count``."""
 
     task: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
@@ -132,7 +132,7 @@ class OverOne(StageNode):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Stepped(OverOne):
+class TaskTables(OverOne):
     """The output of a task over all rows of another node, with the columns ``names``."""
 
     names: tuple[str, ...]
@@ -149,7 +149,7 @@ class Stepped(OverOne):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Projected(OverOne):
+class ProjectedTables(OverOne):
     """Columns of another node and values over it, ``taken`` by position: columns come first."""
 
     taken: tuple[int, ...]
@@ -165,7 +165,7 @@ class Projected(OverOne):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Filtered(OverOne):
+class FilteredTables(OverOne):
     """The rows for which a condition is true."""
 
     condition: Vectors
@@ -177,7 +177,7 @@ class Filtered(OverOne):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Exploded(OverOne):
+class ExplodedTables(OverOne):
     """The rows of another node, one for each element of an array."""
 
     exploding: Exploding
@@ -189,7 +189,7 @@ class Exploded(OverOne):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Grouped(OverOne):
+class GroupedTables(OverOne):
     """What is computed of whole groups of rows, such as windows."""
 
     computing: Windowing | Aggregating
@@ -208,7 +208,7 @@ class Grouped(OverOne):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Concatenated(StageNode):
+class ConcatenatedTables(StageNode):
     """All rows of several nodes, with the columns of the first."""
 
     children: tuple[StageNode, ...]

@@ -1,7 +1,7 @@
-"""Parcels: what stages of a wide step send each other, columns of rows as bytes.
+"""Parcels: columns of rows as bytes, which the stages of a wide step send each other.
 
 Spark moves a row for each parcel, with the number of the partition that it is for. So rows are not
-converted between Arrow's columns and Spark's rows, of which a job would do nothing else.
+converted between Arrow's columns and Spark's rows on their way.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ PARTITION, ROWS = "partition", "rows"
 """The columns of a parcel: the number of the partition, and the rows as an Arrow stream."""
 
 MOST_ROWS: Final = 1 << 16
-"""About the most rows of which parcels are made at once."""
+"""About the most rows that parcels are made of at once."""
 MOST_BYTES: Final = 1 << 25
-"""About the most bytes of rows of which parcels are made at once."""
+"""About the most bytes of rows that parcels are made of at once."""
 
 _SCHEMA: Final = pa.schema([pa.field(PARTITION, pa.int32()), pa.field(ROWS, pa.binary())])
 

@@ -121,7 +121,7 @@ class _Stages:
 
     def _stage(self, piece: _Piece, sending: Sending | None) -> Any:
         transplant, uses = self.transplant, Counter(_uses(piece.node))
-        steps = {each for each in uses if isinstance(each, wide.Stepped | wide.Source)}
+        steps = {each for each in uses if isinstance(each, wide.TaskTables | wide.SourceTables)}
         if any(_reports(each) for each in steps & self._stepped):
             raise NeedsSparkError("an operator whose rows are sent twice")
         self._stepped.update(steps)
@@ -152,28 +152,28 @@ class _Stages:
     def _made(self, node: narrow.RowsNode) -> Iterator[_Piece]:
         match node:
             case narrow.Exchanged():
-                yield _Piece(wide.Arrived(), node)
+                yield _Piece(wide.ArrivedTables(), node)
             case narrow.Task(child=narrow.Range(count=count)):
-                yield _Piece(wide.Source(node.mapped.task, count, node.schema), None)
+                yield _Piece(wide.SourceTables(node.mapped.task, count, node.schema), None)
             case narrow.Task():
                 below = self._whole(node.child)
-                stepped = wide.Stepped(below.node, node.names, node.mapped.task, node.schema)
+                stepped = wide.TaskTables(below.node, node.names, node.mapped.task, node.schema)
                 yield _Piece(stepped, below.source)
             case narrow.Projected():
                 values = None if node.evaluated is None else _vectors(node.evaluated)
                 for below in self._of(node.child):
-                    yield _Piece(wide.Projected(below.node, node.taken, values), below.source)
+                    yield _Piece(wide.ProjectedTables(below.node, node.taken, values), below.source)
             case narrow.Filtered():
                 condition = _vectors(node.condition)
                 for below in self._of(node.child):
-                    yield _Piece(wide.Filtered(below.node, condition), below.source)
+                    yield _Piece(wide.FilteredTables(below.node, condition), below.source)
             case Exploded():
                 exploding = _of_vectors(node.exploding, "array")
                 for below in self._of(node.child):
-                    yield _Piece(wide.Exploded(below.node, exploding), below.source)
+                    yield _Piece(wide.ExplodedTables(below.node, exploding), below.source)
             case Windowed(windowing=computing) | Aggregated(aggregating=computing):
                 below = self._whole(node.child)
-                grouped = wide.Grouped(below.node, _of_vectors(computing, "given", "results"))
+                grouped = wide.GroupedTables(below.node, _of_vectors(computing, "given", "results"))
                 yield _Piece(grouped, below.source)
             case narrow.Concatenated():
                 yield from self._together(node)
@@ -195,7 +195,9 @@ class _Stages:
             for piece in self._of(child):
                 by_source.setdefault(piece.source, []).append(piece.node)
         for source, found in by_source.items():
-            yield _Piece(found[0] if len(found) == 1 else wide.Concatenated(tuple(found)), source)
+            yield _Piece(
+                found[0] if len(found) == 1 else wide.ConcatenatedTables(tuple(found)), source
+            )
 
 
 def _ends(node: narrow.RowsNode) -> Iterator[narrow.RowsNode]:
@@ -214,7 +216,7 @@ def _ends(node: narrow.RowsNode) -> Iterator[narrow.RowsNode]:
 
 def _reports(node: wide.StageNode) -> bool:
     """Whether a node may run only once in a step, since its task reports."""
-    if not isinstance(node, wide.Source):
+    if not isinstance(node, wide.SourceTables):
         return True
     return isinstance(node.task, LeafTask) and node.task.slice is not None
 
@@ -234,7 +236,7 @@ def _uses(root: wide.StageNode) -> Iterator[wide.StageNode]:
 def _vectors(columns: ComputedColumns) -> wide.Vectors:
     vectors = tuple(each for each in columns.vectors if each is not None)
     if len(vectors) < len(columns.vectors):
-        raise NeedsSparkError(", ".join(columns.crossing_classes()))
+        raise NeedsSparkError(", ".join(columns.catalyst.classes()))
     return wide.Vectors(vectors, columns.schema)
 
 
