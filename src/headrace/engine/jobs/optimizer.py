@@ -33,21 +33,16 @@ def for_few_rows(bare: SparkSession) -> SparkSession:
     projection and condition. That makes rows cheaper but first runs more expensive, and most steps
     with few rows are first runs.
     """
-    session = _like(bare)
+    session = bare.newSession()
+    for name in (_EXCLUDED, _EVALUATORS):
+        session.conf.set(name, bare.conf.get(name))
     session.conf.set("spark.sql.codegen.wholeStage", "false")
     session.conf.set("spark.sql.codegen.factoryMode", "NO_CODEGEN")
     return session
 
 
 def for_parcels(bare: SparkSession) -> SparkSession:
-    """Return a session like ``bare`` that sends Python one row at a time: rows are large."""
-    session = _like(bare)
+    """Return a session like ``bare`` for few rows that are large: Python gets them one by one."""
+    session = for_few_rows(bare)
     session.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "1")
-    return session
-
-
-def _like(bare: SparkSession) -> SparkSession:
-    session = bare.newSession()
-    for name in (_EXCLUDED, _EVALUATORS):
-        session.conf.set(name, bare.conf.get(name))
     return session

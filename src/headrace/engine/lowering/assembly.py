@@ -11,6 +11,7 @@ import pyarrow as pa
 from pyspark.sql.types import LongType, MapType, StructField, StructType, VariantType
 
 from headrace.catalog import logged
+from headrace.circuit.properties import partitioning
 from headrace.engine.jobs.worker import (
     SIDE,
     Chain,
@@ -29,7 +30,7 @@ from headrace.types import holds
 from headrace.zset import HASH, WEIGHT, Layout
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from headrace.catalog import Relation
     from headrace.catalyst import plan
@@ -77,6 +78,19 @@ class Frame:
     hash: Any | None = None
     tail: Tail | None = None
     row: Any | None = None
+
+    def is_by(self, node: plan.Plan, ids: Sequence[int | None]) -> bool:
+        """Whether rows, those of a node, are in the partition that owns the hash of some columns.
+
+        Columns are given by id; None is no column of the node.
+        """
+        found = partitioning(node)
+        return (
+            self.hash is not None
+            and found is not None
+            and len(found) == len(ids)
+            and all(id_ in column for id_, column in zip(ids, found, strict=True))
+        )
 
 
 @dataclass(frozen=True, slots=True)

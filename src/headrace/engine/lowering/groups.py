@@ -20,6 +20,8 @@ from headrace.operators import FOLDED, PRESENT, VERSION
 from headrace.zset import HASH, WEIGHT
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from headrace.catalyst.transplant import Transplant
     from headrace.circuit import First, FoldedRows, Recompute
     from headrace.types import DataType
@@ -46,9 +48,8 @@ def recomputed(assembly: Assembly, node: Recompute, below: Frame) -> Frame:
 def first_rows(assembly: Assembly, node: First, below: Frame) -> Frame:
     """Lower the first rows of each group over the delta of the input."""
     transplant = assembly.transplant
-    values = [(key.handle, key.type) for key in node.plan.keys]
     order = [(key.expression.handle, key.expression.type) for key in node.plan.order]
-    keyed, types = _arranged(assembly, node, values, order, below)
+    keyed, types = _arranged(assembly, node, node.plan.keys, order, below)
     names = node.operator.layout.columns.names
     types.append((WEIGHT, LongType()))
     inputs = ((HASH, *names, WEIGHT),)
@@ -63,12 +64,11 @@ def first_rows(assembly: Assembly, node: First, below: Frame) -> Frame:
 def folded(assembly: Assembly, node: FoldedRows, below: Frame) -> Frame:
     """Lower a fold over the delta of its events."""
     transplant, query = assembly.transplant, node.plan
-    values = [(key.handle, key.type) for key in query.keys]
     order = [(key.expression.handle, key.expression.type) for key in query.order]
-    keyed, _ = _arranged(assembly, node, values, order, below)
+    keyed, _ = _arranged(assembly, node, query.keys, order, below)
     layout = node.operator.layout
     types: list[tuple[str, DataType]] = [(HASH, LongType())]
-    types += [(name, type_) for name, (_, type_) in zip(layout.key, values, strict=True)]
+    types += [(name, key.type) for name, key in zip(layout.key, query.keys, strict=True)]
     types += [(FOLDED, query.returns), (WEIGHT, LongType())]
     inputs = ((HASH, *layout.columns.names, WEIGHT),)
     task = assembly.task(node.name, node.operator, node.arrangements, inputs, types)
@@ -86,7 +86,7 @@ def folded(assembly: Assembly, node: FoldedRows, below: Frame) -> Frame:
 def _arranged(
     assembly: Assembly,
     node: First | FoldedRows | Recompute,
-    keys: list[tuple[Any, DataType]],
+    keys: Sequence[plan.Expression],
     order: list[tuple[Any, DataType]],
     below: Frame,
 ) -> tuple[Any, list[tuple[str, DataType]]]:
@@ -97,13 +97,14 @@ def _arranged(
     """
     layout = node.operator.layout
     found = {f"x{i}": (a.handle, a.type) for i, a in enumerate(node.plan.child.attributes)}
-    for name, value in zip(layout.key, keys, strict=True):
-        found.setdefault(name, value)
+    for name, key in zip(layout.key, keys, strict=True):
+        found.setdefault(name, (key.handle, key.type))
     for by, value in zip(layout.order, order, strict=True):
         found.setdefault(by.name, value)
     names = layout.columns.names
     columns = [(name, found[name][0]) for name in names]
-    keyed = assembly.keyed(below, [value for value, _ in keys], columns, [], there=False)
+    there = bool(keys) and below.is_by(node.plan.child, [key.passes for key in keys])
+    keyed = assembly.keyed(below, [key.handle for key in keys], columns, [], there=there)
     types: list[tuple[str, DataType]] = [(HASH, LongType())]
     return keyed, types + [(name, found[name][1]) for name in names]
 
@@ -118,8 +119,7 @@ def _touched(
     assembly: Assembly, node: Recompute, keys: tuple[plan.Expression, ...], below: Frame
 ) -> _Touched:
     transplant, layout = assembly.transplant, node.operator.layout
-    values = [(key.handle, key.type) for key in keys]
-    keyed, types = _arranged(assembly, node, values, [], below)
+    keyed, types = _arranged(assembly, node, keys, [], below)
     if node.operator.is_global:
         keyed = assembly.seeded(node.name, layout, keyed, [*types, (WEIGHT, LongType())])
     types += [(VERSION, LongType()), (PRESENT, BooleanType())]

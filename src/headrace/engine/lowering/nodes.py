@@ -218,7 +218,9 @@ class Nodes:
         identity += [(a.column, a.value.type) for a in kept.arguments]
         long = LongType()
         summed = [(WEIGHT, long), *((a.column, a.type) for a in kept.increments)]
-        keyed = self.assembly.keyed(below, keys, columns, added, there=False, totals=summed)
+        passed = [key.passes for key in query.grouping]
+        there = bool(keys) and below.is_by(node.child.plan, passed)
+        keyed = self.assembly.keyed(below, keys, columns, added, there=there, totals=summed)
         layout = node.operator.increments
         if node.operator.is_global:
             fields = [(HASH, long), *identity, *summed]

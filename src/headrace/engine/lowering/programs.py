@@ -23,7 +23,6 @@ from pyspark.sql.types import LongType
 from headrace.catalog import Stream, Table
 from headrace.catalyst import plan
 from headrace.circuit import Circuit, RelationDelta, inputs
-from headrace.circuit.properties import partitioning
 from headrace.engine.lowering.assembly import PublishedDelta, ShareScan
 from headrace.engine.lowering.nodes import Nodes, columns_read
 from headrace.operators import OFFSET, Integrate, Upsert
@@ -218,13 +217,7 @@ class Lowering:
         ids = tuple(attributes[i].id for i in output.key)
         handles = [attributes[i].handle for i in output.key]
         by_name = [(names[i], a.handle) for i, a in enumerate(attributes)]
-        found = partitioning(output.child.plan)
-        there = (
-            frame.hash is not None
-            and found is not None
-            and len(found) == len(ids)
-            and all(id_ in column for id_, column in zip(ids, found, strict=True))
-        )
+        there = frame.is_by(output.child.plan, ids)
         types = [(HASH, LongType())]
         types += [(name, a.type) for name, a in zip(names, attributes, strict=True)]
         types.append((WEIGHT, LongType()))
