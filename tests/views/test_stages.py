@@ -22,7 +22,7 @@ VIEWS = {
     "lasts": "SELECT g, max_by(v, id) AS v FROM t GROUP BY g",
     "rolled": "SELECT g, v % 3 AS m, count(*) AS n FROM t GROUP BY ROLLUP (g, v % 3)",
     "all_of_both": "SELECT g, v FROM t WHERE v > 1 UNION ALL SELECT v, g FROM e",
-    "apart": "SELECT id, x FROM t LATERAL VIEW explode(w) AS x",
+    "apart": "SELECT id, x FROM t LATERAL VIEW OUTER explode(w) AS x",
     "above": "SELECT n, count(*) AS k FROM counted GROUP BY n",
     "least": "SELECT id FROM t WHERE v > (SELECT avg(v) FROM e)",
 }
