@@ -293,6 +293,7 @@ class Oracle:
     def _advance(self) -> bool:
         context = self.spark.sparkContext
         before = {name: model.position for name, model in self.models.items()}
+        self.doubts = self._doubts()
         group = uuid4().hex
         context.setJobGroup(group, "an epoch")
         try:
@@ -313,6 +314,10 @@ class Oracle:
             self._check_views(list(self.views), epoch)
         return True
 
+    def _doubts(self) -> int:
+        programs = self.db.parts.engine.programs.programs()
+        return sum(p.staged.doubts for p in programs if p.staged is not None)
+
     def _jobs(self, group: str) -> int:
         context = self.spark.sparkContext
         context._jsc.sc().listenerBus().waitUntilEmpty()
@@ -325,10 +330,8 @@ class Oracle:
         assert counters["fallbacks"] == 0
         self.rounds = counters["rounds"]
         # A step with a value in doubt is run again.
-        programs = self.db.parts.engine.programs.programs()
-        doubts = sum(p.staged.doubts for p in programs if p.staged is not None)
-        least = self._sets(set(changed)) + self.rounds + max(doubts - self.doubts, 0)
-        self.doubts = doubts
+        doubts = self._doubts() - self.doubts
+        least = self._sets(set(changed)) + self.rounds + doubts
         width = Width(counters["width"])
         if width is Width.NARROW:
             assert counters["jobs"] == jobs or self.isolates, self._reason()
