@@ -24,7 +24,7 @@ VIEWS = {
     "all_of_both": "SELECT g, v FROM t WHERE v > 1 UNION ALL SELECT v, g FROM e",
     "apart": "SELECT id, x FROM t LATERAL VIEW OUTER explode(w) AS x",
     "above": "SELECT n, count(*) AS k FROM counted GROUP BY n",
-    "least": "SELECT id FROM t WHERE v > (SELECT avg(v) FROM e)",
+    "above_all": "SELECT id FROM t WHERE v > (SELECT max(v) FROM e)",
 }
 
 
