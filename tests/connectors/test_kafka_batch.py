@@ -162,6 +162,17 @@ class Message:
         return None
 
 
+def test_origins_of_messages_are_their_partitions_and_offsets() -> None:
+    made = batch((0, 5, "a"), (1, 7, "b"), (0, 6, "c"), (10, 2, "d"))
+    for topics in (["t"] * 4, ["t", "u", "t", "u"]):
+        made.topics[:] = topics
+        for chosen in ([], [0, 1, 2, 3], [1, 3], [2, 0]):
+            places, offsets = made.origins(np.array(chosen, np.int64))
+            expected = [(made.place(at), made.offsets[at]) for at in chosen]
+            assert list(zip(places.to_pylist(), offsets.to_pylist(), strict=True)) == expected
+    assert [column.to_pylist() for column in Batch().origins(np.array([], np.int64))] == [[], []]
+
+
 def test_values_are_kept_as_lines_until_one_cannot_be() -> None:
     values = [b"a", b"", b"b", None, b"c\nd", b"e"]
     one_by_one, as_lines = Batch(), list[Batch]()

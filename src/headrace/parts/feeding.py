@@ -184,9 +184,12 @@ class _Completed:
         declaration = self.relation.declaration
         if part.origin is None or (declaration.watermark, declaration.lateness) == (None, None):
             return rows
-        origins = [part.origin(row) for row in range(rows.num_rows)]
-        places = pa.array([place for place, _ in origins], pa.string())
-        lines = pa.array([line for _, line in origins], pa.int64())
+        if part.origins is not None:
+            places, lines = part.origins()
+        else:
+            origins = [part.origin(row) for row in range(rows.num_rows)]
+            places = pa.array([place for place, _ in origins], pa.string())
+            lines = pa.array([line for _, line in origins], pa.int64())
         rows = rows.append_column(PLACE, places).append_column(LINE, lines)
         if part.partition is None:
             return rows

@@ -92,6 +92,7 @@ def with_rows_before(part: Part, key: tuple[str, ...], present: Present) -> Part
         emptied=(),
         times=None,
         origin=_shifted(part, gone.num_rows, kept.places),
+        origins=None,
     )
 
 

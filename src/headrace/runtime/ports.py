@@ -199,8 +199,9 @@ class Part:
     ``position`` is a JSON object that only the source understands, without the keys ``rows`` and
     ``parts``, which :class:`Ingest` adds. ``done`` of ``total`` units of the source have been read,
     for progress; ``total`` is None where it is not known. ``origin`` returns the place of a row by
-    its number, as rejects name it; None where it is not known. Event time is followed by place, or
-    by what ``partition`` returns for a place.
+    its number, as rejects name it; None where it is not known. ``origins`` returns those of all
+    rows, as text and int64, where that is faster. Event time is followed by place, or by what
+    ``partition`` returns for a place.
 
     ``times`` are those of the rows, as the source has them; where it is None or NULL, a row has
     the time at which it is landed.
@@ -228,6 +229,7 @@ class Part:
     emptied: tuple[int, ...] = ()
     payload: Callable[[int], str] | None = None
     notes: Mapping[str, Any] = field(default_factory=dict)
+    origins: Callable[[], tuple[pa.Array, pa.Array]] | None = None
 
 
 class Source(Protocol):

@@ -17,6 +17,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
+import pyarrow as pa
 
 from headrace.formats.line_values import LineValues
 
@@ -102,6 +103,15 @@ class Batch:
     def place(self, at: int) -> str:
         """Return the partition of a message, as ``topic/number``."""
         return f"{self.topics[at]}/{self.partitions[at]}"
+
+    def origins(self, chosen: NDArray[np.int64]) -> tuple[pa.Array, pa.Array]:
+        """Return the partitions, as ``topic/number``, and the offsets of messages at indices."""
+        offsets = pa.array(np.asarray(self.offsets, np.int64)[chosen])
+        if len(set(self.topics)) > 1:
+            return pa.array([self.place(at) for at in chosen.tolist()], pa.string()), offsets
+        numbers, which = np.unique(np.asarray(self.partitions)[chosen], return_inverse=True)
+        names = pa.array([f"{self.topics[0]}/{number}" for number in numbers], pa.string())
+        return names.take(pa.array(which)), offsets
 
     def ends(self) -> dict[str, int]:
         """Return the offset after the last message of each partition in the batch."""

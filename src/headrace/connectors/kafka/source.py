@@ -353,6 +353,7 @@ class KafkaSource:
             dict(at),
             *progress,
             origin=origin,
+            origins=partial(batch.origins, messages),
             times=times,
             unchanged=found.unchanged,
             emptied=found.emptied,
@@ -382,8 +383,7 @@ class KafkaSource:
         columns = []
         for column, arrow in zip(self.columns.all.columns, self.columns.all.arrow, strict=True):
             if column.name in metadata:
-                values = _metadata(batch, metadata[column.name], arrow.type)
-                columns.append(_array([values[i] for i in kept], arrow.type))
+                columns.append(_metadata_column(batch, metadata[column.name], kept, arrow.type))
             else:
                 columns.append(rows[column.name])
         return pa.table(columns, schema=self.columns.all.arrow)
@@ -408,6 +408,18 @@ def _require_type(schema: Schema, name: str, key: str) -> None:
         )
 
 
+def _metadata_column(batch: Batch, key: str, kept: Any, type_: pa.DataType) -> pa.Array:
+    """Return one kind of metadata of the messages at some indices, as a column."""
+    match key:
+        case "partition":
+            return pa.array(np.asarray(batch.partitions, np.int64)[kept]).cast(type_)
+        case "offset":
+            return pa.array(np.asarray(batch.offsets, np.int64)[kept]).cast(type_)
+        case _:
+            values = _metadata(batch, key, type_)
+            return _array([values[i] for i in kept], type_)
+
+
 def _array(values: list[Any], type_: pa.DataType) -> pa.Array:
     """Return metadata as a column; times are in microseconds since 1970."""
     if pa.types.is_timestamp(type_) or pa.types.is_integer(type_):
@@ -420,10 +432,6 @@ def _metadata(batch: Batch, key: str, type_: pa.DataType) -> list[Any]:
     match key:
         case "topic":
             return list(batch.topics)
-        case "partition":
-            return list(batch.partitions)
-        case "offset":
-            return list(batch.offsets)
         case "timestamp":
             return [None if at is None else at * 1000 for at in batch.timestamps]
         case "key":
