@@ -27,7 +27,9 @@ class Loop:
         default_factory=lambda: RuntimeSettings(small_rows=10, epoch_rows=1000)
     )
     closing: threading.Event = field(default_factory=threading.Event)
-    narrow_backlog: int = 80
+
+    def next_is_narrow(self) -> bool:
+        return self.waiting[0] <= 80
 
     @property
     def ledger(self):

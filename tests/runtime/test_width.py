@@ -77,7 +77,9 @@ def test_a_backlog_is_read_in_narrow_epochs_in_the_order_in_which_it_arrived(
         return made
 
     append((a, 2), (b, 1), (a, 2), (a, 3), (b, 1), (a, 6), (b, 1), (b, 1))
-    assert read() == [(2, 1), (2, 0), (3, 1), (6, 0), (0, 2)]
+    assert read() == [(2, 1), (2, 0), (3, 1), (6, 2)]
+    append((a, 1), (a, 5), (b, 1))
+    assert read() == [(1, 0), (5, 1)], "no narrow epoch reads the second statement"
     append(*([(a, 3)] * 11))
     assert read() == [(33, 0)], "more than eight narrow epochs"
     append((a, 3), (b, 3))

@@ -175,9 +175,10 @@ class EpochLoop:
             joint = {
                 r.id for r in self.catalog if isinstance(r, Table) and r.declaration.shared_source
             }
-            if rows <= self.narrow_backlog and joint.isdisjoint(ranges):
+            if rows <= _NARROW_EPOCHS * few and joint.isdisjoint(ranges):
                 first = first_arrived(self.ledger, ranges, few)
-                if not self.widths.fan_out(frozenset(first), few):
+                narrow = sum(each.rows for each in first.values()) <= few
+                if narrow and not self.widths.fan_out(frozenset(first), few):
                     ranges = first
             if rows > self.settings.epoch_rows:
                 ranges = self._limited(ranges, joint)
@@ -198,10 +199,10 @@ class EpochLoop:
                 left -= end - first
         return found
 
-    @property
-    def narrow_backlog(self) -> int:
-        """The most changes that are read in narrow epochs, one after another."""
-        return min(_NARROW_EPOCHS * self.settings.small_rows, self.settings.epoch_rows)
+    def next_is_narrow(self) -> bool:
+        """Whether the next epoch reads few of the changes that wait now."""
+        rows = sum(each.rows for each in self.poll().ranges.values())
+        return rows <= self.settings.small_rows
 
     def _last_statement(
         self, id_: RelationId, first: Offset, limit: Offset, *, some: bool

@@ -163,7 +163,7 @@ class Pump:
         statement that needs an epoch makes it itself, so it does not wait for this.
         """
         settings = self.loop.settings
-        if changes <= settings.small_rows or self.loop.pending() <= self.loop.narrow_backlog:
+        if changes <= settings.small_rows or self.loop.next_is_narrow():
             return
         last = self.loop.ledger.epochs.newest(1)[0].counters
         until = time.monotonic() + last.get("seconds", 0.0)  # none if a fill has come between
