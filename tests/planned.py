@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql.types import StructType
 
 from headrace.catalog import Relation, Stream, Table, View
+from headrace.catalyst.editions import LATEST, Edition
 from headrace.engine.engine import Engine
 from headrace.engine.jobs.lease import RunningSpark
 from headrace.errors import Span
@@ -65,10 +66,12 @@ class Planned:
         self.declare(replace(view, single=circuit.unique and not key))
         return circuit
 
-    def circuit(self, query: str) -> Circuit:
-        """Return the circuit of a query."""
+    def circuit(self, query: str, edition: Edition = LATEST) -> Circuit:
+        """Return the circuit of a query, as an edition of the planner makes it."""
         span = Span(query, 0, len(query))
         analysed = self.engine.planner.analyse(span)
         names = analysed.schema.names
         check_names(names, len(names), span)
-        return self.engine.circuits.circuit_of(RelationId(9), BuildId(9), analysed, span, names)
+        return self.engine.circuits.circuit_of(
+            RelationId(9), BuildId(9), analysed, span, names, edition=edition
+        )

@@ -51,6 +51,29 @@ LINES = {
     "SELECT sum(d) AS s FROM t": "recomputes all rows, which are one group, since sum(t.d) adds inexact numbers",
 }
 
+FIRST = "SELECT g, x FROM (SELECT *, {} OVER (PARTITION BY g ORDER BY x, k) AS n FROM t) WHERE {}"
+NUMBERED = {
+    ("row_number()", "n <= 3"): False,
+    ("row_number()", "4 > n"): False,
+    ("row_number()", "1 = n"): False,
+    ("rank()", "n < 3"): False,
+    ("dense_rank()", "n <= 2"): False,
+    ("row_number()", "n = 2"): True,
+    ("row_number()", "n <= 3 AND n <> 2"): True,
+    ("row_number()", "n <= 3 AND x > 2"): True,
+    ("sum(x)", "n <= 3"): True,
+}
+
+
+def test_first_rows_are_numbered_only_where_their_numbers_matter(planned):
+    for (function, condition), numbered in NUMBERED.items():
+        circuit = planned.circuit(FIRST.format(function, condition))
+        text = "\n".join(explain(circuit, planned.names.__getitem__, {}))
+        assert ("OVER (" in text) is numbered, text
+    shown = FIRST.replace("g, x", "g, x, n").format("row_number()", "n <= 3")
+    text = "\n".join(explain(planned.circuit(shown), planned.names.__getitem__, {}))
+    assert "OVER (" in text, text
+
 
 @pytest.mark.parametrize(("query", "line"), LINES.items(), ids=LINES)
 def test_an_operator_is_explained(planned, query, line):

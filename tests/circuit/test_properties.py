@@ -122,11 +122,6 @@ NONE = [
     "SELECT CAST(k AS SMALLINT) AS k FROM t",
     "SELECT try_cast(k AS SMALLINT) AS k FROM t",
     "SELECT d, count(*) AS n FROM t GROUP BY d, CAST(d AS STRING)",
-    "SELECT g, x FROM (SELECT *, rank() OVER (PARTITION BY g ORDER BY x) AS n FROM t) WHERE n = 1",
-    (
-        "SELECT g, x FROM (SELECT *, row_number() OVER (PARTITION BY g ORDER BY x) AS n FROM t)"
-        " WHERE n <= 2"
-    ),
     "SELECT 'a' AS src, k FROM t UNION ALL SELECT 'a', k FROM t",
     "SELECT 'a' AS src, k FROM t UNION ALL SELECT 'b', v FROM u",
     "SELECT price FROM p FOR SYSTEM_TIME AS OF DATE '2024-01-01' AS p",
@@ -179,11 +174,17 @@ JOINED = [
     "SELECT t.g, w.a, w.b FROM t JOIN w ON t.g = w.a",
     "SELECT x.g, y.s FROM t x JOIN t y ON x.g = y.k",
     "SELECT t.g, p.price FROM t JOIN p FOR SYSTEM_TIME AS OF t.ts AS p ON p.item = t.g",
+    # first rows of groups, by group
+    "SELECT g, x FROM (SELECT *, rank() OVER (PARTITION BY g ORDER BY x) AS n FROM t) WHERE n = 1",
+    (
+        "SELECT g, x FROM (SELECT *, row_number() OVER (PARTITION BY g ORDER BY x) AS n FROM t)"
+        " WHERE n <= 2"
+    ),
 ]
 
 
 @pytest.mark.parametrize("query", JOINED)
-def test_without_a_known_key_a_join_is_arranged_by_what_it_is_joined_on(planned, query):
+def test_without_a_known_key_rows_stay_where_a_join_or_group_has_them(planned, query):
     circuit = planned.circuit(query)
     assert not circuit.unique
     assert circuit.output.key == (0,)

@@ -16,6 +16,8 @@ class Edition(IntEnum):
     FIRST = 1
     TIMES_COMPARED = 2
     """Comparisons with a time computed from a subquery's value read the rows it passes."""
+    FIRST_WITHOUT_NUMBERS = 3
+    """First rows of groups whose numbers are not shown are not numbered."""
 
 
 LATEST: Final = max(Edition)

@@ -60,7 +60,12 @@ from headrace.catalyst.subqueries import (
     with_values,
 )
 from headrace.catalyst.ties import ties_below
-from headrace.catalyst.window_functions import functions_alone, numbers_all_rows, without_order
+from headrace.catalyst.window_functions import (
+    first_without_numbers,
+    functions_alone,
+    numbers_all_rows,
+    without_order,
+)
 from headrace.dialects import OFFSET
 
 if TYPE_CHECKING:
@@ -137,7 +142,9 @@ class PlanReader:
             case "LogicalRDD" | "LocalRelation" | "OneRowRelation" | "UnionLoopRef":
                 return self._leaf(node, kind)
             case "Project":
-                child, named = self._with_scalars(node.child(), items(node.projectList()))
+                named, child = items(node.projectList()), self._first_of_groups(node)
+                if child is None:
+                    child, named = self._with_scalars(node.child(), named)
                 expressions = tuple(self.pieces.expression(e) for e in named)
                 return Project(child, expressions, attributes_of(node))
             case "BatchEvalPython" | "ArrowEvalPython":
@@ -326,6 +333,17 @@ class PlanReader:
         if rank == "row_number":
             order = (*order, *_tie_keys(ties))
         return FirstRows(child, keys, order, rank, int(node.limit()), 0)
+
+    def _first_of_groups(self, node: Any) -> Plan | None:
+        """Read the first rows of groups, if a projection shows these without their numbers."""
+        if self.edition < Edition.FIRST_WITHOUT_NUMBERS or has_scalar(
+            self.scala, items(node.projectList())
+        ):
+            return None
+        window = first_without_numbers(node)
+        if window is None or self.pieces.order(items(window.orderSpec())) is None:
+            return None
+        return self._in_order(window)[0]
 
     def _limit(self, node: Any) -> Plan:
         """Read ORDER BY ... LIMIT ... OFFSET; projections in between change nothing."""

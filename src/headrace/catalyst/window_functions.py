@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from headrace.catalyst.scala import items, kind_of, part
+from headrace.catalyst.clock import conjuncts
+from headrace.catalyst.scala import items, kind_of, part, references
 
 if TYPE_CHECKING:
     from headrace.catalyst.pieces import Pieces
@@ -44,6 +45,62 @@ def numbers_all_rows(node: Any) -> bool:
         and node.orderSpec().length() > 0
         and all(kind_of(e) == "Alias" and _is_number(e) for e in items(node.windowExpressions()))
     )
+
+
+def first_without_numbers(node: Any) -> Any | None:
+    """Return the window below a projection that shows the first rows of groups, or None.
+
+    Spark limits the rows below such a window to the first ones. The function that numbers them is
+    then needed only by the filter, which is true for all of them.
+    """
+    filtered = node.child()
+    window = filtered.child() if kind_of(filtered) == "Filter" else filtered
+    limited = window.child() if kind_of(window) == "Window" else window
+    if tuple(map(kind_of, (filtered, window, limited))) != ("Filter", "Window", "WindowGroupLimit"):
+        return None
+    function, *others = items(window.windowExpressions())
+    if others or kind_of(function) != "Alias":
+        return None
+    called, ranked = function.child(), kind_of(limited.rankLikeFunction())
+    if kind_of(called) != "WindowExpression" or kind_of(called.windowFunction()) != ranked:
+        return None
+    same = window.partitionSpec().equals(limited.partitionSpec())
+    if not same or not window.orderSpec().equals(limited.orderSpec()):
+        return None
+    number, most = int(function.exprId().id()), int(limited.limit())
+    shown = any(number in references(each) for each in items(node.projectList()))
+    conditions = conjuncts(filtered.condition())
+    if shown or not all(_holds_up_to(each, number, most) for each in conditions):
+        return None
+    return window
+
+
+_FLIPPED = {
+    "GreaterThan": "LessThan",
+    "GreaterThanOrEqual": "LessThanOrEqual",
+    "LessThan": "GreaterThan",
+    "LessThanOrEqual": "GreaterThanOrEqual",
+    "EqualTo": "EqualTo",
+}
+
+
+def _holds_up_to(condition: Any, number: int, most: int) -> bool:
+    """Whether a condition only compares a number, and holds from 1 to the most that there is."""
+    name = kind_of(condition)
+    if name not in _FLIPPED:
+        return False
+    left, right = condition.left(), condition.right()
+    if kind_of(left) == "Literal":
+        left, right, name = right, left, _FLIPPED[name]
+    is_column = _is_column(left) and int(left.exprId().id()) == number
+    if not is_column or kind_of(right) != "Literal" or right.value() is None:
+        return False
+    bound = int(right.value())
+    return {
+        "LessThan": most < bound,
+        "LessThanOrEqual": most <= bound,
+        "EqualTo": most == bound == 1,
+    }.get(name, False)
 
 
 def without_order(pieces: Pieces, node: Any) -> HeadraceError:
