@@ -135,13 +135,16 @@ growing = st.lists(st.lists(st.tuples(rows, st.integers(1, 3)), max_size=8), max
     rank=ranks,
     count=st.integers(0, 4),
     skip=st.sampled_from([0, 0, 1, 3]),
+    some=st.sampled_from([0, 100]),
 )
 def test_of_an_input_that_only_grows_just_the_first_rows_are_kept(
-    layout: Layout, epochs: list, bits: int, rank: Rank, count: int, skip: int
+    layout: Layout, epochs: list, bits: int, rank: Rank, count: int, skip: int, some: int
 ) -> None:
     run = Epochs(FirstRows(layout, count, rank, skip, "number", append_only=True), NAMES)
     for given_rows, live, originals in played(layout, epochs, bits):
-        run.step(given_rows)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("headrace.operators.first_rows._SOME", some)
+            run.step(given_rows)
         assert run.answer == expected(run.operator, live, originals)[0]
         kept = expected(FirstRows(layout, skip + count, rank), live, originals)[0]
         assert run.state_rows == len(kept)

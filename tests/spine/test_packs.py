@@ -51,6 +51,18 @@ def values(directory: Path, file: RunFile, layout: Layout) -> list[str]:
     return sorted(v for batch in run.batches for v in batch.column(name).to_pylist())
 
 
+def test_a_written_run_that_is_kept_holds_no_rows_but_its_own(tmp_path: Path) -> None:
+    whole = rows(LAYOUTS[0], 5000)
+    with PackWriter(tmp_path) as writer:
+        alone = writer.write(whole)
+        part = writer.write(ZSet(LAYOUTS[0], whole.table.slice(10, 3)))
+        writer.finish()
+        for file in (alone, part):
+            (batch,) = open_run(tmp_path, file, LAYOUTS[0]).batches
+            assert batch.num_rows == file.rows
+            assert batch.get_total_buffer_size() <= 2 * file.bytes
+
+
 def written(writer: PackWriter) -> None:
     writer.write(rows(LAYOUTS[0], 2))
     writer.finish()

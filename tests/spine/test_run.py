@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.spine import Run
+from headrace.spine.run import take_of
 from headrace.zset import HASH, WEIGHT, Layout
 from reference import numbers
 
@@ -55,6 +56,24 @@ def test_rows_are_taken_by_position_in_any_order_and_more_than_once(
     positions = st.integers(0, max(0, run.rows - 1))
     rows = data.draw(st.lists(positions, max_size=12)) if run.rows else []
     assert run.take(numbers(*rows))["k"].to_pylist() == [str(row) for row in rows]
+
+
+@given(several=st.lists(runs, max_size=4), data=st.data(), small=st.sampled_from([0, 5, 4096]))
+def test_rows_of_several_runs_are_taken_one_run_after_the_other(
+    several: list[Run], data: st.DataObject, small: int
+) -> None:
+    taken = [
+        numbers(*data.draw(st.lists(st.integers(0, run.rows - 1), max_size=6)) if run.rows else ())
+        for run in several
+    ]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("headrace.spine.run._COPIED", small)
+        patch.setattr("headrace.spine.run._MANY", 0)
+        found = take_of(LAYOUT, several, taken)
+    expected = [run.take(rows).to_pylist() for run, rows in zip(several, taken, strict=True)]
+    assert found.to_pylist() == [row for rows in expected for row in rows]
+    assert found.schema.equals(LAYOUT.schema)
+    assert found["k"].num_chunks == 1
 
 
 @given(run=runs, low=st.integers(-6, 6), high=st.integers(-6, 6))

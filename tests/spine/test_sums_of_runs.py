@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -26,6 +27,7 @@ COLUMNS = pa.schema(
 SUMS = pa.schema([(WEIGHT, pa.int64()), ("total", pa.decimal128(38, 2))])
 LAYOUT = Layout(("k", "name"), COLUMNS, SUMS)
 ORDERED = Layout(("k", "name"), COLUMNS, SUMS, (OrderBy("price", descending=True),))
+WEIGHED = Layout(ORDERED.key, COLUMNS, pa.schema([SUMS[0]]), ORDERED.order)
 WHOLE = Layout(tuple(COLUMNS.names), COLUMNS, SUMS)
 layouts = st.sampled_from([LAYOUT, ORDERED, WHOLE])
 
@@ -66,6 +68,20 @@ def by_probe(probes: np.ndarray, rows: ZSet) -> list[Any]:
 def test_lookups_add_the_rows_of_all_runs(
     layout: Layout, epochs: list, asked: list, bits: int, size: int
 ) -> None:
+    _look_up(layout, epochs, asked, bits, size)
+
+
+@given(layout=layouts, epochs=histories, asked=st.lists(row, max_size=8), bits=some_bits)
+def test_runs_that_are_searched_together_are_added_as_well(
+    layout: Layout, epochs: list, asked: list, bits: int
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in (("_SEVERAL", 0), ("_TOGETHER", 1), ("_SMALL", 5)):
+            patch.setattr(f"headrace.spine.run.{name}", value)
+        _look_up(layout, epochs, asked, bits, 9)
+
+
+def _look_up(layout: Layout, epochs: list, asked: list, bits: int, size: int) -> None:
     many, one = spines(layout, epochs, bits, size)
     keys = ZSet.of(layout, table_of(layout, asked, bits=bits))
     for order in (np.arange(keys.rows), np.argsort(keys.hashes, kind="stable")):
@@ -93,13 +109,13 @@ def test_lookups_add_the_rows_of_all_runs(
 def test_first_rows_before_and_after_a_change_are_those_of_either_spine(
     epochs: list, change: list, asked: list, bits: int, size: int, count: int, rank: Rank
 ) -> None:
-    many, one = spines(ORDERED, epochs, bits, size)
-    added = ZSet.of(ORDERED, table_of(ORDERED, change, bits=bits)).consolidated()
-    keys = ZSet.of(ORDERED, table_of(ORDERED, asked, bits=bits))
+    many, one = spines(WEIGHED, epochs, bits, size)
+    added = ZSet.of(WEIGHED, table_of(WEIGHED, change, bits=bits)).consolidated()
+    keys = ZSet.of(WEIGHED, table_of(WEIGHED, asked, bits=bits))
     known = (keys.hashes, keys.keys, count, rank)
-    for found, spine in zip(
-        many.first_rows_around(added, *known), (one, one.plus(added)), strict=True
-    ):
+    around = many.first_rows_around(added, *known)
+    for state, spine in ((around.before, one), (around.after, one.plus(added))):
+        found = around.ranked(state)
         expected = spine.first_rows(*known)
         assert by_probe(found.probes, found.rows) == by_probe(expected.probes, expected.rows)
         assert sorted(found.ranks.tolist()) == sorted(expected.ranks.tolist())

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.errors import Code, HeadraceError
-from headrace.zset.sums import halves, segment_sums
+from headrace.zset.sums import halves, segment_sums, sums_at
 
 BIG = 2**63
 int64s = st.one_of(st.integers(-5, 5), st.integers(-BIG, BIG - 1), st.sampled_from([-BIG, BIG - 1]))
@@ -45,6 +45,32 @@ def test_sums_of_integers_are_exact_or_refused(stretches: list) -> None:
     else:
         with pytest.raises(HeadraceError, match="bigint overflowed"):
             segment_sums(column, starts_of(stretches))
+
+
+@given(
+    rows=st.lists(st.tuples(int64s, st.integers(-9, 9)), min_size=1, max_size=12),
+    data=st.data(),
+)
+def test_columns_are_summed_together_as_each_of_them(rows: list, data: st.DataObject) -> None:
+    order = np.array(data.draw(st.permutations(range(len(rows)))), np.int64)
+    cuts = data.draw(st.sets(st.integers(1, len(rows))))
+    starts = np.array(sorted({0, *cuts} - {len(rows)}), np.int64)
+    whole, small = (pa.array(values, pa.int64()) for values in zip(*rows, strict=True))
+    prices = decimals([value for _, value in rows], 5)
+
+    def each(columns: list[pa.Array]) -> list[pa.Array] | None:
+        try:
+            return [segment_sums(column.take(pa.array(order)), starts) for column in columns]
+        except HeadraceError:
+            return None
+
+    for columns in ([small, small], [whole, small], [small, prices]):
+        expected = each(columns)
+        if expected is None:
+            with pytest.raises(HeadraceError, match="overflowed"):
+                sums_at(columns, order, starts)
+        else:
+            assert sums_at(columns, order, starts) == expected
 
 
 @given(values=st.lists(int64s, min_size=1, max_size=20))

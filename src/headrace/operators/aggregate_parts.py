@@ -21,7 +21,7 @@ from headrace.zset.sums import halves, negated
 from headrace.zset.zset import column, numbers
 
 if TYPE_CHECKING:
-    from headrace.spine import Ranked, Spine
+    from headrace.spine import Around, Spine
     from headrace.zset.equality import Ints
 
 _WEIGHTS = pa.schema([pa.field(WEIGHT, pa.int64(), nullable=False)])
@@ -137,16 +137,22 @@ class Extremum:
         if retracted.rows and self.append_only:
             raise _miscounted("The input of the aggregate is append-only, but deletes a row.")
         _check_counts(before.weights_of(retracted) + retracted.weights)
-        old, new = before.first_rows_around(change, groups.hashes, groups.keys, 1)
+        around = before.first_rows_around(change, groups.hashes, groups.keys, 1)
+        old, new = around.before.weights, around.after.weights
         if self.append_only:
-            change = _once(new.rows).plus(old.rows.negated()).consolidated()
-        return change, self._values(old, groups.rows), self._values(new, groups.rows)
+            change = around.weighed(layout, (new != 0) - old)
+        return (
+            change,
+            self._values(around, old, groups.rows),
+            self._values(around, new, groups.rows),
+        )
 
-    def _values(self, found: Ranked, groups: int) -> pa.Array:
+    def _values(self, around: Around, weights: Ints, groups: int) -> pa.Array:
         """Return the value found for each group, NULL if none was found."""
+        shown = weights.nonzero()[0]
         positions = np.full(groups, -1, np.int64)
-        positions[found.probes] = np.arange(len(found.probes))
-        values = column(found.rows.table, self.argument.name)
+        positions[around.probes[shown]] = around.at[shown]
+        values = column(around.source.table, self.argument.name)
         return values.take(pa.array(positions, mask=positions < 0))
 
 
@@ -169,13 +175,6 @@ def _counted(layout: Layout, weight: str, given: ZSet) -> ZSet:
     columns = [counted.column(name) for name in (HASH, *layout.columns.names)]
     table = pa.Table.from_arrays([*columns, counted.column(weight)], schema=layout.schema)
     return ZSet(layout, table).consolidated()
-
-
-def _once(rows: ZSet) -> ZSet:
-    """Return the rows with weight 1 each."""
-    weights = pa.array(np.ones(rows.rows, np.int64))
-    index = rows.table.schema.get_field_index(WEIGHT)
-    return ZSet(rows.layout, rows.table.set_column(index, rows.layout.schema.field(index), weights))
 
 
 def _check_counts(weights: Ints) -> None:

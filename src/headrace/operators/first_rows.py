@@ -26,13 +26,20 @@ import pyarrow as pa
 
 from headrace.errors import Code, HeadraceError
 from headrace.operators.protocol import StatefulOperator, StepResult
-from headrace.spine import Rank, Ranked
-from headrace.zset import HASH, WEIGHT, Layout, ZSet
-from headrace.zset.zset import column
+from headrace.spine import FirstOf, Rank
+from headrace.spine.first_rows import ranked
+from headrace.zset import HASH, WEIGHT, Layout, ZSet, same_pairs
+from headrace.zset.equality import valid
+from headrace.zset.order import coarse_keys
+from headrace.zset.sums import segment_sums_int64
+from headrace.zset.zset import column, fresh
 
 if TYPE_CHECKING:
-    from headrace.spine import Spine
-    from headrace.zset.equality import Ints
+    from headrace.spine import Around, Ranked, Spine
+    from headrace.zset.equality import Bools, Ints
+
+_SOME = 32
+"""The fewest rows of an input that only grows that are compared with the first rows one by one."""
 
 _WEIGHT_FIELD = pa.field(WEIGHT, pa.int64(), nullable=False)
 
@@ -80,43 +87,101 @@ class FirstRows(StatefulOperator):
 
     def step(self, inputs: tuple[pa.Table, ...], before: tuple[Spine, ...]) -> StepResult:
         """Return the delta of the first rows, and the delta of the state."""
-        change = ZSet.of(self.layout, inputs[0]).consolidated()
-        if self.append_only and (change.weights < 0).any():
+        given, spine = ZSet.of(self.layout, inputs[0]), before[0]
+        if self.append_only and (given.weights < 0).any():
             raise HeadraceError(
                 Code.INTERNAL,
                 "an append-only input deletes a row",
                 detail="The first rows were kept without the rows that would replace them.",
             )
-        groups = change.take(change.keyed()[0])
-        asked = (groups.hashes, groups.keys, self.skip + self.count, self.rank)
-        old, new = before[0].first_rows_around(change, *asked)
-        if (new.rows.weights < 0).any():
+        if self.append_only and given.rows >= _SOME:
+            around = self._grown(given, spine)
+        else:
+            change = given.consolidated()
+            groups = change.take(change.keyed()[0])
+            around = spine.first_rows_around(change, groups.hashes, groups.keys, *self._asked)
+        if self.append_only:
+            change = around.weighed(self.layout, around.after.weights - around.before.weights)
+        if (around.after.weights < 0).any():
             raise HeadraceError(
                 Code.INTERNAL,
                 "a row has a negative weight",
                 detail="The input deletes a row that was never inserted.",
             )
-        output = self._first(new).plus(self._first(old).negated()).consolidated()
-        if self.append_only:
-            change = new.rows.plus(old.rows.negated()).consolidated()
-        return StepResult(output.table, (change,))
+        return StepResult(self._change(around).table, (change,))
 
-    def _first(self, found: Ranked) -> ZSet:
-        """Return the copies whose rank is in the range."""
-        ranks, copies = found.ranks, found.rows.weights
-        if self.rank is Rank.ROW_NUMBER:
-            stops = ranks + np.minimum(copies, self.skip + self.count)
-            ranks = np.maximum(ranks, self.skip + 1)
-            copies = np.minimum(stops, self.skip + self.count + 1) - ranks
-        kept = np.flatnonzero((copies > 0) & (ranks > self.skip))
+    @property
+    def _asked(self) -> tuple[int, Rank]:
+        return self.skip + self.count, self.rank
+
+    def _grown(self, given: ZSet, spine: Spine) -> Around:
+        """Return the first rows before and after an input is added that only grows.
+
+        Its rows that are after all first rows of a full group are left out before it is sorted. A
+        group is full if the rank of further rows would be above the last one.
+        """
+        hashes, heads = np.unique(given.hashes, return_index=True)
+        read = spine.read_first(hashes, self.skip + self.count)
+        count, rank = self._asked
+        found, _ = ranked(read, given.take(heads).keys, rank, count)
+        beyond = self._beyond(given, hashes, found)
+        change = given.filter(~beyond).consolidated()
+        groups = change.take(change.keyed()[0])
+        known = read.of(hashes.searchsorted(groups.hashes))
+        return spine.first_rows_around(change, groups.hashes, groups.keys, *self._asked, known)
+
+    def _beyond(self, given: ZSet, hashes: Ints, found: Ranked) -> Bools:
+        """Return which rows are after all first rows of a full group, given those by hash."""
+        none = np.zeros(given.rows, np.bool_)
+        if not len(found.probes):
+            return none
+        order, count = self.layout.order[0], self.skip + self.count
+        starts = fresh(found.probes).nonzero()[0]
+        last = np.append(starts[1:], len(found.probes)) - 1
+        reached = found.ranks[last]
+        if self.rank is not Rank.DENSE_RANK:
+            reached = segment_sums_int64(found.rows.weights.clip(0, count), starts)
+        ends, values = column(found.rows.table, order.name), column(given.table, order.name)
+        last = last[(reached >= count) & valid(ends)[last]]
+        if not len(last):
+            return none
+        of_hash = np.full(len(hashes), -1, np.int64)
+        of_hash[found.probes[last]] = last
+        end_of = of_hash[hashes.searchsorted(given.hashes)]
+        own, end = coarse_keys(values), coarse_keys(ends)[end_of]
+        after = own < end if order.descending else own > end
+        beyond = (end_of >= 0) & after & valid(values)
+        rows = beyond.nonzero()[0]
+        beyond[rows] = same_pairs(given.keys, rows, found.rows.keys, end_of[rows])
+        return beyond
+
+    def _change(self, around: Around) -> ZSet:
+        """Return the delta of the rows whose rank is in the range."""
+        if self.number is None:
+            copies = [self._copies(state)[0] for state in (around.before, around.after)]
+            return around.weighed(self.answer, copies[1] - copies[0])
+        old, new = (self._numbered(around.ranked(s)) for s in (around.before, around.after))
+        return new.plus(old.negated()).consolidated()
+
+    def _copies(self, found: FirstOf) -> tuple[Ints, Ints]:
+        """Return how many copies have a rank in the range, and the rank of the first of these."""
+        ranks, copies = found.ranks, found.weights
+        if self.rank is not Rank.ROW_NUMBER:
+            return np.where(ranks > self.skip, copies.clip(0), 0), ranks
+        stops = ranks + copies.clip(0, self.skip + self.count)
+        ranks = np.maximum(ranks, self.skip + 1)
+        return (np.minimum(stops, self.skip + self.count + 1) - ranks).clip(0), ranks
+
+    def _numbered(self, found: Ranked) -> ZSet:
+        """Return the copies whose rank is in the range, with their ranks."""
+        copies, ranks = self._copies(FirstOf(found.rows.weights, found.ranks))
+        kept = copies.nonzero()[0]
         ranks, copies = ranks[kept], copies[kept]
-        if self.number is not None and self.rank is Rank.ROW_NUMBER:
+        if self.rank is Rank.ROW_NUMBER:
             kept, ranks, copies = _one_by_one(kept, ranks, copies)
-        rows = found.rows.take(kept)
+        rows, answer = found.rows.take(kept), self.answer
         columns = [column(rows.table, name) for name in (HASH, *self.layout.columns.names)]
-        numbers = [pa.array(ranks)] if self.number is not None else []
-        answer = self.answer
-        columns += [*numbers, pa.array(copies)]
+        columns += [pa.array(ranks), pa.array(copies)]
         return ZSet(answer, pa.Table.from_arrays(columns, schema=answer.schema))
 
 

@@ -3,7 +3,7 @@
 from headrace.spine.columns import flat
 from headrace.spine.due_rows import due_rows, earliest_due
 from headrace.spine.durable import ChecksummedFile, sync_directory
-from headrace.spine.first_rows import Rank, Ranked
+from headrace.spine.first_rows import Around, FirstOf, Rank, Ranked
 from headrace.spine.flattened import Flat
 from headrace.spine.merge import (
     SHARED_BYTES,
@@ -40,8 +40,10 @@ __all__ = [
     "LOWEST",
     "PART_BYTES",
     "SHARED_BYTES",
+    "Around",
     "Batch",
     "ChecksummedFile",
+    "FirstOf",
     "Flat",
     "PackWriter",
     "Place",

@@ -15,15 +15,16 @@ import numpy as np
 
 from headrace.spine.blocks import in_blocks_of_runs
 from headrace.spine.narrowing import pairs_of
+from headrace.spine.run import Run, take_of
 from headrace.zset import ZSet, same_pairs
-from headrace.zset.zset import fresh
+from headrace.zset.sums import segment_sums_int64
+from headrace.zset.zset import fresh, in_one_piece, take
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import pyarrow as pa
 
-    from headrace.spine.run import Run
     from headrace.zset import Layout
     from headrace.zset.equality import Bools, Ints
 
@@ -77,57 +78,164 @@ class Ranked:
 
 
 @dataclass(frozen=True, slots=True)
-class Heads:
-    """The first rows of each hash in one or several runs, each hash's rows in order.
+class FirstOf:
+    """The weights and ranks of the rows of :class:`Around` before or after the change.
 
-    ``probes`` ascends: the position of each row's hash. ``last`` is not 0 in the last row read of a
-    run whose block has more rows.
+    ``weights`` are 0 where a row is not among the first ones; only there a rank has no meaning.
+    """
+
+    weights: Ints
+    ranks: Ints
+
+    def at(self, rows: Ints | Bools) -> FirstOf:
+        """Return the weights and ranks at some positions."""
+        return FirstOf(self.weights[rows], self.ranks[rows])
+
+    def plus(self, other: FirstOf) -> FirstOf:
+        """Return these weights and ranks, then others."""
+        return FirstOf(
+            np.concatenate([self.weights, other.weights]), np.concatenate([self.ranks, other.ranks])
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Around:
+    """Rows of several keys that are among the first of their key before a change, or after it.
+
+    ``probes`` ascends: the position of each row's key. The rows of each key are different rows, in
+    order, at the positions ``at`` of ``source``, whose own weights have no meaning.
+    """
+
+    probes: Ints
+    source: ZSet
+    at: Ints
+    before: FirstOf
+    after: FirstOf
+
+    def ranked(self, state: FirstOf) -> Ranked:
+        """Return the first rows before the change, or after it."""
+        shown = state.weights.nonzero()[0]
+        rows = self.source.take(self.at[shown]).with_weights(state.weights[shown])
+        return Ranked(self.probes[shown], rows, state.ranks[shown])
+
+    def weighed(self, layout: Layout, weights: Ints) -> ZSet:
+        """Return the rows as a consolidated Z-set with other weights.
+
+        ``layout`` has the same columns.
+        """
+        kept = weights.nonzero()[0]
+        found = ZSet(self.source.layout, take(self.source.table, self.at[kept]))
+        found = found.with_weights(weights[kept])
+        hashes = found.hashes
+        first = fresh(self.probes[kept])
+        # Rows of one key are in order; those of different keys with one hash may not be.
+        if (fresh(hashes) | ~first).all() or not layout.order:
+            return ZSet(layout, found.table)
+        return found.consolidated()
+
+    def where(self, kept: Bools) -> Around:
+        """Return the rows where the mask is true."""
+        return Around(
+            self.probes[kept],
+            self.source,
+            self.at[kept],
+            self.before.at(kept),
+            self.after.at(kept),
+        )
+
+    def plus(self, other: Around) -> Around:
+        """Return the union with the rows of other keys, by ascending probe."""
+        if len(self.probes) == 0 or len(other.probes) == 0:
+            return other if len(self.probes) == 0 else self
+        probes = np.concatenate([self.probes, other.probes])
+        order = np.argsort(probes, kind="stable")
+        at = np.concatenate([self.at, other.at + self.source.rows])
+        return Around(
+            probes[order],
+            self.source.plus(other.source),
+            at[order],
+            self.before.plus(other.before).at(order),
+            self.after.plus(other.after).at(order),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Heads:
+    """The first rows of each hash in one or several runs, one run after the other.
+
+    ``probes`` has the position of each row's hash, and ``runs`` the number of its run. The rows of
+    one hash and run are in order, and hashes ascend in each run. ``last`` is not 0 in the last row
+    read of a run whose block has more rows.
     """
 
     probes: Ints
     rows: ZSet
     last: Ints
+    runs: Ints
+
+    def of(self, hashes: Ints) -> Heads:
+        """Return the rows of some hashes, by position; a hash may be asked for several times.
+
+        All rows must be of one run.
+        """
+        starts = self.probes.searchsorted(hashes)
+        probes, rows = pairs_of(starts, self.probes.searchsorted(hashes, "right") - starts)
+        return Heads(probes, self.rows.take(rows), self.last[rows], self.runs[rows])
+
+    def then(self, other: Heads) -> Heads:
+        """Return these rows, then those of further runs; their runs get the next numbers."""
+        next_ = self.runs[-1:] + 1 if len(self.runs) else 0
+        rows = ZSet.sum_of(self.rows.layout, [self.rows, other.rows])
+        return Heads(
+            np.concatenate([self.probes, other.probes]),
+            ZSet(rows.layout, in_one_piece(rows.table)),
+            np.concatenate([self.last, other.last]),
+            np.concatenate([self.runs, other.runs + next_]),
+        )
 
 
-def heads_of(run: Run, hashes: Ints, most: int) -> Heads:
-    """Return the first ``most`` rows of each hash in a run; ``hashes`` ascends."""
-    starts, stops = run.blocks(hashes)
-    sizes = stops - starts
+def heads_of(layout: Layout, runs: Sequence[Run], hashes: Ints, most: int) -> Heads:
+    """Return the first ``most`` rows of each hash in each run; ``hashes`` ascends."""
+    nothing = np.zeros(0, np.int64)
+    if not runs or not len(hashes):
+        return Heads(nothing, ZSet.empty(layout), nothing, nothing)
+    blocks = [run.blocks(hashes) for run in runs]
+    starts = np.concatenate([start for start, _ in blocks])
+    sizes = np.concatenate([stop for _, stop in blocks]) - starts
     counts = np.minimum(sizes, most)
-    probes, rows = pairs_of(starts, counts)
+    which, rows = pairs_of(starts, counts)
     last = np.zeros(len(rows), np.int64)
-    if (sizes > most).any():
-        last[np.cumsum(counts)[sizes > most] - 1] = 1
-    return Heads(probes, ZSet(run.layout, run.take(rows)), last)
+    more = sizes > most
+    if more.any():
+        last[counts.cumsum()[more] - 1] = 1
+    number, probes = np.divmod(which, len(hashes))
+    bounds = which.searchsorted(np.arange(len(runs) + 1) * len(hashes))
+    positions = [rows[bounds[i] : bounds[i + 1]] for i in range(len(runs))]
+    return Heads(probes, ZSet(layout, take_of(layout, runs, positions)), last, number)
 
 
-def complete(layout: Layout, parts: Sequence[Heads]) -> Heads:
+def complete(found: Heads) -> Heads:
     """Return the sum of the first rows of several runs, as far as it is complete.
 
     Rows whose sums are all zero are left out, except those where ``last`` is not 0.
     """
-    parts = [part for part in parts if len(part.probes)]
-    if not parts:
-        nothing = np.zeros(0, np.int64)
-        return Heads(nothing, ZSet.empty(layout), nothing)
-    found = parts[0] if len(parts) == 1 else _added(layout, parts)
+    if len(found.runs) and found.runs[0] != found.runs[-1]:
+        found = _added(found)
     if not found.last.any():
         return found
     certain = _before(fresh(found.probes), found.last) == 0
-    return Heads(found.probes[certain], found.rows.filter(certain), found.last[certain])
-
-
-def _added(layout: Layout, parts: Sequence[Heads]) -> Heads:
-    probes, last = (
-        np.concatenate([getattr(part, name) for part in parts]) for name in ("probes", "last")
+    return Heads(
+        found.probes[certain], found.rows.filter(certain), found.last[certain], found.runs[certain]
     )
-    rows = ZSet.sum_of(layout, [part.rows for part in parts])
-    runs = np.repeat(np.arange(len(parts)), [len(part.probes) for part in parts])
-    order, first = in_blocks_of_runs(rows, probes, runs)
-    heads, total = rows.added(order, first, zeros=True)
-    last = np.add.reduceat(last[order], first.nonzero()[0])
+
+
+def _added(read: Heads) -> Heads:
+    order, first = in_blocks_of_runs(read.rows, read.probes, read.runs)
+    heads, total = read.rows.added(order, first, zeros=True)
+    last = np.add.reduceat(read.last[order], first.nonzero()[0])
     kept = (last != 0) | total.any_sum
-    return Heads(probes[heads][kept], total.filter(kept), last[kept])
+    probes = read.probes[heads][kept]
+    return Heads(probes, total.filter(kept), last[kept], np.zeros(len(probes), np.int64))
 
 
 def ranked(found: Heads, keys: Sequence[pa.Array], rank: Rank, count: int) -> tuple[Ranked, Ints]:
@@ -140,7 +248,8 @@ def ranked(found: Heads, keys: Sequence[pa.Array], rank: Rank, count: int) -> tu
     own = same_pairs(rows.keys, None, keys, probes)
     # Clipping weights to the count changes no rank up to it, and keeps sums from overflowing.
     copies = np.where(own, rows.weights.clip(0, count), 0)
-    ranks = _ranks(probes, rows, copies, rank)
+    ties = None if rank is Rank.ROW_NUMBER else rows.starts_of_ties()
+    ranks = _ranks(probes, ties, copies, rank)
     reached = ranks + copies if rank is Rank.ROW_NUMBER else ranks
     short = probes[(found.last > 0) & (reached <= count)]
     # The last row read of a hash may have been kept only for that.
@@ -148,12 +257,57 @@ def ranked(found: Heads, keys: Sequence[pa.Array], rank: Rank, count: int) -> tu
     return Ranked(probes, rows, ranks).where(kept), short
 
 
-def _ranks(probes: Ints, found: ZSet, copies: Ints, rank: Rank) -> Ints:
-    """Return the rank of the first copy of each row."""
+def around(
+    read: Heads, changed: Bools, keys: Sequence[pa.Array], rank: Rank, count: int
+) -> tuple[Around, Ints]:
+    """Return the rows of rank ``count`` or less before or after a change, and what is unanswered.
+
+    ``read`` are rows of several runs, of which some have ``changed``; they have no sums but the
+    weight. ``keys`` are the keys to look up, by probe. Also returns the probes, ascending, for
+    which more rows have to be read; no row of these is returned.
+    """
+    source, last, weights = read.rows, read.last, read.rows.weights
+    if len(read.runs) and read.runs[0] != read.runs[-1]:
+        order, first = in_blocks_of_runs(source, read.probes, read.runs)
+        starts = first.nonzero()[0]
+        weights, last, changed = weights[order], last[order], changed[order]
+        at = order[starts]
+    else:
+        starts = at = np.arange(len(changed))
+    probes = read.probes[at]
+    own = same_pairs(source.keys, at, keys, probes)
+    new_key = fresh(probes)
+    ties = None if rank is Rank.ROW_NUMBER else source.take(at).starts_of_ties()
+    found, short = [], []
+    for counts, ends in (
+        (np.where(changed, 0, weights), np.where(changed, 0, last)),
+        (weights, last),
+    ):
+        totals = segment_sums_int64(counts, starts)
+        copies = np.where(own, totals.clip(0, count), 0)
+        ranks = _ranks(probes, ties, copies, rank)
+        shown = own & (ranks <= count)
+        if ends.any():
+            ended = np.add.reduceat(ends, starts)
+            certain = _before(new_key, ended) == 0
+            reached = ranks + copies if rank is Rank.ROW_NUMBER else ranks
+            short.append(probes[(ended > 0) & certain & (reached <= count)])
+            shown &= certain
+        found.append(FirstOf(np.where(shown, totals, 0), ranks))
+    before, after = found
+    kept = (before.weights != 0) | (after.weights != 0)
+    unanswered = np.unique(np.concatenate(short)) if short else probes[:0]
+    if len(unanswered):
+        kept &= ~np.isin(probes, unanswered)
+    return Around(probes, source, at, before, after).where(kept), unanswered
+
+
+def _ranks(probes: Ints, ties: Bools | None, copies: Ints, rank: Rank) -> Ints:
+    """Return the rank of the first copy of each row; ``ties`` marks where the order differs."""
     first = fresh(probes)
-    if rank is Rank.ROW_NUMBER or len(probes) == 0:
+    if ties is None or len(probes) == 0:
         return _before(first, copies) + 1
-    heads_of_ties = np.flatnonzero(first | found.starts_of_ties())
+    heads_of_ties = np.flatnonzero(first | ties)
     tie = np.zeros(len(probes), np.int64)
     tie[heads_of_ties[1:]] = 1
     tie = np.cumsum(tie)

@@ -119,18 +119,32 @@ def open_run(directory: Path, file: RunFile, layout: Layout) -> Run:
     last changed. Raises ``corrupt`` if the pack is missing or ends before the run does, its bytes
     differ from those written, or it does not have the columns of ``layout``.
     """
-    path = f"{directory}/{file.pack}"
-    key = path, file.position
-    with _process.lock:
-        known = _process.runs.get(key)
-        if (
-            known is not None
-            and (known.file is file or known.file == file)
-            and (known.run.layout is layout or known.run.layout == layout)
-        ):
-            _process.runs.move_to_end(key)
-            return known.run
-        verified = (*key, file.checksum) in _process.verified
+    (run,) = open_all(directory, (file,), layout)
+    return run
+
+
+def open_all(directory: Path, files: Iterable[RunFile], layout: Layout) -> tuple[Run, ...]:
+    """Open runs of one layout, each as :func:`open_run` does."""
+    within, process, found = f"{directory}/", _process, []
+    for file in files:
+        key = within + file.pack, file.position
+        with process.lock:
+            known = process.runs.get(key)
+            if (
+                known is not None
+                and (known.file is file or known.file == file)
+                and (known.run.layout is layout or known.run.layout == layout)
+            ):
+                process.runs.move_to_end(key)
+                found.append(known.run)
+                continue
+        found.append(_open(key, file, layout))
+    return tuple(found)
+
+
+def _open(key: _Key, file: RunFile, layout: Layout) -> Run:
+    """Map a run, check it, and keep it open."""
+    path, verified = key[0], (*key, file.checksum) in _process.verified
     if not verified and file.bytes >= LEAST_BYTES:
         verified = REGISTER.knows(path, file.checksum, file.position)
     memory = _mapped(path, file, _process.packs.get(path))

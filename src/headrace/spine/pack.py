@@ -135,7 +135,7 @@ class PackWriter:
         try:
             if self._file is None:
                 self._file = self._path.open("xb", buffering=0)
-            position = -(-self._file.tell() // _ALIGNMENT) * _ALIGNMENT
+            position = -(-self._runs[-1].end // _ALIGNMENT) * _ALIGNMENT if self._runs else 0
             self._file.seek(position)
             yield _Range(self._file, position)
         except OSError as error:

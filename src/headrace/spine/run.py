@@ -16,7 +16,7 @@ import pyarrow as pa
 from headrace.spine.stored import Batch, StoredBatch
 from headrace.zset import HASH, WEIGHT, Layout, ZSet
 from headrace.zset.equality import Ints
-from headrace.zset.zset import take
+from headrace.zset.zset import in_one_piece, take
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -26,9 +26,19 @@ if TYPE_CHECKING:
 Pairs = tuple[Ints, Ints]
 
 _SMALL = 4096
-"""The rows of a run up to which the set of its hashes is kept in memory."""
+"""The rows of a run up to which the set of its hashes is kept in memory, and it may be copied."""
 
-_NONE: Pairs = (np.zeros(0, np.int64), np.zeros(0, np.int64))
+_COPIED = 512
+"""The rows of a run that are copied rather than taken from it, ..."""
+_MANY = 8
+"""... and how many more for each row that is taken."""
+_TOGETHER = 3
+"""From so many small runs on they are searched together, ..."""
+_SEVERAL = 16
+"""... if there are at least so many hashes."""
+
+_NOTHING: Ints = np.zeros(0, np.int64)
+_NONE: Pairs = (_NOTHING, _NOTHING)
 """No pairs."""
 
 _OTHER: dict[str, Literal["left", "right"]] = {"left": "right", "right": "left"}
@@ -101,6 +111,13 @@ class Run:
     def rows(self) -> int:
         """The number of rows."""
         return int(self.offsets[-1])
+
+    @property
+    def only_batch(self) -> pa.RecordBatch | None:
+        """The only batch, if there is one and it is as it is."""
+        if len(self.batches) != 1 or isinstance(self.batches[0], StoredBatch):
+            return None
+        return self.batches[0]
 
     @property
     def weight(self) -> int:
@@ -280,6 +297,80 @@ class Run:
 
 def _taken(batch: Batch, rows: Ints) -> pa.RecordBatch:
     return batch.take(rows) if isinstance(batch, StoredBatch) else batch.take(pa.array(rows))
+
+
+def take_of(layout: Layout, runs: Sequence[Run], rows: Sequence[Ints]) -> pa.Table:
+    """Return the rows at positions in several runs, one run after the other, in one piece.
+
+    Small runs are copied as a whole first: that costs less than taking rows of each.
+    """
+    found: list[pa.RecordBatch] = []
+    small: list[pa.RecordBatch] = []
+    taken: list[Ints] = []
+    before = 0
+
+    def take_small() -> None:
+        nonlocal before
+        if small:
+            whole = small[0] if len(small) == 1 else pa.concat_batches(small)
+            found.append(whole.take(pa.array(np.concatenate(taken))))
+            small.clear()
+            taken.clear()
+            before = 0
+
+    for run, positions in zip(runs, rows, strict=True):
+        if not len(positions):
+            continue
+        whole = run.only_batch
+        if whole is not None and run.rows <= _COPIED + _MANY * len(positions):
+            small.append(whole)
+            taken.append(positions + before if before else positions)
+            before += run.rows
+        else:
+            take_small()
+            found += run.take(positions).to_batches()
+    take_small()
+    if not found:
+        return layout.no_rows
+    return pa.Table.from_batches([found[0] if len(found) == 1 else pa.concat_batches(found)])
+
+
+def matches_in(layout: Layout, runs: Sequence[Run], hashes: Ints) -> tuple[Ints, Ints, pa.Table]:
+    """Return all pairs of a hash and a row of several runs, one run after the other.
+
+    That is the position of the hash, the number of the run, which has no other meaning, and the
+    row. ``hashes`` ascends. Small runs are searched together, as if they were one.
+    """
+    few: list[Run] = []
+    if len(runs) >= _TOGETHER and len(hashes) >= _SEVERAL:
+        few = [run for run in runs if run.rows <= _SMALL and run.only_batch is not None]
+        if len(few) < _TOGETHER or sum(r.rows for r in few) > _COPIED + _MANY * len(hashes):
+            few = []
+    others = [run for run in runs if run not in few] if few else runs
+    pairs = [run.matches_of(hashes) for run in others]
+    found = [i for i, (probe, _) in enumerate(pairs) if len(probe)]
+    if not found and not few:
+        return _NOTHING, _NOTHING, layout.no_rows
+    if len(found) == 1 and not few:
+        probe, row = pairs[found[0]]
+        return probe, np.zeros(len(probe), np.int64), others[found[0]].take(row)
+    probes = [pairs[i][0] for i in found]
+    numbers = [np.full(len(pairs[i][0]), i) for i in found]
+    tables = [take_of(layout, [others[i] for i in found], [pairs[i][1] for i in found])]
+    if few:
+        own = np.concatenate([run.hashes[0] for run in few])
+        order = own.argsort(kind="stable")
+        probe, row = _matches(own[order], hashes)
+        at = order[row]
+        by_run = at.argsort(kind="stable")
+        at = at[by_run]
+        ends = np.cumsum([run.rows for run in few])
+        probes.append(probe[by_run])
+        numbers.append(ends.searchsorted(at, "right") + len(others))
+        whole = [run.only_batch for run in few]
+        taken = pa.concat_batches(whole).take(pa.array(at))
+        tables.append(pa.Table.from_batches([taken]))
+    return np.concatenate(probes), np.concatenate(numbers), in_one_piece(pa.concat_tables(tables))
 
 
 def _single_matches(own: Ints, probes: Ints) -> Pairs | None:

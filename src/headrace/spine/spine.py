@@ -12,21 +12,24 @@ from headrace.errors import Code, HeadraceError
 from headrace.spine.blocks import in_blocks_of_runs
 from headrace.spine.first_rows import (
     FIRST_READ,
+    Around,
     Heads,
     Rank,
     Ranked,
+    around,
     complete,
     heads_of,
     ranked,
 )
 from headrace.spine.narrowing import narrowed
-from headrace.spine.open_runs import open_run
+from headrace.spine.open_runs import open_all
 from headrace.spine.ranges import HIGHEST, LOWEST
-from headrace.spine.run import Run
-from headrace.zset import EVERY_ROW, Layout, Restriction, ZSet, same_pairs
+from headrace.spine.run import Run, matches_in, take_of
+from headrace.spine.stored import StoredBatch
+from headrace.zset import EVERY_ROW, WEIGHT, Layout, Restriction, ZSet, same_pairs
 from headrace.zset.equality import valid
 from headrace.zset.sums import segment_sums_int64
-from headrace.zset.zset import column, fresh, in_one_piece
+from headrace.zset.zset import column, fresh
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -67,6 +70,12 @@ class _Asked:
         One row more than needed: it shows whether rows tie, and replaces one retracted row.
         """
         return min(self.count + 1, FIRST_READ)
+
+    def keys_of(self, pending: Ints) -> Sequence[pa.Array]:
+        """Return the keys at some positions, which ascend."""
+        if len(pending) == len(self.hashes):
+            return self.keys
+        return [values.take(pa.array(pending)) for values in self.keys]
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,15 +123,12 @@ class Spine:
     ) -> Spine:
         """Open the run files that have rows in the range; see :func:`open_run` for errors."""
         near = [file for file in files if file.rows and file.low <= high and file.high >= low]
-        return cls(layout, tuple(open_run(directory, file, layout) for file in near), low, high)
+        return cls(layout, open_all(directory, near, layout), low, high)
 
     @property
     def rows_upper_bound(self) -> int:
         """The number of physical rows in the range: not less than the number of rows of the sum."""
-        return sum(
-            max(0, run.position(self.high, "right") - run.position(self.low, "left"))
-            for run in self.runs
-        )
+        return sum(max(0, end - start) for start, end in zip(*self._bounds(), strict=True))
 
     @property
     def weight(self) -> int:
@@ -217,20 +223,42 @@ class Spine:
         keys: Sequence[pa.Array],
         count: int,
         rank: Rank = Rank.ROW_NUMBER,
-    ) -> tuple[Ranked, Ranked]:
-        """Return :meth:`first_rows` before and after a consolidated change is added.
+        known: Heads | None = None,
+    ) -> Around:
+        """Return the rows of :meth:`first_rows` before and after a consolidated change is added.
 
-        The rows of this spine are read and added once for both.
+        The rows of this spine, which has no sums but the weight, are read and added once for both;
+        those :meth:`read_first` of the same keys may be ``known``.
         """
+        if self.layout.summed.names != [WEIGHT]:
+            raise HeadraceError(Code.INTERNAL, "an arrangement with sums has no first rows around")
         asked = self._asked(hashes, keys, count, rank)
-        hashes = asked.hashes[asked.within]
-        before = _first_read(self, hashes, asked.most)
-        if not change.rows:
-            return (same := _answered(self, asked, before)), same
-        added = replace(self, runs=(Run.of(change),))
-        spine = replace(self, runs=(*self.runs, *added.runs))
-        after = complete(self.layout, [before, _first_read(added, hashes, asked.most)])
-        return _answered(self, asked, before), _answered(spine, asked, after)
+        added, most, pending = Run.of(change), asked.most, asked.within
+        found: Around | None = None
+        while found is None or len(pending):
+            own = asked.hashes[pending]
+            if known is None or found is not None:
+                read = heads_of(self.layout, (*self.runs, added), own, most)
+                changed = read.runs == len(self.runs)
+                self.reads.rows += len(changed)
+            else:
+                read = known.then(heads_of(self.layout, (added,), own, most))
+                changed = np.arange(len(read.probes)) >= len(known.probes)
+            part, short = around(read, changed, asked.keys_of(pending), rank, count)
+            part = replace(part, probes=pending[part.probes])
+            found = part if found is None else found.plus(part)
+            pending, most = pending[short], 2 * most
+        if asked.order is None:
+            return found
+        return replace(found, probes=asked.order[found.probes])
+
+    def read_first(self, hashes: Ints, count: int) -> Heads:
+        """Return the first rows of some hashes, which ascend and are in the range.
+
+        Those of one hash have at least ``count`` copies, unless it has fewer, or more rows have to
+        be read.
+        """
+        return _first_read(self, hashes, min(count + 1, FIRST_READ))
 
     def _asked(self, hashes: Ints, keys: Sequence[pa.Array], count: int, rank: Rank) -> _Asked:
         order, hashes = _ascending(hashes)
@@ -253,8 +281,9 @@ class Spine:
         they are more. Rows that do not meet the restriction are left out: of these, only the
         columns that it tests are read.
         """
-        cursors = [run.position(self.low, "left") for run in self.runs]
-        ends = [run.position(self.high, "right") for run in self.runs]
+        cursors, ends = self._bounds()
+        if batch_bytes is not None and self._has_at_most(batch_bytes):
+            batch_bytes = None
         while any(cursor < end for cursor, end in zip(cursors, ends, strict=True)):
             stops = self._stops(cursors, ends, batch_rows)
             if batch_bytes is not None and self._bytes(cursors, stops) > batch_bytes:
@@ -296,6 +325,22 @@ class Spine:
         return self._last_stops(
             cursors, ends, lambda stops: self._bytes(cursors, stops) <= batch_bytes
         )
+
+    def _bounds(self) -> tuple[list[int], list[int]]:
+        """Return the positions at which the range starts and ends in each run."""
+        runs = self.runs
+        starts = [0 if self.low == LOWEST else run.position(self.low, "left") for run in runs]
+        whole = self.high == HIGHEST
+        return starts, [run.rows if whole else run.position(self.high, "right") for run in runs]
+
+    def _has_at_most(self, most: int) -> bool:
+        """Whether all rows of the runs are sure to have at most so many bytes in memory."""
+        size = 0
+        for batch in (batch for run in self.runs for batch in run.batches):
+            if isinstance(batch, StoredBatch):
+                return False  # it has more bytes once it is restored
+            size += int(batch.get_total_buffer_size())
+        return size <= most
 
     def _bytes(self, cursors: list[int], stops: list[int]) -> int:
         places = zip(self.runs, cursors, stops, strict=True)
@@ -346,14 +391,12 @@ class Spine:
         if runs and whole is not None and self.layout.order:
             within = np.arange(start, stop)
             asked = whole.take(within if order is None else order[within])
-            pairs, read = narrowed(runs, asked)
-            self.reads.rows += read
+            probes, run_of, table = self._narrowed(runs, asked)
         else:
-            pairs = [run.matches_of(hashes[start:stop]) for run in runs]
-        found = [(run, *both) for run, both in zip(runs, pairs, strict=True) if len(both[0])]
-        if not found:
-            return _Found(hashes[:0], hashes[:0], ZSet.empty(self.layout), None)
-        probes, run_of, rows = self._candidates(found)
+            probes, run_of, table = matches_in(self.layout, runs, hashes[start:stop])
+        rows = ZSet(self.layout, table)
+        if not rows.rows:
+            return _Found(probes, run_of, rows, order)
         self.reads.rows += len(probes)
         probes = probes + start if start else probes
         equal = same_pairs(
@@ -368,15 +411,13 @@ class Spine:
             probes, run_of, rows = probes[equal], run_of[equal], rows.filter(equal)
         return _Found(probes, run_of, rows, order)
 
-    def _candidates(self, found: list[tuple[Run, Ints, Ints]]) -> tuple[Ints, Ints, ZSet]:
-        """Return the rows found in each run: their probes, the numbers of their runs, the rows."""
-        if len(found) == 1:
-            ((run, probes, rows),) = found
-            return probes, np.zeros(len(probes), np.int64), ZSet(self.layout, run.take(rows))
-        probes = np.concatenate([each for _, each, _ in found])
-        run_of = np.repeat(np.arange(len(found)), [len(each) for _, each, _ in found])
-        table = pa.concat_tables([run.take(rows) for run, _, rows in found])
-        return probes, run_of, ZSet(self.layout, in_one_piece(table))
+    def _narrowed(self, runs: Sequence[Run], asked: ZSet) -> tuple[Ints, Ints, pa.Table]:
+        """Return candidates for rows in each run, in the form that :func:`matches_in` does."""
+        pairs, read = narrowed(runs, asked)
+        self.reads.rows += read
+        probes = np.concatenate([probe for probe, _ in pairs])
+        run_of = np.repeat(np.arange(len(pairs)), [len(probe) for probe, _ in pairs])
+        return probes, run_of, take_of(self.layout, runs, [row for _, row in pairs])
 
     def _total(self, found: _Found, names: tuple[str, ...]) -> tuple[Ints, ZSet]:
         """Return the sum of the rows found by the columns ``names``, per probe and row."""
@@ -402,19 +443,16 @@ class Spine:
 
 def _first_read(spine: Spine, hashes: Ints, most: int) -> Heads:
     """Return the first rows of each hash, reading ``most`` of each run; ``hashes`` ascends."""
-    parts = [heads_of(run, hashes, most) for run in spine.runs]
-    spine.reads.rows += sum(len(part.probes) for part in parts)
-    return complete(spine.layout, parts)
+    read = heads_of(spine.layout, spine.runs, hashes, most)
+    spine.reads.rows += len(read.probes)
+    return complete(read)
 
 
 def _answered(spine: Spine, asked: _Asked, heads: Heads) -> Ranked:
     """Return the first rows of each key; ``heads`` are those read at first."""
     found, most, pending = Ranked.none(spine.layout), asked.most, asked.within
     while len(pending):
-        keys = asked.keys
-        if len(pending) < len(asked.hashes):
-            keys = [values.take(pa.array(pending)) for values in keys]
-        part, short = ranked(heads, keys, asked.rank, asked.count)
+        part, short = ranked(heads, asked.keys_of(pending), asked.rank, asked.count)
         if len(short):
             unanswered = np.zeros(len(pending), np.bool_)
             unanswered[short] = True

@@ -39,6 +39,10 @@ class Layout:
     order: tuple[OrderBy, ...] = ()
     schema: pa.Schema = field(init=False, repr=False, compare=False)
     """The physical schema of a table of this layout."""
+    names: list[str] = field(init=False, repr=False, compare=False)
+    """The names of all columns, in physical order."""
+    types: list[pa.DataType] = field(init=False, repr=False, compare=False)
+    """Their types."""
     _no_rows: list[pa.Table] = field(
         default_factory=list, init=False, repr=False, compare=False, hash=False
     )
@@ -64,8 +68,10 @@ class Layout:
             *self.columns,
             *(total.with_nullable(nullable=False) for total in self.summed),
         ]
-        # Computed once: every operation on a table of this layout needs it.
+        # Computed once: every operation on a table of this layout needs them.
         object.__setattr__(self, "schema", pa.schema(columns))
+        object.__setattr__(self, "names", self.schema.names)
+        object.__setattr__(self, "types", self.schema.types)
 
     @property
     def no_rows(self) -> pa.Table:

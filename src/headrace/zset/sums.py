@@ -19,6 +19,8 @@ import pyarrow.compute as pc
 from headrace.errors import Code, HeadraceError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from headrace.zset.equality import Ints
 
 _LOW = np.int64(0xFFFFFFFF)
@@ -47,6 +49,18 @@ def segment_sums(column: pa.Array, starts: Ints) -> pa.Array:
     return pa.Array.from_buffers(
         column.type, len(sums), [None, pa.py_buffer(np.ascontiguousarray(sums))]
     )
+
+
+def sums_at(columns: Sequence[pa.Array], order: Ints, starts: Ints) -> list[pa.Array]:
+    """Return :func:`segment_sums` of columns whose rows are at the positions ``order``."""
+    if len(columns) == 1 and pa.types.is_int64(columns[0].type):
+        return [pa.array(segment_sums_int64(columns[0].to_numpy()[order], starts))]
+    if all(pa.types.is_int64(each.type) for each in columns):
+        values = np.stack([each.to_numpy() for each in columns]).take(order, axis=1)
+        if _fits(values, starts):
+            return [pa.array(sums) for sums in np.add.reduceat(values, starts, axis=1)]
+    positions = pa.array(order)
+    return [segment_sums(each.take(positions), starts) for each in columns]
 
 
 def segment_sums_int64(values: Ints, starts: Ints) -> Ints:
@@ -115,11 +129,14 @@ def overflowed(kind: str) -> HeadraceError:
 
 
 def _fits(values: Ints, starts: Ints) -> bool:
-    """Whether all sums of the stretches, and their intermediate sums, are sure to fit int64."""
-    largest = max(int(values.max()), -int(values.min()))
-    if largest * len(values) < 2**63:
+    """Whether all sums of the stretches, and their intermediate sums, are sure to fit int64.
+
+    The last axis of the values is that of the rows.
+    """
+    largest, rows = max(int(values.max()), -int(values.min())), values.shape[-1]
+    if largest * rows < 2**63:
         return True
-    longest = int(np.diff(starts, append=len(values)).max())
+    longest = int(np.diff(starts, append=rows).max())
     return largest * longest < 2**63
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -18,9 +18,11 @@ import pyarrow as pa
 from headrace.zset.equality import Bools, Ints, bit_width, row_codes, same_pairs, words
 from headrace.zset.layout import HASH, WEIGHT, Layout
 from headrace.zset.order import exact_keys, in_order, order_keys, refined
-from headrace.zset.sums import is_zero, negated, segment_sums
+from headrace.zset.sums import is_zero, negated, sums_at
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from headrace.zset.order import SortedBy
 
 _WORD = 64
@@ -51,11 +53,9 @@ class ZSet:
         schema = layout.schema
         if table.schema.equals(schema) and isinstance(table, pa.Table):
             return cls(layout, table)
-        columns = []
-        for field in schema:
-            column = table.column(field.name)
-            columns.append(column if column.type == field.type else column.cast(field.type))
-        return cls(layout, pa.Table.from_arrays(columns, schema=schema))
+        ordered = table.schema.names == layout.names
+        columns = table.columns if ordered else [table.column(name) for name in layout.names]
+        return cls(layout, pa.Table.from_arrays(cast_to(columns, layout.types), schema=schema))
 
     @classmethod
     def sum_of(cls, layout: Layout, parts: list[ZSet]) -> ZSet:
@@ -112,6 +112,12 @@ class ZSet:
             negative = negated(table.column(index))
             table = table.set_column(index, table.schema.field(index), negative)
         return ZSet(self.layout, table)
+
+    def with_weights(self, weights: Ints) -> ZSet:
+        """Return the rows with other weights."""
+        index = self.table.schema.get_field_index(WEIGHT)
+        field = self.layout.schema.field(index)
+        return ZSet(self.layout, self.table.set_column(index, field, pa.array(weights, pa.int64())))
 
     def with_hashes(self, hashes: Ints) -> ZSet:
         """Return the rows with other hashes, for example to group them by another key."""
@@ -206,15 +212,15 @@ class ZSet:
             return order, self.take(order)
         batch = in_one_batch(self.table)
         starts = first.nonzero()[0]
-        names = self.layout.summed.names
-        sums = [segment_sums(_taken(batch.column(name), order), starts) for name in names]
+        width = 1 + len(self.layout.columns)
+        sums = sums_at(batch.columns[width:], order, starts)
         heads = order[starts]
         if not zeros:
             kept = _nonzero(sums, len(starts))
             if not kept.all():
                 heads = heads[kept]
                 sums = [_taken(total, kept.nonzero()[0]) for total in sums]
-        others = batch.select([HASH, *self.layout.columns.names]).take(pa.array(heads))
+        others = batch.select(list(range(width))).take(pa.array(heads))
         table = pa.Table.from_arrays([*others.columns, *sums], schema=self.table.schema)
         return heads, ZSet(self.layout, table)
 
@@ -264,6 +270,15 @@ class ZSet:
     def _order_keys(self) -> list[Ints]:
         """Return the sort keys of all rows for the order of the layout."""
         return [key for values, keys in self._ordering for key in keys(values)]
+
+
+def cast_to(columns: Sequence[Any], types: Sequence[pa.DataType]) -> list[Any]:
+    """Return columns with the types to which they are aligned."""
+    # Casting takes long even if there is nothing to cast.
+    return [
+        column if column.type == type_ else column.cast(type_)
+        for column, type_ in zip(columns, types, strict=True)
+    ]
 
 
 def in_one_piece(table: pa.Table) -> pa.Table:
