@@ -21,7 +21,7 @@ from py4j.java_gateway import GatewayClient
 from headrace import operators
 from headrace.catalyst.evaluation import BoundExpressions
 from headrace.engine.engine import Engine
-from headrace.engine.jobs.worker import LeafTask, OperatorTask
+from headrace.engine.jobs.worker import LeafTask
 from headrace.engine.narrow import nodes, parts
 from headrace.engine.narrow.deltas import Deltas
 from headrace.engine.narrow.evaluated import ComputedColumns
@@ -215,7 +215,7 @@ def place_rank(place: str) -> tuple[int, str]:
     return ORDER.index("operator" if place.startswith("operator ") else place), place
 
 
-_CALLED_AS_GENERATORS: dict[Any, str] = {OperatorTask: "tasks", LeafTask: "leaves"}
+_CALLED_AS_GENERATORS: dict[Any, str] = {LeafTask: "leaves"}
 
 
 def _places() -> Iterator[tuple[Any, str, str]]:
@@ -230,7 +230,7 @@ def _places() -> Iterator[tuple[Any, str, str]]:
     for node in (nodes.Projected, nodes.Filtered, nodes.Concatenated, Exploded):
         yield node, "computed", "projections, conditions"
     yield nodes.DoubtfulNode, "computed", "windows, aggregates"
-    yield ComputedColumns, "over", "expressions"
+    yield ComputedColumns, "columns", "expressions"
     yield BoundExpressions, "over", "crossings"
     yield nodes.JobNode, "computed", "jobs"
     yield nodes.Task, "computed", "tasks"

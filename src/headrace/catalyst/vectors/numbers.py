@@ -64,8 +64,8 @@ def normalised(value: Value, type_: pa.DataType) -> Value:
 def remainder(left: Value, right: Value, type_: pa.DataType) -> Value:
     """Return remainders of integers, which have the sign of the dividend."""
     a, b = integers(left), _divisors(right)
-    shown = present(left, right)
-    return pa.array(np.fmod(a, b), mask=None if shown is None else ~shown).cast(type_)
+    found = np.fmod(a, b).astype(type_.to_pandas_dtype(), copy=False)  # it fits
+    return made(found, type_, present(left, right))
 
 
 def modulus(left: Value, right: Value, type_: pa.DataType) -> Value:
@@ -73,8 +73,8 @@ def modulus(left: Value, right: Value, type_: pa.DataType) -> Value:
     a, b = integers(left), _divisors(right)
     if (b < 0).any():
         raise DoubtError
-    shown = present(left, right)
-    return pa.array(np.mod(a, b), mask=None if shown is None else ~shown).cast(type_)
+    found = np.mod(a, b).astype(type_.to_pandas_dtype(), copy=False)  # it fits
+    return made(found, type_, present(left, right))
 
 
 def compared(left: Value, right: Value, name: str) -> Value:

@@ -95,6 +95,8 @@ class Vector(ABC):
         """Return the values for rows as a column of the vector's type; see :meth:`over`."""
         found = self.over(rows)
         if isinstance(found, pa.Scalar):
+            if not found.is_valid:
+                return pa.nulls(rows.count, self.type)
             found = pa.repeat(found, rows.count)
         return found if found.type == self.type else found.cast(self.type)
 
@@ -138,6 +140,8 @@ class Call(Vector):
         values = [each.over(rows) for each in self.given]
         if all(isinstance(value, pa.Scalar) for value in values):
             values = [each.column(rows) for each in self.given]
+        if not self.parameters:
+            return self.function(*values)
         return self.function(*values, **dict(self.parameters))
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from socket import gethostname
 from typing import TYPE_CHECKING, Protocol
 
+import numpy as np
 import pyarrow as pa
 from pyspark import TaskContext
 
@@ -30,13 +31,13 @@ from headrace.engine.reading.candidates import candidates
 from headrace.errors import Code, HeadraceError
 from headrace.log import LogShare
 from headrace.runtime.step import Report, RowsShare, Step
-from headrace.spine import HIGHEST, LOWEST, RunFile, Spine, partition_of, ranges
+from headrace.spine import HIGHEST, LOWEST, Spine, partition_of, ranges
 from headrace.types import Offset
 from headrace.zset import EVERY_ROW, HASH, WEIGHT, Restriction
 from headrace.zset.zset import in_one_piece
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from headrace.operators import StatefulOperator
     from headrace.types import ArrangementId, RelationId
@@ -301,10 +302,27 @@ class OperatorTask:
         if found is None:
             leave_nothing(self.name)
             return
+        step, change, partition, hashes = found
+        yield from batches_of(self._stepped(step, [change], partition, hashes))
+
+    def over(self, parts: Sequence[pa.Table]) -> pa.Table | None:
+        """Step over the rows of one partition; return the output, or None without rows.
+
+        Each part has all columns. The rows of a part usually are of one side.
+        """
+        step, parts = current_step(), [part for part in parts if part.num_rows]
+        if not parts:
+            leave_nothing(self.name)
+            return None
+        partition, hashes = owner_of(self.name, step, parts)
+        return self._stepped(step, parts, partition, hashes)
+
+    def _stepped(
+        self, step: Step, parts: Sequence[pa.Table], partition: int, hashes: tuple[int, int]
+    ) -> pa.Table:
         begun = time.perf_counter()
-        step, change, partition, (low, high) = found
-        before = tuple(self._spine(step, i, low, high) for i in range(len(self.arrangements)))
-        inputs = self._split(change)
+        before = tuple(self._spine(step, i, *hashes) for i in range(len(self.arrangements)))
+        inputs = self._split(parts)
         if self.clocked:
             inputs = (*inputs, step.clock.table())
         taken = self.operator.step(inputs, before)
@@ -316,9 +334,10 @@ class OperatorTask:
                 )
                 if update.rows and i not in self.read
             }
-        read = sum(spine.reads.rows for spine in before)
-        leave_report(self._report(partition, runs, change, taken.output, read, begun))
-        yield from batches_of(taken.output.select(list(self.output)))
+        rows, read = sum(p.num_rows for p in parts), sum(spine.reads.rows for spine in before)
+        seconds, output = time.perf_counter() - begun, taken.output
+        leave_report(Report(self.name, partition, runs, rows, output.num_rows, read, seconds))
+        return output.select(list(self.output))
 
     def _spine(self, step: Step, index: int, low: int, high: int) -> Spine:
         arranged = step.arrangements[self.arrangements[index]]
@@ -330,32 +349,23 @@ class OperatorTask:
         seen = self.read[index]
         return spine.excerpt(self.operator.layouts[index], seen.columns, seen.present)
 
-    def _split(self, change: pa.Table) -> tuple[pa.Table, ...]:
-        if len(self.inputs) == 1:
-            return (change.select(list(self.inputs[0])),)
-        sides = change[SIDE].to_numpy()
+    def _split(self, parts: Sequence[pa.Table]) -> tuple[pa.Table, ...]:
+        """Return the columns of each input in the rows of its side."""
+        sides: list[list[pa.Table]] = [[] for _ in self.inputs]
+        for part in parts:
+            if len(self.inputs) == 1:
+                sides[0].append(part)
+                continue
+            of_row = part[SIDE].to_numpy()
+            for side, found in enumerate(sides):
+                own = of_row == side
+                if own.all():
+                    found.append(part)
+                elif own.any() or not found:
+                    found.append(part.filter(pa.array(own)))
         return tuple(
-            change.select(list(names)).filter(pa.array(sides == side))
-            for side, names in enumerate(self.inputs)
-        )
-
-    def _report(
-        self,
-        partition: int,
-        runs: dict[ArrangementId, RunFile],
-        change: pa.Table,
-        output: pa.Table,
-        read: int,
-        begun: float,
-    ) -> Report:
-        return Report(
-            self.name,
-            partition,
-            runs,
-            change.num_rows,
-            output.num_rows,
-            read,
-            time.perf_counter() - begun,
+            pa.concat_tables([part.select(list(names)) for part in found])
+            for names, found in zip(self.inputs, sides, strict=True)
         )
 
 
@@ -371,14 +381,23 @@ def arrived(
         return None
     step = current_step()
     change = in_one_piece(pa.Table.from_batches(collected))  # else each step copies it again
+    return step, change, *owner_of(name, step, [change])
+
+
+def owner_of(name: str, step: Step, parts: Sequence[pa.Table]) -> tuple[int, tuple[int, int]]:
+    """Return the number and the range of hashes of the partition that owns some rows.
+
+    Raises:
+        HeadraceError: ``internal`` if they are of several partitions.
+    """
     if step.partitions == 1:
-        return step, change, 0, (LOWEST, HIGHEST)
-    hashes = change[HASH].to_numpy()
+        return 0, (LOWEST, HIGHEST)
+    hashes = np.concatenate([part[HASH].to_numpy() for part in parts])
     partition = int(partition_of(hashes[:1], step.partitions)[0])
     low, high = ranges(step.partitions)[partition]
     if hashes.min() < low or hashes.max() > high:
         raise HeadraceError(Code.INTERNAL, f"{name} got rows of another partition")
-    return step, change, partition, (low, high)
+    return partition, (low, high)
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from headrace.catalyst.resolved import id_of, type_of
 from headrace.catalyst.scala import references
 from headrace.catalyst.vectors import DoubtError, InputRows, reader_over
 from headrace.runtime.spent import Activity, Spending
+from headrace.zset.zset import cast_to
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -130,6 +131,10 @@ class ComputedColumns:
         return None in self.vectors
 
     def over(self, rows: pa.Table) -> pa.Table:
+        """Return :meth:`columns` as a table."""
+        return pa.Table.from_arrays(self.columns(rows), schema=self.schema)
+
+    def columns(self, rows: pa.Table) -> list[pa.Array | pa.ChunkedArray]:
         """Return the values for the rows of the node.
 
         Raises:
@@ -137,17 +142,17 @@ class ComputedColumns:
             UnplannedError: a value is in doubt, and the program has no expressions of Catalyst.
         """
         if not rows.num_rows:
-            return self.schema.empty_table()
+            return list(self.schema.empty_table().columns)
+        given = InputRows.of(rows)
         try:
-            given = InputRows.of(rows)
             found = [None if each is None else each.column(given) for each in self.vectors]
         except DoubtError:
-            found = self.catalyst.over(rows, every=True)
-        else:
-            if self.crosses:
-                crossed = iter(self.catalyst.over(rows, every=False))
-                found = [next(crossed) if each is None else each for each in found]
-        return with_schema(found, self.schema)
+            return cast_to(self.catalyst.over(rows, every=True), self.schema.types)
+        if not self.crosses:
+            return found
+        crossed = iter(self.catalyst.over(rows, every=False))
+        values = [next(crossed) if each is None else each for each in found]
+        return cast_to(values, self.schema.types)
 
 
 def of_catalyst(*columns: ColumnValues | None) -> tuple[ComputedColumns, ...]:
@@ -157,12 +162,7 @@ def of_catalyst(*columns: ColumnValues | None) -> tuple[ComputedColumns, ...]:
 
 def with_schema(columns: Sequence[Any], schema: pa.Schema) -> pa.Table:
     """Return columns as a table with a schema, to which they are aligned, with its types."""
-    # Casting takes long even if there is nothing to cast.
-    cast = (
-        column if column.type == type_ else column.cast(type_)
-        for column, type_ in zip(columns, schema.types, strict=True)
-    )
-    return pa.Table.from_arrays(list(cast), schema=schema)
+    return pa.Table.from_arrays(cast_to(columns, schema.types), schema=schema)
 
 
 def _numbered(rows: pa.Table) -> pa.Table:

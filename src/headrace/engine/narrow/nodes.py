@@ -23,6 +23,7 @@ from headrace.catalyst.evaluation import relation
 from headrace.catalyst.scala import Numbers, items
 from headrace.catalyst.vectors import DoubtError
 from headrace.catalyst.walk import with_children
+from headrace.engine.jobs.worker import OperatorTask
 from headrace.engine.narrow.evaluated import ComputedColumns, UnplannedError, with_schema
 from headrace.errors import Code, HeadraceError
 from headrace.runtime.cancelling import check_cancelled
@@ -98,6 +99,10 @@ class RowsNode(ABC):
                 raise MoreRowsError
         return found
 
+    def parts(self, run: StepRun) -> list[pa.Table]:
+        """Return the rows in tables of any number."""
+        return [self.rows(run)]
+
     @abstractmethod
     def computed(self, run: StepRun) -> pa.Table:
         """Compute the rows from those of the nodes below."""
@@ -158,8 +163,18 @@ class Task(OverOneNode):
     activity: ClassVar = Activity.OPERATORS
 
     def computed(self, run: StepRun) -> pa.Table:
-        """Call the task, batch by batch."""
-        given = self.child.rows(run).rename_columns(list(self.names))
+        """Step an operator over all rows, or call another task batch by batch."""
+        task, names = self.mapped.task, list(self.names)
+        if isinstance(task, OperatorTask):
+            parts = [rows.rename_columns(names) for rows in self.child.parts(run)]
+            output = task.over(parts)
+            columns = [] if output is None else output.combine_chunks().columns
+        else:
+            columns = self._yielded(self.child.rows(run).rename_columns(names))
+        return with_schema(columns, self.schema) if columns else self.schema.empty_table()
+
+    def _yielded(self, given: pa.Table) -> list[pa.ChunkedArray]:
+        """Return the columns of the batches that the task yields."""
         found, count, is_leaf = [], 0, isinstance(self.child, Range)
         for batch in self.mapped.task(iter(given.to_batches())):
             check_cancelled()
@@ -167,9 +182,7 @@ class Task(OverOneNode):
             if is_leaf and count > MOST_ROWS:
                 raise MoreRowsError
             found.append(batch)
-        if not found:
-            return self.schema.empty_table()
-        return with_schema(pa.Table.from_batches(found).columns, self.schema).combine_chunks()
+        return pa.Table.from_batches(found).combine_chunks().columns if found else []
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -185,7 +198,7 @@ class Projected(OverOneNode):
         names = [f"x{i}" for i in range(len(self.taken))]
         if self.evaluated is None:
             return rows.select(list(self.taken)).rename_columns(names)
-        columns = [*rows.columns, *self.evaluated.over(rows).columns]
+        columns = [*rows.columns, *self.evaluated.columns(rows)]
         return pa.Table.from_arrays([columns[i] for i in self.taken], names=names)
 
 
@@ -198,7 +211,8 @@ class Filtered(OverOneNode):
     def computed(self, run: StepRun) -> pa.Table:
         """Keep the rows for which the condition holds."""
         rows = self.child.rows(run)
-        return rows.filter(self.condition.over(rows).column(0)).combine_chunks()
+        (passes,) = self.condition.columns(rows)
+        return rows.filter(passes).combine_chunks()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -209,12 +223,16 @@ class Concatenated(RowsNode):
 
     def computed(self, run: StepRun) -> pa.Table:
         """Append the rows of all nodes."""
+        return pa.concat_tables(self.parts(run))
+
+    def parts(self, run: StepRun) -> list[pa.Table]:
+        """Return the rows of each node, with the names and types of the first one's."""
         parts = [child.rows(run) for child in self.children]
+        if sum(part.num_rows for part in parts) > run.most:
+            raise MoreRowsError
         names = [f"x{i}" for i in range(parts[0].num_columns)]
         first, *others = [part.rename_columns(names) for part in parts]
-        return pa.concat_tables(
-            [first, *(with_schema(each.columns, first.schema) for each in others)]
-        )
+        return [first, *(with_schema(each.columns, first.schema) for each in others)]
 
     @property
     def below(self) -> tuple[RowsNode, ...]:
