@@ -294,9 +294,9 @@ DEFECTS: dict[str, tuple[Defect, ...]] = {
             "table: some deletions are ignored",
             "headrace.operators.upsert",
             "Upsert.step",
-            "last = changes.take(_last_by_key(changes, numbers(inputs[0], OFFSET)))",
-            "last = changes.take(_last_by_key(changes, numbers(inputs[0], OFFSET)))\n"
-            "    last = last.filter((last.weights > 0) | (last.hashes % 3 != 0))",
+            "last = _last_by_key(changes, numbers(inputs[0], OFFSET))",
+            "last = _last_by_key(changes, numbers(inputs[0], OFFSET))\n"
+            "    last = last[(changes.weights[last] > 0) | (changes.hashes[last] % 3 != 0)]",
         ),
     ),
     "top": (
