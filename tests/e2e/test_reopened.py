@@ -44,12 +44,10 @@ NARROW = {
     "words": "SELECT upper(t) AS t, count(*) AS n FROM s GROUP BY upper(t)",
     "different": "SELECT DISTINCT v FROM s",
     "joined": "SELECT s.k, s.v, c.name FROM s LEFT JOIN c ON s.k = c.k",
-    "absent": "SELECT k, v FROM s WHERE k NOT IN (SELECT k FROM c)",
     "best": "SELECT * FROM (SELECT k, v, row_number() OVER (PARTITION BY k ORDER BY v, t) AS r"
     " FROM s) WHERE r <= 2",
     "before": "SELECT k, v, lag(v) OVER (PARTITION BY k ORDER BY v, t) AS b FROM s",
     "per_name": "SELECT c.name, sum(x.v) AS v FROM sums x JOIN c ON x.k = c.k GROUP BY c.name",
-    "above": "SELECT k, v FROM s WHERE v > (SELECT avg(v) FROM s)",
     "recent": "SELECT k FROM s WHERE at > now() - INTERVAL 1 MINUTE",
     "reach": "WITH RECURSIVE r(b) AS (SELECT k FROM s WHERE v = 5 UNION ALL"
     " SELECT c.above FROM r JOIN c ON c.k = r.b) SELECT b FROM r",
