@@ -237,7 +237,7 @@ def _places() -> Iterator[tuple[Any, str, str]]:
     yield Spine, "open", "spines opened"
     for operator in _operators():
         yield operator, "step", f"operator {operator.__name__}"
-    for name in ("write", "write_alone", "write_parts", "finish"):
+    for name in ("write", "write_parts", "finish"):
         yield PackWriter, name, "runs written"
     yield os, "fsync", "syncs"
     yield epoch, "require_keys", "keys checked"
