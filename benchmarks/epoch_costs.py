@@ -22,7 +22,7 @@ from headrace import operators
 from headrace.catalyst.evaluation import BoundExpressions
 from headrace.engine.engine import Engine
 from headrace.engine.jobs.worker import LeafTask
-from headrace.engine.narrow import nodes, parts
+from headrace.engine.narrow import jobs, nodes, parts
 from headrace.engine.narrow.deltas import Deltas
 from headrace.engine.narrow.evaluated import ComputedColumns
 from headrace.engine.narrow.exploded import Exploded
@@ -233,6 +233,7 @@ def _places() -> Iterator[tuple[Any, str, str]]:
     yield ComputedColumns, "columns", "expressions"
     yield BoundExpressions, "over", "crossings"
     yield nodes.JobNode, "computed", "jobs"
+    yield jobs, "_run_as_one", "jobs"
     yield nodes.Task, "computed", "tasks"
     yield Spine, "open", "spines opened"
     for operator in _operators():

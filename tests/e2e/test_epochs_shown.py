@@ -5,6 +5,9 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
+from py4j.clientserver import ClientServerConnection
+from py4j.java_gateway import GatewayConnection
+
 import headrace.engine.engine
 
 if TYPE_CHECKING:
@@ -72,10 +75,21 @@ def test_each_width_over_the_same_history_says_why_and_what_it_did(
     """).fetchall() == [(4,)]
 
 
-def test_explain_says_what_a_narrow_epoch_does_outside_of_this_process(db: Database) -> None:
+def test_a_narrow_epoch_calls_the_jvm_only_for_what_explain_says(
+    db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
     db.sql("""
         CREATE TABLE names (id INT PRIMARY KEY, name STRING, g INT);
         CREATE MATERIALIZED VIEW plain AS SELECT g, count(*) AS n FROM names GROUP BY g;
+        INSERT INTO names VALUES (9, 'x', 9);
+    """)
+    db.flush()
+    db.insert("names", [(9, "y", 9)])
+    with monkeypatch.context() as without_jvm:
+        for connection in (GatewayConnection, ClientServerConnection):
+            without_jvm.setattr(connection, "send_command", None)
+        db.flush()
+    db.sql("""
         CREATE MATERIALIZED VIEW sounds AS SELECT id, soundex(name) AS s FROM names;
         CREATE MATERIALIZED VIEW ranked AS
         SELECT id, row_number() OVER (PARTITION BY g ORDER BY name, id) AS r FROM names;
@@ -94,3 +108,23 @@ def test_explain_says_what_a_narrow_epoch_does_outside_of_this_process(db: Datab
         "spread": [here, f"{here}, with a Spark job for StddevSamp"],
     }
     assert "narrow" not in str(db.sql("EXPLAIN CIRCUIT VIEW plain").fetchall())
+    db.sql("""
+        CREATE MATERIALIZED VIEW middle AS
+        SELECT g, percentile(id, 0.5) AS m, collect_list(array(name)) AS l FROM names GROUP BY g;
+        CREATE MATERIALIZED VIEW above AS SELECT stddev(m) AS s FROM middle;
+    """)
+    db.sql("INSERT INTO names VALUES (1, 'a', 1), (5, 'b', 1), (2, 'c', 2), (2, 'd', 2)")
+    epoch = newest(db)
+    assert (epoch["width"], epoch["jobs"]) == ("narrow", 2)
+    assert db.sql("SELECT id, round(s, 3) FROM spread ORDER BY id").fetchall() == [
+        (1, 2.828),
+        (2, None),
+        (5, 2.828),
+        (9, None),
+    ]
+    assert db.sql("SELECT g, m, l FROM middle ORDER BY g").fetchall() == [
+        (1, 3.0, [["a"], ["b"]]),
+        (2, 2.0, [["d"]]),
+        (9, 9.0, [["y"]]),
+    ]
+    assert db.sql("SELECT round(s, 3) FROM above").fetchall() == [(3.786,)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property, partial
 from types import MappingProxyType
@@ -24,7 +24,9 @@ from headrace.circuit import (
 from headrace.engine.circuits import ViewCircuits
 from headrace.engine.declared import DeclaredRelations
 from headrace.engine.expiring import left_by
+from headrace.engine.jobs.cancelling import tagged
 from headrace.engine.jobs.failures import step_failure
+from headrace.engine.jobs.on_demand import on_demand
 from headrace.engine.jobs.reports import (
     in_this_process,
 )
@@ -58,6 +60,7 @@ from headrace.spine import remove_packs_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
+    from contextlib import AbstractContextManager
 
     from pyspark.sql import SparkSession
 
@@ -361,13 +364,14 @@ class Engine:
         while True:
             with Spending(Activity.PLANNING):
                 parts = self._parts_of(*reached)
-            stored = all(part.stored for part in parts)
-            catalyst = nullcontext() if stored else self._jobs.few_rows()
             try:
-                with self._narrow, without_job(None if stored else self.spark), catalyst:
+                with self._narrow, without_job(), on_demand(self._tagged, self._jobs.few_rows):
                     return run_parts(step, parts, self._relations, self.log, MOST_FLOWING)
             except UnplannedPartError as unplanned:
                 self._parts.plan(unplanned.relation)
+
+    def _tagged(self) -> AbstractContextManager[None]:
+        return tagged(self.spark)
 
     def _parts_of(
         self,
@@ -438,7 +442,7 @@ class Engine:
         if not step.few or (program.interpreted is None and program.here is None):
             return self._jobs.run(step, program).reports
         try:
-            with without_job(self.spark), self._jobs.few_rows():
+            with without_job(), on_demand(self._tagged, self._jobs.few_rows):
                 if program.here is not None:
                     part = _part_here(program.here, program, self._running(build), ticks=ticks)
                     given = step, [part], part.relations, self.log

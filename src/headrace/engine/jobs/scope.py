@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from py4j.protocol import Py4JError
@@ -55,17 +55,14 @@ def jobs_of(spark: SparkSession, step: Step, notes: str | None = None) -> Iterat
 
 
 @contextmanager
-def without_job(spark: SparkSession | None) -> Iterator[None]:
+def without_job() -> Iterator[None]:
     """Convert errors in the block, which runs in this process, as those of a job.
-
-    ``spark`` is None if no job is started in it.
 
     Raises:
         HeadraceError: if an expression or an operator fails.
     """
     try:
-        with nullcontext() if spark is None else tagged(spark):
-            yield
+        yield
     except (PySparkException, Py4JError) as error:
         raise step_failure(error) from error
     except DEFECTS as error:

@@ -18,6 +18,7 @@ from headrace.catalyst.evaluation import Evaluation
 from headrace.catalyst.resolved import id_of, type_of
 from headrace.catalyst.scala import references
 from headrace.catalyst.vectors import DoubtError, InputRows, reader_over
+from headrace.engine.jobs.on_demand import needs_spark
 from headrace.runtime.spent import Activity, Spending
 from headrace.zset.zset import cast_to
 
@@ -89,6 +90,7 @@ class InCatalyst:
 
     def crossing(self, *, every: bool) -> _Crossing:
         """Return those that are crossed, or all, in the form that Catalyst evaluates."""
+        needs_spark()
         if every not in self._crossings:
             both = zip(self.expressions, self.crossed, strict=True)
             left = [each for each, crossed in both if every or crossed]

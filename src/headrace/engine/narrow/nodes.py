@@ -23,6 +23,7 @@ from headrace.catalyst.evaluation import relation
 from headrace.catalyst.scala import Numbers, items
 from headrace.catalyst.vectors import DoubtError
 from headrace.catalyst.walk import with_children
+from headrace.engine.jobs.on_demand import needs_spark
 from headrace.engine.jobs.worker import OperatorTask
 from headrace.engine.narrow.evaluated import ComputedColumns, UnplannedError, with_schema
 from headrace.errors import Code, HeadraceError
@@ -80,6 +81,16 @@ class StepRun:
     jobs: int = 0
     found: dict[RowsNode, pa.Table] = field(default_factory=dict)
 
+    def put(self, node: RowsNode, rows: pa.Table) -> None:
+        """Keep the rows of a node.
+
+        Raises:
+            MoreRowsError: there are too many.
+        """
+        self.found[node] = rows
+        if rows.num_rows > self.most:
+            raise MoreRowsError
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RowsNode(ABC):
@@ -94,9 +105,8 @@ class RowsNode(ABC):
         if found is None:
             check_cancelled()
             with Spending(self.activity):
-                found = run.found[self] = self.computed(run)
-            if found.num_rows > run.most:
-                raise MoreRowsError
+                found = self.computed(run)
+            run.put(self, found)
         return found
 
     def parts(self, run: StepRun) -> list[pa.Table]:
@@ -267,6 +277,15 @@ class JobNode(RowsNode):
 
     def computed(self, run: StepRun) -> pa.Table:
         """Run the job."""
+        whole = self.transplant.finished(self.filled(run))
+        run.jobs += 1
+        found = collect_arrow(self.transplant.frame(whole))
+        return with_schema(found.columns, self.schema).combine_chunks()
+
+    def filled(self, run: StepRun) -> Any:
+        """Return the plan over the rows of the nodes below."""
+        below = {key: cut.node.rows(run) for key, cut in self.cuts.items()}
+        needs_spark()
         transplant = self.transplant
         leaves = {
             key: transplant.gather(
@@ -279,16 +298,9 @@ class JobNode(RowsNode):
                 )
             )
             for key, cut in self.cuts.items()
-            for made in (self._relation(cut, run),)
+            for made in (relation(transplant.scala, transplant.spark, below[key], cut.schema),)
         }
-        whole = transplant.finished(self._over(self.plan, leaves))
-        run.jobs += 1
-        found = collect_arrow(transplant.frame(whole))
-        return with_schema(found.columns, self.schema).combine_chunks()
-
-    def _relation(self, cut: Cut, run: StepRun) -> Any:
-        spark = self.transplant.spark
-        return relation(self.transplant.scala, spark, cut.node.rows(run), cut.schema)
+        return self._over(self.plan, leaves)
 
     def _over(self, plan: Any, leaves: Mapping[Key, Any]) -> Any:
         """Return a plan with the rows of its tasks in place of these."""

@@ -9,13 +9,14 @@ declared again: a step over any set of changed relations is composed of the same
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from headrace.engine.jobs.reports import in_this_process
 from headrace.engine.lowering.assembly import ShareScan
 from headrace.engine.narrow.deltas import Deltas
 from headrace.engine.narrow.evaluated import UnplannedError
-from headrace.engine.narrow.nodes import DeltaLeaf, StepRun, nodes_of
+from headrace.engine.narrow.jobs import DueJob, run_jobs
+from headrace.engine.narrow.nodes import DeltaLeaf, JobNode, StepRun, nodes_of
 from headrace.engine.narrow.reading import node_of
 from headrace.engine.narrow.stored import StoredProgram
 from headrace.runtime.ports import Stepped, StepPlan
@@ -71,6 +72,8 @@ class StepPart:
     node: RowsNode
     leaves: tuple[DeltaLeaf, ...]
     needs: StepPlan
+    jobs: tuple[tuple[JobNode, frozenset[JobNode]], ...] = ()
+    """The nodes that need jobs even without a doubt, each with those below it."""
     stored: bool = False
 
     def is_idle(self, deltas: Deltas) -> bool:
@@ -202,7 +205,12 @@ def part_over(
     needs: StepPlan,
 ) -> StepPart:
     """Return the program of a relation, whose node is known, as a part."""
-    return StepPart(relation, variant, circuit, relations, node, _leaves(node), needs)
+    jobs = tuple((job, frozenset(_jobs_in(job)) - {job}) for job in _jobs_in(node))
+    return StepPart(relation, variant, circuit, relations, node, _leaves(node), needs, jobs)
+
+
+def _jobs_in(node: RowsNode) -> list[JobNode]:
+    return [each for each in nodes_of(node) if isinstance(each, JobNode)]
 
 
 def node_in(lowering: Lowering, relation: RelationId) -> RowsNode:
@@ -262,12 +270,39 @@ def run_parts(
         Py4JError: an expression fails on a row.
         UnplannedPartError: a stored part has to be planned; nothing was written.
     """
-    jobs = 0
     with in_this_process(step, apart=apart) as reports:
         deltas = Deltas(step, log, relations, scans(parts), most)
-        for part in parts:
-            if not part.is_idle(deltas):
-                run = StepRun(deltas, most)
+        runs = [(part, StepRun(deltas, most)) for part in parts]
+        left = runs
+        while left:
+            left, due = _advanced(left, deltas)
+            if due:
+                run_jobs(due)
+    return Stepped(tuple(reports), sum(run.jobs for _, run in runs))
+
+
+_Running: TypeAlias = tuple[StepPart, StepRun]
+
+
+def _advanced(running: Sequence[_Running], deltas: Deltas) -> tuple[list[_Running], list[DueJob]]:
+    """Run parts, inputs first, as far as they go without jobs; return the others and their jobs."""
+    left: list[_Running] = []
+    due: list[DueJob] = []
+    unknown: set[RelationId] = set()
+    for part, run in running:
+        if unknown.isdisjoint(part.needs.reads):
+            if part.is_idle(deltas):
+                continue
+            jobs = [
+                DueJob(job, run)
+                for job, below in part.jobs
+                if job not in run.found and below <= run.found.keys()
+            ]
+            if not jobs:
                 deltas.add(part.relation, _rows_of(part, run))
-                jobs += run.jobs
-    return Stepped(tuple(reports), jobs)
+                run.found.clear()
+                continue
+            due += jobs
+        left.append((part, run))
+        unknown.add(part.relation)
+    return left, due
