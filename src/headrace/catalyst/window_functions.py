@@ -85,7 +85,7 @@ _FLIPPED = {
 
 
 def _holds_up_to(condition: Any, number: int, most: int) -> bool:
-    """Whether a condition only compares a number, and holds from 1 to the most that there is."""
+    """Whether a condition only compares a number, and holds from 1 to ``most``."""
     name = kind_of(condition)
     if name not in _FLIPPED:
         return False

@@ -262,8 +262,8 @@ def around(
 ) -> tuple[Around, Ints]:
     """Return the rows of rank ``count`` or less before or after a change, and what is unanswered.
 
-    ``read`` are rows of several runs, of which some have ``changed``; they have no sums but the
-    weight. ``keys`` are the keys to look up, by probe. Also returns the probes, ascending, for
+    ``read`` are rows of several runs; ``changed`` marks those of the change. They have no sums but
+    the weight. ``keys`` are the keys to look up, by probe. Also returns the probes, ascending, for
     which more rows have to be read; no row of these is returned.
     """
     source, last, weights = read.rows, read.last, read.rows.weights
