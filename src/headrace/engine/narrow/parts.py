@@ -16,7 +16,7 @@ from headrace.engine.lowering.assembly import ShareScan
 from headrace.engine.narrow.deltas import Deltas
 from headrace.engine.narrow.evaluated import UnplannedError
 from headrace.engine.narrow.jobs import DueJob, run_jobs
-from headrace.engine.narrow.nodes import DeltaLeaf, JobNode, StepRun, nodes_of
+from headrace.engine.narrow.nodes import DeltaLeaf, JobNode, Range, StepRun, nodes_of
 from headrace.engine.narrow.reading import node_of
 from headrace.engine.narrow.stored import StoredProgram
 from headrace.runtime.ports import Stepped, StepPlan
@@ -214,8 +214,12 @@ def _jobs_in(node: RowsNode) -> list[JobNode]:
 
 
 def node_in(lowering: Lowering, relation: RelationId) -> RowsNode:
-    """Return the program of a relation whose plan a lowering has built."""
-    return node_of(lowering.transplant, lowering.assembly.frames[relation].plan)
+    """Return the program of a relation whose plan a lowering has built.
+
+    A view that reads no rows, as where all conditions are false, has no plan: it never changes.
+    """
+    frame = lowering.assembly.frames.get(relation)
+    return Range(0) if frame is None else node_of(lowering.transplant, frame.plan)
 
 
 def _leaves(node: RowsNode) -> tuple[DeltaLeaf, ...]:
