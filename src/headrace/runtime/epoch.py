@@ -39,7 +39,7 @@ from headrace.spine import HIGHEST, LOWEST
 from headrace.types import ArrangementId, Epoch, Offset, RelationId, rows_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
     import pyarrow as pa
@@ -171,22 +171,24 @@ class EpochLoop:
             if ends.get(id_, none) > done.get(id_, none)
         }
         rows, few = sum(each.rows for each in ranges.values()), self.settings.small_rows
-        if few < rows:
-            joint = {
-                r.id for r in self.catalog if isinstance(r, Table) and r.declaration.shared_source
-            }
-            if rows <= _NARROW_EPOCHS * few and joint.isdisjoint(ranges):
-                first = first_arrived(self.ledger, ranges, few)
-                narrow = sum(each.rows for each in first.values()) <= few
-                if narrow and not self.widths.fan_out(frozenset(first), few):
-                    ranges = first
-            if rows > self.settings.epoch_rows:
-                ranges = self._limited(ranges, joint)
+        joint = self._joint() if rows > min(few, self.settings.epoch_rows) else frozenset()
+        if few < rows <= _NARROW_EPOCHS * few and joint.isdisjoint(ranges):
+            first = first_arrived(self.ledger, ranges, few)
+            narrow = sum(each.rows for each in first.values()) <= few
+            if narrow and not self.widths.fan_out(frozenset(first), few):
+                ranges = first
+        if rows > self.settings.epoch_rows:
+            ranges = self._limited(ranges, joint)
         clock = Clock(self.ledger.epochs.clock(), self.now())
         return Poll(self.ledger.head.epoch, ranges, clock, self.due(clock.after))
 
+    def _joint(self) -> frozenset[RelationId]:
+        """Return the tables of sources of several tables."""
+        tables = (each for each in self.catalog if isinstance(each, Table))
+        return frozenset(each.id for each in tables if each.declaration.shared_source)
+
     def _limited(
-        self, ranges: Mapping[RelationId, OffsetRange], joint: Collection[RelationId]
+        self, ranges: Mapping[RelationId, OffsetRange], joint: frozenset[RelationId]
     ) -> dict[RelationId, OffsetRange]:
         """Return about the first ``epoch_rows`` changes of ranges; all of those in ``joint``."""
         left, found = self.settings.epoch_rows, dict[RelationId, OffsetRange]()
