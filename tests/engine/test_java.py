@@ -109,6 +109,16 @@ def test_archives_that_are_not_used_for_a_month_are_deleted(tmp_path):
     assert not left.there
 
 
+def test_of_many_archives_the_last_used_are_kept(tmp_path):
+    made = [ClassArchive.of(Java(None, f"{i} (sharing)"), tmp_path) for i in range(12)]
+    now = time.time()
+    for age, archive in enumerate(made):
+        archive.file.write_bytes(b"classes")
+        os.utime(archive.file, (now - age, now - age))
+    ClassArchive.of(Java(None, "new (sharing)"), tmp_path).options()
+    assert [archive.there for archive in made] == [True] * 8 + [False] * 4
+
+
 def test_a_java_without_sharing_has_no_archive(tmp_path):
     assert ClassArchive.of(Java(None, "17 (mixed mode)"), tmp_path) is None
 

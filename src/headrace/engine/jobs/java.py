@@ -33,6 +33,8 @@ done
 exec "{java}" "$@"
 """
 _SECONDS_KEPT = 30 * 24 * 60 * 60
+_MOST_KEPT = 8
+"""The most archives of other versions of Java, Spark or their settings: each has 160 MB."""
 _NO_WARNINGS = ("-Xlog:disable", "-Xlog:all=error:stderr")
 
 
@@ -95,11 +97,15 @@ class ClassArchive:
             self.file.unlink()
 
     def _delete_others(self) -> None:
-        """Delete archives that have not been used for long: their Java or Spark was replaced."""
+        """Delete archives that have not been used for long, and all but the last few used."""
         with suppress(OSError):
-            for other in self.file.parent.glob("classes-*.jsa"):
-                if time.time() - other.stat().st_mtime > _SECONDS_KEPT:
-                    other.unlink()
+            others = [
+                (path.stat().st_mtime, path) for path in self.file.parent.glob("classes-*.jsa")
+            ]
+            others.sort(reverse=True)
+            for place, (used, path) in enumerate(others):
+                if place >= _MOST_KEPT or time.time() - used > _SECONDS_KEPT:
+                    path.unlink()
 
 
 def find_java() -> Java:
