@@ -41,6 +41,10 @@ _OF_DATA = ",".join(
 )
 """What Spark can do only where it sees what a relation holds."""
 
+_OVER_SESSIONS = "org.apache.spark.sql.catalyst.optimizer.PushDownPredicates"
+"""What Spark does wrong over sessions: a condition on their bounds is taken below them, to the
+windows of single rows, so sessions lose rows (decision 15)."""
+
 _CALL = "now()"
 _EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001  (as Spark reads a literal, in the session's zone)
 _START = (datetime(2024, 2, 28, 22, 50) - _EPOCH) // timedelta(microseconds=1)  # noqa: DTZ001
@@ -68,6 +72,8 @@ class RandomOracle(Oracle):
     def define(self, name: str, query: str) -> None:
         """Have a name stand for a query in which the clock stands at the last epoch's time."""
         clock = _EPOCH + timedelta(microseconds=self.db.parts.ledger.epochs.clock())
+        if "session_window" in query:
+            self.batch.conf.set(_EXCLUDED, _OVER_SESSIONS)
         super().define(name, query.replace(_CALL, f"TIMESTAMP '{clock}'"))
         self._texts[name] = query
 
@@ -343,14 +349,15 @@ def _raise_broken(run: Oracle, views: Iterable[str]) -> None:
     for model in run.models.values():
         model.advance(len(model.log))
     run._register()
-    for excluded in ("", _OF_DATA):
-        run.batch.conf.set(_EXCLUDED, excluded)
+    excluded = run.batch.conf.get(_EXCLUDED, None) or ""
+    for also in ("", f",{_OF_DATA}"):
+        run.batch.conf.set(_EXCLUDED, excluded + also)
         for name in views:
             try:
                 collect_arrow(run.batch.table(name))
             except _BATCH_ERRORS as error:
                 broken[name] = _condition(error)
-    run.batch.conf.unset(_EXCLUDED)
+    run.batch.conf.set(_EXCLUDED, excluded)
     if broken:
         raise BatchError(broken)
 
