@@ -41,7 +41,10 @@ _OF_DATA = ",".join(
 )
 """What Spark can do only where it sees what a relation holds."""
 
-_OVER_SESSIONS = "org.apache.spark.sql.catalyst.optimizer.PushDownPredicates"
+_OVER_SESSIONS = ",".join(
+    f"org.apache.spark.sql.catalyst.optimizer.{rule}"
+    for rule in ("PushDownPredicates", "PushPredicateThroughNonJoin")
+)
 """What Spark does wrong over sessions: a condition on their bounds is taken below them, to the
 windows of single rows, so sessions lose rows (decision 15)."""
 
