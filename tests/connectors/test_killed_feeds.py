@@ -66,10 +66,10 @@ LANDING = """
     feed.close()
 """
 KAFKA = """
-    from headrace.connectors.kafka import source as kafka
+    from headrace.connectors.kafka import client, source as kafka
     from headrace.formats.changes import Appended
     from headrace.formats.messages import JsonMessages
-    kafka._MOST_MESSAGES = 100  # many small parts
+    kafka._MOST_MESSAGES = client._AT_ONCE = client._MADE_AT_ONCE = 100  # many small parts
     options = kafka.Options(brokers=place, topic=name)
     def opened():
         return kafka.KafkaSource(

@@ -20,6 +20,7 @@ from pyspark.sql.types import (
     IntegerType,
     LongType,
     MapType,
+    StructField,
     StructType,
     VariantType,
 )
@@ -48,6 +49,11 @@ if TYPE_CHECKING:
 _SEED = 42
 _PARTITION_SHIFT = 32
 _HALF = 1 << 31
+
+
+def spark_schema(fields: Sequence[tuple[str, DataType]]) -> StructType:
+    """Return a schema with these columns, all nullable."""
+    return StructType([StructField(name, type_) for name, type_ in fields])
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,9 +15,9 @@ from pyspark.sql.types import LongType
 
 from headrace.catalyst import plan
 from headrace.catalyst.scala import EXPRESSIONS, kind_of
+from headrace.catalyst.transplant import spark_schema
 from headrace.circuit import Aggregate, Join, RelationDelta, Stateless, TemporalRows, inputs
 from headrace.engine.jobs.worker import HandedTask
-from headrace.engine.lowering.assembly import spark_schema
 from headrace.zset import HASH, WEIGHT
 
 if TYPE_CHECKING:

@@ -11,9 +11,9 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.types import LongType
 
+from headrace.catalyst.transplant import spark_schema
 from headrace.engine.jobs.reports import leave_nothing, leave_report, write_run_of
 from headrace.engine.jobs.worker import current_step
-from headrace.engine.lowering.assembly import Frame, spark_schema
 from headrace.operators import ROW
 from headrace.runtime.step import Report
 from headrace.types import ArrangementId, to_arrow
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from headrace.catalyst import plan
-    from headrace.engine.lowering.assembly import Assembly
+    from headrace.engine.lowering.assembly import Assembly, Frame
     from headrace.types import DataType
 
 MOST_ROWS: Final = 100_000

@@ -8,9 +8,10 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
-from pyspark.sql.types import LongType, MapType, StructField, StructType, VariantType
+from pyspark.sql.types import LongType, MapType, VariantType
 
 from headrace.catalog import logged
+from headrace.catalyst.transplant import spark_schema
 from headrace.circuit.properties import partitioning
 from headrace.engine.jobs.worker import (
     SIDE,
@@ -436,8 +437,3 @@ class Assembly:
     def stepped(self, task: Operating, below: Any, output: list[tuple[str, DataType]]) -> Any:
         """Step an operator, or two in a row, over rows that are in their partition."""
         return self.transplant.mapped(below, task, spark_schema(output))
-
-
-def spark_schema(fields: list[tuple[str, DataType]]) -> StructType:
-    """Return a schema with these columns, all nullable."""
-    return StructType([StructField(name, type_) for name, type_ in fields])

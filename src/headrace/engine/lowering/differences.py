@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, Final
 from pyspark.sql.types import LongType
 
 from headrace.catalyst.predicates import Predicates
+from headrace.catalyst.transplant import spark_schema
 from headrace.engine.jobs.slice_tasks import PARTITION, PLACE, VERSION, ReplaceTask, SliceTask
-from headrace.engine.lowering.assembly import Program, spark_schema
+from headrace.engine.lowering.assembly import Program
 from headrace.engine.reading.candidates import keys_of
 
 _FEW: Final = 1 << 22

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from pyspark.sql.types import LongType
 
+from headrace.catalyst.transplant import spark_schema
 from headrace.engine.jobs.worker import TickTask
-from headrace.engine.lowering.assembly import Assembly, Frame, spark_schema
+from headrace.engine.lowering.assembly import Assembly, Frame
 from headrace.operators import BOUND, VALUE
 from headrace.types import to_arrow
 from headrace.zset import HASH, WEIGHT

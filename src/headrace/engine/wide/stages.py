@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.types import BinaryType, IntegerType, LongType
 
+from headrace.catalyst.transplant import spark_schema
 from headrace.engine.jobs.worker import LeafTask
-from headrace.engine.lowering.assembly import spark_schema
 from headrace.engine.narrow import nodes as narrow
 from headrace.engine.narrow.aggregates import Aggregated
 from headrace.engine.narrow.evaluated import ComputedColumns
