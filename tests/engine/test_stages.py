@@ -79,6 +79,14 @@ def test_small_tables_are_gathered_and_large_ones_are_not_held_back(monkeypatch)
     assert [table.num_rows for table in gathered(tables)] == [4, 2, 9, 1]
 
 
+def test_a_table_of_many_bytes_is_divided(monkeypatch):
+    table = numbered(list(range(100)))
+    monkeypatch.setattr(parcels, "MOST_BYTES", -(-table.nbytes // 4))
+    found = list(gathered([table, numbered([])]))
+    assert [part.num_rows for part in found] == [25, 25, 25, 25]
+    assert rows_of(found) == rows_of([table])
+
+
 def test_rows_flow_through_the_nodes_of_a_stage():
     doubled = ProjectedTables(ArrivedTables(), (0, 3), over(pc.add, 0, 0))
     large = FilteredTables(

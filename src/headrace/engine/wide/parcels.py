@@ -57,12 +57,10 @@ def opened(parcels: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
 
 
 def gathered(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
-    """Yield the rows of small tables in larger ones, without a copy."""
+    """Yield the rows of small tables in larger ones, and of very large ones in parts; no copy."""
     pending: list[pa.Table] = []
     rows = size = 0
-    for table in tables:
-        if not table.num_rows:
-            continue
+    for table in (part for each in tables for part in _parts(each)):
         more = table.nbytes
         if pending and (rows + table.num_rows > MOST_ROWS or size + more > MOST_BYTES):
             yield pa.concat_tables(pending)
@@ -72,6 +70,13 @@ def gathered(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
         size += more
     if pending:
         yield pa.concat_tables(pending)
+
+
+def _parts(table: pa.Table) -> Iterator[pa.Table]:
+    """Yield the rows of a table in parts of about ``MOST_BYTES``: a parcel is one value."""
+    step = max(1, MOST_BYTES * table.num_rows // max(MOST_BYTES, table.nbytes))
+    for first in range(0, table.num_rows, step):
+        yield table.slice(first, step)
 
 
 def _packed(partition: int, rows: pa.Table) -> pa.RecordBatch:
