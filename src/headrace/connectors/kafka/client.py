@@ -331,9 +331,12 @@ class KafkaClient:
         return failed
 
     def _learn_highs(self) -> None:
-        """Store the ends of the assigned partitions, as brokers last said, a few times a second."""
-        now = time.monotonic()
-        if now - self._learned < _POLL_SECONDS:
+        """Store the ends of the assigned partitions, as brokers last said.
+
+        Once all are known, a few times a second.
+        """
+        now, known = time.monotonic(), min(self._highs.values(), default=-1) >= 0
+        if known and now - self._learned < _POLL_SECONDS:
             return
         self._learned, assigned = now, self._consumer.assignment()
         ends = [self._consumer.get_watermark_offsets(each, cached=True) for each in assigned]
@@ -346,7 +349,7 @@ class KafkaClient:
         Other than all else, this may be called while another thread polls.
         """
         highs = self._highs
-        if not highs or min(highs.values()) < 0:
+        if min(highs.values(), default=-1) < 0:
             return None
         return sum(max(0, high - at[place]) for place, high in highs.items() if place in at)
 
