@@ -1,11 +1,13 @@
-"""A data directory of the version before opens, is what it was, and goes on."""
+"""Data directories of versions before open, are what they were, and go on."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 import headrace
-from ledger.former import format_4
+from ledger.former import FORMATS, of_format
 from length import choose, thorough
 
 if TYPE_CHECKING:
@@ -25,10 +27,11 @@ def verified(db: headrace.Database) -> set[str]:
     return {verdict for check in checks for *_, verdict in db.sql(check).fetchall()}
 
 
-def test_a_directory_of_format_4_reads_the_same_goes_on_and_is_compacted(
-    tmp_path: Path, spark
+@pytest.mark.parametrize("number", choose(FORMATS[-1:], FORMATS))
+def test_a_directory_of_a_former_format_reads_the_same_goes_on_and_is_compacted(
+    tmp_path: Path, spark, number: int
 ) -> None:
-    place, rows = format_4(tmp_path)
+    place, rows = of_format(number, tmp_path)
     packs = {path.name for path in (place / "runs").iterdir()}
     settings: Any = {"spark": spark, "continuous": False, "history_epochs": 3}
     with headrace.connect(place, **settings) as db:
@@ -46,7 +49,7 @@ def test_a_directory_of_format_4_reads_the_same_goes_on_and_is_compacted(
         db.sql("REFRESH MATERIALIZED VIEW late")
         assert len(db.sql("SELECT * FROM reached").fetchall()) == 13
         at = f"SELECT * FROM places AS OF EPOCH {before}"
-        assert sorted(map(list, db.sql(at).fetchall())) == rows["places"]
+        assert sorted(map(list, db.sql(at).fetchall()), key=str) == rows["places"]
         for i in range(9):
             db.sql(f"INSERT INTO readings VALUES ('s2', '{i}')")
             db.sql(f"INSERT INTO sensors VALUES ('t{i}', 'p2')")

@@ -1,7 +1,8 @@
-"""A data directory that a version with format 4 of the ledger has made.
+"""Data directories that versions with former formats of the ledger have made.
 
-It has tables, a stream with a correction, views with an aggregate, a join, DISTINCT, a recursion, a
-quarantine, one that lags behind, compacted runs, and 3 epochs of history.
+They have tables, a stream with a correction, views with an aggregate, a join, DISTINCT, a recursion, a
+quarantine, one that lags behind, compacted runs, and 3 epochs of history. That of format 5 was made
+of the one of format 4, with packs of its own.
 """
 
 from __future__ import annotations
@@ -11,12 +12,12 @@ import tarfile
 from pathlib import Path
 from typing import Any
 
-ARCHIVE = Path(__file__).parent / "format_4.tar.xz"
+FORMATS = (4, 5)
 
 
-def format_4(place: Path) -> tuple[Path, dict[str, list[Any]]]:
-    """Return a copy of the directory, and the rows of its relations, sorted by their text."""
-    with tarfile.open(ARCHIVE) as archive:
+def of_format(number: int, place: Path) -> tuple[Path, dict[str, list[Any]]]:
+    """Return a copy of a directory, and the rows of its relations, sorted by their text."""
+    with tarfile.open(Path(__file__).parent / f"format_{number}.tar.xz") as archive:
         archive.extractall(place, filter="data")
     rows = json.loads((place / "rows.json").read_text(encoding="utf-8"))
     return place / "data", rows

@@ -16,7 +16,7 @@ from headrace.ledger.migrations import Migration
 from headrace.spine import RunFile
 from headrace.types import Epoch
 from ledger.building import postgres, relation
-from ledger.former import format_4
+from ledger.former import of_format
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -164,7 +164,7 @@ def test_a_ledger_in_postgresql_is_migrated_in_one_transaction_without_a_copy() 
 
 
 def test_the_files_of_runs_of_format_4_become_packs_with_one_run(tmp_path: Path) -> None:
-    place, _ = format_4(tmp_path / "old")
+    place, _ = of_format(4, tmp_path / "old")
     with closing(sqlite3.connect(place / "ledger.db")) as connection:
         before = connection.execute("SELECT * FROM runs").fetchall()
     (tmp_path / "new").mkdir()
