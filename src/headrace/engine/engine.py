@@ -16,20 +16,14 @@ from headrace.catalog import Relation, Stream, Table, View
 from headrace.catalyst.collect import collect_arrow
 from headrace.catalyst.predicates import Predicates
 from headrace.catalyst.scala import scala_of
-from headrace.circuit import (
-    Circuit,
-    Sliced,
-    sliced,
-)
+from headrace.circuit import Circuit, Sliced, sliced
 from headrace.engine.circuits import ViewCircuits
 from headrace.engine.declared import DeclaredRelations
 from headrace.engine.expiring import left_by
 from headrace.engine.jobs.cancelling import tagged
 from headrace.engine.jobs.failures import step_failure
 from headrace.engine.jobs.on_demand import on_demand
-from headrace.engine.jobs.reports import (
-    in_this_process,
-)
+from headrace.engine.jobs.reports import in_this_process
 from headrace.engine.jobs.scope import jobs_of, without_job
 from headrace.engine.jobs.slice_tasks import replaced
 from headrace.engine.lowering.differences import difference_program, without_spark

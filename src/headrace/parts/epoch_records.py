@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from headrace.parts.naming import shown_name
-from headrace.runtime.spent import Activity
+from headrace.runtime.spent import TASKS, Activity
 from headrace.runtime.work import FanOut
 
 if TYPE_CHECKING:
@@ -26,9 +26,6 @@ COUNTERS: Final = (
     "bytes_written",
 )
 """The epoch counters that are shown."""
-
-TASKS: Final = "tasks"
-"""The counter with the milliseconds of the tasks of an epoch's jobs, by activity."""
 
 _LEAST: Final = 0.05
 """Milliseconds below which an activity is not worth a word."""

@@ -125,8 +125,7 @@ class Attempt:
     def counters(self, reads: Iterable[Read]) -> dict[str, Any]:
         """Return the counters that the ledger stores with the epoch."""
         return {
-            **({} if self.spent is None else self.spent.milliseconds()),
-            **({"tasks": self.spent.tasks} if self.spent is not None and self.spent.tasks else {}),
+            **({} if self.spent is None else self.spent.counters()),
             "jobs": self.jobs,
             **({} if self.width is None else {"width": self.width.value}),
             "rounds": self.rounds,

@@ -15,7 +15,7 @@ import time
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -54,6 +54,9 @@ class Activity(Enum):
 AFTERWARDS: Final = (Activity.COMMIT, Activity.PUBLISHING)
 """The activities that are over only when the record of their epoch is written."""
 
+TASKS: Final = "tasks"
+"""The counter with the milliseconds of the tasks of an epoch's jobs, by activity."""
+
 
 @dataclass(slots=True)
 class Spent:
@@ -71,6 +74,10 @@ class Spent:
         self._seconds[before] = self._seconds.get(before, 0.0) + now - self._since
         self._since, self._activity = now, activity
         return before
+
+    def counters(self) -> dict[str, Any]:
+        """Return the counters of the epoch's record: its own activities, and those of its tasks."""
+        return {**self.milliseconds(), **({TASKS: self.tasks} if self.tasks else {})}
 
     def milliseconds(self, activities: Iterable[Activity] = Activity) -> Mapping[str, float]:
         """Return the milliseconds until now by counter, of those that took any."""

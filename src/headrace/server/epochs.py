@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from headrace.parts.epoch_records import COUNTERS, TASKS, fan_out_words, fanned_out
+from headrace.parts.epoch_records import COUNTERS, fan_out_words, fanned_out
 from headrace.parts.naming import HIDDEN
-from headrace.runtime.spent import Activity
+from headrace.runtime.spent import TASKS, Activity
 from headrace.server.answers import done
 from headrace.server.entrance import asking
 from headrace.server.requests import count

@@ -44,12 +44,10 @@ class Aggregating:
     def over(self, rows: pa.Table) -> pa.Table:
         """Return a row for each group of some rows."""
         columns = [each.chunk(0) for each in self.given.over(rows).combine_chunks().columns]
-        count = len(self.order.by)
-        positions, groups = self.order.sorted(columns[:count], rows.num_rows)
+        positions, groups, arguments = self.order.sorted(columns, rows.num_rows)
         starts = np.flatnonzero(groups.group_starts)
         frames = Frames(starts, np.append(starts[1:], rows.num_rows))
-        taken, first = pa.array(positions), pa.array(positions[starts])
-        arguments = [each.take(taken) for each in columns[count:]]
+        first = pa.array(positions[starts])
         keys = [each.take(first) for each in columns[: self.keys]]
         values = [call.of_groups(frames, arguments) for call in self.calls]
         names = [f"x{i}" for i in range(len(keys) + len(values))]

@@ -177,11 +177,17 @@ class Order:
     ordered: int
     stable: bool
 
-    def sorted(self, columns: Sequence[pa.Array], count: int) -> tuple[Ints, Groups]:
-        """Return the positions of rows in their order, and their groups in that order."""
+    def sorted(
+        self, columns: Sequence[pa.Array], count: int
+    ) -> tuple[Ints, Groups, list[pa.Array]]:
+        """Return the positions of rows in their order, and their groups in that order.
+
+        The first columns are those of the order; the others are returned in that order too.
+        """
+        keys, others = columns[: len(self.by)], columns[len(self.by) :]
         rows, starts = np.arange(count), np.zeros(count, np.bool_)
         starts[:1] = True
-        given = [_sorted_by(*pair) for pair in zip(columns, self.by, strict=True)]
+        given = [_sorted_by(*pair) for pair in zip(keys, self.by, strict=True)]
         rows, grouped = refined(rows, starts, given[: self.grouped])
         last = self.grouped + self.ordered
         rows, peers = refined(rows, grouped, given[self.grouped : last])
@@ -189,7 +195,8 @@ class Order:
         if self.stable:
             rest.append(_sorted_by(pa.array(np.arange(count)), OrderBy("")))
         rows, _ = refined(rows, peers, rest)
-        return rows, Groups(grouped, peers)
+        taken = pa.array(rows)
+        return rows, Groups(grouped, peers), [each.take(taken) for each in others]
 
 
 def _sorted_by(column: pa.Array, by: OrderBy) -> SortedBy:

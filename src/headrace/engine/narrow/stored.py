@@ -28,10 +28,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from headrace.catalog import PlainView, View
 from headrace.engine.narrow.evaluated import InCatalyst, Unplanned
-from headrace.engine.narrow.nodes import JobNode, UnplannedNode
+from headrace.engine.narrow.nodes import JobNode, UnplannedNode, nodes_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
     from headrace.catalog import Relation
     from headrace.engine.narrow.nodes import RowsNode
@@ -219,7 +219,7 @@ class _Reader(pickle.Unpickler):
 
 def _written(program: StoredProgram) -> bytes | None:
     """Return a program as bytes, or None if it cannot be run without the JVM."""
-    if any(isinstance(node, JobNode) for node in _nodes(program.node, set())):
+    if any(isinstance(node, JobNode) for node in nodes_of(program.node)):
         return None
     stream = io.BytesIO()
     try:
@@ -227,14 +227,6 @@ def _written(program: StoredProgram) -> bytes | None:
     except (_NotStoredError, pickle.PicklingError, TypeError, AttributeError, RecursionError):
         return None
     return stream.getvalue()
-
-
-def _nodes(node: RowsNode, seen: set[RowsNode]) -> Iterable[RowsNode]:
-    if node not in seen:
-        seen.add(node)
-        yield node
-        for below in node.below:
-            yield from _nodes(below, seen)
 
 
 def _read(body: bytes) -> StoredProgram | None:

@@ -47,10 +47,7 @@ class Windowing:
     def _added(self, rows: pa.Table) -> list[pa.ChunkedArray | pa.Array]:
         given = [] if self.given is None else self.given.over(rows).combine_chunks().columns
         columns = [each.chunk(0) for each in given]
-        count = len(self.order.by)
-        positions, groups = self.order.sorted(columns[:count], rows.num_rows)
-        taken = pa.array(positions)
-        arguments = [each.take(taken) for each in columns[count:]]
+        positions, groups, arguments = self.order.sorted(columns, rows.num_rows)
         places = np.empty(rows.num_rows, np.int64)
         places[positions] = np.arange(rows.num_rows)
         back = pa.array(places)
