@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 COUNTERS = ("jobs", "operators", "rows_in", "rows_out", "rows_read", "bytes_written")
 NARROW, JOB = "narrow", "job"
-_SMALL_ROWS = {NARROW: 20_000, JOB: 0}
+_SMALL_ROWS = {NARROW: 100_000, JOB: 0}
 _BLOCK = 3
 """How many samples of one width are taken in a row."""
 _EQUAL = "equal to batch"

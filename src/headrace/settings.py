@@ -70,8 +70,8 @@ class Settings:
     """Make epochs in the background as changes arrive; otherwise when a statement waits for one."""
     epoch_rows: int = 1_000_000
     """The approximate number of changes that one epoch reads; a statement is never split."""
-    small_rows: int = 20_000
-    """The maximum number of changes for which an epoch runs in one task, not one per partition."""
+    small_rows: int = 100_000
+    """The maximum number of changes for which an epoch runs in this process, not as Spark jobs."""
     fill_rows: int = 1_000_000
     """The maximum number of rows that one part of a backfill reads."""
     history_epochs: int = 256

@@ -316,8 +316,8 @@ class EpochLoop:
         return 1 if width.few else self.partitions
 
     def partitions_for(self, rows: int) -> int:
-        """Return the number of partitions of a step that reads this many changes."""
-        return 1 if rows <= self.settings.small_rows else self.partitions
+        """Return the number of partitions of jobs that read this many rows."""
+        return 1 if rows <= self.settings.rows_of_one_task else self.partitions
 
     def perform(self, stage: Stage, attempt: Attempt) -> Epoch | None:
         """Perform one stage; the commit returns the new epoch."""

@@ -186,7 +186,7 @@ class Fill:
         contents.below = dict.fromkeys(map(rows_of, lookups))
         least = total if expects is None or not needs.interpreted else expects
         most = min(loop.settings.fill_rows, self._rows_here(rows, size))
-        together = least <= (most if self._here else min(loop.settings.small_rows, most))
+        together = least <= (most if self._here else min(loop.settings.rows_of_one_task, most))
         read = Parts(shares, narrowed, most if self._here else loop.settings.fill_rows)
         for parts, rows in read.together() if together else read.one_by_one():
             for id_, part in parts.items():
@@ -235,7 +235,7 @@ class Fill:
             loop.fault("catch up")
             given = (needs, parts, contents, frozenset[str](), rounds, clock)
             try:
-                self._step(*given, ticks=ticks, few=rows <= loop.settings.small_rows)
+                self._step(*given, ticks=ticks, few=rows <= loop.settings.rows_of_one_task)
             except MoreRowsError:
                 self._step(*given, ticks=ticks)
             self._rows += rows
@@ -336,7 +336,7 @@ class Fill:
                 case Reach.NONE:
                     pass
                 case Reach.FEW:
-                    self._here = rows <= settings.small_rows
+                    self._here = rows <= settings.rows_of_one_task
                 case Reach.WHOLE:
                     self._here = in_one
                 case Reach.MANY:

@@ -45,7 +45,7 @@ class Reach(Enum):
     NONE = "nothing"
     """Nothing."""
     FEW = "few rows"
-    """As few rows as a narrow step reads: more of them are a matter of Spark."""
+    """Few rows: each takes a job, a crossing to the JVM or a call of a function."""
     WHOLE = "all rows at once"
     """Many rows, if one step reads all of them: it recomputes groups, in each step again."""
     MANY = "many rows"

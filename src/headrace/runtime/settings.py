@@ -17,15 +17,17 @@ class OnDifference(StrEnum):
     """Nothing: the view goes on."""
 
 
+_ONE_TASK_ROWS = 20_000
+
+
 @dataclass(frozen=True, slots=True)
 class RuntimeSettings:
     """Limits of epochs and of history.
 
     ``epoch_rows``: about how many changes one epoch reads. A longer backlog takes more epochs, but
     the changes of one statement are never split.
-    ``small_rows``: an epoch of at most this many changes is stepped in this process, and so is the
-    fill of a view over at most this many rows; below that, starting tasks costs more than a second
-    core saves. If it is 0, each step is a job.
+    ``small_rows``: an epoch of at most this many changes is stepped in this process: starting tasks
+    costs more than other cores save. If it is 0, each step is a job.
     ``fill_rows``: about how many rows each step of filling a view reads.
     ``refresh_views``: how many views that are refreshed one step takes at most.
     ``history_epochs``: how many epochs back a view or table can still be read.
@@ -36,10 +38,15 @@ class RuntimeSettings:
     """
 
     epoch_rows: int = 1_000_000
-    small_rows: int = 20_000
+    small_rows: int = 100_000
     fill_rows: int = 1_000_000
     refresh_views: int = 64
     history_epochs: int = 256
     attempts: int = 3
     recursion_rows: int = 4_000_000
     quarantine_rows: int = 1_000
+
+    @property
+    def rows_of_one_task(self) -> int:
+        """The most rows of a job with one task, or of work here that is no faster than a job's."""
+        return min(self.small_rows, _ONE_TASK_ROWS)

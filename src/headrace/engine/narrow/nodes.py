@@ -42,11 +42,14 @@ if TYPE_CHECKING:
 MOST_ROWS: Final = 50_000
 """The most rows of a leaf with which a program runs in this process."""
 
-MOST_FLOWING: Final = 200_000
+MOST_FLOWING: Final = 500_000
 """The most rows that a node of a narrow step may have."""
 
 MOST_FILLING: Final = 1_000_000
 """The most rows that a node of a step of a fill may have in this process."""
+
+_LESS_IN_JOBS: Final = 10
+"""A job reads this many times fewer rows than a node may have: in one task, it is no faster."""
 
 Key: TypeAlias = "tuple[int, int]"
 """The number of a node of a plan: its hash, and its index among nodes with that hash."""
@@ -283,8 +286,14 @@ class JobNode(RowsNode):
         return with_schema(found.columns, self.schema).combine_chunks()
 
     def filled(self, run: StepRun) -> Any:
-        """Return the plan over the rows of the nodes below."""
+        """Return the plan over the rows of the nodes below.
+
+        Raises:
+            MoreRowsError: they are too many for one task.
+        """
         below = {key: cut.node.rows(run) for key, cut in self.cuts.items()}
+        if sum(rows.num_rows for rows in below.values()) > run.most // _LESS_IN_JOBS:
+            raise MoreRowsError
         needs_spark()
         transplant = self.transplant
         leaves = {
