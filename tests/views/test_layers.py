@@ -52,7 +52,7 @@ def test_views_on_views_agree_at_every_epoch(oracle):
 def test_plans_do_not_double_with_each_view_that_reads_the_one_below_twice(oracle, monkeypatch):
     monkeypatch.setattr(lowering, "MOST_REPEATED", 15)
     depth = choose(4, 7)  # plain Spark, which it is compared with, reads the lowest 2**depth times
-    run = oracle(rows_per_change=400, split=True)
+    run = oracle(rows_per_change=400, split=True, small_rows=0)
     run.table("t", "id INT, g INT, x INT", key="id")
     run.view("d0", "SELECT g, count(*) AS n FROM t GROUP BY g")
     for i in range(depth):

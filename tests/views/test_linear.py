@@ -184,3 +184,14 @@ def test_elements_stand_in_from(oracle):
     history.epochs(["e"], (40, 5))
     run.truncate("e")
     run.finish()
+
+
+@pytest.mark.parametrize("small_rows", [9, 0])
+def test_values_that_only_spark_has_stay_within_its_job(oracle, small_rows):
+    run = oracle(rows_per_change=40, small_rows=small_rows)
+    run.table("e", EVERYTHING)
+    for name in ("variants", "variants_outer"):
+        run.view(name, LATERAL[name])
+    history = History(run, 5, domain=12)
+    history.epochs(["e"], (12, 5))
+    run.finish()

@@ -42,6 +42,7 @@ from headrace.engine.narrow.nodes import (
     leaves,
 )
 from headrace.engine.narrow.windows import windowed
+from headrace.errors import HeadraceError
 from headrace.types import holds, to_arrow
 
 if TYPE_CHECKING:
@@ -295,8 +296,15 @@ class _Reading:
 
 
 def _schema_of(plan: Any) -> pa.Schema:
-    """Return the types of a plan's columns, named ``x0``, ``x1``, ... by position."""
-    types = (to_arrow(type_of(each)) for each in items(plan.output()))
+    """Return the types of a plan's columns, named ``x0``, ``x1``, ... by position.
+
+    Raises:
+        _NeedsSparkError: values of one of them cannot leave Spark, so what is above needs it too.
+    """
+    try:
+        types = [to_arrow(type_of(each)) for each in items(plan.output())]
+    except HeadraceError as error:
+        raise _NeedsSparkError(f"{node_name(plan)}: {error.primary}") from None
     return pa.schema([pa.field(f"x{i}", type_) for i, type_ in enumerate(types)])
 
 
