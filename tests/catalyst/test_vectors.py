@@ -115,6 +115,20 @@ unix_micros(at) | xxhash64(n) | xxhash64(tiny, small, n, big, flag) | xxhash64(t
 xxhash64(f, d) | xxhash64(price, wide, count) | xxhash64(day, at, local, clock) | xxhash64(pair, list)
 xxhash64(pairs, text) | xxhash64(span) | span < span | least(span, span) | xxhash64(n, 'x', 5) | named_struct('x', n, 'y', text) | pair.a | pair.b
 positive(n) | d + 0.5D = 2D AND false
+CAST(price AS STRING) | CAST(wide AS STRING) | CAST(rate AS TINYINT) | CAST(later AS STRING) | CAST(at AS BIGINT)
+CAST(at AS DOUBLE) | CAST(at AS FLOAT) | CAST(n AS TIMESTAMP) | CAST(text AS BINARY) | CAST(raw AS STRING)
+CAST(n AS BOOLEAN) | CAST(d AS BOOLEAN) | CAST(f AS BOOLEAN) | dayofweek(day) | weekday(day) | dayofyear(day)
+weekofyear(day) | extract(SECOND FROM at) | add_months(until, m) | until - INTERVAL 13 MONTH | until + INTERVAL 1 YEAR
+later + INTERVAL 1 MONTH | last_day(until) | next_day(until, 'MON') | until - until | timestampadd(MINUTE, n, later)
+timestampadd(DAY, m, later) | unix_timestamp(at) | unix_timestamp(until) | to_unix_timestamp(local) | unix_seconds(at)
+unix_millis(at) | unix_date(day) | date_from_unix_date(n) | timestamp_seconds(n) | from_unixtime(m, 'yyyy-MM-dd')
+date_format(later, 'yyyyMMdd') | date_format(later, "yyyy-MM-dd'T'HH:mm:ss.SSS'Z'") | date_format(later, 'yyyyMM')
+date_format(later, 'HHmmss.SSSSSS') | date_format(later, 'EEEE, dd MMM yyyy hh:mm a') | date_format(later, 'E MMMM')
+date_format(until, 'yyyy-MM') | floor(e) | ceil(e) | ceil(price) | floor(price) | floor(price / 3) | ceil(n) | sign(d)
+signum(price) | abs(d) | abs(f) | isnan(d) | isnan(f) | nanvl(d, e) | greatest(d, e) | least(d, e, 0)
+greatest(d, CAST(NULL AS DOUBLE), -0.0D, e) | greatest(f, f, CAST(NULL AS FLOAT)) | big div 10 | tiny div 3 | d IN (1, 2)
+d IN (e, 1) | d IN (0.0D, NULL, CAST('NaN' AS DOUBLE)) | text IN (word, 'a') | text NOT IN (word, 'a', NULL) | n IN (m, tiny)
+f IN (1.5)
 """
 SOMETIMES_IN_DOUBT = """
 n + m | big - huge | tiny * tiny | small + 1S | -n | -big | abs(big) | abs(count) | -price | -d | n % m | pmod(n, m) | pmod(big, 7)
@@ -130,6 +144,49 @@ datediff(day, until) | date_format(at, 'yyyy-MM-dd') | date_format(at, 'HH:mm:ss
 at + INTERVAL '2' HOUR | at + INTERVAL 3 DAYS | later - INTERVAL '5' MINUTE | timestamp_micros(big)
 date_trunc('YEAR', at) | date_trunc('WEEK', at) | date_trunc('quarter', local) | trunc(day, 'YEAR') | date_trunc('HOUR', at)
 CASE WHEN big > 0 THEN big + 1 ELSE n * 2 END | coalesce(n + m, 0) | flag AND n + m > 0
+CAST(CAST(rate AS DECIMAL(38,20)) AS STRING) | CAST(price AS INT) | CAST(wide AS BIGINT) | CAST(count AS BIGINT)
+CAST(at AS STRING) | CAST(local AS STRING) | CAST(later AS INT) | CAST(big AS TIMESTAMP) | CAST(d AS DECIMAL(12,2))
+CAST(e AS DECIMAL(12,2)) | CAST(e AS DECIMAL(5,0)) | CAST(d / 7 AS DECIMAL(38,10)) | add_months(day, 1)
+add_months(until, n) | day + INTERVAL 1 MONTH | at - INTERVAL 1 YEAR | last_day(day) | next_day(day, 'sunday')
+at - later | later - at | day - until | timestampdiff(SECOND, at, later) | timestampdiff(DAY, later, at)
+timestampdiff(WEEK, later, at) | timestampdiff(HOUR, later, local) | timestampdiff(MICROSECOND, later, at)
+timestampadd(HOUR, 1, at) | timestampadd(WEEK, m, local) | unix_timestamp(day) | from_unixtime(big) | timestamp_seconds(big)
+from_unixtime(big, 'yyyyMMdd HH') | timestamp_millis(big) | round(d, 2) | round(e) | round(d / 3, 4) | ceil(d) | floor(d)
+ceil(f) | floor(wide) | ceil(wide) | sqrt(abs(d)) | sqrt(d) | nanvl(f, 1) | least(f, 1.5) | n div m | huge div big | d % e | d % 3
+f % 2 | wide % 10 | price % rate | count % price
+"""
+OF_TEXTS = """
+CAST(text AS INT) | CAST(text AS BIGINT) | CAST(text AS SMALLINT) | CAST(text AS TINYINT) | CAST(text AS DOUBLE)
+CAST(text AS FLOAT) | CAST(text AS DECIMAL(12,2)) | CAST(text AS DECIMAL(38,10)) | CAST(text AS DECIMAL(5,0))
+CAST(text AS BOOLEAN) | CAST(text AS DATE) | CAST(text AS TIMESTAMP) | CAST(text AS TIMESTAMP_NTZ)
+try_cast(text AS INT) | try_cast(text AS BIGINT) | try_cast(text AS SMALLINT) | try_cast(text AS TINYINT)
+try_cast(text AS DOUBLE) | try_cast(text AS FLOAT) | try_cast(text AS DECIMAL(12,2)) | try_cast(text AS DECIMAL(38,10))
+try_cast(text AS BOOLEAN) | try_cast(text AS DATE) | try_cast(text AS TIMESTAMP) | try_cast(text AS TIMESTAMP_NTZ)
+CAST(text AS BINARY) | to_date(text) | to_timestamp(text) | try_to_timestamp(text) | to_date(text, 'yyyy-MM-dd')
+to_date(text, 'dd/MM/yyyy') | to_date(text, 'yyyyMMdd') | to_timestamp(text, 'yyyy-MM-dd HH:mm:ss')
+to_timestamp(text, "yyyy-MM-dd'T'HH:mm:ss") | to_timestamp(text, "yyyy-MM-dd'T'HH:mm:ss.SSS'Z'") | to_date(text, 'yyyy-MM')
+try_to_timestamp(text, 'yyyy-MM-dd') | try_to_timestamp(text, 'yyyy-MM-dd HH:mm:ss.SSSSSS') | unix_timestamp(text)
+unix_timestamp(text, 'yyyy-MM-dd') | to_unix_timestamp(text, 'dd.MM.yyyy HH:mm') | to_timestamp_ntz(text, 'yyyy-MM-dd')
+"""
+"""What reads texts."""
+READ_AS_TEXT = {"GetTimestamp", "ToUnixTimestamp", "UnixTimestamp"}
+"""The classes of expressions that read texts."""
+READ = """
+0|1|-1|+7|007|127|128|-128|-129|32767|32768|-32769|2147483647|2147483648|-2147483649|9223372036854775807
+9223372036854775808|-9223372036854775808|-9223372036854775809|000000000000000000000000000012|1.5|-2.50|.5|5.|.|-.5
++.25|1e3|1E-3|1e+5|1.5e300|1e400|-1e400|1e-400|4.9e-324|123456789012345678901234567890|0.1|0.2|1e|e5|1e1.5|--1|+-1|+|-
+1,000|1_000|0x1F|0x1p3|1f|1d|1D|1.0F|NaN|nan|Infinity|-Infinity|+Infinity|inf|-inf|INF|infinity|NAN|nano|12a|a12
+12 34|\u0661\u0662\u0663|\uff11\uff12|\u00b2|\u00bd|\u22125|1.005|2.675|999.995|9999999999.994|9999999999.995|0.0000000001|0.00000000005|-0|-0.0|-0.004|t
+true|TRUE|True|y|Yes|yes|1|f|false|FALSE|n|No|no|0|tr|yess|on|off|\uff54|K|ye\u017f|2024-02-29|2023-02-29|2024-2-9|2024-02-30
+2024-13-01|2024-00-10|2024-01-00|2024-1-1|2024-01|2024|20240229|+2024-01-01|-2024-01-01|0000-01-01|0001-01-01|9999-12-31
+10000-01-01|1582-10-04|1582-10-10|1582-10-15|1900-02-29|2000-02-29|24-01-01|2024/01/01|01/02/2024|29/02/2024|31.12.1999 23:59
+2024-02-29 12:34:56|2024-02-29T12:34:56|2024-02-29T12:34:56Z|2024-02-29T12:34:56.123Z|2024-02-29 12:34:56.123456
+2024-02-29 12:34:56.1234567|2024-02-29 12:34:56.123456789|2024-02-29 12:34:56.1234567890|2024-02-29 12:34:56.|2024-02-29 12:34
+2024-02-29 1:2:3|2024-02-29 24:00:00|2024-02-29 23:60:00|2024-02-29 23:59:60|2024-02-29 12:34:56+01:00
+2024-02-29T12:34:56-08:30|2024-02-29T12:34:56+18:00|2024-02-29T12:34:56+18:01|2024-02-29T12:34:56+19:00|2024-02-29T12:34:56+01:60
+2024-02-29 12:34:56 UTC|2024-02-29 12:34:56 Europe/Berlin|2024-02-29 12:34:56+1:00|2024-02-29 12:34:56+0100|2024-02-29 12:34:56z
+2024-02-29x|2024-02-29 |2024-02-29 x|2024-02-29T|T12:00:00|12:00:00|12:00|epoch|now|today|yesterday|1970-01-01|1969-12-31 23:59:59.999999
+0001-01-01 00:00:00|9999-12-31 23:59:59.999999|294247-01-10 04:00:54.775807|2024-02-29 12:34:56.5|\u0662\u0660\u0662\u0664-01-01|2024\u221202\u221229|2024-02-2\uff19
 """
 CAST = "tiny | n | big | flag | f | d | text | raw | price | wide | day | at | local | clock | span | list | pair"
 """A column of each type."""
@@ -161,15 +218,16 @@ CROSSING = {
     "substring(text, n, 2)": "Substring",
     "text COLLATE UTF8_LCASE = 'a'": "Collate of type string collate UTF8_LCASE",
     "price + CAST(count AS DECIMAL(38,18))": "Add of type decimal(38,17)",
-    "round(d, 2)": "Round of type double",
+    "round(f, 2)": "Round of type float",
     "list = list": "EqualTo of type array<bigint>",
-    "d IN (1, 2)": "In of type double",
-    "greatest(d, e)": "Greatest of type double",
-    "CAST(text AS INT)": "Cast of string to int",
+    "CAST(d AS STRING)": "Cast of double to string",
     "map(1, n)": "CreateMap",
     "text LIKE word": "Like",
     "text LIKE 'a\\\\%'": "Like",
-    "date_format(at, 'EEE')": "DateFormatClass",
+    "date_format(at, 'yyyyyyyy')": "DateFormatClass",
+    "date_format(at, 'ss ss.SSS')": "DateFormatClass",
+    "to_date(text, 'yy-MM-dd')": "GetTimestamp",
+    "to_date(text, 'yyyy-yyyy')": "GetTimestamp",
 }
 """Expressions that only Spark evaluates, with the reason."""
 
@@ -286,6 +344,32 @@ def bench(spark: SparkSession) -> Bench:
     return Bench(spark, table(Random(5), schema, choose(40, 120)), leaf)
 
 
+@pytest.fixture(scope="module")
+def reading(spark: SparkSession) -> Bench:
+    """Rows of texts that may be numbers, booleans, dates and times, or nearly are."""
+    schema = StructType.fromDDL("text STRING")
+    leaf = spark.range(0, 1, 1, 1).mapInArrow(passed_on, schema)
+    random, known = (
+        Random(choose(6, 7)),
+        [each for line in READ.split("\n") for each in line.split("|")],
+    )
+    given = [None, *known, *(changed(random, known) for _ in range(choose(200, 5_000)))]
+    return Bench(spark, pa.table([pa.array(given)], names=["text"]), leaf)
+
+
+_CHARACTERS = ["", *"0123456789", *"-+.eET:Z \t\n\x00\x7f\x1c\u00a0\u0663"]
+
+
+def changed(random: Random, known: Sequence[str]) -> str:
+    """Return one of the texts with a few characters replaced, removed or inserted."""
+    text = random.choice(known)
+    for _ in range(random.randrange(1, 4)):
+        at = random.randrange(len(text) + 1)
+        kept = at + random.randrange(2)
+        text = text[:at] + random.choice(_CHARACTERS) + text[kept:]
+    return text
+
+
 def passed_on(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     yield from batches
 
@@ -338,7 +422,15 @@ def test_expressions_have_the_values_of_spark_or_are_in_doubt(bench: Bench) -> N
     for case in cases[len(sure) :]:
         assert doubts(bench, case, reader) < bench.rows.num_rows * 0.8, case.text
     seen = {kind_of(part) for case in cases for part in within(case.handle)}
-    assert KNOWN.keys() - seen == OF_PLANS
+    assert KNOWN.keys() - seen == OF_PLANS | {"GetTimestamp"}
+
+
+def test_texts_are_read_as_spark_reads_them_or_are_in_doubt(reading: Bench) -> None:
+    cases, reader = reading.cases(listed(OF_TEXTS))
+    seen = {kind_of(part) for case in cases for part in within(case.handle)}
+    assert seen >= READ_AS_TEXT
+    for case in cases:
+        assert doubts(reading, case, reader) < reading.rows.num_rows, case.text
 
 
 def test_each_cast_has_the_values_of_spark_or_is_in_doubt_or_left_to_it(bench: Bench) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from headrace.catalyst.vectors import casts, logic, numbers, texts, times
+from headrace.catalyst.vectors import casts, logic, numbers, parsed, texts, times
 from headrace.catalyst.vectors.reader import ExpressionReader, UnprovedError
 from headrace.catalyst.vectors.vector import DoubtError, InputRows, Vector
 
@@ -32,6 +32,7 @@ KNOWN: Final[Mapping[str, Known]] = {
     **logic.KNOWN,
     **numbers.KNOWN,
     **casts.KNOWN,
+    **parsed.KNOWN,
     **texts.KNOWN,
     **times.KNOWN,
 }

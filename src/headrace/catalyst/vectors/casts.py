@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql.types import DateType, StringType
 
 from headrace.catalyst.exact import INTEGERS, is_plain_text
 from headrace.catalyst.resolved import type_of
 from headrace.catalyst.scala import node_name
-from headrace.catalyst.vectors import decimals, numbers, texts, times
+from headrace.catalyst.vectors import decimals, numbers, parsed, texts, times
 from headrace.catalyst.vectors.reader import (
     FLOATS,
     TIMES,
@@ -35,10 +36,15 @@ def _cast(reader: ExpressionReader, handle: Any) -> Vector:
     source = type_of(handle.child())
     if node_name(handle.child()) == "RaiseError":
         return Failure(to_arrow(known_type(handle)))
-    target, value = known_type(handle), child_of(reader, handle)
+    target = known_type(handle)
+    value = child_of(reader, handle)
     if source == target:
         return value
     arrow = to_arrow(target)
+    if is_plain_text(source):
+        read = parsed.from_text(reader, handle, _kind(target), target)
+        if read is not None:
+            return read
     function = _CASTS.get((_kind(source), _kind(target)))
     if function is None:
         raise UnprovedError(f"Cast of {source.simpleString()} to {target.simpleString()}")
@@ -64,26 +70,41 @@ def _converted(value: Value, type_: pa.DataType) -> Value:
     return value.cast(type_)
 
 
+def _is_not_zero(value: Value, type_: pa.DataType) -> Value:
+    return pc.not_equal(value, pa.scalar(0, value.type)).cast(type_)
+
+
 def _written_date(value: Value, type_: pa.DataType) -> Value:
     midnights = times.midnight_of(value, pa.timestamp("us"))
     return times.written(midnights, "%Y-%m-%d").cast(type_)
 
 
 _CASTS: Final[Mapping[tuple[str, str], Callable[..., Value]]] = {
+    ("binary", "string"): _converted,
     ("boolean", "integer"): _converted,
     ("boolean", "string"): texts.of_booleans,
     ("date", "string"): _written_date,
     ("date", "instant"): times.midnight_of,
     ("decimal", "decimal"): decimals.rescaled,
     ("decimal", "float"): decimals.nearest,
+    ("decimal", "integer"): decimals.whole,
+    ("decimal", "string"): decimals.written,
+    ("float", "boolean"): _is_not_zero,
+    ("float", "decimal"): decimals.of_floats,
     ("float", "float"): numbers.other_float,
     ("float", "integer"): numbers.whole_of_floats,
+    ("integer", "boolean"): _is_not_zero,
     ("integer", "decimal"): decimals.of_integers,
     ("integer", "float"): numbers.floats_of_integers,
+    ("integer", "instant"): times.of_units,
     ("integer", "integer"): _converted,
     ("integer", "string"): _converted,
     ("instant", "date"): times.day_of,
+    ("instant", "float"): times.as_fraction,
     ("instant", "instant"): times.of_number,
+    ("instant", "integer"): times.as_seconds,
+    ("instant", "string"): times.written_exactly,
+    ("string", "binary"): _converted,
 }
 """The casts that keep a value, or round it as Spark does; what does not fit is a doubt."""
 

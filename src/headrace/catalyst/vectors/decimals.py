@@ -13,12 +13,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.catalyst.vectors.arrays import integers, made, present
+from headrace.catalyst.vectors.arrays import floats, integers, made, present
 from headrace.catalyst.vectors.vector import DoubtError
 from headrace.zset.equality import valid
 from headrace.zset.sums import decimal_words
 
 if TYPE_CHECKING:
+    import numpy.typing as npt
+
     from headrace.catalyst.vectors.vector import Value
     from headrace.zset.equality import Bools, Ints
 
@@ -31,6 +33,8 @@ _EXACT_POWER: Final = 22
 """All powers of ten up to this one are exact as floats."""
 _DIGITS: Final = 19
 """The most digits of an integer of 64 bits."""
+_PLAIN: Final = 6
+"""Decimals with so many digits after the point are never written with an exponent."""
 _SHORT: Final = 18
 """Every number with so many digits fits 64 bits."""
 
@@ -115,6 +119,18 @@ def divided(left: Value, right: Value, type_: pa.Decimal128Type) -> Value:
     return _made(np.where(negative, -found, found), type_, shown)
 
 
+def remainder(left: Value, right: Value, type_: pa.Decimal128Type) -> Value:
+    """Return remainders of decimals, which have the sign of the dividend."""
+    scale, shown = max(left.type.scale, right.type.scale), present(left, right)
+    a, b = _scaled(left, scale), _scaled(right, scale)
+    if a is None or b is None or scale != type_.scale:
+        raise DoubtError
+    zero = b.units == 0
+    if (zero if shown is None else zero & shown).any():
+        raise DoubtError
+    return _made(np.fmod(a.units, np.where(zero, 1, b.units)), type_, shown)
+
+
 def average(left: Value, right: Value, type_: pa.Decimal128Type) -> Value:
     """Return sums divided by counts; a NULL is a sum that overflowed."""
     if present(left, right) is not None:
@@ -135,7 +151,7 @@ def rescaled(value: Value, type_: pa.Decimal128Type) -> Value:
     found = _scaled(value, max(value.type.scale, type_.scale))
     if found is None:
         if lost > 0:
-            raise DoubtError
+            value = pc.round(_wide(value), type_.scale, "half_towards_infinity")
         return _narrow(_wide(value), type_)
     return _made(_rounded(found.units, max(lost, 0)), type_, present(value))
 
@@ -156,6 +172,70 @@ def nearest(value: Value, type_: pa.DataType) -> Value:
     if found is None or found.most > _EXACT or found.scale > _EXACT_POWER or type_ != pa.float64():
         raise DoubtError
     return made(found.units / np.float64(10**found.scale), type_, present(value))
+
+
+def whole(value: Value, type_: pa.DataType) -> Value:
+    """Return decimals as integers, rounded towards zero."""
+    found = _scaled(value)
+    if found is None:
+        raise DoubtError
+    power = 10**found.scale
+    units = np.zeros_like(found.units) if power >= _LIMIT else _towards_zero(found.units, power)
+    return made(units, pa.int64(), present(value)).cast(type_)
+
+
+def whole_below(value: Value, type_: pa.Decimal128Type) -> Value:
+    """Return decimals rounded down to integers, as decimals without a fraction."""
+    found = _scaled(value)
+    if found is None or 10**found.scale >= _LIMIT:
+        raise DoubtError
+    return _made(found.units // np.int64(10**found.scale), type_, present(value))
+
+
+def whole_above(value: Value, type_: pa.Decimal128Type) -> Value:
+    """Return decimals rounded up to integers, as decimals without a fraction."""
+    found = _scaled(value)
+    if found is None or 10**found.scale >= _LIMIT:
+        raise DoubtError
+    whole, rest = np.divmod(found.units, np.int64(10**found.scale))
+    return _made(whole + (rest != 0), type_, present(value))
+
+
+def written(value: Value, type_: pa.DataType) -> Value:
+    """Return decimals as text; one that might be written with an exponent is a doubt."""
+    found = pc.cast(value, type_)
+    if value.type.scale > _PLAIN and pc.any(pc.match_substring(found, "E")).as_py():
+        raise DoubtError
+    return found
+
+
+def of_floats(value: Value, type_: pa.Decimal128Type) -> Value:
+    """Return floats of 64 bits as decimals; see :func:`rounded_floats`."""
+    if value.type != pa.float64():
+        raise DoubtError
+    return _made(rounded_floats(floats(value), type_.scale), type_, present(value))
+
+
+def rounded_floats(given: npt.NDArray[np.floating], scale: int) -> Ints:
+    """Return the units of floats that are rounded to some digits after the point.
+
+    Spark rounds the decimal that Java writes for a float. It is within an error of 2**-52 of the
+    float, relatively. A float that is so near to the middle between two results is a doubt.
+    """
+    with np.errstate(all="ignore"):
+        scaled = np.abs(given) * 10.0**scale
+        below = np.floor(scaled)
+        rest, error = scaled - below, scaled * 2.0**-50
+        sure = (scaled < 2.0**50) & (np.abs(rest - 0.5) > error)
+    if scale > _EXACT_POWER or not sure.all():
+        raise DoubtError
+    found = (below + (rest > 0.5)).astype(np.int64)  # noqa: PLR2004
+    return np.asarray(np.where(given < 0, -found, found))
+
+
+def _towards_zero(units: Ints, power: int) -> Ints:
+    whole, rest = np.divmod(units, np.int64(power))
+    return np.asarray(whole + ((rest != 0) & (units < 0)))
 
 
 def units_of(value: Value) -> Value:
@@ -228,6 +308,8 @@ def _rounded(units: Ints, digits: int) -> Ints:
 def _wide(value: Value, most: int = 38) -> Value:
     """Return decimals in 256 bits; more than so many digits are an error of Arrow."""
     kind = value.type
+    if pa.types.is_decimal256(kind):
+        return value
     return value.cast(pa.decimal256(min(kind.precision, most), kind.scale))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import reduce
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -11,7 +12,7 @@ from pyspark.sql.types import BooleanType
 from headrace.catalyst.predicates import constants
 from headrace.catalyst.resolved import id_of
 from headrace.catalyst.scala import items, maybe, node_name
-from headrace.catalyst.vectors.numbers import compared
+from headrace.catalyst.vectors.numbers import compared, greater, is_nan
 from headrace.catalyst.vectors.reader import (
     FLOATS,
     UnprovedError,
@@ -26,7 +27,7 @@ from headrace.types import to_arrow
 from headrace.zset.row_hash import hashes_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from pyspark.sql.types import DataType
 
@@ -103,10 +104,13 @@ def _tested(function: Callable[[Value], Value]) -> Known:
 
 def _connected(*, decided: bool) -> Known:
     def read(reader: ExpressionReader, handle: Any) -> Vector:
-        left, right = children_of(reader, handle)
-        return reader.one(Connective(pa.bool_(), left, right, decided), left, right, decided)
+        return _connective(reader, *children_of(reader, handle), decided=decided)
 
     return read
+
+
+def _connective(reader: ExpressionReader, left: Vector, right: Vector, *, decided: bool) -> Vector:
+    return reader.one(Connective(pa.bool_(), left, right, decided), left, right, decided)
 
 
 def _compared(name: str, *, flipped: bool = False) -> Known:
@@ -138,9 +142,18 @@ def _same(reader: ExpressionReader, handle: Any) -> Vector:
 
 
 def _in(reader: ExpressionReader, handle: Any) -> Vector:
-    given = items(handle.list())
-    require(handle, when=all(node_name(each) == "Literal" for each in given))
+    given, of = items(handle.list()), known_type(handle.value())
+    if type(of) in FLOATS or not all(node_name(each) == "Literal" for each in given):
+        return _any_equal(reader, handle, of, [handle.value(), *given])
     return _among(reader, handle, handle.value(), [each.value() for each in given])
+
+
+def _any_equal(reader: ExpressionReader, handle: Any, of: DataType, given: Sequence[Any]) -> Vector:
+    """Return whether the first of some expressions equals one of the others."""
+    require(handle, when=len(given) > 1)
+    value, *others = map(reader.vector, given)
+    equal = [_comparison(reader, handle, of, "equal", value, each) for each in others]
+    return reduce(lambda found, each: _connective(reader, found, each, decided=True), equal)
 
 
 def _in_set(reader: ExpressionReader, handle: Any) -> Vector:
@@ -186,6 +199,13 @@ def _coalesce(reader: ExpressionReader, handle: Any) -> Vector:
     return found
 
 
+def _other_than_nan(reader: ExpressionReader, handle: Any) -> Vector:
+    of = known_type(handle)
+    require(handle, when=type(of) in FLOATS, of=of)
+    left, right = children_of(reader, handle)
+    return _chosen(reader, reader.call(is_nan, pa.bool_(), left), right, left)
+
+
 def _hash(reader: ExpressionReader, handle: Any) -> Vector:
     given = children_of(reader, handle)
     return reader.call(hashed, pa.int64(), *given, seed=int(handle.seed()))
@@ -203,9 +223,14 @@ def _field(reader: ExpressionReader, handle: Any) -> Vector:
     return reader.call(field_of, arrow, child_of(reader, handle), position=position)
 
 
-def _extreme(function: Callable[..., Value]) -> Known:
+def _extreme(function: Callable[..., Value], *, least: bool) -> Known:
     def read(reader: ExpressionReader, handle: Any) -> Vector:
         of = known_type(handle)
+        if type(of) in FLOATS:
+            found, *others = children_of(reader, handle)
+            for each in others:
+                found = reader.call(greater, found.type, found, each, type_=found.type, least=least)
+            return found
         require(handle, when=is_comparable(of) and not isinstance(of, BooleanType), of=of)
         return reader.call(function, to_arrow(of), *children_of(reader, handle))
 
@@ -224,7 +249,7 @@ KNOWN: Final[Mapping[str, Known]] = {
     "GetStructField": _field,
     "GreaterThan": _compared("less", flipped=True),
     "GreaterThanOrEqual": _compared("less_equal", flipped=True),
-    "Greatest": _extreme(pc.max_element_wise),
+    "Greatest": _extreme(pc.max_element_wise, least=False),
     "If": _if,
     "In": _in,
     "InSet": _in_set,
@@ -233,10 +258,11 @@ KNOWN: Final[Mapping[str, Known]] = {
     "KnownFloatingPointNormalized": child_of,
     "KnownNotNull": child_of,
     "KnownNullable": child_of,
-    "Least": _extreme(pc.min_element_wise),
+    "Least": _extreme(pc.min_element_wise, least=True),
     "LessThan": _compared("less"),
     "LessThanOrEqual": _compared("less_equal"),
     "Literal": _literal,
+    "NaNvl": _other_than_nan,
     "Not": _tested(pc.invert),
     "Or": _connected(decided=True),
     "XxHash64": _hash,

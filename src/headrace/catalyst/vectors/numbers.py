@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql.types import DecimalType
+from pyspark.sql.types import DecimalType, DoubleType
 
 from headrace.catalyst.exact import INTEGERS, keeps_all_digits
 from headrace.catalyst.resolved import type_of
@@ -28,12 +28,19 @@ from headrace.types import to_arrow
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    import numpy.typing as npt
     from pyspark.sql.types import DataType
 
     from headrace.catalyst.vectors.reader import ExpressionReader, Known
     from headrace.catalyst.vectors.vector import Value, Vector
+    from headrace.zset.equality import Bools
 
 _OF_FLOATS = {"add": np.add, "subtract": np.subtract, "multiply": np.multiply, "divide": np.divide}
+
+
+_MOST_DIGITS: Final = 22
+"""All powers of ten up to this one are exact as floats."""
+_WHOLE = {"Ceil": np.ceil, "Floor": np.floor}
 
 
 def of_floats(left: Value, right: Value, name: str, type_: pa.DataType) -> Value:
@@ -61,6 +68,70 @@ def normalised(value: Value, type_: pa.DataType) -> Value:
     return made(found, type_, present(value))
 
 
+def rounded(value: Value, digits: int, type_: pa.DataType) -> Value:
+    """Return floats of 64 bits rounded to some digits; see :func:`decimals.rounded_floats`."""
+    given = floats(value)
+    finite = np.isfinite(given)
+    units = decimals.rounded_floats(np.where(finite, given, 0.0), digits)
+    return made(np.where(finite, units / 10.0**digits, given), type_, present(value))
+
+
+def whole_near(value: Value, name: str) -> Value:
+    """Return floats rounded down or up to integers; what may not fit is a doubt."""
+    return _whole(_WHOLE[name](floats(value)), pa.int64(), present(value))
+
+
+def root(value: Value) -> Value:
+    """Return square roots; NaN is a doubt."""
+    with np.errstate(all="ignore"):
+        found = np.sqrt(floats(value))
+    _refuse_nan(found)
+    return made(found, pa.float64(), present(value))
+
+
+def sign(value: Value) -> Value:
+    """Return 1.0, -1.0, or a zero or NaN as it is."""
+    given = floats(value)
+    found = np.where((given == 0) | np.isnan(given), given, np.sign(given))
+    return made(found, pa.float64(), present(value))
+
+
+def absolute_float(value: Value, type_: pa.DataType) -> Value:
+    """Return floats without their signs."""
+    return made(np.abs(floats(value)), type_, present(value))
+
+
+def is_nan(value: Value) -> Value:
+    """Return whether floats are NaN; NULL is not."""
+    return made(np.isnan(floats(value)), pa.bool_(), None)
+
+
+def greater(left: Value, right: Value, type_: pa.DataType, *, least: bool) -> Value:
+    """Return the greater, or lesser, of two floats; of equal ones the first, of NULL the other."""
+    less = compared(right, left, "less") if least else compared(left, right, "less")
+    found = pc.if_else(less, right, left)
+    return pc.coalesce(found, left, right).cast(type_)
+
+
+def quotient(left: Value, right: Value) -> Value:
+    """Return quotients of integers, rounded towards zero, as BIGINT."""
+    a, b = integers(left), _divisors(right)
+    if ((a == np.iinfo(np.int64).min) & (b == -1)).any():
+        raise DoubtError
+    whole, rest = np.divmod(a, b)
+    return made(whole + ((rest != 0) & ((a < 0) != (b < 0))), pa.int64(), present(left, right))
+
+
+def float_remainder(left: Value, right: Value, type_: pa.DataType) -> Value:
+    """Return remainders of floats, which have the sign of the dividend; NaN is a doubt."""
+    shown, a = present(left, right), floats(left)
+    b = _without_zeros(floats(right), shown)
+    with np.errstate(all="ignore"):
+        found = np.fmod(a, b)
+    _refuse_nan(found)
+    return made(found, type_, shown)
+
+
 def remainder(left: Value, right: Value, type_: pa.DataType) -> Value:
     """Return remainders of integers, which have the sign of the dividend."""
     a, b = integers(left), _divisors(right)
@@ -79,6 +150,9 @@ def modulus(left: Value, right: Value, type_: pa.DataType) -> Value:
 
 def compared(left: Value, right: Value, name: str) -> Value:
     """Compare floats: NaN equals NaN and is greater than other values; -0.0 equals 0.0."""
+    for given, other in ((left, right), (right, left)):
+        if isinstance(given, pa.Scalar) and not given.is_valid:
+            return pa.nulls(len(other), pa.bool_())
     a, b = floats(left), floats(right)
     a_nan, b_nan = np.isnan(a), np.isnan(b)
     match name:
@@ -93,10 +167,13 @@ def compared(left: Value, right: Value, name: str) -> Value:
 
 def whole_of_floats(value: Value, type_: pa.DataType) -> Value:
     """Return floats as integers, rounded towards zero; what may not fit is a doubt."""
-    found, bits = floats(value).astype(np.float64), type_.bit_width - 1
-    if not (np.abs(found) < 2.0**bits).all():
+    return _whole(floats(value), type_, present(value))
+
+
+def _whole(found: npt.NDArray[np.floating], type_: pa.DataType, shown: Bools | None) -> Value:
+    found = found.astype(np.float64)
+    if not (np.abs(found) < 2.0 ** (type_.bit_width - 1)).all():
         raise DoubtError
-    shown = present(value)
     whole = np.trunc(found).astype(np.int64)
     return pa.array(whole, mask=None if shown is None else ~shown).cast(type_)
 
@@ -201,6 +278,8 @@ def _minus(reader: ExpressionReader, handle: Any) -> Vector:
 def _absolute(reader: ExpressionReader, handle: Any) -> Vector:
     of = known_type(handle)
     arrow, value = to_arrow(of), child_of(reader, handle)
+    if type(of) in FLOATS:
+        return reader.call(absolute_float, arrow, value, type_=arrow)
     if isinstance(of, DecimalType):
         return reader.call(decimals.absolute, arrow, value, type_=arrow)
     require(handle, when=type(of) in INTEGERS, of=of)
@@ -254,11 +333,57 @@ def _normalised(reader: ExpressionReader, handle: Any) -> Vector:
 
 def _round(reader: ExpressionReader, handle: Any) -> Vector:
     of, (value, digits) = known_type(handle), items(handle.children())
-    source = known_type(value)
-    require(handle, when=isinstance(source, DecimalType), of=source)
-    require(handle, when=int_argument(handle, digits) >= 0)
+    source, most = known_type(value), int_argument(handle, digits)
     arrow = to_arrow(of)
+    if isinstance(source, DoubleType) and 0 <= most <= _MOST_DIGITS:
+        return reader.call(rounded, arrow, reader.vector(value), digits=most, type_=arrow)
+    require(handle, when=isinstance(source, DecimalType) and most >= 0, of=source)
     return reader.call(decimals.rescaled, arrow, reader.vector(value), type_=arrow)
+
+
+def _whole_near(reader: ExpressionReader, handle: Any) -> Vector:
+    source, arrow = known_type(handle.child()), to_arrow(known_type(handle))
+    value, kind = child_of(reader, handle), node_name(handle)
+    if isinstance(source, DecimalType):
+        function = decimals.whole_below if kind == "Floor" else decimals.whole_above
+        return reader.call(function, arrow, value, type_=arrow)
+    if type(source) in INTEGERS:
+        return value
+    require(handle, when=isinstance(source, DoubleType), of=source)
+    return reader.call(whole_near, arrow, value, name=kind)
+
+
+def _remainder(reader: ExpressionReader, handle: Any) -> Vector:
+    of = known_type(handle)
+    if type(of) in FLOATS:
+        arrow = to_arrow(of)
+        return reader.call(float_remainder, arrow, *children_of(reader, handle), type_=arrow)
+    if isinstance(of, DecimalType):
+        require(handle, when=_is_rounded(handle, of), of=of)
+        arrow = to_arrow(of)
+        return reader.call(decimals.remainder, arrow, *children_of(reader, handle), type_=arrow)
+    return _of_integers(remainder)(reader, handle)
+
+
+def _quotient(reader: ExpressionReader, handle: Any) -> Vector:
+    of = known_type(handle.left())
+    require(handle, when=type(of) in INTEGERS, of=of)
+    return reader.call(quotient, pa.int64(), *children_of(reader, handle))
+
+
+def _of_double(function: Callable[..., Value]) -> Known:
+    def read(reader: ExpressionReader, handle: Any) -> Vector:
+        of = known_type(handle.child())
+        require(handle, when=isinstance(of, DoubleType), of=of)
+        return reader.call(function, pa.float64(), child_of(reader, handle))
+
+    return read
+
+
+def _is_nan(reader: ExpressionReader, handle: Any) -> Vector:
+    of = known_type(handle.child())
+    require(handle, when=type(of) in FLOATS, of=of)
+    return reader.call(is_nan, pa.bool_(), child_of(reader, handle))
 
 
 def _overflow_checked(reader: ExpressionReader, handle: Any) -> Vector:
@@ -277,18 +402,24 @@ KNOWN: Final[Mapping[str, Known]] = {
     "BitwiseNot": _bitwise(pc.bit_wise_not),
     "BitwiseOr": _bitwise(pc.bit_wise_or),
     "BitwiseXor": _bitwise(pc.bit_wise_xor),
+    "Ceil": _whole_near,
     "CheckOverflow": _overflow_checked,
     "CheckOverflowInSum": _overflow_checked,
     "DecimalDivideWithOverflowCheck": _divide,
     "Divide": _divide,
+    "Floor": _whole_near,
+    "IntegralDivide": _quotient,
+    "IsNaN": _is_nan,
     "MakeDecimal": _units,
     "Multiply": _arithmetic("multiply"),
     "NormalizeNaNAndZero": _normalised,
     "Pmod": _of_integers(modulus),
-    "Remainder": _of_integers(remainder),
+    "Remainder": _remainder,
     "Round": _round,
     "ShiftLeft": _shift("left"),
     "ShiftRight": _shift("right"),
+    "Signum": _of_double(sign),
+    "Sqrt": _of_double(root),
     "Subtract": _arithmetic("subtract"),
     "UnaryMinus": _minus,
     "UnscaledValue": _units,
