@@ -64,9 +64,10 @@ from headrace.serving.python_values import python_rows
 from headrace.serving.values import json_text
 from headrace.session import Session
 from headrace.session.information_schema import InformationSchema
-from headrace.session.opening import restore, stored_partitions
+from headrace.session.opening import restore, stored_partitions, stored_store
 from headrace.session.parts import DatabaseParts
 from headrace.settings import AUTOMATIC, Settings, variable
+from headrace.spine.mounts import Mounted
 from headrace.statements.default_session import DefaultSession
 from headrace.statements.functions import FunctionChanges
 
@@ -140,6 +141,10 @@ class Database(DefaultSession):
             undone.callback(self._lock.release)
             self._ledger = Ledger.open(directory / "ledger.db", fault=fault)
             self._ledger.acquire()
+            mounted = settings.mounted(stored_store(self._ledger, directory, settings.store))
+            if mounted is not None:
+                mounted.mount(directory.resolve())
+                undone.callback(Mounted.unmount, directory.resolve())
             chosen = "partitions" in settings.chosen
             partitions = stored_partitions(
                 self._ledger, directory, settings.partitions, chosen=chosen
@@ -403,6 +408,7 @@ class Database(DefaultSession):
         self.parts.deliveries.close()
         self.parts.pump.close()
         self._segments.close()
+        Mounted.unmount(self.directory.resolve())
         self._ledger.close()
         self._lock.release()
         self._lease.release()

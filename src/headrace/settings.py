@@ -16,7 +16,9 @@ from typing import TYPE_CHECKING, Any, get_type_hints
 
 from headrace.engine.jobs.heap import LEAST_HEAP, heap_bytes
 from headrace.errors import Code, HeadraceError, unknown
+from headrace.objects import StoreAddress
 from headrace.runtime.settings import OnDifference, RuntimeSettings
+from headrace.spine.mounts import Mounted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -92,6 +94,11 @@ class Settings:
     sink_roots: str = ""
     """Directories, with ``:`` between them, outside of the data directory, below which sinks of
     files, Delta, Iceberg and warehouses may write; their ``path`` is absolute then."""
+    store: str = ""
+    """The URL of an object store that has the files of the database: ``s3://bucket/prefix``,
+    ``gs://`` or ``az://``. The data directory is its cache then, and may be lost."""
+    store_cache: str = "20g"
+    """The size of the cache of an object store on this machine, approximately."""
     chosen: frozenset[str] = field(default=frozenset(), kw_only=True)
     """The names of the settings that were given explicitly. Not a setting itself."""
 
@@ -129,6 +136,13 @@ class Settings:
     def sink_directories(self) -> tuple[Path, ...]:
         """The directories of ``sink_roots``."""
         return tuple(Path(each) for each in self.sink_roots.split(os.pathsep) if each)
+
+    def mounted(self, store: str) -> Mounted | None:
+        """Return how the data directory is the cache of a store; None without a URL."""
+        if not store:
+            return None
+        address = StoreAddress.of(store).completed(os.environ)
+        return Mounted(address, (heap_bytes(self.store_cache) or 0) // 2)
 
     @property
     def spark(self) -> SparkSettings:
@@ -210,6 +224,10 @@ def _require_sense(what: str, name: str, value: Any) -> None:
     """Refuse a value that has the right type but is out of range."""
     if name == "driver_memory" or (name == "executor_memory" and value):
         require_heap(what, value)
+    if name == "store_cache":
+        require_heap(what, value)
+    if name == "store" and value:
+        StoreAddress.of(value)
     if name == "sink_roots":
         relative = [each for each in value.split(os.pathsep) if each and not each.startswith("/")]
         if relative:

@@ -10,7 +10,9 @@ from urllib.parse import unquote, urlsplit
 from headrace.errors import Code, HeadraceError
 
 _FOLDERS: Final = ("log", "runs", "attempts")
-_OWN: Final = frozenset({*_FOLDERS, "lock", "programs", "quarantine", "sinks", "lost+found"})
+_OWN: Final = frozenset(
+    {*_FOLDERS, "lock", "seen", "programs", "quarantine", "sinks", "lost+found"}
+)
 _LEDGER: Final = "ledger.db"
 _URL: Final = re.compile(r"(?P<scheme>[a-zA-Z][a-zA-Z0-9+.:-]+):/")
 

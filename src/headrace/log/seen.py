@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 import xxhash
 
 from headrace.errors import BACKUPS, Code, HeadraceError
-from headrace.spine import sync_directory
+from headrace.spine import mounts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -207,7 +207,8 @@ class Seen:
             file.flush()
             os.fsync(file.fileno())
         draft.replace(path)
-        sync_directory(self.directory)
+        mounts.keep(path)
+        mounts.sync_directory(self.directory)
         mapped = np.load(path, mmap_mode="r")
         return _Block(block.first, block.end, mapped[0], mapped[1], mapped[2], path)
 
@@ -236,7 +237,10 @@ def _stored(directory: Path, name: str, start: int, end: int) -> Iterable[_Block
         HeadraceError: CORRUPT if a file with ids from before ``start`` is damaged or missing.
     """
     found: list[tuple[int, int, Path]] = []
-    for path in directory.glob(f"{name}-*.npy"):
+    files = mounts.files_in(directory) if directory.exists() else ()
+    for path in (directory / file for file in files):
+        if not path.name.startswith(f"{name}-") or path.suffix != ".npy":
+            continue
         _, begins, ends, _ = path.stem.rsplit("-", 3)
         found.append(
             (int(begins), -int(ends), path)
@@ -251,7 +255,7 @@ def _stored(directory: Path, name: str, start: int, end: int) -> Iterable[_Block
         if block is None and wanted and first < start:
             raise _lost(path, "Its contents were changed.")
         if block is None:
-            path.unlink(missing_ok=True)
+            mounts.delete(directory, [path.name])
             continue
         at = upto
         yield block
@@ -260,6 +264,8 @@ def _stored(directory: Path, name: str, start: int, end: int) -> Iterable[_Block
 def _read(path: Path, first: int, end: int) -> _Block | None:
     """Return the block in a file; None if it is damaged."""
     try:
+        if not path.exists():
+            mounts.fetch(str(path))
         mapped = np.load(path, mmap_mode="r")
         checksum = xxhash.xxh3_64(np.ascontiguousarray(mapped).data).hexdigest()
     except (OSError, ValueError):
@@ -280,4 +286,4 @@ def _lost(path: Path, detail: str) -> HeadraceError:
 
 def _remove(block: _Block) -> None:
     if block.file is not None:
-        block.file.unlink(missing_ok=True)
+        mounts.delete(block.file.parent, [block.file.name])

@@ -15,6 +15,7 @@ import pyarrow as pa
 import xxhash
 
 from headrace.errors import BACKUPS, Code, HeadraceError
+from headrace.spine import mounts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -65,6 +66,15 @@ def open_segment(directory: Path, segment: SegmentFile) -> pa.Table:
     if kept is not None and kept[0] == segment:
         return kept[1]
     path = directory / segment.name
+    try:
+        return _opened(path, segment)
+    except HeadraceError as error:
+        if error.code is not Code.CORRUPT or not mounts.fetch_again(str(path)):
+            raise
+    return _opened(path, segment)
+
+
+def _opened(path: Path, segment: SegmentFile) -> pa.Table:
     _verify(path, segment)
     try:
         with pa.memory_map(str(path)) as mapped:

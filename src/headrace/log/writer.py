@@ -20,7 +20,7 @@ from headrace.errors import HeadraceError, not_written
 from headrace.ledger import SegmentFile
 from headrace.log.bounds import bounds_of
 from headrace.log.segments import keep_written, verified
-from headrace.spine import ChecksummedFile, sync_directory
+from headrace.spine import ChecksummedFile, mounts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -96,10 +96,14 @@ class SegmentWriter:
                 _serialise(rows, sink)
                 sink.flush()
                 file.sync()
-            sync_directory(self.directory)
+            mounts.keep(path)
+            mounts.sync_directory(self.directory)
         except OSError as error:
             path.unlink(missing_ok=True)
             raise not_written(f'segment "{path}"', error) from error
+        except HeadraceError:
+            path.unlink(missing_ok=True)
+            raise
         checksum = file.digest.hexdigest()
         verified(path, checksum)
         return SegmentFile(path.name, rows.num_rows, file.bytes, checksum, bounds=bounds_of(rows))
@@ -114,14 +118,20 @@ class SegmentWriter:
             if pack is None:
                 pack = self._packs[owner] = _Pack.create(self.directory)
             placed = [pack.add(rows) for rows in tables]
-            os.fdatasync(pack.file.fileno())
+            if mounts.mount_of(self.directory) is None:
+                os.fdatasync(pack.file.fileno())
+            else:  # an object is never added to
+                self._close_pack(owner)
+                mounts.keep(pack.path)
             pack.synced = pack.end
-        except OSError as error:
+        except (OSError, HeadraceError) as error:
             path = self.directory if pack is None else pack.path
             if pack is not None and not pack.synced:
                 path.unlink(missing_ok=True)
             self._close_pack(owner)  # its contents after the last segment are unknown
-            failed = not_written(f'segment "{path}"', error)
+            failed = (
+                not_written(f'segment "{path}"', error) if isinstance(error, OSError) else error
+            )
             return [failed for _ in tables]
         for file, data in placed:
             verified(pack.path, file.checksum)
@@ -141,7 +151,7 @@ class _Pack:
         path = directory / f"{uuid4().hex}.arrow"
         file = path.open("xb", buffering=0)
         try:
-            sync_directory(directory)
+            mounts.sync_directory(directory)
         except OSError:
             file.close()
             path.unlink(missing_ok=True)

@@ -23,6 +23,7 @@ from headrace.log import Admitted, Seen, Watermark, ids_of, open_segment
 from headrace.log.seen import DRAFT
 from headrace.log.watermark import NEVER
 from headrace.serving.python_values import python_rows
+from headrace.spine import mounts
 from headrace.types import Offset
 
 if TYPE_CHECKING:
@@ -92,9 +93,10 @@ class Admission:
     def sweep(self, relations: Iterable[Relation]) -> None:
         """Remove the indexes of all streams but these."""
         kept = {str(each.id) for each in relations}
-        for path in self._indexes.glob("*-*"):
-            if path.suffix == DRAFT or path.name.split("-")[0] not in kept:
-                path.unlink(missing_ok=True)
+        if self._indexes.exists():
+            files = [name for name in mounts.files_in(self._indexes) if "-" in name]
+            gone = [n for n in files if n.endswith(DRAFT) or n.split("-")[0] not in kept]
+            mounts.delete(self._indexes, gone)
 
     def _start(self, stream: RelationId) -> Offset:
         return self.ledger.head.starts.get(stream, Offset(0))

@@ -24,6 +24,7 @@ from headrace.parts.generated_columns import (
 from headrace.parts.written_rows import completed
 from headrace.runtime.shares import log_share
 from headrace.serving import key_values
+from headrace.spine import mounts
 from headrace.types import Offset, RelationId
 from headrace.zset import WEIGHT
 
@@ -191,8 +192,7 @@ class Log:
 
     def _unstage(self, staged: Sequence[SegmentFile]) -> None:
         """Remove the segments of staged rows that are not appended."""
-        for each in staged:
-            (self.directory / each.name).unlink(missing_ok=True)
+        mounts.discard(self.directory, [each.name for each in staged])
 
     def land_together(self, staged: Sequence[AppendRecord], appends: Sequence[Append]) -> None:
         """Append changes of several relations, with positions, all or none; staged ones first.

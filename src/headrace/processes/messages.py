@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from headrace.errors import HeadraceError, Span
     from headrace.functions import FunctionRecord
     from headrace.runtime.step import Share
+    from headrace.spine.mounts import Mounted
     from headrace.types import RelationId
 
 
@@ -27,7 +28,8 @@ class StartSpark:
     """The first message: the data directory, which is read only, and Spark's settings.
 
     ``scratch`` is a directory of the process, removed with it; ``path`` is the module search path;
-    ``bytes`` limits the memory of the process and its JVM together.
+    ``bytes`` limits the memory of the process and its JVM together. ``mounted`` says whether the
+    data directory is the cache of a store.
     """
 
     directory: Path
@@ -36,6 +38,7 @@ class StartSpark:
     spark: SparkSettings
     path: tuple[str, ...]
     bytes: int
+    mounted: Mounted | None = None
 
 
 @dataclass(frozen=True, slots=True)

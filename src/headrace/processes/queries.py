@@ -34,6 +34,7 @@ from headrace.processes.messages import (
 )
 from headrace.processes.names import require_known_names
 from headrace.runtime.cancelling import check_cancelled
+from headrace.spine.mounts import Mounted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -355,6 +356,7 @@ class QueryProcesses:
             self._spark,
             tuple(sys.path),
             self._settings.bytes,
+            Mounted.of(self._directory),
         )
 
     def _discard(self, process: _Process) -> None:

@@ -141,6 +141,8 @@ class QueryProcess:
         sys.path[:] = begin.path
         for name in ("runs", "log"):
             (begin.scratch / name).symlink_to(begin.directory / name)
+        if begin.mounted is not None:
+            begin.mounted.mount(begin.scratch)
         try:
             spark = _Spark(begin)
         except HeadraceError as error:

@@ -16,7 +16,15 @@ from typing import TYPE_CHECKING, Final
 
 from headrace.errors import Code, HeadraceError
 from headrace.ledger import ArrangementRecord, Merge, NewRun, RunKind
-from headrace.spine import PackWriter, due_by_partition, merge, remove_packs, sync_directory
+from headrace.spine import (
+    PackWriter,
+    delete_packs,
+    due_by_partition,
+    merge,
+    mounts,
+    remove_packs,
+    sync_directory,
+)
 from headrace.types import Epoch
 from headrace.zset import Layout
 
@@ -145,9 +153,8 @@ class Compaction:
             garbage = files.garbage(held)  # without files that were written to meanwhile
         if not garbage:
             return
-        remove_packs(self.loop.runs, garbage.packs)
-        for name in garbage.segments:
-            (self.loop.directory / "log" / name).unlink(missing_ok=True)
+        delete_packs(self.loop.runs, garbage.packs)
+        mounts.delete(self.loop.directory / "log", garbage.segments)
         self.loop.fault("swept")
         files.forget(garbage)
 
@@ -159,11 +166,11 @@ class Compaction:
         known = self.loop.ledger.files.known()
         strays = 0
         for folder, names in (("runs", known.packs), ("log", known.segments)):
-            for path in (self.loop.directory / folder).iterdir():
-                if path.name not in names:
-                    path.unlink()
-                    strays += 1
-        for left in (self.loop.directory / "attempts").iterdir():
-            shutil.rmtree(left, ignore_errors=True)
+            directory = self.loop.directory / folder
+            left = [name for name in mounts.files_in(directory) if name not in names]
+            mounts.delete(directory, left)
+            strays += len(left)
+        for attempt in (self.loop.directory / "attempts").iterdir():
+            shutil.rmtree(attempt, ignore_errors=True)
             strays += 1
         return strays

@@ -24,6 +24,7 @@ from headrace.ledger.records import OffsetRange
 from headrace.log import Corrected, LogShare
 from headrace.runtime.quarantine import Guarded
 from headrace.spine import RunFile
+from headrace.spine.mounts import Mounted
 from headrace.types import ArrangementId, RelationId
 from headrace.zset import Layout, Restriction
 
@@ -148,7 +149,10 @@ class Step:
         """
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            self.manifest.write_text(json.dumps(self.to_json()), encoding="utf-8")
+            value = self.to_json()
+            if value["mounted"]:  # with credentials
+                self.manifest.touch(mode=0o600)
+            self.manifest.write_text(json.dumps(value), encoding="utf-8")
         except OSError as error:
             raise not_written(f'manifest "{self.manifest}"', error) from error
 
@@ -167,11 +171,16 @@ class Step:
 
     @classmethod
     def read(cls, manifest: Path) -> Step:
-        """Read the manifest that :meth:`write` wrote."""
-        return cls.of_json(json.loads(manifest.read_text(encoding="utf-8")))
+        """Read the manifest that :meth:`write` wrote, and mount the directory as it was there."""
+        value = json.loads(manifest.read_text(encoding="utf-8"))
+        step = cls.of_json(value)
+        if value["mounted"]:
+            Mounted.of_json(value["mounted"]).mount(step.directory)
+        return step
 
     def to_json(self) -> dict[str, Any]:
         """Return a JSON value that :meth:`of_json` reads."""
+        mounted = Mounted.of(self.directory)
         return {
             "attempt": self.attempt,
             "directory": str(self.directory),
@@ -194,6 +203,7 @@ class Step:
             "restrictions": {name: r.to_json() for name, r in self.restrictions.items()},
             "few": self.few,
             "written": {id_: [r.to_json() for r in runs] for id_, runs in self.written.items()},
+            "mounted": mounted and mounted.to_json(),
         }
 
     @classmethod

@@ -15,6 +15,7 @@ from headrace.runtime.rounds import arranged_for
 from headrace.runtime.shares import arranged
 from headrace.runtime.stages import RunStep
 from headrace.runtime.step import Clock, Step
+from headrace.spine import mounts
 from headrace.types import Offset
 
 if TYPE_CHECKING:
@@ -77,7 +78,7 @@ def tried(
             return _by_view(loop, attempt.reports)
         finally:
             attempt.abandon()
-            (loop.directory / "log" / file.name).unlink(missing_ok=True)
+            mounts.discard(loop.directory / "log", [file.name])
 
 
 def _by_view(loop: EpochLoop, reports: list[Report]) -> dict[RelationId, Tried]:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from headrace.runtime.published import Published
     from headrace.server.address import HostNames, Transport
     from headrace.server.limits import Limits
+    from headrace.spine.mounts import Mounted
     from headrace.types import Epoch, Offset, RelationId
 
 
@@ -45,7 +46,8 @@ class FirstMessage:
     """The first message to a reader process.
 
     ``socket`` receives the requests that the process does not answer. ``authenticate``: access
-    tokens are required even before any exist. ``path`` is Python's module search path.
+    tokens are required even before any exist. ``path`` is Python's module search path. ``mounted``
+    says whether the data directory is the cache of a store.
     """
 
     directory: Path
@@ -55,6 +57,7 @@ class FirstMessage:
     limits: Limits
     authenticate: bool
     path: tuple[str, ...]
+    mounted: Mounted | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -104,6 +104,8 @@ class ReaderProcess:
         self._connection = connection
         self._place = begin.socket.parent
         self._listening = listening
+        if begin.mounted is not None:
+            begin.mounted.mount(begin.directory)
         self._held = Held(begin.directory)
         self._tallies = Tallies()
         proxy = Proxy(begin.socket, self._held.show)

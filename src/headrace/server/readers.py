@@ -19,6 +19,7 @@ from headrace.errors import Code, HeadraceError
 from headrace.processes.child import Child, EndedError
 from headrace.runtime.differences import NOTHING, difference
 from headrace.server.held import FirstMessage, StateUpdate
+from headrace.spine.mounts import Mounted
 
 if TYPE_CHECKING:
     import socket
@@ -94,6 +95,7 @@ class Readers:
             limits,
             authenticate,
             tuple(sys.path),
+            Mounted.of(self._database.directory.resolve()),
         )
         for number in range(len(self._sockets)):
             thread = threading.Thread(

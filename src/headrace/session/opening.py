@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from headrace.catalog import Catalog, Sink, Stream, Table, View, relation_of_json
 from headrace.errors import Code, HeadraceError
+from headrace.objects import StoreAddress
 from headrace.parts.naming import HIDDEN
 from headrace.runtime.unfit import resume_fitting
 from headrace.types import rows_of
@@ -40,6 +41,36 @@ def stored_partitions(ledger: Ledger, directory: Path, asked: int, *, chosen: bo
             hint=f"Leave it out, or give {stored}.",
         )
     return int(stored)
+
+
+def stored_store(ledger: Ledger, directory: Path, asked: str) -> str:
+    """Return the URL of the object store that has the files; an empty text if the directory has.
+
+    Which one it is is fixed when the database is created; the URL's options may differ. To be
+    called before :func:`stored_partitions`, which marks a database as created.
+
+    Raises:
+        HeadraceError: ``invalid`` if another store was set.
+    """
+    stored = ledger.settings.get("store")
+    if stored is None and ledger.settings.get("partitions") is None:
+        ledger.settings.set("store", asked)
+        return asked
+    stored = stored or ""
+    if not asked or _place(asked) == _place(stored):
+        return asked or stored
+    raise HeadraceError(
+        Code.INVALID,
+        f'setting "store" cannot be "{asked}"',
+        detail=f'The files of the database are in "{stored}".'
+        if stored
+        else f'The files of the database are in the directory "{directory}".',
+        hint="Leave the setting out.",
+    )
+
+
+def _place(url: str) -> str:
+    return StoreAddress.of(url).url if url else ""
 
 
 def restore(parts: DatabaseParts, functions: Iterable[Function] = ()) -> None:

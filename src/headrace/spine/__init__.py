@@ -2,7 +2,7 @@
 
 from headrace.spine.columns import flat
 from headrace.spine.due_rows import due_rows, earliest_due
-from headrace.spine.durable import ChecksummedFile, sync_directory
+from headrace.spine.durable import ChecksummedFile
 from headrace.spine.first_rows import Around, FirstOf, Rank, Ranked
 from headrace.spine.flattened import Flat
 from headrace.spine.merge import (
@@ -13,6 +13,7 @@ from headrace.spine.merge import (
     due_by_partition,
     merge,
 )
+from headrace.spine.mounts import sync_directory
 from headrace.spine.open_runs import (
     check_run,
     forget_runs,
@@ -23,6 +24,7 @@ from headrace.spine.open_runs import (
 )
 from headrace.spine.pack import (
     PackWriter,
+    delete_packs,
     remove_packs,
     remove_packs_of,
     write_parts,
@@ -54,6 +56,7 @@ __all__ = [
     "Spine",
     "SpineParts",
     "check_run",
+    "delete_packs",
     "difference",
     "differences",
     "due",

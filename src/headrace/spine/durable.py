@@ -12,15 +12,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def sync_directory(directory: Path) -> None:
-    """Make the names of the files in a directory durable."""
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
 class ChecksummedWriter(io.RawIOBase):
     """Writes to the end of an open file; computes the checksum and the number of the bytes."""
 

@@ -17,6 +17,7 @@ import xxhash
 
 from headrace.errors import Code, HeadraceError
 from headrace.spine.checked import LEAST_BYTES, REGISTER
+from headrace.spine.mounts import fetch, fetch_again
 from headrace.spine.run import Run
 from headrace.spine.stored import opened
 
@@ -147,8 +148,7 @@ def _open(key: _Key, file: RunFile, layout: Layout) -> Run:
     path, verified = key[0], (*key, file.checksum) in _process.verified
     if not verified and file.bytes >= LEAST_BYTES:
         verified = REGISTER.knows(path, file.checksum, file.position)
-    memory = _mapped(path, file, _process.packs.get(path))
-    run = _read(path, file, layout, memory, verified=verified)
+    run, memory = _from_pack(path, file, layout, _process.packs.get(path), verified=verified)
     with _process.lock:
         _process.take_pack(path, memory)
         _process.keep(key, _Opened(file, run, memory))
@@ -194,7 +194,7 @@ def unchecked_bytes(directory: Path, files: Iterable[RunFile]) -> int:
 def check_run(directory: Path, file: RunFile, layout: Layout) -> None:
     """Read every byte of a run, verified or not; raise ``corrupt`` as :func:`open_run`."""
     path = f"{directory}/{file.pack}"
-    _read(path, file, layout, _mapped(path, file, None), verified=False)
+    _from_pack(path, file, layout, None, verified=False)
 
 
 def read_to_check() -> int:
@@ -226,12 +226,26 @@ def times_forgotten() -> int:
     return _process.forgotten
 
 
+def _from_pack(
+    path: str, file: RunFile, layout: Layout, known: pa.Buffer | None, *, verified: bool
+) -> tuple[Run, pa.Buffer]:
+    """Return a run and the memory of its pack, which is fetched again if a cache's is damaged."""
+    try:
+        memory = _mapped(path, file, known)
+        return _read(path, file, layout, memory, verified=verified), memory
+    except HeadraceError as error:
+        if error.code is not Code.CORRUPT or not fetch_again(path):
+            raise
+    memory = _mapped(path, file, None)
+    return _read(path, file, layout, memory, verified=False), memory
+
+
 def _mapped(path: str, file: RunFile, known: pa.Buffer | None) -> pa.Buffer:
     """Return the memory of a pack that has a run; ``known`` may be from before it was written."""
     if known is not None and known.size >= file.end:
         return known
     try:
-        mapped = pa.memory_map(path)
+        mapped = _map(path)
     except FileNotFoundError as error:
         raise _corrupt(file, "is missing") from error
     except OSError as error:
@@ -240,6 +254,15 @@ def _mapped(path: str, file: RunFile, known: pa.Buffer | None) -> pa.Buffer:
     if size < file.end:
         raise _corrupt(file, f"has {max(0, size - file.position)} bytes instead of {file.bytes}")
     return mapped.read_buffer()
+
+
+def _map(path: str) -> pa.MemoryMappedFile:
+    try:
+        return pa.memory_map(path)
+    except FileNotFoundError:
+        if not fetch(path):
+            raise
+        return pa.memory_map(path)
 
 
 def _read(path: str, file: RunFile, layout: Layout, memory: pa.Buffer, *, verified: bool) -> Run:

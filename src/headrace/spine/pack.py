@@ -3,9 +3,9 @@
 Each run has consolidated rows, begins at an aligned position, so that it can be mapped, and has its
 own checksum. A small one is an Arrow file, a large one an Arrow stream for each batch, in narrower
 types (:mod:`headrace.spine.stored`). A pack is durable once :meth:`PackWriter.finish` has
-returned *and* its directory is synced. Others read its runs once the ledger names them; the process
-that writes it can open each run as soon as it is written. A pack is deleted as a whole, when none
-of its runs is needed any more.
+returned *and* its directory is synced (a cache need not be: the store has it then). Others read its
+runs once the ledger names them; the process that writes it can open each run as soon as it is
+written. A pack is deleted as a whole, when none of its runs is needed any more.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import pyarrow as pa
 from headrace.errors import Code, HeadraceError, not_written
 from headrace.spine.checked import LEAST_BYTES, REGISTER
 from headrace.spine.durable import ChecksummedWriter
+from headrace.spine.mounts import delete, discard, files_in, keep, mount_of
 from headrace.spine.open_runs import keep_written, let_go
 from headrace.spine.run_file import RunFile
 from headrace.spine.stored import stored
@@ -94,10 +95,13 @@ class PackWriter:
         if self._file is None:
             return
         try:
-            os.fsync(self._file.fileno())
+            if mount_of(self._directory) is None:
+                os.fsync(self._file.fileno())
+            self._file.close()
         except OSError as error:
             raise self._error(error) from error
-        self._close()
+        keep(self._path)
+        self._file = None
         for run in self._runs:
             if run.bytes >= LEAST_BYTES:  # not earlier: a file that has grown is another one
                 REGISTER.add(str(self._path), run.checksum, run.position)
@@ -225,14 +229,28 @@ def remove_packs(directory: Path, packs: Iterable[str]) -> None:
     """Delete packs; who has one of their runs open keeps it."""
     names = frozenset(packs)
     let_go(directory, names)
-    for name in names:
-        (directory / name).unlink(missing_ok=True)
+    discard(directory, names)
+
+
+def delete_packs(directory: Path, packs: Iterable[str]) -> None:
+    """Delete packs that the ledger still names as garbage, as :func:`remove_packs`.
+
+    Raises:
+        HeadraceError: ``unavailable`` while a store of objects does not answer.
+    """
+    names = frozenset(packs)
+    let_go(directory, names)
+    delete(directory, names)
 
 
 def remove_packs_of(directory: Path, attempt: str) -> None:
     """Delete the packs of a failed attempt, also unreported ones."""
     prefix = _prefix(attempt)
-    remove_packs(directory, (p.name for p in directory.iterdir() if p.name.startswith(prefix)))
+    try:
+        found = [name for name in files_in(directory) if name.startswith(prefix)]
+    except HeadraceError:  # the sweep deletes them
+        found = [path.name for path in directory.iterdir() if path.name.startswith(prefix)]
+    remove_packs(directory, found)
 
 
 def _is_small(rows: ZSet) -> bool:

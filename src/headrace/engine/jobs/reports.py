@@ -22,7 +22,7 @@ from headrace.errors import Code, HeadraceError
 from headrace.log import LogShare, open_segment
 from headrace.runtime.spent import Activity, Spending
 from headrace.runtime.step import Report, RowsShare, Step, StepArrangement
-from headrace.spine import SHARED_BYTES, PackWriter, check_run, sync_directory, write_run
+from headrace.spine import SHARED_BYTES, PackWriter, check_run, mounts, sync_directory, write_run
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -235,6 +235,8 @@ def require_seen(directory: Path, notes: Iterable[Note]) -> None:
     Raises:
         HeadraceError: ``unavailable`` if a run file is missing or ends too early.
     """
+    if mounts.mount_of(directory) is not None:  # the store has taken them
+        return
     for note in notes:
         for file in note.report.runs.values() if note.report is not None else ():
             path = directory / file.pack

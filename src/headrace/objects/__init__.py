@@ -1,0 +1,6 @@
+"""Stores of objects: where the files of a database are if not on one machine."""
+
+from headrace.objects.address import StoreAddress
+from headrace.objects.store import ObjectStore
+
+__all__ = ["ObjectStore", "StoreAddress"]

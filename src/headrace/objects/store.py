@@ -1,0 +1,216 @@
+"""A store of immutable objects: S3 and its like, Google Cloud Storage, Azure, or a directory.
+
+Names are never reused, so nothing is written twice, compared or renamed, and no listing is needed
+to read: the ledger names what exists.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, NoReturn
+from uuid import uuid4
+
+from headrace.errors import Code, HeadraceError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+    from pathlib import Path
+
+    from headrace.objects.address import StoreAddress
+
+_DELETED_AT_ONCE: Final = 1_000
+"""The most objects of one request to S3 that deletes some."""
+_TIMES: Final = {"timeout": "30s", "connect_timeout": "5s"}
+_RETRIES: Final[dict[str, Any]] = {"max_retries": 4}
+"""Requests that a store answers with a failure of its own are sent again for a few seconds."""
+_NO_BUCKET: Final = ("NoSuchBucket", "ContainerNotFound", "bucket does not exist")
+DRAFT: Final = ".part"
+"""The end of the names of files that are being fetched."""
+
+
+@dataclass(slots=True)
+class Requests:
+    """How many requests have been sent, and the bytes of objects sent and received."""
+
+    puts: int = 0
+    gets: int = 0
+    deletes: int = 0
+    lists: int = 0
+    bytes_put: int = 0
+    bytes_got: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectStore:
+    """A store at an address. Thread-safe.
+
+    All methods raise ``unavailable`` while the store does not answer, and ``invalid`` for a bucket
+    that does not exist and for credentials that it refuses.
+    """
+
+    address: StoreAddress
+    requests: Requests = field(default_factory=Requests)
+    _client: Any = field(default=None, repr=False)
+
+    @classmethod
+    def at(cls, address: StoreAddress) -> ObjectStore:
+        """Return the store at an address; no request is sent.
+
+        Raises:
+            HeadraceError: ``invalid`` if the client's library is not installed, or an option does
+                not exist.
+        """
+        try:
+            from obstore import store as stores  # noqa: PLC0415  (an extra)
+            from obstore.exceptions import BaseError  # noqa: PLC0415
+        except ImportError as error:
+            raise HeadraceError(
+                Code.INVALID,
+                "client for object stores is not installed",
+                f"{error}.",
+                'Install it: pip install "headrace[objects]".',
+            ) from error
+        options: dict[str, Any] = {}
+        if address.url.startswith("file:"):
+            options["mkdir"] = True
+        elif not address.url.startswith("memory:"):
+            options = {"client_options": dict(_TIMES), "retry_config": _RETRIES}
+            if address.options.get("endpoint", "").startswith("http://"):
+                options["client_options"]["allow_http"] = True
+        try:
+            make: Any = stores.from_url
+            client = make(address.url, **options, **address.options)
+        except (BaseError, ValueError) as error:
+            raise HeadraceError(
+                Code.INVALID, f'object store "{address.url}" cannot be used', f"{_first(error)}"
+            ) from error
+        return cls(address, _client=client)
+
+    def put(self, name: str, file: Path) -> None:
+        """Store a file as an object: when this returns, it is durable and all machines see it."""
+        import obstore  # noqa: PLC0415
+
+        size = file.stat().st_size
+        with self._translated(f'object "{name}" could not be stored'):
+            obstore.put(self._client, name, file)
+        self.requests.puts += 1
+        self.requests.bytes_put += size
+
+    def put_bytes(self, name: str, data: bytes) -> None:
+        """Store bytes as an object; see :meth:`put`."""
+        import obstore  # noqa: PLC0415
+
+        with self._translated(f'object "{name}" could not be stored'):
+            obstore.put(self._client, name, data)
+        self.requests.puts += 1
+        self.requests.bytes_put += len(data)
+
+    def fetch(self, name: str, file: Path) -> None:
+        """Make an object a file: whole, or not at all.
+
+        Raises:
+            FileNotFoundError: there is no such object.
+            OSError: the file cannot be written.
+        """
+        import obstore  # noqa: PLC0415
+
+        draft = file.with_name(f"{file.name}.{uuid4().hex}{DRAFT}")
+        try:
+            with self._translated(f'object "{name}" could not be read'):
+                found = obstore.get(self._client, name)
+                with draft.open("xb") as written:
+                    for piece in found.stream():
+                        written.write(piece)
+                        self.requests.bytes_got += len(piece)
+            self.requests.gets += 1
+            draft.replace(file)
+        finally:
+            draft.unlink(missing_ok=True)
+
+    def read(self, name: str) -> bytes:
+        """Return the bytes of an object.
+
+        Raises:
+            FileNotFoundError: there is no such object.
+        """
+        import obstore  # noqa: PLC0415
+
+        with self._translated(f'object "{name}" could not be read'):
+            data = bytes(obstore.get(self._client, name).bytes())
+        self.requests.gets += 1
+        self.requests.bytes_got += len(data)
+        return data
+
+    def delete(self, names: Iterable[str]) -> None:
+        """Delete objects; those that do not exist are no failure."""
+        import obstore  # noqa: PLC0415
+
+        left = list(names)
+        for at in range(0, len(left), _DELETED_AT_ONCE):
+            some: Sequence[str] = left[at : at + _DELETED_AT_ONCE]
+            with self._translated("objects could not be deleted"):
+                try:
+                    obstore.delete(self._client, some)
+                except FileNotFoundError:  # a directory says so, and stops there
+                    for name in some:
+                        self._delete_one(name)
+            self.requests.deletes += 1
+
+    def names(self, prefix: str = "") -> Iterator[tuple[str, int]]:
+        """Yield the names below a prefix that ends with a slash, and their sizes in bytes."""
+        import obstore  # noqa: PLC0415
+
+        with self._translated("objects could not be listed"):
+            for page in obstore.list(self._client, prefix or None):
+                self.requests.lists += 1
+                for each in page:
+                    yield each["path"], each["size"]
+
+    def _delete_one(self, name: str) -> None:
+        import obstore  # noqa: PLC0415
+
+        try:
+            obstore.delete(self._client, name)
+        except FileNotFoundError:
+            return
+
+    @contextmanager
+    def _translated(self, primary: str) -> Iterator[None]:
+        from obstore.exceptions import BaseError  # noqa: PLC0415
+
+        try:
+            yield
+        except FileNotFoundError as error:
+            if not any(sign in str(error) for sign in _NO_BUCKET):
+                raise
+            raise HeadraceError(
+                Code.INVALID,
+                f"{primary}: there is no such bucket",
+                f'Store "{self.address.url}" says: {_first(error)}',
+                "Create the bucket, or correct its name, the region or the endpoint.",
+            ) from error
+        except BaseError as error:
+            self._refuse(primary, error)
+
+    def _refuse(self, primary: str, error: Exception) -> NoReturn:
+        from obstore import exceptions  # noqa: PLC0415
+
+        denied = isinstance(
+            error, exceptions.PermissionDeniedError | exceptions.UnauthenticatedError
+        )
+        code = Code.INVALID if denied else Code.UNAVAILABLE
+        raise HeadraceError(
+            code,
+            f"{primary}: {'access was denied' if denied else 'the store did not answer'}",
+            f'Store "{self.address.url}" says: {_first(error)}',
+            "Correct the credentials, or what they are allowed to do."
+            if denied
+            else "Nothing is lost: it is tried again.",
+        ) from error
+
+
+def _first(error: Exception) -> str:
+    """Return the first line of a message of the client; the others are its own structures."""
+    text = str(error).strip().partition("\n")[0].strip()
+    return text if text.endswith(".") else f"{text}."

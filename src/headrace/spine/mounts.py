@@ -1,0 +1,238 @@
+"""Directories that are caches of a store of objects.
+
+All files of a database are read and written in a directory of this machine. If the directory is
+*mounted* to a store, it is a cache: a file that is not there is fetched, a new one is durable when
+the store has it, and the oldest ones that this process has not open make room for others. Elsewhere
+a directory is all there is. Who maps a file keeps its bytes when it is deleted.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from threading import Lock
+from typing import TYPE_CHECKING, Any, Final
+
+from headrace.errors import HeadraceError
+from headrace.objects import ObjectStore, StoreAddress
+from headrace.objects.store import DRAFT
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+_LEAST_LOOKED: Final = 1 << 26
+"""So many bytes are added to a cache before its size is looked at again, at least; ..."""
+_LOOKED_SHARE: Final = 16
+"""... and one part in so many of what it may have."""
+
+
+@dataclass(slots=True)
+class Mount:
+    """A directory, and the store of which it is a cache of at most about ``most_bytes``.
+
+    ``folder`` is the prefix of the names of its files in the store. ``added`` are the bytes that
+    this process has added since it last looked at the size.
+    """
+
+    directory: Path
+    store: ObjectStore
+    folder: str
+    most_bytes: int
+    added: int = 0
+    lock: Lock = field(default_factory=Lock)
+
+    def name(self, file: str) -> str:
+        """Return the name of a file in the store."""
+        return f"{self.folder}/{file}"
+
+    def grown(self, size: int) -> None:
+        """Count bytes that were added, and make room if they are many."""
+        with self.lock:
+            self.added += size
+            if self.added < max(_LEAST_LOOKED, self.most_bytes // _LOOKED_SHARE):
+                return
+            self.added = 0
+        self.make_room()
+
+    def make_room(self) -> None:
+        """Delete the oldest files of the cache until it is as small as it should be."""
+        found = []
+        with os.scandir(self.directory) as entries:
+            for each in entries:
+                with suppress(FileNotFoundError):  # another process makes room as well
+                    status = each.stat()
+                    found.append((status.st_mtime_ns, each.path, status.st_size))
+        over = sum(size for _, _, size in found) - self.most_bytes
+        for _, path, size in sorted(found):
+            if over <= 0:
+                break
+            if path.endswith(DRAFT):
+                continue
+            with suppress(FileNotFoundError):
+                Path(path).unlink()
+            over -= size
+
+
+_mounts: dict[str, Mount] = {}
+"""The mounts of this process, by directory."""
+
+
+FOLDERS: Final = ("runs", "log", "seen")
+"""The folders of a data directory whose files a store has."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mounted:
+    """A data directory whose files are in a store, as a value for other processes.
+
+    ``most_bytes`` is the size of the cache of runs, and that of the cache of logs.
+    """
+
+    store: StoreAddress
+    most_bytes: int
+
+    def mount(self, directory: Path) -> None:
+        """Make a data directory the cache of the store in this process, if it is not already.
+
+        Raises:
+            HeadraceError: ``invalid`` if the client of the store cannot be made.
+        """
+        known = mount_of(directory / FOLDERS[0])
+        if known is not None and known.store.address == self.store:
+            return
+        store = ObjectStore.at(self.store)
+        for folder in FOLDERS:
+            mount(directory / folder, store, folder, self.most_bytes)
+
+    @staticmethod
+    def of(directory: Path) -> Mounted | None:
+        """Return how a data directory is mounted in this process; None if it is not."""
+        found = mount_of(directory / FOLDERS[0])
+        return None if found is None else Mounted(found.store.address, found.most_bytes)
+
+    @staticmethod
+    def unmount(directory: Path) -> None:
+        """Make a data directory all there is again."""
+        for folder in FOLDERS:
+            unmount(directory / folder)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return a JSON value that :meth:`of_json` reads. It has the credentials."""
+        return {"store": self.store.to_json(), "most_bytes": self.most_bytes}
+
+    @classmethod
+    def of_json(cls, value: Any) -> Mounted:
+        """Return what :meth:`to_json` wrote."""
+        return cls(StoreAddress.of_json(value["store"]), value["most_bytes"])
+
+
+def mount(directory: Path, store: ObjectStore, folder: str, most_bytes: int) -> None:
+    """Make a directory, which is created, the cache of a folder of a store."""
+    directory.mkdir(parents=True, exist_ok=True)
+    _mounts[str(directory)] = Mount(directory, store, folder, most_bytes)
+
+
+def unmount(directory: Path) -> None:
+    """Make a directory all there is again."""
+    _mounts.pop(str(directory), None)
+
+
+def mount_of(directory: Path | str) -> Mount | None:
+    """Return the mount of a directory; None if it is no cache."""
+    return _mounts.get(str(directory))
+
+
+def fetch(path: str) -> bool:
+    """Fetch a file that is missing; return False if there is none to be fetched.
+
+    Raises:
+        HeadraceError: ``unavailable`` while the store does not answer.
+    """
+    directory, _, name = path.rpartition("/")
+    found = _mounts.get(directory)
+    if found is None:
+        return False
+    file = found.directory / name
+    try:
+        found.store.fetch(found.name(name), file)
+        size = file.stat().st_size
+    except FileNotFoundError:
+        return False
+    found.grown(size)
+    return True
+
+
+def fetch_again(path: str) -> bool:
+    """Fetch a file that is damaged; return False if there is no other copy of it."""
+    directory, _, name = path.rpartition("/")
+    found = _mounts.get(directory)
+    if found is None:
+        return False
+    with suppress(FileNotFoundError):
+        (found.directory / name).unlink()
+    return fetch(path)
+
+
+def sync_directory(directory: Path) -> None:
+    """Make the names of the files in a directory durable; those of a cache are in the store."""
+    if mount_of(directory) is not None:
+        return
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def keep(path: Path) -> None:
+    """Make a file that was written and closed durable, if its directory is a cache.
+
+    Raises:
+        HeadraceError: ``unavailable`` while the store does not answer.
+    """
+    found = mount_of(path.parent)
+    if found is not None:
+        found.store.put(found.name(path.name), path)
+        found.grown(path.stat().st_size)
+
+
+def delete(directory: Path, names: Iterable[str]) -> None:
+    """Delete files, everywhere; those that are missing are no failure.
+
+    Raises:
+        HeadraceError: ``unavailable`` while the store does not answer.
+    """
+    gone, found = list(names), mount_of(directory)
+    if found is not None and gone:
+        found.store.delete([found.name(name) for name in gone])
+    for name in gone:
+        (directory / name).unlink(missing_ok=True)
+
+
+def discard(directory: Path, names: Iterable[str]) -> None:
+    """Delete files that the ledger does not name; the sweep deletes what a store keeps of them."""
+    gone = list(names)
+    try:
+        delete(directory, gone)
+    except HeadraceError:
+        for name in gone:
+            (directory / name).unlink(missing_ok=True)
+
+
+def files_in(directory: Path) -> Iterator[str]:
+    """Yield the names of the files of a directory, with those that only the store has.
+
+    Raises:
+        HeadraceError: ``unavailable`` while the store does not answer.
+    """
+    here = {path.name for path in directory.iterdir()}
+    yield from here
+    found = mount_of(directory)
+    if found is not None:
+        prefix = f"{found.folder}/"
+        for name, _ in found.store.names(prefix):
+            file = name.removeprefix(prefix)
+            if file not in here:
+                yield file

@@ -1,0 +1,108 @@
+"""A database whose files are in an object store: its directory may be lost."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+
+import pytest
+
+import headrace
+from headrace.errors import Code, HeadraceError
+from headrace.log.segments import forget_segments
+from headrace.objects import ObjectStore
+from headrace.spine import forget_runs, mounts
+from servers.s3 import served_bucket
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture(scope="module")
+def bucket():
+    with served_bucket("kept") as options:
+        yield options
+
+
+@pytest.fixture
+def url(bucket, monkeypatch, tmp_path):
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", bucket["access_key_id"])
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", bucket["secret_access_key"])
+    return f"s3://kept/{tmp_path.name}?endpoint={bucket['endpoint']}&region={bucket['region']}"
+
+
+def lose_files(directory):
+    for folder in mounts.FOLDERS:
+        shutil.rmtree(directory / folder, ignore_errors=True)
+    forget_runs()
+    forget_segments()
+
+
+def test_a_database_goes_on_where_only_its_ledger_is_left(tmp_path, url, spark):
+    directory = tmp_path / "data"
+    with headrace.connect(directory, spark=spark, store=url, continuous=False) as db:
+        db.sql("CREATE STREAM events (id STRING, k INT, v INT) DEDUPLICATE ON (id)")
+        db.sql("CREATE TABLE items (k INT PRIMARY KEY, price INT)")
+        db.sql("""CREATE MATERIALIZED VIEW sums AS
+          SELECT e.k, count(*) AS n, sum(e.v * i.price) AS s FROM events e JOIN items i ON e.k = i.k
+          GROUP BY e.k""")
+        db.insert("items", [(k, k + 1) for k in range(4)])
+        for n in range(3):
+            db.insert("events", [(f"{n}-{i}", i % 4, i) for i in range(40)])
+            db.sql("SELECT * FROM sums").fetchall()
+        found = db.sql("SELECT * FROM sums ORDER BY k").fetchall()
+        db.compact()
+    lose_files(directory)
+    # The store is known from the ledger.
+    with headrace.connect(directory, spark=spark, continuous=False) as db:
+        assert db.sql("SELECT * FROM sums ORDER BY k").fetchall() == found
+        assert list((directory / "runs").iterdir())
+        db.insert("events", [("2-1", 1, 1), ("new", 1, 1)])
+        db.parts.loop.widths.small_rows = 0
+        assert db.sql("SELECT n FROM sums WHERE k = 1").fetchall() == [(31,)]
+        assert db.sql("VERIFY sums").fetchall()[0][-1] == "equal to batch"
+        db.compact()
+        kept = db.parts.ledger.files.known()
+        store = mounts.mount_of(directory.resolve() / "runs").store
+        assert {name for name, _ in store.names("runs/")} == {f"runs/{each}" for each in kept.packs}
+        assert {name for name, _ in store.names("log/")} == {f"log/{n}" for n in kept.segments}
+
+
+def test_a_store_that_is_away_stops_writers_and_not_readers(tmp_path, url, spark, monkeypatch):
+    away = threading.Event()
+    put = ObjectStore.put
+
+    def put_unless_away(self, name, file):
+        if away.is_set():
+            raise HeadraceError(Code.UNAVAILABLE, "the store did not answer")
+        put(self, name, file)
+
+    monkeypatch.setattr(ObjectStore, "put", put_unless_away)
+    directory = tmp_path / "data"
+    with headrace.connect(directory, spark=spark, store=url, continuous=False) as db:
+        db.sql("CREATE STREAM events (k INT, v INT)")
+        db.sql("CREATE MATERIALIZED VIEW n AS SELECT k, count(*) AS n FROM events GROUP BY k")
+        db.insert("events", [(1, 1), (1, 2)])
+        assert db.sql("SELECT n FROM n WHERE k = 1").fetchall() == [(2,)]
+        db.insert("events", [(1, 3)])
+        away.set()
+        with pytest.raises(HeadraceError, match="did not answer"):
+            db.insert("events", [(1, 4)])
+        with pytest.raises(HeadraceError, match="did not answer"):
+            db.sql("REFRESH")
+        with db.session() as reader:
+            reader.sql("SET consistency = 'latest'")
+            assert reader.sql("SELECT n FROM n WHERE k = 1").fetchall() == [(2,)]
+        away.clear()
+        assert db.sql("SELECT n FROM n WHERE k = 1").fetchall() == [(3,)]
+        assert db.sql("VERIFY n").fetchall()[0][-1] == "equal to batch"
+
+
+def test_the_store_of_a_database_is_fixed(tmp_path, url, spark):
+    with headrace.connect(tmp_path / "kept", spark=spark, store=url, continuous=False):
+        pass
+    with pytest.raises(HeadraceError, match='setting "store" cannot be'):
+        headrace.connect(tmp_path / "kept", spark=spark, store="s3://other/prefix")
+    with headrace.connect(tmp_path / "local", spark=spark, continuous=False):
+        pass
+    with pytest.raises(HeadraceError, match="in the directory"):
+        headrace.connect(tmp_path / "local", spark=spark, store=url)
