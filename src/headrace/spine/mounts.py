@@ -30,7 +30,7 @@ _LOOKED_SHARE: Final = 16
 
 @dataclass(slots=True)
 class Mount:
-    """A directory, and the store of which it is a cache of at most about ``most_bytes``.
+    """A directory that is the cache of a store, of at most about ``most_bytes``.
 
     ``folder`` is the prefix of the names of its files in the store. ``added`` are the bytes that
     this process has added since it last looked at the size.
