@@ -67,7 +67,7 @@ class Bytes:
 
     @classmethod
     def of(cls, value: pa.Array) -> Bytes:
-        """Return the bytes of a column, of which ``data`` has no others."""
+        """Return the bytes of a column: ``data`` has no others."""
         _, offsets, data = value.buffers()
         if not len(value) or data is None:
             none = np.zeros(len(value), np.int64)
