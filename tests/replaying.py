@@ -71,8 +71,7 @@ def emptied(db: headrace.Database, name: str, where: str = "") -> int:
             clock = Clock(parts.ledger.epochs.clock(), parts.ledger.epochs.clock())
             step = Step(uuid4().hex, loop.directory, loop.partitions, {}, before, clock=clock)
             attempt = Attempt(loop.runs)
-            with step.on_disk():
-                attempt.take(parts.engine.run_difference(step, known_as))
+            attempt.take(parts.engine.run_difference(step, known_as))
         finally:
             parts.engine.end_replay(known_as)
         above = loop.follow({view.id: attempt.written(rows_of(view.id))}, clock.after)

@@ -115,14 +115,14 @@ def test_notes_reach_the_step_that_awaits_them_and_late_ones_are_discarded(tmp_p
     assert "outside of a step" in refusal(lambda: leave_nothing("sum")).primary
     steps = [Step(f"attempt {i}", tmp_path, 1, {}, {}) for i in range(2)]
     context.properties |= {reports.NOTES: driver.address}
-    with driver.awaited(steps[0]) as first, driver.awaited(steps[1]) as second:
-        context.properties[reports.MANIFEST] = str(steps[0].manifest)
+    with driver.awaited() as first, driver.awaited() as second:
+        context.properties[reports.JOB] = first.job
         leave_report(report(0, runs={A: RUN}))
-        context.properties[reports.MANIFEST] = str(steps[1].manifest)
+        context.properties[reports.JOB] = second.job
         leave_nothing("sum")
     leave_report(report(1))
-    assert [each.report for each in first] == [report(0, runs={A: RUN})]
-    assert [(each.task, each.report) for each in second] == [("sum", None)]
+    assert [each.report for each in first.notes] == [report(0, runs={A: RUN})]
+    assert [(each.task, each.report) for each in second.notes] == [("sum", None)]
     with in_this_process(steps[0]) as found:
         leave_report(report(0))
         leave_nothing("join")

@@ -154,18 +154,9 @@ def test_a_restriction_is_of_what_an_event_is_now(tmp_path: Path) -> None:
     assert met(2) == [2]
 
 
-def test_a_manifest_says_which_corrections_there_are(tmp_path: Path) -> None:
+def test_a_step_that_is_sent_says_which_corrections_there_are(tmp_path: Path) -> None:
     history = written(tmp_path, [2, {0: 1}, {0: None}])
     end = history.segments[-1].range.end
     asked = share(history, 0, end).as_corrected()
     step = Step("a", tmp_path, 1, {STREAM: asked}, {}, clock=Clock(0, 0))
-    step.write()
-    assert Step.read(step.manifest).shares[STREAM] == asked
-
-
-def test_no_two_steps_share_a_manifest_even_under_one_name(tmp_path: Path) -> None:
-    """Processes keep the steps that they have read by the paths of their manifests."""
-    step = Step("a", tmp_path, 1, {}, {}, clock=Clock(0, 0))
-    again = replace(step, clock=Clock(0, 1))
-    assert again.folder == step.folder
-    assert again.manifest != step.manifest
+    assert Step.received(step.sent()).shares[STREAM] == asked

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -113,9 +112,8 @@ class Jobs:
                     raise
             staged.doubted()
             step = replace(step, attempt=f"{step.attempt}.spark")
-        with step.on_disk() if begun else nullcontext():
-            transplant = self.transplant(step.partitions)
-            return Stepped(self._run(step, program, transplant, program.jobs, begun), len(begun))
+        transplant = self.transplant(step.partitions)
+        return Stepped(self._run(step, program, transplant, program.jobs, begun), len(begun))
 
     def _run(
         self,
@@ -132,12 +130,10 @@ class Jobs:
                 begun.append(job)
                 if notes:
                     step = step.after([note.report for note in notes if note.report is not None])
-                    step.write()
-                with self._reports.awaited(step) as left:
-                    session, address = self.source.session, self._reports.address
-                    with Spending(Activity.JOBS), jobs_of(session, step, address):
+                with self._reports.awaited() as left:
+                    with Spending(Activity.JOBS), jobs_of(self.source.session, step, left):
                         transplant.run(job)
-                    notes += left
+                    notes += left.notes
             reports = reports_in(notes, program.reporting, step.partitions)
             require_seen(step.runs_directory, notes)
         except HeadraceError as error:

@@ -153,8 +153,7 @@ def retried(step: Step, attempts: int, run: Callable[[Step], T]) -> T:
         left -= 1
         attempt = replace(step, attempt=uuid4().hex)
         try:
-            with attempt.on_disk():
-                return run(attempt)
+            return run(attempt)
         except HeadraceError as error:
             check_cancelled()
             if error.code is not Code.UNAVAILABLE or left <= 0:

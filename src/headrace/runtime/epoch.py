@@ -8,7 +8,7 @@ name the files of a failed attempt, and they are deleted later.
 from __future__ import annotations
 
 import time
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from itertools import pairwise
 from threading import Event
@@ -438,9 +438,8 @@ class EpochLoop:
     def _job(
         self, step: Step, stage: RunStep, looping: frozenset[RelationId], attempt: Attempt
     ) -> tuple[Report, ...]:
-        with nullcontext() if step.few else step.on_disk():
-            given = frozenset(stage.given)
-            done = self.runner.run_live(step, stage.changed, stage.without, looping, given)
+        given = frozenset(stage.given)
+        done = self.runner.run_live(step, stage.changed, stage.without, looping, given)
         attempt.jobs += done.jobs
         attempt.scanned += stage.scanned
         return done.reports

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from headrace.zset.equality import Ints
 
 Trial: TypeAlias = "Callable[[Step], Sequence[Report]]"
-"""Runs a step and returns its reports; raises as a step. It writes the step's manifest."""
+"""Runs a step and returns its reports; raises as a step."""
 
 _MOST_ROWS: Final = 2_000_000
 """A trial that reads more takes too long."""

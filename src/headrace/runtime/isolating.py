@@ -215,8 +215,7 @@ def isolating(
     def sieve(id_: ArrangementId, runs: Sequence[RunFile]) -> Mapping[int, str]:
         rows = StepArrangement(arrived_in(layouts[id_]), tuple(runs))
         one = Step(uuid4().hex, step.directory, step.partitions, {}, {id_: rows}, clock=step.clock)
-        with one.on_disk():
-            return runner.sieve(one, build, id_)
+        return runner.sieve(one, build, id_)
 
     return Isolating(trial, sieve, layouts, step.clock.after, step.runs_directory, most)
 

@@ -1,35 +1,32 @@
 """One step as data: the inputs of an attempt, and the reports of its tasks.
 
-A step is planned without side effects, written to a manifest in ``attempts/<attempt>`` in the data
-directory, and read there by every task. Spark returns the tasks' reports. An attempt has no effect
-until the ledger names its runs.
+A step is planned without side effects. As text, it travels with the jobs that run it, and every
+task reads it. Spark returns the tasks' reports. An attempt has no effect until the ledger names its
+runs.
 """
 
 from __future__ import annotations
 
+import base64
 import json
-import shutil
-from contextlib import contextmanager
+import zlib
 from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from uuid import uuid4
 
 import pyarrow as pa
 
-from headrace.errors import not_written
 from headrace.ledger import Segment, SegmentFile
 from headrace.ledger.records import OffsetRange
 from headrace.log import Corrected, LogShare
 from headrace.runtime.quarantine import Guarded
 from headrace.spine import RunFile
-from headrace.spine.mounts import Mounted
 from headrace.types import ArrangementId, RelationId
 from headrace.zset import Layout, Restriction
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,17 +101,6 @@ class Step:
     few: bool = False
     written: Mapping[ArrangementId, tuple[RunFile, ...]] = field(default_factory=dict)
     """The runs that earlier jobs of the same attempt wrote."""
-    _token: str = field(default_factory=lambda: uuid4().hex, init=False, compare=False)
-
-    @property
-    def folder(self) -> Path:
-        """The directory of the attempt's own files, except runs."""
-        return self.directory / "attempts" / self.attempt
-
-    @property
-    def manifest(self) -> Path:
-        """The file that tasks read; its name is unique, since processes cache manifests."""
-        return self.folder / f"step-{self._token}.json"
 
     @property
     def runs_directory(self) -> Path:
@@ -141,46 +127,18 @@ class Step:
                 written[id_] = (*written.get(id_, ()), run)
         return replace(self, written=written)
 
-    def write(self) -> None:
-        """Write the manifest. It need not survive a crash: the attempt does not.
-
-        Raises:
-            HeadraceError: UNAVAILABLE if the disk is full or fails.
-        """
-        try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            value = self.to_json()
-            if value["mounted"]:  # with credentials
-                self.manifest.touch(mode=0o600)
-            self.manifest.write_text(json.dumps(value), encoding="utf-8")
-        except OSError as error:
-            raise not_written(f'manifest "{self.manifest}"', error) from error
-
-    @contextmanager
-    def on_disk(self) -> Iterator[None]:
-        """Write the manifest, and remove the attempt's folder after a block.
-
-        Raises:
-            HeadraceError: as :meth:`write`.
-        """
-        try:
-            self.write()
-            yield
-        finally:
-            shutil.rmtree(self.folder, ignore_errors=True)
+    def sent(self) -> str:
+        """Return the step as text, which :meth:`received` reads in another process."""
+        data = zlib.compress(json.dumps(self.to_json()).encode("utf-8"), 1)
+        return base64.b64encode(data).decode("ascii")
 
     @classmethod
-    def read(cls, manifest: Path) -> Step:
-        """Read the manifest that :meth:`write` wrote, and mount the directory as it was there."""
-        value = json.loads(manifest.read_text(encoding="utf-8"))
-        step = cls.of_json(value)
-        if value["mounted"]:
-            Mounted.of_json(value["mounted"]).mount(step.directory)
-        return step
+    def received(cls, text: str) -> Step:
+        """Read a step that :meth:`sent` wrote."""
+        return cls.of_json(json.loads(zlib.decompress(base64.b64decode(text))))
 
     def to_json(self) -> dict[str, Any]:
         """Return a JSON value that :meth:`of_json` reads."""
-        mounted = Mounted.of(self.directory)
         return {
             "attempt": self.attempt,
             "directory": str(self.directory),
@@ -203,7 +161,6 @@ class Step:
             "restrictions": {name: r.to_json() for name, r in self.restrictions.items()},
             "few": self.few,
             "written": {id_: [r.to_json() for r in runs] for id_, runs in self.written.items()},
-            "mounted": mounted and mounted.to_json(),
         }
 
     @classmethod

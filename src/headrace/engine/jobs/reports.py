@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from socket import gethostname
 from typing import TYPE_CHECKING, Any, TypeAlias, assert_never
+from uuid import uuid4
 
 from pyspark import TaskContext
 
@@ -34,14 +35,23 @@ if TYPE_CHECKING:
     from headrace.spine import RunFile
     from headrace.zset import ZSet
 
-MANIFEST = "headrace.step"
-"""The local property with the path of the step's manifest."""
+STEP = "headrace.step"
+"""The local property with the step, as text."""
 
 STAGE = "stage"
 """The name under which a whole task of Spark leaves what its time was spent on."""
 
+STORE = "headrace.store.secret"
+"""The local property that says, as JSON, which store has the files of the step's directory.
+
+It may have credentials: by its name, Spark keeps its value out of what it logs and shows.
+"""
+
 NOTES = "headrace.notes"
 """The local property with the accumulator for the notes of tasks."""
+
+JOB = "headrace.job"
+"""The local property with the name under which the notes of a job's tasks are awaited."""
 
 SHARED_DIRECTORY = (
     "Put the data directory on storage that the driver and all executors see under the same path,"
@@ -49,8 +59,8 @@ SHARED_DIRECTORY = (
 )
 
 _Sent: TypeAlias = "tuple[str, str, str, Any, Any]"
-"""A note as sent: the manifest, the task, the host, and the report as JSON or None; and what the
-time of the task was spent on, or None."""
+"""A note as sent: the name of the job, the task, the host, and the report as JSON or None; and what
+the time of the task was spent on, or None."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,15 +89,24 @@ class _Joined:
 
 @dataclass(slots=True)
 class _Inbox:
-    """Receives notes in the driver, by manifest; notes that nobody awaits are discarded."""
+    """Receives notes in the driver, by job; notes that nobody awaits are discarded."""
 
     awaited: dict[str, list[Note]] = field(default_factory=dict)
 
     def extend(self, sent: Iterable[_Sent]) -> None:
-        for manifest, task, host, report, spent in sent:
-            notes = self.awaited.get(manifest)
+        for job, task, host, report, spent in sent:
+            notes = self.awaited.get(job)
             if notes is not None:
                 notes.append(Note(task, host, report and Report.of_json(report), spent))
+
+
+@dataclass(frozen=True, slots=True)
+class AwaitedNotes:
+    """The notes of a job so far; its tasks leave them at an ``address`` under its name."""
+
+    address: str
+    job: str
+    notes: list[Note] = field(default_factory=list)
 
 
 class TaskReports:
@@ -100,15 +119,14 @@ class TaskReports:
         """The value of the local property ``NOTES``."""
 
     @contextmanager
-    def awaited(self, step: Step) -> Iterator[list[Note]]:
-        """Yield a list to which the notes of a step are added until the block ends."""
-        key = str(step.manifest)
-        notes: list[Note] = []
-        self._inbox.awaited[key] = notes
+    def awaited(self) -> Iterator[AwaitedNotes]:
+        """Yield a list to which the notes of a job are added until the block ends."""
+        awaited = AwaitedNotes(self.address, uuid4().hex)
+        self._inbox.awaited[awaited.job] = awaited.notes
         try:
-            yield notes
+            yield awaited
         finally:
-            del self._inbox.awaited[key]
+            del self._inbox.awaited[awaited.job]
 
 
 _this_thread = threading.local()
@@ -189,11 +207,11 @@ def _leave(task: str, report: Report | None, spent: Mapping[str, float] | None =
         return
     context = TaskContext.get()
     address = context.getLocalProperty(NOTES) if context is not None else None
-    manifest = context.getLocalProperty(MANIFEST) if context is not None else None
-    if address is None or manifest is None:
+    job = context.getLocalProperty(JOB) if context is not None else None
+    if address is None or job is None:
         raise HeadraceError(Code.INTERNAL, "a task runs outside of a step")
     accumulator = pickle.loads(base64.b64decode(address))  # noqa: S301  (the driver made it)
-    accumulator.add([(manifest, task, gethostname(), report and report.to_json(), spent)])
+    accumulator.add([(job, task, gethostname(), report and report.to_json(), spent)])
 
 
 def reports_in(notes: Sequence[Note], tasks: Iterable[str], partitions: int) -> tuple[Report, ...]:

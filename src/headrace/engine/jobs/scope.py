@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -11,14 +12,16 @@ from pyspark.errors import PySparkException
 from headrace.engine.jobs.cancelling import tagged
 from headrace.engine.jobs.executors import with_executors
 from headrace.engine.jobs.failures import DEFECTS, step_failure
-from headrace.engine.jobs.reports import MANIFEST, NOTES
+from headrace.engine.jobs.reports import JOB, NOTES, STEP, STORE
 from headrace.errors import Code, HeadraceError
+from headrace.spine.mounts import Mounted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pyspark.sql import SparkSession
 
+    from headrace.engine.jobs.reports import AwaitedNotes
     from headrace.runtime.step import Step
 
 _CALL_SITES = ("callSite.short", "callSite.long")
@@ -30,18 +33,21 @@ with a regular expression per frame: a quarter of the time in which small plans 
 
 
 @contextmanager
-def jobs_of(spark: SparkSession, step: Step, notes: str | None = None) -> Iterator[None]:
+def jobs_of(spark: SparkSession, step: Step, notes: AwaitedNotes | None = None) -> Iterator[None]:
     """Assign all jobs that this thread starts in the block to a step.
 
-    ``notes`` is the address of the driver's reports, for jobs whose tasks report.
+    ``notes`` are those that are awaited, for jobs whose tasks report.
 
     Raises:
         HeadraceError: if a job fails in Spark.
     """
     context = spark.sparkContext
-    properties = {MANIFEST: str(step.manifest), **dict.fromkeys(_CALL_SITES, step.attempt)}
+    properties = {STEP: step.sent(), **dict.fromkeys(_CALL_SITES, step.attempt)}
+    mounted = Mounted.of(step.directory)
+    if mounted is not None:
+        properties[STORE] = json.dumps(mounted.to_json())
     if notes is not None:
-        properties[NOTES] = notes
+        properties |= {NOTES: notes.address, JOB: notes.job}
     for name, value in properties.items():
         context.setLocalProperty(name, value)
     try:

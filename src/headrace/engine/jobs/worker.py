@@ -1,17 +1,16 @@
 """The tasks that run in Spark's Python workers: reading a share, and stepping an operator.
 
-Tasks are built once per circuit and serialised with it. The inputs of an epoch are in its step's
-manifest, whose path is a local property of the Spark job.
+Tasks are built once per circuit and serialised with it. The inputs of an epoch are in its step,
+which is a local property of the Spark job.
 """
 
 from __future__ import annotations
 
 import gc
+import json
 import time
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from pathlib import Path
-from socket import gethostname
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
@@ -19,8 +18,8 @@ import pyarrow as pa
 from pyspark import TaskContext
 
 from headrace.engine.jobs.reports import (
-    MANIFEST,
-    SHARED_DIRECTORY,
+    STEP,
+    STORE,
     leave_nothing,
     leave_report,
     one_pack,
@@ -32,12 +31,14 @@ from headrace.errors import Code, HeadraceError
 from headrace.log import LogShare
 from headrace.runtime.step import Report, RowsShare, Step
 from headrace.spine import HIGHEST, LOWEST, Spine, partition_of, ranges
+from headrace.spine.mounts import Mounted
 from headrace.types import Offset
 from headrace.zset import EVERY_ROW, HASH, WEIGHT, Restriction
 from headrace.zset.zset import in_one_piece
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
 
     from headrace.operators import StatefulOperator
     from headrace.types import ArrangementId, RelationId
@@ -75,10 +76,13 @@ def current_step() -> Step:
         return here
     _spare_what_stays()
     context = TaskContext.get()
-    manifest = context.getLocalProperty(MANIFEST) if context is not None else None
-    if manifest is None:
+    text = context.getLocalProperty(STEP) if context is not None else None
+    if text is None:
         raise HeadraceError(Code.INTERNAL, "a task runs outside of a step")
-    return _read_step(manifest)
+    step, store = _received(text), context.getLocalProperty(STORE)
+    if store is not None:
+        Mounted.of_json(json.loads(store)).mount(step.directory)
+    return step
 
 
 @lru_cache(maxsize=1)
@@ -94,16 +98,8 @@ def _spare_what_stays() -> None:
 
 
 @lru_cache(maxsize=4)
-def _read_step(manifest: str) -> Step:
-    try:
-        return Step.read(Path(manifest))
-    except OSError as error:
-        raise HeadraceError(
-            Code.UNAVAILABLE,
-            f'executor on host "{gethostname()}" cannot read the data directory of the driver',
-            f'"{manifest}": {error.strerror}.',
-            SHARED_DIRECTORY,
-        ) from error
+def _received(text: str) -> Step:
+    return Step.received(text)
 
 
 @dataclass(frozen=True, slots=True)
