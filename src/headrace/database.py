@@ -30,7 +30,7 @@ from headrace.history.reconciling import Reconciling
 from headrace.history.repairing import Repairing
 from headrace.history.replaying import Replays
 from headrace.history.row_sources import RowSources
-from headrace.ledger import DirectoryLock, Ledger, data_directory, prepare_directory
+from headrace.ledger import data_directory, open_ledger
 from headrace.log import Appender, EmbeddedLog, SegmentWriter
 from headrace.parts.access import OWNER, Access, Principal
 from headrace.parts.admission import Admission
@@ -135,12 +135,9 @@ class Database(DefaultSession):
         self.settings = settings
         self._open = False
         self._sessions: WeakSet[Session] = WeakSet()
-        prepare_directory(directory)
         with ExitStack() as undone:
-            self._lock = DirectoryLock(directory)
-            undone.callback(self._lock.release)
-            self._ledger = Ledger.open(directory / "ledger.db", fault=fault)
-            self._ledger.acquire()
+            self._ledger = open_ledger(directory, settings.ledger_address, fault=fault)
+            undone.callback(self._ledger.close)
             mounted = settings.mounted(stored_store(self._ledger, directory, settings.store))
             if mounted is not None:
                 mounted.mount(directory.resolve())
@@ -410,7 +407,6 @@ class Database(DefaultSession):
         self._segments.close()
         Mounted.unmount(self.directory.resolve())
         self._ledger.close()
-        self._lock.release()
         self._lease.release()
 
     def _require_open(self) -> None:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from headrace.engine.jobs.lease import SparkSettings
+    from headrace.ledger import PostgresAddress
 
 _PREFIX = "HEADRACE_"
 NO_CACHE = "none"
@@ -39,9 +40,13 @@ _RANGES: dict[str, tuple[int, int | None]] = {
     "reconcile_budget": (0, 1),
 }
 """The least and the greatest value of numeric settings with a limited range."""
+_SECRET = frozenset({"ledger"})
+"""The settings whose values are never shown: they may have a password."""
+_POSTGRES = ("postgresql://", "postgres://")
 _NEARLY = 0.8
 """The least similarity, up to 1, at which a name counts as a mistyped setting."""
 URL = "HEADRACE_URL"
+LEDGER = "HEADRACE_LEDGER"
 TOKEN = "HEADRACE_TOKEN"  # noqa: S105  (the name of a variable)
 _DECIMAL = re.compile(r"\d+(\.\d*)?|\.\d+")
 _NO_SETTING = ("HEADRACE_HISTORY", URL, TOKEN)
@@ -91,6 +96,15 @@ class Settings:
     on_difference: str = "repair"
     """The reaction to rows that reconciliation finds to differ: ``repair``, ``quarantine`` (the
     view stops until it is repaired) or ``report``."""
+    ledger: str = field(default="", repr=False)
+    """The URL of a PostgreSQL database that holds the ledger, such as
+    ``postgresql://user@host/database``; by default, it is a SQLite file in the data directory."""
+    ledger_schema: str = ""
+    """The schema of the ledger's tables in PostgreSQL, created if it does not exist; by default,
+    the first one of the role's ``search_path``."""
+    ledger_password_file: str = ""
+    """A file with the password of the ledger's role; by default, that of ``ledger``, or what
+    PostgreSQL's clients find: ``PGPASSWORD``, ``~/.pgpass``."""
     sink_roots: str = ""
     """Directories, with ``:`` between them, outside of the data directory, below which sinks of
     files, Delta, Iceberg and warehouses may write; their ``path`` is absolute then."""
@@ -143,6 +157,21 @@ class Settings:
             return None
         address = StoreAddress.of(store).completed(os.environ)
         return Mounted(address, (heap_bytes(self.store_cache) or 0) // 2)
+
+    @property
+    def ledger_address(self) -> PostgresAddress | None:
+        """Where the ledger is in PostgreSQL; None if it is in the data directory.
+
+        Raises:
+            HeadraceError: ``invalid`` for a URL that PostgreSQL's client cannot read, or if the
+                client is not installed.
+        """
+        if not self.ledger:
+            return None
+        from headrace.ledger import PostgresAddress  # noqa: PLC0415  (clients need none)
+
+        file = Path(self.ledger_password_file) if self.ledger_password_file else None
+        return PostgresAddress.of(self.ledger, self.ledger_schema, file)
 
     @property
     def spark(self) -> SparkSettings:
@@ -200,8 +229,9 @@ def _checked(name: str, value: Any, kind: type) -> Any:
         return float(value)
     if natural if kind is int else isinstance(value, kind):
         return value
+    shown = f"of type {type(value).__name__}" if name in _SECRET else repr(value)
     raise HeadraceError(
-        Code.INVALID, f'setting "{name}" cannot be {value!r}', hint=f"Give {_kind(kind)}."
+        Code.INVALID, f'setting "{name}" cannot be {shown}', hint=f"Give {_kind(kind)}."
     )
 
 
@@ -233,6 +263,16 @@ def _require_sense(what: str, name: str, value: Any) -> None:
         if relative:
             hint = f"Give absolute paths, with {os.pathsep} between them."
             raise HeadraceError(Code.INVALID, f'{what} cannot be "{relative[0]}"', hint=hint)
+    if name == "ledger" and value and not value.startswith(_POSTGRES):
+        raise HeadraceError(
+            Code.INVALID,
+            f"{what} is not a URL of PostgreSQL",
+            hint='Write "postgresql://user@host/database"; without it, the ledger is a SQLite file'
+            " in the data directory.",
+        )
+    if name == "ledger_password_file" and value and not Path(value).is_absolute():
+        hint = "Give the absolute path of a file."
+        raise HeadraceError(Code.INVALID, f'{what} cannot be "{value}"', hint=hint)
     if value not in _WORDS.get(name, (value,)):
         allowed = " or ".join(f'"{word}"' for word in _WORDS[name])
         raise HeadraceError(Code.INVALID, f'{what} cannot be "{value}"', hint=f"Give {allowed}.")

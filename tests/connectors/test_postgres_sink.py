@@ -30,8 +30,9 @@ from connectors.sink_histories import (
     row,
     table,
 )
+from headrace import postgres_session
 from headrace.connectors.options import SecretName
-from headrace.connectors.postgres import access, answering
+from headrace.connectors.postgres import access
 from headrace.connectors.postgres.sink import PostgresSink, SinkTable, check
 from headrace.connectors.postgres.target import MAPPING, keeps, type_of
 from headrace.connectors.postgres.types import PgType
@@ -453,7 +454,7 @@ def test_a_server_that_stops_and_comes_back_is_given_what_is_left(
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(answering, "SILENT_SECONDS", 0.2)
+    monkeypatch.setattr(postgres_session, "SILENT_SECONDS", 0.2)
     monkeypatch.setattr(access, "_ANSWER_SECONDS", 2)
 
 

@@ -6,9 +6,6 @@ import itertools
 import os
 from typing import TYPE_CHECKING
 
-import pytest
-import sqlalchemy as sa
-
 from headrace.ledger import (
     LIVE,
     EpochCommit,
@@ -20,13 +17,17 @@ from headrace.ledger import (
     NewRun,
     RunKind,
     SegmentFile,
-    schema,
 )
+from headrace.ledger.sqlite import SqliteFile
 from headrace.spine import RunFile
 from headrace.types import ArrangementId, BuildId, Epoch, FrontierId, RelationId
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from pathlib import Path
+
+    from headrace.ledger import PostgresAddress
+    from servers.postgres import Postgres
 
 _numbers = itertools.count()
 
@@ -86,12 +87,16 @@ def step(ledger: Ledger, *runs: NewRun) -> Epoch:
     return ledger.commit(EpochCommit(ledger.head.epoch, "attempt", runs=runs))
 
 
-def postgres() -> str:
-    """The URL of an empty PostgreSQL database for tests, emptied again; skips where none is."""
-    url = os.environ.get("HEADRACE_TEST_POSTGRES")
-    if url is None:
-        pytest.skip("no PostgreSQL: set HEADRACE_TEST_POSTGRES to a database's URL")
-    engine = sa.create_engine(url)
-    schema.metadata.drop_all(engine)
-    engine.dispose()
-    return url
+def where(ledger: Ledger) -> Path | PostgresAddress:
+    """Where an open ledger is."""
+    database = ledger._transactions.store.database
+    return database.file if isinstance(database, SqliteFile) else database.address
+
+
+_databases = itertools.count()
+
+
+def empty_database(server: Postgres) -> str:
+    """The URL of a new database of a server."""
+    name = server.create(f"ledger_{next(_databases)}_{os.getpid()}")
+    return f"postgresql://postgres@127.0.0.1:{server.port}/{name}"

@@ -8,11 +8,13 @@ import pytest
 
 from headrace.ledger import EpochCommit, Ledger, NewObject
 from headrace.types import Epoch
-from ledger.building import Clock, postgres, relation
+from ledger.building import Clock, empty_database, relation
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from servers.postgres import Postgres
 
 
 @pytest.fixture
@@ -21,9 +23,17 @@ def clock() -> Clock:
 
 
 @pytest.fixture
+def postgres_url(postgres_server: Postgres) -> str:
+    """The URL of an empty database."""
+    return empty_database(postgres_server)
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
 def address(tmp_path: Path, request: pytest.FixtureRequest) -> str | Path:
-    """Where the test's ledger is: in SQLite, unless a test asks for PostgreSQL."""
-    return postgres() if getattr(request, "param", "") == "postgresql" else tmp_path / "ledger.db"
+    """Where the test's ledger is."""
+    if request.param == "postgresql":
+        return str(request.getfixturevalue("postgres_url"))
+    return tmp_path / "ledger.db"
 
 
 @pytest.fixture

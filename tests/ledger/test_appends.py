@@ -62,7 +62,7 @@ def test_segments_of_a_range_are_those_that_hold_any_of_it(
 
 
 def test_the_newest_segments_are_known_without_a_query(
-    tmp_path: Path, ledger: Ledger, orders: NewObject, monkeypatch: pytest.MonkeyPatch
+    address: str | Path, ledger: Ledger, orders: NewObject, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     relation = orders.relation
     ledger.log.append(relation, segment(3))
@@ -72,7 +72,7 @@ def test_the_newest_segments_are_known_without_a_query(
     once = ProducerPosition("a", 1)
     for _ in range(2):
         ledger.log.append(relation, segment(2), producer=once)
-    with Ledger.open(tmp_path / "ledger.db", Mode.READ) as reader:
+    with Ledger.open(address, Mode.READ) as reader:
         stored = {
             (first, end): reader.log.segments(relation, Offset(first), Offset(end))
             for first in range(13)
@@ -97,7 +97,7 @@ def test_the_newest_segments_are_known_without_a_query(
 
 
 def test_a_correction_is_recorded_with_its_segment_or_not_at_all(
-    tmp_path: Path, ledger: Ledger, orders: NewObject, clock: Clock
+    address: str | Path, ledger: Ledger, orders: NewObject, clock: Clock
 ) -> None:
     clock.now = 77.0
     why = Correction(2, {"reason": "drift", "by": "ann"})
@@ -114,7 +114,7 @@ def test_a_correction_is_recorded_with_its_segment_or_not_at_all(
             raise RuntimeError(stage)
 
     ledger.close()
-    with Ledger.open(tmp_path / "ledger.db", fault=crash) as crashing:
+    with Ledger.open(address, fault=crash) as crashing:
         crashing.acquire()
         with pytest.raises(RuntimeError):
             crashing.log.append_all([AppendRecord(orders.relation, segment(2), correction=why)])
@@ -154,7 +154,6 @@ def test_a_producer_that_repeats_itself_is_heard_once(ledger: Ledger, orders: Ne
     assert len(ledger.files.known().segments) == 3
 
 
-@pytest.mark.parametrize("address", ["sqlite", "postgresql"], indirect=True)
 def test_rejects_are_counted_kept_and_cut(ledger: Ledger, orders: NewObject, clock: Clock) -> None:
     clock.now = 5.0
     first = Reject("a.json", 3, "price", '"x" is not an INT', "{...}")
@@ -179,7 +178,6 @@ def test_an_ignored_append_records_nothing_that_came_with_it(
     assert ledger.rejects.count(orders.relation) == 1
 
 
-@pytest.mark.parametrize("address", ["sqlite", "postgresql"], indirect=True)
 def test_concurrent_appends_get_disjoint_offsets_without_gaps(
     ledger: Ledger, orders: NewObject
 ) -> None:

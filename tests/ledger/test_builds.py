@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -20,7 +19,7 @@ from headrace.ledger import (
     Retired,
 )
 from headrace.types import BuildId, Epoch, FrontierId, Offset, RelationId
-from ledger.building import build, relation, run, segment, step
+from ledger.building import build, relation, run, segment, step, where
 
 
 @pytest.fixture
@@ -43,7 +42,7 @@ def beside(
 def states(ledger: Ledger) -> dict[int, bool]:
     """Return the live builds, and whether each serves; as the database and the head have it."""
     found = ledger.head.builds
-    with Ledger.open(Path(ledger._transactions.store.place), Mode.READ) as reader:
+    with Ledger.open(where(ledger), Mode.READ) as reader:
         assert reader.head.builds == found
         assert reader.head.frontiers == ledger.head.frontiers
     return {id_: each.serving for id_, each in found.items()}

@@ -16,7 +16,7 @@ import pytest
 from headrace.errors import Code, HeadraceError
 from headrace.ledger import DirectoryLock, EpochCommit, Ledger, Mode, NewObject, schema
 from headrace.types import Epoch
-from ledger.building import segment, step
+from ledger.building import Clock, segment, step
 from length import each
 
 ROOT = Path(__file__).parents[2]
@@ -73,21 +73,42 @@ def python(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.fixture
-def path(tmp_path: Path, ledger: Ledger, orders: NewObject) -> Path:
-    """A ledger at epoch 2, with ten rows in the log and one run."""
+def stored(address: str | Path, ledger: Ledger, orders: NewObject) -> str | Path:
+    """A closed ledger at epoch 2, with ten rows in the log and one run."""
     from ledger.building import run
 
     ledger.log.append(orders.relation, segment(10))
     step(ledger, run("1/0", "old"))
     ledger.close()
-    return tmp_path / "ledger.db"
+    return address
+
+
+@pytest.fixture
+def path(tmp_path: Path, clock: Clock) -> Path:
+    """The same in a file."""
+    from ledger.building import relation, run
+
+    file = tmp_path / "ledger.db"
+    with Ledger.open(file, clock=clock) as ledger:
+        ledger.acquire()
+        made = relation(ledger, "orders")
+        ledger.commit(EpochCommit(Epoch(0), "first", created=(made,)))
+        ledger.log.append(made.relation, segment(10))
+        step(ledger, run("1/0", "old"))
+    return file
+
+
+def url(place: str | Path) -> str:
+    return f"sqlite:///{place}" if isinstance(place, Path) else place
 
 
 @pytest.mark.parametrize("stage", each(2, [*STAGES, "after commit"]))
-def test_a_writer_killed_within_a_commit_leaves_all_or_nothing(path: Path, stage: str) -> None:
-    died = python(CRASH, f"sqlite:///{path}", stage)
+def test_a_writer_killed_within_a_commit_leaves_all_or_nothing(
+    stored: str | Path, stage: str
+) -> None:
+    died = python(CRASH, url(stored), stage)
     assert died.returncode == -signal.SIGKILL, died.stderr
-    with Ledger.open(path) as ledger:
+    with Ledger.open(stored) as ledger:
         committed = stage == "after commit"
         assert ledger.head.epoch == (3 if committed else 2)
         assert ledger.head.position(ledger.relations.existing()[0].relation) == (
@@ -154,11 +175,11 @@ KEPT = ("compare", "after commit")
     ),
 )
 def test_no_dirty_entry_is_lost_by_a_crash(
-    path: Path, doing: str, stage: str, left: list[str]
+    stored: str | Path, doing: str, stage: str, left: list[str]
 ) -> None:
-    died = python(MARK, f"sqlite:///{path}", doing, stage)
+    died = python(MARK, url(stored), doing, stage)
     assert died.returncode == -signal.SIGKILL, died.stderr
-    with Ledger.open(path, Mode.READ) as ledger:
+    with Ledger.open(stored, Mode.READ) as ledger:
         assert [f"{e.slice.where} {e.state}" for e in ledger.head.dirty] == left
         evidence = [each.id for each in ledger.evidence.found()]
         marked = [e.origin["evidence"] for e in ledger.head.dirty if "evidence" in e.origin]
@@ -280,8 +301,8 @@ def test_a_ledger_at_an_odd_path_is_opened(tmp_path: Path) -> None:
 # Reading only
 
 
-def test_a_reader_sees_commits_and_writes_nothing(path: Path) -> None:
-    with Ledger.open(path) as writer, Ledger.open(path, Mode.READ) as reader:
+def test_a_reader_sees_commits_and_writes_nothing(stored: str | Path) -> None:
+    with Ledger.open(stored) as writer, Ledger.open(stored, Mode.READ) as reader:
         writer.acquire()
         step(writer)
         assert reader.head.epoch == writer.head.epoch == 3

@@ -15,7 +15,7 @@ from headrace.ledger import EpochCommit, Ledger, Mode, migrations, schema
 from headrace.ledger.migrations import Migration
 from headrace.spine import RunFile
 from headrace.types import Epoch
-from ledger.building import postgres, relation
+from ledger.building import relation
 from ledger.former import of_format
 
 if TYPE_CHECKING:
@@ -147,8 +147,10 @@ def test_a_format_to_which_no_steps_lead_is_refused(old: Path) -> None:
 
 
 @pytest.mark.usefixtures("steps")
-def test_a_ledger_in_postgresql_is_migrated_in_one_transaction_without_a_copy() -> None:
-    address = postgres()
+def test_a_ledger_in_postgresql_is_migrated_in_one_transaction_without_a_copy(
+    postgres_url: str,
+) -> None:
+    address = postgres_url
     with Ledger.open(address) as ledger:
         ledger.acquire()
     engine = sa.create_engine(address)
@@ -213,8 +215,8 @@ OLD_RUNS = f"""
 """
 
 
-def test_runs_of_format_4_in_postgresql_become_packs() -> None:
-    address = postgres()
+def test_runs_of_format_4_in_postgresql_become_packs(postgres_url: str) -> None:
+    address = postgres_url
     with Ledger.open(address) as ledger:
         ledger.acquire()
         ledger.commit(EpochCommit(Epoch(0), "first", created=(relation(ledger, "orders"),)))

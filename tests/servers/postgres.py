@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import pwd
+import signal
 import subprocess
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
@@ -71,6 +72,17 @@ class Postgres(Freezes):
             self._process.send_signal({"fast": 2, "immediate": 3}[how])
             self._process.wait(30)
             self._process = None
+
+    def kill(self) -> None:
+        """Kill the server and its processes at once, as a machine does that loses its power."""
+        assert self._process is not None
+        pid = self._process.pid
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii").split()
+        for each in (pid, *map(int, children)):
+            with suppress(ProcessLookupError):
+                os.kill(each, signal.SIGKILL)
+        self._process.wait(30)
+        self._process = None
 
     def connect(self, database: str = "postgres", **settings: Any) -> Any:
         """Open a session in autocommit mode, as ``postgres`` unless another user is given."""

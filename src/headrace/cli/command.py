@@ -153,6 +153,11 @@ def _set_url(context: click.Context, _: click.Parameter, value: str | None) -> N
         context.meta["headrace.url"] = value
 
 
+def _set_ledger(context: click.Context, _: click.Parameter, value: str | None) -> None:
+    if value is not None:
+        context.ensure_object(Invocation).settings["ledger"] = value
+
+
 def _set_data(context: click.Context, _: click.Parameter, value: Path | None) -> None:
     if value is not None:
         from headrace.ledger import data_directory  # noqa: PLC0415  (--help is quick)
@@ -177,6 +182,13 @@ def _common(command: F) -> F:
         callback=_set_url,
         help="Or the server that has it open, such as http://127.0.0.1:8088.",
     )
+    ledger = click.option(
+        "--ledger",
+        metavar="URL",
+        expose_value=False,
+        callback=_set_ledger,
+        help="The PostgreSQL database with the directory's ledger; by default, HEADRACE_LEDGER is.",
+    )
     debug = click.option(
         "--debug",
         is_flag=True,
@@ -184,7 +196,7 @@ def _common(command: F) -> F:
         callback=_set_debug,
         help="Show stack traces and the notes of libraries.",
     )
-    return data(url(_file("--token-file", _TOKEN)(_file("--ca", _CA)(debug(command)))))
+    return data(ledger(url(_file("--token-file", _TOKEN)(_file("--ca", _CA)(debug(command))))))
 
 
 _TOKEN = "A file with the token for the server; by default, HEADRACE_TOKEN is."  # noqa: S105
@@ -222,6 +234,8 @@ def _target(context: click.Context) -> Path | Address:
     if directory is not None and url is not None:
         raise click.UsageError("--data and --url exclude each other.", context)
     url = url or (variable(URL) if directory is None else None)
+    if url and context.ensure_object(Invocation).settings:
+        raise click.UsageError("--ledger is for --data.", context)
     if url:
         return Address(url, found.get("headrace.token_file"), found.get("headrace.ca"))
     if directory is None:
@@ -318,6 +332,7 @@ def sql(
         inputs
         and not functions
         and isinstance(target, Path)
+        and not _has_ledger_elsewhere(invocation)
         and _looked_up(target, scripts, printer)
     ):
         return _DONE
@@ -343,6 +358,13 @@ def sql(
             return _DONE
         _run(interpreter, scripts)
     return _FAILED if interpreter.failed else _DONE
+
+
+def _has_ledger_elsewhere(invocation: Invocation) -> bool:
+    """Whether the settings say that the ledger is not in the data directory."""
+    from headrace.settings import LEDGER, variable  # noqa: PLC0415  (--help is quick)
+
+    return bool(invocation.settings or variable(LEDGER))
 
 
 def _looked_up(directory: Path, scripts: list[tuple[str, str | None]], printer: Printer) -> bool:
@@ -559,5 +581,6 @@ def create(context: click.Context, name: str, role: str, schema: str | None) -> 
     from headrace.sql import Role  # noqa: PLC0415
 
     directory = context.meta.get("headrace.data", Path("data"))
-    click.echo(create_token(directory, name, Role(role), schema, sys.stderr))
+    settings = context.ensure_object(Invocation).settings
+    click.echo(create_token(directory, name, Role(role), schema, sys.stderr, settings))
     return _DONE

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from headrace.cli.progress import status
 from headrace.errors import Code, HeadraceError
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from headrace.connecting import AnyDatabase
     from headrace.functions import Function
 
-    Connect = Callable[[Path | "Address", Sequence[Function]], AnyDatabase]
+    Connect = Callable[..., AnyDatabase]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,18 +51,24 @@ class Address:
 
 @dataclass(slots=True)
 class Invocation:
-    """One invocation of the command: how it connects, and whether it shows stack traces."""
+    """One invocation of the command: how it connects, and whether it shows stack traces.
+
+    ``settings`` are those that its options give, for a data directory.
+    """
 
     connect: Connect
     debug: bool = False
+    settings: dict[str, str] = field(default_factory=dict)
 
 
-def connect_to_headrace(target: Path | Address, functions: Sequence[Function]) -> AnyDatabase:
+def connect_to_headrace(
+    target: Path | Address, functions: Sequence[Function], **settings: Any
+) -> AnyDatabase:
     """Open a data directory in this process, or connect to a server."""
     import headrace  # noqa: PLC0415  (--help does not wait for Spark's packages)
 
     if isinstance(target, Path):
-        return headrace.connect(target, functions=functions)
+        return headrace.connect(target, functions=functions, **settings)
     return headrace.connect(target.url, token=target.token(), ca=target.ca)
 
 
@@ -91,7 +97,7 @@ def opened(
     made = functions.made()
     given = () if functions.replace else made
     with status("opening…" if isinstance(target, Path) else "connecting…", err):
-        database = thread.call(lambda: invocation.connect(target, given))
+        database = thread.call(lambda: invocation.connect(target, given, **invocation.settings))
     try:
         if functions.replace:
             for each in made:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from headrace.cli.connection import make_directory
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
     from typing import TextIO
 
@@ -16,7 +16,14 @@ if TYPE_CHECKING:
     from headrace.sql import Role
 
 
-def create_token(directory: Path, name: str, role: Role, schema: str | None, err: TextIO) -> str:
+def create_token(
+    directory: Path,
+    name: str,
+    role: Role,
+    schema: str | None,
+    err: TextIO,
+    settings: Mapping[str, str],
+) -> str:
     """Create an access token with a role in a schema, or in the whole database; return its secret.
 
     Only the ledger is opened, so Spark is not started.
@@ -31,7 +38,7 @@ def create_token(directory: Path, name: str, role: Role, schema: str | None, err
     (statement,) = parse(f"CREATE TOKEN {quote(name)}")
     known = statement.name.dotted if isinstance(statement, CreateToken) else name
     make_directory(directory, err)
-    with _ledger(directory) as ledger:
+    with _ledger(directory, settings) as ledger:
         access = Access(ledger)
         _, secret = access.create(known)
         access.grant(known, role, DATABASE if schema is None else schema.lower())
@@ -39,18 +46,10 @@ def create_token(directory: Path, name: str, role: Role, schema: str | None, err
 
 
 @contextmanager
-def _ledger(directory: Path) -> Iterator[Ledger]:
+def _ledger(directory: Path, given: Mapping[str, str]) -> Iterator[Ledger]:
     """Open the ledger of a directory exclusively while a block runs."""
-    from headrace.ledger import DirectoryLock, Ledger, prepare_directory  # noqa: PLC0415
+    from headrace.ledger import open_ledger  # noqa: PLC0415
+    from headrace.settings import Settings  # noqa: PLC0415
 
-    prepare_directory(directory)
-    lock = DirectoryLock(directory)
-    try:
-        ledger = Ledger.open(directory / "ledger.db")
-        try:
-            ledger.acquire()
-            yield ledger
-        finally:
-            ledger.close()
-    finally:
-        lock.release()
+    with open_ledger(directory, Settings.of(given).ledger_address) as ledger:
+        yield ledger

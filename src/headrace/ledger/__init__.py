@@ -4,6 +4,9 @@ from headrace.ledger.directory import data_directory, prepare_directory
 from headrace.ledger.heads import Head
 from headrace.ledger.ledger import Ledger
 from headrace.ledger.lock import DirectoryLock
+from headrace.ledger.modes import Mode
+from headrace.ledger.opening import open_ledger
+from headrace.ledger.postgres_address import PostgresAddress
 from headrace.ledger.records import (
     LIVE,
     NO_EPOCH,
@@ -47,11 +50,12 @@ from headrace.ledger.records import (
     SegmentFile,
     Slice,
 )
-from headrace.ledger.store import Mode
+from headrace.ledger.settings import STORE_SETTING
 
 __all__ = [
     "LIVE",
     "NO_EPOCH",
+    "STORE_SETTING",
     "AppendRecord",
     "ArrangementRecord",
     "Build",
@@ -83,6 +87,7 @@ __all__ = [
     "NewRun",
     "ObjectRecord",
     "OffsetRange",
+    "PostgresAddress",
     "ProducerPosition",
     "Read",
     "Reject",
@@ -96,5 +101,6 @@ __all__ = [
     "SegmentFile",
     "Slice",
     "data_directory",
+    "open_ledger",
     "prepare_directory",
 ]

@@ -10,10 +10,14 @@ from urllib.parse import unquote, urlsplit
 from headrace.errors import Code, HeadraceError
 
 _FOLDERS: Final = ("log", "runs", "attempts")
+LEDGER: Final = "ledger.db"
+"""The file of a ledger in SQLite."""
+LEDGER_ELSEWHERE: Final = "ledger.json"
+"""The file that names a ledger in PostgreSQL."""
 _OWN: Final = frozenset(
-    {*_FOLDERS, "lock", "seen", "programs", "quarantine", "sinks", "lost+found"}
+    {*_FOLDERS, LEDGER_ELSEWHERE, "lock", "seen", "programs", "quarantine", "sinks"}
+    | {"lost+found"}
 )
-_LEDGER: Final = "ledger.db"
 _URL: Final = re.compile(r"(?P<scheme>[a-zA-Z][a-zA-Z0-9+.:-]+):/")
 
 
@@ -78,12 +82,12 @@ def prepare_directory(directory: Path) -> None:
 
 
 def _refuse_foreign(directory: Path) -> None:
-    if not directory.exists() or (directory / _LEDGER).exists():
+    if not directory.exists() or (directory / LEDGER).exists():
         return
     foreign = sorted(
         path.name
         for path in directory.iterdir()
-        if path.name not in _OWN and not path.name.startswith((".", _LEDGER))
+        if path.name not in _OWN and not path.name.startswith((".", LEDGER))
     )
     if foreign:
         raise HeadraceError(

@@ -16,12 +16,14 @@ from headrace.ledger.heads import Head
 from headrace.ledger.ids import Ids
 from headrace.ledger.loads import Loads, Producers
 from headrace.ledger.log import Logs, ends, starts
+from headrace.ledger.modes import Mode
 from headrace.ledger.rejects import Rejects
 from headrace.ledger.relations import Relations
 from headrace.ledger.settings import StoredSettings
 from headrace.ledger.spines import Spines, arrangements, spines
-from headrace.ledger.store import Mode, Store
-from headrace.ledger.transactions import Transactions
+from headrace.ledger.store import Store
+from headrace.ledger.transactions import Transactions, WriteTransaction
+from headrace.ledger.writers import refuses
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,11 +31,14 @@ if TYPE_CHECKING:
 
     import sqlalchemy as sa
 
+    from headrace.errors import HeadraceError
+    from headrace.ledger.postgres_address import PostgresAddress
     from headrace.ledger.records import EpochCommit, Fence
+    from headrace.ledger.writers import LedgerWriter, Waits
     from headrace.types import Epoch
 
 
-def _uninterrupted(_stage: str) -> None:
+def uninterrupted(_stage: str) -> None:
     """Do nothing: the fault hook outside of tests."""
 
 
@@ -50,6 +55,7 @@ class Ledger:
 
     def __init__(self, transactions: Transactions) -> None:
         self._transactions = transactions
+        self._closing: list[Callable[[], None]] = []
         self.epochs = Epochs(transactions)
         self.relations = Relations(transactions)
         self.builds = Builds(transactions)
@@ -68,25 +74,33 @@ class Ledger:
     @classmethod
     def open(
         cls,
-        where: str | Path,
+        where: str | Path | PostgresAddress,
         mode: Mode = Mode.WRITE,
         *,
         clock: Callable[[], float] = time.time,
-        fault: Callable[[str], None] = _uninterrupted,
+        fault: Callable[[str], None] = uninterrupted,
+        create: bool = True,
     ) -> Self:
         """Open and check the ledger at a SQLite file or a database URL.
 
-        In WRITE mode it is created if it does not exist. ``fault`` is called with the name of each
-        point at which a test may crash.
+        In WRITE mode it is created if it does not exist, unless ``create`` is false. ``fault`` is
+        called with the name of each point at which a test may crash.
 
         Raises:
             HeadraceError: INVALID, UNSUPPORTED, CORRUPT or UNAVAILABLE; see :class:`Store`.
         """
-        return cls(Transactions(Store.open(where, mode, clock()), _head, clock, fault))
+        store = Store.open(where, mode, clock(), create=create)
+        return cls(Transactions(store, _head, clock, fault))
+
+    def when_closed(self, done: Callable[[], None]) -> None:
+        """Call something when this ledger is closed."""
+        self._closing.append(done)
 
     def close(self) -> None:
-        """Close every connection to the database."""
+        """Close every connection to the database, which lets another process write."""
         self._transactions.store.close()
+        while self._closing:
+            self._closing.pop()()
 
     def __enter__(self) -> Self:
         return self
@@ -94,9 +108,32 @@ class Ledger:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def acquire(self) -> Fence:
-        """Become the only writer: changes by earlier writers fail from now on."""
-        return self._transactions.acquire()
+    def acquire(self, waits: Waits = refuses) -> Fence:
+        """Become the only writer: changes by earlier writers fail from now on.
+
+        A writer of a ledger in PostgreSQL that is alive is not replaced: ``waits`` is asked about
+        every second, with the error that names it, whether to wait for its end.
+
+        Raises:
+            HeadraceError: that error, if ``waits`` returns false: CONFLICT; UNAVAILABLE if the
+                database does not answer; UNSUPPORTED for a pool of transactions before it.
+        """
+        return self._transactions.acquire(waits)
+
+    @property
+    def writer(self) -> LedgerWriter | None:
+        """Who acquired the ledger last, alive or not; None in SQLite."""
+        return self._transactions.writer()
+
+    @property
+    def place(self) -> str:
+        """The file, or the server, database and schema, for messages: without a password."""
+        return self._transactions.store.place
+
+    @property
+    def trouble(self) -> HeadraceError | None:
+        """Why the database does not answer at present; None if it does."""
+        return self._transactions.store.availability.error
 
     @property
     def head(self) -> Head:
@@ -111,12 +148,15 @@ class Ledger:
                 over; INTERNAL if it violates an invariant.
         """
         now, fault = self._transactions.clock, self._transactions.fault
-        with self._transactions.writing() as writing:
+
+        def commit(writing: WriteTransaction) -> Epoch:
             at = commit_epoch(writing.connection, change, writing.fence, now(), fault)
             writing.head = writing.head.after_commit(change, at)
             if change.dirtied:
                 reread(writing)
             return change.epoch
+
+        return self._transactions.write(commit)
 
 
 def _head(connection: sa.Connection) -> Head:

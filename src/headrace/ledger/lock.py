@@ -9,24 +9,32 @@ from __future__ import annotations
 import fcntl
 import os
 import socket
-from typing import TYPE_CHECKING, Self
+import time
+from typing import TYPE_CHECKING, Final, Self
 
 from headrace.errors import Code, HeadraceError
+from headrace.ledger.writers import open_elsewhere, refuses
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from headrace.ledger.writers import Waits
+
+_RETRY_SECONDS: Final = 0.1
 
 
 class DirectoryLock:
     """Holds ``<directory>/lock`` until :meth:`release` or the end of the process, even by a crash.
 
     Child processes do not hold it: the file is closed when one executes a program or is forked.
+    While another holder is alive, ``waits`` is asked again and again whether to wait for its end.
 
     Raises:
-        HeadraceError: CONFLICT if another holder is alive; INVALID if there is no such directory.
+        HeadraceError: CONFLICT if another holder is alive, and ``waits`` returns false; INVALID if
+            there is no such directory.
     """
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, waits: Waits = refuses) -> None:
         self._file: int | None = None
         path = directory / "lock"
         try:
@@ -35,12 +43,12 @@ class DirectoryLock:
             raise HeadraceError(
                 Code.INVALID, f'data directory "{directory}" cannot be written', f"{error}."
             ) from error
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            holder = os.pread(file, 400, 0).decode("utf-8", "replace")
-            os.close(file)
-            raise _taken(directory, holder) from error
+        while not _locked(file):
+            taken = _taken(directory, os.pread(file, 400, 0).decode("utf-8", "replace"))
+            if not waits(taken):
+                os.close(file)
+                raise taken
+            time.sleep(_RETRY_SECONDS)
         os.ftruncate(file, 0)
         os.pwrite(file, f"{os.getpid()} {socket.gethostname()}\n".encode(), 0)
         self._file = file
@@ -65,13 +73,16 @@ class DirectoryLock:
             os.close(file)
 
 
+def _locked(file: int) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
+
+
 def _taken(directory: Path, holder: str) -> HeadraceError:
     number, _, host = holder.strip().partition(" ")
     process = f"process {number}" if number else "another process"
     elsewhere = f' on host "{host}"' if host and host != socket.gethostname() else ""
-    return HeadraceError(
-        Code.CONFLICT,
-        f'data directory "{directory}" is open for writing in {process}{elsewhere}',
-        hint="Stop that process first: one process at a time writes to a data directory."
-        " If it is a server, use it with --url, such as headrace --url http://127.0.0.1:8088 sql.",
-    )
+    return open_elsewhere(f'data directory "{directory}"', f"{process}{elsewhere}")

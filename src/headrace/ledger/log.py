@@ -126,14 +126,11 @@ class Logs:
 
         Returns the offsets of each one, or the error for which just that one was not appended.
         """
-        outcomes: list[OffsetRange | HeadraceError] = []
-        with self._transactions.writing() as writing:
-            for each in appends:
-                try:
-                    outcomes.append(self._append(writing, each))
-                except HeadraceError as error:
-                    outcomes.append(error)
-        return tuple(outcomes)
+
+        def change(writing: WriteTransaction) -> tuple[OffsetRange | HeadraceError, ...]:
+            return tuple(self._tried(writing, each) for each in appends)
+
+        return self._transactions.write(change)
 
     def append_together(self, appends: Sequence[AppendRecord]) -> tuple[OffsetRange, ...]:
         """Append several segments in one transaction, all or none; see :meth:`append`.
@@ -141,8 +138,20 @@ class Logs:
         Raises:
             HeadraceError: as :meth:`append`; nothing is appended then.
         """
-        with self._transactions.writing() as writing:
+
+        def change(writing: WriteTransaction) -> tuple[OffsetRange, ...]:
             return tuple(self._append(writing, each) for each in appends)
+
+        return self._transactions.write(change)
+
+    def _tried(
+        self, writing: WriteTransaction, record: AppendRecord
+    ) -> OffsetRange | HeadraceError:
+        """Append a record; return the error for which it is not, which leaves the others."""
+        try:
+            return self._append(writing, record)
+        except HeadraceError as error:
+            return error
 
     def _append(self, writing: WriteTransaction, record: AppendRecord) -> OffsetRange:
         now = self._transactions.clock()

@@ -16,6 +16,12 @@ FORMAT_KEY: Final = "format"
 IDENTITY_KEY: Final = "identity"
 """The keys in ``meta`` under which a ledger's format and its permanent id are stored."""
 
+WRITER_KEY: Final = "writer"
+WRITTEN_KEY: Final = "written"
+DIRECTORY_KEY: Final = "directory"
+"""Those of a ledger in PostgreSQL: the process that has acquired it, the number of its last write,
+and the data directory that the ledger belongs to."""
+
 NEVER: Final = 2**63 - 1
 """The value of ``runs.removed`` while a run is live, so that one range condition finds a spine."""
 

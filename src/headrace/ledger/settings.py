@@ -12,7 +12,12 @@ from headrace.ledger import schema
 if TYPE_CHECKING:
     from headrace.ledger.transactions import Transactions
 
-_RESERVED: Final = frozenset({schema.FORMAT_KEY, schema.IDENTITY_KEY})
+STORE_SETTING: Final = "store"
+"""The name of the URL of the object store that has the files; the directory is its cache then."""
+
+_RESERVED: Final = frozenset(
+    {schema.FORMAT_KEY, schema.IDENTITY_KEY, schema.WRITER_KEY, schema.WRITTEN_KEY}
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,14 +5,15 @@ from __future__ import annotations
 import threading
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import sqlalchemy as sa
 
 from headrace.errors import Code, HeadraceError
 from headrace.ledger import schema
-from headrace.ledger.driver_statement import DriverStatement
 from headrace.ledger.records import Fence
+from headrace.ledger.store import UnacknowledgedError
+from headrace.ledger.writers import LedgerWriter, LockedFence, Waits, refuses
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -21,7 +22,10 @@ if TYPE_CHECKING:
     from headrace.ledger.heads import Head
     from headrace.ledger.store import Store
 
-_LOCK_FENCE = DriverStatement(sa.select(schema.fence.c.token).with_for_update())
+T = TypeVar("T")
+
+_TRIES = 5
+"""How often a change is made whose transaction was lost before it was committed."""
 
 
 @dataclass(slots=True)
@@ -38,6 +42,9 @@ class Transactions:
 
     ``load`` reads the head in a transaction. ``clock`` returns Unix seconds. ``fault`` is called
     with the name of each point at which a test may crash.
+
+    A server may be lost while it commits. So each write stores its number, and the next transaction
+    that locks the fence sees whether the write before was committed; see :meth:`writing`.
     """
 
     def __init__(
@@ -53,19 +60,36 @@ class Transactions:
         self._load = load
         self._lock = threading.Lock()
         self._fence: Fence | None = None
+        self._writer: LedgerWriter | None = None
         self._head: Head | None = None
+        self._stale = True
+        """Whether the head may be older than the last write of this process."""
+        self._written = 0
+        """The number of the last write that is known to be committed."""
+        self._unsure: int | None = None
+        """The number of a later write that may be committed."""
 
     @property
     def head(self) -> Head:
-        """The newest state, as a value that does not change; of the last write of this process."""
+        """The newest state, as a value that does not change; of the last write of this process.
+
+        While the database does not answer, it may be that of the write before.
+        """
         head = self._head
-        if head is not None:
+        if head is not None and not self._stale:
             return head
         if self._fence is None:
             return self._loaded()
+        if head is not None and self.store.availability.error is not None:
+            return head
         with self._lock:
-            if self._head is None:
-                self._head = self._loaded()
+            if self._head is None or self._stale:
+                try:
+                    self._head = self._loaded()
+                    self._stale = self._unsure is not None
+                except HeadraceError as error:
+                    if self._head is None or error.code is not Code.UNAVAILABLE:
+                        raise
             return self._head
 
     def _loaded(self) -> Head:
@@ -76,45 +100,141 @@ class Transactions:
         """Open a read transaction: it sees one consistent state of the ledger."""
         return self.store.reading()
 
+    def write(self, change: Callable[[WriteTransaction], T]) -> T:
+        """Make a change in a write transaction; again, if that was lost and changed nothing.
+
+        Raises:
+            HeadraceError: as :meth:`writing`, and as the change.
+        """
+        for left in reversed(range(_TRIES)):
+            try:
+                with self.writing() as writing:
+                    return change(writing)
+            except HeadraceError as error:
+                lost = error.code is Code.UNAVAILABLE and self._unsure is None
+                if not lost or not left or not self.store.availability.recovers():
+                    raise
+        raise AssertionError
+
     @contextmanager
     def writing(self) -> Iterator[WriteTransaction]:
-        """Open a write transaction; raise CONFLICT if another process has taken over."""
+        """Open a write transaction. An error means that nothing was written, unless it says so.
+
+        Raises:
+            HeadraceError: CONFLICT if another process has taken over, or the database has lost
+                writes; UNAVAILABLE if it does not answer.
+        """
         with self._lock:
-            if self._head is None:
-                self._head = self._loaded()
+            number = self._written if self._unsure is None else self._unsure
+            number += 1
             try:
                 with self.store.writing() as connection:
-                    fence = self._require_fence(connection)
+                    fence = self._require_fence(connection, number)
+                    if self._head is None or self._stale:
+                        self._head = self._load(connection)
                     writing = WriteTransaction(connection, self._head, fence)
                     yield writing
                     self.fault("before commit")
+                    self._unsure = number
+            except UnacknowledgedError as lost:
+                self._stale = True
+                self._require_committed(number, lost)
             except BaseException:
-                self._head = None  # whether it was committed may not be known
+                self._stale = True
                 raise
-            self._head = writing.head
+            self._head, self._stale = writing.head, False
+            self._written, self._unsure = number, None
         self.fault("after commit")
 
-    def _require_fence(self, connection: sa.Connection) -> Fence:
-        """Lock the fence, and return it; refuse a change if another process has taken over."""
-        ((newest,),) = _LOCK_FENCE.rows(connection)
+    def _require_committed(self, number: int, lost: UnacknowledgedError) -> None:
+        """Raise an error unless a write was committed whose acknowledgement was lost."""
+        try:
+            with self.store.writing() as connection:
+                # Locking the fence waits for the end of a transaction that its server goes on with.
+                self._require_fence(connection, None)
+        except (HeadraceError, UnacknowledgedError) as error:
+            raise _in_doubt(lost.failure) from error
+        if self._written != number:
+            raise lost.failure from lost
+
+    def _require_fence(self, connection: sa.Connection, number: int | None) -> Fence:
+        """Lock the fence, and return it; refuse a change if another process has taken over.
+
+        Find whether a write that was in doubt was committed. Store the number of this one.
+        """
         if self._fence is None:
             raise HeadraceError(
                 Code.INTERNAL, "ledger was written to before it was acquired for writing"
             )
-        if newest == self._fence:
-            return self._fence
-        raise HeadraceError(
-            Code.CONFLICT,
-            "another process took over the data directory",
-            f"This process holds fence {self._fence}; the newest is {newest}. Nothing was written.",
-            "Close this one, or open it again to take over.",
-        )
+        found = self.store.database.lock_fence(connection, number)
+        if not self._is_own(found):
+            raise HeadraceError(
+                Code.CONFLICT,
+                "another process took over the data directory",
+                f"This process holds fence {self._fence}; the newest is {found.token}."
+                " Nothing was written.",
+                "Close this one, or open it again to take over.",
+            )
+        written = self._written if found.written is None else found.written
+        if written not in (self._written, self._unsure):
+            raise _lost_writes(self.store.place)
+        self._stale = self._stale or self._unsure is not None
+        self._written, self._unsure = written, None
+        return self._fence
 
-    def acquire(self) -> Fence:
-        """Become the only writer: changes by earlier writers fail from now on."""
-        with self._lock, self.store.writing() as connection:
-            token = schema.fence.c.token
-            connection.execute(schema.fence.update().values(token=token + 1))
-            fence = Fence(connection.execute(sa.select(token)).scalar_one())
-        self._fence, self._head = fence, None
+    def _is_own(self, found: LockedFence) -> bool:
+        # A database that was restored, or a standby that lacked the newest, may repeat a token.
+        same = found.writer is None or self._writer is None or found.writer == self._writer.id
+        return found.token == self._fence and same
+
+    def acquire(self, waits: Waits = refuses) -> Fence:
+        """Become the only writer: changes by earlier writers fail from now on.
+
+        Raises:
+            HeadraceError: CONFLICT if the writer so far is alive and its database knows it, and
+                ``waits`` returns false; UNAVAILABLE if the database does not answer.
+        """
+        store, token = self.store, schema.fence.c.token
+        store.require_writing()
+        store.database.hold(self._meta(schema.IDENTITY_KEY), waits, self.writer)
+        writer = LedgerWriter.this(self.clock())
+        with self._lock:
+            try:
+                with store.writing() as connection:
+                    connection.execute(schema.fence.update().values(token=token + 1))
+                    fence = Fence(connection.execute(sa.select(token)).scalar_one())
+                    store.database.take(connection, writer)
+            except UnacknowledgedError as lost:
+                raise lost.failure from lost
+            self._fence, self._writer, self._head, self._stale = fence, writer, None, True
+            self._written, self._unsure = 0, None
         return fence
+
+    def writer(self) -> LedgerWriter | None:
+        """Return who acquired the ledger last; None if its database does not keep that."""
+        found = self._meta(schema.WRITER_KEY)
+        return None if found is None else LedgerWriter.of_json(found)
+
+    def _meta(self, key: str) -> Any:
+        query = sa.select(schema.meta.c.value).where(schema.meta.c.key == key)
+        with self.reading() as connection:
+            return connection.execute(query).scalar()
+
+
+def _in_doubt(failure: HeadraceError) -> HeadraceError:
+    return HeadraceError(
+        Code.UNAVAILABLE,
+        failure.primary,
+        f"{failure.detail} Whether the change was written is not known.",
+        "Look whether it was, before trying again.",
+    )
+
+
+def _lost_writes(place: str) -> HeadraceError:
+    return HeadraceError(
+        Code.CONFLICT,
+        f'ledger "{place}" has lost writes',
+        "It was restored, or is on a standby server that lacked the last changes when it took over."
+        " Nothing was written.",
+        "Open the database again: it goes on from what the ledger has.",
+    )

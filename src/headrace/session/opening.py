@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from headrace.catalog import Catalog, Sink, Stream, Table, View, relation_of_json
 from headrace.errors import Code, HeadraceError
+from headrace.ledger import STORE_SETTING
 from headrace.objects import StoreAddress
 from headrace.parts.naming import HIDDEN
 from headrace.runtime.unfit import resume_fitting
@@ -52,9 +53,9 @@ def stored_store(ledger: Ledger, directory: Path, asked: str) -> str:
     Raises:
         HeadraceError: ``invalid`` if another store was set.
     """
-    stored = ledger.settings.get("store")
+    stored = ledger.settings.get(STORE_SETTING)
     if stored is None and ledger.settings.get("partitions") is None:
-        ledger.settings.set("store", asked)
+        ledger.settings.set(STORE_SETTING, asked)
         return asked
     stored = stored or ""
     if not asked or _place(asked) == _place(stored):

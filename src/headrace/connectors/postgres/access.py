@@ -7,9 +7,9 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final
 
 from headrace.connectors.options import Alters, SecretName, option
-from headrace.connectors.postgres.answering import session
 from headrace.errors import Code, HeadraceError
 from headrace.formats.libraries import library as optional
+from headrace.postgres_session import is_refused, is_unreachable, said, session
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -74,7 +74,7 @@ class Access:
 def connected(access: Access, secret: Callable[[str], str]) -> Any:
     """Open a session of psycopg in autocommit mode; ``secret`` returns the value of a secret.
 
-    It fails if the server stops responding; see :mod:`headrace.connectors.postgres.answering`.
+    It fails if the server stops responding; see :mod:`headrace.postgres_session`.
 
     Raises:
         HeadraceError: ``unavailable`` if the server does not answer; ``invalid`` if it refuses the
@@ -99,7 +99,7 @@ def connected(access: Access, secret: Callable[[str], str]) -> Any:
     }
     known = {key: value for key, value in given.items() if value is not None}
     try:
-        return session(psycopg, **known)
+        return session(psycopg, "", **known)
     except psycopg.Error as error:
         raise failure(error, access) from error
 
@@ -109,36 +109,20 @@ def check(access: Access, secret: Callable[[str], str]) -> None:
     connected(access, secret).close()
 
 
-_REFUSED: Final = ("28000", "28P01", "3D000", "42501")
-_UNREACHABLE: Final = ("08", "57P")
-_SAID: Final = (
-    "password authentication failed",
-    "no password supplied",
-    "no pg_hba.conf entry",
-    "does not exist",
-    "is not permitted to log in",
-    "permission denied",
-)
-"""Texts of errors with which a server refuses a session: libpq gives no code for these."""
-
-
 def failure(error: Any, access: Access) -> HeadraceError:
     """Translate an error of the client: ``invalid`` if the user or database is refused."""
-    said = " ".join(str(error).split()).rstrip(".")
-    state = error.sqlstate
-    refused = state in _REFUSED
-    if state is None:
-        refused = any(words in said for words in _SAID) and "No such file" not in said
-    if refused:
+    if is_refused(error):
         code, what = Code.INVALID, "refused the connection's user or database"
         hint = "Correct the connection's user, password or database, or what the user may do."
-    elif state is None or state.startswith(_UNREACHABLE):
+    elif is_unreachable(error):
         code, what = Code.UNAVAILABLE, "could not be reached"
         hint = "Start the server, or correct the connection's host and port."
     else:
         code, what = Code.UNAVAILABLE, "did not complete the request"
         hint = "Remove the cause that it names; a source is then tried again by itself."
-    return HeadraceError(code, f'PostgreSQL at "{access.place}" {what}', f"It says: {said}.", hint)
+    return HeadraceError(
+        code, f'PostgreSQL at "{access.place}" {what}', f"It says: {said(error)}.", hint
+    )
 
 
 def library() -> Any:

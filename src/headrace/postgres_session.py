@@ -1,4 +1,4 @@
-"""Sessions that fail when their server stops responding: it is frozen, or the network is cut.
+"""Sessions of PostgreSQL that fail when their server stops responding: it is frozen, or cut off.
 
 A statement or a lock may take hours, so there is no timeout for them. But the client would wait
 forever for a server that never answers. So if nothing is received for some seconds, another session
@@ -17,9 +17,41 @@ if TYPE_CHECKING:
 SILENT_SECONDS: Final = 10.0
 """The time without data from the server after which it is probed."""
 
+_REFUSED: Final = ("28000", "28P01", "3D000", "42501")
+_UNREACHABLE: Final = ("08", "57P")
+_SAID: Final = (
+    "password authentication failed",
+    "no password supplied",
+    "no pg_hba.conf entry",
+    "does not exist",
+    "is not permitted to log in",
+    "permission denied",
+)
+"""Texts of errors with which a server refuses a session: libpq gives no code for these."""
 
-def session(psycopg: Any, **given: Any) -> Any:
-    """Open a monitored session in autocommit mode; ``given`` are psycopg's connection parameters.
+
+def said(error: Any) -> str:
+    """Return what an error of psycopg says, as one line without a full stop."""
+    return " ".join(str(error).split()).rstrip(".")
+
+
+def is_refused(error: Any) -> bool:
+    """Whether an error of psycopg says that the user or the database is refused."""
+    if error.sqlstate is not None:
+        return error.sqlstate in _REFUSED
+    text = said(error)
+    return any(words in text for words in _SAID) and "No such file" not in text
+
+
+def is_unreachable(error: Any) -> bool:
+    """Whether an error of psycopg, which refuses nothing, says that the server does not answer."""
+    return error.sqlstate is None or error.sqlstate.startswith(_UNREACHABLE)
+
+
+def session(psycopg: Any, conninfo: str, **given: Any) -> Any:
+    """Open a monitored session in autocommit mode.
+
+    ``conninfo`` and ``given`` are psycopg's connection parameters.
 
     Raises:
         Exception: psycopg's error if the server does not answer in time, or refuses the session.
@@ -34,7 +66,7 @@ def session(psycopg: Any, **given: Any) -> Any:
 
         def _require_server(self) -> None:
             try:
-                psycopg.connect(**given).close()
+                psycopg.connect(conninfo, **given).close()
             except psycopg.errors.ConnectionTimeout as error:
                 self.pgconn.finish()  # so that a following rollback does not wait as well
                 text = f"the server has stopped responding, and opens no other session: {error}"
@@ -42,7 +74,7 @@ def session(psycopg: Any, **given: Any) -> Any:
             except psycopg.Error:
                 return  # the server has answered
 
-    return MonitoredSession.connect(**given, autocommit=True)
+    return MonitoredSession.connect(conninfo, **given, autocommit=True)
 
 
 def _watched(gen: Any, require_server: Callable[[], None]) -> Generator[Any, Any, Any]:

@@ -1,0 +1,72 @@
+"""Whether the ledger's database answers, and how long it is waited for."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from headrace.errors import HeadraceError
+
+_log: Final = logging.getLogger(__name__)
+_FIRST_SECONDS: Final = 0.05
+_LONGEST_SECONDS: Final = 1.0
+
+
+class Availability:
+    """Since when a database does not answer, if so. Thread-safe.
+
+    Whoever needs it waits until ``patience`` seconds have passed since it stopped answering; from
+    then on, each tries once and fails. So however many wait, none waits longer.
+    """
+
+    def __init__(self, place: str, patience: float) -> None:
+        self.error: HeadraceError | None = None
+        """Why it does not answer; None if it does."""
+        self._place = place
+        self._patience = patience
+        self._since = 0.0
+        self._closed = threading.Event()
+        self._changing = threading.Lock()
+
+    def answers(self) -> None:
+        """Note that it has answered."""
+        if self.error is None:
+            return
+        with self._changing:
+            if self.error is None:
+                return
+            self.error = None
+            seconds = time.monotonic() - self._since
+        _log.warning('ledger "%s" answers again, after %.1f s', self._place, seconds)
+
+    def fails(self, error: HeadraceError) -> None:
+        """Note that it has not answered."""
+        with self._changing:
+            first = self.error is None
+            if first:
+                self._since = time.monotonic()
+            self.error = error
+        if first:
+            _log.warning('ledger "%s" does not answer: %s', self._place, error.detail)
+
+    def pause(self, tried: int) -> bool:
+        """Wait a little before the next try; return whether there may be one.
+
+        ``tried`` is the number of tries so far.
+        """
+        left = self._since + self._patience - time.monotonic()
+        if self.error is None or left <= 0:
+            return False
+        seconds = min(_FIRST_SECONDS * 2**tried, _LONGEST_SECONDS, left)
+        return not self._closed.wait(seconds)
+
+    def recovers(self) -> bool:
+        """Whether it is worth trying again what was lost on the way: the database is waited for."""
+        return self._patience > 0 and not self._closed.is_set()
+
+    def close(self) -> None:
+        """End all waiting."""
+        self._closed.set()

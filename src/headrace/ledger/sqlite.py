@@ -1,0 +1,217 @@
+"""A ledger in a SQLite file: created, opened, checked and copied.
+
+A new file is built under another name and moved into place. So a ledger file that is empty,
+truncated or not a ledger is damaged, and never mistaken for a new ledger: a new ledger names no
+files, and the sweep at start would delete all data.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import uuid
+from contextlib import closing
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote
+
+import sqlalchemy as sa
+from sqlalchemy import event
+
+from headrace.errors import BACKUPS, Code, HeadraceError
+from headrace.ledger import schema
+from headrace.ledger.driver_statement import DriverStatement
+from headrace.ledger.modes import Mode, corrupt, missing
+from headrace.ledger.records import Fence
+from headrace.ledger.writers import LockedFence
+from headrace.spine import sync_directory
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from sqlalchemy.exc import DBAPIError
+
+    from headrace.ledger.writers import LedgerWriter, Waits
+
+_MAGIC: Final = b"SQLite format 3\x00"
+_DAMAGE: Final = ("malformed", "not a database", "no such table", "no such column")
+_BUSY_SECONDS: Final = 10.0
+_BEGIN: Final = DriverStatement(sa.text("BEGIN"))
+_BEGIN_WRITING: Final = DriverStatement(sa.text("BEGIN IMMEDIATE"))
+_FENCE: Final = DriverStatement(sa.select(schema.fence.c.token))
+
+
+@dataclass(frozen=True, slots=True)
+class SqliteFile:
+    """A file with a ledger."""
+
+    file: Path
+
+    @property
+    def place(self) -> str:
+        """The path, for messages."""
+        return str(self.file)
+
+    @property
+    def namespace(self) -> None:
+        """The schema of the tables: there is none."""
+        return
+
+    def prepare(self, create: Callable[[sa.Connection], None] | None, mode: Mode) -> None:
+        """Create a missing file, if ``create`` is given, and refuse one that is no database.
+
+        Raises:
+            HeadraceError: INVALID, CORRUPT or UNAVAILABLE.
+        """
+        del mode
+        if not self.file.exists():
+            if create is None:
+                raise missing(self.place)
+            self._create(create)
+        _check_header(self.file)
+
+    def engine(self, mode: Mode) -> sa.Engine:
+        """Return what opens connections."""
+        address = _address(self.file, mode)
+
+        def connect() -> sqlite3.Connection:
+            return sqlite3.connect(address, _BUSY_SECONDS, check_same_thread=False, uri=True)
+
+        engine = sa.create_engine("sqlite://", creator=connect, poolclass=sa.QueuePool)
+        event.listen(engine, "connect", _prepare_reader if mode is Mode.READ else _prepare_writer)
+        event.listen(engine, "begin", _begin)
+        return engine
+
+    def check(self, connection: sa.Connection) -> None:
+        """Raise CORRUPT for a damaged file."""
+        found = connection.exec_driver_sql("PRAGMA quick_check(1)").scalar()
+        if found != "ok":
+            raise corrupt(self.place, f"SQLite says: {found}.")
+
+    def lock_fence(self, connection: sa.Connection, number: int | None) -> LockedFence:
+        """Return the fence: the transaction that writes has the database to itself already."""
+        del number  # whether a file has a commit is never in doubt
+        ((token,),) = _FENCE.rows(connection)
+        return LockedFence(Fence(token))
+
+    def hold(self, identity: str, waits: Waits, writer: Callable[[], LedgerWriter | None]) -> None:
+        """Do nothing: the lock of the data directory admits one writer."""
+
+    def take(self, connection: sa.Connection, writer: LedgerWriter) -> None:
+        """Do nothing, as above."""
+
+    def release(self) -> None:
+        """Do nothing, as above."""
+
+    def failure(self, error: DBAPIError, mode: Mode) -> HeadraceError:
+        """Return the error for one of the database."""
+        del mode
+        message = str(error.orig)
+        if any(sign in message for sign in _DAMAGE):
+            return corrupt(self.place, f"The database says: {message}.")
+        if "readonly" in message:
+            return HeadraceError(
+                Code.INVALID, f'ledger "{self.place}" is open for reading only', f"{message}."
+            )
+        return HeadraceError(
+            Code.UNAVAILABLE,
+            f'ledger "{self.place}" did not answer',
+            f"The database says: {message}.",
+            "Nothing was changed: try again once the database answers.",
+        )
+
+    def back_up(self, suffix: str) -> None:
+        """Copy the ledger as of its last commit to a file beside it, durably.
+
+        Raises:
+            HeadraceError: UNAVAILABLE if the copy cannot be written.
+        """
+        file = self.file.with_name(f"{self.file.name}.{suffix}")
+        draft = _draft_of(file)
+        try:
+            with (
+                closing(sqlite3.connect(_address(self.file, Mode.READ), uri=True)) as source,
+                closing(sqlite3.connect(draft)) as copy,
+            ):
+                source.backup(copy)
+            with draft.open("rb") as written:
+                os.fsync(written.fileno())
+            _move(draft, file)
+        except (OSError, sqlite3.Error) as error:
+            draft.unlink(missing_ok=True)
+            raise HeadraceError(
+                Code.UNAVAILABLE,
+                f'copy "{file}" of the ledger could not be written',
+                f"{error}.",
+                "The ledger was not migrated: open it again once there is space for the copy.",
+            ) from error
+
+    def _create(self, create: Callable[[sa.Connection], None]) -> None:
+        file = self.file
+        if not file.parent.is_dir():
+            raise HeadraceError(Code.INVALID, f'directory "{file.parent}" does not exist')
+        orphan = next(file.parent.rglob("*.arrow"), None)
+        if orphan is not None:
+            raise HeadraceError(
+                Code.CORRUPT,
+                f'ledger "{file}" is missing',
+                f'The directory contains data of a missing ledger, such as "{orphan}".',
+                f"Restore the ledger from a backup, or start with an empty directory. {BACKUPS}",
+            )
+        draft = _draft_of(file)
+        draft.touch()
+        engine = SqliteFile(draft).engine(Mode.WRITE)
+        try:
+            with engine.begin() as connection:
+                create(connection)
+        finally:
+            engine.dispose()
+        _move(draft, file)
+
+
+def _address(file: Path, mode: Mode) -> str:
+    return f"file:{quote(str(file.resolve()))}?mode={'ro' if mode is Mode.READ else 'rw'}"
+
+
+def _draft_of(file: Path) -> Path:
+    return file.with_name(f".{file.name}.{uuid.uuid4().hex}")
+
+
+def _move(draft: Path, file: Path) -> None:
+    """Give a synced draft the name of a file, durably."""
+    draft.replace(file)
+    sync_directory(file.parent)
+
+
+def _prepare_reader(connection: Any, _record: object) -> None:
+    connection.isolation_level = None
+    connection.execute("PRAGMA query_only = ON")
+
+
+def _prepare_writer(connection: Any, _record: object) -> None:
+    connection.isolation_level = None
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute("PRAGMA synchronous = FULL")
+    connection.execute("PRAGMA foreign_keys = ON")
+
+
+def _begin(connection: sa.Connection) -> None:
+    """Begin a transaction; one that may write takes the write lock now, so none is upgraded."""
+    writes = connection.get_execution_options().get("headrace_write", False)
+    (_BEGIN_WRITING if writes else _BEGIN).run(connection, {})
+
+
+def _check_header(file: Path) -> None:
+    if file.is_dir():
+        raise HeadraceError(Code.INVALID, f'ledger "{file}" is a directory')
+    try:
+        with file.open("rb") as opened:
+            magic = opened.read(len(_MAGIC))
+    except OSError as error:
+        raise HeadraceError(
+            Code.UNAVAILABLE, f'ledger "{file}" could not be read', f"{error}."
+        ) from error
+    if magic != _MAGIC:
+        what = "is empty" if not magic else "is not a SQLite database"
+        raise corrupt(str(file), f"The file {what}.")
