@@ -65,6 +65,8 @@ TYPES = {
     "pair": "STRUCT<a: INT, b: STRING>",
     "list": "ARRAY<BIGINT>",
     "pairs": "ARRAY<STRUCT<a: DOUBLE, b: DECIMAL(30,1)>>",
+    "sizes": "MAP<STRING, INT>",
+    "names": "MAP<BIGINT, STRING>",
 }
 TEXTS = (
     "",
@@ -90,7 +92,8 @@ _FAR_FLOATS = (-0.0, float("nan"), float("inf"), float("-inf"), 1e308, 5e-324, 2
 NEVER_IN_DOUBT = """
 n = m | n < big | tiny >= small | text <= word | raw > raw | price <> wide | flag > other | d < e
 d = e | f >= f | day < until | at <= later | local > local | clock <> clock | text <=> word | d <=> e
-n IS NULL | pair IS NOT NULL | list IS NULL | flag AND other | flag OR other | NOT flag
+n IS NULL | pair IS NOT NULL | list IS NULL | sizes IS NULL | names IS NOT NULL | sizes['a'] | sizes[''] + 1L
+names[1L] | names[0] IS NULL | IF(flag, sizes['日本語'], n) | CAST(NULL AS MAP<STRING, INT>) | flag AND other | flag OR other | NOT flag
 n IN (1, 2, -3) | text IN ('a', '', NULL) | n NOT IN (0, 1) | day IN (DATE'1970-01-01', DATE'2024-02-29')
 big IN (0,1,2,3,4,5,6,7,8,9,10,11,12) | price IN (0, 1.5) | at = TIMESTAMP'2024-02-29 00:00:00.123456'
 IF(flag, text, word) | IF(flag, pair, NULL) | coalesce(text, word, 'none') | coalesce(n, m, 0)
@@ -220,6 +223,7 @@ CROSSING = {
     "price + CAST(count AS DECIMAL(38,18))": "Add of type decimal(38,17)",
     "round(f, 2)": "Round of type float",
     "list = list": "EqualTo of type array<bigint>",
+    "names[big]": "GetMapValue of type bigint",
     "CAST(d AS STRING)": "Cast of double to string",
     "map(1, n)": "CreateMap",
     "text LIKE word": "Like",
@@ -278,6 +282,11 @@ def drawn(random: Random, name: str, type_: str) -> Any:
         case "ARRAY<STRUCT<a: DOUBLE, b: DECIMAL(30,1)>>":
             part = {"a": random.choice(_FAR_FLOATS), "b": Decimal(k * 10**20)}
             return [None if far else part, part][: abs(k)]
+        case "MAP<STRING, INT>" | "MAP<BIGINT, STRING>":
+            texts = list(dict.fromkeys(random.choices(TEXTS, k=4)))
+            values = [None if far else k] * len(texts)
+            of_texts = zip(texts, values, strict=True)
+            return [*of_texts] if type_ == "MAP<STRING, INT>" else [*enumerate(texts, -1)]
         case _:
             bits = {"TINYINT": 8, "SMALLINT": 16, "INT": 32, "BIGINT": 64}[type_]
             edge = random.choice([-(2 ** (bits - 1)), 2 ** (bits - 1) - 1])

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from headrace.catalyst.vectors import casts, logic, numbers, parsed, texts, times
+from headrace.catalyst.vectors import casts, logic, maps, numbers, parsed, texts, times
 from headrace.catalyst.vectors.reader import ExpressionReader, UnprovedError
 from headrace.catalyst.vectors.vector import DoubtError, InputRows, Vector
 
@@ -30,6 +30,7 @@ __all__ = [
 
 KNOWN: Final[Mapping[str, Known]] = {
     **logic.KNOWN,
+    **maps.KNOWN,
     **numbers.KNOWN,
     **casts.KNOWN,
     **parsed.KNOWN,

@@ -10,7 +10,6 @@ import pyarrow.compute as pc
 from pyspark.sql.types import BooleanType
 
 from headrace.catalyst.predicates import constants
-from headrace.catalyst.resolved import id_of
 from headrace.catalyst.scala import items, maybe, node_name
 from headrace.catalyst.vectors.numbers import compared, greater, is_nan
 from headrace.catalyst.vectors.reader import (
@@ -18,11 +17,13 @@ from headrace.catalyst.vectors.reader import (
     UnprovedError,
     child_of,
     children_of,
+    column_of_type,
     is_comparable,
+    kept_type,
     known_type,
     require,
 )
-from headrace.catalyst.vectors.vector import Choice, Connective, Constant, InputColumn
+from headrace.catalyst.vectors.vector import Choice, Connective, Constant
 from headrace.types import to_arrow
 from headrace.zset.row_hash import hashes_of
 
@@ -79,14 +80,12 @@ def hashed(*values: Value, seed: int) -> Value:
 
 
 def _column(reader: ExpressionReader, handle: Any) -> Vector:
-    type_, place = to_arrow(known_type(handle)), reader.places.get(id_of(handle))
-    if place is None:
-        raise UnprovedError("a column of another node")
-    return reader.one(InputColumn(type_, place), place)
+    return column_of_type(reader, handle, known_type(handle))
 
 
 def _literal(reader: ExpressionReader, handle: Any) -> Vector:
-    of, value = known_type(handle), handle.value()
+    value = handle.value()
+    of = known_type(handle) if value is not None else kept_type(handle)
     arrow = to_arrow(of)
     if value is None:
         return reader.constant(pa.scalar(None, arrow))
@@ -100,6 +99,20 @@ def _literal(reader: ExpressionReader, handle: Any) -> Vector:
 
 def _tested(function: Callable[[Value], Value]) -> Known:
     return lambda reader, handle: reader.call(function, pa.bool_(), child_of(reader, handle))
+
+
+def _tested_for_null(function: Callable[[Value], Value]) -> Known:
+    """Read a test of values of any type: only whether they are NULL is asked."""
+
+    def read(reader: ExpressionReader, handle: Any) -> Vector:
+        child = handle.child()
+        if node_name(child) == "AttributeReference":
+            value = column_of_type(reader, child, kept_type(child))
+        else:
+            value = reader.vector(child)
+        return reader.call(function, pa.bool_(), value)
+
+    return read
 
 
 def _connected(*, decided: bool) -> Known:
@@ -253,8 +266,8 @@ KNOWN: Final[Mapping[str, Known]] = {
     "If": _if,
     "In": _in,
     "InSet": _in_set,
-    "IsNotNull": _tested(is_present),
-    "IsNull": _tested(is_absent),
+    "IsNotNull": _tested_for_null(is_present),
+    "IsNull": _tested_for_null(is_absent),
     "KnownFloatingPointNormalized": child_of,
     "KnownNotNull": child_of,
     "KnownNullable": child_of,

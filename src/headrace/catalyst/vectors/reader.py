@@ -15,6 +15,7 @@ from pyspark.sql.types import (
     DecimalType,
     DoubleType,
     FloatType,
+    NullType,
     StructType,
     TimestampNTZType,
     TimestampType,
@@ -22,9 +23,11 @@ from pyspark.sql.types import (
 )
 
 from headrace.catalyst.exact import INTEGERS, is_plain_text
-from headrace.catalyst.resolved import type_of
+from headrace.catalyst.resolved import id_of, type_of
 from headrace.catalyst.scala import items, maybe, node_name
-from headrace.catalyst.vectors.vector import Call, Constant, DoubtError, InputRows
+from headrace.catalyst.vectors.vector import Call, Constant, DoubtError, InputColumn, InputRows
+from headrace.errors import HeadraceError
+from headrace.types import to_arrow
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -130,17 +133,45 @@ class ExpressionReader:
 def known_type(handle: Any) -> DataType:
     """Return the type of an expression, whose values are the same in Arrow as in Spark."""
     found = type_of(handle)
-    if not _is_known(found):
+    if not is_known(found):
         raise UnprovedError(f"{node_name(handle)} of type {found.simpleString()}")
     return found
 
 
-def _is_known(type_: DataType) -> bool:
+def kept_type(handle: Any) -> DataType:
+    """Return the type of an expression that is only passed on, or tested for NULL.
+
+    Raises:
+        UnprovedError: values of this type are not kept in columns of Arrow.
+    """
+    found = type_of(handle)
+    try:
+        to_arrow(found)
+    except HeadraceError:
+        require(handle, when=False, of=found)
+    require(handle, when=not isinstance(found, NullType), of=found)
+    return found
+
+
+def column_of_type(reader: ExpressionReader, handle: Any, type_: DataType) -> Vector:
+    """Return a column of the input as it is.
+
+    Raises:
+        UnprovedError: the column is of another node.
+    """
+    place = reader.places.get(id_of(handle))
+    if place is None:
+        raise UnprovedError("a column of another node")
+    return reader.one(InputColumn(to_arrow(type_), place), place)
+
+
+def is_known(type_: DataType) -> bool:
+    """Whether values of a type are the same in Arrow as in Spark."""
     match type_:
         case ArrayType():
-            return _is_known(type_.elementType)
+            return is_known(type_.elementType)
         case StructType():
-            return all(_is_known(each.dataType) for each in type_.fields)
+            return all(is_known(each.dataType) for each in type_.fields)
         case _:
             return is_comparable(type_) or type(type_) in FLOATS
 
