@@ -341,6 +341,7 @@ def test_a_reader_does_not_wait_for_what_a_view_has_not_read(tmp_path, spark):
 
 @pytest.mark.long
 def test_many_views_on_one_table_and_one_stream_are_one_job_and_one_scan(db):
+    db.parts.loop.widths.small_rows = 0
     db.sql("CREATE TABLE t (k INT, v INT, m MAP<STRING, INT>, PRIMARY KEY (k))")
     db.sql("CREATE STREAM s (k INT, v INT)")
     for number in range(6):

@@ -81,6 +81,7 @@ class History:
         """Create a view anew, over what is left."""
         options = "since = 'earliest'" + (", refresh = 'manual'" if name in LAGS else "")
         self.db.sql(f"DROP MATERIALIZED VIEW IF EXISTS {name}")
+        self.db.compact()  # retires what the dropped view has kept, not while the view is created
         begun = self.start
         self.db.sql(f"CREATE MATERIALIZED VIEW {name} WITH ({options}) AS {QUERIES[name]}")
         self.begun[name] = begun
