@@ -10,6 +10,7 @@ import pytest
 import headrace
 from headrace.cli.command import main
 from headrace.errors import Code, HeadraceError
+from waiting import until
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -87,7 +88,12 @@ def test_every_acknowledged_row_is_there_once_after_the_server_was_killed_in_a_l
         for _ in range(2):
             assert enough.wait(60)
             postgres_server.kill()
+            until(lambda: db.parts.ledger.trouble is not None)
+            with pytest.raises(HeadraceError, match="did not answer"):
+                db.parts.reader.require_ledger()
             postgres_server.start()
+            until(lambda: db.parts.ledger.trouble is None)
+            db.parts.reader.require_ledger()
         restarted.set()
         loading.join(120)
         assert not loading.is_alive()

@@ -15,6 +15,7 @@ import pytest
 
 from headrace.errors import Code, HeadraceError
 from headrace.ledger import EpochCommit, Ledger, Mode, PostgresAddress, open_ledger
+from headrace.ledger.availability import Availability
 from headrace.ledger.session_lock import SessionLock, lock_key
 from headrace.settings import Settings
 from headrace.types import Epoch
@@ -378,7 +379,7 @@ def test_a_pool_that_shares_sessions_between_transactions_is_refused(
         def close(self) -> None:
             pass
 
-    lock = SessionLock(Shared, lock_key("test"), "somewhere")
+    lock = SessionLock(Shared, lock_key("test"), "there", Availability("there", 0.0, lambda: True))
     with pytest.raises(HeadraceError, match="pool of transactions") as caught:
         lock.acquire(lambda _error: False, lambda: None)
     assert caught.value.code is Code.UNSUPPORTED

@@ -8,6 +8,8 @@ import time
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from headrace.errors import HeadraceError
 
 _log: Final = logging.getLogger(__name__)
@@ -19,14 +21,16 @@ class Availability:
     """Since when a database does not answer, if so. Thread-safe.
 
     Whoever needs it waits until ``patience`` seconds have passed since it stopped answering; from
-    then on, each tries once and fails. So however many wait, none waits longer.
+    then on, each tries once and fails. So however many wait, none waits longer. Meanwhile ``probe``
+    is asked every second whether it answers, so that this is known even if nobody needs it.
     """
 
-    def __init__(self, place: str, patience: float) -> None:
+    def __init__(self, place: str, patience: float, probe: Callable[[], bool]) -> None:
         self.error: HeadraceError | None = None
         """Why it does not answer; None if it does."""
         self._place = place
         self._patience = patience
+        self._probe = probe
         self._since = 0.0
         self._closed = threading.Event()
         self._changing = threading.Lock()
@@ -49,8 +53,15 @@ class Availability:
             if first:
                 self._since = time.monotonic()
             self.error = error
+        if first and self._patience > 0:
+            threading.Thread(target=self._watch, name="headrace-ledger", daemon=True).start()
         if first:
             _log.warning('ledger "%s" does not answer: %s', self._place, error.detail)
+
+    def _watch(self) -> None:
+        while self.error is not None and not self._closed.wait(_LONGEST_SECONDS):
+            if self._probe():
+                self.answers()
 
     def pause(self, tried: int) -> bool:
         """Wait a little before the next try; return whether there may be one.

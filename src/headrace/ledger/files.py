@@ -88,8 +88,12 @@ class NamedFiles:
         """Return the files that no readable epoch needs, now or later.
 
         The logs of relations that are ``held`` are still read from these offsets on.
+
+        Raises:
+            HeadraceError: CONFLICT if another process has taken over: its readers may need them.
         """
         with self._transactions.reading() as connection:
+            self._transactions.require_newest(connection)
             packs = connection.execute(_garbage_packs(sa.true())).scalars()
             segments = connection.execute(_garbage_segments(held, sa.true())).scalars()
             return Files(frozenset(packs), frozenset(segments))

@@ -23,6 +23,7 @@ from headrace.ledger.settings import StoredSettings
 from headrace.ledger.spines import Spines, arrangements, spines
 from headrace.ledger.store import Store
 from headrace.ledger.transactions import Transactions, WriteTransaction
+from headrace.ledger.waking import Waking
 from headrace.ledger.writers import refuses
 
 if TYPE_CHECKING:
@@ -70,6 +71,7 @@ class Ledger:
         self.deliveries = DeliveryRecords(transactions)
         self.settings = StoredSettings(transactions)
         self.ids = Ids(transactions)
+        self.waking = Waking(transactions)
 
     @classmethod
     def open(
@@ -99,6 +101,7 @@ class Ledger:
     def close(self) -> None:
         """Close every connection to the database, which lets another process write."""
         self._transactions.store.close()
+        self.waking.close()
         while self._closing:
             self._closing.pop()()
 
@@ -154,6 +157,7 @@ class Ledger:
             writing.head = writing.head.after_commit(change, at)
             if change.dirtied:
                 reread(writing)
+            self._transactions.notify(writing.connection)
             return change.epoch
 
         return self._transactions.write(commit)

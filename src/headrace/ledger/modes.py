@@ -17,6 +17,10 @@ class MissingLedgerError(HeadraceError):
     """A ledger does not exist, and is not to be created."""
 
 
+class NotBegunError(HeadraceError):
+    """A transaction could not begin for as long as its database is waited for."""
+
+
 class Mode(Enum):
     """Whether a ledger is opened for writing or only for reading."""
 

@@ -17,7 +17,10 @@ from sqlalchemy.exc import DBAPIError
 
 from headrace.errors import Code, HeadraceError
 from headrace.ledger import schema
+from headrace.ledger.driver_statement import DriverStatement
+from headrace.ledger.listener import CommitListener
 from headrace.ledger.modes import Mode, corrupt, missing
+from headrace.ledger.postgres_address import client
 from headrace.ledger.records import Fence
 from headrace.ledger.session_lock import SessionLock, lock_key
 from headrace.ledger.writers import LockedFence
@@ -26,10 +29,14 @@ from headrace.postgres_session import is_refused, said
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from headrace.ledger.availability import Availability
     from headrace.ledger.postgres_address import PostgresAddress
     from headrace.ledger.writers import LedgerWriter, Waits
 
 _DIALECT: Final = "postgresql+psycopg://"
+_NOTIFY: Final = DriverStatement(
+    sa.select(sa.func.pg_notify(sa.bindparam("channel", type_=sa.Text), ""))
+)
 _POOLED: Final = 5
 _MORE: Final = 20
 _READ: Final = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
@@ -203,16 +210,24 @@ class PostgresDatabase:
         rows = zip(keys, (writer.to_json(), 0), strict=True)
         connection.execute(meta.insert(), [{"key": key, "value": value} for key, value in rows])
 
-    def hold(self, identity: str, waits: Waits, writer: Callable[[], LedgerWriter | None]) -> None:
+    def hold(
+        self,
+        identity: str,
+        waits: Waits,
+        writer: Callable[[], LedgerWriter | None],
+        availability: Availability,
+    ) -> None:
         """Take the lock that admits one writer, until :meth:`release`; see :class:`SessionLock`.
 
-        ``writer`` reads who has acquired the ledger last.
+        ``writer`` reads who has acquired the ledger last. The session of the lock tells
+        ``availability`` when the server ends it, and when it is there again.
 
         Raises:
             HeadraceError: CONFLICT if another process has it, and ``waits`` returns false;
                 UNSUPPORTED if sessions are shared between transactions.
         """
-        lock = SessionLock(self.address.connect, lock_key(f"write {identity}"), self.place)
+        key = lock_key(f"write {identity}")
+        lock = SessionLock(self.address.connect, key, self.place, availability)
         lock.acquire(waits, writer)
         self._lock = lock
 
@@ -220,6 +235,25 @@ class PostgresDatabase:
         """Release the lock, if it is held."""
         if self._lock is not None:
             self._lock.release()
+
+    def probe(self) -> bool:
+        """Return whether the server opens a session."""
+        try:
+            self.address.connect().close()
+        except (client().Error, HeadraceError):
+            return False
+        return True
+
+    def notify(self, connection: sa.Connection, channel: str) -> None:
+        """Wake who listens, once the transaction is committed."""
+        _NOTIFY.rows(connection, channel=channel)
+
+    def listener(self, channel: str) -> CommitListener | None:
+        """Return a session that listens; None if the server does not answer."""
+        try:
+            return CommitListener(self.address.connect, channel)
+        except client().Error:
+            return None
 
     def failure(self, error: DBAPIError, mode: Mode) -> HeadraceError:
         """Return the error for one of the database."""

@@ -23,6 +23,7 @@ from headrace.postgres_session import said
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from headrace.ledger.availability import Availability
     from headrace.ledger.writers import LedgerWriter, Waits
 
 _log: Final = logging.getLogger(__name__)
@@ -51,7 +52,10 @@ class SessionLock:
     has the lock by then, it has taken over, or is about to.
     """
 
-    def __init__(self, connect: Callable[[], Any], key: int, place: str) -> None:
+    def __init__(
+        self, connect: Callable[[], Any], key: int, place: str, availability: Availability
+    ) -> None:
+        self._availability = availability
         self._connect = connect
         self._key = key
         self._place = place
@@ -149,13 +153,12 @@ class SessionLock:
             if self._closed.is_set():
                 return
             self._lost()
-            try:
-                if self._took(wait=False):
-                    _log.warning('the lock of ledger "%s" was lost, and taken again', self._place)
-                    continue
-            except Exception as error:  # noqa: BLE001 - it is tried again until the server answers
-                _log.debug('the lock of ledger "%s" could not be taken: %s', self._place, error)
-            self._lost()
+            failure = self._attempt(lambda: None, wait=False)
+            if failure is None:
+                _log.warning('the lock of ledger "%s" was lost, and taken again', self._place)
+                continue
+            if failure.code is Code.UNAVAILABLE:
+                self._availability.fails(failure)
             self._closed.wait(_RETRY_SECONDS)
 
     def _is_alive(self) -> bool:

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy.exc import DBAPIError
 
+    from headrace.ledger.availability import Availability
     from headrace.ledger.writers import LedgerWriter, Waits
 
 _MAGIC: Final = b"SQLite format 3\x00"
@@ -95,7 +96,13 @@ class SqliteFile:
         ((token,),) = _FENCE.rows(connection)
         return LockedFence(Fence(token))
 
-    def hold(self, identity: str, waits: Waits, writer: Callable[[], LedgerWriter | None]) -> None:
+    def hold(
+        self,
+        identity: str,
+        waits: Waits,
+        writer: Callable[[], LedgerWriter | None],
+        availability: Availability,
+    ) -> None:
         """Do nothing: the lock of the data directory admits one writer."""
 
     def take(self, connection: sa.Connection, writer: LedgerWriter) -> None:
@@ -103,6 +110,16 @@ class SqliteFile:
 
     def release(self) -> None:
         """Do nothing, as above."""
+
+    def probe(self) -> bool:
+        """Return True: a file is there."""
+        return True
+
+    def notify(self, connection: sa.Connection, channel: str) -> None:
+        """Do nothing: readers of a file ask it."""
+
+    def listener(self, channel: str) -> None:
+        """Return None: nothing is woken."""
 
     def failure(self, error: DBAPIError, mode: Mode) -> HeadraceError:
         """Return the error for one of the database."""

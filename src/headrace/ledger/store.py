@@ -6,7 +6,7 @@ import uuid
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import sqlalchemy as sa
 from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError
@@ -14,7 +14,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError
 from headrace.errors import Code, HeadraceError
 from headrace.ledger import migrations, schema
 from headrace.ledger.availability import Availability
-from headrace.ledger.modes import Mode, corrupt
+from headrace.ledger.modes import Mode, NotBegunError, corrupt
 from headrace.ledger.postgres import PostgresDatabase
 from headrace.ledger.postgres_address import SCHEMES, PostgresAddress
 from headrace.ledger.records import LIVE
@@ -25,6 +25,12 @@ if TYPE_CHECKING:
 
 PATIENCE_SECONDS: Final = 30.0
 """How long a transaction waits for a server that has stopped answering."""
+
+
+TRIES: Final = 5
+"""How often a transaction is run that is lost each time."""
+
+T = TypeVar("T")
 
 
 class UnacknowledgedError(Exception):
@@ -55,7 +61,8 @@ class Store:
         self._engine = database.engine(mode)
         self._writer = self._engine.execution_options(headrace_write=True)
         served = isinstance(database, PostgresDatabase)
-        self.availability = Availability(self.place, PATIENCE_SECONDS if served else 0.0)
+        patience = PATIENCE_SECONDS if served else 0.0
+        self.availability = Availability(self.place, patience, database.probe)
 
     @classmethod
     def open(
@@ -100,6 +107,22 @@ class Store:
         with self._translated(), connection, transaction:
             yield connection
 
+    def read(self, query: Callable[[sa.Connection], T]) -> T:
+        """Run a query in a read transaction; again, if that was lost on the way."""
+        for left in reversed(range(TRIES)):
+            try:
+                with self.reading() as connection:
+                    return query(connection)
+            except HeadraceError as error:
+                if not left or not self.may_retry(error):
+                    raise
+        raise AssertionError
+
+    def may_retry(self, error: HeadraceError) -> bool:
+        """Whether a transaction failed because it was lost, and another one may be begun."""
+        lost = error.code is Code.UNAVAILABLE and not isinstance(error, NotBegunError)
+        return lost and self.availability.recovers()
+
     @contextmanager
     def writing(self) -> Iterator[sa.Connection]:
         """Open a write transaction: atomic; it waits as :meth:`reading` does.
@@ -140,7 +163,8 @@ class Store:
                     raise
                 self.availability.fails(error)
                 if not self.availability.pause(tried):
-                    raise
+                    lost = error.primary, error.detail, error.hint
+                    raise NotBegunError(error.code, *lost) from error
                 tried += 1
             else:
                 self.availability.answers()

@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from headrace.errors import Code, HeadraceError
 from headrace.ledger import schema
 from headrace.ledger.records import Fence
-from headrace.ledger.store import UnacknowledgedError
+from headrace.ledger.store import TRIES, UnacknowledgedError
 from headrace.ledger.writers import LedgerWriter, LockedFence, Waits, refuses
 
 if TYPE_CHECKING:
@@ -20,12 +20,10 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from headrace.ledger.heads import Head
+    from headrace.ledger.listener import CommitListener
     from headrace.ledger.store import Store
 
 T = TypeVar("T")
-
-_TRIES = 5
-"""How often a change is made whose transaction was lost before it was committed."""
 
 
 @dataclass(slots=True)
@@ -59,6 +57,7 @@ class Transactions:
         self.fault = fault
         self._load = load
         self._lock = threading.Lock()
+        self._identity: str | None = None
         self._fence: Fence | None = None
         self._writer: LedgerWriter | None = None
         self._head: Head | None = None
@@ -106,13 +105,12 @@ class Transactions:
         Raises:
             HeadraceError: as :meth:`writing`, and as the change.
         """
-        for left in reversed(range(_TRIES)):
+        for left in reversed(range(TRIES)):
             try:
                 with self.writing() as writing:
                     return change(writing)
             except HeadraceError as error:
-                lost = error.code is Code.UNAVAILABLE and self._unsure is None
-                if not lost or not left or not self.store.availability.recovers():
+                if not left or self._unsure is not None or not self.store.may_retry(error):
                     raise
         raise AssertionError
 
@@ -168,13 +166,7 @@ class Transactions:
             )
         found = self.store.database.lock_fence(connection, number)
         if not self._is_own(found):
-            raise HeadraceError(
-                Code.CONFLICT,
-                "another process took over the data directory",
-                f"This process holds fence {self._fence}; the newest is {found.token}."
-                " Nothing was written.",
-                "Close this one, or open it again to take over.",
-            )
+            raise self._taken_over(found.token)
         written = self._written if found.written is None else found.written
         if written not in (self._written, self._unsure):
             raise _lost_writes(self.store.place)
@@ -196,7 +188,8 @@ class Transactions:
         """
         store, token = self.store, schema.fence.c.token
         store.require_writing()
-        store.database.hold(self._meta(schema.IDENTITY_KEY), waits, self.writer)
+        identity = str(self._meta(schema.IDENTITY_KEY))
+        store.database.hold(identity, waits, self.writer, store.availability)
         writer = LedgerWriter.this(self.clock())
         with self._lock:
             try:
@@ -209,6 +202,33 @@ class Transactions:
             self._fence, self._writer, self._head, self._stale = fence, writer, None, True
             self._written, self._unsure = 0, None
         return fence
+
+    def notify(self, connection: sa.Connection) -> None:
+        """Wake those who wait for epochs, once a transaction is committed."""
+        self.store.database.notify(connection, self._channel())
+
+    def listener(self) -> CommitListener | None:
+        """Return what is woken by commits; None if there is none at present."""
+        return self.store.database.listener(self._channel())
+
+    def _channel(self) -> str:
+        if self._identity is None:
+            self._identity = str(self._meta(schema.IDENTITY_KEY))
+        return f"headrace_{self._identity}"
+
+    def require_newest(self, connection: sa.Connection) -> None:
+        """Raise CONFLICT if another process has taken over from this one."""
+        newest = connection.execute(sa.select(schema.fence.c.token)).scalar_one()
+        if self._fence is not None and newest != self._fence:
+            raise self._taken_over(newest)
+
+    def _taken_over(self, newest: int) -> HeadraceError:
+        return HeadraceError(
+            Code.CONFLICT,
+            "another process took over the data directory",
+            f"This process holds fence {self._fence}; the newest is {newest}. Nothing was written.",
+            "Close this one, or open it again to take over.",
+        )
 
     def writer(self) -> LedgerWriter | None:
         """Return who acquired the ledger last; None if its database does not keep that."""

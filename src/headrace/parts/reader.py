@@ -179,6 +179,11 @@ class Reader:
         if self.pump.error is not None:
             raise self.pump.error
 
+    def require_ledger(self) -> None:
+        """Raise the error of a ledger that does not answer at present."""
+        if self.ledger.trouble is not None:
+            raise self.ledger.trouble
+
     def behind(self, state: Published) -> int:
         """Return the number of changes that have arrived and a state does not show."""
         return state.behind(self.ledger.head.ends)

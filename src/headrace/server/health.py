@@ -28,8 +28,9 @@ class HealthHandlers:
         return done({"status": "ok"})
 
     async def ready(self, request: Request) -> Response:
-        """Report whether the database is open, epochs are made, and queries are answered."""
+        """Report whether the ledger answers, epochs are made, and queries are answered."""
         del request
+        self.reader.require_ledger()
         self.reader.require_epochs()
         if self.query_processes is not None:
             self.query_processes.require_ready()

@@ -147,6 +147,11 @@ class _State(Collector):
             state.committed_at,
         )
         yield GaugeMetricFamily(
+            "headrace_ledger_answers",
+            "Whether the ledger's database answers: 0 or 1.",
+            int(reader.ledger.trouble is None),
+        )
+        yield GaugeMetricFamily(
             "headrace_pending_changes",
             "Changes that have arrived and that no epoch has read.",
             state.behind(ends),

@@ -187,7 +187,7 @@ class Status:
         before, ends = self._ends, dict(reader.ledger.head.ends)
         self._ends = ends
         appended = sum(max(0, end - before.get(id_, Offset(0))) for id_, end in ends.items())
-        error = reader.pump.error
+        error = reader.pump.error or reader.ledger.trouble
         return StatusSample(
             now,
             state.epoch,
