@@ -63,14 +63,23 @@ def code_of(defect: Defect) -> CodeType:
 
 @contextmanager
 def defective(defect: Defect) -> Iterator[None]:
-    """Have the defect in this process during a block."""
-    function = function_of(defect)
-    sound = function.__code__
-    function.__code__ = code_of(defect)
+    """Have the defect in this process during a block, which may be in others of this defect.
+
+    Tasks of one stage take turns, so the blocks of one may end in the middle of those of another.
+    """
+    function: Any = function_of(defect)
+    # Kept at the function: each task that Spark sends has a module of this name of its own.
+    kept = function.__dict__
+    if not kept.get("blocks"):
+        kept["blocks"], kept["sound"] = 0, function.__code__
+        function.__code__ = code_of(defect)
+    kept["blocks"] += 1
     try:
         yield
     finally:
-        function.__code__ = sound
+        kept["blocks"] -= 1
+        if not kept["blocks"]:
+            function.__code__ = kept["sound"]
 
 
 class Carrying:
