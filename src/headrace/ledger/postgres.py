@@ -226,6 +226,8 @@ class PostgresDatabase:
             HeadraceError: CONFLICT if another process has it, and ``waits`` returns false;
                 UNSUPPORTED if sessions are shared between transactions.
         """
+        if self._lock is not None:
+            return
         key = lock_key(f"write {identity}")
         lock = SessionLock(self.address.connect, key, self.place, availability)
         lock.acquire(waits, writer)
@@ -233,8 +235,9 @@ class PostgresDatabase:
 
     def release(self) -> None:
         """Release the lock, if it is held."""
-        if self._lock is not None:
-            self._lock.release()
+        lock, self._lock = self._lock, None
+        if lock is not None:
+            lock.release()
 
     def probe(self) -> bool:
         """Return whether the server opens a session."""
