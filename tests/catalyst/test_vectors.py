@@ -6,6 +6,7 @@ where Spark fails.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from decimal import Decimal
 from random import Random
@@ -17,7 +18,7 @@ from pyspark.sql.types import DecimalType, StructField, StructType
 
 from headrace.catalyst.evaluation import Evaluation
 from headrace.catalyst.resolved import id_of, type_of
-from headrace.catalyst.scala import EXPRESSIONS, items, kind_of, scala_of, within
+from headrace.catalyst.scala import EXPRESSIONS, items, kind_of, node_name, scala_of, within
 from headrace.catalyst.vectors import (
     KNOWN,
     DoubtError,
@@ -64,6 +65,7 @@ TYPES = {
     "span": "INTERVAL DAY TO SECOND",
     "pair": "STRUCT<a: INT, b: STRING>",
     "list": "ARRAY<BIGINT>",
+    "words": "ARRAY<STRING>",
     "pairs": "ARRAY<STRUCT<a: DOUBLE, b: DECIMAL(30,1)>>",
     "sizes": "MAP<STRING, INT>",
     "names": "MAP<BIGINT, STRING>",
@@ -132,6 +134,19 @@ signum(price) | abs(d) | abs(f) | isnan(d) | isnan(f) | nanvl(d, e) | greatest(d
 greatest(d, CAST(NULL AS DOUBLE), -0.0D, e) | greatest(f, f, CAST(NULL AS FLOAT)) | big div 10 | tiny div 3 | d IN (1, 2)
 d IN (e, 1) | d IN (0.0D, NULL, CAST('NaN' AS DOUBLE)) | text IN (word, 'a') | text NOT IN (word, 'a', NULL) | n IN (m, tiny)
 f IN (1.5)
+size(list) | cardinality(words) | array_size(pairs) | array(n, m) | array('a', text, word) | array(list, array(big))
+array(d, 1.5D) | get(list, n) | get(words, 1) | try_element_at(words, -1) | array_contains(list, 1) | array_contains(list, big)
+array_contains(words, text) | array_position(list, 2) | array_position(words, 'a') | sort_array(list) | sort_array(words, false)
+array_distinct(list) | array_distinct(words) | array_max(list) | array_min(words) | array_max(array(n, m, 5))
+array_join(words, '-') | concat_ws('+', words) | concat_ws(text, word, 'x') | slice(list, 1, 2) | slice(list, -2, 1)
+slice(words, 2, 9) | slice(words, -9, 3) | reverse(list) | reverse(words) | transform(pairs, p -> p.a)
+filter(list, x -> x > 1) | exists(list, x -> x > 1) | exists(words, w -> w = 'a') | filter(words, w -> w IS NOT NULL)
+transform(words, w -> length(w)) | length(raw) | octet_length(raw) | named_struct('a', array(n, m)).a[1]
+md5(text) | md5(raw) | sha1(text) | sha2(text, 256) | sha2(raw, 512) | sha2(text, 0) | crc32(text) | hex(text) | hex(raw)
+round(e) | round(e / 3, 3) | split(text, ',') | split_part(text, 'a', 2) | text RLIKE 'a|b' | regexp_extract(text, '(a)', 1)
+regexp_replace(text, 'z+', 'z') | substring_index(text, 'b', 1) | instr(text, 'b') | locate('c', text) | lpad(word, 3, '*')
+rpad(text, 3, '*') | reverse(text) | repeat(word, 2) | translate(text, 'ab', 'c') | bit_length(text)
+substring(word, n, 2) | substring(text, 2, m)
 """
 SOMETIMES_IN_DOUBT = """
 n + m | big - huge | tiny * tiny | small + 1S | -n | -big | abs(big) | abs(count) | -price | -d | n % m | pmod(n, m) | pmod(big, 7)
@@ -156,6 +171,8 @@ timestampdiff(WEEK, later, at) | timestampdiff(HOUR, later, local) | timestampdi
 timestampadd(HOUR, 1, at) | timestampadd(WEEK, m, local) | unix_timestamp(day) | from_unixtime(big) | timestamp_seconds(big)
 from_unixtime(big, 'yyyyMMdd HH') | timestamp_millis(big) | round(d, 2) | round(e) | round(d / 3, 4) | ceil(d) | floor(d)
 ceil(f) | floor(wide) | ceil(wide) | sqrt(abs(d)) | sqrt(d) | nanvl(f, 1) | least(f, 1.5) | n div m | huge div big | d % e | d % 3
+list[0] | list[n] | element_at(list, 1) | element_at(list, m) | try_element_at(list, m) | transform(list, x -> x + 1)
+transform(words, w -> upper(w)) | pairs[0].a | CAST(d AS STRING) | CAST(e / 7 AS STRING) | get_json_object(text, '$.a')
 f % 2 | wide % 10 | price % rate | count % price
 """
 OF_TEXTS = """
@@ -172,6 +189,69 @@ try_to_timestamp(text, 'yyyy-MM-dd') | try_to_timestamp(text, 'yyyy-MM-dd HH:mm:
 unix_timestamp(text, 'yyyy-MM-dd') | to_unix_timestamp(text, 'dd.MM.yyyy HH:mm') | to_timestamp_ntz(text, 'yyyy-MM-dd')
 """
 """What reads texts."""
+OF_LINES = r"""
+split(text, ',') ;; split(text, '\\|') ;; split(text, '[,;]') ;; split(text, '\\s+') ;; split(text, ', *') ;; split(text, ',', 2)
+split(text, '[^a-z]+', 3) ;; element_at(split(text, '='), 1) ;; size(split(text, ',')) ;; split_part(text, ',', 2) ;; split_part(text, '=', -1)
+element_at(split(text, '='), 1) ;; get(split(text, '/'), 2) ;; split(text, '(?:ab|a)') ;; split(text, '\\Q|\\E') ;; split(text, '.')
+text RLIKE '^[a-z]+$' ;; text RLIKE 'a.b' ;; text RLIKE '(?i)error|Z' ;; text RLIKE '^\\d{1,3}$' ;; text RLIKE 'a*'
+text RLIKE '\\w+@\\w+\\.com' ;; text RLIKE '[^\\s\\w]' ;; text RLIKE '^(a|ab)(b|Z)?$' ;; text RLIKE '\\S\\s' ;; text RLIKE '\\D$'
+regexp_extract(text, '([a-z]+)@([a-z.]+)', 2) ;; regexp_extract(text, '(\\d+)-(\\d+)', 1) ;; regexp_extract(text, 'a+?(b)?', 0)
+regexp_extract(text, '(a|ab)(Z|b)?', 2) ;; regexp_extract(text, '(?:^|,)([^,]*)', 1) ;; regexp_extract(text, '(.*)=(.*)', 1)
+regexp_extract(text, '^(?:a|b)*', 0) ;; regexp_extract(text, '(?i)(err)or$', 1) ;; regexp_extract(text, '.+', 0) ;; regexp_extract(text, '([^/]*)$', 1)
+regexp_replace(text, '[^0-9]', '') ;; regexp_replace(text, '\\s+', ' ') ;; regexp_replace(text, 'a(b)?', '<$0>') ;; regexp_replace(text, '^a', '-')
+regexp_replace(text, 'b$', '') ;; regexp_replace(text, '^[ab]+', 'x') ;; regexp_replace(text, '(?:aa|a)', '1') ;; regexp_replace(text, '.', 'x')
+substring_index(text, ',', 1) ;; substring_index(text, ',', -1) ;; substring_index(text, ',', 2) ;; substring_index(text, '=', -2)
+instr(text, 'b') ;; instr(text, ',,') ;; locate('a', text) ;; position('=' IN text) ;; instr(text, 'Z')
+concat_ws(',', text, nullif(text, 'a'), 'x', text) ;; concat_ws('-', split(text, ',')) ;; array_join(split(text, '='), '+') ;; lpad(text, 5, '0')
+rpad(text, 4, 'xy') ;; lpad(text, 3, 'abc') ;; rpad(text, 0, ' ') ;; reverse(text) ;; repeat(text, 2) ;; repeat(text, -1)
+translate(text, 'ab,', 'xy') ;; translate(text, 'aa', 'bc') ;; translate(text, '=', '') ;; trim(BOTH 'ab' FROM text) ;; ltrim('0', text)
+trim(TRAILING ' ,' FROM text) ;; octet_length(text) ;; bit_length(text) ;; substring(text, -2) ;; substring(text, -3, 2) ;; substring(text, -3, 0)
+substring(text, 2) ;; right(text, 2) ;; substring(text, length(text) - 1) ;; substring(text, 2, length(text) - 2) ;; left(text, instr(text, '='))
+substring(text, -9, 3) ;; substring(text, -length(text), 1) ;; array_distinct(split(text, ',')) ;; sort_array(split(text, ','), false)
+transform(split(text, ','), x -> trim(x)) ;; filter(split(text, ','), x -> x <> '') ;; exists(split(text, ','), x -> x = 'a')
+"""
+"""What takes texts apart."""
+OF_DOCUMENTS = """
+get_json_object(text, '$.a') | get_json_object(text, '$.b') | get_json_object(text, '$.a.b') | get_json_object(text, '$.a[0]')
+get_json_object(text, '$.a[1].b') | get_json_object(text, '$[0]') | get_json_object(text, '$.a.a.a') | get_json_object(text, '$.A')
+try_cast(get_json_object(text, '$.a') AS DOUBLE) | coalesce(get_json_object(text, '$.c'), get_json_object(text, '$.a'), '-')
+"""
+"""What reads JSON."""
+DOCUMENTS = """
+{"a":1,"b":"x"}
+{"a" : {"b" : [1, 2.50, {"c":null}]}, "b":true}
+{"a":null,"a":2}
+{"a":1,"a":2}
+{"a":{"b":null},"a":{"b":3}}
+{"a":{"c":1},"a":{"b":3}}
+{"a":{"b":null,"b":"last"}}
+{"a":[null,1]}
+{"a":[[1,2],[3]]}
+{"a":"x"} trailing
+{"a":"x"}{"a":"y"}
+{"a":"x"
+{'a':'x'}
+{"a":x}
+{"a":NaN}
+{"a":Infinity}
+{"a":01}
+{"a":+1}
+{"a":.5}
+{"a":1.}
+{"a":"tab\there"}
+{"a":"line
+[{"a":1}]
+"a"
+1
+null
+abc
+{"a":1,}
+{,"a":1}
+{"a" 1}
+{a:1}
+{"b":"\\x","a":1}
+{"a":{"b":1}}}
+"""
 READ_AS_TEXT = {"GetTimestamp", "ToUnixTimestamp", "UnixTimestamp"}
 """The classes of expressions that read texts."""
 READ = """
@@ -216,15 +296,40 @@ OF_PLANS = {
 STRICT = (False,)
 """An overflow is an error, not NULL."""
 CROSSING = {
-    "split(text, 'a')": "StringSplit",
-    "substring(text, -2)": "Substring",
-    "substring(text, n, 2)": "Substring",
+    "split(text, '')": "StringSplit",
+    "split(text, word)": "StringSplit",
+    "split(text, '(?=a)')": "StringSplit",
+    "split(text, 'a*')": "StringSplit",
+    "split(text, '^a')": "StringSplit",
+    "text RLIKE '\\\\bx'": "RLike",
+    "text RLIKE 'a++'": "RLike",
+    "text RLIKE '(a)+'": "RLike",
+    "text RLIKE '(?:a*)*'": "RLike",
+    "text RLIKE '[a&&b]'": "RLike",
+    "text RLIKE '(?i)[a-Z]'": "RLike",
+    "text RLIKE '\u00e9'": "RLike",
+    "text RLIKE '\\\\p{L}'": "RLike",
+    "text RLIKE '$a'": "RLike",
+    "text RLIKE '(a$)'": "RLike",
+    "text RLIKE 'a{1000}'": "RLike",
+    "text RLIKE '(?:a{900}){900}'": "RLike",
+    "text RLIKE word": "RLike",
+    "regexp_replace(text, 'a*', 'b')": "RegExpReplace",
+    "regexp_replace(text, '(a)', '$1')": "RegExpReplace",
+    "regexp_replace(text, 'a', '\\\\\\\\')": "RegExpReplace",
+    "substring_index(text, 'ab', 1)": "SubstringIndex",
+    "translate(text, '\u00e9', 'e')": "StringTranslate",
+    "get_json_object(text, '$.*')": "GetJsonObject",
+    "get_json_object(text, '$')": "GetJsonObject",
+    "sort_array(array(d, e))": "CreateArray of type array<double>",
+    "transform(list, x -> x + big)": "a column of another node",
+    "transform(list, (x, i) -> x + i)": "transform",
     "text COLLATE UTF8_LCASE = 'a'": "Collate of type string collate UTF8_LCASE",
     "price + CAST(count AS DECIMAL(38,18))": "Add of type decimal(38,17)",
     "round(f, 2)": "Round of type float",
     "list = list": "EqualTo of type array<bigint>",
     "names[big]": "GetMapValue of type bigint",
-    "CAST(d AS STRING)": "Cast of double to string",
+    "CAST(f AS STRING)": "Cast of float to string",
     "map(1, n)": "CreateMap",
     "text LIKE word": "Like",
     "text LIKE 'a\\\\%'": "Like",
@@ -277,8 +382,9 @@ def drawn(random: Random, name: str, type_: str) -> Any:
             return random.choice([0, 86_399_999_999_000, 43_200_000_000_000])
         case "STRUCT<a: INT, b: STRING>":
             return {"a": None if far else k, "b": random.choice(TEXTS)}
-        case "ARRAY<BIGINT>":
-            return [None if far else k] * abs(k)
+        case "ARRAY<BIGINT>" | "ARRAY<STRING>":
+            some = TEXTS[:7] if name == "words" else (0, 1, 2, -(2**63), 2**63 - 1)
+            return random.choices([*some, None] if far else some, k=k + 3)
         case "ARRAY<STRUCT<a: DOUBLE, b: DECIMAL(30,1)>>":
             part = {"a": random.choice(_FAR_FLOATS), "b": Decimal(k * 10**20)}
             return [None if far else part, part][: abs(k)]
@@ -353,19 +459,139 @@ def bench(spark: SparkSession) -> Bench:
     return Bench(spark, table(Random(5), schema, choose(40, 120)), leaf)
 
 
+def of_texts(spark: SparkSession, given: Sequence[str | None]) -> Bench:
+    """Return rows of texts."""
+    leaf = spark.range(0, 1, 1, 1).mapInArrow(passed_on, StructType.fromDDL("text STRING"))
+    return Bench(spark, pa.table([pa.array(given, pa.string())], names=["text"]), leaf)
+
+
+@pytest.fixture(scope="module")
+def documents(spark: SparkSession) -> Bench:
+    """Rows of JSON, and of what is nearly JSON."""
+    random, known = Random(choose(3, 4)), DOCUMENTS.strip().split("\n")
+    made = (document(random, 3) for _ in range(choose(150, 1_500)))
+    broken = (changed(random, known) for _ in range(choose(50, 1_000)))
+    return of_texts(spark, [None, "", " ", *known, *made, *broken])
+
+
+def document(random: Random, depth: int) -> str:
+    """Return a random JSON object with a few names, or another value."""
+    if not depth or random.random() < 0.3:
+        return random.choice(_VALUES)
+    blank = random.choice(["", "", " ", "\n"])
+    if random.random() < 0.2:
+        inner = [document(random, depth - 1) for _ in range(random.randrange(4))]
+        return f"[{blank}{','.join(inner)}{blank}]"
+    names = random.choices(["a", "b", "c", "A", "a b", "\u00e9", "\\u0061"], k=random.randrange(4))
+    inner = [f'"{name}"{blank}:{blank}{document(random, depth - 1)}' for name in names]
+    return "{" + f",{blank}".join(inner) + "}"
+
+
+@pytest.fixture(scope="module")
+def lines(spark: SparkSession) -> Bench:
+    """Rows of texts with separators, words and ends of lines."""
+    random = Random(choose(8, 9))
+    made = (
+        "".join(random.choices(_PARTS, k=random.randrange(9))) for _ in range(choose(150, 1_500))
+    )
+    return of_texts(spark, [None, "", *made])
+
+
 @pytest.fixture(scope="module")
 def reading(spark: SparkSession) -> Bench:
     """Rows of texts that may be numbers, booleans, dates and times, or nearly are."""
-    schema = StructType.fromDDL("text STRING")
-    leaf = spark.range(0, 1, 1, 1).mapInArrow(passed_on, schema)
     random, known = (
         Random(choose(6, 7)),
         [each for line in READ.split("\n") for each in line.split("|")],
     )
-    given = [None, *known, *(changed(random, known) for _ in range(choose(200, 5_000)))]
-    return Bench(spark, pa.table([pa.array(given)], names=["text"]), leaf)
+    given = [None, *known, *(changed(random, known) for _ in range(choose(200, 1_500)))]
+    return of_texts(spark, given)
 
 
+_VALUES = (
+    *(
+        "1",
+        "-5",
+        "0",
+        "-0",
+        "12345678901234567890123",
+        "1.0",
+        "1.50",
+        "-0.0",
+        "1e3",
+        "1E-7",
+        "0.001",
+        "123.456",
+        "1e400",
+    ),
+    *(
+        "true",
+        "false",
+        "null",
+        '""',
+        '"x"',
+        '"a\\"b"',
+        '"\\u00e9\\n"',
+        '"\\ud83d\\ude00"',
+        '"\\ud800"',
+        '"\u65e5"',
+        '"/"',
+        '"\\/"',
+    ),
+    *(
+        "{}",
+        "[]",
+        "[null]",
+        '"\u2028"',
+        '"\\u0001"',
+        '"\x7f"',
+        "9007199254740993",
+        "0.1",
+        "2.5",
+        "9999999.5",
+        "10000000.0",
+    ),
+)
+_PARTS = (
+    *(
+        "a",
+        "b",
+        "Z",
+        "0",
+        "42",
+        ",",
+        ",,",
+        "|",
+        ";",
+        "=",
+        " ",
+        "  ",
+        "\t",
+        "-",
+        "_",
+        ".",
+        "@",
+        "/",
+        "(",
+        "+",
+        "ab",
+        "aab",
+    ),
+    *(
+        "\n",
+        "\r",
+        "\r\n",
+        "\x0b",
+        "\u0085",
+        "\u2028",
+        "\u00e9",
+        "\u00df",
+        "\u65e5\u672c",
+        "\U0001f600",
+        "e\u0301",
+    ),
+    *("user@example.com", "https://a.b/c?d=1&e=2", "2024-02-29", "ERROR", "key=value"),
+)
 _CHARACTERS = ["", *"0123456789", *"-+.eET:Z \t\n\x00\x7f\x1c\u00a0\u0663"]
 
 
@@ -430,8 +656,23 @@ def test_expressions_have_the_values_of_spark_or_are_in_doubt(bench: Bench) -> N
         assert doubts(bench, case, reader) == 0, case.text
     for case in cases[len(sure) :]:
         assert doubts(bench, case, reader) < bench.rows.num_rows * 0.8, case.text
-    seen = {kind_of(part) for case in cases for part in within(case.handle)}
+    parts = [part for case in cases for part in within(case.handle)]
+    seen = {name(part) for part in parts for name in (kind_of, node_name)}
     assert KNOWN.keys() - seen == OF_PLANS | {"GetTimestamp"}
+
+
+def test_texts_are_taken_apart_as_spark_does(lines: Bench) -> None:
+    cases, reader = lines.cases([each.strip() for each in re.split(";;|\n", OF_LINES.strip())])
+    ends_lines = sum(str(each)[-1:] in "\n\r\u0085\u2028\u2029" for each in lines.rows["text"])
+    for case in cases:
+        most = ends_lines if "$'" in case.text or "$|" in case.text else 0
+        assert doubts(lines, case, reader) <= most, case.text
+
+
+def test_documents_are_read_as_spark_reads_them_or_are_in_doubt(documents: Bench) -> None:
+    cases, reader = documents.cases(listed(OF_DOCUMENTS))
+    for case in cases:
+        assert doubts(documents, case, reader) < documents.rows.num_rows * 0.5, case.text
 
 
 def test_texts_are_read_as_spark_reads_them_or_are_in_doubt(reading: Bench) -> None:

@@ -9,7 +9,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from headrace.catalyst.vectors import casts, logic, maps, numbers, parsed, texts, times
+from headrace.catalyst.vectors import (
+    casts,
+    digests,
+    documents,
+    lists,
+    logic,
+    maps,
+    numbers,
+    parsed,
+    patterns,
+    texts,
+    times,
+)
 from headrace.catalyst.vectors.reader import ExpressionReader, UnprovedError
 from headrace.catalyst.vectors.vector import DoubtError, InputRows, Vector
 
@@ -35,6 +47,10 @@ KNOWN: Final[Mapping[str, Known]] = {
     **casts.KNOWN,
     **parsed.KNOWN,
     **texts.KNOWN,
+    **lists.KNOWN,
+    **patterns.KNOWN,
+    **digests.KNOWN,
+    **documents.KNOWN,
     **times.KNOWN,
 }
 """What reads each class of expression that is evaluated over Arrow columns."""

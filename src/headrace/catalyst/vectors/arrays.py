@@ -98,6 +98,23 @@ class Bytes:
         ]
         return pa.Array.from_buffers(type_, len(self.starts), buffers)
 
+    def characters(self) -> Ints:
+        """Return the number of characters of each text in UTF-8."""
+        counts = np.append(0, np.cumsum(self._begins()))
+        return np.asarray(counts[self.starts + self.lengths] - counts[self.starts])
+
+    def byte_of(self, character: Ints) -> Ints:
+        """Return the byte of each text that a character begins at, or its end."""
+        begins = self._begins()
+        places = np.append(np.flatnonzero(begins), len(self.data))
+        before = np.append(0, np.cumsum(begins))[self.starts]
+        found = places[np.minimum(before + character, len(places) - 1)] - self.starts
+        return np.minimum(found, self.lengths)
+
+    def _begins(self) -> Bools:
+        """Return whether a character begins at each byte."""
+        return np.asarray((self.data & np.uint8(0xC0)) != np.uint8(0x80))
+
     def layouts(self) -> tuple[Ints, list[bytes]]:
         """Return the different values with each digit written as 0, and which one each row has."""
         rows = len(self.starts)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql.types import DateType, StringType
+from pyspark.sql.types import DateType, FloatType, StringType
 
 from headrace.catalyst.exact import INTEGERS, is_plain_text
 from headrace.catalyst.resolved import type_of
@@ -46,7 +46,7 @@ def _cast(reader: ExpressionReader, handle: Any) -> Vector:
         if read is not None:
             return read
     function = _CASTS.get((_kind(source), _kind(target)))
-    if function is None:
+    if function is None or (isinstance(source, FloatType) and function in _OF_DOUBLES):
         raise UnprovedError(f"Cast of {source.simpleString()} to {target.simpleString()}")
     if isinstance(source, (DateType, *TIMES)):
         require_utc(handle)
@@ -93,6 +93,7 @@ _CASTS: Final[Mapping[tuple[str, str], Callable[..., Value]]] = {
     ("float", "decimal"): decimals.of_floats,
     ("float", "float"): numbers.other_float,
     ("float", "integer"): numbers.whole_of_floats,
+    ("float", "string"): numbers.written,
     ("integer", "boolean"): _is_not_zero,
     ("integer", "decimal"): decimals.of_integers,
     ("integer", "float"): numbers.floats_of_integers,
@@ -107,6 +108,8 @@ _CASTS: Final[Mapping[tuple[str, str], Callable[..., Value]]] = {
     ("string", "binary"): _converted,
 }
 """The casts that keep a value, or round it as Spark does; what does not fit is a doubt."""
+_OF_DOUBLES: Final = (decimals.of_floats, numbers.written)
+"""The casts of floats that are known for 64 bits alone."""
 
 
 KNOWN: Final[Mapping[str, Known]] = {

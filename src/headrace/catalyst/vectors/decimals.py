@@ -7,6 +7,7 @@ lost. Digits are rounded half up, away from zero.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from decimal import ROUND_HALF_UP, Decimal
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -24,6 +25,10 @@ if TYPE_CHECKING:
     from headrace.catalyst.vectors.vector import Value
     from headrace.zset.equality import Bools, Ints
 
+FIRST_PLAIN: Final = 1e-3
+LAST_PLAIN: Final = 1e7
+"""Java writes floats of 64 bits in between without an exponent, by the fewest digits that tell a
+float from its neighbours, as Arrow and Python do."""
 _LIMIT: Final = 1 << 63
 _NEAR: Final = 10**38
 """Quotients by less than this, times the power of ten of their scale, are rounded only once."""
@@ -211,8 +216,6 @@ def written(value: Value, type_: pa.DataType) -> Value:
 
 def of_floats(value: Value, type_: pa.Decimal128Type) -> Value:
     """Return floats of 64 bits as decimals; see :func:`rounded_floats`."""
-    if value.type != pa.float64():
-        raise DoubtError
     return _made(rounded_floats(floats(value), type_.scale), type_, present(value))
 
 
@@ -220,17 +223,27 @@ def rounded_floats(given: npt.NDArray[np.floating], scale: int) -> Ints:
     """Return the units of floats that are rounded to some digits after the point.
 
     Spark rounds the decimal that Java writes for a float. It is within an error of 2**-52 of the
-    float, relatively. A float that is so near to the middle between two results is a doubt.
+    float, relatively. So only a float that is very near to the middle between two results needs
+    that decimal, which is known of floats that Java writes without an exponent; else it is a doubt.
     """
     with np.errstate(all="ignore"):
         scaled = np.abs(given) * 10.0**scale
         below = np.floor(scaled)
         rest, error = scaled - below, scaled * 2.0**-50
-        sure = (scaled < 2.0**50) & (np.abs(rest - 0.5) > error)
-    if scale > _EXACT_POWER or not sure.all():
+        sure = np.abs(rest - 0.5) > error
+    if scale > _EXACT_POWER or not (scaled < 2.0**50).all():
         raise DoubtError
     found = (below + (rest > 0.5)).astype(np.int64)  # noqa: PLR2004
-    return np.asarray(np.where(given < 0, -found, found))
+    found = np.asarray(np.where(given < 0, -found, found))
+    for place in np.flatnonzero(~sure).tolist():
+        found[place] = _rounded_float(float(given[place]), scale)
+    return found
+
+
+def _rounded_float(given: float, scale: int) -> int:
+    if not FIRST_PLAIN <= abs(given) < LAST_PLAIN:
+        raise DoubtError
+    return int(Decimal(repr(given)).scaleb(scale).quantize(Decimal(1), ROUND_HALF_UP))
 
 
 def _towards_zero(units: Ints, power: int) -> Ints:

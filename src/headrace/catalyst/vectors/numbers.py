@@ -14,6 +14,7 @@ from headrace.catalyst.resolved import type_of
 from headrace.catalyst.scala import items, node_name
 from headrace.catalyst.vectors import decimals
 from headrace.catalyst.vectors.arrays import floats, integers, made, present
+from headrace.catalyst.vectors.decimals import FIRST_PLAIN, LAST_PLAIN
 from headrace.catalyst.vectors.reader import (
     FLOATS,
     child_of,
@@ -74,6 +75,22 @@ def rounded(value: Value, digits: int, type_: pa.DataType) -> Value:
     finite = np.isfinite(given)
     units = decimals.rounded_floats(np.where(finite, given, 0.0), digits)
     return made(np.where(finite, units / 10.0**digits, given), type_, present(value))
+
+
+def written(value: Value, type_: pa.DataType) -> Value:
+    """Return floats of 64 bits as text; one that Java writes with an exponent is a doubt."""
+    given = np.abs(floats(value))
+    if not is_plain(given).all():
+        raise DoubtError
+    found = pc.cast(value, type_)
+    return pc.if_else(
+        pc.match_substring(found, "."), found, pc.binary_join_element_wise(found, ".0", "")
+    )
+
+
+def is_plain(given: npt.NDArray[np.floating]) -> Bools:
+    """Return which floats, without signs, Java writes without an exponent."""
+    return np.asarray((given == 0) | ((given >= FIRST_PLAIN) & (given < LAST_PLAIN)))
 
 
 def whole_near(value: Value, name: str) -> Value:
