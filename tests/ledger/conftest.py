@@ -28,7 +28,8 @@ def postgres_url(postgres_server: Postgres) -> str:
     return empty_database(postgres_server)
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
+# A new database of PostgreSQL takes a second: `make suites` runs what `test_postgres.py` does not.
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.long)])
 def address(tmp_path: Path, request: pytest.FixtureRequest) -> str | Path:
     """Where the test's ledger is."""
     if request.param == "postgresql":

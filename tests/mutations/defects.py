@@ -189,6 +189,7 @@ DEFECTS: dict[str, tuple[Defect, ...]] = {
             "matches_in",
             "if len(found) == 1 and not few:",
             "found = found[:1]\n    if len(found) == 1 and not few:",
+            keeps_groups=True,
         ),
     ),
     "ends": (

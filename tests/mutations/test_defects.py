@@ -131,13 +131,13 @@ class History:
         self.now += HOUR // 3
         self.db.flush()
 
-    def samples_until_found(self) -> int:
+    def samples_until_found(self, defect: str) -> int:
         """Reconcile in the background's way until something is found; return the samples."""
         reconciler = Reconciler(self.db.parts.reconciling, budget=1.0, processors=1)
         ledger = self.db.parts.ledger
         known, before = len(ledger.evidence.found()), self.samples()
         while len(ledger.evidence.found()) == known:
-            assert reconciler.turn() != reconciler.idle, "every slice was compared"
+            assert reconciler.turn() != reconciler.idle, f"every slice was compared: {defect}"
         return self.samples() - before
 
     def samples(self) -> int:
@@ -187,7 +187,7 @@ def _find(history: History, defects) -> dict[str, tuple[int, int]]:
             bound = history.slices()
             with active(db, defect):
                 history.go_on(keeps_groups=defect.keeps_groups)
-            samples = history.samples_until_found()
+            samples = history.samples_until_found(defect.name)
             assert samples <= bound, defect.name
             found[defect.name] = (samples, bound)
             verdicts = [row[-1] for row in db.sql("VERIFY").fetchall()]
