@@ -299,7 +299,7 @@ def test_a_ledger_in_postgresql_agrees_with_its_model(postgres_server: Postgres)
     run_state_machine_as_test(PostgresMachine, settings=steps)
 
 
-TestLedgerAgreesWithItsModel = LedgerMachine.TestCase
+TestLedgerAgreesWithItsModel = pytest.mark.long(LedgerMachine.TestCase)
 TestLedgerAgreesWithItsModel.settings = settings(
     max_examples=choose(6, 100), stateful_step_count=25, deadline=None
 )
