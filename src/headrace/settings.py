@@ -110,7 +110,7 @@ class Settings:
     files, Delta, Iceberg and warehouses may write; their ``path`` is absolute then."""
     store: str = ""
     """The URL of an object store that has the files of the database: ``s3://bucket/prefix``,
-    ``gs://`` or ``az://``. The data directory is its cache then, and may be lost."""
+    ``gs://`` or ``az://``. The data directory is its cache then: all but the ledger may be lost."""
     store_cache: str = "20g"
     """The size of the cache of an object store on this machine, approximately."""
     chosen: frozenset[str] = field(default=frozenset(), kw_only=True)

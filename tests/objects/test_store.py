@@ -28,13 +28,15 @@ def store(request, tmp_path):
 
 
 def test_a_file_is_stored_fetched_listed_and_deleted(store, tmp_path):
-    file, copy = tmp_path / "file", tmp_path / "copy"
+    file, small, copy = tmp_path / "file", tmp_path / "small", tmp_path / "copy"
     file.write_bytes(b"some bytes" * 999)
+    small.write_bytes(b"b")
     store.put("runs/a.arrow", file)
-    store.put_bytes("log/b.arrow", b"b")
+    store.put("log/b.arrow", small)
     store.fetch("runs/a.arrow", copy)
     assert copy.read_bytes() == file.read_bytes()
-    assert store.read("log/b.arrow") == b"b"
+    store.fetch("log/b.arrow", copy)
+    assert copy.read_bytes() == b"b"
     assert dict(store.names("runs/")) == {"runs/a.arrow": 9_990}
     assert {name for name, _ in store.names()} == {"runs/a.arrow", "log/b.arrow"}
     store.delete(["runs/none.arrow", "runs/a.arrow"])
@@ -53,27 +55,29 @@ def test_a_large_file_is_the_same_after_its_way(store, tmp_path):
 def test_what_is_missing_is_no_file(store, tmp_path):
     with pytest.raises(FileNotFoundError):
         store.fetch("runs/none.arrow", tmp_path / "copy")
-    with pytest.raises(FileNotFoundError):
-        store.read("runs/none.arrow")
     assert list(tmp_path.glob("copy*")) == []
 
 
 def test_a_bucket_that_does_not_exist_is_named(bucket, tmp_path):
     store = ObjectStore.at(StoreAddress.of("s3://missing/prefix", bucket))
+    file = tmp_path / "file"
+    file.write_bytes(b"a")
     with pytest.raises(HeadraceError, match="no such bucket") as raised:
-        store.put_bytes("runs/a", b"a")
+        store.put("runs/a", file)
     assert raised.value.code is Code.INVALID
     with pytest.raises(HeadraceError, match="no such bucket"):
         store.fetch("runs/a", tmp_path / "copy")
 
 
-def test_a_store_that_does_not_answer_is_unavailable(monkeypatch):
+def test_a_store_that_does_not_answer_is_unavailable(monkeypatch, tmp_path):
+    file = tmp_path / "file"
+    file.write_bytes(b"a")
     monkeypatch.setattr("headrace.objects.store._RETRIES", {"max_retries": 0})
     options = {"endpoint": "http://127.0.0.1:9", "region": "us-east-1"}
     options |= {"access_key_id": "known", "secret_access_key": "not shown"}
     store = ObjectStore.at(StoreAddress.of("s3://kept/prefix", options))
     with pytest.raises(HeadraceError, match="did not answer") as raised:
-        store.put_bytes("runs/a", b"a")
+        store.put("runs/a", file)
     assert raised.value.code is Code.UNAVAILABLE
     assert "not shown" not in f"{raised.value.detail} {store!r} {store.address!r}"
 

@@ -40,3 +40,18 @@ def missing(place: str) -> MissingLedgerError:
         f'ledger "{place}" does not exist',
         hint="Open it for writing once to create it.",
     )
+
+
+def read_only(place: str, text: str) -> HeadraceError:
+    """Return the error for a write to a ledger that is open for reading; ``text`` is from it."""
+    return HeadraceError(Code.INVALID, f'ledger "{place}" is open for reading only', f"{text}.")
+
+
+def unanswered(place: str, text: str) -> HeadraceError:
+    """Return the error for a database that did not do as asked; ``text`` is what it says."""
+    return HeadraceError(
+        Code.UNAVAILABLE,
+        f'ledger "{place}" did not answer',
+        f"The database says: {text}.",
+        "Nothing was changed: try again once the database answers.",
+    )

@@ -19,7 +19,7 @@ from headrace.errors import Code, HeadraceError
 from headrace.ledger import schema
 from headrace.ledger.driver_statement import DriverStatement
 from headrace.ledger.listener import CommitListener
-from headrace.ledger.modes import Mode, corrupt, missing
+from headrace.ledger.modes import Mode, corrupt, missing, read_only, unanswered
 from headrace.ledger.postgres_address import client
 from headrace.ledger.records import Fence
 from headrace.ledger.session_lock import SessionLock, lock_key
@@ -264,17 +264,10 @@ class PostgresDatabase:
         if state in _MISSING:
             return corrupt(self.place, f"The database says: {text}.")
         if state == _READ_ONLY and mode is Mode.READ:
-            return HeadraceError(
-                Code.INVALID, f'ledger "{self.place}" is open for reading only', f"{text}."
-            )
+            return read_only(self.place, text)
         if state == _READ_ONLY:
             return self._standby()
-        return HeadraceError(
-            Code.UNAVAILABLE,
-            f'ledger "{self.place}" did not answer',
-            f"The database says: {text}.",
-            "Nothing was changed: try again once the database answers.",
-        )
+        return unanswered(self.place, text)
 
     def back_up(self, suffix: str) -> None:
         """Do nothing: copies of the database are for whoever runs its server."""

@@ -21,7 +21,7 @@ from sqlalchemy import event
 from headrace.errors import BACKUPS, Code, HeadraceError
 from headrace.ledger import schema
 from headrace.ledger.driver_statement import DriverStatement
-from headrace.ledger.modes import Mode, corrupt, missing
+from headrace.ledger.modes import Mode, corrupt, missing, read_only, unanswered
 from headrace.ledger.records import Fence
 from headrace.ledger.writers import LockedFence
 from headrace.spine import sync_directory
@@ -128,15 +128,8 @@ class SqliteFile:
         if any(sign in message for sign in _DAMAGE):
             return corrupt(self.place, f"The database says: {message}.")
         if "readonly" in message:
-            return HeadraceError(
-                Code.INVALID, f'ledger "{self.place}" is open for reading only', f"{message}."
-            )
-        return HeadraceError(
-            Code.UNAVAILABLE,
-            f'ledger "{self.place}" did not answer',
-            f"The database says: {message}.",
-            "Nothing was changed: try again once the database answers.",
-        )
+            return read_only(self.place, message)
+        return unanswered(self.place, message)
 
     def back_up(self, suffix: str) -> None:
         """Copy the ledger as of its last commit to a file beside it, durably.

@@ -69,7 +69,7 @@ def open_segment(directory: Path, segment: SegmentFile) -> pa.Table:
     try:
         return _opened(path, segment)
     except HeadraceError as error:
-        if error.code is not Code.CORRUPT or not mounts.fetch_again(str(path)):
+        if error.code is not Code.CORRUPT or not mounts.fetch(str(path)):
             raise
     return _opened(path, segment)
 

@@ -6,7 +6,7 @@ to read: the ledger names what exists.
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 from uuid import uuid4
@@ -89,22 +89,11 @@ class ObjectStore:
 
     def put(self, name: str, file: Path) -> None:
         """Store a file as an object: when this returns, it is durable and all machines see it."""
-        import obstore  # noqa: PLC0415
-
         size = file.stat().st_size
         with self._translated(f'object "{name}" could not be stored'):
-            obstore.put(self._client, name, file)
+            self._client.put(name, file)
         self.requests.puts += 1
         self.requests.bytes_put += size
-
-    def put_bytes(self, name: str, data: bytes) -> None:
-        """Store bytes as an object; see :meth:`put`."""
-        import obstore  # noqa: PLC0415
-
-        with self._translated(f'object "{name}" could not be stored'):
-            obstore.put(self._client, name, data)
-        self.requests.puts += 1
-        self.requests.bytes_put += len(data)
 
     def fetch(self, name: str, file: Path) -> None:
         """Make an object a file: whole, or not at all.
@@ -113,12 +102,10 @@ class ObjectStore:
             FileNotFoundError: there is no such object.
             OSError: the file cannot be written.
         """
-        import obstore  # noqa: PLC0415
-
         draft = file.with_name(f"{file.name}.{uuid4().hex}{DRAFT}")
         try:
             with self._translated(f'object "{name}" could not be read'):
-                found = obstore.get(self._client, name)
+                found = self._client.get(name)
                 with draft.open("xb") as written:
                     for piece in found.stream():
                         written.write(piece)
@@ -128,52 +115,27 @@ class ObjectStore:
         finally:
             draft.unlink(missing_ok=True)
 
-    def read(self, name: str) -> bytes:
-        """Return the bytes of an object.
-
-        Raises:
-            FileNotFoundError: there is no such object.
-        """
-        import obstore  # noqa: PLC0415
-
-        with self._translated(f'object "{name}" could not be read'):
-            data = bytes(obstore.get(self._client, name).bytes())
-        self.requests.gets += 1
-        self.requests.bytes_got += len(data)
-        return data
-
     def delete(self, names: Iterable[str]) -> None:
         """Delete objects; those that do not exist are no failure."""
-        import obstore  # noqa: PLC0415
-
         left = list(names)
         for at in range(0, len(left), _DELETED_AT_ONCE):
             some: Sequence[str] = left[at : at + _DELETED_AT_ONCE]
             with self._translated("objects could not be deleted"):
                 try:
-                    obstore.delete(self._client, some)
+                    self._client.delete(some)
                 except FileNotFoundError:  # a directory says so, and stops there
                     for name in some:
-                        self._delete_one(name)
+                        with suppress(FileNotFoundError):
+                            self._client.delete(name)
             self.requests.deletes += 1
 
     def names(self, prefix: str = "") -> Iterator[tuple[str, int]]:
         """Yield the names below a prefix that ends with a slash, and their sizes in bytes."""
-        import obstore  # noqa: PLC0415
-
         with self._translated("objects could not be listed"):
-            for page in obstore.list(self._client, prefix or None):
+            for page in self._client.list(prefix or None):
                 self.requests.lists += 1
                 for each in page:
                     yield each["path"], each["size"]
-
-    def _delete_one(self, name: str) -> None:
-        import obstore  # noqa: PLC0415
-
-        try:
-            obstore.delete(self._client, name)
-        except FileNotFoundError:
-            return
 
     @contextmanager
     def _translated(self, primary: str) -> Iterator[None]:

@@ -20,7 +20,7 @@ from headrace.objects import ObjectStore, StoreAddress
 from headrace.objects.store import DRAFT
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
 _LEAST_LOOKED: Final = 1 << 26
 """So many bytes are added to a cache before its size is looked at again, at least; ..."""
@@ -145,7 +145,9 @@ def mount_of(directory: Path | str) -> Mount | None:
 
 
 def fetch(path: str) -> bool:
-    """Fetch a file that is missing; return False if there is none to be fetched.
+    """Fetch a file that is missing or damaged; return False if there is none to be fetched.
+
+    A damaged one stays until it is replaced.
 
     Raises:
         HeadraceError: ``unavailable`` while the store does not answer.
@@ -162,17 +164,6 @@ def fetch(path: str) -> bool:
         return False
     found.grown(size)
     return True
-
-
-def fetch_again(path: str) -> bool:
-    """Fetch a file that is damaged; return False if there is no other copy of it."""
-    directory, _, name = path.rpartition("/")
-    found = _mounts.get(directory)
-    if found is None:
-        return False
-    with suppress(FileNotFoundError):
-        (found.directory / name).unlink()
-    return fetch(path)
 
 
 def sync_directory(directory: Path) -> None:
@@ -204,21 +195,28 @@ def delete(directory: Path, names: Iterable[str]) -> None:
     Raises:
         HeadraceError: ``unavailable`` while the store does not answer.
     """
-    gone, found = list(names), mount_of(directory)
-    if found is not None and gone:
-        found.store.delete([found.name(name) for name in gone])
-    for name in gone:
-        (directory / name).unlink(missing_ok=True)
+    gone = list(names)
+    _delete_objects(directory, gone)
+    _unlink(directory, gone)
 
 
 def discard(directory: Path, names: Iterable[str]) -> None:
     """Delete files that the ledger does not name; the sweep deletes what a store keeps of them."""
     gone = list(names)
-    try:
-        delete(directory, gone)
-    except HeadraceError:
-        for name in gone:
-            (directory / name).unlink(missing_ok=True)
+    with suppress(HeadraceError):
+        _delete_objects(directory, gone)
+    _unlink(directory, gone)
+
+
+def _delete_objects(directory: Path, names: Sequence[str]) -> None:
+    found = mount_of(directory)
+    if found is not None and names:
+        found.store.delete([found.name(name) for name in names])
+
+
+def _unlink(directory: Path, names: Iterable[str]) -> None:
+    for name in names:
+        (directory / name).unlink(missing_ok=True)
 
 
 def files_in(directory: Path) -> Iterator[str]:

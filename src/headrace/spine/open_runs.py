@@ -17,7 +17,7 @@ import xxhash
 
 from headrace.errors import Code, HeadraceError
 from headrace.spine.checked import LEAST_BYTES, REGISTER
-from headrace.spine.mounts import fetch, fetch_again
+from headrace.spine.mounts import fetch
 from headrace.spine.run import Run
 from headrace.spine.stored import opened
 
@@ -229,12 +229,12 @@ def times_forgotten() -> int:
 def _from_pack(
     path: str, file: RunFile, layout: Layout, known: pa.Buffer | None, *, verified: bool
 ) -> tuple[Run, pa.Buffer]:
-    """Return a run and the memory of its pack, which is fetched again if a cache's is damaged."""
+    """Return a run and its pack's memory; a pack that a cache lacks or has damaged is fetched."""
     try:
         memory = _mapped(path, file, known)
         return _read(path, file, layout, memory, verified=verified), memory
     except HeadraceError as error:
-        if error.code is not Code.CORRUPT or not fetch_again(path):
+        if error.code is not Code.CORRUPT or not fetch(path):
             raise
     memory = _mapped(path, file, None)
     return _read(path, file, layout, memory, verified=False), memory
@@ -245,7 +245,7 @@ def _mapped(path: str, file: RunFile, known: pa.Buffer | None) -> pa.Buffer:
     if known is not None and known.size >= file.end:
         return known
     try:
-        mapped = _map(path)
+        mapped = pa.memory_map(path)
     except FileNotFoundError as error:
         raise _corrupt(file, "is missing") from error
     except OSError as error:
@@ -254,15 +254,6 @@ def _mapped(path: str, file: RunFile, known: pa.Buffer | None) -> pa.Buffer:
     if size < file.end:
         raise _corrupt(file, f"has {max(0, size - file.position)} bytes instead of {file.bytes}")
     return mapped.read_buffer()
-
-
-def _map(path: str) -> pa.MemoryMappedFile:
-    try:
-        return pa.memory_map(path)
-    except FileNotFoundError:
-        if not fetch(path):
-            raise
-        return pa.memory_map(path)
 
 
 def _read(path: str, file: RunFile, layout: Layout, memory: pa.Buffer, *, verified: bool) -> Run:
