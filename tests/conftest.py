@@ -89,6 +89,12 @@ def postgres_server() -> Iterator[Postgres]:
         pytest.skip(f"no PostgreSQL: {reason}")
 
 
+@pytest.fixture
+def postgres_url(postgres_server: Postgres) -> str:
+    """The URL of an empty database of PostgreSQL."""
+    return postgres_server.empty()
+
+
 @pytest.fixture(scope="session")
 def registry() -> Iterator[str]:
     """The URL of a schema registry for all tests of a process, each with subjects of its own."""

@@ -60,7 +60,7 @@ def test_a_path_that_cannot_be_a_data_directory_is_refused_and_left_alone(tmp_pa
 
 @pytest.mark.parametrize(
     "target",
-    ["s3://b/data", "hdfs://n/d", "postgresql://u@h/d", "jdbc:postgresql://h", "abfss://d"],
+    ["hdfs://n/d", "postgresql://u@h/d", "jdbc:postgresql://h", "ftp://d"],
 )
 def test_a_url_that_is_no_directory_is_refused_and_makes_none(target, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

@@ -32,6 +32,7 @@ from headrace.history.replaying import Replays
 from headrace.history.row_sources import RowSources
 from headrace.ledger import data_directory, open_ledger
 from headrace.log import Appender, EmbeddedLog, SegmentWriter
+from headrace.objects import StoreAddress
 from headrace.parts.access import OWNER, Access, Principal
 from headrace.parts.admission import Admission
 from headrace.parts.capturing import Capturing
@@ -95,6 +96,9 @@ def connect(
 ) -> Database:
     """Open the database in a directory, which is created if it does not exist.
 
+    ``path`` may also be the URL of an object store, such as ``s3://bucket/prefix``, with the
+    setting ``ledger``: what this machine keeps of it is a cache in the directory ``cache``.
+
     Spark runs in this process. It starts in the background once the database is open: rows by key
     can be read before. Pass ``spark`` to use an existing session. ``clock`` returns the
     value of ``now()`` in views, in microseconds UTC. ``functions`` are Python functions for
@@ -105,11 +109,14 @@ def connect(
         HeadraceError: ``conflict`` if another process has it open, or a function differs from the
             one that views call; ``corrupt`` if its files are damaged; ``invalid`` for settings that
             do not exist or cannot take effect, and for a path that cannot be a data directory;
-            ``unsupported`` for a URL other than ``file://``.
+            ``unsupported`` for a URL of another kind.
     """
-    return Database(
-        data_directory(path), Settings.of(settings), spark, clock=clock, functions=functions
-    )
+    chosen = Settings.of(settings)
+    if StoreAddress.is_store(str(path)):
+        directory, chosen = chosen.in_store(str(path))
+    else:
+        directory = data_directory(path)
+    return Database(directory, chosen, spark, clock=clock, functions=functions)
 
 
 class Database(DefaultSession):

@@ -6,6 +6,7 @@ Every setting is a keyword of :func:`headrace.connect`, and an environment varia
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import tempfile
@@ -42,6 +43,8 @@ _RANGES: dict[str, tuple[int, int | None]] = {
 """The least and the greatest value of numeric settings with a limited range."""
 _SECRET = frozenset({"ledger"})
 """The settings whose values are never shown: they may have a password."""
+_DIGITS = 12
+"""Hexadecimal digits of a store's place that tell the directory of its cache from others."""
 _POSTGRES = ("postgresql://", "postgres://")
 _NEARLY = 0.8
 """The least similarity, up to 1, at which a name counts as a mistyped setting."""
@@ -71,8 +74,9 @@ class Settings:
     """How many cores of a standalone cluster this database takes; by default (0), one more than
     partitions. Without effect on a local master."""
     cache: str = ""
-    """The directory of the JVM's class archive, which makes the next start faster; by default, in
-    the user's cache directory. ``none``: no archive."""
+    """The directory of the JVM's class archive, which makes the next start faster, and of the
+    caches of databases in object stores; by default, in the user's cache directory. ``none``: no
+    archive, and caches of stores among temporary files."""
     continuous: bool = True
     """Make epochs in the background as changes arrive; otherwise when a statement waits for one."""
     epoch_rows: int = 1_000_000
@@ -150,6 +154,44 @@ class Settings:
     def sink_directories(self) -> tuple[Path, ...]:
         """The directories of ``sink_roots``."""
         return tuple(Path(each) for each in self.sink_roots.split(os.pathsep) if each)
+
+    def in_store(self, url: str) -> tuple[Path, Settings]:
+        """Return the directory that is this machine's cache of a database in an object store.
+
+        The settings with it have the store. The directory is created; it may be lost at any time.
+
+        Raises:
+            HeadraceError: ``invalid`` if the URL is not that of a store, if the settings name
+                another one or no ledger, or if the directory cannot be created.
+        """
+        place = StoreAddress.of(url).url
+        if self.store and StoreAddress.of(self.store).url != place:
+            raise HeadraceError(
+                Code.INVALID,
+                f'setting "store" cannot be "{self.store}"',
+                f'The database is in "{url}".',
+                "Leave the setting out.",
+            )
+        if not self.ledger:
+            raise HeadraceError(
+                Code.INVALID,
+                f'a database in "{url}" needs a ledger in PostgreSQL',
+                "The store keeps its files, and the ledger says which of them belong to it.",
+                f"Give the setting ledger, or {LEDGER}: postgresql://user@host/database.",
+            )
+        caches = Path(self.cache if self.cache != NO_CACHE else tempfile.gettempdir())
+        digest = hashlib.sha256(place.encode()).hexdigest()[:_DIGITS]
+        directory = caches / "stores" / f"{place.rpartition('/')[2]}-{digest}"
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise HeadraceError(
+                Code.INVALID,
+                f'directory "{directory}" cannot be created',
+                f"It would be the cache of the store: {error.strerror}.",
+                "Give the setting cache another directory.",
+            ) from error
+        return directory, replace(self, store=url)
 
     def mounted(self, store: str) -> Mounted | None:
         """Return how the data directory is the cache of a store; None without a URL."""

@@ -216,6 +216,7 @@ B7 = [
 ]
 
 
+@pytest.mark.long
 def test_ksqldb_readings_orders_and_carts(db):
     db.sql(B1)
     db.sql("SET 'auto.offset.reset' = 'earliest';")
@@ -276,6 +277,7 @@ D1 = """CREATE MATERIALIZED VIEW enriched_orders AS SELECT o.order_id, o.amount,
     JOIN products p ON o.product_id = p.product_id;"""
 
 
+@pytest.mark.long
 def test_bigquery_daily_summary_and_materialize_enriched_orders(db):
     db.sql(
         "CREATE TABLE gold.fact_orders (id INT, order_date DATE, user_segment STRING,"

@@ -290,6 +290,7 @@ def stickiness(orders):
     return Counter((m, best[m], len(users - {None})) for m, users in months.items())
 
 
+@pytest.mark.long
 def test_daily_active_users_and_revenue_per_product(system):
     random = Random(8)
     system.table(ORDERS)

@@ -179,6 +179,7 @@ def test_any_order_of_events_and_corrections_is_what_a_model_says(
     sensors.db.close()
 
 
+@pytest.mark.long
 def test_what_events_were_stays_readable(sensors: Sensors) -> None:
     db = sensors.db
     db.sql("CORRECT STREAM s REPLACE SET reading = 8 WHERE ROWOFFSET = 3 BECAUSE 'drift'")

@@ -97,6 +97,7 @@ def test_a_damaged_run_of_a_table_is_named_and_rebuilt_from_its_log(stored, spar
         assert db.sql("REPAIR").message == "nothing is damaged or dirty, and no view has stopped"
 
 
+@pytest.mark.long
 def test_damaged_runs_of_views_are_rebuilt_from_what_they_are_over(stored, spark):
     with headrace.connect(stored, spark=spark, continuous=False) as db:
         db.sql(

@@ -8,6 +8,7 @@ from headrace.engine.verifying.history import CanonicalHistory
 from headrace.errors import Code, HeadraceError
 
 
+@pytest.mark.long
 def test_what_a_function_cannot_take_is_invalid_in_views_and_in_select(db):
     db.sql("CREATE TABLE t (s STRING, i INT); INSERT INTO t VALUES ('<a>1</a>', 0)")
     expected = {

@@ -28,34 +28,31 @@ TABLES = """
 """
 
 
-@pytest.fixture
-def url(postgres_server: Postgres) -> str:
-    name = f"of_database_{len(list(postgres_server.directory.iterdir()))}_{id(object())}"
-    return f"postgresql://postgres@127.0.0.1:{postgres_server.port}/{postgres_server.create(name)}"
-
-
 def test_a_database_is_opened_by_setting_variable_and_option(
     tmp_path: Path,
     spark: SparkSession,
-    url: str,
+    postgres_url: str,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     place = tmp_path / "d"
-    with headrace.connect(place, spark=spark, partitions=2, ledger=url) as db:
+    with headrace.connect(place, spark=spark, partitions=2, ledger=postgres_url) as db:
         db.sql(TABLES)
         db.sql("INSERT INTO orders VALUES (1, 'ann', 10), (2, 'bob', 20), (3, 'ann', 5)")
         with pytest.raises(HeadraceError, match="is open for writing in process") as second:
-            headrace.connect(place, spark=spark, ledger=url)
+            headrace.connect(place, spark=spark, ledger=postgres_url)
         assert second.value.code is Code.CONFLICT
     assert not (place / "ledger.db").exists()
     with pytest.raises(HeadraceError, match="belongs to another ledger"):
         headrace.connect(place, spark=spark)
-    assert main(["--data", str(place), "--ledger", url, "token", "create", "me"]) == 0
+    assert main(["--data", str(place), "--ledger", postgres_url, "token", "create", "me"]) == 0
     assert main(["--data", str(place), "token", "create", "you"]) == 1
     assert "belongs to another ledger" in capsys.readouterr().err
-    assert main(["--url", "http://127.0.0.1:1", "--ledger", url, "sql", "-c", "SELECT 1"]) == 2
-    monkeypatch.setenv("HEADRACE_LEDGER", url)
+    assert (
+        main(["--url", "http://127.0.0.1:1", "--ledger", postgres_url, "sql", "-c", "SELECT 1"])
+        == 2
+    )
+    monkeypatch.setenv("HEADRACE_LEDGER", postgres_url)
     with headrace.connect(place, spark=spark, partitions=2) as db:
         rows = db.sql("SELECT * FROM spent ORDER BY user").to_arrow().to_pylist()
         assert rows == [
@@ -67,11 +64,11 @@ def test_a_database_is_opened_by_setting_variable_and_option(
 
 
 def test_every_acknowledged_row_is_there_once_after_the_server_was_killed_in_a_load(
-    tmp_path: Path, spark: SparkSession, url: str, postgres_server: Postgres
+    tmp_path: Path, spark: SparkSession, postgres_url: str, postgres_server: Postgres
 ) -> None:
     acknowledged: list[int] = []
     enough, restarted = threading.Event(), threading.Event()
-    with headrace.connect(tmp_path / "d", spark=spark, partitions=2, ledger=url) as db:
+    with headrace.connect(tmp_path / "d", spark=spark, partitions=2, ledger=postgres_url) as db:
         db.sql(TABLES)
 
         def load() -> None:

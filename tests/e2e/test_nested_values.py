@@ -56,6 +56,7 @@ def test_a_map_without_entries_is_an_empty_map(db: headrace.Database) -> None:
     assert caught.value.code is Code.UNSUPPORTED
 
 
+@pytest.mark.long
 def test_a_null_struct_stays_null_without_one_of_its_fields(db: headrace.Database) -> None:
     db.sql("""
         CREATE TABLE st (id INT PRIMARY KEY, s STRUCT<a: INT, b: STRUCT<p: INT, q: INT>>);

@@ -8,6 +8,7 @@ import threading
 import pytest
 
 import headrace
+from headrace.cli.command import main
 from headrace.errors import Code, HeadraceError
 from headrace.log.segments import forget_segments
 from headrace.objects import ObjectStore
@@ -106,3 +107,38 @@ def test_the_store_of_a_database_is_fixed(tmp_path, url, spark):
         pass
     with pytest.raises(HeadraceError, match="in the directory"):
         headrace.connect(tmp_path / "local", spark=spark, store=url)
+
+
+def test_a_database_at_the_url_of_a_store_opens_on_any_machine(
+    tmp_path, url, spark, postgres_url, monkeypatch, capsys
+):
+    with pytest.raises(HeadraceError, match="needs a ledger in PostgreSQL"):
+        headrace.connect(url, spark=spark)
+    with pytest.raises(HeadraceError, match='setting "store" cannot be'):
+        headrace.connect(url, spark=spark, ledger=postgres_url, store="s3://other/prefix")
+
+    def opened(machine, **more):
+        cache = str(tmp_path / machine)
+        return headrace.connect(
+            url, spark=spark, ledger=postgres_url, cache=cache, continuous=False, **more
+        )
+
+    with opened("one", partitions=2) as db:
+        db.sql("CREATE TABLE items (k INT PRIMARY KEY, price INT)")
+        db.sql("CREATE MATERIALIZED VIEW dear AS SELECT count(*) AS n, sum(price) AS s FROM items")
+        db.insert("items", [(k, k) for k in range(10)])
+        assert db.sql("SELECT * FROM dear").fetchall() == [(10, 45)]
+        assert db.directory.is_relative_to(tmp_path / "one")
+        with pytest.raises(HeadraceError, match="is open for writing in process"):
+            opened("two")
+    with opened("two") as db:
+        assert db.sql("SELECT * FROM dear").fetchall() == [(10, 45)]
+        db.insert("items", [(10, 5)])
+        assert db.sql("VERIFY dear").fetchall()[0][-1] == "equal to batch"
+    with opened("one") as db:
+        assert db.sql("SELECT * FROM dear").fetchall() == [(11, 50)]
+    monkeypatch.setenv("HEADRACE_CACHE", str(tmp_path / "three"))
+    arguments = ["--data", url, "--ledger", postgres_url]
+    assert main([*arguments, "token", "create", "me"]) == 0
+    assert main([*arguments[:2], "token", "create", "you"]) == 1
+    assert "needs a ledger in PostgreSQL" in capsys.readouterr().err

@@ -34,6 +34,7 @@ def test_a_plain_view_is_read_like_a_relation_and_follows_its_inputs(shop):
     ]
 
 
+@pytest.mark.long
 def test_views_over_plain_views_are_kept_and_verified(shop):
     shop.sql("""
         CREATE VIEW bigger AS SELECT buyer, paid FROM big WHERE paid > 25;

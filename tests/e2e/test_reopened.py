@@ -13,6 +13,7 @@ import pytest
 import headrace
 from headrace.cli.command import main
 from headrace.errors import Code, HeadraceError
+from length import choose
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -67,6 +68,7 @@ def add(db: Database, *rows: tuple[int, int, str]) -> None:
     db.flush()
 
 
+@pytest.mark.long
 def test_views_are_planned_when_an_epoch_or_a_statement_needs_them(tmp_path, spark) -> None:
     now = [1_700_000_000_000_000]
     settings = {
@@ -227,7 +229,8 @@ def test_epochs_of_few_changes_are_made_before_spark_runs(tmp_path, spark, monke
     with opened() as db:
         add(db, (2, 11, "f"))
         assert planned(db) >= {*NARROW}
-        assert set(db.sql("VERIFY").to_arrow()["differences"].to_pylist()) == {0}
+        for name in choose(["words", "best", "careful"], [*NARROW, "sounds"]):
+            assert db.sql(f"VERIFY {name}").to_arrow()["differences"].to_pylist() == [0]
 
 
 def test_a_command_that_looks_up_rows_does_not_open_the_directory(tmp_path, spark, capsys) -> None:
@@ -268,6 +271,7 @@ def test_a_command_that_looks_up_rows_does_not_open_the_directory(tmp_path, spar
         "SELECT n FROM counts WHERE n = 2",
         "SELECT n FROM nothing WHERE n = 2",
         "SELECT n FROM counts AS OF EPOCH 1 WHERE v = 'a'",
+        "SELECT n FROM counts WHERE v = 'a' EMIT CHANGES",
         "SELECT k FROM late WHERE k = 1",
         "SELECT n FROM recent WHERE at = 1",
         "SHOW TABLES",

@@ -123,6 +123,7 @@ def reserves(db: headrace.Database) -> headrace.Database:
     return db
 
 
+@pytest.mark.long
 @pytest.mark.spark
 def test_a_row_is_explained_by_the_events_and_versions_that_made_it(
     reserves: headrace.Database,

@@ -40,6 +40,7 @@ DIFFERENT = [
 ]
 
 
+@pytest.mark.long
 def test_floats_agree_within_the_tolerance_where_the_other_columns_are_equal(spark):
     schema = StructType.fromDDL("k STRING, `a.b` DOUBLE, f FLOAT, place INT")
     mine, theirs = (

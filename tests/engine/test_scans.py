@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
-QUERIES = choose(24, 2000)
+QUERIES = choose(12, 2000)
 SCHEMA = """
 CREATE TABLE t (id BIGINT PRIMARY KEY, a INT, b BIGINT, s STRING, p DECIMAL(12,2), f DOUBLE,
   d DATE, at TIMESTAMP, ok BOOLEAN);

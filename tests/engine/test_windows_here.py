@@ -268,6 +268,7 @@ def test_windows_have_the_values_of_spark(bench: Bench, seed: int) -> None:
             agree(node, some_rows(random, count, few))
 
 
+@pytest.mark.long
 def test_frames_by_distance_have_the_values_of_spark(bench: Bench) -> None:
     calls = ("count(*)", "sum(price)", "first_value(s)", "max(x)", "avg(d)")
     for window, frame in DISTANCES.items():
@@ -276,6 +277,7 @@ def test_frames_by_distance_have_the_values_of_spark(bench: Bench) -> None:
             agree(node, some_rows(Random(seed), 50, 3))
 
 
+@pytest.mark.long
 def test_whole_groups_have_the_values_of_spark(bench: Bench) -> None:
     calls = [call for call in listed(FRAMED) if not call.startswith("nth_value")]
     columns = [over(call, "", "PARTITION BY g, flag") for call in calls]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import os
 from typing import TYPE_CHECKING
 
 from headrace.ledger import (
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from headrace.ledger import PostgresAddress
-    from servers.postgres import Postgres
 
 _numbers = itertools.count()
 
@@ -91,12 +89,3 @@ def where(ledger: Ledger) -> Path | PostgresAddress:
     """Where an open ledger is."""
     database = ledger._transactions.store.database
     return database.file if isinstance(database, SqliteFile) else database.address
-
-
-_databases = itertools.count()
-
-
-def empty_database(server: Postgres) -> str:
-    """The URL of a new database of a server."""
-    name = server.create(f"ledger_{next(_databases)}_{os.getpid()}")
-    return f"postgresql://postgres@127.0.0.1:{server.port}/{name}"

@@ -8,24 +8,16 @@ import pytest
 
 from headrace.ledger import EpochCommit, Ledger, NewObject
 from headrace.types import Epoch
-from ledger.building import Clock, empty_database, relation
+from ledger.building import Clock, relation
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from servers.postgres import Postgres
-
 
 @pytest.fixture
 def clock() -> Clock:
     return Clock()
-
-
-@pytest.fixture
-def postgres_url(postgres_server: Postgres) -> str:
-    """The URL of an empty database."""
-    return empty_database(postgres_server)
 
 
 # A new database of PostgreSQL takes a second: `make suites` runs what `test_postgres.py` does not.

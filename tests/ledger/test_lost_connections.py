@@ -142,6 +142,7 @@ def test_an_idle_ledger_says_when_its_server_is_gone_and_back(lossy: Ledger, bet
     until(lambda: lossy.trouble is None)
 
 
+@pytest.mark.long
 def test_a_server_that_is_frozen_is_an_error_and_goes_on_afterwards(
     through: str, postgres_server: Postgres, monkeypatch: pytest.MonkeyPatch
 ) -> None:

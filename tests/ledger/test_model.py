@@ -35,7 +35,7 @@ from headrace.ledger import (
     Slice,
 )
 from headrace.types import ArrangementId, BuildId, DirtyId, Epoch, Offset, RelationId
-from ledger.building import empty_database, merge, relation, run, segment
+from ledger.building import merge, relation, run, segment
 from length import choose
 
 if TYPE_CHECKING:
@@ -284,12 +284,13 @@ class LedgerMachine(RuleBasedStateMachine):
                 assert {one.file.pack for one in found} == gained
 
 
+@pytest.mark.long
 def test_a_ledger_in_postgresql_agrees_with_its_model(postgres_server: Postgres) -> None:
     class PostgresMachine(LedgerMachine):
         """The same in PostgreSQL."""
 
         def place(self) -> str:
-            return empty_database(postgres_server)
+            return postgres_server.empty()
 
         def beside(self) -> None:
             """Nothing takes the fence of a writer that is alive: its lock is released first."""
@@ -301,5 +302,5 @@ def test_a_ledger_in_postgresql_agrees_with_its_model(postgres_server: Postgres)
 
 TestLedgerAgreesWithItsModel = LedgerMachine.TestCase
 TestLedgerAgreesWithItsModel.settings = settings(
-    max_examples=choose(6, 100), stateful_step_count=25, deadline=None
+    max_examples=choose(3, 100), stateful_step_count=25, deadline=None
 )

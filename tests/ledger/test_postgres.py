@@ -19,7 +19,7 @@ from headrace.ledger.availability import Availability
 from headrace.ledger.session_lock import SessionLock, lock_key
 from headrace.settings import Settings
 from headrace.types import Epoch
-from ledger.building import empty_database, relation, segment, step
+from ledger.building import relation, segment, step
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -57,7 +57,7 @@ def test_a_directory_and_a_ledger_belong_to_each_other(
     assert str(tmp_path / "b") in other.primary
     assert str(tmp_path / "moved") in (other.detail or "")
 
-    elsewhere = PostgresAddress.of(empty_database(postgres_server))
+    elsewhere = PostgresAddress.of(postgres_server.empty())
     for given in (None, elsewhere):
         found = refused(tmp_path / "moved", given)
         assert found.code is Code.INVALID

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import pwd
 import signal
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _START_SECONDS = 30
+_numbers = itertools.count()
 _ACCOUNT = "nobody"
 """The account that runs the server for root, which it refuses."""
 
@@ -96,6 +98,11 @@ class Postgres(Freezes):
         with self.connect() as session:
             session.execute(f"CREATE DATABASE {database}")
         return database
+
+    def empty(self) -> str:
+        """Create a database; return its URL."""
+        name = self.create(f"empty_{next(_numbers)}_{os.getpid()}")
+        return f"postgresql://postgres@127.0.0.1:{self.port}/{name}"
 
     def _answers(self) -> bool:
         import psycopg

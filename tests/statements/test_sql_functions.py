@@ -15,6 +15,7 @@ def refused(db, sql, message):
     return caught.value.code
 
 
+@pytest.mark.long
 def test_a_sql_function_is_kept_called_and_dropped(tmp_path, spark):
     data = tmp_path / "data"
     with headrace.connect(data, spark=spark) as db:

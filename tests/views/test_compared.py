@@ -182,6 +182,7 @@ def test_an_interval_before_the_last_time_reads_the_rows_that_it_passes(oracle):
     run.finish()
 
 
+@pytest.mark.long
 def test_restarted_views_go_on_from_the_value_that_was(oracle):
     run = oracle(rows_per_change=200)
     run.table("t", "id INT, x INT", key="id")

@@ -7,6 +7,7 @@ import pytest
 pytestmark = pytest.mark.spark
 
 
+@pytest.mark.long
 def test_one_change_over_many_rows_touches_a_handful(oracle):
     run = oracle()
     run.table("t", "id INT, g INT, x INT", key="id")

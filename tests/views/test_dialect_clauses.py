@@ -80,6 +80,7 @@ def zones_in_spark():
     }
 
 
+@pytest.mark.long
 def test_at_time_zone_is_as_in_postgresql(oracle):
     run = oracle(rows_per_change=60)
     run.table("z", "k INT, at TIMESTAMP, wall TIMESTAMP_NTZ", key="k")

@@ -98,6 +98,7 @@ def test_windows_come_when_the_source_passes_their_end_and_late_rows_correct_the
     run.finish()
 
 
+@pytest.mark.long
 def test_what_is_kept_until_a_window_ends_are_groups_not_rows(oracle):
     run = oracle(rows_per_change=400)
     run.stream("s", COLUMNS)

@@ -100,6 +100,7 @@ def some(dice):
     return (dice.randrange(40), acct, at, dice.choice(["paid", "doubled"]), amount, tags)
 
 
+@pytest.mark.long
 def test_a_fold_follows_its_events_and_the_versions_that_they_rest_on(oracle):
     run = oracle(functions=[balance], rows_per_change=80)
     dice = random.Random(3)

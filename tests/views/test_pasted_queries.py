@@ -50,6 +50,7 @@ def test_completed_orders_change_a_users_spend_step_by_step(oracle):
     ]
 
 
+@pytest.mark.long
 def test_views_of_a_title_fall_and_go_with_its_events(oracle):
     run = oracle(rows_per_change=80)
     run.table(

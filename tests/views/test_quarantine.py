@@ -43,6 +43,7 @@ def errors(run: Oracle, view: str) -> Counter[tuple[str, ...]]:
     return found
 
 
+@pytest.mark.long
 def test_a_cast_in_a_projection_and_the_row_that_is_corrected(run: Oracle) -> None:
     run.table("t", "k INT, x STRING, f DOUBLE", key="k")
     run.insert("t", [(1, "1", 0.5), (2, "two", -0.0), (3, None, 0.0)])

@@ -155,6 +155,7 @@ def test_what_a_correction_has_made_of_an_event_that_is_gone_is_not_lost(tmp_pat
     db.close()
 
 
+@pytest.mark.long
 def test_a_view_over_what_is_left_says_so_and_is_right(cut: Database) -> None:
     cut.sql(
         "CREATE MATERIALIZED VIEW rest WITH (since = 'earliest')"

@@ -39,6 +39,7 @@ def readings(db):
     return db
 
 
+@pytest.mark.long
 def test_windows_joins_and_latest_values_are_by_the_given_time(readings):
     db = readings
     assert rows(db, "SELECT k, b, e, n FROM windows") == [

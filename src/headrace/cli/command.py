@@ -158,11 +158,24 @@ def _set_ledger(context: click.Context, _: click.Parameter, value: str | None) -
         context.ensure_object(Invocation).settings["ledger"] = value
 
 
-def _set_data(context: click.Context, _: click.Parameter, value: Path | None) -> None:
+def _set_data(context: click.Context, _: click.Parameter, value: str | None) -> None:
     if value is not None:
-        from headrace.ledger import data_directory  # noqa: PLC0415  (--help is quick)
+        context.meta["headrace.data"] = value
 
-        context.meta["headrace.data"] = data_directory(value)
+
+def _directory(context: click.Context) -> Path:
+    """Return the data directory of a command, "data" by default; for a store, that of its cache."""
+    from headrace.ledger import data_directory  # noqa: PLC0415  (--help is quick)
+    from headrace.objects import StoreAddress  # noqa: PLC0415
+    from headrace.settings import Settings  # noqa: PLC0415
+
+    data = context.meta.get("headrace.data", "data")
+    if not StoreAddress.is_store(data):
+        return data_directory(data)
+    given = context.ensure_object(Invocation).settings
+    directory, _ = Settings.of(given).in_store(data)
+    given["store"] = data
+    return directory
 
 
 def _common(command: F) -> F:
@@ -170,10 +183,9 @@ def _common(command: F) -> F:
     data = click.option(
         "--data",
         metavar="DIR",
-        type=click.Path(path_type=Path),
         expose_value=False,
         callback=_set_data,
-        help="The data directory; created if it is missing.",
+        help="The data directory, created if it is missing; or an object store: s3://bucket/prefix.",
     )
     url = click.option(
         "--url",
@@ -230,21 +242,21 @@ def _target(context: click.Context) -> Path | Address:
     from headrace.settings import URL, variable  # noqa: PLC0415  (--help is quick)
 
     found = context.meta
-    directory, url = found.get("headrace.data"), found.get("headrace.url")
-    if directory is not None and url is not None:
+    data, url = found.get("headrace.data"), found.get("headrace.url")
+    if data is not None and url is not None:
         raise click.UsageError("--data and --url exclude each other.", context)
-    url = url or (variable(URL) if directory is None else None)
+    url = url or (variable(URL) if data is None else None)
     if url and context.ensure_object(Invocation).settings:
         raise click.UsageError("--ledger is for --data.", context)
     if url:
         return Address(url, found.get("headrace.token_file"), found.get("headrace.ca"))
-    if directory is None:
+    if data is None:
         raise click.UsageError(
             "Missing option '--data DIR', the data directory, or '--url URL', of a server.", context
         )
     if "headrace.token_file" in found or "headrace.ca" in found:
         raise click.UsageError("--token-file and --ca are for --url.", context)
-    return Path(directory)
+    return _directory(context)
 
 
 def _printer(form: str, environment: Environment) -> Printer:
@@ -548,7 +560,7 @@ def serve(
     keep_quiet(debug=invocation.debug)
     if "headrace.url" in context.meta:
         raise click.UsageError("A server serves a data directory: give --data DIR.", context)
-    directory = context.meta.get("headrace.data", Path("data"))
+    directory = _directory(context)
     given = FunctionFiles(functions, replace_functions)
     thread = StatementThread(_note)
     serve_directory(directory, Serving(**options), invocation, thread, sys.stderr, given)
@@ -580,7 +592,7 @@ def create(context: click.Context, name: str, role: str, schema: str | None) -> 
     from headrace.cli.tokens import create_token  # noqa: PLC0415  (as above)
     from headrace.sql import Role  # noqa: PLC0415
 
-    directory = context.meta.get("headrace.data", Path("data"))
+    directory = _directory(context)
     settings = context.ensure_object(Invocation).settings
     click.echo(create_token(directory, name, Role(role), schema, sys.stderr, settings))
     return _DONE

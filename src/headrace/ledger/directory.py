@@ -43,7 +43,8 @@ def data_directory(target: str | Path) -> Path:
             f'data directory at a URL of scheme "{url["scheme"]}" is not supported',
             "A data directory is a directory of a file system that the driver and all executors"
             " see.",
-            "Give a path or a file:// URL, or the http:// URL of a server of Headrace.",
+            "Give a path or a file:// URL, the URL of an object store (s3://, gs:// or az://), or"
+            " the http:// URL of a server of Headrace.",
         )
     parts = urlsplit(str(target))
     if parts.netloc not in ("", "localhost"):

@@ -62,7 +62,7 @@ def lookups(directory: Path, texts: Sequence[str]) -> list[Result] | None:
 def _asked(text: str) -> Simple | None:
     statements = parse(text)
     query = statements[0] if len(statements) == 1 else None
-    if not isinstance(query, Query) or query.as_of is not None:
+    if not isinstance(query, Query) or query.as_of is not None or query.emit_changes:
         return None
     simple = simple_select(query.text)
     return simple if simple is not None and simple.equal else None
