@@ -6,7 +6,6 @@ Every setting is a keyword of :func:`headrace.connect`, and an environment varia
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 import tempfile
@@ -43,8 +42,6 @@ _RANGES: dict[str, tuple[int, int | None]] = {
 """The least and the greatest value of numeric settings with a limited range."""
 _SECRET = frozenset({"ledger"})
 """The settings whose values are never shown: they may have a password."""
-_DIGITS = 12
-"""Hexadecimal digits of a store's place that tell the directory of its cache from others."""
 _POSTGRES = ("postgresql://", "postgres://")
 _NEARLY = 0.8
 """The least similarity, up to 1, at which a name counts as a mistyped setting."""
@@ -116,7 +113,10 @@ class Settings:
     """The URL of an object store that has the files of the database: ``s3://bucket/prefix``,
     ``gs://`` or ``az://``. The data directory is its cache then: all but the ledger may be lost."""
     store_cache: str = "20g"
-    """The size of the cache of an object store on this machine, approximately."""
+    """The size of the cache of an object store on each machine, approximately."""
+    executor_cache: str = ""
+    """The directory for the cache of an object store on the machines of executors; by default, each
+    has one among Spark's local directories, which Spark deletes at the end."""
     chosen: frozenset[str] = field(default=frozenset(), kw_only=True)
     """The names of the settings that were given explicitly. Not a setting itself."""
 
@@ -164,8 +164,8 @@ class Settings:
             HeadraceError: ``invalid`` if the URL is not that of a store, if the settings name
                 another one or no ledger, or if the directory cannot be created.
         """
-        place = StoreAddress.of(url).url
-        if self.store and StoreAddress.of(self.store).url != place:
+        address = StoreAddress.of(url)
+        if self.store and StoreAddress.of(self.store).url != address.url:
             raise HeadraceError(
                 Code.INVALID,
                 f'setting "store" cannot be "{self.store}"',
@@ -180,8 +180,7 @@ class Settings:
                 f"Give the setting ledger, or {LEDGER}: postgresql://user@host/database.",
             )
         caches = Path(self.cache if self.cache != NO_CACHE else tempfile.gettempdir())
-        digest = hashlib.sha256(place.encode()).hexdigest()[:_DIGITS]
-        directory = caches / "stores" / f"{place.rpartition('/')[2]}-{digest}"
+        directory = Mounted.place(address, caches)
         try:
             directory.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -198,7 +197,8 @@ class Settings:
         if not store:
             return None
         address = StoreAddress.of(store).completed(os.environ)
-        return Mounted(address, (heap_bytes(self.store_cache) or 0) // 2)
+        most_bytes = (heap_bytes(self.store_cache) or 0) // 2
+        return Mounted(address, most_bytes, self.executor_cache)
 
     @property
     def ledger_address(self) -> PostgresAddress | None:
@@ -312,8 +312,8 @@ def _require_sense(what: str, name: str, value: Any) -> None:
             hint='Write "postgresql://user@host/database"; without it, the ledger is a SQLite file'
             " in the data directory.",
         )
-    if name == "ledger_password_file" and value and not Path(value).is_absolute():
-        hint = "Give the absolute path of a file."
+    if name in {"ledger_password_file", "executor_cache"} and value and value[0] != "/":
+        hint = "Give an absolute path."
         raise HeadraceError(Code.INVALID, f'{what} cannot be "{value}"', hint=hint)
     if value not in _WORDS.get(name, (value,)):
         allowed = " or ".join(f'"{word}"' for word in _WORDS[name])

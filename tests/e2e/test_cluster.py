@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from servers.machine import Unavailable
+from servers.s3 import served_bucket
 from servers.spark_cluster import SparkCluster, spark_cluster
 
 if TYPE_CHECKING:
@@ -109,6 +110,48 @@ def test_views_on_a_cluster_equal_their_queries_and_deep_expressions_fit_the_sta
         """,
     )
     assert said.splitlines() == ["[(2,), (2,), (3,), (4,)]", "{'equal to batch'}", "600m"]
+
+
+def test_executors_that_share_no_directory_work_through_an_object_store(
+    cluster: SparkCluster, tmp_path: Path
+) -> None:
+    try:
+        for _ in range(2):
+            cluster.worker(apart=tmp_path / "data")
+    except Unavailable as reason:
+        pytest.skip(str(reason))
+    script = """
+        with connect(small_rows=0) as db:
+            db.sql("CREATE STREAM s (id INT, k INT, v INT) DEDUPLICATE ON (id)")
+            db.sql("CREATE TABLE t (k INT PRIMARY KEY, name STRING)")
+            db.sql("INSERT INTO t VALUES (0, 'a'), (1, 'b'), (2, 'c')")
+            db.insert("s", [(i, i % 3, i) for i in range(300)])
+            db.sql("CREATE MATERIALIZED VIEW m AS SELECT t.name, count(*) AS n, sum(s.v) AS v"
+                   " FROM s JOIN t ON s.k = t.k GROUP BY t.name")
+            db.sql("CREATE MATERIALIZED VIEW w AS SELECT * FROM (SELECT *, row_number() OVER"
+                   " (PARTITION BY k ORDER BY v DESC) AS r FROM s) WHERE r <= 2")
+            for n in range(3):
+                db.insert("s", [(300 + 10 * n + i, i % 3, 1000 + i) for i in range(10)])
+                db.sql("UPDATE t SET name = name || '+' WHERE k = 1")
+                db.flush()
+            print(db.sql("SELECT name, n FROM m ORDER BY name").fetchall())
+            print({verdict for *_, verdict in db.sql("VERIFY").fetchall()})
+            print({row["width"] for row in db.sql("SHOW EPOCHS").to_arrow().to_pylist()})
+            db.compact()
+            print({verdict for *_, verdict in db.sql("VERIFY").fetchall()})
+    """
+    with served_bucket("cluster") as options:
+        url = f"s3://cluster/db?endpoint={options['endpoint']}&region={options['region']}"
+        reached = {
+            "HEADRACE_STORE": url,
+            "AWS_ACCESS_KEY_ID": options["access_key_id"],
+            "AWS_SECRET_ACCESS_KEY": options["secret_access_key"],
+        }
+        said = driver(cluster, tmp_path / "data", script, **reached)
+    found, verified, widths, compacted = said.splitlines()
+    assert found == "[('a', 112), ('b+++', 109), ('c', 109)]"
+    assert verified == compacted == "{'equal to batch'}"
+    assert "wide" in widths
 
 
 def test_what_a_cluster_lacks_is_said_at_opening(cluster: SparkCluster, tmp_path: Path) -> None:

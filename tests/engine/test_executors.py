@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 import sys
 import threading
+from dataclasses import replace
 from importlib.metadata import version
 
 import pytest
 from py4j.protocol import Py4JError
 from pyspark import cloudpickle
 
-from headrace.engine.jobs import executors
+from headrace.engine.jobs import executors, meeting, worker
 from headrace.errors import Code, HeadraceError
+from headrace.objects import StoreAddress
+from headrace.runtime.step import Step
+from headrace.spine.mounts import Mounted
 
 OWN = version("headrace")
 
@@ -134,25 +139,65 @@ def test_what_an_executor_lacks_is_named_with_the_variable_to_set(text, said):
     assert "PYSPARK_PYTHON" in error.hint
 
 
-def test_an_executor_with_another_package_or_another_directory_is_refused(tmp_path):
-    folder = tmp_path / "data" / "attempts" / "probe"
-    folder.mkdir(parents=True)
-    (folder / "driver").write_text("word")
-    probe = pickle.loads(cloudpickle.dumps(executors._probe(str(folder), "word")))  # noqa: S301
-    (found,) = probe([3])
-    executors._require_fit(folder, found)
-    name, host, interpreter, there, problem = found
-    assert (there, problem) == (OWN, None)
-    (folder / name).unlink()
-    unseen = refusal(lambda: executors._require_fit(folder, found))
-    assert f'"{tmp_path / "data"}" of the driver is not that of' in unseen.primary
-    (other,) = executors._probe(str(folder), "another word")([3])
-    assert "reads another file" in refusal(lambda: executors._require_fit(folder, other)).detail
-    (none,) = executors._probe(str(tmp_path / "none"), "word")([3])
-    assert "No such file" in refusal(lambda: executors._require_fit(folder, none)).detail
-    older = (name, host, interpreter, "0.0.1", None)
-    assert "version 0.0.1 for" in refusal(lambda: executors._require_fit(folder, older)).primary
-    lacking = (name, host, interpreter, None, "ModuleNotFoundError: No module named 'headrace'")
-    error = refusal(lambda: executors._require_fit(folder, lacking))
-    assert "cannot be imported by" in error.primary
-    assert "PYSPARK_PYTHON" in error.hint
+@pytest.mark.parametrize("where", ["directory", "store"])
+def test_an_executor_with_another_package_or_other_files_is_refused(tmp_path, where):
+    data = tmp_path / "data"
+    stored = Mounted(StoreAddress.of(f"file://{tmp_path}/store"), 1 << 20)
+    if where == "store":
+        stored.mount(data)
+    try:
+        place = meeting.place_for(data)
+        place.leave(meeting.DRIVER, "word")
+
+        def probed(place, word):
+            probe = executors._probe(OWN, place.to_json(), word)
+            (found,) = pickle.loads(cloudpickle.dumps(probe))([3])  # noqa: S301
+            return found
+
+        def refused(found):
+            return refusal(lambda: executors._require_fit(place, "word", found))
+
+        found = probed(place, "word")
+        executors._require_fit(place, "word", found)
+        name, host, interpreter, there, problem = found
+        assert (there, problem) == (OWN, None)
+        place.clear([name])
+        unseen = refused(found)
+        shown = f'directory "{data}"' if where == "directory" else f'store "{stored.store.url}"'
+        assert f"{shown} of the driver is not that of" in unseen.primary
+        assert "does not see a file" in unseen.detail
+        assert "setting store" in unseen.hint or "headrace[objects]" in unseen.hint
+        elsewhere = meeting.place_for(data)
+        elsewhere.leave(meeting.DRIVER, "another word")
+        assert "reads another file" in refused(probed(elsewhere, "word")).detail
+        empty = meeting.place_for(data)
+        assert "No such file" in refused(probed(empty, "word")).detail
+        older = (name, host, interpreter, "0.0.1", None)
+        assert "version 0.0.1 for" in refused(older).primary
+        lacking = (name, host, interpreter, None, "ModuleNotFoundError: No module named 'headrace'")
+        error = refused(lacking)
+        assert "cannot be imported by" in error.primary
+        assert "PYSPARK_PYTHON" in error.hint
+    finally:
+        Mounted.unmount(data)
+
+
+def test_a_task_reads_a_store_through_a_cache_of_its_own_machine(tmp_path, monkeypatch):
+    driver = tmp_path / "driver"
+    step = Step("attempt", driver, 1, {}, {}).sent()
+    stored = Mounted(StoreAddress.of(f"file://{tmp_path}/store"), 1 << 20)
+
+    def directory(mounted, here=None):
+        sent = json.dumps({"mounted": mounted.to_json(), "directory": here})
+        found = worker._received(step, sent)
+        assert Mounted.of(found.directory) == mounted
+        Mounted.unmount(found.directory)
+        return found.directory
+
+    assert worker._received(step, None).directory == driver
+    assert directory(stored, str(driver)) == driver
+    monkeypatch.setenv("SPARK_LOCAL_DIRS", f"{tmp_path}/scratch,{tmp_path}/more")
+    assert directory(stored).is_relative_to(tmp_path / "scratch")
+    assert directory(replace(stored, elsewhere=f"{tmp_path}/kept")).is_relative_to(
+        tmp_path / "kept"
+    )

@@ -129,10 +129,13 @@ class ObjectStore:
                             self._client.delete(name)
             self.requests.deletes += 1
 
-    def names(self, prefix: str = "") -> Iterator[tuple[str, int]]:
-        """Yield the names below a prefix that ends with a slash, and their sizes in bytes."""
+    def names(self, prefix: str = "", after: str = "") -> Iterator[tuple[str, int]]:
+        """Yield the names below a prefix that ends with a slash, and their sizes in bytes.
+
+        With ``after``, only greater names; nearly all stores yield them in order.
+        """
         with self._translated("objects could not be listed"):
-            for page in self._client.list(prefix or None):
+            for page in self._client.list(prefix or None, offset=after or None):
                 self.requests.lists += 1
                 for each in page:
                     yield each["path"], each["size"]

@@ -8,6 +8,7 @@ a directory is all there is. Who maps a file keeps its bytes when it is deleted.
 
 from __future__ import annotations
 
+import hashlib
 import os
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -26,13 +27,16 @@ _LEAST_LOOKED: Final = 1 << 26
 """So many bytes are added to a cache before its size is looked at again, at least; ..."""
 _LOOKED_SHARE: Final = 16
 """... and one part in so many of what it may have."""
+_DIGITS: Final = 12
+"""Hexadecimal digits of a store's URL in the name of the directory of its cache."""
 
 
 @dataclass(slots=True)
 class Mount:
     """A directory that is the cache of a store, of at most about ``most_bytes``.
 
-    ``folder`` is the prefix of the names of its files in the store. ``added`` are the bytes that
+    ``folder`` is the prefix of the names of its files in the store. ``elsewhere`` is that of
+    :class:`Mounted`. ``added`` are the bytes that
     this process has added since it last looked at the size.
     """
 
@@ -40,6 +44,7 @@ class Mount:
     store: ObjectStore
     folder: str
     most_bytes: int
+    elsewhere: str = ""
     added: int = 0
     lock: Lock = field(default_factory=Lock)
 
@@ -87,11 +92,13 @@ FOLDERS: Final = ("runs", "log", "seen")
 class Mounted:
     """A data directory whose files are in a store, as a value for other processes.
 
-    ``most_bytes`` is the size of the cache of runs, and that of the cache of logs.
+    ``most_bytes`` is the size of the cache of runs, and that of the cache of logs. ``elsewhere`` is
+    the directory for caches on other machines; if it is empty, each chooses its own.
     """
 
     store: StoreAddress
     most_bytes: int
+    elsewhere: str = ""
 
     def mount(self, directory: Path) -> None:
         """Make a data directory the cache of the store in this process, if it is not already.
@@ -104,13 +111,17 @@ class Mounted:
             return
         store = ObjectStore.at(self.store)
         for folder in FOLDERS:
-            mount(directory / folder, store, folder, self.most_bytes)
+            mount(directory / folder, store, folder, self.most_bytes, self.elsewhere)
 
     @staticmethod
     def of(directory: Path) -> Mounted | None:
         """Return how a data directory is mounted in this process; None if it is not."""
         found = mount_of(directory / FOLDERS[0])
-        return None if found is None else Mounted(found.store.address, found.most_bytes)
+        return (
+            None
+            if found is None
+            else Mounted(found.store.address, found.most_bytes, found.elsewhere)
+        )
 
     @staticmethod
     def unmount(directory: Path) -> None:
@@ -118,20 +129,32 @@ class Mounted:
         for folder in FOLDERS:
             unmount(directory / folder)
 
+    @staticmethod
+    def place(store: StoreAddress, caches: Path) -> Path:
+        """Return the directory below ``caches`` for the cache of a store; it is not created."""
+        digest = hashlib.sha256(store.url.encode()).hexdigest()[:_DIGITS]
+        return caches / "stores" / f"{store.url.rpartition('/')[2]}-{digest}"
+
     def to_json(self) -> dict[str, Any]:
         """Return a JSON value that :meth:`of_json` reads. It has the credentials."""
-        return {"store": self.store.to_json(), "most_bytes": self.most_bytes}
+        return {
+            "store": self.store.to_json(),
+            "most_bytes": self.most_bytes,
+            "elsewhere": self.elsewhere,
+        }
 
     @classmethod
     def of_json(cls, value: Any) -> Mounted:
         """Return what :meth:`to_json` wrote."""
-        return cls(StoreAddress.of_json(value["store"]), value["most_bytes"])
+        return cls(StoreAddress.of_json(value["store"]), value["most_bytes"], value["elsewhere"])
 
 
-def mount(directory: Path, store: ObjectStore, folder: str, most_bytes: int) -> None:
+def mount(
+    directory: Path, store: ObjectStore, folder: str, most_bytes: int, elsewhere: str = ""
+) -> None:
     """Make a directory, which is created, the cache of a folder of a store."""
     directory.mkdir(parents=True, exist_ok=True)
-    _mounts[str(directory)] = Mount(directory, store, folder, most_bytes)
+    _mounts[str(directory)] = Mount(directory, store, folder, most_bytes, elsewhere)
 
 
 def unmount(directory: Path) -> None:
@@ -219,18 +242,22 @@ def _unlink(directory: Path, names: Iterable[str]) -> None:
         (directory / name).unlink(missing_ok=True)
 
 
-def files_in(directory: Path) -> Iterator[str]:
+def files_in(directory: Path, begin: str = "") -> Iterator[str]:
     """Yield the names of the files of a directory, with those that only the store has.
+
+    With ``begin``, those that begin so: of a store, others are not listed, if it lists in order.
 
     Raises:
         HeadraceError: ``unavailable`` while the store does not answer.
     """
-    here = {path.name for path in directory.iterdir()}
+    here = {path.name for path in directory.iterdir() if path.name.startswith(begin)}
     yield from here
     found = mount_of(directory)
     if found is not None:
-        prefix = f"{found.folder}/"
-        for name, _ in found.store.names(prefix):
-            file = name.removeprefix(prefix)
+        folder = f"{found.folder}/"
+        for name, _ in found.store.names(folder, folder + begin if begin else ""):
+            file = name.removeprefix(folder)
+            if not file.startswith(begin):
+                return
             if file not in here:
                 yield file

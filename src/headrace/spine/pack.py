@@ -247,7 +247,7 @@ def remove_packs_of(directory: Path, attempt: str) -> None:
     """Delete the packs of a failed attempt, also unreported ones."""
     prefix = _prefix(attempt)
     try:
-        found = [name for name in files_in(directory) if name.startswith(prefix)]
+        found = list(files_in(directory, prefix))
     except HeadraceError:  # the sweep deletes them
         found = [path.name for path in directory.iterdir() if path.name.startswith(prefix)]
     remove_packs(directory, found)

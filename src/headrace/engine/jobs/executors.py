@@ -1,14 +1,13 @@
 """Checks that a Spark application has executors, and that they can work for a database.
 
 Every executor must be able to import this version of the package with the interpreter that Spark
-starts there, and must share the data directory with the driver: each reads files that the other
-writes. On a local master, only the interpreter of a session given by the user is checked.
+starts there, and must share files with the driver: in the data directory, or in an object store.
+On a local master, only the interpreter of a session given by the user is checked.
 """
 
 from __future__ import annotations
 
 import re
-import shutil
 import sys
 import threading
 import time
@@ -20,7 +19,7 @@ from uuid import uuid4
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
-from headrace.engine.jobs.reports import SHARED_DIRECTORY
+from headrace.engine.jobs.meeting import DRIVER, place_for
 from headrace.errors import Code, HeadraceError, not_written
 
 if TYPE_CHECKING:
@@ -30,6 +29,8 @@ if TYPE_CHECKING:
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
+    from headrace.engine.jobs.meeting import MeetingPlace
+
 EXECUTOR_SECONDS: Final = 30.0
 """The time that Spark has to grant the first executor, or another one after the last was lost."""
 
@@ -37,7 +38,6 @@ _POLL_SECONDS: Final = 1.0
 
 _INTERPRETER = "PYSPARK_PYTHON"
 _DEFAULT = "python3"
-_DRIVER_FILE = "driver"
 _TASK: Final = re.compile(
     r"\bLost task \S+ (?:in stage .*?)?\((?P<host>\S+) executor (?P<id>\w+)\)"
 )
@@ -64,29 +64,30 @@ def is_local(context: SparkContext) -> bool:
 
 
 def require_executors(spark: SparkSession, directory: Path) -> None:
-    """Check that every executor can import the package and shares the data directory.
+    """Check that every executor can import the package, and reads and writes the same files.
 
     Raises:
         HeadraceError: ``unavailable``: no executor was granted, or one cannot import the package,
-            has another version of it, or has another data directory.
+            has another version of it, has another data directory, or does not reach the store.
     """
     context = spark.sparkContext
     if is_local(context) and context.pythonExec == sys.executable:
         return
     if not is_local(context):
         await_executor(context)
-    folder = directory.resolve() / "attempts" / f"probe-{uuid4().hex}"
-    written = uuid4().hex
+    expected, found = uuid4().hex, list[_Found]()
     try:
-        folder.mkdir(parents=True)
-        (folder / _DRIVER_FILE).write_text(written, encoding="ascii")
-        found = _probed(context, _probe(str(folder), written))
-        for each in found:
-            _require_fit(folder, each)
+        place = place_for(directory.resolve())
+        try:
+            place.leave(DRIVER, expected)
+            found = _probed(context, _probe(version("headrace"), place.to_json(), expected))
+            for each in found:
+                _require_fit(place, expected, each)
+        finally:
+            with suppress(HeadraceError):
+                place.clear([DRIVER, *(name for name, *_ in found)])
     except OSError as error:
-        raise not_written(f'directory "{folder}"', error) from error
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        raise not_written(f'directory "{directory}"', error) from error
 
 
 def await_executor(context: SparkContext, seconds: float = EXECUTOR_SECONDS) -> None:
@@ -194,7 +195,7 @@ def _not_run(context: SparkContext, text: str) -> HeadraceError:
     )
 
 
-def _require_fit(folder: Path, found: _Found) -> None:
+def _require_fit(place: MeetingPlace, expected: str, found: _Found) -> None:
     """Check what a task found on its executor.
 
     Raises:
@@ -218,17 +219,15 @@ def _require_fit(folder: Path, found: _Found) -> None:
         )
     if problem is None:
         try:
-            seen = (folder / name).read_text(encoding="ascii")
-        except OSError:
+            problem = None if place.read(name) == expected else "differs"
+        except (OSError, HeadraceError):
             problem = "the driver does not see a file that it has written"
-        else:
-            problem = None if seen == (folder / _DRIVER_FILE).read_text("ascii") else "differs"
     if problem is not None:
         raise HeadraceError(
             Code.UNAVAILABLE,
-            f'data directory "{folder.parent.parent}" of the driver is not that of {where}',
+            f"{place.name} of the driver is not that of {where}",
             f"A file that one writes is not seen by the other: {problem}.",
-            SHARED_DIRECTORY,
+            place.hint,
         )
 
 
@@ -239,7 +238,9 @@ def _install(own: str) -> str:
     )
 
 
-def _probe(folder: str, written: str) -> Callable[[Iterable[int]], Iterator[_Found]]:
+def _probe(
+    own: str, place: dict[str, Any], expected: str
+) -> Callable[[Iterable[int]], Iterator[_Found]]:
     """Return a probing task, pickled by value: executors may be unable to import this package."""
 
     def probe(numbers: Iterable[int]) -> Iterator[_Found]:
@@ -256,15 +257,10 @@ def _probe(folder: str, written: str) -> Callable[[Iterable[int]], Iterator[_Fou
             found = version("headrace")
         except Exception as error:  # noqa: BLE001  (it is reported)
             problem = f"{type(error).__name__}: {error}"
-        if problem is None:
-            try:
-                with open(f"{folder}/driver", encoding="ascii") as file:  # noqa: PTH123
-                    if file.read() != written:
-                        problem = "reads another file"
-                with open(f"{folder}/{name}", "w", encoding="ascii") as file:  # noqa: PTH123
-                    file.write(written)
-            except OSError as error:
-                problem = f"{error.strerror}: {error.filename}"
+        if found == own:
+            from headrace.engine.jobs.meeting import exchange, place_of_json  # noqa: PLC0415
+
+            problem = exchange(place_of_json(place), name, expected)
         yield name, socket.gethostname(), sys.executable, found, problem
 
     return probe

@@ -19,6 +19,7 @@ from uuid import uuid4
 
 from pyspark import TaskContext
 
+from headrace.engine.jobs.meeting import SHARED_DIRECTORY
 from headrace.errors import Code, HeadraceError
 from headrace.log import LogShare, open_segment
 from headrace.runtime.spent import Activity, Spending
@@ -44,7 +45,8 @@ STAGE = "stage"
 STORE = "headrace.store.secret"
 """The local property that says, as JSON, which store has the files of the step's directory.
 
-It may have credentials: by its name, Spark keeps its value out of what it logs and shows.
+It has the directory too if tasks run on the driver's machine. It may have credentials: by its name,
+Spark keeps its value out of what it logs and shows.
 """
 
 NOTES = "headrace.notes"
@@ -53,10 +55,6 @@ NOTES = "headrace.notes"
 JOB = "headrace.job"
 """The local property with the name under which the notes of a job's tasks are awaited."""
 
-SHARED_DIRECTORY = (
-    "Put the data directory on storage that the driver and all executors see under the same path,"
-    " with the same contents."
-)
 
 _Sent: TypeAlias = "tuple[str, str, str, Any, Any]"
 """A note as sent: the name of the job, the task, the host, and the report as JSON or None; and what

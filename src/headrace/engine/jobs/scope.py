@@ -10,7 +10,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 from headrace.engine.jobs.cancelling import tagged
-from headrace.engine.jobs.executors import with_executors
+from headrace.engine.jobs.executors import is_local, with_executors
 from headrace.engine.jobs.failures import DEFECTS, step_failure
 from headrace.engine.jobs.reports import JOB, NOTES, STEP, STORE
 from headrace.errors import Code, HeadraceError
@@ -45,7 +45,8 @@ def jobs_of(spark: SparkSession, step: Step, notes: AwaitedNotes | None = None) 
     properties = {STEP: step.sent(), **dict.fromkeys(_CALL_SITES, step.attempt)}
     mounted = Mounted.of(step.directory)
     if mounted is not None:
-        properties[STORE] = json.dumps(mounted.to_json())
+        here = str(step.directory) if is_local(context) else None
+        properties[STORE] = json.dumps({"mounted": mounted.to_json(), "directory": here})
     if notes is not None:
         properties |= {NOTES: notes.address, JOB: notes.job}
     for name, value in properties.items():

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import gc
 import json
+import os
+import tempfile
 import time
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
@@ -38,7 +41,6 @@ from headrace.zset.zset import in_one_piece
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
-    from pathlib import Path
 
     from headrace.operators import StatefulOperator
     from headrace.types import ArrangementId, RelationId
@@ -79,10 +81,7 @@ def current_step() -> Step:
     text = context.getLocalProperty(STEP) if context is not None else None
     if text is None:
         raise HeadraceError(Code.INTERNAL, "a task runs outside of a step")
-    step, store = _received(text), context.getLocalProperty(STORE)
-    if store is not None:
-        Mounted.of_json(json.loads(store)).mount(step.directory)
-    return step
+    return _received(text, context.getLocalProperty(STORE))
 
 
 @lru_cache(maxsize=1)
@@ -98,8 +97,22 @@ def _spare_what_stays() -> None:
 
 
 @lru_cache(maxsize=4)
-def _received(text: str) -> Step:
-    return Step.received(text)
+def _received(text: str, store: str | None) -> Step:
+    """Return the step of a job, with the directory that its files are in on this machine."""
+    step = Step.received(text)
+    if store is None:
+        return step
+    value = json.loads(store)
+    mounted = Mounted.of_json(value["mounted"])
+    directory = _own_cache(mounted) if value["directory"] is None else Path(value["directory"])
+    mounted.mount(directory)
+    return replace(step, directory=directory)
+
+
+def _own_cache(mounted: Mounted) -> Path:
+    """Return the directory of this executor's cache of a store."""
+    local = os.environ.get("SPARK_LOCAL_DIRS", "").partition(",")[0] or tempfile.gettempdir()
+    return Mounted.place(mounted.store, Path(mounted.elsewhere or local))
 
 
 @dataclass(frozen=True, slots=True)
