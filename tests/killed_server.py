@@ -24,20 +24,28 @@ GONE = (ConnectionError, http.client.HTTPException, TimeoutError)
 
 @dataclass
 class Killed:
-    """``headrace serve`` in a process of its own; it can be killed and started again."""
+    """``headrace serve`` in a process of its own; it can be killed and started again.
 
-    directory: Path
+    ``directory`` is that of the data, or the URL of a store.
+    """
+
+    directory: Path | str
     environment: Mapping[str, str] = field(default_factory=dict)
     process: subprocess.Popen[str] | None = None
     port: int = 0
     deaths: int = 0
 
     def start(self) -> None:
-        """Return when it answers, at the port that it had before."""
+        """Return when it serves, at the port that it had before."""
+        self.begin()
+        self.wait()
+
+    def begin(self, *options: str) -> None:
+        """Start the process, with further options."""
         command = [sys.executable, "-m", "headrace", "--data", str(self.directory), "serve"]
         command += ["--query-processes", "0"]
         self.process = subprocess.Popen(
-            [*command, "--listen", f"127.0.0.1:{self.port}"],
+            [*command, "--listen", f"127.0.0.1:{self.port}", *options],
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             text=True,
@@ -48,6 +56,10 @@ class Killed:
             },
             start_new_session=True,
         )
+
+    def wait(self) -> None:
+        """Return when it serves."""
+        assert self.process is not None
         assert self.process.stdout is not None
         for line in self.process.stdout:
             found = re.search(r"http://127\.0\.0\.1:(\d+)", line)

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from headrace.database import Database
     from headrace.functions import Function
+    from headrace.ledger import Waits
 
     AnyDatabase = Database | remote.RemoteDatabase
     """What :func:`connect` returns."""
@@ -28,6 +29,7 @@ def connect(
     spark: SparkSession | None = None,
     clock: Callable[[], int] | None = None,
     functions: Sequence[Function] = (),
+    standby: bool | Waits = False,
     **settings: Any,
 ) -> Database: ...
 @overload
@@ -39,6 +41,7 @@ def connect(
     spark: SparkSession | None = None,
     clock: Callable[[], int] | None = None,
     functions: Sequence[Function] = (),
+    standby: bool | Waits = False,
     **settings: Any,
 ) -> AnyDatabase: ...
 def connect(
@@ -76,7 +79,7 @@ def connect(
 
 
 def _not_of_a_server(name: str) -> HeadraceError:
-    if name in {"spark", "clock", "functions"} or name in settings.setting_names():
+    if name in {"spark", "clock", "functions", "standby"} or name in settings.setting_names():
         return HeadraceError(
             Code.UNSUPPORTED,
             f'"{name}" for a database on a server is not supported',

@@ -30,7 +30,7 @@ from headrace.history.reconciling import Reconciling
 from headrace.history.repairing import Repairing
 from headrace.history.replaying import Replays
 from headrace.history.row_sources import RowSources
-from headrace.ledger import data_directory, open_ledger
+from headrace.ledger import data_directory, open_ledger, refuses
 from headrace.log import Appender, EmbeddedLog, SegmentWriter
 from headrace.objects import StoreAddress
 from headrace.parts.access import OWNER, Access, Principal
@@ -52,6 +52,7 @@ from headrace.parts.sinks import Sinks
 from headrace.parts.snapshots import Snapshots
 from headrace.parts.sources import SourceStates
 from headrace.parts.waiting import WaitingViews
+from headrace.parts.warming import Warming
 from headrace.runtime.compaction import Compaction
 from headrace.runtime.deliveries import Deliveries
 from headrace.runtime.epoch import EpochLoop
@@ -79,6 +80,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.types import DataType
 
+    from headrace.ledger import Ledger, Waits
     from headrace.parts.evaluating import Evaluator
     from headrace.types import Epoch
 
@@ -92,6 +94,7 @@ def connect(
     spark: SparkSession | None = None,
     clock: Callable[[], int] = machine_clock,
     functions: Sequence[Function] = (),
+    standby: bool | Waits = False,
     **settings: Any,
 ) -> Database:
     """Open the database in a directory, which is created if it does not exist.
@@ -103,20 +106,40 @@ def connect(
     can be read before. Pass ``spark`` to use an existing session. ``clock`` returns the
     value of ``now()`` in views, in microseconds UTC. ``functions`` are Python functions for
     queries, made by :func:`headrace.function`. Views that call a function which is missing wait
-    until it is registered. See :class:`headrace.settings.Settings` for the other keywords.
+    until it is registered. ``standby``: if another process has the database open, wait until that
+    ends, even by a crash, and take over; a function is asked about every second whether to go on
+    waiting, with the error that names that process. See :class:`headrace.settings.Settings` for the
+    other keywords.
 
     Raises:
-        HeadraceError: ``conflict`` if another process has it open, or a function differs from the
-            one that views call; ``corrupt`` if its files are damaged; ``invalid`` for settings that
-            do not exist or cannot take effect, and for a path that cannot be a data directory;
-            ``unsupported`` for a URL of another kind.
+        HeadraceError: ``conflict`` if another process has it open and ``standby`` does not wait for
+            it, or if a function differs from the one that views call; ``corrupt`` if its files are
+            damaged; ``invalid`` for settings that do not exist or cannot take effect, and for a
+            path that cannot be a data directory; ``unsupported`` for a URL of another kind.
     """
     chosen = Settings.of(settings)
     if StoreAddress.is_store(str(path)):
         directory, chosen = chosen.in_store(str(path))
     else:
         directory = data_directory(path)
-    return Database(directory, chosen, spark, clock=clock, functions=functions)
+    waits = standby if callable(standby) else lambda _error: bool(standby)
+    return Database(directory, chosen, spark, clock=clock, functions=functions, waits=waits)
+
+
+def _opened_ledger(
+    directory: Path, settings: Settings, fault: Callable[[str], None], waits: Waits
+) -> Ledger:
+    """Open the ledger as its only writer, with a full cache if that has to be waited for."""
+    address = settings.ledger_address
+    with Warming(directory.resolve(), address, settings.mounted) as warming:
+
+        def wait(error: HeadraceError) -> bool:
+            if not waits(error):
+                return False
+            warming.begin()
+            return True
+
+        return open_ledger(directory, address, fault=fault, waits=wait)
 
 
 class Database(DefaultSession):
@@ -137,13 +160,14 @@ class Database(DefaultSession):
         fault: Callable[[str], None] = lambda _stage: None,
         clock: Callable[[], int] = machine_clock,
         functions: Sequence[Function] = (),
+        waits: Waits = refuses,
     ) -> None:
         self.directory = directory
         self.settings = settings
         self._open = False
         self._sessions: WeakSet[Session] = WeakSet()
         with ExitStack() as undone:
-            self._ledger = open_ledger(directory, settings.ledger_address, fault=fault)
+            self._ledger = _opened_ledger(directory, settings, fault, waits)
             undone.callback(self._ledger.close)
             mounted = settings.mounted(stored_store(self._ledger, directory, settings.store))
             if mounted is not None:

@@ -540,6 +540,11 @@ def dashboard() -> int:
     help="The format of the log, which goes to standard error.",
 )
 @click.option("--log-requests", "log_requests", is_flag=True, help="Log each request.")
+@click.option(
+    "--standby",
+    is_flag=True,
+    help="If another process has the database open, wait for its end and take over.",
+)
 @functions_options
 @click.pass_context
 def serve(

@@ -79,8 +79,11 @@ def opened(
     thread: StatementThread,
     err: TextIO,
     functions: FunctionFiles,
+    **opening: Any,
 ) -> Iterator[AnyDatabase]:
     """Open the database while a block runs, with functions that queries may call.
+
+    ``opening`` are further keywords of :func:`headrace.connect`.
 
     Raises:
         HeadraceError: ``invalid`` if it is not a directory; ``conflict`` if it is in use, or if a
@@ -97,7 +100,9 @@ def opened(
     made = functions.made()
     given = () if functions.replace else made
     with status("opening…" if isinstance(target, Path) else "connecting…", err):
-        database = thread.call(lambda: invocation.connect(target, given, **invocation.settings))
+        database = thread.call(
+            lambda: invocation.connect(target, given, **invocation.settings, **opening)
+        )
     try:
         if functions.replace:
             for each in made:

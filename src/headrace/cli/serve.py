@@ -6,6 +6,7 @@ import gc
 import signal
 import threading
 import time
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, cast
 
@@ -16,6 +17,7 @@ from headrace.formats.libraries import library
 from headrace.settings import require_heap
 
 if TYPE_CHECKING:
+    import socket
     from pathlib import Path
     from typing import TextIO
 
@@ -23,7 +25,10 @@ if TYPE_CHECKING:
     from headrace.cli.functions import FunctionFiles
     from headrace.cli.statement_thread import StatementThread
     from headrace.database import Database
+    from headrace.errors import HeadraceError
+    from headrace.ledger import Waits
     from headrace.server.address import Transport
+    from headrace.server.listener import HttpServer
 
 _LISTEN_SECONDS = 0.2
 
@@ -36,7 +41,8 @@ class Serving:
     ``query_processes`` processes, each with a heap of ``query_memory``; ``readers`` processes
     answer lookups; ``pages`` are an application's pages for browsers. ``certificate``, ``key``,
     ``host_names`` and ``plain_http`` configure the transport; ``auth`` requires tokens even before
-    any exists. ``log_format`` is ``text`` or ``json``; ``log_requests`` logs each request.
+    any exists. ``log_format`` is ``text`` or ``json``; ``log_requests`` logs each request. With
+    ``standby``, the server takes over when no other process has the database open any more.
     """
 
     listen: str
@@ -52,6 +58,7 @@ class Serving:
     auth: bool = False
     log_format: str = "text"
     log_requests: bool = False
+    standby: bool = False
 
     def transport(self) -> Transport:
         """Return the transport by which clients reach the server."""
@@ -95,34 +102,60 @@ def serve_directory(
         make_directory(directory, err)
         said = _Said(err)
         said(f"opening {directory}; Spark starts in the background")
-        with opened(directory, invocation, thread, err, functions) as found:
-            database = cast("Database", found)  # a directory is opened here, never a server
-            said(f"{directory} is open at epoch {database.last_epoch():,}; starting to serve")
-            server = HttpServer(
-                database,
-                address,
-                bound,
-                roots=serving.roots,
-                queries=queries,
-                pages=serving.pages,
-                transport=transport,
-                authenticate=serving.auth,
-                readers=serving.readers,
-            )
-            thread.call(server.start)
-            # The modules stay: collections need not go through them, which takes 0.1 s each time.
-            gc.collect()
-            gc.freeze()
-            try:
-                click.echo(f"headrace serves {directory} at {server.url} (Ctrl-C stops it)")
-                click.echo(f"console: {server.url}/")
-                if serving.pages is not None:
-                    click.echo(f"pages: {server.url}/pages/")
-                _wait_for_end()
-            finally:
-                thread.call(server.close, database.cancel)
+        with ExitStack() as meanwhile:
+            opening = _standby(meanwhile, bound, transport, said) if serving.standby else {}
+            with opened(directory, invocation, thread, err, functions, **opening) as found:
+                meanwhile.close()
+                database = cast("Database", found)  # a directory is opened here, never a server
+                said(f"{directory} is open at epoch {database.last_epoch():,}; starting to serve")
+                server = HttpServer(
+                    database,
+                    address,
+                    bound,
+                    roots=serving.roots,
+                    queries=queries,
+                    pages=serving.pages,
+                    transport=transport,
+                    authenticate=serving.auth,
+                    readers=serving.readers,
+                )
+                _serve(server, f"{directory}", serving, thread)
     finally:
         bound.close()
+
+
+def _serve(server: HttpServer, name: str, serving: Serving, thread: StatementThread) -> None:
+    """Serve until the process is asked to end."""
+    thread.call(server.start)
+    # The modules stay: collections need not go through them, which takes 0.1 s each time.
+    gc.collect()
+    gc.freeze()
+    try:
+        click.echo(f"headrace serves {name} at {server.url} (Ctrl-C stops it)")
+        click.echo(f"console: {server.url}/")
+        if serving.pages is not None:
+            click.echo(f"pages: {server.url}/pages/")
+        _wait_for_end()
+    finally:
+        thread.call(server.close, server.service.database.cancel)
+
+
+def _standby(
+    meanwhile: ExitStack, bound: socket.socket, transport: Transport, said: _Said
+) -> dict[str, Waits]:
+    """Answer requests until the block ends; return how to open the database: waiting for it."""
+    from headrace.server.standby import StandbyServer  # noqa: PLC0415  (it has the libraries)
+
+    standby, reasons = meanwhile.enter_context(StandbyServer(bound, transport)), set[str]()
+
+    def waits(error: HeadraceError) -> bool:
+        standby.waits_for(error)
+        if error.primary not in reasons:
+            reasons.add(error.primary)
+            said(f"standby: {error.primary}")
+        return True
+
+    return {"standby": waits}
 
 
 @dataclass(frozen=True, slots=True)

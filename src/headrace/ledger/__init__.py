@@ -51,6 +51,7 @@ from headrace.ledger.records import (
     Slice,
 )
 from headrace.ledger.settings import STORE_SETTING
+from headrace.ledger.writers import Waits, refuses
 
 __all__ = [
     "LIVE",
@@ -100,7 +101,9 @@ __all__ = [
     "Segment",
     "SegmentFile",
     "Slice",
+    "Waits",
     "data_directory",
     "open_ledger",
     "prepare_directory",
+    "refuses",
 ]

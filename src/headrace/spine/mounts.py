@@ -84,7 +84,7 @@ _mounts: dict[str, Mount] = {}
 """The mounts of this process, by directory."""
 
 
-FOLDERS: Final = ("runs", "log", "seen")
+FOLDERS: Final = ("runs", "log", "seen", "programs")
 """The folders of a data directory whose files a store has."""
 
 

@@ -29,6 +29,8 @@ from typing import TYPE_CHECKING, Any, Final
 from headrace.catalog import PlainView, View
 from headrace.engine.narrow.evaluated import InCatalyst, Unplanned
 from headrace.engine.narrow.nodes import JobNode, UnplannedNode, nodes_of
+from headrace.errors import HeadraceError
+from headrace.spine import mounts
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -111,12 +113,12 @@ class ProgramFiles:
         definition = self._definition(relation, relations)
         if definition is None:
             return None
-        try:
-            content = self._file(relation.id, variant).read_bytes()
-        except OSError:
-            return None
-        digest, body = content[:_DIGEST_BYTES], content[_DIGEST_BYTES:]
-        return _read(body) if digest == _digest(definition, body) else None
+        file = self._file(relation.id, variant)
+        body = _body(file, definition)
+        if body is None:  # another machine may have made it
+            with suppress(HeadraceError):
+                body = _body(file, definition) if mounts.fetch(str(file)) else None
+        return None if body is None else _read(body)
 
     def store(
         self,
@@ -136,12 +138,13 @@ class ProgramFiles:
             self.folder.mkdir(exist_ok=True)
             made.write_bytes(_digest(definition, body) + body)
             made.replace(file)
+            with suppress(HeadraceError):
+                mounts.keep(file)
 
     def delete(self, relation: RelationId) -> None:
         """Delete the programs of a relation."""
-        with suppress(OSError):
-            for file in self.folder.glob(f"{relation}.*"):
-                file.unlink()
+        with suppress(OSError, HeadraceError):
+            mounts.delete(self.folder, list(mounts.files_in(self.folder, f"{relation}.")))
 
     def _file(self, relation: RelationId, variant: str) -> Path:
         return self.folder / f"{relation}.{variant}"
@@ -177,6 +180,16 @@ class ProgramFiles:
             known = relation, hashlib.blake2s(text.encode()).digest()
             self._definitions[relation.id] = known
         return known[1]
+
+
+def _body(file: Path, definition: bytes) -> bytes | None:
+    """Return the program in a file as bytes; None if the file is missing or of something else."""
+    try:
+        content = file.read_bytes()
+    except OSError:
+        return None
+    digest, body = content[:_DIGEST_BYTES], content[_DIGEST_BYTES:]
+    return body if digest == _digest(definition, body) else None
 
 
 def _digest(definition: bytes, body: bytes) -> bytes:

@@ -1,0 +1,50 @@
+"""What a server answers while it waits for the end of another one."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import time
+
+import pytest
+
+from headrace.errors import Code, HeadraceError
+from headrace.server.address import ListenAddress, Transport
+from headrace.server.standby import StandbyServer
+
+
+def asked(port: int, path: str, method: str = "GET") -> tuple[int, dict[str, str], object]:
+    deadline = time.monotonic() + 30
+    while True:
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+        try:
+            connection.request(method, path)
+            answer = connection.getresponse()
+            return answer.status, dict(answer.getheaders()), json.loads(answer.read())
+        except ConnectionError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.02)
+        finally:
+            connection.close()
+
+
+def test_a_standby_is_alive_and_refers_to_the_writer_until_it_takes_over():
+    with ListenAddress.of("127.0.0.1:0").bound() as bound:
+        port = bound.getsockname()[1]
+        with StandbyServer(bound, Transport()) as standby:
+            assert asked(port, "/healthz")[::2] == (200, {"status": "standby"})
+            for method, path in (("GET", "/readyz"), ("POST", "/v1/sql"), ("GET", "/")):
+                status, headers, answer = asked(port, path, method)
+                assert (status, headers["retry-after"]) == (503, "1")
+                assert answer["error"]["code"] == "unavailable"
+            standby.waits_for(HeadraceError(Code.CONFLICT, "it is open in process 7"))
+            assert asked(port, "/readyz")[2]["error"]["detail"] == "It is open in process 7."
+        # Whoever connects now waits for the server that takes the socket.
+        waiting = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+        waiting.request("GET", "/healthz")
+        with StandbyServer(bound, Transport()):
+            assert waiting.getresponse().status == 200
+        waiting.close()
+    with pytest.raises(OSError, match="refused"):
+        http.client.HTTPConnection("127.0.0.1", port, timeout=10).connect()
