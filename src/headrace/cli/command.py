@@ -19,7 +19,6 @@ import click
 
 from headrace.cli.choices import Format, OnError
 from headrace.cli.connection import (
-    Address,
     Invocation,
     connect_to_headrace,
     make_directory,
@@ -30,6 +29,7 @@ from headrace.cli.environment import Environment
 from headrace.cli.failures import keep_quiet, report
 from headrace.cli.functions import FunctionFiles, functions_options
 from headrace.cli.inputs import CommandOfInputs, Input, inputs_given, read_input
+from headrace.cli.options import common_options, data_directory_of, target_of
 from headrace.cli.progress import ProgressBar
 from headrace.cli.statement_thread import Abandoned, StatementThread
 from headrace.sql import quote
@@ -138,94 +138,6 @@ def _leave() -> None:
     os._exit(_INTERRUPTED)
 
 
-def _set_debug(context: click.Context, _: click.Parameter, value: bool) -> None:  # noqa: FBT001
-    if value:
-        context.find_object(Invocation).debug = True  # type: ignore[union-attr]
-
-
-def _set_file(context: click.Context, option: click.Parameter, value: Path | None) -> None:
-    if value is not None:
-        context.meta[f"headrace.{option.name}"] = value
-
-
-def _set_url(context: click.Context, _: click.Parameter, value: str | None) -> None:
-    if value is not None:
-        context.meta["headrace.url"] = value
-
-
-def _set_ledger(context: click.Context, _: click.Parameter, value: str | None) -> None:
-    if value is not None:
-        context.ensure_object(Invocation).settings["ledger"] = value
-
-
-def _set_data(context: click.Context, _: click.Parameter, value: str | None) -> None:
-    if value is not None:
-        context.meta["headrace.data"] = value
-
-
-def _directory(context: click.Context) -> Path:
-    """Return the data directory of a command, "data" by default; for a store, that of its cache."""
-    from headrace.ledger import data_directory  # noqa: PLC0415  (--help is quick)
-    from headrace.objects import StoreAddress  # noqa: PLC0415
-    from headrace.settings import Settings  # noqa: PLC0415
-
-    data = context.meta.get("headrace.data", "data")
-    if not StoreAddress.is_store(data):
-        return data_directory(data)
-    given = context.ensure_object(Invocation).settings
-    directory, _ = Settings.of(given).in_store(data)
-    given["store"] = data
-    return directory
-
-
-def _common(command: F) -> F:
-    """Add the options that are allowed before and after the command's name."""
-    data = click.option(
-        "--data",
-        metavar="DIR",
-        expose_value=False,
-        callback=_set_data,
-        help="The data directory, created if it is missing; or an object store: s3://bucket/prefix.",
-    )
-    url = click.option(
-        "--url",
-        metavar="URL",
-        expose_value=False,
-        callback=_set_url,
-        help="Or the server that has it open, such as http://127.0.0.1:8088.",
-    )
-    ledger = click.option(
-        "--ledger",
-        metavar="URL",
-        expose_value=False,
-        callback=_set_ledger,
-        help="The PostgreSQL database with the directory's ledger; by default, HEADRACE_LEDGER is.",
-    )
-    debug = click.option(
-        "--debug",
-        is_flag=True,
-        expose_value=False,
-        callback=_set_debug,
-        help="Show stack traces and the notes of libraries.",
-    )
-    return data(ledger(url(_file("--token-file", _TOKEN)(_file("--ca", _CA)(debug(command))))))
-
-
-_TOKEN = "A file with the token for the server; by default, HEADRACE_TOKEN is."  # noqa: S105
-_CA = "A file of certificates to trust for https."
-
-
-def _file(name: str, meaning: str) -> Callable[[F], F]:
-    return click.option(
-        name,
-        metavar="FILE",
-        type=click.Path(exists=True, dir_okay=False, path_type=Path),
-        expose_value=False,
-        callback=_set_file,
-        help=meaning,
-    )
-
-
 def _format_option(command: F) -> F:
     return click.option(
         "--format",
@@ -235,28 +147,6 @@ def _format_option(command: F) -> F:
         show_default=True,
         help="How results are written.",
     )(command)
-
-
-def _target(context: click.Context) -> Path | Address:
-    """Return the database of a command: from its options, else from HEADRACE_URL."""
-    from headrace.settings import URL, variable  # noqa: PLC0415  (--help is quick)
-
-    found = context.meta
-    data, url = found.get("headrace.data"), found.get("headrace.url")
-    if data is not None and url is not None:
-        raise click.UsageError("--data and --url exclude each other.", context)
-    url = url or (variable(URL) if data is None else None)
-    if url and context.ensure_object(Invocation).settings:
-        raise click.UsageError("--ledger is for --data.", context)
-    if url:
-        return Address(url, found.get("headrace.token_file"), found.get("headrace.ca"))
-    if data is None:
-        raise click.UsageError(
-            "Missing option '--data DIR', the data directory, or '--url URL', of a server.", context
-        )
-    if "headrace.token_file" in found or "headrace.ca" in found:
-        raise click.UsageError("--token-file and --ca are for --url.", context)
-    return _directory(context)
 
 
 def _printer(form: str, environment: Environment) -> Printer:
@@ -280,13 +170,13 @@ def _note(text: str) -> None:
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 @click.version_option(package_name="headrace", message="headrace %(version)s")
-@_common
+@common_options
 def headrace() -> None:
     """SQL views over streams and changing tables, kept correct, fresh and cheap to read."""
 
 
 @headrace.command(cls=CommandOfInputs, epilog=_SQL_EXAMPLES)
-@_common
+@common_options
 @click.option(
     "-f",
     "--file",
@@ -328,7 +218,7 @@ def sql(
     Statements run one by one; the first that fails ends the script. With neither -f nor -c, a
     terminal gets a shell, and anything else on stdin is run as a script.
     """
-    target = _target(context)
+    target = target_of(context)
     invocation = context.ensure_object(Invocation)
     keep_quiet(debug=invocation.debug)
     inputs = inputs_given(context)
@@ -409,7 +299,7 @@ def _run(interpreter: Interpreter, scripts: list[tuple[str, str | None]]) -> Non
 
 
 @headrace.command()
-@_common
+@common_options
 @_format_option
 @functions_options
 @click.argument("name", required=False)
@@ -427,7 +317,7 @@ def verify(
     """
     from headrace.statements.results import Result  # noqa: PLC0415  (as above)
 
-    target = _target(context)
+    target = target_of(context)
     invocation = context.ensure_object(Invocation)
     keep_quiet(debug=invocation.debug)
     printer = _printer(form, Environment.of())
@@ -459,7 +349,7 @@ def dashboard() -> int:
 
 
 @headrace.command()
-@_common
+@common_options
 @click.option(
     "--listen",
     metavar="HOST:PORT",
@@ -565,7 +455,7 @@ def serve(
     keep_quiet(debug=invocation.debug)
     if "headrace.url" in context.meta:
         raise click.UsageError("A server serves a data directory: give --data DIR.", context)
-    directory = _directory(context)
+    directory = data_directory_of(context)
     given = FunctionFiles(functions, replace_functions)
     thread = StatementThread(_note)
     serve_directory(directory, Serving(**options), invocation, thread, sys.stderr, given)
@@ -578,7 +468,7 @@ def token() -> None:
 
 
 @token.command()
-@_common
+@common_options
 @click.argument("name")
 @click.option(
     "--role",
@@ -597,7 +487,7 @@ def create(context: click.Context, name: str, role: str, schema: str | None) -> 
     from headrace.cli.tokens import create_token  # noqa: PLC0415  (as above)
     from headrace.sql import Role  # noqa: PLC0415
 
-    directory = _directory(context)
+    directory = data_directory_of(context)
     settings = context.ensure_object(Invocation).settings
     click.echo(create_token(directory, name, Role(role), schema, sys.stderr, settings))
     return _DONE

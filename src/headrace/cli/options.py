@@ -1,0 +1,125 @@
+"""The options that every command has before and after its name, and the database that they say."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from headrace.cli.connection import Address, Invocation
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+F = TypeVar("F", bound="Callable[..., Any]")
+
+
+def _set_debug(context: click.Context, _: click.Parameter, value: bool) -> None:  # noqa: FBT001
+    if value:
+        context.find_object(Invocation).debug = True  # type: ignore[union-attr]
+
+
+def _set_file(context: click.Context, option: click.Parameter, value: Path | None) -> None:
+    if value is not None:
+        context.meta[f"headrace.{option.name}"] = value
+
+
+def _set_url(context: click.Context, _: click.Parameter, value: str | None) -> None:
+    if value is not None:
+        context.meta["headrace.url"] = value
+
+
+def _set_ledger(context: click.Context, _: click.Parameter, value: str | None) -> None:
+    if value is not None:
+        context.ensure_object(Invocation).settings["ledger"] = value
+
+
+def _set_data(context: click.Context, _: click.Parameter, value: str | None) -> None:
+    if value is not None:
+        context.meta["headrace.data"] = value
+
+
+def data_directory_of(context: click.Context) -> Path:
+    """Return the data directory of a command, "data" by default; for a store, that of its cache."""
+    from headrace.ledger import data_directory  # noqa: PLC0415  (--help is quick)
+    from headrace.objects import StoreAddress  # noqa: PLC0415
+    from headrace.settings import Settings  # noqa: PLC0415
+
+    data = context.meta.get("headrace.data", "data")
+    if not StoreAddress.is_store(data):
+        return data_directory(data)
+    given = context.ensure_object(Invocation).settings
+    directory, _ = Settings.of(given).in_store(data)
+    given["store"] = data
+    return directory
+
+
+def common_options(command: F) -> F:
+    """Add the options that are allowed before and after the command's name."""
+    data = click.option(
+        "--data",
+        metavar="DIR",
+        expose_value=False,
+        callback=_set_data,
+        help="The data directory, created if it is missing; or an object store: s3://bucket/prefix.",
+    )
+    url = click.option(
+        "--url",
+        metavar="URL",
+        expose_value=False,
+        callback=_set_url,
+        help="Or the server that has it open, such as http://127.0.0.1:8088.",
+    )
+    ledger = click.option(
+        "--ledger",
+        metavar="URL",
+        expose_value=False,
+        callback=_set_ledger,
+        help="The PostgreSQL database with the directory's ledger; by default, HEADRACE_LEDGER is.",
+    )
+    debug = click.option(
+        "--debug",
+        is_flag=True,
+        expose_value=False,
+        callback=_set_debug,
+        help="Show stack traces and the notes of libraries.",
+    )
+    return data(ledger(url(_file("--token-file", _TOKEN)(_file("--ca", _CA)(debug(command))))))
+
+
+_TOKEN = "A file with the token for the server; by default, HEADRACE_TOKEN is."  # noqa: S105
+_CA = "A file of certificates to trust for https."
+
+
+def _file(name: str, meaning: str) -> Callable[[F], F]:
+    return click.option(
+        name,
+        metavar="FILE",
+        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        expose_value=False,
+        callback=_set_file,
+        help=meaning,
+    )
+
+
+def target_of(context: click.Context) -> Path | Address:
+    """Return the database of a command: from its options, else from HEADRACE_URL."""
+    from headrace.settings import URL, variable  # noqa: PLC0415  (--help is quick)
+
+    found = context.meta
+    data, url = found.get("headrace.data"), found.get("headrace.url")
+    if data is not None and url is not None:
+        raise click.UsageError("--data and --url exclude each other.", context)
+    url = url or (variable(URL) if data is None else None)
+    if url and context.ensure_object(Invocation).settings:
+        raise click.UsageError("--ledger is for --data.", context)
+    if url:
+        return Address(url, found.get("headrace.token_file"), found.get("headrace.ca"))
+    if data is None:
+        raise click.UsageError(
+            "Missing option '--data DIR', the data directory, or '--url URL', of a server.", context
+        )
+    if "headrace.token_file" in found or "headrace.ca" in found:
+        raise click.UsageError("--token-file and --ca are for --url.", context)
+    return data_directory_of(context)
