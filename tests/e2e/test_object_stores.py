@@ -13,6 +13,7 @@ from headrace.errors import Code, HeadraceError
 from headrace.log.segments import forget_segments
 from headrace.objects import ObjectStore
 from headrace.spine import forget_runs, mounts
+from served import served
 from servers.s3 import served_bucket
 
 pytestmark = pytest.mark.spark
@@ -96,6 +97,27 @@ def test_a_store_that_is_away_stops_writers_and_not_readers(tmp_path, url, spark
         away.clear()
         assert db.sql("SELECT n FROM n WHERE k = 1").fetchall() == [(3,)]
         assert db.sql("VERIFY n").fetchall()[0][-1] == "equal to batch"
+
+
+def test_a_change_and_its_epoch_are_a_request_each(tmp_path, url, spark):
+    with headrace.connect(tmp_path / "data", spark=spark, store=url, continuous=False) as db:
+        db.sql("CREATE TABLE items (k INT PRIMARY KEY, price INT)")
+        for n in range(4):
+            db.sql(f"CREATE MATERIALIZED VIEW v{n} AS SELECT k, price + {n} AS p FROM items")
+        db.insert("items", [(1, 1)])
+        db.flush()
+        sent = mounts.mount_of(db.directory.resolve() / "runs").store.requests
+        before = sent.puts
+        for k in range(3):
+            db.insert("items", [(2 + k, 1)])
+            db.flush()
+        assert sent.puts == before + 6
+        epochs = db.sql("SHOW EPOCHS").to_arrow().to_pylist()[:3]
+        assert [epoch["files"] for epoch in epochs] == [1, 1, 1]
+        with served(db) as server:
+            text = server.client.get("/metrics").body.decode()
+        assert f'headrace_store_requests_total{{kind="put"}} {float(sent.puts)}' in text
+        assert f'headrace_store_bytes_total{{kind="put"}} {float(sent.bytes_put)}' in text
 
 
 def test_the_store_of_a_database_is_fixed(tmp_path, url, spark):

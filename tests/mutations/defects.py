@@ -16,8 +16,8 @@ DEFECTS: dict[str, tuple[Defect, ...]] = {
             "join: pairs of retracted left rows stay",
             _PAIRS,
             "Pairs.change",
-            "looked if right.rows else ((left, before[1]),)",
-            "looked[:1]",
+            "inserted, retracted = left.by_sign()",
+            "left = left.by_sign()[0]\n    inserted, retracted = left.by_sign()",
         ),
         Defect(
             "join: both sides change in one epoch, and the new rows do not meet",
@@ -202,11 +202,11 @@ DEFECTS: dict[str, tuple[Defect, ...]] = {
             keeps_groups=True,
         ),
         Defect(
-            "extremum: values before the inserted ones are forgotten",
+            "extremum: retracted values stay stored",
             _PARTS,
             "Extremum.change",
-            "around.before.weights, around.after.weights",
-            "around.before.weights, around.after.weights - around.before.weights",
+            "    change,\n        self._values(around, old, groups.rows)",
+            "    change.by_sign()[0],\n        self._values(around, old, groups.rows)",
         ),
         Defect(
             "extremum: the second value in place of the first",
@@ -265,13 +265,6 @@ DEFECTS: dict[str, tuple[Defect, ...]] = {
             "Integrate.step",
             "return StepResult(change.table, (change,))",
             "return StepResult(change.table, (change.by_sign()[0],))",
-        ),
-        Defect(
-            "union: only one side is read",
-            "headrace.engine.lowering.nodes",
-            "Nodes._sum",
-            "self.transplant.union(branches)",
-            "self.transplant.union(branches[:1])",
         ),
     ),
     "logged": (
@@ -352,8 +345,9 @@ DEFECTS: dict[str, tuple[Defect, ...]] = {
             _TOUCHED,
             "TouchedGroups.step",
             "touched = change.take(heads)",
-            "heads, change = heads[1:], change.filter(group > 0)\n    group = group[group > 0] - 1\n"
-            "    touched = change.take(first)",
+            "kept = group > 0\n    heads = heads[1:] - int((~kept).sum())\n"
+            "    change, group = change.filter(kept), group[kept] - 1\n"
+            "    touched = change.take(heads)",
         ),
         Defect(
             "recompute: the group has its retracted rows",

@@ -194,6 +194,9 @@ def _find(history: History, defects) -> dict[str, tuple[int, int]]:
             if verdicts != ["equal to batch"]:  # as is a table that it reads
                 db.sql("RECONCILE ALL SAMPLE 100 PERCENT")
                 verdicts = [row[-1] for row in db.sql("VERIFY").fetchall()]
+            if verdicts == ["stopped"]:  # the operators' own checks have noticed it as well
+                db.sql("REPAIR")
+                verdicts = [row[-1] for row in db.sql("VERIFY").fetchall()]
             assert verdicts == ["equal to batch"], defect.name
     finally:
         db.close()

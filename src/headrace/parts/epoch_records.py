@@ -24,6 +24,7 @@ COUNTERS: Final = (
     "rows_out",
     "rows_read",
     "bytes_written",
+    "files",
 )
 """The epoch counters that are shown."""
 

@@ -136,6 +136,7 @@ class Attempt:
             "rows_out": sum(r.rows_out for r in self.reports),
             "rows_read": sum(r.rows_read for r in self.reports),
             "bytes_written": sum(f.bytes for r in self.reports for f in r.runs.values()),
+            "files": len({f.pack for r in self.reports for f in r.runs.values()}),
             "fallbacks": 0,
             "seconds": round(time.perf_counter() - self.begun, 6),
         }

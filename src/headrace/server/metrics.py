@@ -18,6 +18,7 @@ from headrace.parts.freshness import view_freshness
 from headrace.parts.naming import HIDDEN
 from headrace.runtime.spent import Activity
 from headrace.server.tallies import BOUNDS, Tallies
+from headrace.spine import mounts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -156,6 +157,7 @@ class _State(Collector):
             "Changes that have arrived and that no epoch has read.",
             state.behind(ends),
         )
+        yield from self._store()
         yield from _views(view_freshness(reader, self.sources.admission, state))
         yield from self._reconciliation()
         yield from self._sinks()
@@ -188,6 +190,24 @@ class _State(Collector):
                 "Reader processes that ended, or did not answer.",
                 self.readers.lost,
             )
+
+    def _store(self) -> Iterator[Metric]:
+        """Yield the requests that this process has sent to the object store, if there is one."""
+        found = mounts.mount_of(self.reader.directory / mounts.FOLDERS[0])
+        if found is None:
+            return
+        sent = found.store.requests
+        requests = CounterMetricFamily(
+            "headrace_store_requests", "Requests sent to the object store.", labels=["kind"]
+        )
+        for kind in ("puts", "gets", "deletes", "lists"):
+            requests.add_metric([kind.removesuffix("s")], getattr(sent, kind))
+        moved = CounterMetricFamily(
+            "headrace_store_bytes", "Bytes of objects sent and received.", labels=["kind"]
+        )
+        moved.add_metric(["put"], sent.bytes_put)
+        moved.add_metric(["get"], sent.bytes_got)
+        yield from (requests, moved)
 
     def _reconciliation(self) -> Iterator[Metric]:
         reader = self.reader

@@ -19,7 +19,7 @@ _WHOLE = (
     "epoch", "epochs_behind", "rows_behind", "changes_behind", "behind", "rejected", "refused",
     "duplicates", "late", "line",
     "changes", "jobs", "operators", "rows_in", "rows_out", "rows_read", "bytes_written",
-    "fallbacks", "cost", "rebuild_cost", "rows", "changed", "rebuild_rows", "quarantined",
+    "files", "fallbacks", "cost", "rebuild_cost", "rows", "changed", "rebuild_rows", "quarantined",
     "retired", "segments", "bytes", "rows_done", "rows_total",
 )  # fmt: skip
 _TYPES = {

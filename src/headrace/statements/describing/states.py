@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 _MOST_EPOCHS = 100
 _MOST_REJECTS = 1000
 _COUNTERS = (
-    "jobs", "operators", "rows_in", "rows_out", "rows_read", "bytes_written", "fallbacks",
+    "jobs", "operators", "rows_in", "rows_out", "rows_read", "bytes_written", "files",
+    "fallbacks",
 )  # fmt: skip
 _COUNTED = ("rejected", "duplicates", "late", "watermark")
 _FRESHNESS = (
