@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 # Tests start many processes: what the first one compiles, the others read.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup quick affected test compiled suites shards tpcds check laws format demo serve services random-queries benchmark benchmark-peers benchmark-nexmark soak clean
+.PHONY: setup quick affected test compiled suites shards tpcds check laws format demo serve services random-queries benchmark benchmark-peers benchmark-nexmark soak chaos clean
 
 setup: $(READY)
 
@@ -86,6 +86,11 @@ benchmark-peers: setup
 # Nexmark's queries q0 to q22, with Flink beside them.
 benchmark-nexmark: setup
 	$(BIN)/python -m benchmarks.run --only queries $(OPTIONS)
+
+# A server, its standby, PostgreSQL, an object store and a cluster of Spark are killed at random under
+# load; for instance: make chaos ARGS='--kills 50 --cluster'
+chaos: setup
+	cd tests && ../$(BIN)/python -m faults.chaos $(ARGS)
 
 # Whether memory, files and latency stay flat; for instance: make soak ARGS='--minutes 2'
 soak: setup

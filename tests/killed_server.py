@@ -34,6 +34,8 @@ class Killed:
     process: subprocess.Popen[str] | None = None
     port: int = 0
     deaths: int = 0
+    errors: Path | None = None
+    """The file to which it writes its log; by default, nowhere."""
 
     def start(self) -> None:
         """Return when it serves, at the port that it had before."""
@@ -44,10 +46,11 @@ class Killed:
         """Start the process, with further options."""
         command = [sys.executable, "-m", "headrace", "--data", str(self.directory), "serve"]
         command += ["--query-processes", "0"]
+        errors = subprocess.DEVNULL if self.errors is None else self.errors.open("ab")
         self.process = subprocess.Popen(
             [*command, "--listen", f"127.0.0.1:{self.port}", *options],
             stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
+            stderr=errors,
             text=True,
             env={
                 **os.environ,

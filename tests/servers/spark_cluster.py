@@ -7,7 +7,7 @@ import signal
 import socket
 import subprocess
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -69,6 +69,23 @@ class SparkCluster:
         given = ["--cores", str(cores), "--memory", "1g", "--host", "127.0.0.1"]
         work = ["--work-dir", str(self.directory / f"work-{number}")]
         return self._start(before, "worker.Worker", *given, *work, self.url)
+
+    def executors(self) -> list[int]:
+        """The processes of executors: they run in the directories of workers."""
+        found = []
+        for each in Path("/proc").iterdir():
+            with suppress(OSError):
+                program = (each / "cmdline").read_bytes() if each.name.isdecimal() else b""
+                place = (each / "cwd").resolve() if b"ExecutorBackend" in program else None
+                if place is not None and place.is_relative_to(self.directory):
+                    found.append(int(each.name))
+        return found
+
+    def kill_worker(self) -> None:
+        """Kill the worker that was started first, with its executors."""
+        killed = next(p for p in self._started[1:] if p.poll() is None)
+        os.killpg(killed.pid, signal.SIGKILL)
+        killed.wait(30)
 
     def _start(self, before: list[str], name: str, *given: str) -> subprocess.Popen[Any]:
         home = Path(pyspark.__file__).parent

@@ -1,0 +1,297 @@
+"""A database beyond one machine whose parts are killed at random while clients write.
+
+``python -m faults.chaos --kills 50`` (from ``tests``; or ``make chaos``) runs two servers, of which
+one is the standby of the other, over a ledger in PostgreSQL and files in SeaweedFS; with
+``--cluster``, on a standalone cluster of Spark whose workers share no directory with the servers.
+Clients send rows until each is acknowledged. In the end, and every ten kills, each view equals its
+query, every acknowledged row is there, and no row is there twice.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import signal
+import sys
+import threading
+import time
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+from killed_server import GONE, Killed
+from served import Client
+from servers.machine import free_port
+from servers.postgres import Postgres, postgres
+from servers.seaweed import ACCESS_KEY, BUCKET, REGION, SECRET_KEY, Seaweed, seaweed
+from servers.spark_cluster import SparkCluster, spark_cluster
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+PATIENCE = 240.0
+"""Seconds within which the database serves again, on a machine that does much else."""
+KEYS = 20
+DEFINITIONS = (
+    "CREATE STREAM events (id INT, k INT, v INT) DEDUPLICATE ON (id)",
+    "CREATE TABLE names (k INT PRIMARY KEY, name STRING, n INT)",
+    "CREATE MATERIALIZED VIEW sums AS SELECT k, count(*) AS n, sum(v) AS v FROM events GROUP BY k",
+    """CREATE MATERIALIZED VIEW named AS SELECT t.name, count(*) AS n, max(e.v) AS v
+    FROM events e JOIN names t ON e.k = t.k GROUP BY t.name""",
+    """CREATE MATERIALIZED VIEW last AS SELECT * FROM (SELECT k, id, v, row_number() OVER
+    (PARTITION BY k ORDER BY v DESC, id) AS r FROM events) WHERE r <= 3""",
+)
+
+
+class ChaosError(AssertionError):
+    """The database did not serve again, or rows are wrong."""
+
+
+@dataclass
+class World:
+    """The servers of a database, and what each kind of kill does."""
+
+    draw: random.Random
+    postgres: Postgres
+    store: Seaweed
+    servers: list[Killed]
+    cluster: SparkCluster | None = None
+    active: int = 0
+
+    def sql(self, statement: str, seconds: float = PATIENCE) -> Any:
+        """Run a statement at whichever server serves, until it succeeds; return the answer."""
+        until, last = time.monotonic() + seconds, "nothing answered"
+        while time.monotonic() < until:
+            for server in (self.active, 1 - self.active):
+                try:
+                    answer = Client(self.servers[server].port, seconds=PATIENCE).sql(statement)
+                except (*GONE, OSError) as error:
+                    last = repr(error)
+                    continue
+                if answer.status == 200:
+                    self.active = server
+                    return answer.json
+                last = f"{answer.status} {answer.body[:300]!r}"
+                if answer.status not in {408, 409, 503}:
+                    raise ChaosError(f"{statement[:80]}: {last}")
+            time.sleep(0.1)
+        raise ChaosError(f"{statement[:80]}: {last}")
+
+    def kill_driver(self) -> None:
+        """Kill the server that serves; it comes back as the standby."""
+        self.servers[self.active].kill()
+        self.servers[self.active].begin("--standby")
+        self.active = 1 - self.active
+
+    def kill_standby(self) -> None:
+        """Kill the server that waits."""
+        self.servers[1 - self.active].kill()
+        self.servers[1 - self.active].begin("--standby")
+
+    def kill_ledger(self) -> None:
+        """Kill PostgreSQL; it is away for up to three seconds."""
+        self.postgres.kill()
+        time.sleep(self.draw.uniform(0, 3))
+        self.postgres.start()
+
+    def kill_store(self) -> None:
+        """Kill the object store; it is away for up to three seconds."""
+        self.store.stop(crash=True)
+        time.sleep(self.draw.uniform(0, 3))
+        self.store.start()
+
+    def kill_executor(self) -> None:
+        """Kill an executor; its worker starts another."""
+        assert self.cluster is not None
+        found = self.cluster.executors()
+        if found:
+            os.kill(self.draw.choice(found), signal.SIGKILL)
+
+    def kill_worker(self) -> None:
+        """Kill a worker of Spark with its executors, and start another one."""
+        assert self.cluster is not None
+        self.cluster.kill_worker()
+        self.cluster.worker()
+
+    @property
+    def kills(self) -> list[Callable[[], None]]:
+        """All kinds."""
+        found = [self.kill_driver, self.kill_standby, self.kill_ledger, self.kill_store]
+        return found + ([self.kill_executor, self.kill_worker] if self.cluster else [])
+
+
+@dataclass
+class Load:
+    """Clients that write until they are told to stop: what they sent, and what was acknowledged."""
+
+    world: World
+    sent: set[int] = field(default_factory=set)
+    acknowledged: set[int] = field(default_factory=set)
+    names: dict[int, int] = field(default_factory=dict)
+    """The last acknowledged value by key of the table, which one client writes."""
+    error: BaseException | None = None
+    stopped: threading.Event = field(default_factory=threading.Event)
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Write while a block runs."""
+        clients = [threading.Thread(target=self._guarded, args=(each,)) for each in (0, 1)]
+        for each in clients:
+            each.start()
+        try:
+            yield
+        finally:
+            self.stopped.set()
+            for each in clients:
+                each.join()
+
+    def _guarded(self, client: int) -> None:
+        try:
+            self._write(client)
+        except BaseException as error:  # noqa: BLE001 - it is raised by who waits
+            self.error = error
+
+    def _write(self, client: int) -> None:
+        draw = random.Random(client)
+        number = 0
+        while not self.stopped.is_set():
+            number += 1
+            first = client * 10**8 + number * 1000
+            ids = range(first, first + draw.choice([1, 5, 200]))
+            self.sent.update(ids)
+            rows = ", ".join(f"({i}, {i % KEYS}, {draw.randrange(1000)})" for i in ids)
+            self.world.sql(f"INSERT INTO events VALUES {rows}")
+            self.acknowledged.update(ids)
+            if client == 0:
+                key = draw.randrange(KEYS)
+                self.world.sql(f"INSERT INTO names VALUES ({key}, 'name {number % 7}', {number})")
+                self.names[key] = number
+            time.sleep(0.05)
+
+
+def verify(world: World, load: Load) -> str:
+    """Compare what is there with what was sent, and each view with its query.
+
+    Raises:
+        ChaosError: if something is wrong.
+    """
+    acknowledged = set(load.acknowledged)
+    rows = [row[0] for row in world.sql("SELECT id FROM events")["rows"]]
+    present = set(rows)
+    if len(rows) != len(present):
+        raise ChaosError(f"{len(rows) - len(present)} rows are there twice")
+    if lost := acknowledged - present:
+        raise ChaosError(f"{len(lost)} acknowledged rows are lost, such as {min(lost)}")
+    if strange := present - load.sent:
+        raise ChaosError(f"{len(strange)} rows were never sent, such as {min(strange)}")
+    if load.stopped.is_set():
+        found = dict(world.sql("SELECT k, n FROM names")["rows"])
+        if found != load.names:
+            raise ChaosError(f"a table has {found}, and {load.names} was acknowledged")
+    answer = world.sql("VERIFY")
+    verdicts = {row[0]: row[-1] for row in answer["rows"]}
+    if set(verdicts.values()) != {"equal to batch"}:
+        raise ChaosError(f"views differ: {verdicts}")
+    return f"{len(present):,} rows, {len(verdicts)} views equal to batch"
+
+
+def run(kills: int, seed: int, *, cluster: bool, report: Callable[[str], None] = print) -> None:
+    """Run a database, kill its parts, and verify.
+
+    Raises:
+        ChaosError: if something is wrong.
+    """
+    with ExitStack() as stack:
+        place = Path(stack.enter_context(TemporaryDirectory(prefix="chaos-")))
+        world = _world(stack, place, random.Random(seed), cluster=cluster)
+        for statement in DEFINITIONS:
+            world.sql(statement)
+        world.servers[1].begin("--standby")
+        load = Load(world)
+        waits: dict[str, list[float]] = {}
+        with load.running():
+            for number in range(1, kills + 1):
+                time.sleep(world.draw.uniform(0, 4))
+                kill = world.draw.choice(world.kills)
+                name = kill.__name__.removeprefix("kill_")
+                kill()
+                began = time.monotonic()
+                count = len(load.acknowledged)
+                while len(load.acknowledged) == count and load.error is None:
+                    time.sleep(0.05)
+                    if time.monotonic() - began > PATIENCE:
+                        raise ChaosError(f"nothing was acknowledged after the loss of: {name}")
+                world.sql("SELECT n FROM sums WHERE k = 3")
+                waits.setdefault(name, []).append(time.monotonic() - began)
+                if load.error is not None:
+                    raise load.error
+                report(f"{number:3} {name:9} {waits[name][-1]:6.1f} s until written and read")
+                if number % 10 == 0:
+                    report(f"    {verify(world, load)}")
+        if load.error is not None:
+            raise load.error
+        report(f"    {verify(world, load)}")
+        for name, seconds in sorted(waits.items()):
+            middle = sorted(seconds)[len(seconds) // 2]
+            report(
+                f"{name:9} {len(seconds):3} times, {middle:5.1f} s, at most {max(seconds):5.1f} s"
+            )
+
+
+def _world(stack: ExitStack, place: Path, draw: random.Random, *, cluster: bool) -> World:
+    ledger = stack.enter_context(postgres(Path(stack.enter_context(TemporaryDirectory())) / "pg"))
+    store = stack.enter_context(seaweed(place / "store"))
+    url = f"s3://{BUCKET}/db?endpoint={store.endpoint}&region={REGION}"
+    given = {
+        "AWS_ACCESS_KEY_ID": ACCESS_KEY,
+        "AWS_SECRET_ACCESS_KEY": SECRET_KEY,
+        "HEADRACE_LEDGER": ledger.empty(),
+        "HEADRACE_PARTITIONS": "2",
+        "HEADRACE_SMALL_ROWS": "150",  # epochs of both widths
+    }
+    spark = None
+    if cluster:
+        (place / "cluster").mkdir()
+        spark = stack.enter_context(spark_cluster(place / "cluster"))
+        for _ in range(2):
+            spark.worker()
+        given |= {"HEADRACE_MASTER": spark.url, "HEADRACE_CORES": "1"}
+    servers = []
+    for name in ("one", "two"):
+        environment = {**given, "HEADRACE_CACHE": str(place / name)}
+        servers.append(Killed(url, environment, port=free_port(), errors=place / f"{name}.log"))
+        stack.callback(_end, servers[-1])
+    servers[0].start()
+    return World(draw, ledger, store, servers, spark)
+
+
+def _end(server: Killed) -> None:
+    if server.process is not None:
+        server.kill()
+
+
+def main() -> int:
+    """Run it by the command line's arguments; return 1 if something is wrong."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--kills", type=int, default=50)
+    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10**6))
+    parser.add_argument("--cluster", action="store_true", help="on a standalone cluster of Spark")
+    given = parser.parse_args()
+    print(f"seed {given.seed}", flush=True)
+    try:
+        run(given.kills, given.seed, cluster=given.cluster, report=_shown)
+    except ChaosError as error:
+        print(f"FAILED: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _shown(text: str) -> None:
+    print(text, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
