@@ -250,7 +250,6 @@ def _world(stack: ExitStack, place: Path, draw: random.Random, *, cluster: bool)
         "AWS_SECRET_ACCESS_KEY": SECRET_KEY,
         "HEADRACE_LEDGER": ledger.empty(),
         "HEADRACE_PARTITIONS": "2",
-        "HEADRACE_SMALL_ROWS": "150",  # epochs of both widths
     }
     spark = None
     if cluster:
@@ -258,7 +257,7 @@ def _world(stack: ExitStack, place: Path, draw: random.Random, *, cluster: bool)
         spark = stack.enter_context(spark_cluster(place / "cluster"))
         for _ in range(2):
             spark.worker()
-        given |= {"HEADRACE_MASTER": spark.url, "HEADRACE_CORES": "1"}
+        given |= {"HEADRACE_MASTER": spark.url, "HEADRACE_SMALL_ROWS": "150"}  # of both widths
     servers = []
     for name in ("one", "two"):
         environment = {**given, "HEADRACE_CACHE": str(place / name)}
