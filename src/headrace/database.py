@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Self
 from weakref import WeakSet
 
+from headrace.backups import Backups
 from headrace.catalog import View
 from headrace.connectors import Captures, Connections, Secrets
 from headrace.engine.engine import Engine
@@ -68,7 +69,7 @@ from headrace.session import Session
 from headrace.session.information_schema import InformationSchema
 from headrace.session.opening import restore, stored_partitions, stored_store
 from headrace.session.parts import DatabaseParts
-from headrace.settings import AUTOMATIC, Settings, variable
+from headrace.settings import AUTOMATIC, Settings, backup_place, variable
 from headrace.spine.mounts import Mounted
 from headrace.statements.default_session import DefaultSession
 from headrace.statements.functions import FunctionChanges
@@ -283,6 +284,14 @@ class Database(DefaultSession):
             repairing,
             OnDifference(self.settings.on_difference),
         )
+        backups = Backups(
+            directory,
+            ledger,
+            pump.compaction.held,
+            retirement.busy,
+            backup_place,
+            fault,
+        )
         return DatabaseParts(
             ledger=ledger,
             engine=engine,
@@ -320,6 +329,7 @@ class Database(DefaultSession):
             changes=ChangeClassifier(reader, ledger, engine, loop, replays, amending),
             versions=versions,
             reconciling=reconciling,
+            backups=backups,
             reconciler=Reconciler(reconciling, self.settings.reconcile_budget, partitions),
         )
 

@@ -23,6 +23,7 @@ from headrace.spine.mounts import Mounted
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from headrace.backups import Place
     from headrace.engine.jobs.lease import SparkSettings
     from headrace.ledger import PostgresAddress
 
@@ -252,6 +253,17 @@ def setting_names() -> list[str]:
 def variable(name: str) -> str | None:
     """Return an environment variable that a statement names; None if it is not set."""
     return os.environ.get(name)
+
+
+def backup_place(url: str) -> Place:
+    """Return the place of backups at a URL or path, with what the environment says of a store.
+
+    Raises:
+        HeadraceError: ``invalid`` for a URL that names no place.
+    """
+    from headrace.backups import place_at  # noqa: PLC0415  (clients need none)
+
+    return place_at(url, os.environ)
 
 
 def _caches(environment: Mapping[str, str]) -> Path:

@@ -52,6 +52,26 @@ def test_a_large_file_is_the_same_after_its_way(store, tmp_path):
     assert copy.read_bytes() == file.read_bytes()
 
 
+@pytest.mark.parametrize("sizes", [[], [3], [5 << 20] * 4], ids=["empty", "small", "large"])
+def test_pieces_are_one_object_or_none(store, sizes):
+    given = [bytes([at]) * size for at, size in enumerate(sizes)]
+
+    def fails():
+        yield from given
+        raise ValueError
+
+    with pytest.raises(ValueError):  # noqa: PT011  (the error of the pieces)
+        store.put_pieces("runs/failed", fails())
+    with pytest.raises(FileNotFoundError):
+        list(store.pieces("runs/failed"))
+    store.put_pieces("runs/pieces", iter(given))
+    assert b"".join(store.pieces("runs/pieces")) == b"".join(given)
+    assert dict(store.names()) == {"runs/pieces": sum(sizes)}
+    assert store.requests.bytes_put == sum(sizes)
+    store.put_pieces("runs/copy", store.pieces("runs/pieces"))
+    assert b"".join(store.pieces("runs/copy")) == b"".join(given)
+
+
 def test_what_is_missing_is_no_file(store, tmp_path):
     with pytest.raises(FileNotFoundError):
         store.fetch("runs/none.arrow", tmp_path / "copy")

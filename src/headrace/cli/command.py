@@ -56,6 +56,7 @@ Examples:
   headrace --data mill sql --format json -c "SELECT * FROM orders"
   headrace --data mill sql -c "SELECT * FROM totals EMIT CHANGES"
   headrace --data mill verify                     are all views right?
+  headrace restore /backups/mill --data mill      from a backup of BACKUP TO
   headrace --data mill serve                      HTTP at 127.0.0.1:8088
   headrace --data mill token create me --role owner
   headrace --url http://127.0.0.1:8088 sql        a shell on that server
@@ -87,6 +88,15 @@ Formats:
 \b
 Exit codes: 0 done, 1 a statement failed, 2 wrong usage, 130 Ctrl-C.
 The shell reads PAGER, VISUAL, EDITOR, NO_COLOR and HEADRACE_HISTORY (the file of statements).
+"""
+
+
+_RESTORE_EXAMPLES = """\b
+Examples:
+  headrace restore /backups/mill --list
+  headrace restore /backups/mill --data mill
+  headrace restore s3://backups/mill --backup 20261128T070000.000Z-epoch-812 --data mill
+  headrace restore /backups/mill --data s3://bucket/mill --ledger postgresql://user@host/database
 """
 
 
@@ -336,6 +346,44 @@ def verify(
     return _FAILED if any(count or verdict.startswith(_UNREAD) for count, verdict in bad) else _DONE
 
 
+@headrace.command(epilog=_RESTORE_EXAMPLES)
+@_common
+@click.argument("place", metavar="PLACE")
+@click.option("--backup", "name", metavar="NAME", help="The backup; by default, the newest.")
+@click.option("--list", "listed", is_flag=True, help="List the backups, and restore nothing.")
+@_format_option
+@click.pass_context
+def restore(
+    context: click.Context,
+    place: str,
+    name: str | None,
+    form: str,
+    listed: bool,  # noqa: FBT001
+) -> int:
+    """Restore a backup of BACKUP TO from PLACE, a directory or the URL of an object store.
+
+    The target, --data, must be empty or not exist: a directory, or with a ledger in PostgreSQL also
+    the URL of an object store. Each file is compared with its checksum. What was interrupted goes
+    on when the command is run again.
+    """
+    from headrace.cli.restoring import backups_at, restore_backup  # noqa: PLC0415  (as above)
+
+    invocation = context.ensure_object(Invocation)
+    keep_quiet(debug=invocation.debug)
+    if "headrace.url" in context.meta:
+        raise click.UsageError("A backup is restored with --data, and not by a server.", context)
+    if listed:
+        _printer(form, Environment.of()).rows(backups_at(place))
+        return _DONE
+    if "headrace.data" not in context.meta:
+        raise click.UsageError("Missing option '--data DIR', where to restore to.", context)
+    data = context.meta["headrace.data"]
+    with ProgressBar(sys.stderr) as bar:
+        done = restore_backup(place, name, data, invocation.settings, bar.update)
+    click.echo(done)
+    return _DONE
+
+
 @headrace.command()
 def dashboard() -> int:
     """Write a dashboard for Grafana of the metrics of headrace serve.
@@ -389,6 +437,14 @@ def dashboard() -> int:
     multiple=True,
     type=click.Path(exists=True, file_okay=False, path_type=Path),
     help="A directory whose files clients' statements may read. May be repeated.",
+)
+@click.option(
+    "--backups",
+    "backup_roots",
+    metavar="DIR",
+    multiple=True,
+    type=click.Path(file_okay=False, path_type=Path),
+    help="A directory below which clients' BACKUP TO may write. May be repeated.",
 )
 @click.option(
     "--query-processes",

@@ -37,7 +37,8 @@ _LISTEN_SECONDS = 0.2
 class Serving:
     """The options of ``headrace serve``.
 
-    Clients' statements may read files below ``roots``; their queries run in up to
+    Clients' statements may read files below ``roots``, and make backups in directories below
+    ``backup_roots``; their queries run in up to
     ``query_processes`` processes, each with a heap of ``query_memory``; ``readers`` processes
     answer lookups; ``pages`` are an application's pages for browsers. ``certificate``, ``key``,
     ``host_names`` and ``plain_http`` configure the transport; ``auth`` requires tokens even before
@@ -47,6 +48,7 @@ class Serving:
 
     listen: str
     roots: tuple[Path, ...]
+    backup_roots: tuple[Path, ...]
     query_processes: int
     query_memory: str
     readers: int
@@ -113,6 +115,7 @@ def serve_directory(
                     address,
                     bound,
                     roots=serving.roots,
+                    backup_roots=serving.backup_roots,
                     queries=queries,
                     pages=serving.pages,
                     transport=transport,

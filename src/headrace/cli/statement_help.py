@@ -187,6 +187,11 @@ STATEMENTS: dict[str, Synopsis] = {
         "VERIFY [name]",
         "VERIFY totals;",
     ),
+    "BACKUP": Synopsis(
+        "copy the database, while it runs, to a directory or an object store",
+        "BACKUP TO 'directory or URL' [WITH (keep = number)]\nSHOW BACKUPS IN 'directory or URL'",
+        "BACKUP TO 's3://backups/mill' WITH (keep = 7);",
+    ),
     "RECONCILE": Synopsis(
         "compare a sample of stored rows with a recomputation, and repair differences",
         "RECONCILE VIEW | TABLE name [SAMPLE n ROWS | PERCENT]\n"

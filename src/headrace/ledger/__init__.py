@@ -1,11 +1,17 @@
 """The transactional record of epochs: what each one read, wrote and published."""
 
-from headrace.ledger.directory import data_directory, prepare_directory
+from headrace.ledger.directory import (
+    LEDGER,
+    LEDGER_ELSEWHERE,
+    RESTORING,
+    data_directory,
+    prepare_directory,
+)
 from headrace.ledger.heads import Head
 from headrace.ledger.ledger import Ledger
 from headrace.ledger.lock import DirectoryLock
 from headrace.ledger.modes import Mode
-from headrace.ledger.opening import open_ledger
+from headrace.ledger.opening import is_restored, open_ledger, restore_ledger
 from headrace.ledger.postgres_address import PostgresAddress
 from headrace.ledger.records import (
     LIVE,
@@ -15,6 +21,7 @@ from headrace.ledger.records import (
     Build,
     Carried,
     ChangeRecord,
+    CheckedRange,
     Correction,
     CorrectionRecord,
     DeliveryRecord,
@@ -31,6 +38,7 @@ from headrace.ledger.records import (
     LoadProgress,
     LogSize,
     Merge,
+    NeededFile,
     NewArrangement,
     NewBuild,
     NewObject,
@@ -50,18 +58,24 @@ from headrace.ledger.records import (
     SegmentFile,
     Slice,
 )
+from headrace.ledger.schema import FORMAT as LEDGER_FORMAT
 from headrace.ledger.settings import STORE_SETTING
 from headrace.ledger.writers import Waits, refuses
 
 __all__ = [
+    "LEDGER",
+    "LEDGER_ELSEWHERE",
+    "LEDGER_FORMAT",
     "LIVE",
     "NO_EPOCH",
+    "RESTORING",
     "STORE_SETTING",
     "AppendRecord",
     "ArrangementRecord",
     "Build",
     "Carried",
     "ChangeRecord",
+    "CheckedRange",
     "Correction",
     "CorrectionRecord",
     "DeliveryRecord",
@@ -82,6 +96,7 @@ __all__ = [
     "LogSize",
     "Merge",
     "Mode",
+    "NeededFile",
     "NewArrangement",
     "NewBuild",
     "NewObject",
@@ -103,7 +118,9 @@ __all__ = [
     "Slice",
     "Waits",
     "data_directory",
+    "is_restored",
     "open_ledger",
     "prepare_directory",
     "refuses",
+    "restore_ledger",
 ]

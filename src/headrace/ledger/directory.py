@@ -14,6 +14,8 @@ LEDGER: Final = "ledger.db"
 """The file of a ledger in SQLite."""
 LEDGER_ELSEWHERE: Final = "ledger.json"
 """The file that names a ledger in PostgreSQL."""
+RESTORING: Final = "restoring.json"
+"""The file of a directory that is not restored completely."""
 _OWN: Final = frozenset(
     {*_FOLDERS, LEDGER_ELSEWHERE, "lock", "seen", "programs", "quarantine", "sinks"}
     | {"lost+found"}
@@ -68,6 +70,13 @@ def prepare_directory(directory: Path) -> None:
             Code.INVALID,
             f'data directory "{directory}" is a file',
             hint="Give a directory, or a path that does not exist yet.",
+        )
+    if (directory / RESTORING).exists():
+        raise HeadraceError(
+            Code.INVALID,
+            f'data directory "{directory}" is not restored completely',
+            "Restoring it from a backup was interrupted, or is still running.",
+            "Run headrace restore again: it goes on with what is missing.",
         )
     try:
         _refuse_foreign(directory)

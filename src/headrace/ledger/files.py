@@ -11,17 +11,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
+from itertools import groupby
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import sqlalchemy as sa
 
 from headrace.ledger import schema
-from headrace.ledger.records import Files
+from headrace.ledger.records import CheckedRange, Files, NeededFile
 from headrace.types import ArrangementId
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from headrace.ledger.transactions import Transactions
     from headrace.types import Offset, RelationId
@@ -37,6 +38,9 @@ any epoch contained it."""
 _OWNED: Final = schema.runs.join(
     schema.arrangements, schema.arrangements.c.id == schema.runs.c.arrangement
 )
+_OF_LOGS: Final = schema.segments.join(
+    schema.objects, schema.objects.c.relation == schema.segments.c.relation
+).join(schema.logs, schema.logs.c.relation == schema.segments.c.relation)
 _DEAD_SIZE: Final = sa.func.sum(sa.case((_DEAD, schema.runs.c.bytes), else_=0))
 _KEPT_SIZE: Final = sa.func.sum(sa.case((_DEAD, 0), else_=schema.runs.c.bytes))
 _MIXED: Final = (
@@ -82,6 +86,31 @@ class NamedFiles:
             return Files(
                 frozenset(connection.execute(sa.select(schema.runs.c.pack).distinct()).scalars()),
                 frozenset(connection.execute(sa.select(schema.segments.c.file)).scalars()),
+            )
+
+    def needed(self) -> tuple[NeededFile, ...]:
+        """Return the files that are not garbage: what a copy of the database must have."""
+        runs, segments = schema.runs.c, schema.segments.c
+        of_runs = (
+            sa.select(runs.pack, runs.position, runs.bytes, runs.checksum, _DEAD)
+            .select_from(_OWNED)
+            .order_by(runs.pack, runs.position)
+        )
+        of_segments = (
+            sa.select(
+                segments.file,
+                segments.position,
+                segments.bytes,
+                segments.checksum,
+                _dead_segment({}),
+            )
+            .select_from(_OF_LOGS)
+            .order_by(segments.file, segments.position)
+        )
+        with self._transactions.reading() as connection:
+            return (
+                *_needed("runs", connection.execute(of_runs)),
+                *_needed("log", connection.execute(of_segments)),
             )
 
     def garbage(self, held: Mapping[RelationId, Offset] = MappingProxyType({})) -> Files:
@@ -140,20 +169,36 @@ def _garbage_segments(
     Nobody needs a segment if its relation's log starts after it and it is not ``held``, or if the
     relation was dropped and none of its arrangements can be read.
     """
+    named = sa.select(schema.segments.c.file).select_from(_OF_LOGS).where(among)
+    dead = _dead_segment(held)
+    return named.where(dead).except_(named.where(~dead))
+
+
+def _dead_segment(held: Mapping[RelationId, Offset]) -> sa.ColumnElement[bool]:
+    """Return whether nobody needs a segment; see :func:`_garbage_segments`."""
     owners, objects = schema.arrangements.c, schema.objects.c
     segments, logs = schema.segments.c, schema.logs.c
     readable = sa.exists().where(
         owners.owner == objects.relation, owners.since < objects.dropped_epoch
     )
-    named = (
-        sa.select(segments.file)
-        .join(schema.objects, objects.relation == segments.relation)
-        .join(schema.logs, logs.relation == segments.relation)
-        .where(among)
-    )
     end = segments.first_offset + segments.rows
     retired = end <= logs.since
     for relation, first in held.items():
         retired &= (segments.relation != relation) | (end <= first)
-    dead = (objects.dropped_epoch.is_not(None) & ~readable) | retired
-    return named.where(dead).except_(named.where(~dead))
+    return (objects.dropped_epoch.is_not(None) & ~readable) | retired
+
+
+def _needed(folder: str, rows: Iterable[Any]) -> Iterator[NeededFile]:
+    """Yield the files of a folder of which something is needed.
+
+    ``rows`` are parts of them, by file and position: its position, bytes, checksum, and whether it
+    is dead.
+    """
+    for name, parts in groupby(rows, key=lambda row: row[0]):
+        end, ranges = 0, []
+        for _, position, size, checksum, dead in parts:
+            end = position + size
+            if not dead:
+                ranges.append(CheckedRange(position, size, checksum))
+        if ranges:
+            yield NeededFile(folder, name, end, tuple(ranges))

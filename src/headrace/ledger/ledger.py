@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Self
 
 from headrace.ledger.builds import Builds, builds, frontiers
 from headrace.ledger.commit import commit_epoch, last_epoch
+from headrace.ledger.copies import copy_ledger
 from headrace.ledger.deliveries import DeliveryRecords
 from headrace.ledger.dirty import DirtySlices, entries, reread
 from headrace.ledger.epochs import Epochs, committed
@@ -110,6 +111,16 @@ class Ledger:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def copy_to(self, file: Path) -> None:
+        """Copy the ledger as of one moment to a new SQLite file, wherever it is.
+
+        The copy belongs to no data directory and no store. It is not synced.
+
+        Raises:
+            HeadraceError: UNAVAILABLE if it cannot be read or written.
+        """
+        copy_ledger(self._transactions.store, file)
 
     def acquire(self, waits: Waits = refuses) -> Fence:
         """Become the only writer: changes by earlier writers fail from now on.

@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from headrace.errors import BACKUPS, Code, HeadraceError
 from headrace.ledger import schema
+from headrace.ledger.copies import create_ledger
 from headrace.ledger.directory import LEDGER, LEDGER_ELSEWHERE, prepare_directory
 from headrace.ledger.ledger import Ledger, uninterrupted
 from headrace.ledger.lock import DirectoryLock
-from headrace.ledger.modes import MissingLedgerError
+from headrace.ledger.modes import MissingLedgerError, Mode
 from headrace.ledger.settings import STORE_SETTING
 from headrace.ledger.writers import refuses
 from headrace.spine import sync_directory
@@ -57,6 +58,11 @@ class _Marker:
                 f"It names the ledger that the directory belongs to: {error}.",
                 f"Restore it from a backup. {BACKUPS}",
             ) from error
+
+    def known(self, directory: Path) -> dict[str, str]:
+        """Return what the ledger says of the directory."""
+        path, host = str(directory.resolve()), socket.gethostname()
+        return {_ID: self.directory, "path": path, "host": host}
 
     def write(self, directory: Path) -> None:
         """Store it in a directory, durably."""
@@ -96,6 +102,61 @@ def open_ledger(
     if address is None:
         return _in_directory(directory, fault, waits)
     return _elsewhere(directory, address, fault, waits)
+
+
+def restore_ledger(
+    copy: Path, directory: Path | None, address: PostgresAddress | None = None, *, store: str = ""
+) -> None:
+    """Make a copy, which may be moved, the ledger of a directory that has no other one.
+
+    With ``address``, it is written there in one transaction. ``store`` is the URL of the object
+    store that has the files; there is no ``directory`` then. All else has to be in place.
+
+    Raises:
+        HeadraceError: CONFLICT if the ledger exists; as :meth:`Ledger.open`.
+    """
+    if address is None:
+        if directory is None:
+            raise HeadraceError(Code.INTERNAL, "a ledger without a directory has no address")
+        with copy.open("rb") as written:
+            os.fsync(written.fileno())
+        copy.replace(directory / LEDGER)
+        sync_directory(directory)
+        return
+    with Ledger.open(copy) as opened:  # which migrates it
+        identity = opened.settings.identity
+    values: dict[str, Any] = {STORE_SETTING: store} if store else {}
+    if directory is not None:
+        marker = _Marker(identity, uuid.uuid4().hex, address.place)
+        marker.write(directory)
+        values[schema.DIRECTORY_KEY] = marker.known(directory)
+    create_ledger(address, copy, values)
+
+
+def is_restored(directory: Path | None, address: PostgresAddress | None, store: str) -> bool:
+    """Whether a ledger that was restored is complete: it is in its database, for this target.
+
+    Raises:
+        HeadraceError: CONFLICT if the ledger exists, for another target; as :meth:`Ledger.open`.
+    """
+    if address is None:
+        return directory is not None and (directory / LEDGER).exists()
+    try:
+        ledger = Ledger.open(address, Mode.READ)
+    except MissingLedgerError:
+        return False
+    with ledger:
+        marker = None if directory is None else _Marker.read(directory)
+        known = ledger.settings.get(schema.DIRECTORY_KEY)
+        in_store = bool(store) and ledger.settings.get(STORE_SETTING) == store
+        if in_store or (marker is not None and known and known[_ID] == marker.directory):
+            return True
+        raise HeadraceError(
+            Code.CONFLICT,
+            f'ledger "{ledger.place}" exists already',
+            "It is that of another database, or of another directory.",
+            "Name another database, or another schema with the setting ledger_schema.",
+        )
 
 
 def _in_directory(directory: Path, fault: Callable[[str], None], waits: Waits) -> Ledger:
@@ -177,11 +238,7 @@ def _pair(
     if marker is None:
         marker = _Marker(ledger.settings.identity, uuid.uuid4().hex, ledger.place)
         marker.write(directory)
-    wanted = {
-        _ID: marker.directory,
-        "path": str(directory.resolve()),
-        "host": socket.gethostname(),
-    }
+    wanted = marker.known(directory)
     if known != wanted:
         ledger.settings.set(schema.DIRECTORY_KEY, wanted)
 

@@ -140,11 +140,7 @@ class SqliteFile:
         file = self.file.with_name(f"{self.file.name}.{suffix}")
         draft = _draft_of(file)
         try:
-            with (
-                closing(sqlite3.connect(_address(self.file, Mode.READ), uri=True)) as source,
-                closing(sqlite3.connect(draft)) as copy,
-            ):
-                source.backup(copy)
+            self.copy(draft)
             with draft.open("rb") as written:
                 os.fsync(written.fileno())
             _move(draft, file)
@@ -156,6 +152,18 @@ class SqliteFile:
                 f"{error}.",
                 "The ledger was not migrated: open it again once there is space for the copy.",
             ) from error
+
+    def copy(self, file: Path) -> None:
+        """Copy the ledger as of its last commit to a new file.
+
+        Raises:
+            OSError, sqlite3.Error: if it cannot be written.
+        """
+        with (
+            closing(sqlite3.connect(_address(self.file, Mode.READ), uri=True)) as source,
+            closing(sqlite3.connect(file)) as copied,
+        ):
+            source.backup(copied)
 
     def _create(self, create: Callable[[sa.Connection], None]) -> None:
         file = self.file

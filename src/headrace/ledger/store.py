@@ -86,6 +86,32 @@ class Store:
             raise
         return store
 
+    @classmethod
+    def create(
+        cls, where: str | Path | PostgresAddress, fill: Callable[[sa.Connection], None]
+    ) -> None:
+        """Create a ledger whose tables ``fill`` fills: with all of that, or not at all.
+
+        Raises:
+            HeadraceError: CONFLICT if it exists; as :meth:`open`.
+        """
+        created = []
+
+        def create(connection: sa.Connection) -> None:
+            schema.metadata.create_all(connection, checkfirst=False)
+            fill(connection)
+            created.append(True)
+
+        store = cls(_database(where), Mode.WRITE, create)
+        store.close()
+        if not created:
+            raise HeadraceError(
+                Code.CONFLICT,
+                f'ledger "{store.place}" exists already',
+                "Nothing was written to it.",
+                "Name another database, or another schema with the setting ledger_schema.",
+            )
+
     def close(self) -> None:
         """Close every connection."""
         self.availability.close()

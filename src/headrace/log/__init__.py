@@ -3,7 +3,7 @@
 from headrace.log.appender import Admitted, Append, Appender
 from headrace.log.bounds import bounds_of, merged_bounds, read_bounds
 from headrace.log.reader import EmbeddedLog
-from headrace.log.seen import Seen, ids_of
+from headrace.log.seen import Seen, checked_part, ids_of
 from headrace.log.segments import (
     AMENDED,
     CORRECTION,
@@ -30,6 +30,7 @@ __all__ = [
     "SegmentWriter",
     "Watermark",
     "bounds_of",
+    "checked_part",
     "forget_segments",
     "ids_of",
     "merged_bounds",

@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 import xxhash
 
 from headrace.errors import BACKUPS, Code, HeadraceError
+from headrace.ledger import CheckedRange
 from headrace.spine import mounts
 
 if TYPE_CHECKING:
@@ -37,6 +38,8 @@ FILED_IDS: Final = 1 << 18
 """Blocks of at least this many ids are stored as files."""
 DRAFT: Final = ".draft"
 """The suffix of a file that is being written."""
+_HEADER_BYTES: Final = 10
+"""The bytes of an npy file (format 1.0) up to the length of its header, in the last two of them."""
 _MOST_IDS: Final = 1 << 22
 """Blocks are not merged beyond this."""
 
@@ -211,6 +214,18 @@ class Seen:
         mounts.sync_directory(self.directory)
         mapped = np.load(path, mmap_mode="r")
         return _Block(block.first, block.end, mapped[0], mapped[1], mapped[2], path)
+
+
+def checked_part(path: Path) -> CheckedRange:
+    """Return the part of a file of ids whose checksum the file's name has: all but its header.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    with path.open("rb") as file:
+        header = file.read(_HEADER_BYTES)
+    begins = _HEADER_BYTES + int.from_bytes(header[-2:], "little")
+    return CheckedRange(begins, path.stat().st_size - begins, path.stem.rpartition("-")[2])
 
 
 def _first_of_each(ids: Ids) -> NDArray[np.bool_]:

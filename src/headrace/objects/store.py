@@ -6,7 +6,7 @@ to read: the ledger names what exists.
 
 from __future__ import annotations
 
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 from uuid import uuid4
@@ -14,7 +14,7 @@ from uuid import uuid4
 from headrace.errors import Code, HeadraceError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Generator, Iterable, Iterator, Sequence
     from pathlib import Path
 
     from headrace.objects.address import StoreAddress
@@ -24,6 +24,10 @@ _DELETED_AT_ONCE: Final = 1_000
 _TIMES: Final = {"timeout": "30s", "connect_timeout": "5s"}
 _RETRIES: Final[dict[str, Any]] = {"max_retries": 4}
 """Requests that a store answers with a failure of its own are sent again for a few seconds."""
+_PIECE: Final = 16 << 20
+"""The bytes of one part of a large object: S3 allows 10,000 of them."""
+_PARTS: Final = 2
+"""How many parts of a large object are sent at once."""
 _NO_BUCKET: Final = ("NoSuchBucket", "ContainerNotFound", "bucket does not exist")
 DRAFT: Final = ".part"
 """The end of the names of files that are being fetched."""
@@ -95,6 +99,36 @@ class ObjectStore:
         self.requests.puts += 1
         self.requests.bytes_put += size
 
+    def put_pieces(self, name: str, pieces: Iterable[bytes]) -> None:
+        """Store pieces of bytes, in order, as an object: whole, or not at all.
+
+        Raises:
+            Exception: what ``pieces`` raises.
+        """
+        from obstore import open_writer  # noqa: PLC0415
+
+        size = 0
+        with self._translated(f'object "{name}" could not be stored'):
+            # Given an iterator, the client would call it where no other store can be asked.
+            writer = open_writer(self._client, name, buffer_size=_PIECE, max_concurrency=_PARTS)
+            for piece in pieces:
+                size += writer.write(piece)
+            writer.close()  # only now there is an object
+        self.requests.puts += 1
+        self.requests.bytes_put += size
+
+    def pieces(self, name: str) -> Generator[bytes]:
+        """Yield the bytes of an object, in order.
+
+        Raises:
+            FileNotFoundError: there is no such object.
+        """
+        with self._translated(f'object "{name}" could not be read'):
+            for piece in self._client.get(name).stream():
+                self.requests.bytes_got += len(piece)
+                yield bytes(piece)
+        self.requests.gets += 1
+
     def fetch(self, name: str, file: Path) -> None:
         """Make an object a file: whole, or not at all.
 
@@ -104,13 +138,9 @@ class ObjectStore:
         """
         draft = file.with_name(f"{file.name}.{uuid4().hex}{DRAFT}")
         try:
-            with self._translated(f'object "{name}" could not be read'):
-                found = self._client.get(name)
-                with draft.open("xb") as written:
-                    for piece in found.stream():
-                        written.write(piece)
-                        self.requests.bytes_got += len(piece)
-            self.requests.gets += 1
+            with closing(self.pieces(name)) as pieces, draft.open("xb") as written:
+                for piece in pieces:
+                    written.write(piece)
             draft.replace(file)
         finally:
             draft.unlink(missing_ok=True)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from headrace.errors import Code, HeadraceError
 from headrace.ledger import ArrangementRecord, Merge, NewRun, RunKind
+from headrace.runtime.held_files import HeldFiles
 from headrace.spine import (
     PackWriter,
     delete_packs,
@@ -52,6 +53,8 @@ class Compaction:
     """Ends writing to any of these files of the log, which are to be deleted."""
     busy: threading.RLock = field(default_factory=threading.RLock)
     """Held during a pass, and by everything else that removes runs."""
+    held: HeldFiles = field(default_factory=HeldFiles)
+    """The files that backups are copying: they are not deleted."""
 
     def run(self) -> int:
         """Run one pass, in steps between epochs; return the number of runs that were merged."""
@@ -147,10 +150,11 @@ class Compaction:
     def sweep(self) -> None:
         """Delete garbage: first the files, then their names, so that a crash loses no file."""
         held, files = self.loop.read_logs(), self.loop.ledger.files
-        garbage = files.garbage(held)
+        garbage = self.held.without(files.garbage(held))
         if garbage.segments:
             self.close_files(garbage.segments)
-            garbage = files.garbage(held)  # without files that were written to meanwhile
+            # Without files that were written to meanwhile.
+            garbage = self.held.without(files.garbage(held))
         if not garbage:
             return
         delete_packs(self.loop.runs, garbage.packs)

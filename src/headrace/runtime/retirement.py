@@ -7,7 +7,8 @@ these events stays. It is not kept from a view that has not read it, or that mus
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import threading
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
@@ -45,6 +46,8 @@ class Retirement:
     loop: EpochLoop
     keep_ids: Callable[[Stream, Offset], None] = lambda _stream, _end: None
     left_by: Callable[[View, Stream, Retired], int | None] = lambda _view, _stream, _retired: None
+    busy: threading.RLock = field(default_factory=threading.RLock)
+    """Held while events are retired, and while the files of their ids are copied."""
 
     @property
     def streams(self) -> tuple[Stream, ...]:
@@ -53,13 +56,22 @@ class Retirement:
         return tuple(stream for stream in found if stream.declaration.retention is not None)
 
     def run(self) -> None:
-        """Retire what is due, of every stream."""
-        for stream in self.streams:
-            self.retire(stream)
-            self._settle(stream)
+        """Retire what is due, of every stream, unless a backup copies their ids: then later."""
+        if not self.busy.acquire(blocking=False):
+            return
+        try:
+            for stream in self.streams:
+                self.retire(stream)
+                self._settle(stream)
+        finally:
+            self.busy.release()
 
     def retire(self, stream: Stream) -> Retired | None:
         """Retire what is due of a stream; return what was retired, None if nothing is due."""
+        with self.busy:
+            return self._retire(stream)
+
+    def _retire(self, stream: Stream) -> Retired | None:
         due = self.due(stream, stream.declaration.retention)
         if due is None:
             return None

@@ -1,8 +1,9 @@
 """Statements that are refused over HTTP although the shell may run them.
 
 A statement that makes the server read a file or an environment variable would show it to the
-client, so files may be read only below the directories named when the server was started. A request
-that is answered once cannot follow changes.
+client, so files may be read only below the directories named when the server was started. Backups
+may be made below other ones, and in object stores. A request that is answered once cannot follow
+changes.
 """
 
 from __future__ import annotations
@@ -10,9 +11,12 @@ from __future__ import annotations
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import unquote, urlsplit
 
 from headrace.errors import Code, HeadraceError
+from headrace.objects import StoreAddress
 from headrace.sql import (
+    Backup,
     Copy,
     CopyTo,
     CreateSecret,
@@ -22,6 +26,7 @@ from headrace.sql import (
     CreateToken,
     Print,
     Query,
+    ShowBackups,
     Subscribe,
 )
 from headrace.sql.parameters import bind
@@ -33,13 +38,23 @@ if TYPE_CHECKING:
     from headrace.parts.access import Principal
     from headrace.sql import Statement
 
-_MAY_BE_REFUSED: Final = re.compile(r"(?i)\b(copy|emit|print|secret|subscribe|token|with)\b")
+_MAY_BE_REFUSED: Final = re.compile(
+    r"(?i)\b(backups?|copy|emit|print|secret|subscribe|token|with)\b"
+)
 """Only statements with one of these words can be refused; the others are not parsed here."""
 _OF_FILES: Final = frozenset({"file", "filesystem"})
 
 
-def require_served(sql: str, parameters: Any, roots: Sequence[Path], principal: Principal) -> None:
-    """Check a whole script before any of it runs; files may be read below ``roots``.
+def require_served(
+    sql: str,
+    parameters: Any,
+    roots: Sequence[Path],
+    principal: Principal,
+    backup_roots: Sequence[Path] = (),
+) -> None:
+    """Check a whole script before any of it runs.
+
+    Files may be read below ``roots``, and backups be in directories below ``backup_roots``.
 
     Raises:
         HeadraceError: ``unsupported``, at the place; ``invalid`` if it cannot be parsed.
@@ -47,7 +62,27 @@ def require_served(sql: str, parameters: Any, roots: Sequence[Path], principal: 
     if _MAY_BE_REFUSED.search(sql) is None:
         return
     for statement in bind(sql, parameters).statements():
+        if isinstance(statement, Backup | ShowBackups):
+            _require_place(statement, backup_roots)
         _require(statement, roots, principal)
+
+
+def _require_place(statement: Backup | ShowBackups, roots: Sequence[Path]) -> None:
+    """Refuse a directory that is not one for backups."""
+    url = statement.url
+    if StoreAddress.is_store(url):
+        return
+    place = Path(unquote(urlsplit(url).path) if url.startswith("file:") else url).resolve()
+    if not any(place.is_relative_to(root.resolve()) for root in roots):
+        raise HeadraceError(
+            Code.UNSUPPORTED,
+            "backups in this directory over HTTP are not supported",
+            detail="A server writes them only below the directories of headrace serve --backups,"
+            " and to object stores.",
+            hint="Have the server started with --backups DIR; or give a URL such as"
+            " s3://bucket/prefix.",
+            span=statement.url_span,
+        )
 
 
 def _require(statement: Statement, roots: Sequence[Path], principal: Principal) -> None:

@@ -35,7 +35,8 @@ _HTTP = Transport()
 class HttpServer:
     """Serves an open database at an address until it is closed. A context manager.
 
-    Statements of clients may read only files below ``roots``. ``queries`` evaluates their queries
+    Statements of clients may read only files below ``roots``, and make backups in directories only
+    below ``backup_roots``. ``queries`` evaluates their queries
     in separate processes; by default they run in this one. ``/pages/`` serves the files of the
     directory ``pages``. Clients need access tokens if any exist, or always with ``authenticate``.
     Closing the server closes its socket, which is already bound, but not the database. With
@@ -59,6 +60,7 @@ class HttpServer:
         transport: Transport = _HTTP,
         authenticate: bool = False,
         readers: int = 0,
+        backup_roots: Sequence[Path] = (),
     ) -> None:
         transport.require_complete(address)
         require_tokens(address, database.parts.access)
@@ -77,6 +79,7 @@ class HttpServer:
             pages,
             readers=self._readers,
             authenticate=authenticate,
+            backup_roots=backup_roots,
         )
         listening = tls_settings(transport)
         if self._readers is not None:

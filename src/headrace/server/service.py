@@ -55,6 +55,8 @@ class Service:
     """The pages of applications, or None."""
     roots: tuple[Path, ...] = ()
     """The directories whose files statements may read."""
+    backup_roots: tuple[Path, ...] = ()
+    """The directories below which backups may be made."""
     query_processes: QueryProcesses | None = None
     """The processes that evaluate clients' queries; None if the database's process does."""
 
@@ -69,6 +71,7 @@ class Service:
         *,
         readers: Readers | None = None,
         authenticate: bool = False,
+        backup_roots: Sequence[Path] = (),
     ) -> Self:
         """Return the service of an open database; ``pages`` are those of applications.
 
@@ -96,6 +99,7 @@ class Service:
             Pages(CONSOLE),
             None if pages is None else Pages(pages),
             tuple(roots),
+            tuple(backup_roots),
             apart,
         )
 

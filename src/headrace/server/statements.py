@@ -75,6 +75,7 @@ class SqlHandlers:
     active: Active
     limits: Limits
     roots: tuple[Path, ...]
+    backup_roots: tuple[Path, ...]
     directory: Path
 
     async def run_sql(self, request: Request) -> Response:
@@ -152,7 +153,7 @@ class SqlHandlers:
         progress: Callable[[Progress], None] | None = None,
     ) -> tuple[Result, StateToken]:
         """Run statements; return the last one's result, and the session's token."""
-        require_served(script.sql, script.parameters, self.roots, principal)
+        require_served(script.sql, script.parameters, self.roots, principal, self.backup_roots)
         if script.least is not None:
             session.wait_for(script.least.epoch, script.least.ends)
         staleness = script.staleness

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from headrace.backups import Backups
     from headrace.connectors import Captures, Connections, Secrets
     from headrace.engine.engine import Engine
     from headrace.engine.reading.queries import Queries
@@ -87,5 +88,6 @@ class DatabaseParts:
     versions: PendingVersions
     reconciling: Reconciling
     reconciler: Reconciler
+    backups: Backups
     replays: Replays
     row_sources: RowSources

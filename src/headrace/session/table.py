@@ -21,6 +21,7 @@ from headrace.sql import (
     AlterSink,
     AlterStream,
     AlterView,
+    Backup,
     Copy,
     CopyTo,
     Correct,
@@ -69,6 +70,7 @@ from headrace.sql import (
     Role,
     SetOption,
     Show,
+    ShowBackups,
     ShowCreate,
     ShowOption,
     Subscribe,
@@ -76,6 +78,7 @@ from headrace.sql import (
     Update,
     Verify,
 )
+from headrace.statements.backups import BackupStatements
 from headrace.statements.changing.copies import Copies
 from headrace.statements.changing.corrections import Corrections
 from headrace.statements.changing.inserts import Inserts
@@ -216,6 +219,9 @@ _ENTRIES: Final = (
     Entry(Replay, needs.replay, ReplayStatements, ReplayStatements.run),
     Entry(ExplainReplay, needs.replay, ReplayStatements, ReplayStatements.run),
     Entry(ExplainRow, needs.explain_row, ReplayStatements, ReplayStatements.run),
+    # backups
+    Entry(Backup, needs.owner, BackupStatements, BackupStatements.make),
+    Entry(ShowBackups, needs.owner, BackupStatements, BackupStatements.show),
     # the session
     Entry(SetOption, needs.nothing, Properties, Properties.set),
     Entry(ResetOption, needs.nothing, Properties, Properties.reset),

@@ -6,6 +6,7 @@ text are exported too, for the shell.
 
 from headrace.sql.alter_stream import AlterStream
 from headrace.sql.as_of import AsOf, AsOfEpoch, AsOfTimestamp
+from headrace.sql.backups import Backup, ShowBackups
 from headrace.sql.columns import EMBEDDED_METADATA
 from headrace.sql.connections import CONNECTION
 from headrace.sql.copying import Copy, CopyTo
@@ -105,6 +106,7 @@ __all__ = [
     "AsOfEpoch",
     "AsOfTimestamp",
     "Assignment",
+    "Backup",
     "ColumnDefinition",
     "Copy",
     "CopyTo",
@@ -164,6 +166,7 @@ __all__ = [
     "SecretSource",
     "SetOption",
     "Show",
+    "ShowBackups",
     "ShowCreate",
     "ShowOption",
     "SinkAction",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from headrace.errors import Code, HeadraceError
+from headrace.sql.backups import ShowBackups, take_show_backups
 from headrace.sql.fragments import at_query, take_as_of, take_query
 from headrace.sql.lexer import TokenKind
 from headrace.sql.options import take_assignment, take_key
@@ -117,9 +118,11 @@ def _cascade(cursor: Cursor) -> bool:
     return cascade
 
 
-def take_show(cursor: Cursor) -> Show | ShowOption | ShowCreate:
+def take_show(cursor: Cursor) -> Show | ShowOption | ShowCreate | ShowBackups:
     """Take ``SHOW listing | property | CREATE name``, or ksqlDB's ``LIST listing``."""
     first = cursor.advance()
+    if cursor.at("BACKUPS"):
+        return take_show_backups(cursor, first)
     if cursor.accept("CREATE"):
         if cursor.at("FUNCTION") and cursor.peek(1).kind is not TokenKind.END:
             cursor.advance()

@@ -20,6 +20,7 @@ from headrace.sql.ask import (
     take_terminate,
     take_verify,
 )
+from headrace.sql.backups import take_backup
 from headrace.sql.change import take_delete, take_insert, take_truncate, take_update
 from headrace.sql.copying import take_copy
 from headrace.sql.corrections import take_correct
@@ -203,6 +204,7 @@ _EXPLAINED = (
 
 _STATEMENTS: dict[str, Callable[[Cursor], Statement]] = {
     "ALTER": take_alter,
+    "BACKUP": take_backup,
     "COPY": take_copy,
     "CORRECT": take_correct,
     "CREATE": take_create,

@@ -1,0 +1,65 @@
+"""``headrace restore``: the backups at a place, and a database restored from one of them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headrace.backups import Repository, Target, restore
+from headrace.backups.places import DirectoryPlace
+from headrace.errors import Code, HeadraceError
+from headrace.ledger import data_directory
+from headrace.objects import StoreAddress
+from headrace.settings import LEDGER, Settings, backup_place
+from headrace.statements.backups import listed
+from headrace.statements.results import Progress, Result
+from headrace.types import Epoch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    import pyarrow as pa
+
+
+def backups_at(url: str) -> pa.Table:
+    """Return the backups at a place, the newest first, as ``SHOW BACKUPS`` does."""
+    repository = Repository(backup_place(url))
+    found = listed([repository.manifest(name) for name in repository.names()])
+    return Result.of(found.names, found.rows, Epoch(0), found.types).to_arrow()
+
+
+def restore_backup(
+    url: str,
+    name: str | None,
+    data: str,
+    settings: Mapping[str, str],
+    report: Callable[[Progress], None],
+) -> str:
+    """Restore a backup at a place, the newest by default; return a message.
+
+    ``data`` is a directory, or the URL of an object store; ``settings`` may name the ledger.
+
+    Raises:
+        HeadraceError: as :func:`headrace.backups.restore`; ``invalid`` for an object store without
+            a ledger in PostgreSQL.
+    """
+    address = Settings.of(settings).ledger_address
+
+    def shown(done: int, total: int) -> None:
+        report(Progress("restoring", done, total, "bytes"))
+
+    if StoreAddress.is_store(data):
+        if address is None:
+            raise HeadraceError(
+                Code.INVALID,
+                f'a database in "{data}" needs a ledger in PostgreSQL',
+                hint=f"Give --ledger, or {LEDGER}: postgresql://user@host/database.",
+            )
+        target = Target(backup_place(data), address, data)
+    else:
+        target = Target(DirectoryPlace(data_directory(data).absolute()), address)
+    done = restore(Repository(backup_place(url)), target, name, shown)
+    kept = f", {done.kept:,} of which were there already" if done.kept else ""
+    return (
+        f'restored backup {done.manifest.name}, epoch {done.manifest.epoch}, to "{data}":'
+        f" {done.files:,} files{kept}"
+    )

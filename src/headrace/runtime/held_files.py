@@ -1,0 +1,59 @@
+"""Files that compaction does not delete though no readable epoch needs them: backups copy them."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from headrace.ledger import Files
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@dataclass(slots=True, eq=False)
+class Hold:
+    """What one backup holds: every file until it is narrowed (:meth:`narrow`)."""
+
+    files: Files | None = None
+
+    def narrow(self, files: Files) -> None:
+        """Hold only these files."""
+        self.files = files
+
+
+@dataclass(slots=True)
+class HeldFiles:
+    """The holds of one database. Thread-safe.
+
+    Garbage stays garbage. So a file that is garbage before a hold begins is not needed by what is
+    copied afterwards, and one that becomes garbage later is not deleted before the hold ends.
+    """
+
+    _holds: list[Hold] = field(default_factory=list)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    @contextmanager
+    def hold(self) -> Iterator[Hold]:
+        """Hold files while a block runs."""
+        hold = Hold()
+        with self._lock:
+            self._holds.append(hold)
+        try:
+            yield hold
+        finally:
+            with self._lock:
+                self._holds.remove(hold)
+
+    def without(self, garbage: Files) -> Files:
+        """Return the garbage that nobody holds; it has to be known before this is called."""
+        with self._lock:
+            held = [hold.files for hold in self._holds]
+        left = garbage
+        for files in held:
+            if files is None:
+                return Files()
+            left = Files(left.packs - files.packs, left.segments - files.segments)
+        return left
