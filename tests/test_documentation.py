@@ -82,7 +82,8 @@ LONG_PAGES = ("queries.md", "repair.md")
         if "```sql" in path.read_text(encoding="utf-8")
     ],
 )
-def test_the_examples_of_the_sql_reference_run(db, page):
+def test_the_examples_of_the_sql_reference_run(db, page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     result = None
     for kind, block in re.findall(
         r"```(sql|text|python)\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL

@@ -103,6 +103,7 @@ def test_ids_of_retired_events_are_in_a_backup(tmp_path, spark, monkeypatch):
         assert db.sql("SELECT count(*) FROM events").fetchall() == [(kept[0][0] + 1,)]
 
 
+@pytest.mark.long
 def test_a_database_moves_to_a_store_and_back(tmp_path, spark, postgres_url, monkeypatch, capsys):
     with served_bucket("kept") as options:
         monkeypatch.setenv("AWS_ACCESS_KEY_ID", options["access_key_id"])

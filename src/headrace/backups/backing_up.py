@@ -205,7 +205,7 @@ class _Copying:
     def to(
         cls, repository: Repository, directory: Path, report: Callable[[int, int], None]
     ) -> _Copying:
-        """Return the copying to a place, of which it reads what is there."""
+        """Return the copying to a place, whose files it lists."""
         present = frozenset(name for name, _ in repository.place.names("files"))
         newest = repository.newest()
         files = () if newest is None else newest.files

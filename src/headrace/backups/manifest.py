@@ -101,7 +101,7 @@ class Manifest:
         """Read a manifest. ``key`` is its name at the place, for messages.
 
         Raises:
-            HeadraceError: ``unsupported`` for another format; ``corrupt`` for what is none.
+            HeadraceError: ``unsupported`` for another format; ``corrupt`` if it is damaged.
         """
         try:
             value = json.loads(text)

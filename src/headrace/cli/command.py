@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from headrace.cli.choices import Format, OnError
+from headrace.cli.choices import OnError
 from headrace.cli.connection import (
     Invocation,
     connect_to_headrace,
@@ -29,8 +29,15 @@ from headrace.cli.environment import Environment
 from headrace.cli.failures import keep_quiet, report
 from headrace.cli.functions import FunctionFiles, functions_options
 from headrace.cli.inputs import CommandOfInputs, Input, inputs_given, read_input
-from headrace.cli.options import common_options, data_directory_of, target_of
+from headrace.cli.options import (
+    common_options,
+    data_directory_of,
+    format_option,
+    printer_of,
+    target_of,
+)
 from headrace.cli.progress import ProgressBar
+from headrace.cli.restore import restore
 from headrace.cli.statement_thread import Abandoned, StatementThread
 from headrace.sql import quote
 
@@ -91,15 +98,6 @@ The shell reads PAGER, VISUAL, EDITOR, NO_COLOR and HEADRACE_HISTORY (the file o
 """
 
 
-_RESTORE_EXAMPLES = """\b
-Examples:
-  headrace restore /backups/mill --list
-  headrace restore /backups/mill --data mill
-  headrace restore s3://backups/mill --backup 20261128T070000.000Z-epoch-812 --data mill
-  headrace restore /backups/mill --data s3://bucket/mill --ledger postgresql://user@host/database
-"""
-
-
 def main(
     arguments: Sequence[str] | None = None,
     connect: Connect = connect_to_headrace,
@@ -148,27 +146,6 @@ def _leave() -> None:
     os._exit(_INTERRUPTED)
 
 
-def _format_option(command: F) -> F:
-    return click.option(
-        "--format",
-        "form",
-        type=click.Choice([form.value for form in Format]),
-        default=Format.TABLE.value,
-        show_default=True,
-        help="How results are written.",
-    )(command)
-
-
-def _printer(form: str, environment: Environment) -> Printer:
-    from headrace.cli.printer import Display, Printer  # noqa: PLC0415  (--help is quick)
-
-    chosen = Format(form)
-    if not chosen.for_people and hasattr(sys.stdout, "reconfigure"):
-        # The formats for programs are UTF-8, and their line ends are as written, everywhere.
-        sys.stdout.reconfigure(encoding="utf-8", newline="")
-    return Printer(Display(chosen), sys.stdout, sys.stderr, environment.colours)
-
-
 def _note(text: str) -> None:
     click.echo(text, err=True)
 
@@ -206,7 +183,7 @@ def headrace() -> None:
     expose_value=False,
     help="Run statements. May be repeated.",
 )
-@_format_option
+@format_option
 @click.option(
     "--on-error",
     type=click.Choice([choice.value for choice in OnError]),
@@ -235,7 +212,7 @@ def sql(
     shell = not inputs and sys.stdin.isatty()
     scripts = [read_input(given) for given in inputs or ([] if shell else [Input("-")])]
     environment = Environment.of()
-    printer = _printer(form, environment)
+    printer = printer_of(form, environment)
     thread = StatementThread(_note)
     make_directory(target, sys.stderr)
     began = monotonic()
@@ -310,7 +287,7 @@ def _run(interpreter: Interpreter, scripts: list[tuple[str, str | None]]) -> Non
 
 @headrace.command()
 @common_options
-@_format_option
+@format_option
 @functions_options
 @click.argument("name", required=False)
 @click.pass_context
@@ -330,7 +307,7 @@ def verify(
     target = target_of(context)
     invocation = context.ensure_object(Invocation)
     keep_quiet(debug=invocation.debug)
-    printer = _printer(form, Environment.of())
+    printer = printer_of(form, Environment.of())
     need_directory(target)
     thread = StatementThread(_note)
     text = f"VERIFY {quote(name)}" if name else "VERIFY"
@@ -344,44 +321,6 @@ def verify(
         printer.rows(table)
     bad = zip(table["differences"].to_pylist(), table["verdict"].to_pylist(), strict=True)
     return _FAILED if any(count or verdict.startswith(_UNREAD) for count, verdict in bad) else _DONE
-
-
-@headrace.command(epilog=_RESTORE_EXAMPLES)
-@_common
-@click.argument("place", metavar="PLACE")
-@click.option("--backup", "name", metavar="NAME", help="The backup; by default, the newest.")
-@click.option("--list", "listed", is_flag=True, help="List the backups, and restore nothing.")
-@_format_option
-@click.pass_context
-def restore(
-    context: click.Context,
-    place: str,
-    name: str | None,
-    form: str,
-    listed: bool,  # noqa: FBT001
-) -> int:
-    """Restore a backup of BACKUP TO from PLACE, a directory or the URL of an object store.
-
-    The target, --data, must be empty or not exist: a directory, or with a ledger in PostgreSQL also
-    the URL of an object store. Each file is compared with its checksum. What was interrupted goes
-    on when the command is run again.
-    """
-    from headrace.cli.restoring import backups_at, restore_backup  # noqa: PLC0415  (as above)
-
-    invocation = context.ensure_object(Invocation)
-    keep_quiet(debug=invocation.debug)
-    if "headrace.url" in context.meta:
-        raise click.UsageError("A backup is restored with --data, and not by a server.", context)
-    if listed:
-        _printer(form, Environment.of()).rows(backups_at(place))
-        return _DONE
-    if "headrace.data" not in context.meta:
-        raise click.UsageError("Missing option '--data DIR', where to restore to.", context)
-    data = context.meta["headrace.data"]
-    with ProgressBar(sys.stderr) as bar:
-        done = restore_backup(place, name, data, invocation.settings, bar.update)
-    click.echo(done)
-    return _DONE
 
 
 @headrace.command()
@@ -547,3 +486,6 @@ def create(context: click.Context, name: str, role: str, schema: str | None) -> 
     settings = context.ensure_object(Invocation).settings
     click.echo(create_token(directory, name, Role(role), schema, sys.stderr, settings))
     return _DONE
+
+
+headrace.add_command(restore)

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from headrace.cli.choices import Format
 from headrace.cli.connection import Address, Invocation
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from headrace.cli.environment import Environment
+    from headrace.cli.printer import Printer
 
 F = TypeVar("F", bound="Callable[..., Any]")
 
@@ -123,3 +128,26 @@ def target_of(context: click.Context) -> Path | Address:
     if "headrace.token_file" in found or "headrace.ca" in found:
         raise click.UsageError("--token-file and --ca are for --url.", context)
     return data_directory_of(context)
+
+
+def format_option(command: F) -> F:
+    """Add the option that says how results are written."""
+    return click.option(
+        "--format",
+        "form",
+        type=click.Choice([form.value for form in Format]),
+        default=Format.TABLE.value,
+        show_default=True,
+        help="How results are written.",
+    )(command)
+
+
+def printer_of(form: str, environment: Environment) -> Printer:
+    """Return what writes results in a format to standard output."""
+    from headrace.cli.printer import Display, Printer  # noqa: PLC0415  (--help is quick)
+
+    chosen = Format(form)
+    if not chosen.for_people and hasattr(sys.stdout, "reconfigure"):
+        # The formats for programs are UTF-8, and their line ends are as written, everywhere.
+        sys.stdout.reconfigure(encoding="utf-8", newline="")
+    return Printer(Display(chosen), sys.stdout, sys.stderr, environment.colours)

@@ -58,7 +58,7 @@ def restore_backup(
     else:
         target = Target(DirectoryPlace(data_directory(data).absolute()), address)
     done = restore(Repository(backup_place(url)), target, name, shown)
-    kept = f", {done.kept:,} of which were there already" if done.kept else ""
+    kept = f", {done.kept:,} were there already" if done.kept else ""
     return (
         f'restored backup {done.manifest.name}, epoch {done.manifest.epoch}, to "{data}":'
         f" {done.files:,} files{kept}"

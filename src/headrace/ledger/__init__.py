@@ -7,6 +7,7 @@ from headrace.ledger.directory import (
     data_directory,
     prepare_directory,
 )
+from headrace.ledger.files import CheckedRange, NeededFile
 from headrace.ledger.heads import Head
 from headrace.ledger.ledger import Ledger
 from headrace.ledger.lock import DirectoryLock
@@ -21,7 +22,6 @@ from headrace.ledger.records import (
     Build,
     Carried,
     ChangeRecord,
-    CheckedRange,
     Correction,
     CorrectionRecord,
     DeliveryRecord,
@@ -38,7 +38,6 @@ from headrace.ledger.records import (
     LoadProgress,
     LogSize,
     Merge,
-    NeededFile,
     NewArrangement,
     NewBuild,
     NewObject,

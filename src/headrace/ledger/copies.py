@@ -113,7 +113,7 @@ def _value(column: sa.Column[Any]) -> sa.BindParameter[Any]:
 
 
 def _advance_sequences(connection: sa.Connection) -> None:
-    """Have the next ids of rows follow those that were inserted: PostgreSQL counts apart."""
+    """Advance the sequences of ids past the inserted rows: PostgreSQL counts apart."""
     for table in schema.metadata.sorted_tables:
         column = table.autoincrement_column
         if column is not None:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import sqlalchemy as sa
 
 from headrace.ledger import schema
-from headrace.ledger.records import CheckedRange, Files, NeededFile
+from headrace.ledger.records import Files
 from headrace.types import ArrangementId
 
 if TYPE_CHECKING:
@@ -72,6 +72,29 @@ class PackUse(NamedTuple):
     dead: int
     kept: int
     replaced: int
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedRange:
+    """A part of a file, with the XXH3 of its bytes (64 bits, in hexadecimal)."""
+
+    position: int
+    bytes: int
+    checksum: str
+
+
+@dataclass(frozen=True, slots=True)
+class NeededFile:
+    """A file that readable epochs need a part of: all that is named is in its first ``bytes``.
+
+    ``folder`` is that of the data directory. ``ranges`` are the parts that are needed, in order;
+    other bytes may have any value. A file of the log may be appended to later.
+    """
+
+    folder: str
+    name: str
+    bytes: int
+    ranges: tuple[CheckedRange, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +212,7 @@ def _dead_segment(held: Mapping[RelationId, Offset]) -> sa.ColumnElement[bool]:
 
 
 def _needed(folder: str, rows: Iterable[Any]) -> Iterator[NeededFile]:
-    """Yield the files of a folder of which something is needed.
+    """Yield the files of a folder that have a part that is needed.
 
     ``rows`` are parts of them, by file and position: its position, bytes, checksum, and whether it
     is dead.

@@ -415,29 +415,6 @@ class Files:
 
 
 @dataclass(frozen=True, slots=True)
-class CheckedRange:
-    """A part of a file, with the XXH3 of its bytes (64 bits, in hexadecimal)."""
-
-    position: int
-    bytes: int
-    checksum: str
-
-
-@dataclass(frozen=True, slots=True)
-class NeededFile:
-    """A file of which a readable epoch needs something: its first ``bytes`` are all that is named.
-
-    ``folder`` is that of the data directory. ``ranges`` are the parts that are needed, in order;
-    other bytes may have any value. A file of the log may be appended to later.
-    """
-
-    folder: str
-    name: str
-    bytes: int
-    ranges: tuple[CheckedRange, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class Slice:
     """A part of a view's rows; ``Slice()`` is all of them.
 

@@ -9,6 +9,7 @@ changes.
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote, urlsplit
@@ -45,16 +46,16 @@ _MAY_BE_REFUSED: Final = re.compile(
 _OF_FILES: Final = frozenset({"file", "filesystem"})
 
 
-def require_served(
-    sql: str,
-    parameters: Any,
-    roots: Sequence[Path],
-    principal: Principal,
-    backup_roots: Sequence[Path] = (),
-) -> None:
-    """Check a whole script before any of it runs.
+@dataclass(frozen=True, slots=True)
+class Roots:
+    """The directories below which statements may ``read`` files, and may make ``backups``."""
 
-    Files may be read below ``roots``, and backups be in directories below ``backup_roots``.
+    read: tuple[Path, ...] = ()
+    backups: tuple[Path, ...] = ()
+
+
+def require_served(sql: str, parameters: Any, roots: Roots, principal: Principal) -> None:
+    """Check a whole script before any of it runs.
 
     Raises:
         HeadraceError: ``unsupported``, at the place; ``invalid`` if it cannot be parsed.
@@ -63,8 +64,8 @@ def require_served(
         return
     for statement in bind(sql, parameters).statements():
         if isinstance(statement, Backup | ShowBackups):
-            _require_place(statement, backup_roots)
-        _require(statement, roots, principal)
+            _require_place(statement, roots.backups)
+        _require(statement, roots.read, principal)
 
 
 def _require_place(statement: Backup | ShowBackups, roots: Sequence[Path]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
@@ -11,6 +11,7 @@ from headrace.processes.queries import QueryProcesses
 from headrace.server.active import Active
 from headrace.server.appends import Appends
 from headrace.server.entrance import Entrance
+from headrace.server.fence import Roots
 from headrace.server.metrics import Metrics
 from headrace.server.pages import CONSOLE, Pages
 from headrace.server.routes import COMPOSED
@@ -53,10 +54,8 @@ class Service:
     console: Pages
     pages: Pages | None = None
     """The pages of applications, or None."""
-    roots: tuple[Path, ...] = ()
-    """The directories whose files statements may read."""
-    backup_roots: tuple[Path, ...] = ()
-    """The directories below which backups may be made."""
+    roots: Roots = field(default_factory=Roots)
+    """The directories that statements may use."""
     query_processes: QueryProcesses | None = None
     """The processes that evaluate clients' queries; None if the database's process does."""
 
@@ -98,8 +97,7 @@ class Service:
             Active(),
             Pages(CONSOLE),
             None if pages is None else Pages(pages),
-            tuple(roots),
-            tuple(backup_roots),
+            Roots(tuple(roots), tuple(backup_roots)),
             apart,
         )
 

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
     from headrace.parts.access import Principal
     from headrace.server.active import Active
+    from headrace.server.fence import Roots
     from headrace.server.limits import Limits
     from headrace.server.running import RequestCalls
     from headrace.server.sessions import Sessions
@@ -74,8 +75,7 @@ class SqlHandlers:
     sessions: Sessions
     active: Active
     limits: Limits
-    roots: tuple[Path, ...]
-    backup_roots: tuple[Path, ...]
+    roots: Roots
     directory: Path
 
     async def run_sql(self, request: Request) -> Response:
@@ -153,7 +153,7 @@ class SqlHandlers:
         progress: Callable[[Progress], None] | None = None,
     ) -> tuple[Result, StateToken]:
         """Run statements; return the last one's result, and the session's token."""
-        require_served(script.sql, script.parameters, self.roots, principal, self.backup_roots)
+        require_served(script.sql, script.parameters, self.roots, principal)
         if script.least is not None:
             session.wait_for(script.least.epoch, script.least.ends)
         staleness = script.staleness
