@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 # Tests start many processes: what the first one compiles, the others read.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup quick affected test compiled suites shards tpcds check laws format demo serve services random-queries benchmark benchmark-peers benchmark-nexmark soak chaos clean
+.PHONY: setup quick affected test compiled suites shards tpcds check laws format demo serve services random-queries benchmark benchmark-peers benchmark-nexmark soak chaos simulate clean
 
 setup: $(READY)
 
@@ -86,6 +86,12 @@ benchmark-peers: setup
 # Nexmark's queries q0 to q22, with Flink beside them.
 benchmark-nexmark: setup
 	$(BIN)/python -m benchmarks.run --only queries $(OPTIONS)
+
+# Crashes at every point, stores that fail, machines that are lost and processes taken for dead, in
+# one process without a JVM: about three examples a second. make simulate EXAMPLES=10000
+EXAMPLES ?= 1000
+simulate: setup
+	HEADRACE_SIMULATIONS=$(EXAMPLES) $(BIN)/python -m pytest -q --timeout 0 tests/runtime/test_beyond_one_machine.py -k nothing
 
 # A server, its standby, PostgreSQL, an object store and a cluster of Spark are killed at random under
 # load; for instance: make chaos ARGS='--kills 50 --cluster'

@@ -402,7 +402,8 @@ def _layout(relation: Relation) -> Layout:
 class PureDatabase:
     """A data directory, opened as a database opens it; ``fault`` is called at every crash point.
 
-    ``clock`` returns the time in Unix seconds.
+    ``clock`` returns the time in Unix seconds. The ``ledger`` may be a file elsewhere: then the
+    directory may be another one than before, if it is mounted to a store.
     """
 
     def __init__(
@@ -410,11 +411,12 @@ class PureDatabase:
         directory: Path,
         fault: Callable[[str], None] = lambda _stage: None,
         clock: Callable[[], float] = time.time,
+        ledger: Path | None = None,
     ) -> None:
         for name in ("log", "runs", "attempts"):
             (directory / name).mkdir(parents=True, exist_ok=True)
         self.directory = directory
-        self.ledger = Ledger.open(directory / "ledger.db", clock=clock, fault=fault)
+        self.ledger = Ledger.open(ledger or directory / "ledger.db", clock=clock, fault=fault)
         self.ledger.acquire()
         self.runner = PureRunner()
         catalog = Catalog.of(
