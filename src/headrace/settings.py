@@ -197,9 +197,14 @@ class Settings:
         """Return how the data directory is the cache of a store; None without a URL."""
         if not store:
             return None
-        address = StoreAddress.of(store).completed(os.environ)
+        address = self.store_address(store)
         most_bytes = (heap_bytes(self.store_cache) or 0) // 2
         return Mounted(address, most_bytes, self.executor_cache)
+
+    @staticmethod
+    def store_address(url: str) -> StoreAddress:
+        """Return the address of an object store, with what the environment says of it."""
+        return StoreAddress.of(url).completed(os.environ)
 
     @property
     def ledger_address(self) -> PostgresAddress | None:

@@ -65,6 +65,7 @@ def test_a_backup_under_load_is_restored_elsewhere_and_goes_on(tmp_path, spark, 
     assert main(["restore", str(place), "--list", "--format", "json"]) == 0
     assert json.loads(capsys.readouterr().out)["name"] == name
     assert main(["restore", str(place), "--data", str(tmp_path / "restored")]) == 0
+    assert main(["--data", str(tmp_path / "restored"), "doctor"]) == 0
     with headrace.connect(tmp_path / "restored", spark=spark, continuous=False) as db:
         (rows,) = db.sql("SELECT count(*) FROM events").fetchall()[0]
         assert 8 * before <= rows <= 8 * after
@@ -73,6 +74,7 @@ def test_a_backup_under_load_is_restored_elsewhere_and_goes_on(tmp_path, spark, 
         db.insert("events", [(1, 1)])
         assert db.sql("SELECT sum(n) FROM sums").fetchall() == [(rows + 1,)]
         db.compact()
+        assert main(["--data", str(tmp_path / "restored"), "doctor"]) == 0
         require_equal_to_batch(db)
 
 
@@ -134,6 +136,7 @@ def test_a_database_moves_to_a_store_and_back(tmp_path, spark, postgres_url, mon
             with pytest.raises(HeadraceError, match="is in the store of the database"):
                 db.sql(f"BACKUP TO 's3://kept/data/backups{query}'")
             db.sql(f"BACKUP TO '{back}'")
+            assert main(["--data", store, "--ledger", postgres_url, "doctor"]) == 0
         assert main(["restore", back, "--data", str(tmp_path / "back")]) == 0
         with headrace.connect(tmp_path / "back", spark=spark, continuous=False) as db:
             assert db.sql(SUMS).fetchall() == expected

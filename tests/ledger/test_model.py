@@ -238,6 +238,7 @@ class LedgerMachine(RuleBasedStateMachine):
     @invariant()
     def the_head_is_what_the_database_says(self) -> None:
         with Ledger.open(self.path, Mode.READ) as reader:
+            assert reader.violations() == {}
             stored, kept = reader.head, self.ledger.head
             for id_, tail in kept.tails.items():
                 if tail:

@@ -79,25 +79,32 @@ def checked_pieces(path: Path, size: int, ranges: Iterable[CheckedRange]) -> Ite
     """
     try:
         with path.open("rb", buffering=0) as file:
-            at = 0
-            for each in ranges:
-                yield from _pieces(file, path, each.position - at)
-                hashed = xxhash.xxh3_64()
-                for piece in _pieces(file, path, each.bytes):
-                    hashed.update(piece)
-                    yield piece
-                if hashed.hexdigest() != each.checksum:
-                    raise _damaged(path, f"Its bytes from {each.position} on have been changed.")
-                at = each.position + each.bytes
-            yield from _pieces(file, path, size - at)
+            yield from checked(file.read, path, size, ranges)
     except OSError as error:
         raise _damaged(path, f"{error.strerror}.") from error
 
 
-def _pieces(file: object, path: Path, size: int) -> Iterator[bytes]:
+def checked(
+    read: Callable[[int], bytes], path: Path, size: int, ranges: Iterable[CheckedRange]
+) -> Iterator[bytes]:
+    """Yield what ``read`` returns of the file at a path, as :func:`checked_pieces`."""
+    at = 0
+    for each in ranges:
+        yield from _pieces(read, path, each.position - at)
+        hashed = xxhash.xxh3_64()
+        for piece in _pieces(read, path, each.bytes):
+            hashed.update(piece)
+            yield piece
+        if hashed.hexdigest() != each.checksum:
+            raise _damaged(path, f"Its bytes from {each.position} on have been changed.")
+        at = each.position + each.bytes
+    yield from _pieces(read, path, size - at)
+
+
+def _pieces(read: Callable[[int], bytes], path: Path, size: int) -> Iterator[bytes]:
     left = size
     while left > 0:
-        piece: bytes = file.read(min(left, PIECE_BYTES))  # type: ignore[attr-defined]
+        piece = read(min(left, PIECE_BYTES))
         if not piece:
             raise _damaged(path, f"It ends {left} bytes too early.")
         left -= len(piece)

@@ -25,6 +25,7 @@ from headrace.cli.connection import (
     need_directory,
     opened,
 )
+from headrace.cli.doctor import doctor
 from headrace.cli.environment import Environment
 from headrace.cli.failures import keep_quiet, report
 from headrace.cli.functions import FunctionFiles, functions_options
@@ -63,6 +64,7 @@ Examples:
   headrace --data mill sql --format json -c "SELECT * FROM orders"
   headrace --data mill sql -c "SELECT * FROM totals EMIT CHANGES"
   headrace --data mill verify                     are all views right?
+  headrace --data mill doctor                     are all files whole, and what has stopped?
   headrace restore /backups/mill --data mill      from a backup of BACKUP TO
   headrace --data mill serve                      HTTP at 127.0.0.1:8088
   headrace --data mill token create me --role owner
@@ -300,7 +302,8 @@ def verify(
 ) -> int:
     """Compare views with their queries, run again over all history.
 
-    Checks the view NAME, or all views. Exits with 1 if one differs.
+    Checks the view NAME, or all views. Exits with 1 if one differs. See also: headrace doctor,
+    which checks files and the ledger without opening the database.
     """
     from headrace.statements.results import Result  # noqa: PLC0415  (as above)
 
@@ -488,4 +491,5 @@ def create(context: click.Context, name: str, role: str, schema: str | None) -> 
     return _DONE
 
 
+headrace.add_command(doctor)
 headrace.add_command(restore)

@@ -10,9 +10,9 @@ from headrace.ledger.directory import (
 from headrace.ledger.files import CheckedRange, NeededFile
 from headrace.ledger.heads import Head
 from headrace.ledger.ledger import Ledger
-from headrace.ledger.lock import DirectoryLock
+from headrace.ledger.lock import DirectoryLock, holder_of
 from headrace.ledger.modes import Mode
-from headrace.ledger.opening import is_restored, open_ledger, restore_ledger
+from headrace.ledger.opening import is_restored, ledger_to_read, open_ledger, restore_ledger
 from headrace.ledger.postgres_address import PostgresAddress
 from headrace.ledger.records import (
     LIVE,
@@ -117,7 +117,9 @@ __all__ = [
     "Slice",
     "Waits",
     "data_directory",
+    "holder_of",
     "is_restored",
+    "ledger_to_read",
     "open_ledger",
     "prepare_directory",
     "refuses",

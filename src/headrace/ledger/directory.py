@@ -71,13 +71,7 @@ def prepare_directory(directory: Path) -> None:
             f'data directory "{directory}" is a file',
             hint="Give a directory, or a path that does not exist yet.",
         )
-    if (directory / RESTORING).exists():
-        raise HeadraceError(
-            Code.INVALID,
-            f'data directory "{directory}" is not restored completely',
-            "Restoring it from a backup was interrupted, or is still running.",
-            "Run headrace restore again: it goes on with what is missing.",
-        )
+    require_restored(directory)
     try:
         _refuse_foreign(directory)
         for folder in (directory, *(directory / name for name in _FOLDERS)):
@@ -89,6 +83,17 @@ def prepare_directory(directory: Path) -> None:
             detail=f"{error.strerror}.",
             hint="Give a path where this user may make a directory.",
         ) from error
+
+
+def require_restored(directory: Path) -> None:
+    """Raise ``invalid`` if a data directory is being restored, or that was interrupted."""
+    if (directory / RESTORING).exists():
+        raise HeadraceError(
+            Code.INVALID,
+            f'data directory "{directory}" is not restored completely',
+            "Restoring it from a backup was interrupted, or is still running.",
+            "Run headrace restore again: it goes on with what is missing.",
+        )
 
 
 def _refuse_foreign(directory: Path) -> None:

@@ -21,6 +21,7 @@ from headrace.ledger.modes import Mode
 from headrace.ledger.rejects import Rejects
 from headrace.ledger.relations import Relations
 from headrace.ledger.settings import StoredSettings
+from headrace.ledger.soundness import violations
 from headrace.ledger.spines import Spines, arrangements, spines
 from headrace.ledger.store import Store
 from headrace.ledger.transactions import Transactions, WriteTransaction
@@ -121,6 +122,11 @@ class Ledger:
             HeadraceError: UNAVAILABLE if it cannot be read or written.
         """
         copy_ledger(self._transactions.store, file)
+
+    def violations(self) -> dict[str, str]:
+        """Return what should always hold of the ledger and does not: names, and descriptions."""
+        with self._transactions.reading() as connection:
+            return violations(connection)
 
     def acquire(self, waits: Waits = refuses) -> Fence:
         """Become the only writer: changes by earlier writers fail from now on.

@@ -73,6 +73,25 @@ class DirectoryLock:
             os.close(file)
 
 
+def holder_of(directory: Path) -> str | None:
+    """Return the process that holds the lock of a directory; None if nobody does.
+
+    It is tried for an instant, which a process that opens the directory just then would notice.
+    """
+    try:
+        file = os.open(directory / "lock", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return _process(os.pread(file, 400, 0).decode("utf-8", "replace"))
+    else:
+        return None
+    finally:
+        os.close(file)
+
+
 def _locked(file: int) -> bool:
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -82,7 +101,11 @@ def _locked(file: int) -> bool:
 
 
 def _taken(directory: Path, holder: str) -> HeadraceError:
+    return open_elsewhere(f'data directory "{directory}"', _process(holder))
+
+
+def _process(holder: str) -> str:
     number, _, host = holder.strip().partition(" ")
     process = f"process {number}" if number else "another process"
     elsewhere = f' on host "{host}"' if host and host != socket.gethostname() else ""
-    return open_elsewhere(f'data directory "{directory}"', f"{process}{elsewhere}")
+    return f"{process}{elsewhere}"

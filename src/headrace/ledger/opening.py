@@ -17,7 +17,12 @@ from typing import TYPE_CHECKING, Any, Final
 from headrace.errors import BACKUPS, Code, HeadraceError
 from headrace.ledger import schema
 from headrace.ledger.copies import create_ledger
-from headrace.ledger.directory import LEDGER, LEDGER_ELSEWHERE, prepare_directory
+from headrace.ledger.directory import (
+    LEDGER,
+    LEDGER_ELSEWHERE,
+    prepare_directory,
+    require_restored,
+)
 from headrace.ledger.ledger import Ledger, uninterrupted
 from headrace.ledger.lock import DirectoryLock
 from headrace.ledger.modes import MissingLedgerError, Mode
@@ -131,6 +136,28 @@ def restore_ledger(
         marker.write(directory)
         values[schema.DIRECTORY_KEY] = marker.known(directory)
     create_ledger(address, copy, values)
+
+
+def ledger_to_read(directory: Path, address: PostgresAddress | None = None) -> Ledger:
+    """Open the ledger of a data directory for reading, beside any process that writes to it.
+
+    Raises:
+        HeadraceError: INVALID if there is none, or directory and ledger belong to others, or the
+            directory is not restored completely; as :meth:`Ledger.open`.
+    """
+    require_restored(directory)
+    marker = _Marker.read(directory)
+    if address is None:
+        if marker is not None:
+            raise _belongs_elsewhere(directory, marker.place, str(directory / LEDGER))
+        return Ledger.open(directory / LEDGER, Mode.READ)
+    ledger = Ledger.open(address, Mode.READ)
+    try:
+        _require_pair(directory, ledger, marker, ledger.settings.get(schema.DIRECTORY_KEY))
+    except BaseException:
+        ledger.close()
+        raise
+    return ledger
 
 
 def is_restored(directory: Path | None, address: PostgresAddress | None, store: str) -> bool:

@@ -1,0 +1,49 @@
+"""``headrace doctor``: whether a database is sound, beside whoever has it open."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from headrace.cli.connection import Invocation, need_directory
+from headrace.cli.environment import Environment
+from headrace.cli.failures import keep_quiet
+from headrace.cli.options import common_options, data_directory_of, format_option, printer_of
+from headrace.cli.progress import ProgressBar
+
+_EXAMPLES = """\b
+Examples:
+  headrace --data mill doctor                     everything, with all checksums
+  headrace --data mill doctor --quick             without reading the files
+  headrace --data mill doctor --format json | jq 'select(.state == "wrong")'
+
+\b
+Exit codes: 0 nothing is wrong, 1 something is, 2 wrong usage, 130 Ctrl-C.
+"""
+
+
+@click.command(epilog=_EXAMPLES)
+@common_options
+@click.option("--quick", is_flag=True, help="Compare sizes of files, not their checksums.")
+@format_option
+@click.pass_context
+def doctor(context: click.Context, quick: bool, form: str) -> int:  # noqa: FBT001
+    """Check a database and say what to do; change nothing.
+
+    Checks the ledger and its invariants, that each file is there with its checksum, stopped and
+    waiting views, rejects, stopped sinks, and space on the disk, and says who has it open: it may
+    be in use meanwhile. Whether views are right is what "verify" checks.
+    """
+    from headrace.cli.checking import findings  # noqa: PLC0415  (--help is quick)
+
+    invocation = context.ensure_object(Invocation)
+    keep_quiet(debug=invocation.debug)
+    if "headrace.url" in context.meta or "headrace.data" not in context.meta:
+        raise click.UsageError("Give --data DIR, on the machine that has it.", context)
+    directory = data_directory_of(context)
+    need_directory(directory)
+    with ProgressBar(sys.stderr) as bar:
+        table, wrong = findings(directory, invocation.settings, bar.update, quick=quick)
+    printer_of(form, Environment.of()).rows(table)
+    return 1 if wrong else 0

@@ -1,0 +1,144 @@
+"""Whether the files that a ledger names are there, as it names them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from headrace.backups.transfer import DamagedFileError, Meter, checked, checked_pieces, run_all
+from headrace.errors import HeadraceError
+from headrace.inspection.findings import Finding, State
+from headrace.log import checked_part
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from headrace.ledger import Ledger, NeededFile
+    from headrace.objects import ObjectStore
+
+_MOST_SHOWN: Final = 20
+_REPAIR: Final = (
+    "Stop the process and run REPAIR, which rebuilds tables and views from the log; a file of the"
+    " log has to be restored from a backup."
+)
+
+
+@dataclass(slots=True)
+class FileChecks:
+    """Checks the files of a database in a directory or, if there is one, in a ``store``.
+
+    ``open_elsewhere``: a process has the database open, and may add and delete files meanwhile.
+    """
+
+    directory: Path
+    ledger: Ledger
+    store: ObjectStore | None
+    open_elsewhere: bool
+    meter: Meter = field(default_factory=Meter)
+
+    def run(self, report: Callable[[int, int], None], *, quick: bool) -> Iterator[Finding]:
+        """Yield what is wrong with files; ``quick`` compares no checksums."""
+        needed, sizes = self.ledger.files.needed(), self._sizes()
+        wrong = {file: why for file in needed if (why := self._wrong_size(file, sizes)) is not None}
+        total = 0
+        if not quick:
+            rest = [file for file in needed if file not in wrong]
+            total = sum(file.bytes for file in rest)
+            tasks = (partial(self._damage, file) for file in rest)
+            found = run_all(tasks, self.meter, lambda done: report(min(done, total), total))
+            wrong |= {file: why for file, why in found if why is not None}
+        if wrong:  # a process may have deleted what is needed no longer
+            still = {(file.folder, file.name) for file in self.ledger.files.needed()}
+            wrong = {f: why for f, why in wrong.items() if (f.folder, f.name) in still}
+        for file, why in list(wrong.items())[:_MOST_SHOWN]:
+            yield Finding("files", State.WRONG, f"{file.folder}/{file.name}: {why}", _REPAIR)
+        if len(wrong) > _MOST_SHOWN:
+            more = f"{len(wrong) - _MOST_SHOWN:,} more files are damaged or missing"
+            yield Finding("files", State.WRONG, more, _REPAIR)
+        if not wrong:
+            how = "are there with their sizes" if quick else "have their checksums"
+            size = sum(file.bytes for file in needed)
+            yield Finding("files", State.OK, f"{len(needed):,} files, {size:,} bytes, {how}")
+        if not quick:
+            yield from self._ids()
+        if not self.open_elsewhere:
+            yield from self._strays(sizes)
+
+    def _sizes(self) -> dict[str, int]:
+        """Return the sizes of all files, by folder and name."""
+        if self.store is not None:
+            return {
+                name: size
+                for folder in ("runs", "log")
+                for name, size in self.store.names(f"{folder}/")
+            }
+        found = {}
+        for folder in ("runs", "log"):
+            place = self.directory / folder
+            for path in place.iterdir() if place.exists() else ():
+                try:
+                    found[f"{folder}/{path.name}"] = path.stat().st_size
+                except FileNotFoundError:  # it is deleted just now
+                    continue
+        return found
+
+    def _wrong_size(self, file: NeededFile, sizes: dict[str, int]) -> str | None:
+        size = sizes.get(f"{file.folder}/{file.name}")
+        if size is None:
+            return "it is missing"
+        return None if size >= file.bytes else f"it has {size:,} bytes instead of {file.bytes:,}"
+
+    def _damage(self, file: NeededFile) -> tuple[NeededFile, str | None]:
+        path = self.directory / file.folder / file.name
+        try:
+            if self.store is None:
+                pieces = checked_pieces(path, file.bytes, file.ranges)
+            else:
+                stream = _Stream(self.store.pieces(f"{file.folder}/{file.name}"))
+                pieces = checked(stream.read, path, file.bytes, file.ranges)
+            for piece in pieces:
+                self.meter.count(len(piece))
+        except FileNotFoundError:
+            return file, "it is missing"
+        except DamagedFileError as error:
+            return file, (error.detail or "it is damaged").removesuffix(".")
+        return file, None
+
+    def _ids(self) -> Iterator[Finding]:
+        """Check the files with ids of streams in the directory."""
+        folder = self.directory / "seen"
+        for path in sorted(folder.glob("*.npy")) if folder.exists() else ():
+            try:
+                part = checked_part(path)
+                for _ in checked_pieces(path, part.position + part.bytes, (part,)):
+                    pass
+            except (OSError, HeadraceError):
+                if path.exists():
+                    hint = "Restore it from a backup, if opening the database does not rebuild it."
+                    yield Finding("files", State.WRONG, f"seen/{path.name} is damaged", hint)
+
+    def _strays(self, sizes: dict[str, int]) -> Iterator[Finding]:
+        known = self.ledger.files.known()
+        named = {f"runs/{name}" for name in known.packs} | {f"log/{n}" for n in known.segments}
+        strays = [name for name in sizes if name not in named]
+        if strays:
+            size = sum(sizes[name] for name in strays)
+            text = f"{len(strays):,} files, {size:,} bytes, are not named by the ledger"
+            yield Finding("strays", State.NOTE, text, "They are deleted when it is opened.")
+
+
+@dataclass(slots=True)
+class _Stream:
+    """Reads from pieces as from a file."""
+
+    pieces: Iterator[bytes]
+    left: bytes = b""
+
+    def read(self, size: int) -> bytes:
+        """Return at most so many bytes, and none at the end."""
+        if not self.left:
+            self.left = next(self.pieces, b"")
+        found, self.left = self.left[:size], self.left[size:]
+        return found
