@@ -370,6 +370,7 @@ def test_an_account_is_its_events_and_a_new_read_model_replays_them(db):
     assert {verdict for *_, verdict in db.sql("VERIFY")} == {"equal to batch"}
 
 
+@pytest.mark.long
 def test_read_models_of_one_log_of_commands(db):
     db.sql("""
         CREATE STREAM commands (seq INT, command STRING, order_id INT, user_id STRING, amount INT, status STRING);

@@ -87,6 +87,7 @@ def create(opened, broker) -> Callable[[str, str, str], tuple[headrace.Database,
 DEBEZIUM = "connector = 'kafka', topic = '{topic}', format = 'debezium-json'"
 
 
+@pytest.mark.long
 def test_a_table_follows_what_debezium_captures(create, opened, broker) -> None:
     columns = (
         "id INT, text STRING, price DECIMAL(8,2), at TIMESTAMP, PRIMARY KEY (id), made TIMESTAMP"

@@ -36,6 +36,7 @@ def averages(db, name):
     return {key: round(Decimal(value), 6) for key, value in db.sql(f"SELECT * FROM {name}")}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("emit", ["", " EMIT CHANGES"])
 def test_averages_of_ten_readings(db, emit):
     db.sql(CREATE)

@@ -183,6 +183,7 @@ def test_rows_are_read_before_spark_runs(tmp_path, spark, monkeypatch) -> None:
         headrace.connect(tmp_path / "new", **settings)
 
 
+@pytest.mark.long
 def test_epochs_of_few_changes_are_made_before_spark_runs(tmp_path, spark, monkeypatch) -> None:
     now = [1_700_000_000_000_000]
     settings = {"continuous": False, "partitions": 2, "clock": lambda: now[0]}

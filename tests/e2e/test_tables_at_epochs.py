@@ -14,6 +14,7 @@ from length import each
 pytestmark = pytest.mark.spark
 
 
+@pytest.mark.long
 def test_one_query_reads_tables_and_views_at_epochs_of_their_own(db):
     def epoch():
         return db.sql("FLUSH").epoch

@@ -20,10 +20,12 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
 
 from killed_server import GONE, Killed
-from served import Client
+from served import Answer, Client
 from servers.machine import free_port
 from servers.postgres import Postgres, postgres
 from servers.seaweed import ACCESS_KEY, BUCKET, REGION, SECRET_KEY, Seaweed, seaweed
@@ -61,19 +63,21 @@ class World:
     cluster: SparkCluster | None = None
     active: int = 0
 
-    def sql(self, statement: str, seconds: float = PATIENCE) -> Any:
+    def sql(self, statement: str, accept: str | None = None) -> Answer:
         """Run a statement at whichever server serves, until it succeeds; return the answer."""
-        until, last = time.monotonic() + seconds, "nothing answered"
+        until, last = time.monotonic() + PATIENCE, "nothing answered"
         while time.monotonic() < until:
             for server in (self.active, 1 - self.active):
                 try:
-                    answer = Client(self.servers[server].port, seconds=PATIENCE).sql(statement)
+                    answer = Client(self.servers[server].port, seconds=PATIENCE).sql(
+                        statement, accept=accept
+                    )
                 except (*GONE, OSError) as error:
                     last = repr(error)
                     continue
                 if answer.status == 200:
                     self.active = server
-                    return answer.json
+                    return answer
                 last = f"{answer.status} {answer.body[:300]!r}"
                 if answer.status not in {408, 409, 503}:
                     raise ChaosError(f"{statement[:80]}: {last}")
@@ -179,7 +183,8 @@ def verify(world: World, load: Load) -> str:
         ChaosError: if something is wrong.
     """
     acknowledged = set(load.acknowledged)
-    rows = [row[0] for row in world.sql("SELECT id FROM events")["rows"]]
+    answer = world.sql("SELECT id FROM events", "application/vnd.apache.arrow.stream")
+    rows = pa.ipc.open_stream(answer.body).read_all()["id"].to_pylist()
     present = set(rows)
     if len(rows) != len(present):
         raise ChaosError(f"{len(rows) - len(present)} rows are there twice")
@@ -188,11 +193,10 @@ def verify(world: World, load: Load) -> str:
     if strange := present - load.sent:
         raise ChaosError(f"{len(strange)} rows were never sent, such as {min(strange)}")
     if load.stopped.is_set():
-        found = dict(world.sql("SELECT k, n FROM names")["rows"])
+        found = dict(world.sql("SELECT k, n FROM names").json["rows"])
         if found != load.names:
             raise ChaosError(f"a table has {found}, and {load.names} was acknowledged")
-    answer = world.sql("VERIFY")
-    verdicts = {row[0]: row[-1] for row in answer["rows"]}
+    verdicts = {row[0]: row[-1] for row in world.sql("VERIFY").json["rows"]}
     if set(verdicts.values()) != {"equal to batch"}:
         raise ChaosError(f"views differ: {verdicts}")
     return f"{len(present):,} rows, {len(verdicts)} views equal to batch"

@@ -259,6 +259,7 @@ def test_a_change_costs_a_round_for_each_level_that_it_reaches(oracle):
     run.finish()
 
 
+@pytest.mark.long
 def test_a_cycle_stops_the_view_that_goes_around_it_and_no_other(db):
     db.sql("CREATE TABLE edges (id INT, a INT, b INT, PRIMARY KEY (id))")
     db.sql("CREATE TABLE starts (node INT)")
