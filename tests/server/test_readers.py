@@ -16,7 +16,7 @@ from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 
 import headrace
-from headrace.server.proxy import Proxy
+from headrace.server.proxy import LocalServer, Proxy
 from headrace.sql import Role
 from served import Client, Events, Served, served
 from sessions import PARTITIONS
@@ -159,7 +159,7 @@ def test_a_request_that_cannot_be_passed_on_is_refused_at_once(readers: Readers)
         sent.append(message)
 
     async def ask() -> None:
-        proxy = Proxy(readers.socket, lambda _: None)
+        proxy = Proxy(LocalServer(readers.socket), lambda _: None)
         await asyncio.wait_for(proxy(scope, asyncio.Event().wait, send), 10)
 
     asyncio.run(ask())

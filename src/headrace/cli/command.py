@@ -429,6 +429,12 @@ def dashboard() -> int:
 )
 @click.option("--log-requests", "log_requests", is_flag=True, help="Log each request.")
 @click.option(
+    "--reader-of",
+    "reader_of",
+    metavar="URL",
+    help="Only answer lookups by key, by store and ledger; forward all else to this server.",
+)
+@click.option(
     "--standby",
     is_flag=True,
     help="If another process has the database open, wait for its end and take over.",
@@ -453,6 +459,9 @@ def serve(
     keep_quiet(debug=invocation.debug)
     if "headrace.url" in context.meta:
         raise click.UsageError("A server serves a data directory: give --data DIR.", context)
+    if options["reader_of"] and options["standby"]:
+        raise click.UsageError("--reader-of and --standby exclude each other.", context)
+    options["ca"] = context.meta.get("headrace.ca")
     directory = data_directory_of(context)
     given = FunctionFiles(functions, replace_functions)
     thread = StatementThread(_note)

@@ -7,13 +7,15 @@ import signal
 import threading
 import time
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, cast
 
 import click
 
 from headrace.cli.connection import make_directory, opened
+from headrace.errors import Code, HeadraceError
 from headrace.formats.libraries import library
+from headrace.ledger.directory import LEDGER
 from headrace.settings import require_heap
 
 if TYPE_CHECKING:
@@ -25,9 +27,8 @@ if TYPE_CHECKING:
     from headrace.cli.functions import FunctionFiles
     from headrace.cli.statement_thread import StatementThread
     from headrace.database import Database
-    from headrace.errors import HeadraceError
     from headrace.ledger import Waits
-    from headrace.server.address import Transport
+    from headrace.server.address import ListenAddress, Transport
     from headrace.server.listener import HttpServer
 
 _LISTEN_SECONDS = 0.2
@@ -43,7 +44,9 @@ class Serving:
     answer lookups; ``pages`` are an application's pages for browsers. ``certificate``, ``key``,
     ``host_names`` and ``plain_http`` configure the transport; ``auth`` requires tokens even before
     any exists. ``log_format`` is ``text`` or ``json``; ``log_requests`` logs each request. With
-    ``standby``, the server takes over when no other process has the database open any more.
+    ``standby``, the server takes over when no other process has the database open any more. With
+    ``reader_of``, it only reads, and forwards what it does not answer to the server at that URL,
+    whose certificate ``ca`` checks.
     """
 
     listen: str
@@ -61,6 +64,8 @@ class Serving:
     log_format: str = "text"
     log_requests: bool = False
     standby: bool = False
+    reader_of: str | None = None
+    ca: Path | None = None
 
     def transport(self) -> Transport:
         """Return the transport by which clients reach the server."""
@@ -103,6 +108,9 @@ def serve_directory(
     try:
         make_directory(directory, err)
         said = _Said(err)
+        if serving.reader_of is not None:
+            _read(directory, serving, invocation, address, bound)
+            return
         said(f"opening {directory}; Spark starts in the background")
         with ExitStack() as meanwhile:
             opening = _standby(meanwhile, bound, transport, said) if serving.standby else {}
@@ -141,6 +149,40 @@ def _serve(server: HttpServer, name: str, serving: Serving, thread: StatementThr
         _wait_for_end()
     finally:
         thread.call(server.close, server.service.database.cancel)
+
+
+def _read(
+    directory: Path,
+    serving: Serving,
+    invocation: Invocation,
+    address: ListenAddress,
+    bound: socket.socket,
+) -> None:
+    """Answer lookups by store and ledger until the process is asked to end."""
+    from headrace.remote.server import is_url  # noqa: PLC0415  (what is slow to load)
+    from headrace.server.proxy import RemoteServer  # noqa: PLC0415
+    from headrace.server.remote_reader import RemoteReader  # noqa: PLC0415
+    from headrace.settings import Settings  # noqa: PLC0415
+
+    primary = (serving.reader_of or "").rstrip("/")
+    if not is_url(primary):
+        hint = "Give that of the server that writes, such as https://db.example.com:8443."
+        raise HeadraceError(Code.INVALID, f'"{primary}" is not the URL of a server', hint=hint)
+    settings = Settings.of(invocation.settings)
+    where = settings.ledger_address or directory / LEDGER
+    server = RemoteServer(primary, serving.ca)
+    with RemoteReader(
+        directory.resolve(),
+        where,
+        settings.mounted,
+        server,
+        replace(address, port=bound.getsockname()[1]),
+        bound,
+        serving.transport(),
+        authenticate=serving.auth,
+    ) as reader:
+        click.echo(f"headrace reads {directory} at {reader.url} for {primary} (Ctrl-C stops it)")
+        _wait_for_end()
 
 
 def _standby(

@@ -15,7 +15,7 @@ from headrace.errors import Code, HeadraceError
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from headrace.parts.access import Access
+    from headrace.parts.access import Tokens
 
 _WRITTEN = re.compile(r"(?P<host>\[[^\]]+\]|[^:\[\]]+):(?P<port>\d{1,5})")
 _GREATEST_PORT = 65535
@@ -182,7 +182,7 @@ class Transport:
             )
 
 
-def require_tokens(address: ListenAddress, access: Access) -> None:
+def require_tokens(address: ListenAddress, access: Tokens) -> None:
     """Raise if other machines could reach the server while it requires no access tokens.
 
     Raises:

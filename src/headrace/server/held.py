@@ -95,6 +95,15 @@ class Held:
         if update.tokens is not None:
             self.tokens.tokens = update.tokens
 
+    def replace(
+        self,
+        published: Published,
+        ends: Mapping[RelationId, Offset],
+        tokens: Mapping[str, AccessToken],
+    ) -> None:
+        """Hold another state."""
+        self.published, self.ends, self.tokens.tokens = published, ends, tokens
+
     def show(self, epoch: Epoch) -> None:
         """Record that clients have seen an epoch: older ones are not shown afterwards."""
         self.shown = max(self.shown, epoch)

@@ -1,4 +1,4 @@
-"""Forwards requests over a Unix socket to the process that makes epochs.
+"""Forwards requests to the process that makes epochs: over a Unix socket, or to another machine.
 
 Bodies of requests and answers are streamed. A request is dropped when its client disconnects.
 """
@@ -6,8 +6,10 @@ Bodies of requests and answers are streamed. A request is dropped when its clien
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+import ssl
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, Protocol
+from urllib.parse import urlsplit
 
 import h11
 
@@ -19,7 +21,7 @@ from headrace.server.streamed import EVENTS
 from headrace.types import Epoch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from starlette.types import Message, Receive, Scope, Send
@@ -31,24 +33,82 @@ _OF_CONNECTION: Final = frozenset(
 _ADDED: Final = frozenset({b"date", b"server"})
 """Headers of answers that this server adds itself."""
 _READ_BYTES: Final = 1 << 16
+_CONNECT_SECONDS: Final = 5.0
+
+
+class Upstream(Protocol):
+    """The server to which requests are forwarded."""
+
+    async def connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """Open a connection.
+
+        Raises:
+            OSError: if it does not accept one.
+        """
+        ...
+
+    @property
+    def replaced(self) -> Mapping[bytes, bytes]:
+        """The values of headers that it is sent in place of a request's own, if it has them."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class LocalServer:
+    """A server at a Unix socket, which takes requests as they are."""
+
+    socket: Path
+    replaced: Mapping[bytes, bytes] = field(default_factory=dict)
+
+    async def connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """Open a connection; see :class:`Upstream`."""
+        return await asyncio.open_unix_connection(str(self.socket))
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteServer:
+    """A server at a URL, ``http://host:port`` or ``https://``; ``ca`` has certificates to trust.
+
+    It knows itself by its own name, so that stands in the headers Host and Origin.
+    """
+
+    url: str
+    ca: Path | None = None
+
+    async def connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """Open a connection; see :class:`Upstream`."""
+        parts = urlsplit(self.url)
+        secure = parts.scheme == "https"
+        port = parts.port or (443 if secure else 80)
+        tls = ssl.create_default_context(cafile=self.ca) if secure else None
+        opening = asyncio.open_connection(parts.hostname, port, ssl=tls)
+        return await asyncio.wait_for(opening, _CONNECT_SECONDS)
+
+    @property
+    def replaced(self) -> Mapping[bytes, bytes]:
+        """Its own host and origin."""
+        parts = urlsplit(self.url)
+        origin = f"{parts.scheme}://{parts.netloc}"
+        return {b"host": parts.netloc.encode(), b"origin": origin.encode()}
 
 
 @dataclass(frozen=True, slots=True)
 class Proxy:
-    """Forwards requests to the server at a socket; ``report`` receives the epoch of each answer."""
+    """Forwards requests to another server; ``report`` receives the epoch of each answer."""
 
-    socket: Path
+    server: Upstream
     report: Callable[[Epoch], None]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Forward one request; answer with status 503 if the server does not accept connections."""
         try:
-            reader, writer = await asyncio.open_unix_connection(str(self.socket))
+            reader, writer = await self.server.connect()
         except OSError:
             await failure(_unavailable(None))(scope, receive, send)
             return
         connection, sent = h11.Connection(h11.CLIENT), _Sent(send, self.report)
-        passing = asyncio.create_task(_pass_on(connection, scope, receive, writer))
+        replaced = self.server.replaced
+        passing = asyncio.create_task(_pass_on(connection, scope, receive, writer, replaced))
         answering = asyncio.create_task(_answer(connection, reader, sent))
         try:
             await asyncio.wait({passing, answering}, return_when=asyncio.FIRST_COMPLETED)
@@ -126,12 +186,16 @@ def _unavailable(detail: str | None) -> HeadraceError:
 
 
 async def _pass_on(
-    connection: h11.Connection, scope: Scope, receive: Receive, writer: asyncio.StreamWriter
+    connection: h11.Connection,
+    scope: Scope,
+    receive: Receive,
+    writer: asyncio.StreamWriter,
+    replaced: Mapping[bytes, bytes],
 ) -> None:
     """Send a request and its body; return when its client has disconnected."""
     # Whitespace around a header's value is not part of it, and must not be sent.
     given = [(name.lower(), value.strip(b" \t")) for name, value in scope["headers"]]
-    headers = [(name, value) for name, value in given if name not in _OF_CONNECTION]
+    headers = [(n, replaced.get(n, value)) for n, value in given if n not in _OF_CONNECTION]
     if any(name == b"transfer-encoding" for name, _ in given):
         headers.append((b"transfer-encoding", b"chunked"))
     query = scope["query_string"]

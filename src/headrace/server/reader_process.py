@@ -31,7 +31,7 @@ from headrace.server.held import FirstMessage, Held, StateUpdate
 from headrace.server.http import http_settings, tls_settings
 from headrace.server.logs import RequestLog
 from headrace.server.lookups import ViewHandlers, answered_at_once
-from headrace.server.proxy import Proxy
+from headrace.server.proxy import LocalServer, Proxy
 from headrace.server.tallies import Tallies
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ class ReaderProcess:
             begin.mounted.mount(begin.directory)
         self._held = Held(begin.directory)
         self._tallies = Tallies()
-        proxy = Proxy(begin.socket, self._held.show)
+        proxy = Proxy(LocalServer(begin.socket), self._held.show)
         entrance = Entrance(self._held.tokens, begin.limits, begin.authenticate)
         reading = Reading(self._held, begin.limits, entrance, proxy, self._tallies)
         settings = {**http_settings(), **tls_settings(begin.transport)}
