@@ -67,7 +67,12 @@ from headrace.serving.python_values import python_rows
 from headrace.serving.values import json_text
 from headrace.session import Session
 from headrace.session.information_schema import InformationSchema
-from headrace.session.opening import restore, stored_partitions, stored_store
+from headrace.session.opening import (
+    require_own_store,
+    restore,
+    stored_partitions,
+    stored_store,
+)
 from headrace.session.parts import DatabaseParts
 from headrace.settings import AUTOMATIC, Settings, backup_place, variable
 from headrace.spine.mounts import Mounted
@@ -172,6 +177,7 @@ class Database(DefaultSession):
             undone.callback(self._ledger.close)
             mounted = settings.mounted(stored_store(self._ledger, directory, settings.store))
             if mounted is not None:
+                require_own_store(self._ledger, mounted.store)
                 mounted.mount(directory.resolve())
                 undone.callback(Mounted.unmount, directory.resolve())
             chosen = "partitions" in settings.chosen

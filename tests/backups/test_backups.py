@@ -13,7 +13,9 @@ from headrace.backups.places import DirectoryPlace
 from headrace.errors import Code, HeadraceError
 from headrace.ledger import RESTORING, Files, open_ledger
 from headrace.log.segments import forget_segments
+from headrace.objects import ObjectStore, StoreAddress
 from headrace.spine import forget_runs
+from headrace.spine.mounts import mount, unmount
 from runtime.pure import PureDatabase
 
 if TYPE_CHECKING:
@@ -238,6 +240,54 @@ def test_what_is_already_at_the_place_is_not_held(mill: Mill) -> None:
     mill.back_up(Faults("ledger copied", look))
     mill.back_up(Faults("ids copied", look))
     assert held == [Files(), everything]
+
+
+def test_nothing_is_retired_until_the_ids_are_copied(mill: Mill) -> None:
+    free: list[bool] = []
+
+    def look() -> None:
+        """Whether another thread could retire events."""
+        busy = mill.db.compaction.retirement.busy
+
+        def take() -> None:
+            free.append(busy.acquire(blocking=False))
+            if free[-1]:
+                busy.release()
+
+        other = threading.Thread(target=take)
+        other.start()
+        other.join()
+        mill.db.compaction.retirement.run()  # it waits for nobody
+
+    mill.write(1)
+    for stage in ("ledger copied", "ids copied"):
+        mill.back_up(Faults(stage, look))
+    assert free == [False, True]
+
+
+def test_files_of_a_store_are_fetched_to_be_backed_up(mill: Mill) -> None:
+    store = ObjectStore.at(StoreAddress.of(f"file://{mill.root}/store"))
+    for folder in ("runs", "log"):
+        directory = mill.db.directory / folder
+        for path in directory.iterdir():
+            store.put(f"{folder}/{path.name}", path)
+        mount(directory, store, folder, 1 << 30)
+    try:
+        mill.write(*range(20))
+        runs, log = newest(mill.db.directory / "runs"), newest(mill.db.directory / "log")
+        runs.unlink()
+        spoil(log, 100)
+        mill.back_up()
+        assert mill.restored_rows() == mill.rows(mill.db)
+        mill.write(*range(20, 40))
+        runs = newest(mill.db.directory / "runs")
+        runs.unlink()
+        store.delete([f"runs/{runs.name}"])
+        with pytest.raises(HeadraceError, match=f"{runs.name}.* is damaged"):
+            mill.back_up()
+    finally:
+        for folder in ("runs", "log"):
+            unmount(mill.db.directory / folder)
 
 
 def test_appends_beside_a_backup_are_in_the_next_one(mill: Mill) -> None:

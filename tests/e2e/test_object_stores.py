@@ -121,8 +121,14 @@ def test_a_change_and_its_epoch_are_a_request_each(tmp_path, url, spark):
 
 
 def test_the_store_of_a_database_is_fixed(tmp_path, url, spark):
-    with headrace.connect(tmp_path / "kept", spark=spark, store=url, continuous=False):
-        pass
+    with headrace.connect(tmp_path / "kept", spark=spark, store=url, continuous=False) as db:
+        db.sql("CREATE TABLE items (k INT PRIMARY KEY)")
+        db.insert("items", [(1,)])
+    for _ in range(2):
+        with pytest.raises(HeadraceError, match="has files of another database"):
+            headrace.connect(tmp_path / "another", spark=spark, store=url, continuous=False)
+    with headrace.connect(tmp_path / "kept", spark=spark, continuous=False) as db:
+        assert db.sql("SELECT k FROM items").fetchall() == [(1,)]
     with pytest.raises(HeadraceError, match='setting "store" cannot be'):
         headrace.connect(tmp_path / "kept", spark=spark, store="s3://other/prefix")
     with headrace.connect(tmp_path / "local", spark=spark, continuous=False):

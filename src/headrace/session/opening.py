@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from headrace.catalog import Catalog, Sink, Stream, Table, View, relation_of_json
 from headrace.errors import Code, HeadraceError
 from headrace.ledger import STORE_SETTING
-from headrace.objects import StoreAddress
+from headrace.objects import ObjectStore, StoreAddress
 from headrace.parts.naming import HIDDEN
 from headrace.runtime.unfit import resume_fitting
 from headrace.types import rows_of
@@ -68,6 +68,27 @@ def stored_store(ledger: Ledger, directory: Path, asked: str) -> str:
         else f'The files of the database are in the directory "{directory}".',
         hint="Leave the setting out.",
     )
+
+
+def require_own_store(ledger: Ledger, store: StoreAddress) -> None:
+    """Refuse an object store that has files which a new database would delete as strays.
+
+    To be called before :func:`stored_partitions`.
+
+    Raises:
+        HeadraceError: ``invalid`` if the database is new, and the store has any file.
+    """
+    if ledger.settings.get("partitions") is not None:
+        return
+    other = next(iter(ObjectStore.at(store).names()), None)
+    if other is not None:
+        raise HeadraceError(
+            Code.INVALID,
+            f'object store "{store.url}" has files of another database',
+            f'The ledger "{ledger.place}" is new, and the store has "{other[0]}".',
+            "Give the ledger of that database, or another prefix. A restore that was interrupted"
+            " goes on when headrace restore is run again.",
+        )
 
 
 def _place(url: str) -> str:
