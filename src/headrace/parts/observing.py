@@ -8,24 +8,21 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Self
 
-from headrace.catalog import Catalog, Table, View, relation_of_json
+from headrace.catalog import Catalog, relation_of_json
 from headrace.errors import HeadraceError
 from headrace.ledger import STORE_SETTING, Ledger, Mode
 from headrace.parts.access import Access
-from headrace.runtime.published import published_at
-from headrace.types import rows_of
-from headrace.zset import Layout
+from headrace.runtime.published import published_at, stored_layouts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
-    from headrace.catalog import Relation
-    from headrace.ledger import Head, PostgresAddress
+    from headrace.ledger import PostgresAddress
     from headrace.parts.access import AccessToken
     from headrace.runtime.published import Published
     from headrace.spine.mounts import Mounted
-    from headrace.types import ArrangementId, Offset, RelationId
+    from headrace.types import Offset, RelationId
 
 _log: Final = logging.getLogger(__name__)
 _WAIT_SECONDS: Final = 1.0
@@ -54,19 +51,9 @@ def observed(ledger: Ledger, before: Observed | None = None) -> Observed:
     known = None if before is None else before.published
     if known is not None and known.catalog == catalog:
         catalog = known.catalog
-    layouts = _layouts(catalog, head)
+    layouts = stored_layouts(head, (each.id for each in catalog))
     state = published_at(head, catalog, layouts, known)
     return Observed(state, dict(head.ends), Access(ledger).tokens)
-
-
-def _layouts(catalog: Catalog, head: Head) -> dict[ArrangementId, Layout]:
-    stored = head.arrangements
-    ids = [rows_of(each.id) for each in catalog if _has_rows(each)]
-    return {id_: Layout.of_json(dict(stored[id_].layout)) for id_ in ids if id_ in stored}
-
-
-def _has_rows(relation: Relation) -> bool:
-    return isinstance(relation, Table | View)
 
 
 @dataclass(slots=True)

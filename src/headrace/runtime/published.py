@@ -17,6 +17,7 @@ from headrace.errors import Code, HeadraceError
 from headrace.ledger import RepairPath
 from headrace.spine import Spine, times_forgotten, unchecked_bytes
 from headrace.types import Epoch, Offset, rows_of
+from headrace.zset import Layout
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from headrace.catalog import Relation
     from headrace.ledger import Dirty, Frontier, Head, Ledger, RunRecord, Slice
     from headrace.types import ArrangementId, RelationId
-    from headrace.zset import Layout
 
 STOPPED = "stopped"
 """The cause of the dirty entry of a view whose query fails on its data."""
@@ -323,6 +323,13 @@ def maintained_logs(catalog: Catalog, left_out: frozenset[RelationId]) -> frozen
     return frozenset(
         r.id for r in catalog if isinstance(r, Table) or (isinstance(r, Stream) and r.id in read)
     )
+
+
+def stored_layouts(head: Head, relations: Iterable[RelationId]) -> dict[ArrangementId, Layout]:
+    """Return the layouts of the contents of relations, by arrangement; of those that have any."""
+    stored = head.arrangements
+    kept = [id_ for id_ in map(rows_of, relations) if id_ in stored]
+    return {id_: Layout.of_json(dict(stored[id_].layout)) for id_ in kept}
 
 
 def published_at(

@@ -9,9 +9,8 @@ from headrace.errors import Code, HeadraceError
 from headrace.ledger import STORE_SETTING
 from headrace.objects import ObjectStore, StoreAddress
 from headrace.parts.naming import HIDDEN
+from headrace.runtime.published import stored_layouts
 from headrace.runtime.unfit import resume_fitting
-from headrace.types import rows_of
-from headrace.zset import Layout
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -104,7 +103,6 @@ def restore(parts: DatabaseParts, functions: Iterable[Function] = ()) -> None:
     resume_fitting(parts.ledger)
     ledger, declarations, waiting = parts.ledger, parts.declarations, parts.waiting
     records = ledger.relations.existing()
-    stored = ledger.head.arrangements
     catalog = Catalog.of(relation_of_json(dict(record.definition)) for record in records)
     declarations.announce_system()
     for relation in catalog:
@@ -117,8 +115,7 @@ def restore(parts: DatabaseParts, functions: Iterable[Function] = ()) -> None:
             declarations.announce_waiting(view)
             continue
         declarations.announce(view)
-    kept = [r for r in catalog if isinstance(r, Table | View)]
-    layouts = {rows_of(r.id): Layout.of_json(dict(stored[rows_of(r.id)].layout)) for r in kept}
+    layouts = stored_layouts(ledger.head, (each.id for each in catalog))
     parts.loop.published.publish(catalog, layouts)
     # Before the first epoch, since dropping releases their history step by step.
     parts.loop.held.update({id_: record.held for id_, record in ledger.deliveries.all().items()})

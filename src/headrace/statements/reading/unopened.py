@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from headrace.catalog import Catalog, Sink, Table, View, key_of, relation_of_json
 from headrace.errors import HeadraceError
 from headrace.ledger import DirectoryLock, Ledger, Mode
-from headrace.runtime.published import published_at
+from headrace.runtime.published import published_at, stored_layouts
 from headrace.runtime.timetable import clocked
 from headrace.serving import Contents
 from headrace.sql import Query
@@ -20,8 +20,6 @@ from headrace.sql.parser import parse
 from headrace.statements.reading.keyed import chosen, rows_by_key
 from headrace.statements.reading.simple import simple_select
 from headrace.statements.results import Freshness, Result
-from headrace.types import rows_of
-from headrace.zset import Layout
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -82,11 +80,9 @@ class _Stored:
         records = ledger.relations.existing()
         catalog = Catalog.of(relation_of_json(dict(record.definition)) for record in records)
         head = ledger.head
-        stored = head.arrangements
         named = {relation.id for name in names if (relation := catalog.find(name)) is not None}
         indexes = {view.id for id_ in named for view in catalog.indexes(id_)}
-        kept = [id_ for id_ in map(rows_of, named | indexes) if id_ in stored]
-        layouts = {id_: Layout.of_json(dict(stored[id_].layout)) for id_ in kept}
+        layouts = stored_layouts(head, named | indexes)
         return cls(directory, head, published_at(head, catalog, layouts))
 
     def rows(self, simple: Simple) -> Result | None:
