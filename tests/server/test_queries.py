@@ -90,16 +90,21 @@ def in_groups(groups: list[int]) -> list[str]:
         ("SELECT s.x, named FROM s JOIN counted ON s.x < named", [[1, 2]]),
         pytest.param("SELECT name FROM shown WHERE id = 1", [["ANN"]], marks=pytest.mark.long),
         ("SELECT max(id) AS m FROM t AS OF EPOCH 2", [[3]]),
-        ("SELECT count(*) AS n FROM t VERSION AS OF 2 a JOIN t b ON a.id <= b.id", [[6]]),
-        (
+        pytest.param(
+            "SELECT count(*) AS n FROM t VERSION AS OF 2 a JOIN t b ON a.id <= b.id",
+            [[6]],
+            marks=pytest.mark.long,
+        ),
+        pytest.param(
             "SELECT table_name FROM information_schema.tables WHERE table_type = 'VIEW'",
             [["shown"]],
+            marks=pytest.mark.long,
         ),
         (
             "CREATE TABLE u (x INT); INSERT INTO u SELECT id + 1 FROM t; SELECT sum(x) AS x FROM u",
             [[9]],
         ),
-        (MERGED, [[19]]),
+        pytest.param(MERGED, [[19]], marks=pytest.mark.long),
         ("UPDATE u SET x = 2 * x WHERE x > 2; SELECT max(x) AS x, count(*) AS n FROM u", [[8, 3]]),
     ],
 )
