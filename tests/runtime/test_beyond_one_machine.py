@@ -123,6 +123,7 @@ class Beyond(Crashing):
             if error.code is not Code.UNAVAILABLE:
                 raise
             # As a server does: what was begun is given up, and the epoch is made again.
+            self.faults.stage = None
             self.restart()
 
     @rule(
