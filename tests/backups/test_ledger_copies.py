@@ -78,5 +78,14 @@ def test_a_ledger_goes_to_postgresql_and_back(tmp_path: Path, postgres_url: str)
     with open_ledger(directory, address) as ledger:
         reject(ledger, table.id)  # its id follows the restored one
         assert len(ledger.rejects.newest(table.id, 10)) == 2
+        # Another copy, in a schema of its own, may be open at the same time.
+        beside, copied = tmp_path / "beside", PostgresAddress.of(postgres_url, "copied")
+        beside.mkdir()
+        restore_ledger(tmp_path / "second", beside, copied)
+        with open_ledger(beside, copied) as copy:
+            reject(copy, table.id)
+            assert copy.settings.identity == ledger.settings.identity
+        with pytest.raises(HeadraceError, match="is open for writing"):
+            open_ledger(directory, address)
     with pytest.raises(HeadraceError, match="belongs to another"):
         open_ledger(tmp_path / "other", address)

@@ -228,7 +228,8 @@ class PostgresDatabase:
         """
         if self._lock is not None:
             return
-        key = lock_key(f"write {identity}")
+        # A database that was restored beside its original has the same identity.
+        key = lock_key(f"write {identity} in {self.namespace}")
         lock = SessionLock(self.address.connect, key, self.place, availability)
         lock.acquire(waits, writer)
         self._lock = lock
