@@ -43,6 +43,7 @@ def test_the_list_is_long_and_has_nothing_twice():
     assert len({block[0] for block in BLOCKS}) == len(BLOCKS) >= 140
 
 
+@pytest.mark.long
 def test_a_query_of_very_many_parts_is_refused_as_nested_too_deeply(planned):
     with pytest.raises(HeadraceError, match="nested so deeply") as caught:
         planned.circuit(" UNION ALL ".join(["SELECT k FROM t"] * 600))

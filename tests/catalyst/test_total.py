@@ -69,6 +69,7 @@ def compared(planned: Planned, bound: str, values: tuple[str, ...]) -> int:
     return sum("Compared" in line for line in explain(circuit, planned.names.__getitem__, {}))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("bound", FOUND)
 def test_arithmetic_of_times_that_cannot_fail_is_compared_by_its_value(
     planned: Planned, bound: str

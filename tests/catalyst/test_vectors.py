@@ -661,6 +661,7 @@ def test_expressions_have_the_values_of_spark_or_are_in_doubt(bench: Bench) -> N
     assert KNOWN.keys() - seen == OF_PLANS | {"GetTimestamp"}
 
 
+@pytest.mark.long
 def test_texts_are_taken_apart_as_spark_does(lines: Bench) -> None:
     cases, reader = lines.cases([each.strip() for each in re.split(";;|\n", OF_LINES.strip())])
     ends_lines = sum(str(each)[-1:] in "\n\r\u0085\u2028\u2029" for each in lines.rows["text"])
@@ -675,6 +676,7 @@ def test_documents_are_read_as_spark_reads_them_or_are_in_doubt(documents: Bench
         assert doubts(documents, case, reader) < documents.rows.num_rows * 0.5, case.text
 
 
+@pytest.mark.long
 def test_texts_are_read_as_spark_reads_them_or_are_in_doubt(reading: Bench) -> None:
     cases, reader = reading.cases(listed(OF_TEXTS))
     seen = {kind_of(part) for case in cases for part in within(case.handle)}
@@ -683,6 +685,7 @@ def test_texts_are_read_as_spark_reads_them_or_are_in_doubt(reading: Bench) -> N
         assert doubts(reading, case, reader) < reading.rows.num_rows, case.text
 
 
+@pytest.mark.long
 def test_each_cast_has_the_values_of_spark_or_is_in_doubt_or_left_to_it(bench: Bench) -> None:
     cast = bench.scala.module(f"{EXPRESSIONS}.Cast")
     types = StructType.fromDDL(", ".join(f"c{i} {t}" for i, t in enumerate(listed(TARGETS))))

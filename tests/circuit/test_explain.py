@@ -65,6 +65,7 @@ NUMBERED = {
 }
 
 
+@pytest.mark.long
 def test_first_rows_are_numbered_only_where_their_numbers_matter(planned):
     for (function, condition), numbered in NUMBERED.items():
         circuit = planned.circuit(FIRST.format(function, condition))

@@ -168,6 +168,7 @@ def test_watch_ends_after_as_many_times_as_asked_for(terminal: Terminal) -> None
     terminal.see("a statement that follows changes cannot be watched")
 
 
+@pytest.mark.long
 def test_a_live_table_shows_the_rows_as_they_are_now(terminal: Terminal) -> None:
     terminal.enter(r"\live on")
     terminal.see("live is on")

@@ -37,6 +37,7 @@ A3_VIEW = """CREATE VIEW user_order_stats AS SELECT user_id, COUNT(*) AS order_c
 A3_JOB = "INSERT INTO user_stats_sink SELECT * FROM user_order_stats;"
 
 
+@pytest.mark.long
 def test_flink_orders_a_continuous_query_and_a_sink(db):
     assert "in the embedded log: no broker is configured" in db.sql(A1).message
     db.sql("SET 'execution.runtime-mode' = 'streaming'")

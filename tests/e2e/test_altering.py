@@ -14,6 +14,7 @@ def rows(db, query):
     return sorted(db.sql(query).fetchall(), key=repr)
 
 
+@pytest.mark.long
 def test_a_column_is_added_under_views_and_after_reopening(tmp_path, spark):
     with headrace.connect(tmp_path / "db", spark=spark, continuous=False) as db:
         db.sql("CREATE STREAM s (k STRING, v INT)")

@@ -28,6 +28,7 @@ def chain(db):
     return db
 
 
+@pytest.mark.long
 def test_event_times_go_down_a_chain_and_rows_are_inserted_anywhere(chain):
     db = chain
     assert rows(db, "SELECT k, b, n FROM c") == [("a", 0, 1), ("a", 60000, 1)]
@@ -46,6 +47,7 @@ def test_event_times_go_down_a_chain_and_rows_are_inserted_anywhere(chain):
     assert {row[3] for row in db.sql("VERIFY").fetchall()} == {"equal to batch"}
 
 
+@pytest.mark.long
 def test_a_joined_stream_has_the_time_of_its_latest_row(db):
     db.sql("CREATE STREAM l (k INT)")
     db.sql("CREATE STREAM r (k INT, at TIMESTAMP, WATERMARK FOR at AS at)")

@@ -52,6 +52,7 @@ def listed(db: headrace.Database) -> list[tuple[Any, ...]]:
     return db.sql(text).fetchall()
 
 
+@pytest.mark.long
 def test_wrong_rows_that_are_reported_are_replaced_with_all_above_them(shop) -> None:
     lose(shop, "totals", lambda row: row["region"] == "EU")
     assert shop.sql("SELECT * FROM summed").fetchall() == [(5,)]

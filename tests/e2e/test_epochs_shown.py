@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
+import pytest
 from py4j.clientserver import ClientServerConnection
 from py4j.java_gateway import GatewayConnection
 
@@ -22,6 +23,7 @@ def newest(db: Database) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.long
 def test_each_width_over_the_same_history_says_why_and_what_it_did(
     db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -78,6 +78,7 @@ def test_metadata_tells_where_a_row_came_from(db):
     assert rows(db, "SELECT count(DISTINCT at) FROM s") == [(2,)]
 
 
+@pytest.mark.long
 def test_generated_columns_have_the_type_that_is_declared(tmp_path, spark):
     where = {"spark": spark, "continuous": False, "partitions": 2}
     with headrace.connect(tmp_path / "again", **where) as db:

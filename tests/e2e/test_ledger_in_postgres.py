@@ -63,6 +63,7 @@ def test_a_database_is_opened_by_setting_variable_and_option(
         assert [row["name"] for row in db.sql("SHOW TOKENS").to_arrow().to_pylist()] == ["me"]
 
 
+@pytest.mark.long
 def test_every_acknowledged_row_is_there_once_after_the_server_was_killed_in_a_load(
     tmp_path: Path, spark: SparkSession, postgres_url: str, postgres_server: Postgres
 ) -> None:

@@ -62,6 +62,7 @@ def test_made_up_rows_keep_a_view_and_continue_after_a_restart(opened) -> None:
         again.sql("CREATE STREAM s (o BIGINT METADATA FROM 'offset') WITH (connector = 'datagen')")
 
 
+@pytest.mark.long
 def test_files_of_a_directory_keep_a_view(opened, tmp_path: Path) -> None:
     place = tmp_path / "in"
     db = opened()
@@ -101,6 +102,7 @@ def test_files_of_a_directory_keep_a_view(opened, tmp_path: Path) -> None:
         again.sql("INSERT INTO sales (id) VALUES (1)")
 
 
+@pytest.mark.long
 def test_records_of_kinesis_keep_a_view(opened, kinesis_server, tmp_path: Path) -> None:
     stream = kinesis_server.create(f"orders-{uuid4().hex[:8]}", 1)
     db = opened()

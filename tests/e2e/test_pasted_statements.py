@@ -81,6 +81,7 @@ def test_statements_of_flink_and_bigquery(db):
     db.sql("DROP DATABASE shop CASCADE")
 
 
+@pytest.mark.long
 def test_windows_appear_once_they_have_ended_by_the_clock(tmp_path, spark):
     now = [datetime(2025, 1, 1, 10, 30, tzinfo=UTC)]
     clock = lambda: int(now[0].timestamp() * 1e6)  # noqa: E731
@@ -209,6 +210,7 @@ def test_structs_and_maps_of_ksqldb(db):
     assert refused(db, "SELECT STRUCT('a' := 1) FROM s").code is Code.INVALID
 
 
+@pytest.mark.long
 def test_arrays_of_ksqldb_begin_at_1_wherever_they_stand(db):
     db.sql("""
         CREATE STREAM n (id INT KEY, p STRUCT<first VARCHAR, tags ARRAY<VARCHAR>, m MAP<VARCHAR, INT>, s ARRAY<STRUCT<x INT>>>)

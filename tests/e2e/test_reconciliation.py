@@ -164,6 +164,7 @@ def opened_with(tmp_path, spark):
         each.close()
 
 
+@pytest.mark.long
 def test_in_the_background_all_is_compared_until_nothing_changes(db):
     db.sql("""CREATE STREAM sales (g INT, x INT); INSERT INTO sales VALUES (1, 2), (1, 3), (2, 4);
         CREATE MATERIALIZED VIEW totals AS SELECT g, sum(x) AS s FROM sales GROUP BY g;

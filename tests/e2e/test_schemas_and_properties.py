@@ -58,6 +58,7 @@ def test_a_qualified_name_is_read_wherever_spark_reads_one(gold, query, found):
     assert rows(gold, query) == found
 
 
+@pytest.mark.long
 def test_views_with_qualified_names_are_kept_verified_and_restored(tmp_path, spark):
     where = {"spark": spark, "continuous": False, "partitions": 2}
     with headrace.connect(tmp_path / "again", **where) as db:

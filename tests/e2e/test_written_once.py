@@ -13,6 +13,7 @@ from headrace import Code
 pytestmark = pytest.mark.spark
 
 
+@pytest.mark.long
 def test_what_the_clock_says_is_written_and_stays(tmp_path, spark):
     where = {"spark": spark, "continuous": False, "partitions": 2}
     before = datetime.now(UTC)

@@ -316,6 +316,7 @@ def test_a_window_in_doubt_is_computed_by_spark(bench: Bench) -> None:
             node.rows(given(node, rows))
 
 
+@pytest.mark.long
 def test_a_narrow_epoch_over_windows_and_groups_takes_no_job(db: Database) -> None:
     db.sql("""
         CREATE TABLE t (id INT PRIMARY KEY, k INT, v DECIMAL(10,2), s STRING, d DOUBLE);

@@ -55,6 +55,7 @@ def test_lines_are_appended_and_their_token_is_waited_for(client: Client, stream
     assert sorted(seen.json["rows"]) == [[1, "1.50"], [2, None]]
 
 
+@pytest.mark.long
 def test_arrow_is_appended(client: Client, stream: str):
     sink = io.BytesIO()
     table = pa.table({"id": pa.array([1, 2], pa.int64()), "name": ["x", None]})

@@ -299,6 +299,7 @@ def test_a_plain_view_is_refused_wherever_it_is_read(place: tuple[Served, dict[s
     assert who["golden"].get("/v1/views/gold.open").json["rows"] == [[1]]
 
 
+@pytest.mark.long
 def test_event_times_of_a_derived_stream_need_a_reader_of_what_it_reads(who: dict[str, Client]):
     owner, golden = who["owner"], who["golden"]
     owner.sql("CREATE STREAM hr.seen (k INT, name STRING)")

@@ -12,6 +12,7 @@ from headrace.errors import Code, HeadraceError
 pytestmark = pytest.mark.spark
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("stored", "code", "said"),
     [

@@ -149,6 +149,7 @@ def test_cumulating_windows_are_exact_at_their_bounds(oracle):
     run.finish()
 
 
+@pytest.mark.long
 def test_rows_exactly_a_gap_apart_are_one_session(oracle):
     run = oracle(rows_per_change=50)
     run.stream("s", "ts TIMESTAMP")

@@ -63,6 +63,7 @@ def test_views_created_over_nothing_start_empty(oracle):
     run.finish()
 
 
+@pytest.mark.long
 def test_a_fill_in_this_process_takes_no_job_and_goes_on_as_jobs_where_rows_are_many(
     oracle, monkeypatch
 ):

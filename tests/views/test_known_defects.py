@@ -237,6 +237,7 @@ def test_ties_in_first_rows_are_settled_by_the_rows_alone(run):
     run.finish()
 
 
+@pytest.mark.long
 def test_a_view_and_its_base_change_in_one_epoch(run):
     run.view("n", "SELECT g, count(*) AS n FROM t GROUP BY g")
     run.view("j", "SELECT t.id, n.n FROM t JOIN n ON t.g = n.g")

@@ -163,6 +163,7 @@ SHORT_GENERATORS = "outer_lateral entries structs over_aggregate"
 SHORT_LATERAL = "positions variants_outer outer_by_condition by_condition summed exists_ folded"
 
 
+@pytest.mark.long
 def test_generators_multiply_rows(oracle):
     run = oracle(rows_per_change=20)
     run.table("e", EVERYTHING)
@@ -186,6 +187,7 @@ def test_elements_stand_in_from(oracle):
     run.finish()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("small_rows", [9, 0])
 def test_values_that_only_spark_has_stay_within_its_job(oracle, small_rows):
     run = oracle(rows_per_change=40, small_rows=small_rows)

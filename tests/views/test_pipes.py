@@ -72,6 +72,7 @@ def test_a_pipe_is_kept_as_any_other_query(oracle, part):
     run.finish()
 
 
+@pytest.mark.long
 def test_other_dialects_stand_before_a_pipe(oracle):
     run = oracle(rows_per_change=100)
     run.stream("e", "k INT, v INT, s STRING, t TIMESTAMP")

@@ -136,6 +136,7 @@ def test_a_view_does_not_come_to_read_itself(db, below):
         db.sql(f"CREATE OR REPLACE MATERIALIZED VIEW v AS SELECT k, g FROM {below}")
 
 
+@pytest.mark.long
 def test_a_query_on_whose_rows_a_view_above_fails_does_not_take_over(db):
     db.sql("CREATE TABLE t (k INT PRIMARY KEY, g INT)")
     db.sql("CREATE MATERIALIZED VIEW v AS SELECT g, count(*) AS n FROM t GROUP BY g")

@@ -46,6 +46,7 @@ def test_wide_epochs_run_in_stages(oracle):
     run.finish()
 
 
+@pytest.mark.long
 def test_a_value_in_doubt_has_spark_run_the_step(oracle):
     run = oracle(small_rows=0)
     db = run.db

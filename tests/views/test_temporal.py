@@ -171,6 +171,7 @@ def refused(db: headrace.Database) -> Callable[[str], HeadraceError]:
     return of
 
 
+@pytest.mark.long
 def test_a_row_is_there_until_it_is_too_old(run: Clocked) -> None:
     run.stream("t", "k INT, ts TIMESTAMP")
     run.view("recent", "SELECT k, ts FROM t WHERE ts > now() - INTERVAL 5 MINUTES AND k < 100")

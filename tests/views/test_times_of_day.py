@@ -30,6 +30,7 @@ VIEWS = {
 }
 
 
+@pytest.mark.long
 def test_times_of_day_are_kept_in_views(oracle):
     run = oracle(rows_per_change=4000)
     run.table("t", "k INT, a TIME(6), b TIME(2), n ARRAY<STRUCT<z: TIME(6)>>", key="k")

@@ -173,6 +173,7 @@ def test_keys_of_several_columns_dates_of_days_and_events_of_a_stream(oracle):
     run.finish()
 
 
+@pytest.mark.long
 def test_a_retroactive_version_changes_only_what_lies_in_its_interval(db):
     db.sql(f"CREATE STREAM orders ({ORDERS})")
     db.sql(f"CREATE TABLE policy ({POLICY}, PRIMARY KEY (region)) WITH (effective_from = 'since')")

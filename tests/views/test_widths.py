@@ -73,6 +73,7 @@ def test_narrow_and_wide_epochs_follow_each_other_on_the_same_rows(oracle):
     run.finish()
 
 
+@pytest.mark.long
 def test_a_narrow_epoch_whose_changes_fan_out_goes_on_as_jobs(oracle, monkeypatch):
     run = oracle(rows_per_change=4000)
     run.table("t", "id INT, g INT", key="id")
