@@ -12,8 +12,6 @@ from py4j.java_gateway import GatewayConnection
 import headrace.engine.engine
 
 if TYPE_CHECKING:
-    import pytest
-
     from headrace import Database
 
 
