@@ -44,6 +44,7 @@ from headrace.parts.evaluating import OwnEvaluator
 from headrace.parts.feeding import Feeding
 from headrace.parts.filling import Filling
 from headrace.parts.functions import Functions
+from headrace.parts.ledger_follower import LedgerFollower
 from headrace.parts.log import Log
 from headrace.parts.planning import Planning
 from headrace.parts.reader import Reader
@@ -137,12 +138,17 @@ def _opened_ledger(
 ) -> Ledger:
     """Open the ledger as its only writer, with a full cache if that has to be waited for."""
     address = settings.ledger_address
-    with Warming(directory.resolve(), address, settings.mounted) as warming:
+    if address is None:
+        return open_ledger(directory, fault=fault, waits=waits)
+    warming = Warming(directory.resolve())
+    with LedgerFollower(
+        warming.directory, address, settings.mounted, warming.look, warming.closed
+    ) as follower:
 
         def wait(error: HeadraceError) -> bool:
             if not waits(error):
                 return False
-            warming.begin()
+            follower.begin()
             return True
 
         return open_ledger(directory, address, fault=fault, waits=wait)

@@ -23,9 +23,9 @@ from headrace.spine.mounts import Mounted
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from headrace.backups import Place
     from headrace.engine.jobs.lease import SparkSettings
     from headrace.ledger import PostgresAddress
+    from headrace.objects import Place
 
 _PREFIX = "HEADRACE_"
 NO_CACHE = "none"

@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from headrace.backups import Backups, Repository, Target, place_at, restore
-from headrace.backups.places import DirectoryPlace
 from headrace.errors import Code, HeadraceError
 from headrace.ledger import RESTORING, Files, open_ledger
 from headrace.log.segments import forget_segments
-from headrace.objects import ObjectStore, StoreAddress
+from headrace.objects import DirectoryPlace, ObjectStore, StoreAddress
 from headrace.spine import forget_runs
 from headrace.spine.mounts import mount, unmount
 from runtime.pure import PureDatabase

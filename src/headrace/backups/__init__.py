@@ -2,7 +2,7 @@
 
 from headrace.backups.backing_up import BackedUp, Backups
 from headrace.backups.manifest import Manifest
-from headrace.backups.places import Place, place_at
+from headrace.backups.places import place_at
 from headrace.backups.repository import Repository
 from headrace.backups.restoring import Restored, Target, restore
 
@@ -10,7 +10,6 @@ __all__ = [
     "BackedUp",
     "Backups",
     "Manifest",
-    "Place",
     "Repository",
     "Restored",
     "Target",

@@ -22,20 +22,20 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Final
 from uuid import uuid4
 
-from headrace.backups.manifest import Manifest, StoredFile, key_of, name_of
-from headrace.backups.places import DirectoryPlace
+from headrace.backups.manifest import Manifest, StoredFile, key_of, ledger_key_of, name_of
 from headrace.backups.repository import Repository
 from headrace.backups.transfer import DamagedFileError, Digest, Meter, checked_pieces, run_all
 from headrace.errors import Code, HeadraceError, not_written
 from headrace.ledger import LEDGER_FORMAT, Files, Ledger, Mode, NeededFile
 from headrace.log import checked_part
+from headrace.objects import DirectoryPlace
 from headrace.spine import mounts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
     from pathlib import Path
 
-    from headrace.backups.places import Place
+    from headrace.objects import Place
     from headrace.runtime.held_files import HeldFiles
     from headrace.types import Epoch
 
@@ -253,7 +253,7 @@ class _Copying:
         """Copy the copy of the ledger to the place."""
         digest, size = Digest(), draft.stat().st_size
         pieces = digest.of(checked_pieces(draft, size, ()), self.meter)
-        self.repository.place.put(f"backups/{name}.ledger.db", pieces)
+        self.repository.place.put(ledger_key_of(name), pieces)
         return digest
 
     def _copy(self, file: NeededFile) -> tuple[StoredFile | None, bool]:

@@ -47,6 +47,16 @@ def key_of(folder: str, name: str, size: int) -> str:
     return f"files/{folder}/{name}.{size}"
 
 
+def manifest_key_of(name: str) -> str:
+    """Return the name at the place of backups of the manifest of a backup."""
+    return f"backups/{name}.json"
+
+
+def ledger_key_of(name: str) -> str:
+    """Return the name at the place of backups of the copy of the ledger of a backup."""
+    return f"backups/{name}.ledger.db"
+
+
 @dataclass(frozen=True, slots=True)
 class Manifest:
     """A complete backup.
@@ -69,12 +79,12 @@ class Manifest:
     @property
     def ledger_key(self) -> str:
         """The name of the copy of the ledger at the place of backups."""
-        return f"backups/{self.name}.ledger.db"
+        return ledger_key_of(self.name)
 
     @property
     def key(self) -> str:
         """The name of the manifest at the place of backups."""
-        return f"backups/{self.name}.json"
+        return manifest_key_of(self.name)
 
     @property
     def size(self) -> int:

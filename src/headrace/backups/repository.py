@@ -11,12 +11,12 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from headrace.backups.manifest import Manifest, names_in
+from headrace.backups.manifest import Manifest, manifest_key_of, names_in
 from headrace.backups.places import missing_file
 from headrace.errors import Code, HeadraceError
 
 if TYPE_CHECKING:
-    from headrace.backups.places import Place
+    from headrace.objects import Place
 
 MARKER: Final = "headrace-backups.json"
 """The file that says whose backups are at the place."""
@@ -69,7 +69,7 @@ class Repository:
         Raises:
             HeadraceError: INVALID if there is no such backup; as :meth:`Manifest.of_json`.
         """
-        key = f"backups/{name}.json"
+        key = manifest_key_of(name)
         text = self._read(key) if names_in([key]) else None
         if text is None:
             known = self.names()
@@ -92,7 +92,7 @@ class Repository:
         """Delete all backups but the newest ones, and every file that none of these has."""
         names = self.names()
         kept = [self.manifest(name) for name in names[-newest:]]
-        self.place.delete(f"backups/{name}.json" for name in names[:-newest])
+        self.place.delete(manifest_key_of(name) for name in names[:-newest])
         self.place.sync()
         named = {file.key for manifest in kept for file in manifest.files}
         named |= {key for manifest in kept for key in (manifest.key, manifest.ledger_key)}

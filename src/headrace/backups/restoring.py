@@ -15,7 +15,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from headrace.backups.places import DirectoryPlace
 from headrace.backups.transfer import Digest, Meter, run_all
 from headrace.errors import BACKUPS, Code, HeadraceError
 from headrace.ledger import (
@@ -26,15 +25,16 @@ from headrace.ledger import (
     is_restored,
     restore_ledger,
 )
+from headrace.objects import DirectoryPlace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from contextlib import AbstractContextManager
 
     from headrace.backups.manifest import Manifest, StoredFile
-    from headrace.backups.places import Place
     from headrace.backups.repository import Repository
     from headrace.ledger import PostgresAddress
+    from headrace.objects import Place
 
 _BACKUP: Final = "backup"
 _FOUND: Final = "lost+found"

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import xxhash
 
-from headrace.backups.places import PIECE_BYTES
 from headrace.errors import Code, HeadraceError
+from headrace.objects.places import PIECE_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

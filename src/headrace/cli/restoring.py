@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.backups import Repository, Target, restore
-from headrace.backups.places import DirectoryPlace
 from headrace.errors import Code, HeadraceError
 from headrace.ledger import data_directory
-from headrace.objects import StoreAddress
+from headrace.objects import DirectoryPlace, StoreAddress
 from headrace.settings import LEDGER, Settings, backup_place
 from headrace.statements.backups import listed
 from headrace.statements.results import Progress, Result

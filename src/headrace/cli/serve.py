@@ -159,7 +159,7 @@ def _read(
     bound: socket.socket,
 ) -> None:
     """Answer lookups by store and ledger until the process is asked to end."""
-    from headrace.remote.server import is_url  # noqa: PLC0415  (what is slow to load)
+    from headrace.remote.server import is_url, tls_context  # noqa: PLC0415  (slow to load)
     from headrace.server.proxy import RemoteServer  # noqa: PLC0415
     from headrace.server.remote_reader import RemoteReader  # noqa: PLC0415
     from headrace.settings import Settings  # noqa: PLC0415
@@ -170,7 +170,8 @@ def _read(
         raise HeadraceError(Code.INVALID, f'"{primary}" is not the URL of a server', hint=hint)
     settings = Settings.of(invocation.settings)
     where = settings.ledger_address or directory / LEDGER
-    server = RemoteServer(primary, serving.ca)
+    secure = primary.startswith("https:")
+    server = RemoteServer(primary, tls_context(serving.ca) if secure else None)
     with RemoteReader(
         directory.resolve(),
         where,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import sqlalchemy as sa
 
 from headrace.ledger import schema
+from headrace.ledger.commit import last_epoch
 from headrace.ledger.records import CLOCK, EpochRecord, Fence, Read
 from headrace.types import Epoch, FrontierId, Offset, RelationId
 
@@ -35,6 +36,11 @@ class Epochs:
         self._afterwards[epoch] = counters
         if len(self._afterwards) > _KEPT:
             del self._afterwards[next(iter(self._afterwards))]
+
+    def last(self) -> Epoch:
+        """Return the newest epoch."""
+        with self._transactions.reading() as connection:
+            return last_epoch(connection)
 
     def newest(self, limit: int = 100) -> tuple[EpochRecord, ...]:
         """Return the newest epochs with what each one read, newest first."""

@@ -63,7 +63,7 @@ class Server:
             port or (443 if secure else _PORT),
             parts.path.rstrip("/"),
             token,
-            _context(ca) if secure else None,
+            tls_context(ca) if secure else None,
         )
 
     @property
@@ -116,7 +116,12 @@ def is_url(text: object) -> bool:
     return isinstance(text, str) and text.partition("://")[0].lower() in _SCHEMES and "://" in text
 
 
-def _context(ca: str | Path | None) -> ssl.SSLContext:
+def tls_context(ca: str | Path | None) -> ssl.SSLContext:
+    """Return how servers are checked: by the certificates in a file, or those of the machine.
+
+    Raises:
+        HeadraceError: ``invalid`` if the file cannot be read.
+    """
     try:
         return ssl.create_default_context(cafile=None if ca is None else str(ca))
     except OSError as error:

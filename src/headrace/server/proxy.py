@@ -6,7 +6,6 @@ Bodies of requests and answers are streamed. A request is dropped when its clien
 from __future__ import annotations
 
 import asyncio
-import ssl
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Protocol
 from urllib.parse import urlsplit
@@ -21,6 +20,7 @@ from headrace.server.streamed import EVENTS
 from headrace.types import Epoch
 
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
@@ -67,21 +67,19 @@ class LocalServer:
 
 @dataclass(frozen=True, slots=True)
 class RemoteServer:
-    """A server at a URL, ``http://host:port`` or ``https://``; ``ca`` has certificates to trust.
+    """A server at a URL, ``http://host:port`` or ``https://``, which ``tls`` checks.
 
     It knows itself by its own name, so that stands in the headers Host and Origin.
     """
 
     url: str
-    ca: Path | None = None
+    tls: ssl.SSLContext | None = None
 
     async def connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         """Open a connection; see :class:`Upstream`."""
         parts = urlsplit(self.url)
-        secure = parts.scheme == "https"
-        port = parts.port or (443 if secure else 80)
-        tls = ssl.create_default_context(cafile=self.ca) if secure else None
-        opening = asyncio.open_connection(parts.hostname, port, ssl=tls)
+        port = parts.port or (80 if self.tls is None else 443)
+        opening = asyncio.open_connection(parts.hostname, port, ssl=self.tls)
         return await asyncio.wait_for(opening, _CONNECT_SECONDS)
 
     @property

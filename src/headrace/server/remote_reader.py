@@ -15,7 +15,8 @@ import uvicorn
 import uvloop
 
 from headrace.errors import Code, HeadraceError
-from headrace.parts.observing import Observer
+from headrace.parts.ledger_follower import LedgerFollower
+from headrace.parts.observing import observed
 from headrace.server.address import require_tokens
 from headrace.server.answers import done
 from headrace.server.entrance import Entrance
@@ -36,11 +37,12 @@ if TYPE_CHECKING:
 
     from starlette.types import Receive, Scope, Send
 
-    from headrace.ledger import PostgresAddress
+    from headrace.ledger import Ledger, PostgresAddress
     from headrace.parts.observing import Observed
     from headrace.server.address import ListenAddress, Transport
     from headrace.server.proxy import Upstream
     from headrace.spine.mounts import Mounted
+    from headrace.types import Epoch
 
 _BEGIN_SECONDS: Final = 60.0
 _OLD_SECONDS: Final = 10.0
@@ -74,7 +76,9 @@ class RemoteReader:
         self._socket = bound
         self._held = Held(directory)
         self._first = threading.Event()
-        self._observer = Observer(directory, where, mounted, self._take)
+        self._follower = LedgerFollower(directory, where, mounted, self._look)
+        self._found: Observed | None = None
+        self._seen_at = 0.0
         limits = Limits()
         self._reading = Reading(
             self._held,
@@ -90,9 +94,9 @@ class RemoteReader:
         self._thread = threading.Thread(target=self._run, name="headrace-http", daemon=True)
 
     def __enter__(self) -> Self:
-        self._observer.__enter__()
+        self._follower.begin()
         if not self._first.wait(_BEGIN_SECONDS):
-            self._observer.__exit__()
+            self._follower.__exit__()
             raise HeadraceError(
                 Code.UNAVAILABLE,
                 "the database cannot be read",
@@ -102,13 +106,13 @@ class RemoteReader:
         try:
             require_tokens(self._address, self._held.tokens)
         except HeadraceError:
-            self._observer.__exit__()
+            self._follower.__exit__()
             raise
         self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._observer.__exit__()
+        self._follower.__exit__()
         self._uvicorn.should_exit = True
         if self._thread.is_alive():
             self._thread.join()
@@ -119,17 +123,20 @@ class RemoteReader:
             self._loop = runner.get_loop()
             runner.run(self._uvicorn.serve([self._socket]))
 
-    def _take(self, found: Observed) -> None:
-        """Hold a state, on the event loop's thread once that runs: no lookup reads meanwhile."""
+    def _look(self, ledger: Ledger, _: Mounted | None) -> Epoch:
+        """Hold the last state; on the loop's thread, once that runs: no lookup reads meanwhile."""
+        self._found = found = observed(ledger, self._found)
         loop = self._loop
         if loop is not None and loop.is_running():
             loop.call_soon_threadsafe(self._held.replace, found.published, found.ends, found.tokens)
         else:
             self._held.replace(found.published, found.ends, found.tokens)
+        self._seen_at = time.monotonic()
         self._first.set()
+        return found.published.epoch
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        old = time.monotonic() - self._observer.seen_at > _OLD_SECONDS
+        old = time.monotonic() - self._seen_at > _OLD_SECONDS
         if scope["type"] == "http" and scope["path"] in ("/healthz", "/readyz"):
             if scope["path"] == "/healthz":
                 await done({"status": "ok"})(scope, receive, send)

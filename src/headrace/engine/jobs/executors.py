@@ -20,7 +20,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 from headrace.engine.jobs.meeting import DRIVER, place_for
-from headrace.errors import Code, HeadraceError, not_written
+from headrace.errors import Code, HeadraceError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -76,18 +76,15 @@ def require_executors(spark: SparkSession, directory: Path) -> None:
     if not is_local(context):
         await_executor(context)
     expected, found = uuid4().hex, list[_Found]()
+    place = place_for(directory.resolve())
     try:
-        place = place_for(directory.resolve())
-        try:
-            place.leave(DRIVER, expected)
-            found = _probed(context, _probe(version("headrace"), place.to_json(), expected))
-            for each in found:
-                _require_fit(place, expected, each)
-        finally:
-            with suppress(HeadraceError):
-                place.clear([DRIVER, *(name for name, *_ in found)])
-    except OSError as error:
-        raise not_written(f'directory "{directory}"', error) from error
+        place.leave(DRIVER, expected)
+        found = _probed(context, _probe(version("headrace"), place.to_json(), expected))
+        for each in found:
+            _require_fit(place, expected, each)
+    finally:
+        with suppress(HeadraceError):
+            place.clear([DRIVER, *(name for name, *_ in found)])
 
 
 def await_executor(context: SparkContext, seconds: float = EXECUTOR_SECONDS) -> None:
@@ -220,7 +217,7 @@ def _require_fit(place: MeetingPlace, expected: str, found: _Found) -> None:
     if problem is None:
         try:
             problem = None if place.read(name) == expected else "differs"
-        except (OSError, HeadraceError):
+        except (FileNotFoundError, HeadraceError):
             problem = "the driver does not see a file that it has written"
     if problem is not None:
         raise HeadraceError(
@@ -258,9 +255,9 @@ def _probe(
         except Exception as error:  # noqa: BLE001  (it is reported)
             problem = f"{type(error).__name__}: {error}"
         if found == own:
-            from headrace.engine.jobs.meeting import exchange, place_of_json  # noqa: PLC0415
+            from headrace.engine.jobs.meeting import MeetingPlace, exchange  # noqa: PLC0415
 
-            problem = exchange(place_of_json(place), name, expected)
+            problem = exchange(MeetingPlace.of_json(place), name, expected)
         yield name, socket.gethostname(), sys.executable, found, problem
 
     return probe

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import shutil
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from headrace.errors import HeadraceError
-from headrace.objects import ObjectStore
+from headrace.objects import DirectoryPlace, ObjectStore, StorePlace
 from headrace.spine.mounts import Mounted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+    from headrace.objects import Place
 
 SHARED_DIRECTORY = (
     "Put the data directory on storage that the driver and all executors see under the same path,"
@@ -29,129 +29,76 @@ DRIVER = "driver"
 """The name of the text that the driver leaves for executors."""
 
 
-class MeetingPlace(Protocol):
-    """Where one process leaves short texts, by name, that others read."""
+@dataclass(frozen=True, slots=True)
+class MeetingPlace:
+    """Where one process leaves short texts, by name, that others read.
+
+    ``prefix`` begins the names of its files in the directory or, if that is a cache, in the store.
+    """
+
+    directory: Path
+    mounted: Mounted | None
+    prefix: str
+    _files: Place
+
+    @classmethod
+    def at(cls, directory: Path, mounted: Mounted | None, prefix: str) -> MeetingPlace:
+        """Return a place; nothing is read or written."""
+        files: Place = DirectoryPlace(directory)
+        if mounted is not None:
+            files = StorePlace(ObjectStore.at(mounted.store))
+        return cls(directory, mounted, prefix, files)
 
     @property
     def name(self) -> str:
         """What it is, for messages."""
-        ...
+        if self.mounted is not None:
+            return f'object store "{self._files.url}"'
+        return f'data directory "{self.directory}"'
 
     @property
     def hint(self) -> str:
         """What to do where two processes do not meet."""
-        ...
+        return SHARED_DIRECTORY if self.mounted is None else REACHED_STORE
 
     def leave(self, name: str, text: str) -> None:
         """Leave a text.
 
         Raises:
-            OSError, HeadraceError: if it cannot be written.
+            HeadraceError: if it cannot be written.
         """
-        ...
+        self._files.put(self.prefix + name, [text.encode("ascii")])
 
     def read(self, name: str) -> str:
         """Return a text.
 
         Raises:
-            OSError, HeadraceError: if there is none, or it cannot be read.
+            FileNotFoundError: there is none.
+            HeadraceError: if it cannot be read.
         """
-        ...
+        return b"".join(self._files.pieces(self.prefix + name)).decode("ascii")
 
     def clear(self, names: Iterable[str]) -> None:
-        """Delete the texts, as far as possible."""
-        ...
+        """Delete texts; those that do not exist are no failure."""
+        self._files.delete([self.prefix + name for name in names])
 
     def to_json(self) -> dict[str, Any]:
-        """Return a JSON value from which :func:`place_of_json` makes it in another process."""
-        ...
+        """Return a JSON value from which :meth:`of_json` makes it in another process."""
+        mounted = None if self.mounted is None else self.mounted.to_json()
+        return {"directory": str(self.directory), "mounted": mounted, "prefix": self.prefix}
 
-
-@dataclass(frozen=True, slots=True)
-class _Folder:
-    """A folder of a data directory."""
-
-    path: Path
-
-    @property
-    def name(self) -> str:
-        return f'data directory "{self.path.parent.parent}"'
-
-    @property
-    def hint(self) -> str:
-        return SHARED_DIRECTORY
-
-    def leave(self, name: str, text: str) -> None:
-        (self.path / name).write_text(text, encoding="ascii")
-
-    def read(self, name: str) -> str:
-        return (self.path / name).read_text(encoding="ascii")
-
-    def clear(self, names: Iterable[str]) -> None:  # noqa: ARG002  (the folder has no others)
-        shutil.rmtree(self.path, ignore_errors=True)
-
-    def to_json(self) -> dict[str, Any]:
-        return {"folder": str(self.path)}
-
-
-@dataclass(frozen=True, slots=True)
-class _Objects:
-    """A prefix of an object store."""
-
-    mounted: Mounted
-    prefix: str
-
-    @property
-    def name(self) -> str:
-        return f'object store "{self.mounted.store.url}"'
-
-    @property
-    def hint(self) -> str:
-        return REACHED_STORE
-
-    def leave(self, name: str, text: str) -> None:
-        with TemporaryDirectory() as place:
-            file = Path(place) / name
-            file.write_text(text, encoding="ascii")
-            self._store.put(f"{self.prefix}/{name}", file)
-
-    def read(self, name: str) -> str:
-        with TemporaryDirectory() as place:
-            file = Path(place) / name
-            self._store.fetch(f"{self.prefix}/{name}", file)
-            return file.read_text(encoding="ascii")
-
-    def clear(self, names: Iterable[str]) -> None:
-        self._store.delete([f"{self.prefix}/{name}" for name in names])
-
-    def to_json(self) -> dict[str, Any]:
-        return {"store": self.mounted.to_json(), "prefix": self.prefix}
-
-    @property
-    def _store(self) -> ObjectStore:
-        return ObjectStore.at(self.mounted.store)
+    @classmethod
+    def of_json(cls, value: dict[str, Any]) -> MeetingPlace:
+        """Return the place that :meth:`to_json` describes."""
+        mounted = None if value["mounted"] is None else Mounted.of_json(value["mounted"])
+        return cls.at(Path(value["directory"]), mounted, value["prefix"])
 
 
 def place_for(directory: Path) -> MeetingPlace:
-    """Return a new place where the driver and the executors of a data directory can meet.
-
-    Raises:
-        OSError: if it cannot be made.
-    """
+    """Return a new place where the driver and the executors of a data directory can meet."""
     mounted = Mounted.of(directory)
-    name = f"probe-{uuid4().hex}"
-    if mounted is not None:
-        return _Objects(mounted, f"probes/{name}")
-    folder = directory / "attempts" / name
-    folder.mkdir(parents=True)
-    return _Folder(folder)
-
-
-def place_of_json(value: dict[str, Any]) -> MeetingPlace:
-    """Return the place that :meth:`MeetingPlace.to_json` describes."""
-    if "folder" in value:
-        return _Folder(Path(value["folder"]))
-    return _Objects(Mounted.of_json(value["store"]), value["prefix"])
+    folder = "attempts" if mounted is None else "probes"
+    return MeetingPlace.at(directory, mounted, f"{folder}/probe-{uuid4().hex}-")
 
 
 def exchange(place: MeetingPlace, name: str, expected: str) -> str | None:
@@ -161,6 +108,6 @@ def exchange(place: MeetingPlace, name: str, expected: str) -> str | None:
         place.leave(name, expected)
     except HeadraceError as error:
         return f"{error.primary}: {error.detail or ''}".rstrip(": .")
-    except OSError as error:
+    except FileNotFoundError as error:
         return f"{error.strerror or error}: {error.filename or name}"
     return None if found == expected else "reads another file"
