@@ -67,7 +67,7 @@ def test_an_executor_with_another_directory_is_refused_at_opening_and_loses_no_r
             print(error)
         import headrace.database
         headrace.database.require_executors = lambda *_: None  # as if it became so later
-        with connect() as db:
+        with connect(small_rows=0) as db:  # whose epochs are jobs
             db.sql("CREATE TABLE t (k INT PRIMARY KEY, v INT)")
             db.sql("CREATE MATERIALIZED VIEW m AS SELECT v, count(*) AS n FROM t GROUP BY v")
             db.sql("INSERT INTO t VALUES (1, 1), (2, 2), (3, 3)")
