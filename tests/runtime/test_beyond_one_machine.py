@@ -7,9 +7,11 @@ demands holds after each step. ``make simulate`` runs more of it, and a failure 
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
 import tempfile
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,10 +21,13 @@ from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule, run_state_machine_as_test
 
 from headrace.errors import Code, HeadraceError
+from headrace.ledger.small_files import SmallFiles
 from headrace.ledger.transactions import Transactions
 from headrace.log.segments import forget_segments
 from headrace.objects import ObjectStore, StoreAddress
+from headrace.objects.bundles import bundle_of, bundle_of_object, members, object_of
 from headrace.runtime.compaction import Compaction
+from headrace.runtime.uploads import Uploads
 from headrace.spine import forget_runs, mounts
 from length import choose
 from runtime.pure import PureDatabase
@@ -31,10 +36,13 @@ from runtime.test_crashes import EPOCH_STAGES, Crash, Crashing, changes
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
+    from headrace.ledger import FileKey, SmallFile
     from runtime.pure import Change
 
 FOLDERS = ("runs", "log")
 OUTCOMES = ("fails", "is lost", "succeeds and fails", "crashes", "succeeds and crashes")
+UPLOAD_STAGES = ("before commit", "after commit")
+OUTCOMES_OF_SOME = st.lists(st.sampled_from(OUTCOMES))
 """What can happen to a PUT: with "is lost", the acknowledgement does not arrive in time either."""
 
 
@@ -54,7 +62,7 @@ class Simulated:
     def requests(self) -> Any:
         return self.real.requests
 
-    def put(self, name: str, file: Path) -> None:
+    def put(self, name: str, file: Path | bytes) -> None:
         outcome = self.coming.pop(0) if self.coming else "succeeds"
         self._require_here()
         if outcome.startswith("succeeds"):
@@ -67,6 +75,10 @@ class Simulated:
     def fetch(self, name: str, file: Path) -> None:
         self._require_here()
         self.real.fetch(name, file)
+
+    def pieces(self, name: str) -> Iterator[bytes]:
+        self._require_here()
+        return self.real.pieces(name)
 
     def delete(self, names: Iterable[str]) -> None:
         self._require_here()
@@ -110,10 +122,21 @@ class Beyond(Crashing):
         for folder in FOLDERS:
             mounts.mount(directory / folder, self.store, folder, 1 << 30)  # type: ignore[arg-type]
         self.db = PureDatabase(directory, self.faults, ledger=self.place / "ledger.db")
-        named = self.db.ledger.files.known()
+        self.what_is_named_is_somewhere_and_nothing_else()
+
+    def what_is_named_is_somewhere_and_nothing_else(self) -> None:
+        named, small = self.db.ledger.files.known(), self.db.ledger.small_files.names()
+        assert set(small) <= {*product(["runs"], named.packs), *product(["log"], named.segments)}
         for folder, names in zip(FOLDERS, (named.packs, named.segments), strict=True):
-            there = {name for name, _ in self.store.real.names(f"{folder}/")}
-            assert there == {f"{folder}/{name}" for name in names}, "the store has what is named"
+            there = {name.partition("/")[2] for name, _ in self.store.real.names(f"{folder}/")}
+            bundled = set[str]()
+            for name in filter(bundle_of_object, there):
+                found = self.store.real.pieces(f"{folder}/{name}")
+                bundled |= members(b"".join(found), name).keys()
+            waiting = {name for of, name in small if of == folder}
+            assert names <= there | bundled | waiting, "what is named is somewhere"
+            kept = names | {object_of(bundle) for name in names if (bundle := bundle_of(name))}
+            assert there <= kept, "the store has nothing else"
 
     def until(self, stage: str | None, work: Callable[[], Any]) -> None:
         """Do some work, which may also fail because the store does."""
@@ -126,17 +149,41 @@ class Beyond(Crashing):
             self.faults.stage = None
             self.restart()
 
-    @rule(
-        stage=st.sampled_from([None, *EPOCH_STAGES]), outcomes=st.lists(st.sampled_from(OUTCOMES))
-    )
+    @rule(stage=st.sampled_from([None, *EPOCH_STAGES]), outcomes=OUTCOMES_OF_SOME)
     def epoch_while_the_store_fails(self, stage: str | None, outcomes: list[str]) -> None:
         self.store.coming = outcomes
         self.until(stage, self.db.loop.advance)
         self.store.coming = []
 
+    @rule(given=changes)
+    def write_while_the_store_is_away(self, given: list[Change]) -> None:
+        self.db.uploads._since = None
+        self.store.away = True
+        self.write(given)
+        self.store.away = False
+
+    @rule(stage=st.sampled_from([None, *UPLOAD_STAGES]), outcomes=OUTCOMES_OF_SOME)
+    def upload(self, stage: str | None, outcomes: list[str]) -> None:
+        self.store.coming = outcomes
+        self.until(stage, self.db.uploads.upload_named)
+        self.store.coming = []
+
+    @rule(outcomes=OUTCOMES_OF_SOME)
+    def upload_for_a_job_and_compact(self, outcomes: list[str]) -> None:
+        self.store.coming = outcomes
+        self.until(None, self.db.uploads.upload)
+        self.store.coming = []
+        self.until(None, self.db.compaction.run)
+
+    @rule()
+    def let_no_file_wait(self) -> None:
+        """As if small files had waited for too long."""
+        self.db.uploads._since = -math.inf
+
     @rule(given=changes, outcome=st.sampled_from(OUTCOMES))
     def write_while_the_store_fails(self, given: list[Change], outcome: str) -> None:
         """Nothing of it is written, whatever has become of the object."""
+        self.db.uploads._since = -math.inf
         self.store.coming = [outcome]
         try:
             code = code_of(lambda: self.db.append(self.table, given))
@@ -176,7 +223,11 @@ class Beyond(Crashing):
         self.delivery = self.db.delivery(self.sink, self.outside)
 
     @precondition(lambda self: self.zombies)
-    @rule(given=changes, index=st.integers(0, 1), what=st.sampled_from(["epoch", "write", "merge"]))
+    @rule(
+        given=changes,
+        index=st.integers(0, 1),
+        what=st.sampled_from(["epoch", "write", "merge", "upload"]),
+    )
     def a_zombie_goes_on(self, given: list[Change], index: int, what: str) -> None:
         """Whatever it does is refused; what it has uploaded is swept at the next opening."""
         zombie = self.zombies[index % len(self.zombies)]
@@ -184,15 +235,16 @@ class Beyond(Crashing):
             "epoch": zombie.loop.advance,
             "write": lambda: zombie.append(self.table, given),
             "merge": zombie.compaction.run,
+            "upload": zombie.uploads.upload_named,
         }
         armed, self.faults.stage = self.faults.stage, None
+        last = self.db.ledger.epochs.last()
         code = code_of(work[what])
         if what == "write":
             assert code is Code.CONFLICT
-        elif what == "epoch":  # files that it reads may have been merged, and deleted, by now
-            assert code in {Code.CONFLICT, Code.CORRUPT}
-        else:  # there may be nothing to merge
+        else:  # files that it reads may have been merged, and deleted, by now
             assert code in {None, Code.CONFLICT, Code.CORRUPT}
+        assert self.db.ledger.epochs.last() == last, "without an error, it had nothing to do"
         self.faults.stage = armed
 
 
@@ -247,6 +299,21 @@ def _of_none(_: Compaction) -> int:
     return 0
 
 
+def _forgotten_first(self: SmallFiles, keys: list[FileKey]) -> list[SmallFile]:
+    """Forget small files in the ledger before the store has them."""
+    found = _read(self, keys)
+    self.forget(keys)
+    return found
+
+
+_read = SmallFiles.read
+
+
+def _again(_self: Uploads, bundle: str, _keys: list[FileKey]) -> bool:
+    """Upload a bundle again with the files that were committed since."""
+    return bool(bundle)
+
+
 @pytest.mark.long
 @pytest.mark.parametrize(
     ("where", "name", "wrong"),
@@ -255,6 +322,8 @@ def _of_none(_: Compaction) -> int:
         pytest.param(Transactions, "_require_fence", _without_fence, id="no fence"),
         pytest.param(Compaction, "sweep_strays", _of_all, id="files that are named are swept"),
         pytest.param(Compaction, "sweep_strays", _of_none, id="what a zombie uploads stays"),
+        pytest.param(SmallFiles, "read", _forgotten_first, id="forgotten before it is uploaded"),
+        pytest.param(Uploads, "_takes", _again, id="a bundle is replaced by its later files"),
     ],
 )
 def test_a_planted_defect_is_found(
