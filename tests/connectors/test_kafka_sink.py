@@ -386,6 +386,7 @@ def test_rows_without_a_key_are_changes_with_weights(broker, sink) -> None:
     assert sorted((each["op"], each["weight"]) for each in found) == [("+I", 3), ("-D", -1)]
 
 
+@pytest.mark.long
 @pytest.mark.spark
 def test_a_table_over_the_topic_of_a_view_is_the_view(db, broker) -> None:
     topic = f"sink-{uuid4().hex}"

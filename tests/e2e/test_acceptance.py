@@ -106,6 +106,7 @@ def envelope(op, before, after_):
     return {"op": op, "before": before, "after": after_, "ts_ms": 1735725600000}
 
 
+@pytest.mark.long
 def test_debezium_orders_revenue_and_its_sink(db, tmp_path):
     db.sql(A4)
     db.sql(

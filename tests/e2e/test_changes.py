@@ -198,6 +198,7 @@ def test_views_that_lag_read_a_change_when_they_are_refreshed(ledgers: headrace.
     assert "2 of 2 rows" in db.sql(invalidated).message
 
 
+@pytest.mark.long
 def test_a_change_on_which_a_view_would_fail_says_so(ledgers: headrace.Database) -> None:
     db = ledgers
     db.sql(

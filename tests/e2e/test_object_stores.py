@@ -41,6 +41,7 @@ def lose_files(directory):
     forget_segments()
 
 
+@pytest.mark.long
 def test_a_database_goes_on_where_only_its_ledger_is_left(tmp_path, url, spark):
     directory = tmp_path / "data"
     with headrace.connect(directory, spark=spark, store=url, continuous=False) as db:

@@ -98,6 +98,7 @@ def test_plain_views_are_there_after_a_restart(tmp_path, spark):
         assert {verdict for *_, verdict in db.sql("VERIFY")} == {"equal to batch"}
 
 
+@pytest.mark.long
 def test_following_a_plain_view_keeps_it_for_as_long_as_somebody_reads(shop):
     with shop.sql("SELECT * FROM big EMIT CHANGES") as following:
         assert {change.row["number"] for change in following.poll()} == {2, 3}

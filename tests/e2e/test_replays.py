@@ -58,6 +58,7 @@ def test_a_slice_is_replayed_with_all_above_it(db: headrace.Database) -> None:
     assert db.sql("SHOW DIRTY").fetchall() == []
 
 
+@pytest.mark.long
 @pytest.mark.spark
 def test_a_time_is_a_condition_on_the_rows_that_events_since_then_changed(
     db: headrace.Database,
@@ -242,6 +243,7 @@ def test_each_kind_of_join_says_why_it_has_no_row(shop: headrace.Database) -> No
     assert row(shop, "sj WHERE v = 7")[1].startswith("no row that reaches it has a partner:")
 
 
+@pytest.mark.long
 @pytest.mark.spark
 def test_each_empty_input_of_a_union_and_each_call_is_named(shop: headrace.Database) -> None:
 

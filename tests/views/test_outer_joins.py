@@ -86,11 +86,11 @@ OTHER = {
 CHOSEN = {
     "outer": some(
         OUTER,
-        "right_by_key full_null_safe full_below full_no_equality padded_structs",
+        "right_by_key full_null_safe full_below",
     ),
     "semi": some(
         SEMI,
-        "not_in_nulls not_exists_below exists_or_below in_in except_",
+        "not_in_nulls not_exists_below exists_or_below",
     ),
     "single": some(
         SINGLE, "by_key_null_safe by_key_and_order by_order of_maps compared_as_null in_case"

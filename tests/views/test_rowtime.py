@@ -132,6 +132,7 @@ def test_times_out_of_range_and_of_tables_are_refused(db):
     assert rows(db, "SELECT k FROM s") == []
 
 
+@pytest.mark.long
 def test_the_bounds_of_windows_are_columns_of_a_table_of_windows(db):
     db.sql("CREATE STREAM s (k STRING, v INT)")
     db.sql(
