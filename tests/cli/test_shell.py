@@ -89,6 +89,7 @@ def test_tab_completes_what_is_typed(terminal: Terminal) -> None:
     terminal.see("said: SAY totals WHERE user")
 
 
+@pytest.mark.long
 def test_commands_describe_and_switch(terminal: Terminal) -> None:
     terminal.enter(r"\d")
     terminal.see("name", "kind", "columns", "readings", "stream", "totals", "view", "user string")

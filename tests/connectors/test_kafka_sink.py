@@ -472,6 +472,7 @@ def test_an_epoch_that_the_broker_has_forgotten_is_known_from_the_messages(broke
     assert by_weight(broker, topic) == made.at(made.last)
 
 
+@pytest.mark.long
 def test_messages_of_aborted_epochs_and_of_others_say_nothing(broker, sink) -> None:
     topic, writer = sink(envelope=Envelope.CHANGELOG)
     of_others = {"headrace.epoch": b"99", "headrace.sink": b"another/7"}

@@ -206,6 +206,7 @@ def test_of_two_writers_the_later_one_fails(made: Table) -> None:
         assert behind.durable() == 2
 
 
+@pytest.mark.long
 def test_of_writers_at_the_same_moment_one_commits(made: Table) -> None:
     made.opened().write(Epoch(1), [table([(NEW, 1)])])
     for epoch in range(2, 5):

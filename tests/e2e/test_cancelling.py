@@ -143,6 +143,7 @@ def test_a_sink_or_reader_whose_query_is_cancelled_leaves_no_view(loaded, text):
     assert rows(loaded, "SELECT count(*) FROM out") == [(0,)]
 
 
+@pytest.mark.long
 def test_what_computes_is_cancelled_and_the_session_goes_on(loaded, tmp_path):
     begun = tmp_path / "begun"
 

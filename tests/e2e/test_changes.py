@@ -119,6 +119,7 @@ def test_what_carries_a_change_is_decided_by_rule(ledgers: headrace.Database) ->
         db.sql("EXPLAIN CHANGE SHOW TABLES")
 
 
+@pytest.mark.long
 def test_what_is_defined_otherwise_is_explained_before(db: headrace.Database) -> None:
     db.register("doubled", lambda x: 2 * x, returns="INT", arguments=["INT"], deterministic=True)
     db.sql(

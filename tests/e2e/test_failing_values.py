@@ -30,7 +30,6 @@ def test_what_a_function_cannot_take_is_invalid_in_views_and_in_select(db):
                 assert said in failed.value.primary
 
 
-@pytest.mark.long
 def test_verify_says_of_each_view_whether_it_could_be_checked(db, monkeypatch):
     db.sql("""CREATE TABLE t (i INT); INSERT INTO t VALUES (1);
         CREATE MATERIALIZED VIEW good AS SELECT i FROM t;

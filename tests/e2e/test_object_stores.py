@@ -142,6 +142,7 @@ def test_changes_and_epochs_of_a_second_are_two_requests(tmp_path, url, spark):
         assert f'headrace_store_bytes_total{{kind="put"}} {float(sent.bytes_put)}' in text
 
 
+@pytest.mark.long
 def test_the_store_of_a_database_is_fixed(tmp_path, url, spark):
     with headrace.connect(tmp_path / "kept", spark=spark, store=url, continuous=False) as db:
         db.sql("CREATE TABLE items (k INT PRIMARY KEY)")

@@ -22,6 +22,7 @@ def refused(db, text):
     return caught.value
 
 
+@pytest.mark.long
 def test_texts_of_a_length_are_texts(tmp_path, spark):
     where = {"spark": spark, "continuous": False, "partitions": 2}
     with headrace.connect(tmp_path / "again", **where) as db:

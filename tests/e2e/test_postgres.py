@@ -357,6 +357,7 @@ def test_what_cannot_be_followed_is_refused_when_it_is_created(shop: Shop) -> No
     assert "gets its rows from elsewhere" in refused(shop, "INSERT INTO t VALUES (2, 'x')").primary
 
 
+@pytest.mark.long
 def test_a_table_that_changes_stops_alone_and_is_read_anew_when_it_is_replaced(shop: Shop) -> None:
     shop.run(
         "CREATE TABLE a (id int PRIMARY KEY, v int, w int)",

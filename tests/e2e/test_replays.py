@@ -183,6 +183,7 @@ def listed(lines: list[str], heading: str) -> list[str]:
 OF_GROUP = "GroupAggregate by (o.k): sum(o.v): it is computed from the rows of a group"
 
 
+@pytest.mark.long
 @pytest.mark.spark
 def test_only_rows_that_meet_the_whole_condition_are_explained(shop: headrace.Database) -> None:
     shop.sql(

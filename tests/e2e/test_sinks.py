@@ -417,6 +417,7 @@ def test_files_hold_the_json_of_the_shell_and_csv_only_what_it_can_hold(db):
     }
 
 
+@pytest.mark.long
 def test_messages_say_what_was_made_and_dropped_and_no_timeout_is_taken_without_effect(db):
     db.sql("CREATE TABLE t (k INT); INSERT INTO t VALUES (1); UPDATE t SET k = 2")
     assert db.sql("CREATE TABLE m AS SELECT k FROM t").message == (

@@ -201,6 +201,7 @@ def test_the_nulls_of_a_group_key_are_one_group(run):
     run.finish()
 
 
+@pytest.mark.long
 def test_having_is_crossed_both_ways(run):
     run.view("h", "SELECT k, sum(x) AS s FROM l GROUP BY k HAVING count(*) > 1 AND max(x) < 10")
     run.insert("l", [(1, 1)])

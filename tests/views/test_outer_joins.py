@@ -141,6 +141,7 @@ def test_a_second_row_of_a_subquery_is_an_error_where_a_row_asks_for_it(db, cond
     assert "more than one row returned by a subquery" in stopped.value.detail
 
 
+@pytest.mark.long
 def test_a_subquery_of_rows_that_tells_zeros_apart_is_refused(db):
     db.sql("CREATE TABLE a (x DOUBLE)")
     db.sql("CREATE TABLE c (k STRING, w DOUBLE)")

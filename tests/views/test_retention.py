@@ -62,6 +62,7 @@ def refused(db: Database, statement: str) -> HeadraceError:
     return caught.value
 
 
+@pytest.mark.long
 def test_a_slice_that_cannot_be_recomputed_is_not_marked_dirty(cut: Database) -> None:
     error = refused(cut, "INVALIDATE VIEW sums WHERE k = 1 BECAUSE 'it looks odd'")
     assert error.primary == NOT_KEPT.replace("stream s", 'stream "s"')

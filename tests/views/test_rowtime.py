@@ -84,6 +84,7 @@ def test_rows_without_a_given_time_have_that_of_their_append(db):
     assert found["c"] == 7
 
 
+@pytest.mark.long
 def test_a_text_with_a_format_is_an_event_time(db):
     db.sql(
         "CREATE STREAM s (k STRING, ts STRING) WITH (kafka_topic = 's', value_format = 'json',"

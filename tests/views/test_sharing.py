@@ -171,6 +171,7 @@ def test_joins_read_the_rows_of_views_by_their_keys(oracle):
     run.finish()
 
 
+@pytest.mark.long
 def test_a_copy_less_is_kept_and_written(oracle):
     run = oracle(rows_per_change=20)
     run.table("users", "id INT, name STRING", key="id")
