@@ -40,12 +40,10 @@ laws: setup
 
 test: setup
 	@$(MAKE) --no-print-directory --jobs 2 check compiled
-	@tests/in_memory $(BIN)/python -m pytest -n 2 --dist worksteal
+	$(BIN)/python -m pytest -n 2 --dist worksteal
 
-# While mypy has the other core: a JVM archives its classes, which all others map, and modules and
-# rewritten assertions are compiled, and not by each worker.
+# Modules and rewritten assertions are compiled while mypy has the other core, and not by each worker.
 compiled: setup
-	@$(BIN)/python -m pytest tests/views/test_distinct.py > /dev/null || true
 	@$(BIN)/python -m pytest --collect-only > /dev/null || true
 
 # The proofs that take hours: every test of `make test` at its full length, with more kills and
@@ -89,11 +87,12 @@ benchmark-peers: setup
 benchmark-nexmark: setup
 	$(BIN)/python -m benchmarks.run --only queries $(OPTIONS)
 
-# Crashes at every point, stores that fail, machines that are lost and processes taken for dead, in
-# one process without a JVM: about three examples a second. make simulate EXAMPLES=10000
+# Every trouble at every point, every pair of points at which processes end, then random histories,
+# on all cores without a JVM. For example: make simulate EXAMPLES=100000, and what has failed again:
+# make simulate SEED=39, or make simulate LIST="every trouble on a store" SEED=91
 EXAMPLES ?= 1000
 simulate: setup
-	HEADRACE_SIMULATIONS=$(EXAMPLES) $(BIN)/python -m pytest -q --timeout 0 tests/runtime/test_beyond_one_machine.py -k nothing
+	@PYTHONPATH=tests $(BIN)/python -m simulation --examples $(EXAMPLES) $(if $(LIST),--list "$(LIST)") $(if $(filter command line environment,$(origin SEED)),--seed $(SEED)) $(ARGS)
 
 # A server, its standby, PostgreSQL, an object store and a cluster of Spark are killed at random under
 # load; for instance: make chaos ARGS='--kills 50 --cluster'

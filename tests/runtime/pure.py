@@ -7,10 +7,12 @@ So what an epoch, a fill, a delivery or a crash does is tested in milliseconds.
 
 from __future__ import annotations
 
+import json
 import time
 from collections import Counter
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -49,10 +51,8 @@ from headrace.runtime.replay import Replaced, replace_slice
 from headrace.runtime.retirement import Retirement
 from headrace.runtime.settings import RuntimeSettings
 from headrace.runtime.step import Report, RowsShare, Share, Step
-from headrace.runtime.uploads import Uploads
 from headrace.serving import Contents, History
 from headrace.spine import PackWriter, Spine, partition_of, ranges, sync_directory, write_run
-from headrace.spine.mounts import store_of, upload_by
 from headrace.types import (
     ArrangementId,
     BuildId,
@@ -397,6 +397,12 @@ class Outside:
         return Counter({row: weight for row, weight in total.items() if weight})
 
 
+@lru_cache(maxsize=256)
+def _relation(text: str) -> Relation:
+    """Return the relation of a definition as JSON."""
+    return relation_of_json(json.loads(text))
+
+
 def _layout(relation: Relation) -> Layout:
     return TABLE if isinstance(relation, Table) else COUNTS
 
@@ -404,8 +410,8 @@ def _layout(relation: Relation) -> Layout:
 class PureDatabase:
     """A data directory, opened as a database opens it; ``fault`` is called at every crash point.
 
-    ``clock`` returns the time in Unix seconds. The ``ledger`` may be a file elsewhere: then the
-    directory may be another one than before, if it is mounted to a store.
+    ``clock`` returns the time in Unix seconds. The ``ledger`` may be a file elsewhere, or be open
+    already: then the directory may be another one than before, if it is mounted to a store.
     """
 
     def __init__(
@@ -413,17 +419,21 @@ class PureDatabase:
         directory: Path,
         fault: Callable[[str], None] = lambda _stage: None,
         clock: Callable[[], float] = time.time,
-        ledger: Path | None = None,
+        ledger: Path | Ledger | None = None,
+        runner: PureRunner | None = None,
     ) -> None:
         for name in ("log", "runs", "attempts"):
             (directory / name).mkdir(parents=True, exist_ok=True)
         self.directory = directory
-        self.ledger = Ledger.open(ledger or directory / "ledger.db", clock=clock, fault=fault)
-        self.ledger.acquire()
-        self.runner = PureRunner()
-        catalog = Catalog.of(
-            relation_of_json(dict(r.definition)) for r in self.ledger.relations.existing()
+        self.ledger = (
+            ledger
+            if isinstance(ledger, Ledger)
+            else Ledger.open(ledger or directory / "ledger.db", clock=clock, fault=fault)
         )
+        self.ledger.acquire()
+        self.runner = runner or PureRunner()
+        definitions = (r.definition for r in self.ledger.relations.existing())
+        catalog = Catalog.of(_relation(json.dumps(dict(each))) for each in definitions)
         layouts = {rows_of(r.id): _layout(r) for r in catalog if isinstance(r, Table | View)}
         settings = RuntimeSettings(epoch_rows=8, small_rows=4, fill_rows=3, history_epochs=4)
         self.loop = EpochLoop(
@@ -441,18 +451,7 @@ class PureDatabase:
                 self.runner.relations[relation.id] = relation
         self.segments = SegmentWriter(directory / "log")
         self.appender = Appender(self.segments, self.ledger)
-        store = store_of(directory)
-        self.uploads = None if store is None else Uploads(self.ledger, store)
-        without_uploads = nullcontext
-        if self.uploads is not None:
-            upload_by(directory, self.uploads)
-            without_uploads = self.uploads.paused
-        self.compaction = Compaction(
-            self.loop,
-            Retirement(self.loop),
-            self.segments.close_pack,
-            without_uploads=without_uploads,
-        )
+        self.compaction = Compaction(self.loop, Retirement(self.loop), self.segments.close_pack)
         self.compaction.sweep_strays()
 
     def create_table(self, name: str = "t") -> Table:

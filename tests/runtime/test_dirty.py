@@ -20,8 +20,8 @@ from headrace.runtime.dirty import (
     repairable,
 )
 from headrace.types import Column, DirtyId, RelationId, Schema
+from runtime.crashing import Crash, Faults
 from runtime.pure import PureDatabase
-from runtime.test_crashes import Crash, Faults
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -27,8 +27,8 @@ from headrace.catalog import View
 from headrace.errors import HeadraceError
 from headrace.runtime.fill import Fill
 from length import choose
+from runtime.crashing import Crash, Faults, counted, table_after
 from runtime.pure import QUERIES, Change, PureDatabase
-from runtime.test_crashes import Crash, Faults, counted, table_after
 
 POISON = frozenset({3, 4})
 EPOCH_STAGES = ["step", "isolate", "stepped", "commit", "before commit", "after commit", "publish"]
@@ -157,7 +157,7 @@ def test_no_crash_loses_a_row_in_quarantine_or_lets_it_through() -> None:
     run_state_machine_as_test(
         Poisoned,
         settings=settings(
-            max_examples=choose(2, 400), stateful_step_count=20, deadline=None, derandomize=True
+            max_examples=choose(3, 400), stateful_step_count=20, deadline=None, derandomize=True
         ),
     )
 

@@ -9,8 +9,8 @@ import pytest
 
 from headrace.catalog import RefreshKind, RefreshPolicy
 from headrace.ledger import Dirty
+from runtime.crashing import REPLAY_STAGES, Crash, Faults, counted
 from runtime.pure import Outside, PureDatabase
-from runtime.test_crashes import REPLAY_STAGES, Crash, Faults, counted
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -129,19 +129,12 @@ LATERAL = {
 
 
 CHOSEN = {
-    "projections": some(PROJECTIONS, "whole arithmetic nested"),
+    "projections": some(PROJECTIONS, "whole arithmetic times nested constants"),
     "filters": some(FILTERS, "by_float by_list unpivoted repartitioned"),
 }
 
 
-@pytest.mark.parametrize(
-    "views",
-    [
-        CHOSEN["projections"],
-        pytest.param(CHOSEN["filters"], marks=pytest.mark.long),
-    ],
-    ids=CHOSEN,
-)
+@pytest.mark.parametrize("views", CHOSEN.values(), ids=CHOSEN)
 def test_rows_are_mapped_one_by_one(oracle, views):
     run = oracle()
     run.table("e", EVERYTHING)

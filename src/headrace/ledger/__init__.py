@@ -1,5 +1,6 @@
 """The transactional record of epochs: what each one read, wrote and published."""
 
+from headrace.ledger.commit import OutdatedEpochError
 from headrace.ledger.directory import (
     LEDGER,
     LEDGER_ELSEWHERE,
@@ -60,7 +61,6 @@ from headrace.ledger.records import (
 from headrace.ledger.schema import FORMAT as LEDGER_FORMAT
 from headrace.ledger.settings import STORE_SETTING
 from headrace.ledger.writers import Waits, refuses
-from headrace.ledger.written_files import FileKey, SmallFile
 
 __all__ = [
     "LEDGER",
@@ -87,7 +87,6 @@ __all__ = [
     "EpochRecord",
     "Evidence",
     "Fence",
-    "FileKey",
     "Files",
     "Frontier",
     "Gap",
@@ -104,6 +103,7 @@ __all__ = [
     "NewRun",
     "ObjectRecord",
     "OffsetRange",
+    "OutdatedEpochError",
     "PostgresAddress",
     "ProducerPosition",
     "Read",
@@ -117,7 +117,6 @@ __all__ = [
     "Segment",
     "SegmentFile",
     "Slice",
-    "SmallFile",
     "Waits",
     "data_directory",
     "holder_of",

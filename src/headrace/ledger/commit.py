@@ -40,16 +40,21 @@ def last_epoch(connection: sa.Connection) -> Epoch:
     return Epoch(last)
 
 
+class OutdatedEpochError(HeadraceError):
+    """An epoch was built on one that is no longer the last."""
+
+
 def commit_epoch(
     connection: sa.Connection, commit: EpochCommit, fence: Fence, now: float, stage: Stage
 ) -> float:
     """Write one epoch; return its commit time in Unix seconds.
 
-    Raises ``conflict`` if it does not follow the last epoch, ``internal`` if an invariant fails.
+    Raises ``conflict`` if it does not follow the last epoch (:class:`OutdatedEpochError`),
+    ``internal`` if an invariant fails.
     """
     last = last_epoch(connection)
     if last != commit.previous:
-        raise HeadraceError(
+        raise OutdatedEpochError(
             Code.CONFLICT,
             f"epoch {commit.epoch} did not follow the last one",
             f"It was built on epoch {commit.previous}; the last is {last}.",

@@ -11,13 +11,11 @@ from __future__ import annotations
 import shutil
 import threading
 import time
-from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from headrace.errors import Code, HeadraceError
 from headrace.ledger import ArrangementRecord, Merge, NewRun, RunKind
-from headrace.objects.bundles import unit_of
 from headrace.runtime.held_files import HeldFiles
 from headrace.spine import (
     PackWriter,
@@ -32,8 +30,7 @@ from headrace.types import Epoch
 from headrace.zset import Layout
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from contextlib import AbstractContextManager
+    from collections.abc import Callable, Iterable
 
     from headrace.runtime.epoch import EpochLoop
     from headrace.runtime.retirement import Retirement
@@ -58,8 +55,6 @@ class Compaction:
     """Held during a pass, and by everything else that removes runs."""
     held: HeldFiles = field(default_factory=HeldFiles)
     """The files that backups are copying: they are not deleted."""
-    without_uploads: Callable[[], AbstractContextManager[None]] = nullcontext
-    """In its block, no bundle of small files is uploaded."""
 
     def run(self) -> int:
         """Run one pass, in steps between epochs; return the number of runs that were merged."""
@@ -83,7 +78,7 @@ class Compaction:
     def _merge(self, arrangements: tuple[ArrangementRecord, ...], until: float) -> int:
         ledger, directory = self.loop.ledger, self.loop.runs
         spines = ledger.spines.of([record.id for record in arrangements])
-        leaving = self._to_be_left([run.file for runs in spines.values() for run in runs])
+        leaving = self._to_be_left(run.file for runs in spines.values() for run in runs)
         merges = []
         with PackWriter(directory) as pack:
             for record in arrangements:
@@ -111,25 +106,24 @@ class Compaction:
                 raise
         return sum(len(m.inputs) for m in merges)
 
-    def _to_be_left(self, live: Sequence[RunFile]) -> frozenset[str]:
+    def _to_be_left(self, live: Iterable[RunFile]) -> frozenset[str]:
         """Return the packs whose runs are to be merged into others, so that they can be deleted.
 
         These are the ones with the most dead bytes for each byte to be written again, as long as
-        dead bytes are more than those of all ``live`` runs, and more than ``_DEAD_BYTES``. Those
-        of a bundle are left together.
+        dead bytes are more than those of all ``live`` runs, and more than ``_DEAD_BYTES``.
         """
         uses = self.loop.ledger.files.pack_uses()
         dead, most = sum(use.dead for use in uses), max(sum(r.bytes for r in live), _DEAD_BYTES)
         if dead <= most:
             return frozenset()
-        left = set()
+        left = []
         for use in sorted(uses, key=lambda use: use.kept / use.dead):
             if dead <= most // 2:
                 break
             if not use.replaced:
-                left.add(use.unit)
+                left.append(use.pack)
                 dead -= use.dead
-        return frozenset(run.pack for run in live if unit_of(run.pack) in left)
+        return frozenset(left)
 
     def _advance_since(self, arrangements: tuple[ArrangementRecord, ...]) -> None:
         """Stop keeping old epochs: contents have a history, operator state only the last epoch.
@@ -154,14 +148,7 @@ class Compaction:
             ledger.spines.release_dropped(contents, state)
 
     def sweep(self) -> None:
-        """Delete garbage: first the files, then their names, so that a crash loses no file.
-
-        No bundle is uploaded meanwhile: it might have files that are not garbage.
-        """
-        with self.without_uploads():
-            self._sweep()
-
-    def _sweep(self) -> None:
+        """Delete garbage: first the files, then their names, so that a crash loses no file."""
         held, files = self.loop.read_logs(), self.loop.ledger.files
         garbage = self.held.without(files.garbage(held))
         if garbage.segments:
@@ -171,26 +158,29 @@ class Compaction:
         if not garbage:
             return
         delete_packs(self.loop.runs, garbage.packs)
-        mounts.delete_units(self.loop.directory / "log", garbage.segments)
+        mounts.delete(self.loop.directory / "log", garbage.segments)
         self.loop.fault("swept")
         files.forget(garbage)
 
     def sweep_strays(self) -> int:
         """Delete files that the ledger does not name: those of attempts and reads that have ended.
 
-        Only safe while nothing else writes: when the database is opened. Return their number.
+        Only safe while nothing else writes: when the database is opened. Files are listed before it
+        is asked which ones are named, and whether this process is still the one that writes: what
+        another process writes that has taken over is not among them. Return their number.
+
+        Raises:
+            HeadraceError: CONFLICT if another process has taken over; UNAVAILABLE while a store of
+                objects does not answer.
         """
+        directory, strays = self.loop.directory, 0
+        listed = {name: tuple(mounts.files_in(directory / name)) for name in ("runs", "log")}
         known = self.loop.ledger.files.known()
-        named = {"runs": known.packs, "log": known.segments}
-        strays = 0
-        for folder, names in named.items():
-            directory = self.loop.directory / folder
-            left = mounts.strays(directory, names)
-            mounts.delete(directory, left)
+        for folder, names in (("runs", known.packs), ("log", known.segments)):
+            left = [name for name in listed[folder] if name not in names]
+            mounts.delete(directory / folder, left)
             strays += len(left)
-        small = self.loop.ledger.small_files
-        small.forget(key for key in small.names() if key[1] not in named[key[0]])
-        for attempt in (self.loop.directory / "attempts").iterdir():
+        for attempt in (directory / "attempts").iterdir():
             shutil.rmtree(attempt, ignore_errors=True)
             strays += 1
         return strays

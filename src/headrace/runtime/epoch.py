@@ -17,7 +17,14 @@ from uuid import uuid4
 
 from headrace.catalog import Catalog, Table
 from headrace.errors import Code, HeadraceError
-from headrace.ledger import EpochCommit, Ledger, OffsetRange, Read, RunKind
+from headrace.ledger import (
+    EpochCommit,
+    Ledger,
+    OffsetRange,
+    OutdatedEpochError,
+    Read,
+    RunKind,
+)
 from headrace.runtime.attempt import Attempt
 from headrace.runtime.backlog import first_arrived
 from headrace.runtime.cancelling import StatementLock
@@ -134,24 +141,34 @@ class EpochLoop:
         marked dirty with the cause, and the epoch is made without it.
         """
         with self.lock:
+            try:
+                return self._advance()
+            except OutdatedEpochError:
+                # A commit that was in doubt was made: until the ledger answered, the last state
+                # that it had acknowledged was polled.
+                self.published.publish()
+                return self._advance()
+
+    def _advance(self) -> Epoch | None:
+        """Make one epoch; the lock is held."""
+        poll = self.poll()
+        few = sum(each.rows for each in poll.ranges.values()) <= self.settings.small_rows
+        if stop_unfit(self, poll.ranges.keys() | poll.due, self.left_out(), few=few):
             poll = self.poll()
-            few = sum(each.rows for each in poll.ranges.values()) <= self.settings.small_rows
-            if stop_unfit(self, poll.ranges.keys() | poll.due, self.left_out(), few=few):
-                poll = self.poll()
-            if not poll.ranges and not poll.due:
-                return None
-            for left in reversed(range(self.settings.attempts)):
-                try:
-                    return self._attempt(poll)
-                except HeadraceError as error:
-                    failure = error
-                    if error.code is Code.INVALID:
-                        break
-                    if error.code in (Code.CORRUPT, Code.CONFLICT):
-                        raise
-                    if left == 0 and error.code is not Code.INTERNAL:
-                        raise
-            return self._attempt(poll, FailingViews(self, poll).run(failure))
+        if not poll.ranges and not poll.due:
+            return None
+        for left in reversed(range(self.settings.attempts)):
+            try:
+                return self._attempt(poll)
+            except HeadraceError as error:
+                failure = error
+                if error.code is Code.INVALID:
+                    break
+                if error.code in (Code.CORRUPT, Code.CONFLICT):
+                    raise
+                if left == 0 and error.code is not Code.INTERNAL:
+                    raise
+        return self._attempt(poll, FailingViews(self, poll).run(failure))
 
     def poll(self) -> Poll:
         """Fix the inputs of the next epoch: about ``epoch_rows`` changes, and at least one.
