@@ -16,6 +16,7 @@ from headrace.serving import Change
 from headrace.serving.texts import csv_line, json_rows
 
 
+@pytest.mark.long
 @given(st.lists(st.text(st.characters(codec="utf-8")), min_size=1))
 def test_what_is_written_as_csv_is_read_back(fields: list[str]) -> None:
     written = csv_line(fields)

@@ -89,6 +89,7 @@ def test_tab_completes_what_is_typed(terminal: Terminal) -> None:
     terminal.see("said: SAY totals WHERE user")
 
 
+@pytest.mark.long
 def test_commands_describe_and_switch(terminal: Terminal) -> None:
     terminal.enter(r"\d")
     terminal.see("name", "kind", "columns", "readings", "stream", "totals", "view", "user string")
@@ -215,6 +216,7 @@ def test_results_can_go_to_a_file(terminal: Terminal, tmp_path: Path) -> None:
     assert file.read_text() == " user | total\n------+-------\n ann  |    30\n NULL |     4\n"
 
 
+@pytest.mark.long
 def test_a_script_runs_with_its_commands(terminal: Terminal, tmp_path: Path) -> None:
     script = tmp_path / "a.sql"
     script.write_text("SAY one;\n\\echo it's two\nSAY three \\g\n\\format json\nSELECT 1;\nBAD;\n")

@@ -132,8 +132,8 @@ def test_the_items_are_the_rows_however_often_the_delivery_is_killed(
         lambda: opened(given, context(tmp_path)),
         lambda: rows(dynamo, table),
         seed=3 + joins,
-        epochs=choose(16, 60),
-        kills=choose(10, 40),
+        epochs=choose(10, 60),
+        kills=choose(6, 40),
         settings=DeliverySettings(part_rows=20, joins=joins),
     )
     sink = opened(given, context(tmp_path))

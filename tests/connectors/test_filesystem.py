@@ -410,6 +410,7 @@ def test_of_growing_files_what_is_there_already_can_be_passed_over(tmp_path: Pat
 # -- many files ----------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_many_small_files_are_read_in_few_parts(tmp_path: Path) -> None:
     count = choose(400, 100_000)
     for n in range(count):
@@ -421,7 +422,7 @@ def test_many_small_files_are_read_in_few_parts(tmp_path: Path) -> None:
 
 
 def test_random_histories_of_a_directory_land_every_line_once_or_say_why_not(tmp_path: Path) -> None:  # fmt: skip
-    for seed in range(choose(15, 200)):
+    for seed in range(choose(8, 200)):
         choices, root = random.Random(seed), tmp_path / str(seed)
         root.mkdir()
         landed, numbers, wanted, changed = Landed(str(root)), iter(range(10**6)), [], 0

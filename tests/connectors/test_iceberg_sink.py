@@ -19,6 +19,7 @@ from headrace.errors import Code, HeadraceError
 from headrace.runtime.deliveries import DeliverySettings
 from headrace.types import Column, Epoch, Schema
 from headrace.zset import WEIGHT
+from length import each
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -59,7 +60,7 @@ def sink(directory: Path, mode: TableContents = TableContents.UPSERT) -> Iceberg
 
 
 @pytest.mark.parametrize(
-    ("mode", "read"), [(TableContents.UPSERT, upserted), (TableContents.APPEND, summed)]
+    ("mode", "read"), each(2, [(TableContents.UPSERT, upserted), (TableContents.APPEND, summed)])
 )
 def test_a_table_has_the_view_however_often_the_process_ends(tmp_path, mode, read) -> None:
     settings = DeliverySettings(part_rows=6, joins=True)

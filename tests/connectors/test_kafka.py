@@ -243,9 +243,17 @@ def committed(broker: Kafka, topic: str, numbers: range, *, abort: bool = False)
     ("options", "wanted"),
     [
         ({"bounded": Bounded.LATEST}, [0, 1, 2, 3]),
-        ({"bounded": Bounded.TIMESTAMP, "bounded_timestamp": 3000}, [0, 1]),
+        pytest.param(
+            {"bounded": Bounded.TIMESTAMP, "bounded_timestamp": 3000},
+            [0, 1],
+            marks=pytest.mark.long,
+        ),
         ({"bounded": Bounded.OFFSETS, "bounded_offsets": "partition:0,offset:3"}, [0, 1, 2]),
-        ({"bounded": Bounded.OFFSETS, "bounded_offsets": "partition:1,offset:0"}, []),
+        pytest.param(
+            {"bounded": Bounded.OFFSETS, "bounded_offsets": "partition:1,offset:0"},
+            [],
+            marks=pytest.mark.long,
+        ),
     ],
 )
 def test_a_bounded_source_ends_at_its_bound(broker, topic, source, options, wanted) -> None:

@@ -386,6 +386,7 @@ def test_rows_without_a_key_are_changes_with_weights(broker, sink) -> None:
     assert sorted((each["op"], each["weight"]) for each in found) == [("+I", 3), ("-D", -1)]
 
 
+@pytest.mark.long
 @pytest.mark.spark
 def test_a_table_over_the_topic_of_a_view_is_the_view(db, broker) -> None:
     topic = f"sink-{uuid4().hex}"
@@ -471,6 +472,7 @@ def test_an_epoch_that_the_broker_has_forgotten_is_known_from_the_messages(broke
     assert by_weight(broker, topic) == made.at(made.last)
 
 
+@pytest.mark.long
 def test_messages_of_aborted_epochs_and_of_others_say_nothing(broker, sink) -> None:
     topic, writer = sink(envelope=Envelope.CHANGELOG)
     of_others = {"headrace.epoch": b"99", "headrace.sink": b"another/7"}

@@ -458,6 +458,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(access, "_ANSWER_SECONDS", 2)
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("impatient")
 def test_a_server_that_falls_silent_ends_what_waits_for_it(
     tmp_path: Path, own_postgres: Postgres

@@ -22,6 +22,7 @@ from headrace.errors import Code, HeadraceError
 from headrace.runtime.deliveries import DeliverySettings
 from headrace.types import Epoch
 from headrace.zset import WEIGHT
+from length import each
 from servers.seaweed import ACCESS_KEY, BUCKET, REGION, SECRET_KEY, seaweed
 
 if TYPE_CHECKING:
@@ -98,7 +99,7 @@ def in_lake(server: Seaweed, directory: Path) -> Files:
     return Files(server, context(directory, {"key": SECRET_KEY, "wrong": "canary-key"}), options)
 
 
-@pytest.mark.parametrize("joins", [False, True])
+@pytest.mark.parametrize("joins", each(2, [True, False]))
 def test_the_files_sum_up_to_the_view_however_often_the_process_ends(
     files: Files, *, joins: bool
 ) -> None:

@@ -24,6 +24,7 @@ from headrace.connectors.sinks import CHANGE_COLUMNS, TableContents
 from headrace.errors import Code, HeadraceError
 from headrace.runtime.deliveries import DeliverySettings
 from headrace.types import Epoch
+from length import choose
 from servers.seaweed import ACCESS_KEY, BUCKET, REGION, SECRET_KEY, WAREHOUSE, seaweed
 
 if TYPE_CHECKING:
@@ -144,7 +145,7 @@ def made(request: pytest.FixtureRequest, lake: Seaweed, tmp_path: Path) -> Table
     return in_lake(request.param, lake, tmp_path)
 
 
-@pytest.mark.parametrize("mode", TableContents)
+@pytest.mark.parametrize("mode", choose([TableContents.UPSERT], list(TableContents)))
 def test_a_table_has_the_view_however_often_the_process_ends(
     made: Table, mode: TableContents
 ) -> None:
@@ -205,6 +206,7 @@ def test_of_two_writers_the_later_one_fails(made: Table) -> None:
         assert behind.durable() == 2
 
 
+@pytest.mark.long
 def test_of_writers_at_the_same_moment_one_commits(made: Table) -> None:
     made.opened().write(Epoch(1), [table([(NEW, 1)])])
     for epoch in range(2, 5):

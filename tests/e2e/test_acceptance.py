@@ -106,6 +106,7 @@ def envelope(op, before, after_):
     return {"op": op, "before": before, "after": after_, "ts_ms": 1735725600000}
 
 
+@pytest.mark.long
 def test_debezium_orders_revenue_and_its_sink(db, tmp_path):
     db.sql(A4)
     db.sql(
@@ -351,6 +352,7 @@ def test_balances_are_the_sum_of_their_steps_and_their_changelog_gives_them_back
     assert rows(db, "SELECT * FROM balance") == [("u-001", 350), ("u-002", 120)]
 
 
+@pytest.mark.long
 def test_an_account_is_its_events_and_a_new_read_model_replays_them(db):
     db.sql("CREATE STREAM account_events (seq INT, account STRING, kind STRING, amount INT)")
     db.sql("""CREATE MATERIALIZED VIEW accounts AS SELECT account,

@@ -44,7 +44,9 @@ def test_a_column_is_added_under_views_and_after_reopening(tmp_path, spark):
         assert created.count("ALTER") == 2
 
 
-@pytest.mark.parametrize("kind", ["MATERIALIZED VIEW", "VIEW"])
+@pytest.mark.parametrize(
+    "kind", ["MATERIALIZED VIEW", pytest.param("VIEW", marks=pytest.mark.long)]
+)
 def test_a_view_of_all_columns_refuses_and_stays(db, kind):
     db.sql("CREATE STREAM s (k STRING, v INT)")
     db.sql("CREATE MATERIALIZED VIEW n AS SELECT count(*) AS n FROM s")

@@ -32,6 +32,7 @@ def require_equal_to_batch(db):
     assert [row[-1] for row in db.sql("VERIFY").fetchall()] == ["equal to batch"]
 
 
+@pytest.mark.long
 def test_a_backup_under_load_is_restored_elsewhere_and_goes_on(tmp_path, spark, capsys):
     place, written, ended = tmp_path / "backups", [0], threading.Event()
     with headrace.connect(tmp_path / "data", spark=spark, history_epochs=2) as db:

@@ -130,7 +130,7 @@ def test_a_view_is_as_it_was_where_its_replacement_is_cancelled(loaded):
     "text",
     [
         f"CREATE SINK s WITH (connector = 'file', path = 's') AS {JOINED}",
-        f"INSERT INTO out {JOINED}",
+        pytest.param(f"INSERT INTO out {JOINED}", marks=pytest.mark.long),
         pytest.param(f"SUBSCRIBE {JOINED}", marks=pytest.mark.long),
     ],
 )
@@ -143,6 +143,7 @@ def test_a_sink_or_reader_whose_query_is_cancelled_leaves_no_view(loaded, text):
     assert rows(loaded, "SELECT count(*) FROM out") == [(0,)]
 
 
+@pytest.mark.long
 def test_what_computes_is_cancelled_and_the_session_goes_on(loaded, tmp_path):
     begun = tmp_path / "begun"
 
@@ -194,6 +195,7 @@ def test_verify_is_cancelled_before_its_job_and_within_it(loaded, tmp_path):
     assert rows(loaded, "SELECT * FROM b WHERE k = 9000") == [(9000, 77)]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("form", ["csv", pytest.param("jsonl", marks=pytest.mark.long)])
 def test_copy_keeps_the_batches_it_has_and_goes_on_with_the_others(
     loaded, tmp_path, monkeypatch, form

@@ -119,6 +119,7 @@ def test_what_carries_a_change_is_decided_by_rule(ledgers: headrace.Database) ->
         db.sql("EXPLAIN CHANGE SHOW TABLES")
 
 
+@pytest.mark.long
 def test_what_is_defined_otherwise_is_explained_before(db: headrace.Database) -> None:
     db.register("doubled", lambda x: 2 * x, returns="INT", arguments=["INT"], deterministic=True)
     db.sql(
@@ -198,6 +199,7 @@ def test_views_that_lag_read_a_change_when_they_are_refreshed(ledgers: headrace.
     assert "2 of 2 rows" in db.sql(invalidated).message
 
 
+@pytest.mark.long
 def test_a_change_on_which_a_view_would_fail_says_so(ledgers: headrace.Database) -> None:
     db = ledgers
     db.sql(

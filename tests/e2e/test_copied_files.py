@@ -55,6 +55,7 @@ VALUES = """
 """
 
 
+@pytest.mark.long
 def test_rows_are_copied_to_files_and_back(db, tmp_path: Path) -> None:
     columns = (
         "id INT PRIMARY KEY, ok BOOLEAN, price DECIMAL(9,2), x DOUBLE, name STRING, raw BINARY,"

@@ -257,6 +257,7 @@ def test_what_is_no_correction_is_refused_and_changes_nothing(sensors: Sensors) 
     assert sensors.db.parts.ledger.log.corrections(sensors.id) == ()
 
 
+@pytest.mark.long
 def test_a_view_that_can_no_longer_be_read_where_it_stands_is_named(db) -> None:
     db.sql(
         """

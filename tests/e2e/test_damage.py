@@ -174,7 +174,7 @@ def test_a_view_that_stopped_is_read_as_of_before_and_repaired_with_those_over_i
     assert set(verdicts(db).values()) == {"equal to batch"}
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ONE_OF_KINDS)
 def test_a_damaged_segment_is_reported_and_not_read(stored, spark, kind):
     with headrace.connect(stored, spark=spark, continuous=False) as db:
         db.insert("items", [(99, "pending")])
@@ -187,7 +187,7 @@ def test_a_damaged_segment_is_reported_and_not_read(stored, spark, kind):
         assert newest.name in str(found.value)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ONE_OF_KINDS)
 def test_a_damaged_ledger_is_reported_and_not_replaced(stored, spark, kind):
     damage(stored / "ledger.db", kind, unit=PAGE)
     with pytest.raises(HeadraceError) as found:

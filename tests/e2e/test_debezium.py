@@ -50,6 +50,7 @@ def test_by_primary_key_the_last_change_wins_whatever_was_before(db, capture):
     assert {verdict for *_, verdict in db.sql("VERIFY")} == {"equal to batch"}
 
 
+@pytest.mark.long
 def test_without_a_key_equal_rows_are_counted_and_one_is_taken_back(db, capture):
     db.sql("CREATE TABLE t (v INT, op STRING) WITH (value_format = 'debezium-json')")
     db.sql("CREATE MATERIALIZED VIEW n AS SELECT v, count(*) AS n FROM t GROUP BY v")
@@ -73,6 +74,7 @@ def test_without_a_key_equal_rows_are_counted_and_one_is_taken_back(db, capture)
     assert {verdict for *_, verdict in db.sql("VERIFY")} == {"equal to batch"}
 
 
+@pytest.mark.long
 def test_values_that_were_not_sent_and_truncates_in_files(db, capture):
     db.sql(
         "CREATE TABLE t (k INT, v STRING, n DECIMAL(4,4), twice AS k * 2, PRIMARY KEY (k))"

@@ -88,6 +88,7 @@ def test_replacing_keeps_what_was_inserted_and_refuses_under_event_times(chain):
     assert rows(db, "SELECT * FROM f") == [("a",), ("a",)]
 
 
+@pytest.mark.long
 def test_queries_that_group_are_views_as_before(chain):
     db = chain
     said = db.sql("CREATE STREAM g AS SELECT k, COUNT(*) AS n FROM s GROUP BY k")

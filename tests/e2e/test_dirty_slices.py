@@ -75,6 +75,7 @@ def test_wrong_rows_that_are_reported_are_replaced_with_all_above_them(shop) -> 
     assert {row[3] for row in shop.sql("VERIFY").fetchall()} == {"equal to batch"}
 
 
+@pytest.mark.long
 def test_what_is_read_as_it_was_says_what_was_known_to_be_dirty_then(shop) -> None:
     before = shop.last_epoch()
     shop.sql("INSERT INTO orders VALUES (4, 'US', 1)")
@@ -111,6 +112,7 @@ def test_a_view_that_is_dirty_and_damaged_is_rebuilt_with_what_reads_it(shop) ->
     assert {row[3] for row in shop.sql("VERIFY").fetchall()} == {"equal to batch"}
 
 
+@pytest.mark.long
 def test_what_a_refresh_has_to_read_is_dirty_until_then(shop) -> None:
     shop.sql("""
         CREATE MATERIALIZED VIEW late WITH (refresh = 'manual') AS
@@ -186,6 +188,7 @@ def test_what_is_no_slice_is_refused_at_its_place(shop) -> None:
     assert listed(shop) == []
 
 
+@pytest.mark.long
 def test_only_materialized_views_are_invalidated(shop) -> None:
     shop.sql("CREATE VIEW plain AS SELECT * FROM orders")
     for name in ("orders", "plain"):
@@ -194,6 +197,7 @@ def test_only_materialized_views_are_invalidated(shop) -> None:
         assert caught.value.code is Code.INVALID
 
 
+@pytest.mark.long
 def test_a_view_that_is_replaced_or_dropped_has_no_dirty_slices(shop) -> None:
     shop.sql("INVALIDATE VIEW totals BECAUSE 'x'")
     shop.sql(
@@ -222,6 +226,7 @@ def test_slices_are_repaired_in_the_background_also_after_a_restart(tmp_path, sp
         assert listed(db) == []
 
 
+@pytest.mark.long
 def test_a_version_is_listed_until_the_epoch_that_carries_it(db) -> None:
     db.sql(
         """

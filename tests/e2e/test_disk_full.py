@@ -33,6 +33,7 @@ def small(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "-l", str(disk)], check=True)
 
 
+@pytest.mark.long
 def test_a_copy_that_fills_the_disk_says_what_is_in_and_goes_on_after_it(
     small, tmp_path, spark, monkeypatch
 ):

@@ -16,7 +16,7 @@ NAMES = ("duality", "accounts", "orders", "trending", "viewership", "features")
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("name", choose([NAMES[0], NAMES[1]], NAMES))
+@pytest.mark.parametrize("name", choose([NAMES[0]], NAMES))
 def test_an_example_prints_what_it_shows(name, spark, tmp_path, capsys, monkeypatch):
     monkeypatch.syspath_prepend(str(EXAMPLES))
     spec = spec_from_file_location(f"example_{name}", EXAMPLES / name / "pipeline.py")

@@ -24,6 +24,7 @@ def told(db):
     return db
 
 
+@pytest.mark.long
 def test_each_relation_tells_what_there_is(told):
     assert rows(
         told,

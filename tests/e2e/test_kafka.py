@@ -68,6 +68,7 @@ def test_a_view_follows_a_topic(opened, broker, topic) -> None:
     assert {verdict for *_, verdict in db.verify()} == {"equal to batch"}
 
 
+@pytest.mark.long
 def test_a_restart_continues_where_the_last_part_ended(opened, broker, topic) -> None:
     db = opened()
     db.sql(CREATE.format(topic=topic, brokers=broker.address))
@@ -109,6 +110,7 @@ def test_keys_and_metadata_are_columns(opened, broker) -> None:
     assert found == [(3, 6, 0, 5000, 0), (4, 8, 0, 6000, 1)]
 
 
+@pytest.mark.long
 def test_a_message_for_which_a_computed_column_fails_is_a_reject(opened, broker, topic) -> None:
     db = opened()
     db.sql(

@@ -39,6 +39,7 @@ def lose_files(directory):
     forget_segments()
 
 
+@pytest.mark.long
 def test_a_database_goes_on_where_only_its_ledger_is_left(tmp_path, url, spark):
     directory = tmp_path / "data"
     with headrace.connect(directory, spark=spark, store=url, continuous=False) as db:
@@ -120,6 +121,7 @@ def test_a_change_and_its_epoch_are_a_request_each(tmp_path, url, spark):
         assert f'headrace_store_bytes_total{{kind="put"}} {float(sent.bytes_put)}' in text
 
 
+@pytest.mark.long
 def test_the_store_of_a_database_is_fixed(tmp_path, url, spark):
     with headrace.connect(tmp_path / "kept", spark=spark, store=url, continuous=False) as db:
         db.sql("CREATE TABLE items (k INT PRIMARY KEY)")

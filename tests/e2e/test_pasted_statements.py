@@ -22,6 +22,7 @@ def refused(db, text):
     return caught.value
 
 
+@pytest.mark.long
 def test_texts_of_a_length_are_texts(tmp_path, spark):
     where = {"spark": spark, "continuous": False, "partitions": 2}
     with headrace.connect(tmp_path / "again", **where) as db:
@@ -45,6 +46,7 @@ def test_texts_of_a_length_are_texts(tmp_path, spark):
         assert "CAST(x AS STRING) for the whole text, as Spark has it" in error.hint
 
 
+@pytest.mark.long
 def test_statements_of_ksqldb(db):
     db.sql("""
         CREATE SOURCE STREAM clicks (user VARCHAR KEY, page VARCHAR) WITH (KAFKA_TOPIC='clicks', VALUE_FORMAT='JSON');
@@ -199,6 +201,7 @@ def test_a_type_that_cannot_be_kept_is_refused_at_its_place_and_leaves_nothing(t
         assert len(db.sql("SHOW TABLES")) == 0
 
 
+@pytest.mark.long
 def test_structs_and_maps_of_ksqldb(db):
     db.sql("""
         CREATE STREAM s (k VARCHAR KEY, v STRUCT<a INT, b VARCHAR>, m MAP<VARCHAR, INT>) WITH (kafka_topic='s', value_format='json');
@@ -223,6 +226,7 @@ def test_arrays_of_ksqldb_begin_at_1_wherever_they_stand(db):
     assert {verdict for *_, verdict in db.sql("VERIFY")} == {"equal to batch"}
 
 
+@pytest.mark.long
 def test_the_quick_start_of_ksqldb(db):
     db.sql("""
         CREATE STREAM riderLocations (profileId VARCHAR, latitude DOUBLE, longitude DOUBLE)
@@ -279,6 +283,7 @@ def test_the_quick_start_of_materialize(db):
     assert {verdict for *_, verdict in db.sql("VERIFY")} == {"equal to batch"}
 
 
+@pytest.mark.long
 def test_queries_of_snowflakes_quick_start(db):
     db.sql("""
         CREATE OR REPLACE TABLE trips (trip_id INTEGER, tripduration INTEGER, starttime TIMESTAMP_NTZ, station STRING, gender INTEGER);

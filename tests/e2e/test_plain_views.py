@@ -51,6 +51,7 @@ def test_views_over_plain_views_are_kept_and_verified(shop):
     assert {verdict for *_, verdict in shop.sql("VERIFY")} == {"equal to batch"}
 
 
+@pytest.mark.long
 def test_dependants_are_counted_through_plain_views(shop):
     shop.sql("""
         CREATE VIEW bigger AS SELECT * FROM big;
@@ -70,6 +71,7 @@ def test_dependants_are_counted_through_plain_views(shop):
     assert [name for _, name in shop.relations()] == ["clicks"]
 
 
+@pytest.mark.long
 def test_a_plain_view_can_be_replaced_and_kept(shop):
     assert "exists already" in shop.sql("CREATE VIEW IF NOT EXISTS big AS SELECT 1 AS x").message
     error = refused(shop, "CREATE VIEW big AS SELECT 1 AS x")
@@ -80,6 +82,7 @@ def test_a_plain_view_can_be_replaced_and_kept(shop):
     assert "does not exist" in refused(shop, "SELECT * FROM big").primary
 
 
+@pytest.mark.long
 def test_plain_views_are_there_after_a_restart(tmp_path, spark):
     where = {"spark": spark, "continuous": False, "partitions": 2}
     with headrace.connect(tmp_path / "again", **where) as db:
@@ -98,6 +101,7 @@ def test_plain_views_are_there_after_a_restart(tmp_path, spark):
         assert {verdict for *_, verdict in db.sql("VERIFY")} == {"equal to batch"}
 
 
+@pytest.mark.long
 def test_following_a_plain_view_keeps_it_for_as_long_as_somebody_reads(shop):
     with shop.sql("SELECT * FROM big EMIT CHANGES") as following:
         assert {change.row["number"] for change in following.poll()} == {2, 3}

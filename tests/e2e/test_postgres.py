@@ -223,7 +223,7 @@ def test_tables_and_a_join_are_those_of_postgresql_after_each_transaction(
     for name in ("orders", "lines", "visits"):
         shop.here.sql(f"CREATE TABLE {name} FROM SOURCE src (REFERENCE public.{name})")
     shop.here.sql(f"CREATE MATERIALIZED VIEW joined AS {JOINED}")
-    for at in range(choose(11, 60)):
+    for at in range(choose(6, 60)):
         for _ in range(choose(4, 2)):
             shop.run(*workload(chance))
         with shop.there.transaction(force_rollback=True):
@@ -357,6 +357,7 @@ def test_what_cannot_be_followed_is_refused_when_it_is_created(shop: Shop) -> No
     assert "gets its rows from elsewhere" in refused(shop, "INSERT INTO t VALUES (2, 'x')").primary
 
 
+@pytest.mark.long
 def test_a_table_that_changes_stops_alone_and_is_read_anew_when_it_is_replaced(shop: Shop) -> None:
     shop.run(
         "CREATE TABLE a (id int PRIMARY KEY, v int, w int)",
@@ -466,6 +467,7 @@ def test_a_slot_or_publication_that_is_gone_is_said_and_dropping_the_source_drop
     assert refused(shop, "DROP SOURCE src").code is Code.INVALID
 
 
+@pytest.mark.long
 def test_an_epoch_reads_all_that_has_arrived_of_tables_of_one_source(
     tmp_path: Path, spark: SparkSession
 ) -> None:

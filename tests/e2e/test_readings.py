@@ -66,6 +66,7 @@ def test_averages_of_ten_readings(db, emit):
     ]
 
 
+@pytest.mark.long
 def test_averages_are_pushed_as_the_readings_arrive(db):
     db.sql(CREATE)
     db.sql(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 import headrace
 from headrace.runtime.timetable import machine_clock
 
@@ -38,6 +40,7 @@ def test_continuous_every_event_is_shown_at_once(db):
     verified(db)
 
 
+@pytest.mark.long
 def test_micro_batch_a_partition_is_rewritten_and_shown_after_the_interval(tmp_path, spark):
     passed = [0]
     with headrace.connect(
@@ -66,6 +69,7 @@ def test_micro_batch_a_partition_is_rewritten_and_shown_after_the_interval(tmp_p
         verified(db)
 
 
+@pytest.mark.long
 def test_bulk_replay_a_table_is_overwritten_by_files_and_refreshed_by_hand(db, tmp_path):
     db.sql(ORDERS)
     db.sql("INSERT INTO orders VALUES (1, 'mon', 1), (2, 'tue', 2)")
@@ -88,6 +92,7 @@ def test_bulk_replay_a_table_is_overwritten_by_files_and_refreshed_by_hand(db, t
     verified(db)
 
 
+@pytest.mark.long
 def test_write_through_a_write_returns_when_it_can_be_read(db):
     db.sql(ORDERS)
     db.sql(f"CREATE MATERIALIZED VIEW daily WITH (refresh = 'on write') AS {DAILY}")
@@ -103,6 +108,7 @@ def test_write_through_a_write_returns_when_it_can_be_read(db):
     verified(db)
 
 
+@pytest.mark.long
 def test_captured_changes_are_shown_by_event(db, tmp_path):
     db.sql(f"{ORDERS} WITH (format = 'debezium-json')")
     db.sql(f"CREATE MATERIALIZED VIEW daily AS {DAILY}")

@@ -234,6 +234,7 @@ def test_epochs_of_few_changes_are_made_before_spark_runs(tmp_path, spark, monke
             assert db.sql(f"VERIFY {name}").to_arrow()["differences"].to_pylist() == [0]
 
 
+@pytest.mark.long
 def test_a_command_that_looks_up_rows_does_not_open_the_directory(tmp_path, spark, capsys) -> None:
     settings = {"spark": spark, "continuous": False, "partitions": 2}
 

@@ -58,6 +58,7 @@ def test_a_slice_is_replayed_with_all_above_it(db: headrace.Database) -> None:
     assert db.sql("SHOW DIRTY").fetchall() == []
 
 
+@pytest.mark.long
 @pytest.mark.spark
 def test_a_time_is_a_condition_on_the_rows_that_events_since_then_changed(
     db: headrace.Database,
@@ -182,6 +183,7 @@ def listed(lines: list[str], heading: str) -> list[str]:
 OF_GROUP = "GroupAggregate by (o.k): sum(o.v): it is computed from the rows of a group"
 
 
+@pytest.mark.long
 @pytest.mark.spark
 def test_only_rows_that_meet_the_whole_condition_are_explained(shop: headrace.Database) -> None:
     shop.sql(
@@ -242,6 +244,7 @@ def test_each_kind_of_join_says_why_it_has_no_row(shop: headrace.Database) -> No
     assert row(shop, "sj WHERE v = 7")[1].startswith("no row that reaches it has a partner:")
 
 
+@pytest.mark.long
 @pytest.mark.spark
 def test_each_empty_input_of_a_union_and_each_call_is_named(shop: headrace.Database) -> None:
 

@@ -30,7 +30,7 @@ def gold(db):
 @pytest.mark.parametrize(
     ("query", "found"),
     each(
-        2,
+        4,
         [
             ("SELECT id FROM gold.orders", [(1,), (2,)]),
             ("SELECT gold.orders.id FROM gold.orders WHERE orders.id = 2", [(2,)]),
@@ -152,7 +152,7 @@ def test_options_of_views_and_tables_are_known_by_name(db):
 @pytest.mark.parametrize(
     ("first", "second", "taken"),
     each(
-        3,
+        6,
         [
             ("STREAM r (v INT)", "STREAM r (v INT, w INT)", True),
             ("STREAM r (v INT)", "SOURCE r (v STRING)", True),

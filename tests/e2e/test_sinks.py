@@ -51,6 +51,7 @@ def test_an_insert_of_a_query_into_a_table_with_a_connector_goes_on(shop):
     assert len(shop.sql("SELECT * FROM out")) == 2
 
 
+@pytest.mark.long
 def test_an_insert_of_rows_or_into_a_plain_table_is_done_once(shop):
     shop.sql("CREATE TABLE copy (user STRING, spent DECIMAL(20,2))")
     assert "2 rows inserted" in shop.sql("INSERT INTO copy SELECT user, spent FROM spent").message
@@ -59,6 +60,7 @@ def test_an_insert_of_rows_or_into_a_plain_table_is_done_once(shop):
     assert len(shop.sql("SHOW JOBS")) == 0
 
 
+@pytest.mark.long
 def test_a_job_fills_the_columns_it_names_and_casts_what_differs(shop):
     shop.sql("""
         CREATE VIEW counted AS SELECT user, count(*) AS n FROM orders GROUP BY user;
@@ -103,6 +105,7 @@ def test_what_would_be_read_again_for_ever_is_refused(shop):
     assert rows(shop, "SELECT * FROM next") == rows(shop, "SELECT * FROM spent")
 
 
+@pytest.mark.long
 def test_a_file_sink_has_one_file_per_epoch(shop):
     shop.sql(
         "CREATE SINK f FROM spent WITH (connector = 'file', path = 'spent/all', format = json)"
@@ -339,7 +342,7 @@ class CrashError(BaseException):
     [
         pytest.param(1, "sink", marks=pytest.mark.long),
         pytest.param(1, "sink written", marks=pytest.mark.long),
-        (4, "sink"),
+        pytest.param(4, "sink", marks=pytest.mark.long),
         (4, "sink written"),
     ],
 )
@@ -414,6 +417,7 @@ def test_files_hold_the_json_of_the_shell_and_csv_only_what_it_can_hold(db):
     }
 
 
+@pytest.mark.long
 def test_messages_say_what_was_made_and_dropped_and_no_timeout_is_taken_without_effect(db):
     db.sql("CREATE TABLE t (k INT); INSERT INTO t VALUES (1); UPDATE t SET k = 2")
     assert db.sql("CREATE TABLE m AS SELECT k FROM t").message == (

@@ -189,6 +189,7 @@ def test_a_sink_goes_on_after_a_restart(
         assert refused(db, "RECONCILE SINK s").code is Code.UNSUPPORTED
 
 
+@pytest.mark.long
 def test_a_table_whose_options_name_a_server_is_written_there(
     db: Database, postgres_server: Postgres, target: Any
 ) -> None:

@@ -88,6 +88,7 @@ def test_a_value_that_does_not_fit_is_an_error_that_names_row_column_and_value(d
     ]
 
 
+@pytest.mark.long
 def test_an_update_writes_a_value_exactly_or_nothing(db):
     db.sql("CREATE TABLE t (k INT PRIMARY KEY, i INT, d DECIMAL(9,2), b BOOLEAN)")
     db.sql("INSERT INTO t VALUES (1, 10, 1.5, true), (2, 20, 2.5, false)")
@@ -221,6 +222,7 @@ def test_parameters_are_values_of_their_types_in_every_statement_that_takes_them
     assert error.value.span.text == "INSERT INTO t (k) VALUES (?)"
 
 
+@pytest.mark.long
 def test_a_default_stands_for_what_an_insert_leaves_out(db, tmp_path):
     db.sql(
         "CREATE TABLE t (k INT PRIMARY KEY, n INT DEFAULT 7 NOT NULL, s STRING DEFAULT 'a, b' "

@@ -16,6 +16,7 @@ from headrace.engine.reading.plans import Plans
 from headrace.engine.reading.queries import Queries
 from headrace.engine.reading.scans import Scans
 from headrace.errors import HeadraceError, Span
+from length import each
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -117,7 +118,7 @@ def answer(db: headrace.Database, query: str) -> tuple[object, list[str]]:
     return table.schema, sorted(map(repr, table.to_pylist()))
 
 
-@pytest.mark.parametrize("query", QUERIES)
+@pytest.mark.parametrize("query", each(3, QUERIES))
 def test_a_query_over_one_relation_runs_no_job_and_answers_as_a_job_does(
     db: headrace.Database, monkeypatch: pytest.MonkeyPatch, query: str
 ) -> None:

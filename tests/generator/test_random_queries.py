@@ -33,13 +33,13 @@ def test_random_queries_agree_with_spark_batch(spark, tmp_path, part):
 
 
 def _ways() -> list[object]:
-    """Every failure in one task and parted; of every fourth one, a short run has one, in turn."""
+    """Every failure in one task and parted; of every seventh one, a short run has one, in turn."""
     return [
         pytest.param(
             path,
             parted,
             id=f"{path.stem}-{'parted' if parted else 'in one task'}",
-            marks=[pytest.mark.long] if place % 4 or parted == (place // 4) % 2 else [],
+            marks=[pytest.mark.long] if place % 7 or parted == (place // 7) % 2 else [],
         )
         for place, path in enumerate(sorted(REGRESSIONS.glob("*.txt")))
         for parted in (False, True)

@@ -17,7 +17,7 @@ from headrace.errors import Code, HeadraceError
 from headrace.ledger import DirectoryLock, EpochCommit, Ledger, Mode, NewObject, schema
 from headrace.types import Epoch
 from ledger.building import Clock, segment, step
-from length import each
+from length import choose, each
 
 ROOT = Path(__file__).parents[2]
 
@@ -102,7 +102,9 @@ def url(place: str | Path) -> str:
     return f"sqlite:///{place}" if isinstance(place, Path) else place
 
 
-@pytest.mark.parametrize("stage", each(2, [*STAGES, "after commit"]))
+@pytest.mark.parametrize(
+    "stage", choose(["created", "before commit", "after commit"], [*STAGES, "after commit"])
+)
 def test_a_writer_killed_within_a_commit_leaves_all_or_nothing(
     stored: str | Path, stage: str
 ) -> None:
@@ -158,7 +160,7 @@ KEPT = ("compare", "after commit")
 @pytest.mark.parametrize(
     ("doing", "stage", "left"),
     each(
-        2,
+        5,
         [
             ("mark", "marked", ["a = 1 open"]),
             ("mark", "before commit", ["a = 1 open"]),
@@ -229,7 +231,7 @@ def test_a_damaged_page_is_found_when_the_ledger_is_opened(path: Path) -> None:
     damaged(path)
 
 
-@pytest.mark.parametrize("table", sorted(schema.metadata.tables))
+@pytest.mark.parametrize("table", each(9, sorted(schema.metadata.tables)))
 def test_a_missing_table_is_corrupt(path: Path, table: str) -> None:
     connection = sqlite3.connect(path)
     connection.execute(f'DROP TABLE "{table}"')

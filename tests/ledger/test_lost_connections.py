@@ -83,6 +83,7 @@ def test_a_write_whose_commit_is_cut_off_is_made_once(
     assert lossy.head.epoch == 4
 
 
+@pytest.mark.long
 def test_a_statement_of_a_transaction_that_is_cut_off_is_made_again(
     lossy: Ledger, made: NewObject, between: Cut, postgres_url: str
 ) -> None:
@@ -114,6 +115,7 @@ def test_a_commit_in_doubt_is_found_out_when_the_server_is_back(
     assert stored(postgres_url) == (1, 20, 20)
 
 
+@pytest.mark.long
 def test_who_waits_for_a_server_goes_on_when_it_is_back(
     lossy: Ledger, made: NewObject, between: Cut, postgres_url: str
 ) -> None:

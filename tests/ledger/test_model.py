@@ -303,5 +303,5 @@ def test_a_ledger_in_postgresql_agrees_with_its_model(postgres_server: Postgres)
 
 TestLedgerAgreesWithItsModel = LedgerMachine.TestCase
 TestLedgerAgreesWithItsModel.settings = settings(
-    max_examples=choose(3, 100), stateful_step_count=25, deadline=None
+    max_examples=choose(2, 100), stateful_step_count=25, deadline=None
 )

@@ -281,6 +281,7 @@ def test_a_second_writer_is_told_who_writes(
         assert ledger.acquire(lambda _error: True) == 2
 
 
+@pytest.mark.long
 def test_who_waits_takes_over_when_the_writer_ends(
     holder: subprocess.Popen[str], postgres_url: str
 ) -> None:

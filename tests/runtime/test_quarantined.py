@@ -157,7 +157,7 @@ def test_no_crash_loses_a_row_in_quarantine_or_lets_it_through() -> None:
     run_state_machine_as_test(
         Poisoned,
         settings=settings(
-            max_examples=choose(3, 400), stateful_step_count=20, deadline=None, derandomize=True
+            max_examples=choose(2, 400), stateful_step_count=20, deadline=None, derandomize=True
         ),
     )
 

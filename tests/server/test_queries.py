@@ -229,6 +229,7 @@ def test_a_query_that_exhausts_the_heap_is_refused(client: Client):
     assert client.rows("SELECT max(id) + 2 AS x FROM t") == [[5]]
 
 
+@pytest.mark.long
 def test_what_is_planned_elsewhere_is_as_without_processes(client: Client):
     assert client.rows("EXPLAIN LINEAGE SELECT id FROM shown")
     client.sql("CREATE MATERIALIZED VIEW doubled AS SELECT 2 * id AS d FROM t")

@@ -372,7 +372,7 @@ def test_a_materialized_view_is_read_with_the_rights_of_whoever_created_it(who: 
         ("SHOW SECRETS", "owner"),
         ("SHOW CONNECTIONS", "owner"),
         ("REPAIR", "owner"),
-        ("RECONCILE ALL", "owner"),
+        pytest.param("RECONCILE ALL", "owner", marks=pytest.mark.long),
         ("RESUME SOURCE items", "owner"),
         ("PAUSE SINK s", "owner"),
         ("RESUME SINK s", "owner"),

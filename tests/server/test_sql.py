@@ -225,6 +225,7 @@ def test_a_client_that_leaves_ends_its_statement(server: Served):
         assert time.monotonic() - began < 30
 
 
+@pytest.mark.long
 def test_more_statements_than_may_run_and_wait_are_refused_at_once(server: Served):
     with served(server.database, Limits(statements=1, queued=0)) as small:
         long = []

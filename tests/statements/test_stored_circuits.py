@@ -112,6 +112,7 @@ def test_a_view_stored_before_its_key_was_inferred_or_recorded_is_opened_as_it_i
         assert db.sql("SELECT x FROM cast_ WHERE k = 3").fetchall() == [(32,)]
 
 
+@pytest.mark.long
 def test_a_view_stored_by_an_earlier_edition_keeps_its_operators_until_it_is_replaced(
     tmp_path, spark, monkeypatch
 ):

@@ -87,7 +87,7 @@ ALIKE = {
 }
 
 
-SHORT_GROUPED = "counts sums averages guarded having_both by_struct by_float nested sets"
+SHORT_GROUPED = "sums averages guarded having_both by_struct sets"
 SHORT_GLOBAL = "guarded_all count_all totals global_having exploded cube"
 
 

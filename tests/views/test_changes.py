@@ -54,6 +54,7 @@ def test_duplicate_rows_of_a_table_without_a_key(run):
     assert run.rows("total") == [(0, None)]
 
 
+@pytest.mark.long
 def test_changes_that_cancel_within_an_epoch_change_nothing(run):
     run.insert("t", [(1, "a", 1)])
     run.insert("b", [("a", 7)])
@@ -68,6 +69,7 @@ def test_changes_that_cancel_within_an_epoch_change_nothing(run):
     run.epoch()
 
 
+@pytest.mark.long
 def test_upserts_of_one_key_in_one_epoch_keep_the_last(run):
     run.insert("b", [("a", 1), ("c", 2), ("c", 2)])
     run.insert("t", [(1, "a", 1), (1, "b", 2), (2, "a", 3)])
@@ -91,6 +93,7 @@ def test_deleting_a_key_that_is_absent_changes_nothing(run):
     assert run.rows("rows") == [(6, 2)]
 
 
+@pytest.mark.long
 def test_an_update_can_move_a_primary_key(run):
     run.insert("b", [("a", 1)])
     run.insert("t", [(k, "a", k) for k in range(5)])

@@ -12,6 +12,7 @@ pytestmark = pytest.mark.spark
 JOINED = "SELECT o.id, o.item, p.price FROM orders o LEFT JOIN prices p ON p.item = o.item"
 
 
+@pytest.mark.long
 def test_a_declared_key_is_held_by_every_epoch_and_arranges_the_view(oracle):
     run = oracle(rows_per_change=12)
     run.table("orders", "id INT, item STRING", key="id")

@@ -162,6 +162,7 @@ def test_functions_have_the_values_of_ksqldb_where_a_relation_is_declared_as_the
     assert row == (timedelta(days=60), "INTERVAL '0-2' YEAR TO MONTH", date(2024, 4, 30))
 
 
+@pytest.mark.long
 def test_a_stream_by_a_query_has_the_functions_of_ksqldb_or_says_that_it_is_undecided(db):
     db.sql(
         "CREATE STREAM t (k STRING KEY, millis BIGINT) WITH (kafka_topic='t', value_format='JSON');"

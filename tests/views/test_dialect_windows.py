@@ -116,6 +116,7 @@ def test_windows_of_other_dialects(oracle, part):
     run.finish()
 
 
+@pytest.mark.long
 def test_cumulating_windows_are_exact_at_their_bounds(oracle):
     run = oracle(rows_per_change=50)
     run.stream("s", "ts TIMESTAMP_NTZ")

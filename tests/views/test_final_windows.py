@@ -182,6 +182,7 @@ def test_what_has_no_end_is_never_final(oracle, query, message):
     assert caught.value.span.source == "EMIT FINAL"
 
 
+@pytest.mark.long
 def test_a_query_that_is_read_once_has_the_windows_that_have_ended(oracle):
     run = oracle()
     run.stream("s", COLUMNS)

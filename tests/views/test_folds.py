@@ -184,6 +184,7 @@ def test_a_fold_that_fails_stops_its_view_and_another_one_repairs_it(db):
     assert {verdict for *_, verdict in db.sql("VERIFY").fetchall()} == {"equal to batch"}
 
 
+@pytest.mark.long
 def test_a_fold_that_is_not_of_its_events_alone_is_refused_and_nothing_changes(db):
     calls = iter(range(10**9))
 

@@ -408,6 +408,7 @@ def test_what_cannot_be_called_is_refused_with_the_reason(db):
         db.sql("SELECT added(k, k) FROM t")
 
 
+@pytest.mark.long
 def test_a_view_that_lags_behind_stays_where_it_stands_when_its_function_is_replaced(db):
     def same(n):
         return n

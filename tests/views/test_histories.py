@@ -9,6 +9,7 @@ from histories import History
 pytestmark = pytest.mark.spark
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", [21])
 def test_a_random_life(oracle, seed):
     run = oracle(rows_per_change=300)

@@ -81,7 +81,7 @@ CHOSEN = {
 @pytest.mark.parametrize(
     "views",
     [
-        pytest.param(views, id=kind, marks=[pytest.mark.long] if kind == "itself" else [])
+        pytest.param(views, id=kind, marks=[] if kind == "two" else [pytest.mark.long])
         for kind, views in CHOSEN.items()
     ],
 )

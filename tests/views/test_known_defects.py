@@ -19,6 +19,7 @@ def run(oracle):
     return made
 
 
+@pytest.mark.long
 def test_pairs_are_not_counted_twice_when_both_sides_change(run):
     run.view("j", "SELECT l.k, x, y FROM l JOIN r ON l.k = r.k")
     run.view("n", "SELECT count(*) AS n FROM l JOIN r ON l.k = r.k")
@@ -33,6 +34,7 @@ def test_pairs_are_not_counted_twice_when_both_sides_change(run):
     run.finish()
 
 
+@pytest.mark.long
 def test_a_semi_join_sees_the_side_as_it_was_for_rows_that_go(run):
     run.view("s", "SELECT * FROM l WHERE k IN (SELECT k FROM r)")
     run.view("a", "SELECT * FROM l WHERE NOT EXISTS (SELECT 1 FROM r WHERE r.k = l.k)")
@@ -86,6 +88,7 @@ def test_an_expression_is_computed_from_rows_that_are_there_together(run):
     run.finish()
 
 
+@pytest.mark.long
 def test_nulls_pad_only_rows_that_lose_their_last_partner(run):
     run.view("o", "SELECT l.k, x, y FROM l LEFT JOIN r ON l.k = r.k")
     run.insert("l", [(1, 1)])
@@ -130,6 +133,7 @@ def test_a_group_vanishes_with_its_last_row_and_the_global_one_stays(run):
     run.finish()
 
 
+@pytest.mark.long
 def test_a_deleted_extremum_gives_way_to_the_next(run):
     run.view("m", "SELECT g, min(v) AS a, max(v) AS b FROM t GROUP BY g")
     run.insert("t", [(1, 1, 5), (2, 1, 5), (3, 1, 9), (4, 1, 2)])
@@ -184,6 +188,7 @@ def test_duplicates_without_a_key_go_one_by_one(run):
     run.finish()
 
 
+@pytest.mark.long
 def test_the_nulls_of_a_group_key_are_one_group(run):
     run.view("g", "SELECT k, count(*) AS n, count(DISTINCT x) AS d, min(x) AS m FROM l GROUP BY k")
     run.view("p", "SELECT k, percentile(x, 0.5) AS p FROM l GROUP BY k")
@@ -196,6 +201,7 @@ def test_the_nulls_of_a_group_key_are_one_group(run):
     run.finish()
 
 
+@pytest.mark.long
 def test_having_is_crossed_both_ways(run):
     run.view("h", "SELECT k, sum(x) AS s FROM l GROUP BY k HAVING count(*) > 1 AND max(x) < 10")
     run.insert("l", [(1, 1)])

@@ -83,6 +83,7 @@ def test_views_of_a_title_fall_and_go_with_its_events(oracle):
     run.finish()
 
 
+@pytest.mark.long
 def test_averages_of_readings_and_what_came_last(oracle):
     run = oracle()
     run.stream("readings", "sensor STRING, area STRING, reading INT")
@@ -106,6 +107,7 @@ def test_averages_of_readings_and_what_came_last(oracle):
     run.finish()
 
 
+@pytest.mark.long
 def test_a_cart_forgets_what_was_taken_out(oracle):
     run = oracle()
     run.stream("shopping_cart_events", "customer STRING, item STRING, qty INT, op STRING")

@@ -252,7 +252,7 @@ def test_conditions_on_sessions_see_whole_sessions(db):
 CHOSEN = {
     "groups": some(
         AGGREGATES,
-        "extrema distinct_many percentiles array_sorted_later max_by_ cubed distinct_doubles",
+        "extrema percentiles array_sorted_later distinct_doubles",
     ),
     "windows": some(WINDOWS, "neighbours framed top of_aggregate"),
     "scalars": some(

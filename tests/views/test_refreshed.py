@@ -114,6 +114,7 @@ def test_verify_reads_the_rows_that_a_view_below_had_before_its_query_was_replac
     assert "by the stored rows" not in db.sql("VERIFY late").fetchall()[0][3]
 
 
+@pytest.mark.long
 def test_a_stream_that_only_views_read_that_lag_makes_no_epochs(db):
     db.sql("CREATE STREAM s (v INT)")
     db.sql("CREATE MATERIALIZED VIEW late WITH (refresh = 'manual') AS SELECT sum(v) AS n FROM s")
@@ -176,6 +177,7 @@ WRITTEN = {
 }
 
 
+@pytest.mark.long
 def test_each_dialect_says_when_a_view_is_refreshed(db):
     db.sql("CREATE STREAM s (v INT)")
     for number, written in enumerate(WRITTEN):
@@ -294,6 +296,7 @@ def test_indexes_sinks_and_followers_get_one_difference_for_each_refresh(db):
     verified(db)
 
 
+@pytest.mark.long
 def test_a_query_that_fails_leaves_the_view_where_it_stands(db):
     db.sql("CREATE TABLE t (k INT, v INT, PRIMARY KEY (k))")
     db.sql("CREATE MATERIALIZED VIEW m WITH (refresh = 'manual') AS SELECT k, 10 / v AS n FROM t")

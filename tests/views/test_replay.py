@@ -115,7 +115,7 @@ def _time(text: str) -> object:
 
 
 def _queries() -> dict[str, tuple[str, str]]:
-    return some(VIEWS, "outer_joined hops")
+    return some(VIEWS, "outer_joined")
 
 
 @pytest.mark.spark

@@ -62,6 +62,7 @@ def refused(db: Database, statement: str) -> HeadraceError:
     return caught.value
 
 
+@pytest.mark.long
 def test_a_slice_that_cannot_be_recomputed_is_not_marked_dirty(cut: Database) -> None:
     error = refused(cut, "INVALIDATE VIEW sums WHERE k = 1 BECAUSE 'it looks odd'")
     assert error.primary == NOT_KEPT.replace("stream s", 'stream "s"')
@@ -122,6 +123,7 @@ def test_what_would_read_events_that_are_gone_is_refused(cut: Database) -> None:
     assert {name for name, *_ in cut.sql("RECONCILE ALL").fetchall()} == {"most"}
 
 
+@pytest.mark.long
 def test_slices_that_no_such_event_is_in_are_recomputed(cut: Database) -> None:
     for statement in (
         "REPLAY VIEW sums WHERE k = 3",
@@ -133,6 +135,7 @@ def test_slices_that_no_such_event_is_in_are_recomputed(cut: Database) -> None:
     assert any(line.startswith("offset 3: ") for line in explained), explained
 
 
+@pytest.mark.long
 def test_what_a_correction_has_made_of_an_event_that_is_gone_is_not_lost(tmp_path, spark) -> None:
     db = opened(tmp_path / "d", spark)
     db.sql(

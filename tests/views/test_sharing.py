@@ -171,6 +171,7 @@ def test_joins_read_the_rows_of_views_by_their_keys(oracle):
     run.finish()
 
 
+@pytest.mark.long
 def test_a_copy_less_is_kept_and_written(oracle):
     run = oracle(rows_per_change=20)
     run.table("users", "id INT, name STRING", key="id")
@@ -239,6 +240,7 @@ def test_a_table_stays_while_a_view_reads_its_rows(oracle):
     run.finish()
 
 
+@pytest.mark.long
 def test_what_is_read_and_what_is_kept_is_told(oracle):
     run = oracle()
     run.table("users", "id INT, name STRING", key="id")
@@ -315,6 +317,7 @@ def test_equal_parts_of_a_query_are_kept_once(oracle):
     run.finish()
 
 
+@pytest.mark.long
 def test_a_part_that_is_used_again_keeps_nothing_more(oracle):
     run = oracle()
     run.table("t", "id INT, g INT, x INT", key="id")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from histories import History
+from length import some
 
 pytestmark = pytest.mark.spark
 
@@ -27,12 +28,14 @@ VIEWS = {
     "above_all": "SELECT id FROM t WHERE v > (SELECT max(v) FROM e)",
 }
 
+SHORT = "counted whole pairs either absent first ranked rolled apart above"
+
 
 def test_wide_epochs_run_in_stages(oracle):
     run = oracle(rows_per_change=2000, small_rows=0)
     run.table("t", "id INT, g INT, v INT, s STRING, w ARRAY<INT>", key="id")
     run.stream("e", "g INT, v INT")
-    for name, query in VIEWS.items():
+    for name, query in some(VIEWS, SHORT).items():
         run.view(name, query)
     history = History(run, 5, domain=6)
     for size in (40, 15):

@@ -372,6 +372,7 @@ def test_epochs_are_made_in_the_background_when_a_row_is_due(
         assert db.sql("SELECT k FROM v").fetchall() == [(2,)]
 
 
+@pytest.mark.long
 def test_explain_shows_the_condition_and_its_cost(run: Clocked) -> None:
     run.stream("t", "k INT, ts TIMESTAMP")
     run.view("recent", "SELECT k FROM t WHERE ts > now() - INTERVAL 5 MINUTES")

@@ -199,6 +199,7 @@ def test_a_retroactive_version_changes_only_what_lies_in_its_interval(db):
     assert db.sql("VERIFY").fetchall() == [("rates", 40, 0, "equal to batch")]
 
 
+@pytest.mark.long
 def test_versions_are_rows_of_which_the_last_of_a_date_wins_and_survive_a_restart(tmp_path, spark):
     import headrace
 

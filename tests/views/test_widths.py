@@ -50,7 +50,7 @@ VIEWS = {
         SELECT g, v FROM edges UNION ALL SELECT r.x, e.v FROM r JOIN edges AS e ON r.y = e.g
       ) SELECT x, y, count(*) AS paths FROM r GROUP BY x, y""",
 }
-_SOME = "by_each by_reals by_texts by_nested everything pairs either first ranked above"
+_SOME = "by_each by_reals by_nested pairs either first"
 _MOST = 12
 """Epochs of more changes are wide."""
 
@@ -63,7 +63,7 @@ def test_narrow_and_wide_epochs_follow_each_other_on_the_same_rows(oracle):
     for name, query in some(VIEWS, _SOME).items():
         run.view(name, query)
     history, found = History(run, 61, domain=6), []
-    for size in choose((9, 30, 8, 4), (5, 30, 8, 3, 60, 12, 1, 20, 10, 4, 90, 7)):
+    for size in choose((9, 30, 8), (5, 30, 8, 3, 60, 12, 1, 20, 10, 4, 90, 7)):
         history.write(["t", "u"], size)
         run.epoch()
         found.append(run.db.parts.ledger.epochs.newest(1)[0].counters["width"])
