@@ -716,6 +716,7 @@ def test_what_is_not_proved_is_left_to_spark(bench: Bench) -> None:
         assert str(unproved.value) == CROSSING[case.text], case.text
 
 
+@pytest.mark.long
 def test_random_expressions_have_the_values_of_spark_or_are_in_doubt(bench: Bench) -> None:
     random = Random(choose(11, 12))
     cases, reader = bench.cases([expression(random, 3) for _ in range(choose(60, 1_000))])

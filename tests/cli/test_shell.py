@@ -79,6 +79,7 @@ def test_changes_are_shown_until_ctrl_c(terminal: Terminal) -> None:
     terminal.see("create is done (")
 
 
+@pytest.mark.long
 def test_tab_completes_what_is_typed(terminal: Terminal) -> None:
     terminal.see(PROMPT)
     terminal.type("SAY tot" + TAB)

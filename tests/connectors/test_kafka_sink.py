@@ -498,6 +498,7 @@ def test_messages_of_aborted_epochs_and_of_others_say_nothing(broker, sink) -> N
     again.close()
 
 
+@pytest.mark.long
 def test_a_killed_sink_that_was_forgotten_writes_no_epoch_again(broker, sink) -> None:
     topic, writer = sink(envelope=Envelope.CHANGELOG)
     random, first = Random(4), writer()

@@ -14,6 +14,7 @@ def lines(db, text):
     return [line for (line,) in db.sql(text)]
 
 
+@pytest.mark.long
 def test_what_was_declared_is_told_again_after_a_restart(tmp_path, spark):
     where = {"spark": spark, "continuous": False, "partitions": 2}
     made = {

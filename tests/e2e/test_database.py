@@ -219,6 +219,7 @@ def test_csv_and_parquet_files_are_copied(db, tmp_path):
     assert sorted(found, key=str) == sorted(expected, key=str)
 
 
+@pytest.mark.long
 def test_a_database_that_is_opened_again_goes_on_where_it_was(tmp_path, spark):
     with headrace.connect(tmp_path / "d", spark=spark, continuous=False) as db:
         db.sql(READINGS)
@@ -266,12 +267,14 @@ def _rejected(*_, **__):
     raise HeadraceError(Code.INVALID, "Spark does not like it")
 
 
+@pytest.mark.long
 def test_a_time_that_python_has_no_value_for_is_text(db):
     found = db.sql("SELECT TIMESTAMP'0001-01-01 00:00:00' - INTERVAL 2 DAYS AS x")
     assert found.fetchall() == [("0000-12-30T00:00:00Z",)]
     assert found.to_arrow().num_rows == 1
 
 
+@pytest.mark.long
 def test_a_struct_may_be_null_though_its_fields_cannot(db):
     db.sql("CREATE TABLE t (id INT, st STRUCT<known: BOOLEAN, v: INT>)")
     assert db.sql("SELECT max(struct(id IS NULL, id)) AS m FROM t").fetchall() == [(None,)]

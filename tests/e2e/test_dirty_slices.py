@@ -131,6 +131,7 @@ def test_what_a_refresh_has_to_read_is_dirty_until_then(shop) -> None:
     assert shop.sql("REPAIR").message == "nothing is damaged or dirty, and no view has stopped"
 
 
+@pytest.mark.long
 def test_show_dirty_says_what_why_and_how_it_is_repaired(shop) -> None:
     statement = (
         "INVALIDATE VIEW totals WHERE total > 7 SINCE TIMESTAMP '2026-01-31 12:00:00' BECAUSE 'x'"

@@ -80,6 +80,7 @@ def test_a_view_follows_avro_messages_of_several_versions(db, broker, registry, 
     assert "the registry has no schema 65535" in reject
 
 
+@pytest.mark.long
 def test_csv_and_plain_avro_need_no_registry(db, broker, topic) -> None:
     other = broker.create(f"{topic}-csv")
     db.sql(

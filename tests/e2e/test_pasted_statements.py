@@ -110,6 +110,7 @@ def test_windows_appear_once_they_have_ended_by_the_clock(tmp_path, spark):
         assert {verdict for *_, verdict in db.sql("VERIFY")} == {"equal to batch"}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("query", "said"),
     [

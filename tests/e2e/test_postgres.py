@@ -130,6 +130,7 @@ INSERT INTO typed VALUES ({}, true, -5, 1.5, 'NaN', 12345678901234567890.1234567
 """
 
 
+@pytest.mark.long
 def test_values_of_every_type_arrive_alike_by_copy_and_by_change(shop: Shop) -> None:
     shop.run(TYPES, "CREATE PUBLICATION p FOR ALL TABLES", TYPED.format(1))
     shop.run("INSERT INTO typed (id) VALUES (2)")

@@ -42,6 +42,7 @@ def refused(db: headrace.Database, text: str) -> HeadraceError:
     return caught.value
 
 
+@pytest.mark.long
 @pytest.mark.spark
 def test_a_slice_is_replayed_with_all_above_it(db: headrace.Database) -> None:
     right = db.sql("SELECT * FROM above ORDER BY x").fetchall()

@@ -48,6 +48,7 @@ def test_a_webhook_is_sent_the_changes_of_a_view(shop, monkeypatch):
         shop.sql("DROP SINK page")
 
 
+@pytest.mark.long
 def test_files_of_parquet_add_up_to_the_view(shop):
     made = shop.sql(
         "CREATE SINK f FROM spent WITH (connector = 'file', path = 'f', format = 'parquet',"
@@ -88,6 +89,7 @@ def test_a_table_of_delta_is_the_view(shop):
     assert there.count() == 2
 
 
+@pytest.mark.long
 def test_a_table_of_iceberg_is_the_view(shop):
     sql = pytest.importorskip("pyiceberg.catalog.sql")
     made = shop.sql(

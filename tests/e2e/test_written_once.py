@@ -39,6 +39,7 @@ def test_what_the_clock_says_is_written_and_stays(tmp_path, spark):
         assert len(db.sql("SELECT * FROM t")) == 4
 
 
+@pytest.mark.long
 def test_chance_is_taken_for_each_row(db):
     db.sql("""
         CREATE TABLE t (id STRING, v DOUBLE);

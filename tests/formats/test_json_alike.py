@@ -110,6 +110,7 @@ def test_a_long_file_in_several_parses() -> None:
     assert found["whole"].to_pylist() == list(range(20_000))
 
 
+@pytest.mark.long
 def test_a_bad_line_of_a_long_block_is_told_by_its_number() -> None:
     lines = [line({"whole": i, "text": str(i) * 9}) for i in range(50_000)]
     lines[40_000] = '{"whole":1,"text":"a"\n'

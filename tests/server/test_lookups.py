@@ -125,6 +125,7 @@ def test_strings_keep_their_spaces(client: Client):
     assert found(client, "spaced", where=["x = 2 ", "s>a"]) == [["a ", 2]]
 
 
+@pytest.mark.long
 def test_binary_values_are_base64_as_in_answers(client: Client):
     client.sql(
         "CREATE TABLE bytes (b BINARY PRIMARY KEY, x INT);"

@@ -236,6 +236,7 @@ def test_what_a_reader_holds_is_kept(shared: Served, client: Client, readers: Re
     eventually(lambda: client.get("/v1/views/t", key=2).json["rows"] == [[2, "kept11"]])
 
 
+@pytest.mark.long
 def test_metrics_are_those_of_all_processes(client: Client):
     def counted() -> float:
         text = client.get("/metrics").body.decode()

@@ -322,6 +322,7 @@ def test_a_client_that_leaves_a_stream_of_events_ends_its_statement(server: Serv
         assert small.client.rows("SELECT id FROM t WHERE id = 1", timeout=60) == [[1]]
 
 
+@pytest.mark.long
 def test_a_date_that_python_lacks_hides_no_other_in_any_format(client: Client) -> None:
     client.sql("CREATE TABLE far (id INT PRIMARY KEY, d DATE, at TIMESTAMP, l ARRAY<DATE>)")
     client.sql(

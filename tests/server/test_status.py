@@ -123,6 +123,7 @@ def test_a_relation_has_its_statement_and_its_circuit_with_what_is_stored(client
     assert (missing.status, missing.error["hint"]) == (404, 'Did you mean "shown.totals"?')
 
 
+@pytest.mark.long
 def test_the_status_comes_every_second_and_is_kept(client: Client):
     with statuses(client) as moments:
         first = next(moments)

@@ -72,6 +72,7 @@ def test_a_view_that_stopped_by_its_digest_runs_again_in_the_version_that_stored
         assert db.sql("SELECT n FROM v WHERE k = 1").fetchall() == [(3,)]
 
 
+@pytest.mark.long
 def test_a_view_stored_before_its_key_was_inferred_or_recorded_is_opened_as_it_is(
     tmp_path, spark, monkeypatch
 ):
