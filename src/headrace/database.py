@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Self
 from weakref import WeakSet
@@ -64,6 +64,7 @@ from headrace.runtime.pump import Pump
 from headrace.runtime.retirement import Retirement
 from headrace.runtime.settings import OnDifference
 from headrace.runtime.timetable import machine_clock
+from headrace.runtime.uploads import Uploads
 from headrace.serving.python_values import python_rows
 from headrace.serving.values import json_text
 from headrace.session import Session
@@ -76,7 +77,7 @@ from headrace.session.opening import (
 )
 from headrace.session.parts import DatabaseParts
 from headrace.settings import AUTOMATIC, Settings, backup_place, variable
-from headrace.spine.mounts import Mounted
+from headrace.spine.mounts import Mounted, store_of, upload_by
 from headrace.statements.default_session import DefaultSession
 from headrace.statements.functions import FunctionChanges
 
@@ -186,6 +187,10 @@ class Database(DefaultSession):
                 require_own_store(self._ledger, mounted.store)
                 mounted.mount(directory.resolve())
                 undone.callback(Mounted.unmount, directory.resolve())
+            store = store_of(directory.resolve())
+            self._uploads = None if store is None else Uploads(self._ledger, store)
+            if self._uploads is not None:
+                upload_by(directory.resolve(), self._uploads)
             chosen = "partitions" in settings.chosen
             partitions = stored_partitions(
                 self._ledger, directory, settings.partitions, chosen=chosen
@@ -205,6 +210,8 @@ class Database(DefaultSession):
             undone.pop_all()
         self._open = True
         self._default = self.session()
+        if self._uploads is not None:
+            self._uploads.start()
         if settings.continuous:
             self.parts.pump.start()
             self.parts.repairing.start()
@@ -260,7 +267,11 @@ class Database(DefaultSession):
 
         retiring = Retiring(appender, admission, engine)
         retirement = Retirement(loop, retiring.keep_ids, retiring.left_by)
-        pump = Pump(loop, Compaction(loop, retirement, self._segments.close_pack))
+        without_uploads = nullcontext if self._uploads is None else self._uploads.paused
+        compaction = Compaction(
+            loop, retirement, self._segments.close_pack, without_uploads=without_uploads
+        )
+        pump = Pump(loop, compaction)
         secrets, schemas = Secrets(ledger, variable), Schemas(ledger)
         connections = Connections(ledger, secrets)
         captures = Captures(ledger, connections)
@@ -458,6 +469,8 @@ class Database(DefaultSession):
         self.parts.deliveries.close()
         self.parts.pump.close()
         self._segments.close()
+        if self._uploads is not None:
+            self._uploads.close()
         Mounted.unmount(self.directory.resolve())
         self._ledger.close()
         self._lease.release()

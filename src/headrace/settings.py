@@ -50,6 +50,7 @@ URL = "HEADRACE_URL"
 LEDGER = "HEADRACE_LEDGER"
 TOKEN = "HEADRACE_TOKEN"  # noqa: S105  (the name of a variable)
 _DECIMAL = re.compile(r"\d+(\.\d*)?|\.\d+")
+_URL = re.compile(r"\w+:")
 _NO_SETTING = ("HEADRACE_HISTORY", URL, TOKEN)
 
 
@@ -71,6 +72,10 @@ class Settings:
     cores: int = 0
     """How many cores of a standalone cluster this database takes; by default (0), one more than
     partitions. Without effect on a local master."""
+    executor_archive: str = ""
+    """The archive of the Python environment of executors, made by ``headrace cluster pack``: a file
+    here, or a URL that Spark reads; by default, their machines have the environment. Without effect
+    on a local master."""
     cache: str = ""
     """The directory of the JVM's class archive, which makes the next start faster, and of the
     caches of databases in object stores; by default, in the user's cache directory. ``none``: no
@@ -235,6 +240,7 @@ class Settings:
             executor_memory=self.executor_memory,
             executor_cores=self.executor_cores,
             cores=self.cores or self.partitions + 1,
+            executor_archive=_absolute(self.executor_archive),
         )
 
     @property
@@ -269,6 +275,11 @@ def backup_place(url: str) -> Place:
     from headrace.backups import place_at  # noqa: PLC0415  (clients need none)
 
     return place_at(url, os.environ)
+
+
+def _absolute(path: str) -> str:
+    """Return a path as an absolute one; a URL, or no path, as it is."""
+    return str(Path(path).absolute()) if path and not _URL.match(path) else path
 
 
 def _caches(environment: Mapping[str, str]) -> Path:
@@ -329,6 +340,9 @@ def _require_sense(what: str, name: str, value: Any) -> None:
             hint='Write "postgresql://user@host/database"; without it, the ledger is a SQLite file'
             " in the data directory.",
         )
+    if name == "executor_archive" and value and not _URL.match(value) and not Path(value).is_file():
+        hint = 'Give a file made by "headrace cluster pack", or its URL.'
+        raise HeadraceError(Code.INVALID, f'{what} cannot be "{value}"', "No such file.", hint)
     if name in {"ledger_password_file", "executor_cache"} and value and value[0] != "/":
         hint = "Give an absolute path."
         raise HeadraceError(Code.INVALID, f'{what} cannot be "{value}"', hint=hint)

@@ -27,6 +27,7 @@ from headrace.catalyst.vectors import (
     UnprovedError,
     reader_over,
 )
+from headrace.catalyst.vectors.vector import HIGHEST
 from headrace.types import to_arrow
 from length import choose
 
@@ -714,6 +715,22 @@ def test_what_is_not_proved_is_left_to_spark(bench: Bench) -> None:
         with pytest.raises(UnprovedError) as unproved:
             reader.vector(case.handle)
         assert str(unproved.value) == CROSSING[case.text], case.text
+
+
+def test_an_expression_that_is_higher_than_pythons_stack_is_left_to_spark(bench: Bench) -> None:
+    def nested(levels: int) -> str:
+        return "".join(f"CASE WHEN n = {i} THEN {i} ELSE " for i in range(levels)) + (
+            "m" + " END" * levels
+        )
+
+    (fits, high), reader = bench.cases([nested(HIGHEST - 2), nested(HIGHEST - 1)])
+    assert doubts(bench, fits, reader) == 0
+    assert reader.vector_of(fits.handle) is not None
+    assert reader.vector_of(high.handle) is None
+    assert reader.why_unproved(high.handle) == "CaseWhen"
+    branches = " ".join(f"WHEN n = {i} THEN {i}" for i in range(400))
+    (flat,), reader = bench.cases([f"CASE {branches} END"])
+    assert reader.vector_of(flat.handle) is None
 
 
 @pytest.mark.long

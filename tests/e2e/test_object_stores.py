@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import threading
 
@@ -12,6 +13,7 @@ from headrace.cli.command import main
 from headrace.errors import Code, HeadraceError
 from headrace.log.segments import forget_segments
 from headrace.objects import ObjectStore
+from headrace.objects.bundles import bundle_of, object_of
 from headrace.spine import forget_runs, mounts
 from served import served
 from servers.s3 import served_bucket
@@ -64,10 +66,14 @@ def test_a_database_goes_on_where_only_its_ledger_is_left(tmp_path, url, spark):
         assert db.sql("SELECT n FROM sums WHERE k = 1").fetchall() == [(31,)]
         assert db.sql("VERIFY sums").fetchall()[0][-1] == "equal to batch"
         db.compact()
+        mounts.upload(directory.resolve())
         kept = db.parts.ledger.files.known()
-        store = mounts.mount_of(directory.resolve() / "runs").store
-        assert {name for name, _ in store.names("runs/")} == {f"runs/{each}" for each in kept.packs}
-        assert {name for name, _ in store.names("log/")} == {f"log/{n}" for n in kept.segments}
+        store = mounts.store_of(directory.resolve())
+        for folder, names in (("runs", kept.packs), ("log", kept.segments)):
+            there = {name.partition("/")[2] for name, _ in store.names(f"{folder}/")}
+            bundles = {object_of(bundle) for name in names if (bundle := bundle_of(name))}
+            assert bundles & there
+            assert there <= names | bundles
 
 
 def test_a_store_that_is_away_stops_writers_and_not_readers(tmp_path, url, spark, monkeypatch):
@@ -88,31 +94,46 @@ def test_a_store_that_is_away_stops_writers_and_not_readers(tmp_path, url, spark
         assert db.sql("SELECT n FROM n WHERE k = 1").fetchall() == [(2,)]
         db.insert("events", [(1, 3)])
         away.set()
+        db.insert("events", [(1, 3)])
+        assert db.sql("SELECT n FROM n WHERE k = 1").fetchall() == [(4,)]
+        db.insert("events", [(1, 3)])
+        with pytest.raises(HeadraceError, match="did not answer"):
+            mounts.upload(directory.resolve())
+        db._uploads._since -= mounts.WAITS_SECONDS  # from now on, small files do not wait
         with pytest.raises(HeadraceError, match="did not answer"):
             db.insert("events", [(1, 4)])
         with pytest.raises(HeadraceError, match="did not answer"):
             db.sql("REFRESH")
         with db.session() as reader:
             reader.sql("SET consistency = 'latest'")
-            assert reader.sql("SELECT n FROM n WHERE k = 1").fetchall() == [(2,)]
+            assert reader.sql("SELECT n FROM n WHERE k = 1").fetchall() == [(4,)]
         away.clear()
-        assert db.sql("SELECT n FROM n WHERE k = 1").fetchall() == [(3,)]
+        mounts.upload(directory.resolve())
+        assert db.sql("SELECT n FROM n WHERE k = 1").fetchall() == [(5,)]
         assert db.sql("VERIFY n").fetchall()[0][-1] == "equal to batch"
 
 
-def test_a_change_and_its_epoch_are_a_request_each(tmp_path, url, spark):
+def test_changes_and_epochs_of_a_second_are_two_requests(tmp_path, url, spark):
     with headrace.connect(tmp_path / "data", spark=spark, store=url, continuous=False) as db:
         db.sql("CREATE TABLE items (k INT PRIMARY KEY, price INT)")
         for n in range(4):
             db.sql(f"CREATE MATERIALIZED VIEW v{n} AS SELECT k, price + {n} AS p FROM items")
         db.insert("items", [(1, 1)])
         db.flush()
-        sent = mounts.mount_of(db.directory.resolve() / "runs").store.requests
-        before = sent.puts
-        for k in range(3):
-            db.insert("items", [(2 + k, 1)])
-            db.flush()
-        assert sent.puts == before + 6
+        sent = mounts.store_of(db.directory.resolve()).requests
+        with db._uploads.paused():
+            mounts.upload(db.directory.resolve())
+            before = sent.puts
+            for k in range(3):
+                db.insert("items", [(2 + k, 1)])
+                db.flush()
+            assert sent.puts == before
+            with served(db) as server:
+                text = server.client.get("/metrics").body.decode()
+            waiting = re.search(r"^headrace_store_waiting_bytes (\S+)", text, re.MULTILINE)
+            assert float(waiting[1]) > 0
+            mounts.upload(db.directory.resolve())
+            assert sent.puts == before + 2
         epochs = db.sql("SHOW EPOCHS").to_arrow().to_pylist()[:3]
         assert [epoch["files"] for epoch in epochs] == [1, 1, 1]
         with served(db) as server:

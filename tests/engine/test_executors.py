@@ -19,7 +19,7 @@ from headrace.objects import StoreAddress
 from headrace.runtime.step import Step
 from headrace.spine.mounts import Mounted
 
-OWN = version("headrace")
+OWN = {name: version(name) for name in ("headrace", "pyspark", "pyarrow")}
 
 
 class Conf:
@@ -127,8 +127,13 @@ def test_a_job_whose_executors_are_lost_is_cancelled_and_says_so():
         (
             (
                 "Lost task 0.0 in stage 0.0 (TID 0) (h executor 0): PySparkRuntimeError: "
-                "[PYTHON_VERSION_MISMATCH] Python in worker has different version: 3.13"
+                "[PYTHON_VERSION_MISMATCH] Python in worker has different version: 3.13 than that in"
+                " driver: 3.11, PySpark cannot run with different minor versions."
             ),
+            'Python has version 3.13 for executor 0 on host "h", and 3.11 for the driver',
+        ),
+        (
+            "Lost task 0.0 in stage 0.0 (TID 0) (h executor 0): java.io.IOException: exited",
             'interpreter "python3" cannot run tasks for executor 0 on host "h"',
         ),
     ],
@@ -137,6 +142,11 @@ def test_what_an_executor_lacks_is_named_with_the_variable_to_set(text, said):
     error = executors._not_run(Context(), text)
     assert error.primary == said
     assert "PYSPARK_PYTHON" in error.hint
+    archived = Context()
+    archived.pythonExec = "./environment/bin/python"
+    hint = executors._not_run(archived, text).hint
+    assert "Pack the archive" in hint
+    assert sys.base_prefix in hint
 
 
 @pytest.mark.parametrize("where", ["directory", "store"])
@@ -155,10 +165,10 @@ def test_an_executor_with_another_package_or_other_files_is_refused(tmp_path, wh
             return found
 
         def refused(found):
-            return refusal(lambda: executors._require_fit(place, "word", found))
+            return refusal(lambda: executors._require_fit(place, "word", found, "the hint"))
 
         found = probed(place, "word")
-        executors._require_fit(place, "word", found)
+        executors._require_fit(place, "word", found, "the hint")
         name, host, interpreter, there, problem = found
         assert (there, problem) == (OWN, None)
         place.clear([name])
@@ -172,12 +182,15 @@ def test_an_executor_with_another_package_or_other_files_is_refused(tmp_path, wh
         assert "reads another file" in refused(probed(elsewhere, "word")).detail
         empty = meeting.place_for(data)
         assert "No such file" in refused(probed(empty, "word")).detail
-        older = (name, host, interpreter, "0.0.1", None)
-        assert "version 0.0.1 for" in refused(older).primary
-        lacking = (name, host, interpreter, None, "ModuleNotFoundError: No module named 'headrace'")
+        for package, own in OWN.items():
+            older = refused((name, host, interpreter, OWN | {package: "0.0.1"}, None))
+            assert f"package {package} has version 0.0.1 for executor" in older.primary
+            assert f"and {own} for the driver" in older.primary
+            assert older.hint == "the hint"
+        lacking = (name, host, interpreter, {}, "ModuleNotFoundError: No module named 'headrace'")
         error = refused(lacking)
         assert "cannot be imported by" in error.primary
-        assert "PYSPARK_PYTHON" in error.hint
+        assert error.hint == "the hint"
     finally:
         Mounted.unmount(data)
 

@@ -1,8 +1,8 @@
 """Data directories that versions with former formats of the ledger have made.
 
 They have tables, a stream with a correction, views with an aggregate, a join, DISTINCT, a recursion, a
-quarantine, one that lags behind, compacted runs, and 3 epochs of history. That of format 5 was made
-of the one of format 4, with packs of its own.
+quarantine, one that lags behind, compacted runs, and 3 epochs of history. Those of formats 5
+and 6 were made of the ones before, with packs of their own; a store has none of their files.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import tarfile
 from pathlib import Path
 from typing import Any
 
-FORMATS = (4, 5)
+FORMATS = (4, 5, 6)
 
 
 def of_format(number: int, place: Path) -> tuple[Path, dict[str, list[Any]]]:

@@ -201,6 +201,7 @@ def shape(connection: sqlite3.Connection) -> dict[str, Any]:
 
 
 OLD_RUNS = f"""
+    DROP TABLE small_files;
     DROP TABLE runs;
     CREATE TABLE runs (
         name TEXT NOT NULL PRIMARY KEY, arrangement TEXT NOT NULL REFERENCES arrangements (id),

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING
@@ -51,8 +51,10 @@ from headrace.runtime.replay import Replaced, replace_slice
 from headrace.runtime.retirement import Retirement
 from headrace.runtime.settings import RuntimeSettings
 from headrace.runtime.step import Report, RowsShare, Share, Step
+from headrace.runtime.uploads import Uploads
 from headrace.serving import Contents, History
 from headrace.spine import PackWriter, Spine, partition_of, ranges, sync_directory, write_run
+from headrace.spine.mounts import store_of, upload_by
 from headrace.types import (
     ArrangementId,
     BuildId,
@@ -451,7 +453,18 @@ class PureDatabase:
                 self.runner.relations[relation.id] = relation
         self.segments = SegmentWriter(directory / "log")
         self.appender = Appender(self.segments, self.ledger)
-        self.compaction = Compaction(self.loop, Retirement(self.loop), self.segments.close_pack)
+        store = store_of(directory)
+        self.uploads = None if store is None else Uploads(self.ledger, store)
+        without_uploads = nullcontext
+        if self.uploads is not None:
+            upload_by(directory, self.uploads)
+            without_uploads = self.uploads.paused
+        self.compaction = Compaction(
+            self.loop,
+            Retirement(self.loop),
+            self.segments.close_pack,
+            without_uploads=without_uploads,
+        )
         self.compaction.sweep_strays()
 
     def create_table(self, name: str = "t") -> Table:

@@ -27,7 +27,7 @@ from simulation.points import (
     Trouble,
 )
 from simulation.rules import HAPPENINGS, RULES, Rule
-from simulation.world import World
+from simulation.world import BUNDLES, DISK, STORE, World
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -65,7 +65,7 @@ class History:
         """Return the history of a seed."""
         random = Random(seed)
         shape = random.choice(("small", "small", "full"))
-        storage = random.choice(("store", "store", "disk"))
+        storage = random.choice((STORE, BUNDLES, BUNDLES, DISK))
         rules = list(RULES.values())
         chosen = random.choices(rules, [each.weight for each in rules], k=steps)
         return cls(seed, shape, storage, tuple(_drawn(each, random) for each in chosen))
@@ -195,8 +195,9 @@ def _without(history: History, size: int) -> Iterator[History]:
 def _simpler(history: History) -> Iterator[History]:
     if history.shape != "small":
         yield replace(history, shape="small")
-    if history.storage != "disk":
-        yield replace(history, storage="disk")
+    for storage in (DISK, STORE):
+        if history.storage not in (DISK, storage):
+            yield replace(history, storage=storage)
     for at, step in enumerate(history.steps):
         for other in _simpler_steps(step):
             yield replace(history, steps=(*history.steps[:at], other, *history.steps[at + 1 :]))

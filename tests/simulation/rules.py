@@ -6,11 +6,14 @@ To add one, write a function of the world and its arguments under :func:`rule`. 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from headrace.errors import Code, HeadraceError
+from headrace.spine import mounts
 from simulation.points import BEGIN, COMMIT
+from simulation.world import BUNDLES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -91,7 +94,11 @@ def _groups(random: Random) -> list[int]:
 
 
 def _in_a_store(world: World) -> bool:
-    return world.storage == "store"
+    return world.in_store
+
+
+def _in_bundles(world: World) -> bool:
+    return world.storage == BUNDLES
 
 
 # -- what happens while something else is slow ------------------------------------------------
@@ -143,6 +150,16 @@ def a_compaction(world: World) -> None:
     world.db.compaction.run()
 
 
+@happening
+def an_upload(world: World) -> None:
+    _upload(world.process)
+
+
+def _upload(process: Process) -> None:
+    if process.db.uploads is not None:
+        process.db.uploads.upload_named()
+
+
 _TAKEN_OVER: Final = ("another_takes_over", "another_takes_over_and_goes_on")
 
 
@@ -152,14 +169,18 @@ _TAKEN_OVER: Final = ("another_takes_over", "another_takes_over_and_goes_on")
 @rule(
     8,
     ("put log", *COMMITTING),
-    meanwhile=(*_TAKEN_OVER, "an_epoch", "a_delivery"),
+    meanwhile=(*_TAKEN_OVER, "an_epoch", "a_delivery", "an_upload"),
     given=changes,
 )
 def write(world: World, given: list[Change]) -> None:
     world.append(world.process, given)
 
 
-@rule(8, _EPOCH, meanwhile=(*_TAKEN_OVER, "a_write", "a_compaction", "a_delivery"))
+@rule(
+    8,
+    _EPOCH,
+    meanwhile=(*_TAKEN_OVER, "a_write", "a_compaction", "a_delivery", "an_upload"),
+)
 def epoch(world: World) -> None:
     world.db.loop.advance()
 
@@ -195,10 +216,40 @@ def deliver(world: World) -> None:
 @rule(
     6,
     ("merged", "swept", "put runs", "delete runs", "delete log", "fetch", *COMMITTING),
-    meanwhile=(*_TAKEN_OVER, "a_write", "an_epoch", "a_delivery"),
+    meanwhile=(*_TAKEN_OVER, "a_write", "an_epoch", "a_delivery", "an_upload"),
 )
 def compact(world: World) -> None:
     world.db.compaction.run()
+
+
+@rule(
+    6,
+    ("put runs", "put log", *COMMITTING),
+    applies=_in_bundles,
+    meanwhile=(*_TAKEN_OVER, "a_write", "an_epoch", "a_compaction"),
+)
+def upload(world: World) -> None:
+    """Upload small files that wait in the ledger."""
+    _upload(world.process)
+
+
+@rule(
+    2,
+    ("put runs", "put log", *COMMITTING),
+    applies=_in_bundles,
+    meanwhile=(*_TAKEN_OVER, "a_write"),
+    given=changes,
+)
+def upload_for_a_job(world: World, given: list[Change]) -> None:
+    """Upload all files, as before a job on other machines."""
+    world.append(world.process, given)
+    mounts.upload(world.process.machine)
+
+
+@rule(1, (), applies=_in_bundles)
+def let_no_file_wait(world: World) -> None:
+    """As if the store had been away for too long."""
+    world.db.uploads._since = -math.inf
 
 
 @rule(1, ("list", "delete runs", "delete log", BEGIN, COMMIT), meanwhile=_TAKEN_OVER)
@@ -336,6 +387,7 @@ _OF_ZOMBIES: Final[dict[str, Callable[[Process, World, list[Change]], Any]]] = {
     "write": _zombie_writes,
     "compact": lambda zombie, _world, _given: zombie.db.compaction.run(),
     "deliver": lambda zombie, _world, _given: zombie.delivery.advance(),
+    "upload": lambda zombie, _world, _given: _upload(zombie),
     "fill": lambda zombie, world, _given: zombie.db.create_view("of a zombie", world.table),
     "finish": lambda zombie, _world, _given: (
         zombie.db.finish_view(zombie.filling.pop(0)) if zombie.filling else None

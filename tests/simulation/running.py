@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from simulation import systematic
 from simulation.histories import History, failure_of, shrunk
-from simulation.world import Site, in_memory
+from simulation.world import BUNDLES, DISK, STORE, Site, in_memory
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -104,7 +104,7 @@ _LISTS: Final = {
     "every trouble": systematic.singles,
     "every pair of ends": systematic.pairs,
 }
-KINDS: Final = tuple(f"{name} on a {place}" for name in _LISTS for place in ("store", "disk"))
+KINDS: Final = tuple(f"{name} on a {place}" for name in _LISTS for place in (STORE, BUNDLES, DISK))
 """The lists, each with where files are kept."""
 
 

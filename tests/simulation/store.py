@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from headrace.errors import Code, HeadraceError
 from headrace.objects import StoreAddress
+from headrace.objects.bundles import bundle_of_object, members
 from headrace.objects.store import Requests
 from simulation.points import (
     CRASHES,
@@ -29,20 +30,36 @@ _STORE: Final = "store"
 
 @dataclass(slots=True)
 class Objects:
-    """The objects of a store by name. ``late`` are those of requests that are under way."""
+    """The objects of a store by name. ``late`` are those of requests that are under way.
+
+    ``arrived`` are those of requests that were under way until others were, perhaps, deleted.
+    """
 
     kept: dict[str, bytes] = field(default_factory=dict)
     late: dict[str, bytes] = field(default_factory=dict)
+    arrived: set[str] = field(default_factory=set)
 
     def arrive(self) -> None:
         """Have the requests that are under way arrive."""
         self.kept |= self.late
+        self.arrived |= self.late.keys()
         self.late.clear()
 
-    def in_folder(self, folder: str) -> set[str]:
-        """Return the names of the files of a folder."""
+    def in_folder(self, folder: str, *, late: bool = True) -> set[str]:
+        """Return the names of the objects of a folder; without ``late``, not those that arrived."""
         within = f"{folder}/"
-        return {name[len(within) :] for name in self.kept if name.startswith(within)}
+        gone = set() if late else self.arrived
+        return {name[len(within) :] for name in self.kept.keys() - gone if name.startswith(within)}
+
+    def files_in(self, folder: str, *, late: bool = True) -> set[str]:
+        """Return the names of the files of a folder: objects, and what is in bundles."""
+        found = set[str]()
+        for name in self.in_folder(folder, late=late):
+            if bundle_of_object(name) is None:
+                found.add(name)
+            else:
+                found |= members(self.kept[f"{folder}/{name}"], name).keys()
+        return found
 
 
 @dataclass(slots=True)
@@ -55,8 +72,8 @@ class Client:
     address: StoreAddress = field(default_factory=lambda: StoreAddress.of("memory:///"))
     requests: Requests = field(default_factory=Requests)
 
-    def put(self, name: str, file: Path) -> None:
-        data = file.read_bytes()
+    def put(self, name: str, file: Path | bytes) -> None:
+        data = file if isinstance(file, bytes) else file.read_bytes()
 
         def late() -> None:
             self.objects.late[name] = data
@@ -68,6 +85,12 @@ class Client:
         if name not in self.objects.kept:
             raise FileNotFoundError(name)
         self._ask("fetch", lambda: file.write_bytes(self.objects.kept[name]))
+
+    def pieces(self, name: str) -> Iterator[bytes]:
+        self._ask("fetch", lambda: None)
+        if name not in self.objects.kept:
+            raise FileNotFoundError(name)
+        yield self.objects.kept[name]
 
     def delete(self, names: Iterable[str]) -> None:
         gone = sorted(names)

@@ -22,7 +22,7 @@ from simulation.points import (
 )
 from simulation.runner import PlainRunner
 from simulation.systematic import pairs, reached, singles
-from simulation.world import Site
+from simulation.world import BUNDLES, DISK, STORE, Site
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -43,7 +43,7 @@ def test_what_holds_holds_whatever_goes_wrong(site: Site) -> None:
         play(site, History.of(seed))
 
 
-@pytest.mark.parametrize("storage", ["store", "disk"])
+@pytest.mark.parametrize("storage", [STORE, BUNDLES, DISK])
 @pytest.mark.parametrize("listed", [singles, pairs])
 def test_a_standard_history_holds_with_every_trouble_and_every_pair_of_ends(
     site: Site, listed: Callable[[Site, str], Iterator[History]], storage: str

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+import math
 import os
 import shutil
 from collections import Counter
@@ -23,6 +24,7 @@ from typing import TYPE_CHECKING, Any, Final
 from headrace.catalog import RefreshKind, RefreshPolicy, Sink, Table, View
 from headrace.errors import Code, HeadraceError
 from headrace.log.segments import forget_segments
+from headrace.objects.bundles import bundle_of, object_of
 from headrace.spine import forget_runs, mounts
 from headrace.types import Epoch, rows_of
 from runtime.crashing import Crash, counted, table_after
@@ -45,6 +47,10 @@ if TYPE_CHECKING:
 merge: Final = importlib.import_module("headrace.spine.merge")
 """The module: the package has a function of this name."""
 FOLDERS: Final = ("runs", "log")
+DISK: Final = "disk"
+STORE: Final = "store"
+BUNDLES: Final = "store with bundles"
+"""Where files are; at last, a store for which small files wait in the ledger."""
 MANUAL: Final = RefreshPolicy(RefreshKind.MANUAL)
 LAGGING: Final = ("late", "later", "top")
 """The views that are refreshed by hand."""
@@ -143,7 +149,11 @@ class Site:
 
 
 class World:
-    """One database under a history; ``shape`` is small or full, ``storage`` is store or disk."""
+    """One database under a history; ``shape`` is small or full.
+
+    ``storage`` is ``DISK``, ``STORE``, or ``BUNDLES``: a store for which small files wait in the
+    ledger.
+    """
 
     def __init__(self, site: Site, seed: int, shape: str, storage: str) -> None:
         self.site, self.seed, self.storage = site, seed, storage
@@ -254,13 +264,15 @@ class World:
         for folder in FOLDERS:
             (directory / folder).mkdir(parents=True, exist_ok=True)
             self.site.disk.owners[str(directory / folder)] = life
-            if self.storage == "store":
+            if self.in_store:
                 client: Any = Client(self.objects, self.points, life)
                 mounts.mount(directory / folder, client, folder, 1 << 30)
                 self.mounted.append(directory / folder)
         fault = partial(self._reached, life)
         ledger = self.server.open(life, self.site.clock, fault)
         db = PureDatabase(directory, fault, self.site.clock, ledger, self.site.runner())
+        if db.uploads is not None and self.storage == STORE:
+            db.uploads._since = -math.inf  # as if the store had been away for too long
         db.loop.settings = dataclasses.replace(db.loop.settings, history_epochs=HISTORY_EPOCHS)
         if self.server.newest is life:
             self._check_swept(db)
@@ -271,7 +283,12 @@ class World:
     def _check_swept(self, db: PureDatabase) -> None:
         """Demand that no file is left that the ledger does not name."""
         for folder in FOLDERS:
-            strays = self._there(folder, db.directory) - self._named(folder)
+            named = self._named(folder)
+            if not self.in_store:
+                strays = self._there(folder, db.directory) - named
+            else:
+                bundles = {object_of(bundle) for name in named if (bundle := bundle_of(name))}
+                strays = (self.objects.in_folder(folder) | self._small(folder)) - named - bundles
             assert not strays, f"what is not named in {folder} is swept: {strays}"
 
     def _reached(self, life: Life, stage: str) -> None:
@@ -293,7 +310,7 @@ class World:
         if not life.machine_lost:
             return number
         life.machine_lost, machine = False, self.machine(number)
-        if self.storage == "store":
+        if self.in_store:
             shutil.rmtree(machine)
             self.machines += 1
             return self.machines
@@ -415,7 +432,8 @@ class World:
             names, ever = self._named(folder), self.ever_named[folder]
             forgotten = ever - names
             ever |= names
-            if forgotten and (left := forgotten & self._there(folder, self.process.machine)):
+            there = partial(self._there, folder, self.process.machine, late=False)
+            if forgotten and (left := forgotten & there()):
                 raise AssertionError(f"files are left that were named in {folder}: {left}")
 
     def _named(self, folder: str) -> set[str]:
@@ -423,11 +441,21 @@ class World:
         query = {"runs": "SELECT pack FROM runs", "log": "SELECT file FROM segments"}[folder]
         return {name for (name,) in self.truth.execute(query)}
 
-    def _there(self, folder: str, machine: Path) -> set[str]:
-        """Return the files of a folder that there are."""
-        if self.storage == "store":
-            return self.objects.in_folder(folder)
+    def _small(self, folder: str) -> set[str]:
+        """Return the files of a folder that the ledger keeps."""
+        query = "SELECT name FROM small_files WHERE folder = ?"
+        return {name for (name,) in self.truth.execute(query, (folder,))}
+
+    def _there(self, folder: str, machine: Path, *, late: bool = True) -> set[str]:
+        """Return the files of a folder that there are; see :meth:`Objects.in_folder`."""
+        if self.in_store:
+            return self.objects.files_in(folder, late=late) | self._small(folder)
         return {path.name for path in (machine / folder).iterdir()}
+
+    @property
+    def in_store(self) -> bool:
+        """Whether the files are in a store."""
+        return self.storage != DISK
 
     def rows(self, id_: RelationId) -> Counter[tuple[int, ...]]:
         """Return the rows of a relation, which are read if its runs have changed."""

@@ -26,6 +26,8 @@ CONDITIONS = frozenset({"Filter", "Join"})
 """The nodes whose conditions may contain a call."""
 
 _ID = 2**40
+_PATTERNS = "org.apache.spark.sql.catalyst.trees.TreePattern"
+"""Catalyst knows of each tree which patterns of nodes it contains, subqueries included."""
 
 
 def with_clock_marked(scala: Scala, plan: Any) -> Any:
@@ -41,6 +43,9 @@ def with_clock_at(scala: Scala, plan: Any, now: int) -> Any:
 
 
 def _with_clock(scala: Scala, plan: Any, time: Any) -> Any:
+    if not plan.containsPattern(scala.module(_PATTERNS).CURRENT_LIKE()):
+        return plan
+
     def replace(expression: Any, kind: str, node: str) -> Any | None:
         if node not in CONDITIONS:
             return None

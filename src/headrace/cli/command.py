@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from headrace.cli.choices import OnError
+from headrace.cli.cluster import cluster
 from headrace.cli.connection import (
     Invocation,
     connect_to_headrace,
@@ -68,6 +69,7 @@ Examples:
   headrace restore /backups/mill --data mill      from a backup of BACKUP TO
   headrace --data mill serve                      HTTP at 127.0.0.1:8088
   headrace --data mill token create me --role owner
+  headrace cluster pack environment.tar.gz        for executors of Spark
   headrace --url http://127.0.0.1:8088 sql        a shell on that server
 
 \b
@@ -500,5 +502,6 @@ def create(context: click.Context, name: str, role: str, schema: str | None) -> 
     return _DONE
 
 
+headrace.add_command(cluster)
 headrace.add_command(doctor)
 headrace.add_command(restore)

@@ -7,12 +7,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from headrace.backups.transfer import DamagedFileError, Meter, checked, checked_pieces, run_all
-from headrace.errors import HeadraceError
+from headrace.errors import Code, HeadraceError
 from headrace.inspection.findings import Finding, State
 from headrace.log import checked_part
+from headrace.objects.bundles import bundle_of, members, object_of, unit_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from headrace.ledger import Ledger, NeededFile
@@ -46,9 +47,9 @@ class FileChecks:
         if not quick:
             rest = [file for file in needed if file not in wrong]
             total = sum(file.bytes for file in rest)
-            tasks = (partial(self._damage, file) for file in rest)
+            tasks = (partial(self._damages, files) for files in _by_unit(rest))
             found = run_all(tasks, self.meter, lambda done: report(min(done, total), total))
-            wrong |= {file: why for file, why in found if why is not None}
+            wrong |= {file: why for each in found for file, why in each.items()}
         if wrong:  # a process may have deleted what is needed no longer
             still = {(file.folder, file.name) for file in self.ledger.files.needed()}
             wrong = {f: why for f, why in wrong.items() if (f.folder, f.name) in still}
@@ -67,9 +68,10 @@ class FileChecks:
             yield from self._strays(sizes)
 
     def _sizes(self) -> dict[str, int]:
-        """Return the sizes of all files, by folder and name."""
+        """Return the sizes of all files and bundles, by folder and name."""
         if self.store is not None:
-            return {
+            small = self.ledger.small_files.names()  # first: they may be uploaded just now
+            return {f"{folder}/{name}": size for (folder, name), size in small.items()} | {
                 name: size
                 for folder in ("runs", "log")
                 for name, size in self.store.names(f"{folder}/")
@@ -87,24 +89,49 @@ class FileChecks:
     def _wrong_size(self, file: NeededFile, sizes: dict[str, int]) -> str | None:
         size = sizes.get(f"{file.folder}/{file.name}")
         if size is None:
-            return "it is missing"
+            bundle = bundle_of(file.name)
+            known = bundle is not None and f"{file.folder}/{object_of(bundle)}" in sizes
+            return None if known else "it is missing"
         return None if size >= file.bytes else f"it has {size:,} bytes instead of {file.bytes:,}"
 
-    def _damage(self, file: NeededFile) -> tuple[NeededFile, str | None]:
-        path = self.directory / file.folder / file.name
+    def _damages(self, files: Sequence[NeededFile]) -> dict[NeededFile, str]:
+        """Return what is wrong with the files of a bundle, or with a file of its own."""
+        found, bundled = {}, self._bundled(files[0])
+        for file in files:
+            path = self.directory / file.folder / file.name
+            try:
+                if self.store is None:
+                    pieces = checked_pieces(path, file.bytes, file.ranges)
+                else:
+                    known = bundled.get(file.name)
+                    own = self.store.pieces(f"{file.folder}/{file.name}")
+                    stream = _Stream(own if known is None else iter([bytes(known)]))
+                    pieces = checked(stream.read, path, file.bytes, file.ranges)
+                for piece in pieces:
+                    self.meter.count(len(piece))
+            except FileNotFoundError:
+                found[file] = "it is missing"
+            except DamagedFileError as error:
+                found[file] = (error.detail or "it is damaged").removesuffix(".")
+        return found
+
+    def _bundled(self, file: NeededFile) -> Mapping[str, bytes | memoryview]:
+        """Return the files of a bundle of a store, and those of them that it does not have yet."""
+        bundle = bundle_of(file.name)
+        if self.store is None or bundle is None:
+            return {}
+        small = self.ledger.small_files
+        keys = [key for key in small.names() if bundle_of(key[1]) == bundle]
+        waiting = {each.name: each.body for each in small.read(keys)}
+        name = f"{file.folder}/{object_of(bundle)}"
         try:
-            if self.store is None:
-                pieces = checked_pieces(path, file.bytes, file.ranges)
-            else:
-                stream = _Stream(self.store.pieces(f"{file.folder}/{file.name}"))
-                pieces = checked(stream.read, path, file.bytes, file.ranges)
-            for piece in pieces:
-                self.meter.count(len(piece))
+            return members(b"".join(self.store.pieces(name)), name) | waiting
         except FileNotFoundError:
-            return file, "it is missing"
-        except DamagedFileError as error:
-            return file, (error.detail or "it is damaged").removesuffix(".")
-        return file, None
+            return waiting
+        except HeadraceError as error:
+            if error.code is not Code.CORRUPT:
+                raise
+            return waiting
 
     def _ids(self) -> Iterator[Finding]:
         """Check the files with ids of streams in the directory."""
@@ -122,11 +149,24 @@ class FileChecks:
     def _strays(self, sizes: dict[str, int]) -> Iterator[Finding]:
         known = self.ledger.files.known()
         named = {f"runs/{name}" for name in known.packs} | {f"log/{n}" for n in known.segments}
-        strays = [name for name in sizes if name not in named]
+        bundled = {
+            f"{name.partition('/')[0]}/{object_of(bundle)}"
+            for name in named
+            if (bundle := bundle_of(name)) is not None
+        }
+        strays = [name for name in sizes if name not in named and name not in bundled]
         if strays:
             size = sum(sizes[name] for name in strays)
             text = f"{len(strays):,} files, {size:,} bytes, are not named by the ledger"
             yield Finding("strays", State.NOTE, text, "They are deleted when it is opened.")
+
+
+def _by_unit(files: Iterable[NeededFile]) -> Iterator[list[NeededFile]]:
+    """Yield the files that are one object of a store together, and each other one by itself."""
+    units: dict[str, list[NeededFile]] = {}
+    for file in files:
+        units.setdefault(unit_of(file.name), []).append(file)
+    yield from units.values()
 
 
 @dataclass(slots=True)

@@ -61,6 +61,7 @@ from headrace.ledger.records import (
 from headrace.ledger.schema import FORMAT as LEDGER_FORMAT
 from headrace.ledger.settings import STORE_SETTING
 from headrace.ledger.writers import Waits, refuses
+from headrace.ledger.written_files import FileKey, SmallFile
 
 __all__ = [
     "LEDGER",
@@ -87,6 +88,7 @@ __all__ = [
     "EpochRecord",
     "Evidence",
     "Fence",
+    "FileKey",
     "Files",
     "Frontier",
     "Gap",
@@ -117,6 +119,7 @@ __all__ = [
     "Segment",
     "SegmentFile",
     "Slice",
+    "SmallFile",
     "Waits",
     "data_directory",
     "holder_of",

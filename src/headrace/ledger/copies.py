@@ -1,7 +1,8 @@
 """Copies of a ledger: a SQLite file with the same tables and rows, wherever the ledger is.
 
 A copy is what a backup has, and what a ledger is restored from. It belongs to no data directory, no
-store and no writer, so nobody who opens it can take files of another database for its own.
+store and no writer, so nobody who opens it can take files of another database for its own. It keeps
+no small file: a backup has each as a file.
 """
 
 from __future__ import annotations
@@ -49,6 +50,7 @@ def copy_ledger(store: Store, file: Path) -> None:
         with closing(sqlite3.connect(file)) as copied:
             placed = f"DELETE FROM meta WHERE key IN ({', '.join('?' * len(_OF_PLACES))})"
             copied.execute(placed, _OF_PLACES)
+            copied.execute(f"DELETE FROM {schema.small_files.name}")
             copied.commit()
             copied.execute("PRAGMA journal_mode = DELETE")  # all of it is in one file
     except (OSError, sqlite3.Error) as error:

@@ -5,6 +5,10 @@ then :meth:`NamedFiles.forget` the name. ``since`` never moves back, so garbage 
 crash in between leaves a name whose file is missing: no reader uses it, and the next round returns
 it as garbage again (deleting a missing file is not an error). In the other order, a crash would
 leave a file that the ledger does not name, which only the sweep at the next start would find.
+
+Files of one bundle (:mod:`headrace.objects.bundles`) are one object of a store, so they are deleted
+together: none of them is garbage before all are. Below, the *unit* of a file is its bundle, or the
+file itself.
 """
 
 from __future__ import annotations
@@ -17,12 +21,14 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import sqlalchemy as sa
 
-from headrace.ledger import schema
+from headrace.ledger import schema, small_files
 from headrace.ledger.records import Files
+from headrace.ledger.small_files import PACKS, SEGMENTS
+from headrace.objects.bundles import DIGITS, ENDING, MARK, unit_of
 from headrace.types import ArrangementId
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from headrace.ledger.transactions import Transactions
     from headrace.types import Offset, RelationId
@@ -35,6 +41,17 @@ _DEAD: Final = (schema.runs.c.removed <= schema.arrangements.c.since) | (
 """No readable epoch contains a run: it was removed by its arrangement's ``since``, or merged before
 any epoch contained it."""
 
+
+def _unit(name: sa.ColumnElement[str]) -> sa.ColumnElement[str]:
+    """Return what a file is deleted with, as :func:`unit_of`."""
+    begin = sa.func.length(name) - ENDING + 1
+    is_in_one = (sa.func.length(name) > ENDING) & (sa.func.substr(name, begin, len(MARK)) == MARK)
+    return sa.case((is_in_one, sa.func.substr(name, begin + len(MARK), DIGITS)), else_=name)
+
+
+_PACK_UNIT: Final = _unit(schema.runs.c.pack)
+_SEGMENT_UNIT: Final = _unit(schema.segments.c.file)
+
 _OWNED: Final = schema.runs.join(
     schema.arrangements, schema.arrangements.c.id == schema.runs.c.arrangement
 )
@@ -44,9 +61,9 @@ _OF_LOGS: Final = schema.segments.join(
 _DEAD_SIZE: Final = sa.func.sum(sa.case((_DEAD, schema.runs.c.bytes), else_=0))
 _KEPT_SIZE: Final = sa.func.sum(sa.case((_DEAD, 0), else_=schema.runs.c.bytes))
 _MIXED: Final = (
-    sa.select(schema.runs.c.pack)
+    sa.select(_PACK_UNIT.label("unit"))
     .select_from(_OWNED)
-    .group_by(schema.runs.c.pack)
+    .group_by("unit")
     .having((_DEAD_SIZE > 0) & (_KEPT_SIZE > 0))
 )
 _USES: Final = _MIXED.add_columns(
@@ -57,18 +74,18 @@ _USES: Final = _MIXED.add_columns(
 _DEAD_BYTES: Final = (
     sa.select(schema.runs.c.arrangement, sa.func.sum(schema.runs.c.bytes).label("bytes"))
     .select_from(_OWNED)
-    .where(_DEAD, schema.runs.c.pack.in_(_MIXED))
+    .where(_DEAD, _PACK_UNIT.in_(_MIXED))
     .group_by(schema.runs.c.arrangement)
 )
 
 
 class PackUse(NamedTuple):
-    """The bytes of a pack's dead runs, and of the others, and how many of these are replaced.
+    """The bytes of the dead runs of a pack or a bundle, and of its others; how many are replaced.
 
     Runs that were replaced are readable at earlier epochs only, so no merge takes them.
     """
 
-    pack: str
+    unit: str
     dead: int
     kept: int
     replaced: int
@@ -138,8 +155,8 @@ class NamedFiles:
         )
         with self._transactions.reading() as connection:
             return (
-                *_needed("runs", connection.execute(of_runs)),
-                *_needed("log", connection.execute(of_segments)),
+                *_needed(PACKS, connection.execute(of_runs)),
+                *_needed(SEGMENTS, connection.execute(of_segments)),
             )
 
     def garbage(self, held: Mapping[RelationId, Offset] = MappingProxyType({})) -> Files:
@@ -152,55 +169,71 @@ class NamedFiles:
         """
         with self._transactions.reading() as connection:
             self._transactions.require_newest(connection)
-            packs = connection.execute(_garbage_packs(sa.true())).scalars()
-            segments = connection.execute(_garbage_segments(held, sa.true())).scalars()
+            packs = connection.execute(_garbage_packs()).scalars()
+            segments = connection.execute(_garbage_segments(held)).scalars()
             return Files(frozenset(packs), frozenset(segments))
 
     def dead_bytes(self) -> dict[ArrangementId, int]:
-        """Return the bytes of dead runs whose packs have others that are not, by arrangement."""
+        """Return the bytes of dead runs that are deleted with others only, by arrangement."""
         with self._transactions.reading() as connection:
             found = connection.execute(_DEAD_BYTES)
             return {ArrangementId(row.arrangement): row.bytes for row in found}
 
     def pack_uses(self) -> tuple[PackUse, ...]:
-        """Return the packs in which some runs are dead and others are not."""
+        """Return the packs and bundles in which some runs are dead and others are not."""
         with self._transactions.reading() as connection:
             return tuple(PackUse(*row) for row in connection.execute(_USES))
 
     def forget(self, files: Files) -> None:
         """Remove the names of garbage files; delete the files themselves first.
 
-        Names that are not garbage stay.
+        Names that are not garbage stay. The ledger keeps none of the files itself any longer.
         """
         with self._transactions.writing() as writing:
-            for column, names, garbage in (
-                (schema.runs.c.pack, files.packs, _garbage_packs),
-                (schema.segments.c.file, files.segments, partial(_garbage_segments, {})),
+            connection = writing.connection
+            for folder, column, names, garbage in (
+                (PACKS, schema.runs.c.pack, files.packs, _garbage_packs),
+                (SEGMENTS, schema.segments.c.file, files.segments, partial(_garbage_segments, {})),
             ):
                 listed = sorted(names)
                 for start in range(0, len(listed), _BATCH):
-                    among = column.in_(listed[start : start + _BATCH])
-                    found = list(writing.connection.execute(garbage(among)).scalars())
-                    writing.connection.execute(column.table.delete().where(column.in_(found)))
+                    among = listed[start : start + _BATCH]
+                    found = list(connection.execute(garbage(among)).scalars())
+                    connection.execute(column.table.delete().where(column.in_(found)))
+                    small_files.forget(connection, ((folder, name) for name in found))
 
 
-def _garbage_packs(among: sa.ColumnElement[bool]) -> sa.CompoundSelect[Any]:
-    """Return the query for the packs in which all runs are dead."""
-    packs = sa.select(schema.runs.c.pack).select_from(_OWNED).where(among)
-    return packs.where(_DEAD).except_(packs.where(~_DEAD))
+def _garbage_packs(among: Sequence[str] | None = None) -> sa.Select[Any]:
+    """Return the query for the packs in whose units all runs are dead."""
+    named = sa.select(schema.runs.c.pack).select_from(_OWNED)
+    return _garbage(named, _PACK_UNIT, _DEAD, among)
 
 
 def _garbage_segments(
-    held: Mapping[RelationId, Offset], among: sa.ColumnElement[bool]
-) -> sa.CompoundSelect[Any]:
-    """Return the query for the files of the log in which nobody needs any segment.
+    held: Mapping[RelationId, Offset], among: Sequence[str] | None = None
+) -> sa.Select[Any]:
+    """Return the query for the files of the log in whose units nobody needs any segment.
 
     Nobody needs a segment if its relation's log starts after it and it is not ``held``, or if the
     relation was dropped and none of its arrangements can be read.
     """
-    named = sa.select(schema.segments.c.file).select_from(_OF_LOGS).where(among)
-    dead = _dead_segment(held)
-    return named.where(dead).except_(named.where(~dead))
+    named = sa.select(schema.segments.c.file).select_from(_OF_LOGS)
+    return _garbage(named, _SEGMENT_UNIT, _dead_segment(held), among)
+
+
+def _garbage(
+    named: sa.Select[tuple[str]],
+    unit: sa.ColumnElement[str],
+    dead: sa.ColumnElement[bool],
+    among: Sequence[str] | None,
+) -> sa.Select[Any]:
+    """Return the query for the named files, or those ``among`` some, whose units are all dead."""
+    needed = named.with_only_columns(unit).where(~dead)
+    (name,) = named.selected_columns
+    if among is not None:
+        needed = needed.where(unit.in_({unit_of(each) for each in among}))
+        named = named.where(name.in_(among))
+    return named.distinct().where(dead, unit.not_in(needed))
 
 
 def _dead_segment(held: Mapping[RelationId, Offset]) -> sa.ColumnElement[bool]:

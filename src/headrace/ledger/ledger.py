@@ -21,6 +21,7 @@ from headrace.ledger.modes import Mode
 from headrace.ledger.rejects import Rejects
 from headrace.ledger.relations import Relations
 from headrace.ledger.settings import StoredSettings
+from headrace.ledger.small_files import SmallFiles, naming
 from headrace.ledger.soundness import violations
 from headrace.ledger.spines import Spines, arrangements, spines
 from headrace.ledger.store import Store
@@ -68,6 +69,7 @@ class Ledger:
         self.rejects = Rejects(transactions)
         self.spines = Spines(transactions)
         self.files = NamedFiles(transactions)
+        self.small_files = SmallFiles(transactions)
         self.dirty = DirtySlices(transactions)
         self.evidence = FoundEvidence(transactions)
         self.deliveries = DeliveryRecords(transactions)
@@ -177,7 +179,7 @@ class Ledger:
             self._transactions.notify(writing.connection)
             return change.epoch
 
-        return self._transactions.write(commit)
+        return self._transactions.write(commit, naming(change.runs, change.merges))
 
 
 def _head(connection: sa.Connection) -> Head:

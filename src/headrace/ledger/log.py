@@ -21,13 +21,15 @@ from headrace.ledger.records import (
     Segment,
     SegmentFile,
 )
+from headrace.ledger.small_files import SEGMENTS
 from headrace.types import Offset, RelationId
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from headrace.ledger.records import LoadProgress, ProducerPosition, Reject
     from headrace.ledger.transactions import Transactions, WriteTransaction
+    from headrace.ledger.written_files import FileKey
 
 _SELECT_LOG = DriverStatement(
     sa.select(schema.logs.c.log_end, schema.logs.c.rejected)
@@ -130,7 +132,7 @@ class Logs:
         def change(writing: WriteTransaction) -> tuple[OffsetRange | HeadraceError, ...]:
             return tuple(self._tried(writing, each) for each in appends)
 
-        return self._transactions.write(change)
+        return self._transactions.write(change, _naming(appends))
 
     def append_together(self, appends: Sequence[AppendRecord]) -> tuple[OffsetRange, ...]:
         """Append several segments in one transaction, all or none; see :meth:`append`.
@@ -142,7 +144,7 @@ class Logs:
         def change(writing: WriteTransaction) -> tuple[OffsetRange, ...]:
             return tuple(self._append(writing, each) for each in appends)
 
-        return self._transactions.write(change)
+        return self._transactions.write(change, _naming(appends))
 
     def _tried(
         self, writing: WriteTransaction, record: AppendRecord
@@ -358,6 +360,11 @@ def append(connection: sa.Connection, record: AppendRecord, now: float) -> Offse
         ends = {"log_end": end + rows, "rejected": rejected + len(record.rejects)}
         _UPDATE_LOG.run(connection, {"its_relation": relation, **ends})
     return OffsetRange(Offset(end), Offset(end + rows))
+
+
+def _naming(appends: Iterable[AppendRecord]) -> frozenset[FileKey]:
+    """Return the files of the segments that a transaction appends."""
+    return frozenset((SEGMENTS, segment.name) for each in appends for segment in each.segments)
 
 
 def _placed(record: AppendRecord, appended: OffsetRange, now: float) -> tuple[Segment, ...]:

@@ -72,7 +72,23 @@ def _store_narrow(_connection: sa.Connection) -> None:
     """
 
 
-STEPS: tuple[Migration, ...] = (Migration(4, 5, _pack_runs), Migration(5, 6, _store_narrow))
+def _keep_small_files(connection: sa.Connection) -> None:
+    """Add the table of the small files that an object store does not have yet."""
+    table = sa.Table(
+        "small_files",
+        sa.MetaData(),
+        sa.Column("folder", sa.Text, primary_key=True),
+        sa.Column("name", sa.Text, primary_key=True),
+        sa.Column("body", sa.LargeBinary, nullable=False),
+    )
+    table.create(connection)
+
+
+STEPS: tuple[Migration, ...] = (
+    Migration(4, 5, _pack_runs),
+    Migration(5, 6, _store_narrow),
+    Migration(6, 7, _keep_small_files),
+)
 """The steps that this version knows; format 4 is the first that is migrated."""
 
 

@@ -9,7 +9,7 @@ from typing import Final
 
 import sqlalchemy as sa
 
-FORMAT: Final = 6
+FORMAT: Final = 7
 """The format of this version; ``ledger/migrations.py`` has the steps from earlier ones."""
 
 FORMAT_KEY: Final = "format"
@@ -370,3 +370,12 @@ deliveries = sa.Table(
 ``clears``. ``writing`` is the last of the epochs that are being written together,
 ``written`` the last that the target has acknowledged.
 """
+
+small_files = sa.Table(
+    "small_files",
+    metadata,
+    sa.Column("folder", sa.Text, primary_key=True),
+    sa.Column("name", sa.Text, primary_key=True),
+    sa.Column("body", sa.LargeBinary, nullable=False),
+)
+"""The small files that the object store of the database does not have yet."""

@@ -11,6 +11,7 @@ from headrace.errors import Code, HeadraceError
 from headrace.ledger import commit, schema
 from headrace.ledger.heads import age
 from headrace.ledger.records import ArrangementRecord, RunKind, RunRecord
+from headrace.ledger.small_files import naming
 from headrace.spine import RunFile
 from headrace.types import ArrangementId, BuildId, Epoch, RelationId
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from headrace.ledger.records import Merge
-    from headrace.ledger.transactions import Transactions
+    from headrace.ledger.transactions import Transactions, WriteTransaction
 
 
 def _arrangements_with(visible: sa.ColumnElement[bool]) -> sa.Select[Any]:
@@ -106,10 +107,13 @@ class Spines:
             HeadraceError: CONFLICT if an arrangement was dropped meanwhile, or another process
                 took over; INTERNAL if an invariant is violated.
         """
-        with self._transactions.writing() as writing:
+
+        def change(writing: WriteTransaction) -> Epoch:
             epoch = commit.compact(writing.connection, merges, self._transactions.fault)
             writing.head = writing.head.after_merges(merges)
             return epoch
+
+        return self._transactions.write(change, naming((), merges))
 
     def since(self, arrangement: ArrangementId) -> Epoch:
         """Return the oldest epoch at which an arrangement can be read."""

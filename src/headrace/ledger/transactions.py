@@ -14,14 +14,16 @@ from headrace.ledger import schema
 from headrace.ledger.records import Fence
 from headrace.ledger.store import TRIES, UnacknowledgedError
 from headrace.ledger.writers import LedgerWriter, LockedFence, Waits, refuses
+from headrace.ledger.written_files import WrittenFiles
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Collection, Iterator
     from contextlib import AbstractContextManager
 
     from headrace.ledger.heads import Head
     from headrace.ledger.listener import CommitListener
     from headrace.ledger.store import Store
+    from headrace.ledger.written_files import FileKey
 
 T = TypeVar("T")
 
@@ -55,6 +57,7 @@ class Transactions:
         self.store = store
         self.clock = clock
         self.fault = fault
+        self.written_files = WrittenFiles()
         self._load = load
         self._lock = threading.Lock()
         self._identity: str | None = None
@@ -99,24 +102,31 @@ class Transactions:
         """Open a read transaction: it sees one consistent state of the ledger."""
         return self.store.reading()
 
-    def write(self, change: Callable[[WriteTransaction], T]) -> T:
+    def write(self, change: Callable[[WriteTransaction], T], naming: Collection[FileKey] = ()) -> T:
         """Make a change in a write transaction; again, if that was lost and changed nothing.
+
+        The small files that it is ``naming`` are stored with it, or by nobody.
 
         Raises:
             HeadraceError: as :meth:`writing`, and as the change.
         """
-        for left in reversed(range(TRIES)):
-            try:
-                with self.writing() as writing:
-                    return change(writing)
-            except HeadraceError as error:
-                if not left or self._unsure is not None or not self.store.may_retry(error):
-                    raise
+        try:
+            for left in reversed(range(TRIES)):
+                try:
+                    with self.writing(naming) as writing:
+                        return change(writing)
+                except HeadraceError as error:
+                    if not left or self._unsure is not None or not self.store.may_retry(error):
+                        raise
+        finally:
+            self.written_files.remove(naming)
         raise AssertionError
 
     @contextmanager
-    def writing(self) -> Iterator[WriteTransaction]:
+    def writing(self, naming: Collection[FileKey] = ()) -> Iterator[WriteTransaction]:
         """Open a write transaction. An error means that nothing was written, unless it says so.
+
+        It stores the small files that it is ``naming``.
 
         Raises:
             HeadraceError: CONFLICT if another process has taken over, or the database has lost
@@ -132,6 +142,7 @@ class Transactions:
                         self._head = self._load(connection)
                     writing = WriteTransaction(connection, self._head, fence)
                     yield writing
+                    self.written_files.store(connection, naming)
                     self.fault("before commit")
                     self._unsure = number
             except UnacknowledgedError as lost:

@@ -61,7 +61,7 @@ class SegmentWriter:
             found: dict[int, Written] = {}
             small = [at for at, rows in enumerate(tables) if rows.nbytes <= _SMALL_BYTES]
             for at in set(range(len(tables))) - set(small):
-                found[at] = _written(lambda rows=tables[at]: self._alone(rows))
+                found[at] = _written(lambda rows=tables[at]: self.write_alone(rows))
             packs: dict[int | None, list[int]] = {}
             for at in small:
                 packs.setdefault(owners[at] if owners else None, []).append(at)
@@ -89,7 +89,12 @@ class SegmentWriter:
             with suppress(OSError):
                 pack.file.close()
 
-    def _alone(self, rows: pa.Table) -> SegmentFile:
+    def write_alone(self, rows: pa.Table) -> SegmentFile:
+        """Write a table as the only segment of a file, which is on disk when this returns.
+
+        Raises:
+            HeadraceError: UNAVAILABLE if the disk fails.
+        """
         path = self.directory / f"{uuid4().hex}.arrow"
         try:
             with ChecksummedFile(path) as file, pa.PythonFile(file, "w") as sink:
@@ -116,7 +121,7 @@ class SegmentWriter:
                 self._close_pack(owner)
                 pack = None
             if pack is None:
-                pack = self._packs[owner] = _Pack.create(self.directory)
+                pack = self._packs[owner] = _Pack.create(self.directory, owner)
             placed = [pack.add(rows) for rows in tables]
             if mounts.mount_of(self.directory) is None:
                 os.fdatasync(pack.file.fileno())
@@ -147,8 +152,8 @@ class _Pack:
     synced: int = 0
 
     @classmethod
-    def create(cls, directory: Path) -> _Pack:
-        path = directory / f"{uuid4().hex}.arrow"
+    def create(cls, directory: Path, owner: int | None) -> _Pack:
+        path = directory / mounts.new_name(directory, uuid4().hex, owner)
         file = path.open("xb", buffering=0)
         try:
             mounts.sync_directory(directory)
@@ -182,12 +187,7 @@ def write_segment(directory: Path, rows: pa.Table) -> SegmentFile:
     Raises:
         HeadraceError: UNAVAILABLE if the disk is full or fails; the ledger does not name it then.
     """
-    writer = SegmentWriter(directory)
-    (written,) = writer.write([rows])
-    writer.close()
-    if isinstance(written, HeadraceError):
-        raise written
-    return written
+    return SegmentWriter(directory).write_alone(rows)
 
 
 def _written(write: Any) -> Written:

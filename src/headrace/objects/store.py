@@ -91,9 +91,9 @@ class ObjectStore:
             ) from error
         return cls(address, _client=client)
 
-    def put(self, name: str, file: Path) -> None:
+    def put(self, name: str, file: Path | bytes) -> None:
         """Store a file as an object: when this returns, it is durable and all machines see it."""
-        size = file.stat().st_size
+        size = len(file) if isinstance(file, bytes) else file.stat().st_size
         with self._translated(f'object "{name}" could not be stored'):
             self._client.put(name, file)
         self.requests.puts += 1

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final, Self
 
 from headrace.errors import HeadraceError
 from headrace.ledger import STORE_SETTING, Ledger, Mode
+from headrace.spine.mounts import wait_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -71,5 +72,6 @@ class LedgerFollower:
         mounted = self.mounted(ledger.settings.get(STORE_SETTING) or "")
         if mounted is not None:
             mounted.mount(self.directory)
+            wait_in(self.directory, ledger.small_files)
         while not self.closed.is_set():
             ledger.waking.wait(self.look(ledger, mounted), _WAIT_SECONDS)

@@ -11,11 +11,13 @@ from __future__ import annotations
 import shutil
 import threading
 import time
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from headrace.errors import Code, HeadraceError
 from headrace.ledger import ArrangementRecord, Merge, NewRun, RunKind
+from headrace.objects.bundles import unit_of
 from headrace.runtime.held_files import HeldFiles
 from headrace.spine import (
     PackWriter,
@@ -30,7 +32,8 @@ from headrace.types import Epoch
 from headrace.zset import Layout
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Sequence
+    from contextlib import AbstractContextManager
 
     from headrace.runtime.epoch import EpochLoop
     from headrace.runtime.retirement import Retirement
@@ -55,6 +58,8 @@ class Compaction:
     """Held during a pass, and by everything else that removes runs."""
     held: HeldFiles = field(default_factory=HeldFiles)
     """The files that backups are copying: they are not deleted."""
+    without_uploads: Callable[[], AbstractContextManager[None]] = nullcontext
+    """In its block, no bundle of small files is uploaded."""
 
     def run(self) -> int:
         """Run one pass, in steps between epochs; return the number of runs that were merged."""
@@ -78,7 +83,7 @@ class Compaction:
     def _merge(self, arrangements: tuple[ArrangementRecord, ...], until: float) -> int:
         ledger, directory = self.loop.ledger, self.loop.runs
         spines = ledger.spines.of([record.id for record in arrangements])
-        leaving = self._to_be_left(run.file for runs in spines.values() for run in runs)
+        leaving = self._to_be_left([run.file for runs in spines.values() for run in runs])
         merges = []
         with PackWriter(directory) as pack:
             for record in arrangements:
@@ -106,24 +111,25 @@ class Compaction:
                 raise
         return sum(len(m.inputs) for m in merges)
 
-    def _to_be_left(self, live: Iterable[RunFile]) -> frozenset[str]:
+    def _to_be_left(self, live: Sequence[RunFile]) -> frozenset[str]:
         """Return the packs whose runs are to be merged into others, so that they can be deleted.
 
         These are the ones with the most dead bytes for each byte to be written again, as long as
-        dead bytes are more than those of all ``live`` runs, and more than ``_DEAD_BYTES``.
+        dead bytes are more than those of all ``live`` runs, and more than ``_DEAD_BYTES``. Those
+        of a bundle are left together.
         """
         uses = self.loop.ledger.files.pack_uses()
         dead, most = sum(use.dead for use in uses), max(sum(r.bytes for r in live), _DEAD_BYTES)
         if dead <= most:
             return frozenset()
-        left = []
+        left = set()
         for use in sorted(uses, key=lambda use: use.kept / use.dead):
             if dead <= most // 2:
                 break
             if not use.replaced:
-                left.append(use.pack)
+                left.add(use.unit)
                 dead -= use.dead
-        return frozenset(left)
+        return frozenset(run.pack for run in live if unit_of(run.pack) in left)
 
     def _advance_since(self, arrangements: tuple[ArrangementRecord, ...]) -> None:
         """Stop keeping old epochs: contents have a history, operator state only the last epoch.
@@ -148,7 +154,14 @@ class Compaction:
             ledger.spines.release_dropped(contents, state)
 
     def sweep(self) -> None:
-        """Delete garbage: first the files, then their names, so that a crash loses no file."""
+        """Delete garbage: first the files, then their names, so that a crash loses no file.
+
+        No bundle is uploaded meanwhile: it might have files that are not garbage.
+        """
+        with self.without_uploads():
+            self._sweep()
+
+    def _sweep(self) -> None:
         held, files = self.loop.read_logs(), self.loop.ledger.files
         garbage = self.held.without(files.garbage(held))
         if garbage.segments:
@@ -158,7 +171,7 @@ class Compaction:
         if not garbage:
             return
         delete_packs(self.loop.runs, garbage.packs)
-        mounts.delete(self.loop.directory / "log", garbage.segments)
+        mounts.delete_units(self.loop.directory / "log", garbage.segments)
         self.loop.fault("swept")
         files.forget(garbage)
 
@@ -174,11 +187,14 @@ class Compaction:
                 objects does not answer.
         """
         directory, strays = self.loop.directory, 0
+        small = self.loop.ledger.small_files
         listed = {name: tuple(mounts.files_in(directory / name)) for name in ("runs", "log")}
+        waiting = small.names()
         known = self.loop.ledger.files.known()
         for folder, names in (("runs", known.packs), ("log", known.segments)):
-            left = [name for name in listed[folder] if name not in names]
+            left = mounts.strays(listed[folder], names)
             mounts.delete(directory / folder, left)
+            small.forget(key for key in waiting if key[0] == folder and key[1] not in names)
             strays += len(left)
         for attempt in (directory / "attempts").iterdir():
             shutil.rmtree(attempt, ignore_errors=True)

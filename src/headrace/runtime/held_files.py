@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from headrace.ledger import Files
+from headrace.objects.bundles import unit_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -55,5 +56,11 @@ class HeldFiles:
         for files in held:
             if files is None:
                 return Files()
-            left = Files(left.packs - files.packs, left.segments - files.segments)
+            left = Files(_without(left.packs, files.packs), _without(left.segments, files.segments))
         return left
+
+
+def _without(garbage: frozenset[str], held: frozenset[str]) -> frozenset[str]:
+    """Return the files that are not deleted together with any that is held."""
+    units = {unit_of(name) for name in held}
+    return frozenset(name for name in garbage if unit_of(name) not in units)

@@ -208,6 +208,12 @@ class _State(Collector):
         moved.add_metric(["put"], sent.bytes_put)
         moved.add_metric(["get"], sent.bytes_got)
         yield from (requests, moved)
+        if found.uploading is not None:
+            yield GaugeMetricFamily(
+                "headrace_store_waiting_bytes",
+                "Bytes of small files that the ledger keeps until the object store has them.",
+                found.uploading.waiting_bytes,
+            )
 
     def _reconciliation(self) -> Iterator[Metric]:
         reader = self.reader

@@ -4,20 +4,25 @@ All files of a database are read and written in a directory of this machine. If 
 *mounted* to a store, it is a cache: a file that is not there is fetched, a new one is durable when
 the store has it, and the oldest ones that this process has not open make room for others. Elsewhere
 a directory is all there is. Who maps a file keeps its bytes when it is deleted.
+
+Small files may be kept elsewhere before the store has them, in bundles (:class:`Uploading`).
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
+import time
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
+from uuid import uuid4
 
 from headrace.errors import HeadraceError
-from headrace.objects import ObjectStore, StoreAddress
+from headrace.objects import ObjectStore, StoreAddress, bundles
+from headrace.objects.bundles import bundle_of, bundle_of_object, object_of
 from headrace.objects.store import DRAFT
 
 if TYPE_CHECKING:
@@ -29,6 +34,59 @@ _LOOKED_SHARE: Final = 16
 """... and one part in so many of what it may have."""
 _DIGITS: Final = 12
 """Hexadecimal digits of a store's URL in the name of the directory of its cache."""
+SMALL_BYTES: Final = 1 << 20
+"""A larger file is always an object of its own."""
+WAITS_SECONDS: Final = 60.0
+"""How long a small file waits for the store, before no other one waits."""
+_LOCKS: Final = tuple(Lock() for _ in range(16))
+"""A bundle is fetched by one thread at a time: the others find their files then."""
+
+
+class Waiting(Protocol):
+    """The small files that the store does not have yet. Thread-safe."""
+
+    def body(self, folder: str, name: str) -> bytes | None:
+        """Return the bytes of a file; None if it does not wait (any longer).
+
+        Raises:
+            HeadraceError: ``unavailable`` if what keeps them does not answer.
+        """
+        ...
+
+
+class Uploading(Waiting, Protocol):
+    """Keeps small files until the store has them: the side of the process that writes them.
+
+    A file is durable once the transaction of the ledger that names it has been committed.
+    """
+
+    @property
+    def waiting_bytes(self) -> int:
+        """The bytes that wait for the store, as far as is known."""
+        ...
+
+    def bundle(self, folder: str, owner: object) -> str | None:
+        """Return the bundle for a new file; None if it is to be put into the store at once.
+
+        Files of different owners are never in one bundle.
+        """
+        ...
+
+    def add(self, folder: str, name: str, body: bytes) -> None:
+        """Keep a file."""
+        ...
+
+    def drop(self, folder: str, names: Iterable[str]) -> None:
+        """Keep some files no longer, as far as no transaction has."""
+        ...
+
+    def upload(self) -> None:
+        """Upload all files, so that those who have only the store can read them.
+
+        Raises:
+            HeadraceError: ``unavailable`` if the store or the ledger does not answer.
+        """
+        ...
 
 
 @dataclass(slots=True)
@@ -36,8 +94,8 @@ class Mount:
     """A directory that is the cache of a store, of at most about ``most_bytes``.
 
     ``folder`` is the prefix of the names of its files in the store. ``elsewhere`` is that of
-    :class:`Mounted`. ``added`` are the bytes that
-    this process has added since it last looked at the size.
+    :class:`Mounted`. ``added`` are the bytes that this process has added since it last looked at
+    the size. ``waiting`` finds files that the store does not have yet; ``uploading`` takes them.
     """
 
     directory: Path
@@ -47,6 +105,8 @@ class Mount:
     elsewhere: str = ""
     added: int = 0
     lock: Lock = field(default_factory=Lock)
+    waiting: Waiting | None = None
+    uploading: Uploading | None = None
 
     def name(self, file: str) -> str:
         """Return the name of a file in the store."""
@@ -62,22 +122,69 @@ class Mount:
         self.make_room()
 
     def make_room(self) -> None:
-        """Delete the oldest files of the cache until it is as small as it should be."""
-        found = []
+        """Delete the oldest files of the cache until it is as small as it should be.
+
+        A file that may wait for the store is left: other processes could not fetch it.
+        """
+        found, may_wait = [], time.time() - 2 * WAITS_SECONDS
         with os.scandir(self.directory) as entries:
             for each in entries:
                 with suppress(FileNotFoundError):  # another process makes room as well
                     status = each.stat()
                     found.append((status.st_mtime_ns, each.path, status.st_size))
         over = sum(size for _, _, size in found) - self.most_bytes
-        for _, path, size in sorted(found):
+        for age, path, size in sorted(found):
             if over <= 0:
                 break
-            if path.endswith(DRAFT):
+            if path.endswith(DRAFT) or (age > may_wait * 1e9 and bundle_of(path) is not None):
                 continue
             with suppress(FileNotFoundError):
                 Path(path).unlink()
             over -= size
+
+    def fetch(self, name: str) -> bool:
+        """Fetch a file; see :func:`fetch`."""
+        bundle = bundle_of(name)
+        if bundle is not None:
+            body = None if self.waiting is None else self.waiting.body(self.folder, name)
+            if body is not None:
+                self._write(name, body)
+                return True
+            if self._fetch_bundle(bundle, name):
+                return True
+        file = self.directory / name
+        try:
+            self.store.fetch(self.name(name), file)
+            size = file.stat().st_size
+        except FileNotFoundError:
+            return False
+        self.grown(size)
+        return True
+
+    def _fetch_bundle(self, bundle: str, wanted: str) -> bool:
+        """Fetch a bundle with all its files; return whether the one that is wanted is in it."""
+        missing = not (self.directory / wanted).exists()
+        with _LOCKS[int(bundle, 16) % len(_LOCKS)]:
+            if missing and (self.directory / wanted).exists():
+                return True
+            name = self.name(object_of(bundle))
+            try:
+                found = bundles.members(b"".join(self.store.pieces(name)), name)
+            except FileNotFoundError:
+                return False
+            for file, body in found.items():
+                if file == wanted or not (self.directory / file).exists():
+                    self._write(file, body)
+        return wanted in found
+
+    def _write(self, name: str, body: bytes | memoryview) -> None:
+        draft = self.directory / f"{name}.{uuid4().hex}{DRAFT}"
+        try:
+            draft.write_bytes(body)
+            draft.replace(self.directory / name)
+        finally:
+            draft.unlink(missing_ok=True)
+        self.grown(len(body))
 
 
 _mounts: dict[str, Mount] = {}
@@ -86,6 +193,8 @@ _mounts: dict[str, Mount] = {}
 
 FOLDERS: Final = ("runs", "log", "seen", "programs")
 """The folders of a data directory whose files a store has."""
+BUNDLED: Final = ("runs", "log")
+"""Those of them in which small files come with each commit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +258,52 @@ class Mounted:
         return cls(StoreAddress.of_json(value["store"]), value["most_bytes"], value["elsewhere"])
 
 
+def store_of(directory: Path) -> ObjectStore | None:
+    """Return the store of a data directory; None if it is not mounted in this process."""
+    found = mount_of(directory / FOLDERS[0])
+    return None if found is None else found.store
+
+
+def wait_in(directory: Path, waiting: Waiting) -> None:
+    """Let a mounted data directory find the small files that its store does not have yet."""
+    for folder in FOLDERS:
+        found = mount_of(directory / folder)
+        if found is not None:
+            found.waiting = waiting
+
+
+def upload_by(directory: Path, uploading: Uploading) -> None:
+    """Let small files of the packs and of the log wait before the store has them."""
+    wait_in(directory, uploading)
+    for folder in FOLDERS:
+        found = mount_of(directory / folder)
+        if found is not None and folder in BUNDLED:
+            found.uploading = uploading
+
+
+def upload(directory: Path) -> None:
+    """Let the store of a mounted data directory have all its files.
+
+    Raises:
+        HeadraceError: ``unavailable`` while the store does not answer.
+    """
+    found = mount_of(directory / FOLDERS[0])
+    if found is not None and found.uploading is not None:
+        found.uploading.upload()
+
+
+def new_name(directory: Path, stem: str, owner: object = None) -> str:
+    """Return the name for a new file that may be small: it begins with ``stem``.
+
+    Files of different owners are not deleted together.
+    """
+    found = mount_of(directory)
+    uploading = None if found is None else found.uploading
+    if found is None or uploading is None:
+        return bundles.name_in(None, stem)
+    return bundles.name_in(uploading.bundle(found.folder, owner), stem)
+
+
 def mount(
     directory: Path, store: ObjectStore, folder: str, most_bytes: int, elsewhere: str = ""
 ) -> None:
@@ -177,16 +332,7 @@ def fetch(path: str) -> bool:
     """
     directory, _, name = path.rpartition("/")
     found = _mounts.get(directory)
-    if found is None:
-        return False
-    file = found.directory / name
-    try:
-        found.store.fetch(found.name(name), file)
-        size = file.stat().st_size
-    except FileNotFoundError:
-        return False
-    found.grown(size)
-    return True
+    return False if found is None else found.fetch(name)
 
 
 def sync_directory(directory: Path) -> None:
@@ -203,13 +349,21 @@ def sync_directory(directory: Path) -> None:
 def keep(path: Path) -> None:
     """Make a file that was written and closed durable, if its directory is a cache.
 
+    A small one in a bundle is durable once the transaction that names it is committed.
+
     Raises:
         HeadraceError: ``unavailable`` while the store does not answer.
     """
     found = mount_of(path.parent)
-    if found is not None:
+    if found is None:
+        return
+    size = path.stat().st_size
+    waits = found.uploading is not None and bundle_of(path.name) is not None
+    if found.uploading is not None and waits and size <= SMALL_BYTES:
+        found.uploading.add(found.folder, path.name, path.read_bytes())
+    else:
         found.store.put(found.name(path.name), path)
-        found.grown(path.stat().st_size)
+    found.grown(size)
 
 
 def delete(directory: Path, names: Iterable[str]) -> None:
@@ -223,6 +377,27 @@ def delete(directory: Path, names: Iterable[str]) -> None:
     _unlink(directory, gone)
 
 
+def delete_units(directory: Path, names: Iterable[str]) -> None:
+    """Delete files, as :func:`delete`, and the bundles that they are in, with all in these."""
+    gone = list(names)
+    objects = {object_of(bundle) for name in gone if (bundle := bundle_of(name)) is not None}
+    _delete_objects(directory, [*gone, *sorted(objects)])
+    _unlink(directory, gone)
+
+
+def strays(listed: Iterable[str], named: frozenset[str]) -> list[str]:
+    """Return the files of a list that are not named, and the bundles without any that is.
+
+    The list is that of :func:`files_in`, from before the names were read.
+    """
+    bundled = {bundle_of(name) for name in named}
+    return [
+        name
+        for name in listed
+        if name not in named and (bundle_of_object(name) or name) not in bundled
+    ]
+
+
 def discard(directory: Path, names: Iterable[str]) -> None:
     """Delete files that the ledger does not name; the sweep deletes what a store keeps of them."""
     gone = list(names)
@@ -233,8 +408,11 @@ def discard(directory: Path, names: Iterable[str]) -> None:
 
 def _delete_objects(directory: Path, names: Sequence[str]) -> None:
     found = mount_of(directory)
-    if found is not None and names:
-        found.store.delete([found.name(name) for name in names])
+    if found is None or not names:
+        return
+    if found.uploading is not None:
+        found.uploading.drop(found.folder, names)
+    found.store.delete([found.name(name) for name in names])
 
 
 def _unlink(directory: Path, names: Iterable[str]) -> None:

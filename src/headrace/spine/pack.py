@@ -19,9 +19,10 @@ from uuid import uuid4
 import pyarrow as pa
 
 from headrace.errors import Code, HeadraceError, not_written
+from headrace.objects.bundles import name_in
 from headrace.spine.checked import LEAST_BYTES, REGISTER
 from headrace.spine.durable import ChecksummedWriter
-from headrace.spine.mounts import delete, discard, files_in, keep, mount_of
+from headrace.spine.mounts import delete_units, discard, files_in, keep, mount_of, new_name
 from headrace.spine.open_runs import keep_written, let_go
 from headrace.spine.run_file import RunFile
 from headrace.spine.stored import stored
@@ -47,14 +48,18 @@ class PackWriter:
     """Writes the runs of one pack. Not thread-safe.
 
     The file is created with the first run, and ``attempt`` is part of its name. Small runs stay in
-    memory if this process is ``to_read`` them. As a context, it is abandoned unless it was
+    memory if this process is ``to_read`` them. If the directory is the cache of a store, a small
+    pack may be in a bundle, unless it is ``alone``. As a context, it is abandoned unless it was
     finished. Errors of the disk are raised as ``unavailable``.
     """
 
-    def __init__(self, directory: Path, attempt: str = "", *, to_read: bool = True) -> None:
+    def __init__(
+        self, directory: Path, attempt: str = "", *, to_read: bool = True, alone: bool = False
+    ) -> None:
         self._directory = directory
         self._to_read = to_read
-        self._name = f"{_prefix(attempt)}{uuid4().hex}.arrow"
+        stem = f"{_prefix(attempt)}{uuid4().hex}"
+        self._name = name_in(None, stem) if alone else new_name(directory, stem)
         self._path = directory / self._name
         self._file: IO[bytes] | None = None
         self._runs: list[RunFile] = []
@@ -211,7 +216,7 @@ class _Batches:
 
 def write_run(directory: Path, rows: ZSet, attempt: str = "") -> RunFile:
     """Write a consolidated Z-set as the only run of a pack; see :class:`PackWriter`."""
-    with PackWriter(directory, attempt, to_read=False) as pack:
+    with PackWriter(directory, attempt, to_read=False, alone=True) as pack:
         run = pack.write(rows)
         pack.finish()
     return run
@@ -219,7 +224,7 @@ def write_run(directory: Path, rows: ZSet, attempt: str = "") -> RunFile:
 
 def write_parts(directory: Path, layout: Layout, parts: Iterable[ZSet]) -> RunFile | None:
     """Write parts as the only run of a pack; see :meth:`PackWriter.write_parts`."""
-    with PackWriter(directory) as pack:
+    with PackWriter(directory, alone=True) as pack:
         run = pack.write_parts(layout, parts)
         pack.finish()
     return run
@@ -233,14 +238,14 @@ def remove_packs(directory: Path, packs: Iterable[str]) -> None:
 
 
 def delete_packs(directory: Path, packs: Iterable[str]) -> None:
-    """Delete packs that the ledger still names as garbage, as :func:`remove_packs`.
+    """Delete packs that the ledger still names as garbage, and bundles that are all garbage.
 
     Raises:
         HeadraceError: ``unavailable`` while a store of objects does not answer.
     """
     names = frozenset(packs)
     let_go(directory, names)
-    delete(directory, names)
+    delete_units(directory, names)
 
 
 def remove_packs_of(directory: Path, attempt: str) -> None:

@@ -25,7 +25,15 @@ from pyspark.sql.types import (
 from headrace.catalyst.exact import INTEGERS, is_plain_text
 from headrace.catalyst.resolved import id_of, type_of
 from headrace.catalyst.scala import items, maybe, node_name
-from headrace.catalyst.vectors.vector import Call, Constant, DoubtError, InputColumn, InputRows
+from headrace.catalyst.vectors.vector import (
+    HIGHEST,
+    Call,
+    Constant,
+    DoubtError,
+    InputColumn,
+    InputRows,
+    height,
+)
 from headrace.errors import HeadraceError
 from headrace.types import to_arrow
 
@@ -73,12 +81,13 @@ class ExpressionReader:
     def vector_of(self, expression: Any) -> Vector | None:
         """Return an expression as a vector, or None if only Spark evaluates it."""
         try:
-            return self.vector(expression)
+            found = self.vector(expression)
         except (UnprovedError, RecursionError):
             return None
+        return found if height(found) <= HIGHEST else None
 
     def why_unproved(self, expression: Any) -> str:
-        """Return why only Spark evaluates an expression: the class that is unknown."""
+        """Return why only Spark evaluates an expression: a class that is unknown, or too deep."""
         try:
             self.vector(expression)
         except UnprovedError as unproved:

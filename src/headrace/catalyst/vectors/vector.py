@@ -8,20 +8,24 @@ evaluates it then has Spark evaluate the expression, with its own value or its o
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeAlias
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from headrace.zset.equality import Ints
 
 Value: TypeAlias = "pa.Array | pa.Scalar"
 """A value for each row, or one for all of them."""
+
+HIGHEST: Final = 150
+"""The greatest height of a vector that is evaluated: each level is three calls on Python's stack,
+which has room for a thousand."""
 
 
 class DoubtError(Exception):
@@ -217,3 +221,25 @@ class Failure(Vector):
         if rows.count:
             raise DoubtError
         return pa.array([], self.type)
+
+
+def height(vector: Vector) -> int:
+    """Return how many levels of vectors a vector is made of, itself included."""
+    heights: dict[Vector, int] = {}
+    waiting = [vector]
+    while waiting:
+        parts = tuple(_parts(waiting[-1]))
+        unknown = [each for each in parts if each not in heights]
+        if unknown:
+            waiting += unknown
+        else:
+            heights[waiting.pop()] = 1 + max((heights[each] for each in parts), default=0)
+    return heights[vector]
+
+
+def _parts(vector: Vector) -> Iterator[Vector]:
+    for each in fields(vector):
+        value = getattr(vector, each.name)
+        for part in value if isinstance(value, tuple) else (value,):
+            if isinstance(part, Vector):
+                yield part

@@ -1,7 +1,8 @@
 """Checks that a Spark application has executors, and that they can work for a database.
 
-Every executor must be able to import this version of the package with the interpreter that Spark
-starts there, and must share files with the driver: in the data directory, or in an object store.
+Every executor must be able to import the package with the interpreter that Spark starts there, in
+the driver's versions of it and of what computes rows, and must share files with the driver: in the
+data directory, or in an object store.
 On a local master, only the interpreter of a session given by the user is checked.
 """
 
@@ -19,6 +20,7 @@ from uuid import uuid4
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
+from headrace.engine.jobs.lease import is_local_master
 from headrace.engine.jobs.meeting import DRIVER, place_for
 from headrace.errors import Code, HeadraceError
 
@@ -42,10 +44,17 @@ _TASK: Final = re.compile(
     r"\bLost task \S+ (?:in stage .*?)?\((?P<host>\S+) executor (?P<id>\w+)\)"
 )
 _NO_PROGRAM: Final = re.compile(r'Cannot run program "(?P<program>[^"]+)"')
-_CAUSE: Final = re.compile(r"(?:ModuleNotFound|Import)Error: [^\n]+|PYTHON_VERSION_MISMATCH[^\n]*")
+_OTHER_PYTHON: Final = re.compile(
+    r"PYTHON_VERSION_MISMATCH\] Python in worker has different version: (?P<there>[\d.]+)"
+    r" than that in driver: (?P<own>[\d.]+)"
+)
+_CAUSE: Final = re.compile(r"(?:ModuleNotFound|Import)Error: [^\n]+")
+_SAME: Final = ("headrace", "pyspark", "pyarrow")
+"""The packages whose version is that of the driver: what runs in executors, speaks with Spark, and
+computes rows, which are equal wherever an epoch runs."""
 
-_Found: TypeAlias = "tuple[str, str, str, str | None, str | None]"
-"""The result of a probe: executor, host, interpreter, version of the package, and a problem."""
+_Found: TypeAlias = "tuple[str, str, str, dict[str, str], str | None]"
+"""The result of a probe: executor, host, interpreter, version by package, and a problem."""
 
 
 def choose_interpreter(context: SparkContext) -> None:
@@ -60,7 +69,7 @@ def choose_interpreter(context: SparkContext) -> None:
 
 def is_local(context: SparkContext) -> bool:
     """Whether tasks run in the driver's own JVM."""
-    return str(context.master).startswith("local") and "cluster" not in str(context.master)
+    return is_local_master(str(context.master))
 
 
 def require_executors(spark: SparkSession, directory: Path) -> None:
@@ -68,7 +77,8 @@ def require_executors(spark: SparkSession, directory: Path) -> None:
 
     Raises:
         HeadraceError: ``unavailable``: no executor was granted, or one cannot import the package,
-            has another version of it, has another data directory, or does not reach the store.
+            has another version of it, of Python, PySpark or Arrow, has another data directory, or
+            does not reach the store.
     """
     context = spark.sparkContext
     if is_local(context) and context.pythonExec == sys.executable:
@@ -79,9 +89,9 @@ def require_executors(spark: SparkSession, directory: Path) -> None:
     place = place_for(directory.resolve())
     try:
         place.leave(DRIVER, expected)
-        found = _probed(context, _probe(version("headrace"), place.to_json(), expected))
+        found = _probed(context, _probe(own_versions(), place.to_json(), expected))
         for each in found:
-            _require_fit(place, expected, each)
+            _require_fit(place, expected, each, _install(context))
     finally:
         with suppress(HeadraceError):
             place.clear([DRIVER, *(name for name, *_ in found)])
@@ -178,7 +188,10 @@ def _not_run(context: SparkContext, text: str) -> HeadraceError:
     task, program, cause = (each.search(text) for each in (_TASK, _NO_PROGRAM, _CAUSE))
     where = f'executor {task["id"]} on host "{task["host"]}"' if task else "an executor"
     interpreter = str(context.pythonExec)
-    if program is not None:
+    other = _OTHER_PYTHON.search(text)
+    if other is not None:
+        what = f"Python has version {other['there']} for {where}, and {other['own']} for the driver"
+    elif program is not None:
         what = f'interpreter "{program["program"]}" does not exist for {where}'
     elif "headrace.engine.jobs.daemon" in text or (cause is not None and "headrace" in cause[0]):
         what = f'package headrace cannot be imported by "{interpreter}" for {where}'
@@ -188,32 +201,33 @@ def _not_run(context: SparkContext, text: str) -> HeadraceError:
         Code.UNAVAILABLE,
         what,
         None if cause is None else f"{cause[0].rstrip('.')}.",
-        _install(version("headrace")),
+        _install(context),
     )
 
 
-def _require_fit(place: MeetingPlace, expected: str, found: _Found) -> None:
-    """Check what a task found on its executor.
+def _require_fit(place: MeetingPlace, expected: str, found: _Found, hint: str) -> None:
+    """Check what a task found on its executor; ``hint`` is what to do if versions differ.
 
     Raises:
         HeadraceError: ``unavailable`` if the executor cannot work for the database.
     """
     name, host, interpreter, there, problem = found
-    own = version("headrace")
     where = f'executor {name.rpartition("-")[0]} on host "{host}"'
-    if there is None:
+    if "headrace" not in there:
         raise HeadraceError(
             Code.UNAVAILABLE,
             f'package headrace cannot be imported by "{interpreter}" for {where}',
             f"{problem}.",
-            _install(own),
+            hint,
         )
-    if there != own:
-        raise HeadraceError(
-            Code.UNAVAILABLE,
-            f"package headrace has version {there} for {where}, and {own} for the driver",
-            hint=_install(own),
-        )
+    for package, own in own_versions().items():
+        if there.get(package) != own:
+            raise HeadraceError(
+                Code.UNAVAILABLE,
+                f"package {package} has version {there.get(package, 'none')} for {where}, and {own}"
+                " for the driver",
+                hint=hint,
+            )
     if problem is None:
         try:
             problem = None if place.read(name) == expected else "differs"
@@ -228,15 +242,29 @@ def _require_fit(place: MeetingPlace, expected: str, found: _Found) -> None:
         )
 
 
-def _install(own: str) -> str:
+def own_versions() -> dict[str, str]:
+    """Return the versions here, by package, of what executors must have in the same version."""
+    return {package: version(package) for package in _SAME}
+
+
+def _install(context: SparkContext) -> str:
+    """Return what to do if the interpreter of executors, or what is installed for it, is wrong."""
+    needed = f"headrace {version('headrace')}"
+    if context.pythonExec.startswith("."):
+        return (
+            f'Pack the archive by "headrace cluster pack" in an environment with {needed} and the'
+            " other packages of the driver. Its Python is a link: the same one must be installed in"
+            f' "{sys.base_prefix}" on every worker.'
+        )
     return (
-        f"Install headrace {own} for one interpreter at the same path on the driver and on every"
-        f" worker, and set {_INTERPRETER} to that path before Spark starts."
+        f"Install {needed} for one interpreter at the same path on the driver and on every worker,"
+        f" and set {_INTERPRETER} to that path before Spark starts; or give executors an archive of"
+        ' the environment, by "headrace cluster pack" and the setting executor_archive.'
     )
 
 
 def _probe(
-    own: str, place: dict[str, Any], expected: str
+    own: dict[str, str], place: dict[str, Any], expected: str
 ) -> Callable[[Iterable[int]], Iterator[_Found]]:
     """Return a probing task, pickled by value: executors may be unable to import this package."""
 
@@ -249,11 +277,12 @@ def _probe(
         (number,) = numbers
         executor = os.environ.get("SPARK_EXECUTOR_ID", "")
         name = f"{executor or 'executor'}-{number}"
-        found, problem = None, None
-        try:
-            found = version("headrace")
-        except Exception as error:  # noqa: BLE001  (it is reported)
-            problem = f"{type(error).__name__}: {error}"
+        found, problem = {}, None
+        for package in own:
+            try:
+                found[package] = version(package)
+            except Exception as error:  # noqa: BLE001  (it is reported)
+                problem = problem or f"{type(error).__name__}: {error}"
         if found == own:
             from headrace.engine.jobs.meeting import MeetingPlace, exchange  # noqa: PLC0415
 

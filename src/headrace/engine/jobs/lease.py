@@ -32,6 +32,8 @@ _FEW_PARTITIONS: Final = 2
 """The number of partitions up to which one thread collects garbage as fast as several."""
 
 _LISTEN_SECONDS: Final = 0.1
+ARCHIVE_NAME: Final = "environment"
+"""The directory below that of an executor into which Spark unpacks the archive of Python."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +44,8 @@ class SparkSettings:
     that make the next start faster; ``flags`` are further options of the driver's JVM.
     ``executor_memory`` is the heap of an executor, ``executor_cores`` how many tasks it runs at
     once, and ``cores`` how many all executors run; with "" and 0, Spark decides.
+    ``executor_archive`` is the path or URL of the archive of their Python environment; with "",
+    their machines have it.
     """
 
     master: str
@@ -52,6 +56,7 @@ class SparkSettings:
     executor_memory: str = ""
     executor_cores: int = 0
     cores: int = 0
+    executor_archive: str = ""
 
     @property
     def driver_flags(self) -> tuple[str, ...]:
@@ -59,15 +64,27 @@ class SparkSettings:
         return (*(_SMALL if self.partitions <= _FEW_PARTITIONS else _PARALLEL), *self.flags)
 
     @property
+    def archive(self) -> str:
+        """The value of ``spark.archives``; empty if executors need no archive."""
+        needed = self.executor_archive and not is_local_master(self.master)
+        return f"{self.executor_archive}#{ARCHIVE_NAME}" if needed else ""
+
+    @property
     def of_executors(self) -> dict[str, str]:
-        """Spark's properties of executors; empty for a local master."""
+        """Spark's properties of executors, which have no effect on a local master."""
         found = {
+            "spark.archives": self.archive,
             "spark.executor.memory": self.executor_memory,
             "spark.executor.cores": str(self.executor_cores or ""),
             "spark.cores.max": str(self.cores or ""),
             "spark.executor.extraJavaOptions": shlex.join(_PARALLEL),
         }
         return {name: value for name, value in found.items() if value}
+
+
+def is_local_master(master: str) -> bool:
+    """Whether a master of Spark runs tasks in the driver's own JVM."""
+    return master.startswith("local") and "cluster" not in master
 
 
 class SparkSource(Protocol):

@@ -14,7 +14,7 @@ from headrace.engine.jobs.executors import is_local, with_executors
 from headrace.engine.jobs.failures import DEFECTS, step_failure
 from headrace.engine.jobs.reports import JOB, NOTES, STEP, STORE
 from headrace.errors import Code, HeadraceError
-from headrace.spine.mounts import Mounted
+from headrace.spine.mounts import Mounted, upload
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -46,6 +46,8 @@ def jobs_of(spark: SparkSession, step: Step, notes: AwaitedNotes | None = None) 
     mounted = Mounted.of(step.directory)
     if mounted is not None:
         here = str(step.directory) if is_local(context) else None
+        if here is None:
+            upload(step.directory)
         properties[STORE] = json.dumps({"mounted": mounted.to_json(), "directory": here})
     if notes is not None:
         properties |= {NOTES: notes.address, JOB: notes.job}

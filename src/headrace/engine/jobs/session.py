@@ -20,6 +20,7 @@ from pyspark.sql import SparkSession
 
 from headrace.engine.jobs.heap import heap_bytes
 from headrace.engine.jobs.java import ClassArchive, find_java
+from headrace.engine.jobs.lease import ARCHIVE_NAME
 from headrace.errors import Code, HeadraceError
 
 if TYPE_CHECKING:
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 
     from headrace.engine.jobs.lease import SparkSettings
 
+ARCHIVED_PYTHON = f"./{ARCHIVE_NAME}/bin/python"
+"""The interpreter of an archive, seen from the directory in which an executor runs."""
 _SPARED = 0.2
 """The part of its heap that a JVM may not count when it reports the size."""
 
@@ -52,6 +55,9 @@ def start_spark(settings: SparkSettings, scratch: Path | None = None) -> SparkSe
             raise
         spark = _started(settings, scratch, ())
         archive.discard()  # the archive was the cause
+    context = spark.sparkContext
+    if settings.archive and context.getConf().get("spark.archives") == settings.archive:
+        context.pythonExec = ARCHIVED_PYTHON
     _start_workers(spark)
     return spark
 
