@@ -17,16 +17,19 @@ def main() -> int:
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--seed", type=int, help="play this history alone, and show its steps")
     parser.add_argument(
-        "--list", choices=KINDS, help="play this list alone, or, with --seed, one history of it"
+        "--list",
+        choices=(*KINDS, SEEDS),
+        help="play only this list, or only seeds; with --seed, one history of it",
     )
     given = parser.parse_args()
     if given.seed is not None:
         if os.environ.get("PYTHONHASHSEED") != "0":
             os.execve(sys.executable, sys.orig_argv, {**os.environ, "PYTHONHASHSEED": "0"})  # noqa: S606
         return replay(given.list or SEEDS, given.seed)
-    if given.list:
+    seeds = range(given.first, given.first + given.examples)
+    if given.list in KINDS:
         return run(range(0), [given.list], given.processes)
-    return run(range(given.first, given.first + given.examples), KINDS, given.processes)
+    return run(seeds, () if given.list else KINDS, given.processes)
 
 
 if __name__ == "__main__":

@@ -6,8 +6,9 @@ SQLAlchemy compiles each statement once; pools, events, contexts and results of 
 from __future__ import annotations
 
 import sqlite3
+from itertools import chain
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 from sqlalchemy.dialects.sqlite.pysqlite import SQLiteDialect_pysqlite
 from sqlalchemy.engine.result import IteratorResult, SimpleResultMetaData
@@ -39,16 +40,32 @@ def failed(sql: str, error: sqlite3.Error, *, lost: bool = False) -> DBAPIError:
     return found
 
 
+class _Expanded(NamedTuple):
+    """A statement with a value for each item of its lists, whose names are in ``lists``."""
+
+    sql: str
+    names: tuple[str, ...]
+    binds: Mapping[str, Any]
+    lists: Mapping[str, Sequence[str]]
+
+
 class _Compiled:
     """A statement, and how its values and rows are converted."""
 
-    __slots__ = ("binds", "expands", "known", "metadata", "names", "processors", "sql", "whole")
+    __slots__ = (
+        *("binds", "expanded", "expands", "lists", "metadata", "names", "processors", "sql"),
+        "whole",
+    )
 
     def __init__(self, whole: SQLCompiler) -> None:
         assert not whole.insert_prefetch
         assert not whole.update_prefetch
         self.whole, self.sql = whole, whole.string
-        self.expands = bool(whole.literal_execute_params or whole.post_compile_params)
+        self.expands = bool(whole.post_compile_params)
+        assert not whole.literal_execute_params
+        bound = dict(whole.bind_names)
+        self.lists = tuple(sorted(bound[each] for each in whole.post_compile_params))
+        self.expanded: dict[tuple[int, ...], _Expanded] = {}
         self.names = tuple(whole.positiontup or ())
         self.binds: Mapping[str, Any] = whole._bind_processors
         columns = whole._result_columns or ()
@@ -60,12 +77,33 @@ class _Compiled:
         """Return the statement and its values, as SQLite takes them."""
         sql, names, binds = self.sql, self.names, self.binds
         if self.expands:
-            state = self.whole._process_parameters_for_postcompile(dict(values))
-            sql, names = state.statement, tuple(state.positiontup or ())
-            values, binds = {**values, **state.additional_parameters}, {**binds, **state.processors}
+            expanded = self._expanded(values)
+            sql, names, binds = expanded.sql, expanded.names, expanded.binds
+            values = dict(values)
+            for name, of_each in expanded.lists.items():
+                given = values[name]
+                if given and isinstance(given[0], tuple):
+                    given = list(chain.from_iterable(given))
+                values.update(zip(of_each, given, strict=True))
         return sql, tuple(
             binds[name](values[name]) if name in binds else values[name] for name in names
         )
+
+    def _expanded(self, values: Mapping[str, Any]) -> _Expanded:
+        """Return the statement for lists of these lengths, which is composed once."""
+        lengths = tuple(len(values[name]) for name in self.lists)
+        known = self.expanded.get(lengths)
+        if known is None:
+            state = self.whole._process_parameters_for_postcompile(dict(values))
+            known = _Expanded(
+                state.statement,
+                tuple(state.positiontup or ()),
+                {**self.binds, **state.processors},
+                state.parameter_expansion,
+            )
+            if all(lengths):  # the values of an empty list are part of its text
+                self.expanded[lengths] = known
+        return known
 
     def rows(self, found: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
         """Return rows of SQLite as those of the statement."""

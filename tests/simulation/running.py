@@ -21,9 +21,9 @@ from simulation.histories import History, failure_of, shrunk
 from simulation.world import BUNDLES, DISK, STORE, Site, in_memory
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
-_CHUNK: Final = 25
+_CHUNK: Final = 10
 _SHRINKS: Final = 300
 """How many smaller histories are tried for a failure."""
 _MOST_FAILURES: Final = 20
@@ -123,6 +123,7 @@ def _begin(place: str) -> None:
     """Begin a worker; Ctrl-C is for the process that has started it."""
     global _player  # noqa: PLW0603
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     logging.disable(logging.WARNING)
     site = Site(Path(place))
     _used.enter_context(site.used())  # until it ends: its directory is removed with all others
@@ -163,30 +164,34 @@ class Tally:
 def run(seeds: range, kinds: Sequence[str], processes: int) -> int:
     """Play lists, then seeds; return 1 if anything has failed, 2 if it was interrupted."""
     os.environ["PYTHONHASHSEED"] = "0"  # sets have one order in all workers
-    context, failures, played, begun = multiprocessing.get_context("spawn"), 0, 0, time.monotonic()
-    interrupted = False
+    context, begun, interrupted = multiprocessing.get_context("spawn"), time.monotonic(), False
+    tallies: list[Tally] = []
+    for number in (signal.SIGINT, signal.SIGTERM):  # also where a shell has had them ignored
+        signal.signal(number, signal.default_int_handler)
     with TemporaryDirectory(prefix="simulations-", dir=in_memory()) as place:
         pool = context.Pool(processes, _begin, (place,))
         try:
             for kind in [*kinds, *([SEEDS] if seeds else [])]:
                 numbers = seeds if kind == SEEDS else range(pool.apply(_length, (kind,)))
-                tally = _played(kind, numbers, lambda work: pool.imap_unordered(_play, work))
-                played, failures = played + tally.played, failures + len(tally.failures)
+                tallies.append(Tally(len(numbers)))
+                _tell(tallies[-1], kind, pool.imap_unordered(_play, _chunks(kind, numbers)))
         except KeyboardInterrupt:
             interrupted = True
         finally:
             pool.terminate()
             pool.join()
-    seconds = time.monotonic() - begun
+    seconds, played = time.monotonic() - begun, sum(each.played for each in tallies)
+    failures = sum(len(each.failures) for each in tallies)
     print(f"{played:,} histories in {seconds:.0f} s, {failures} failures", end="")
     print(", interrupted" if interrupted else "")
     return 1 if failures else 2 if interrupted else 0
 
 
-def _played(kind: str, numbers: range, play: Callable[[Iterator[Work]], Iterator[Done]]) -> Tally:
-    tally, known, shown = Tally(len(numbers)), set[str](), 0.0
+def _tell(tally: Tally, kind: str, played: Iterator[Done]) -> None:
+    """Count what is played, and say how far it is and what has failed."""
+    known, shown = set[str](), 0.0
     try:
-        for done in play(_chunks(kind, numbers)):
+        for done in played:
             tally.played += done.played
             for failure in done.failures:
                 tally.failures.append(failure)
@@ -205,7 +210,6 @@ def _played(kind: str, numbers: range, play: Callable[[Iterator[Work]], Iterator
         _clear()
         print(f"{kind}: {tally.played:,} played, {tally.rate:.1f} a second,", end="")
         print(f" {len(tally.failures)} failures", flush=True)
-    return tally
 
 
 def _chunks(kind: str, numbers: range) -> Iterator[Work]:

@@ -110,6 +110,21 @@ def test_an_epoch_is_made_after_a_commit_in_doubt_that_was_made(site: Site) -> N
     play(site, History(0, "small", "disk", (SHORT, lost, epoch, SHORT, epoch)))
 
 
+def test_a_view_is_not_filled_from_the_state_before_a_commit_in_doubt_that_was_made(
+    site: Site,
+) -> None:
+    away = Trouble(COMMIT, 1, IS_LOST_AND_AWAY)
+    for step in (
+        Step("fill", {}),
+        Step("replace", {"given": [(3, 1, 1)]}),
+        Step("replay", {"which": 0, "groups": [0], "given": [(3, 1, 1)]}),
+    ):
+        lost = Step("epoch", {}, (away,))
+        play(site, History(0, "small", "disk", (SHORT, lost, step, step)))
+        late = Step("catch_up", {"index": 0}), SHORT, lost, Step("finish", {})
+        play(site, History(0, "small", "disk", (SHORT, Step("begin_to_fill", {}), *late)))
+
+
 def test_a_process_that_is_overtaken_while_it_opens_deletes_no_file_of_the_other(
     site: Site,
 ) -> None:

@@ -37,11 +37,12 @@ from simulation.server import Server
 from simulation.store import Client, Objects
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
+    from headrace.ledger import RunRecord
     from headrace.runtime.deliveries import Delivery
     from headrace.runtime.fill import Fill
-    from headrace.types import RelationId
+    from headrace.types import ArrangementId, RelationId
     from runtime.pure import Change
 
 merge: Final = importlib.import_module("headrace.spine.merge")
@@ -390,10 +391,14 @@ class World:
         ((end,),) = self.truth.execute(query, (self.ids["t"],)).fetchall()
         return int(end)
 
+    def last_epoch(self) -> int:
+        """Return the last epoch, as the ledger's database has it."""
+        ((last,),) = self.truth.execute("SELECT max(epoch) FROM epochs").fetchall()
+        return int(last)
+
     def is_behind(self) -> bool:
         """Whether a commit was in doubt, was made, and the process does not know yet."""
-        ((last,),) = self.truth.execute("SELECT max(epoch) FROM epochs").fetchall()
-        return self.db.loop.published.current.epoch < int(last)
+        return self.db.loop.published.current.epoch < self.last_epoch()
 
     def version(self) -> int:
         """Return a number that changes whenever something is committed."""
@@ -462,10 +467,12 @@ class World:
         runs = self.db.loop.published.current.spines.get(rows_of(id_), ())
         known = self.read.get(id_)
         if known is None or known[0] != runs:
-            layout = self.db.loop.published.current.layouts[rows_of(id_)]
-            rows = rows_in(self.db.loop.runs, layout, [run.file for run in runs])
-            known = self.read[id_] = (runs, rows)
+            known = self.read[id_] = (runs, self._rows_of(rows_of(id_), runs))
         return known[1]
+
+    def _rows_of(self, id_: ArrangementId, runs: Iterable[RunRecord]) -> Counter[tuple[int, ...]]:
+        layout = self.db.loop.published.current.layouts[id_]
+        return rows_in(self.db.loop.runs, layout, [run.file for run in runs])
 
     def rows_at(self, id_: RelationId, epoch: Epoch) -> Counter[tuple[int, ...]]:
         """Return the rows of a relation at an epoch."""
@@ -475,8 +482,7 @@ class World:
         known = self.past.get((id_, epoch))
         if known is None:
             runs = self.db.ledger.spines.runs(rows_of(id_), epoch)
-            known = rows_in(self.db.loop.runs, state.layouts[rows_of(id_)], [r.file for r in runs])
-            self.past[id_, epoch] = known
+            known = self.past[id_, epoch] = self._rows_of(rows_of(id_), runs)
         return known
 
     def _check_tables(self) -> None:
@@ -556,12 +562,16 @@ class World:
         ids, since = self.ids, {a.id: a.since for a in self.db.ledger.spines.arrangements()}
         query = "SELECT epoch, to_offset FROM reads WHERE relation = ? ORDER BY epoch"
         read = self.truth.execute(query, (ids["t"],)).fetchall()
-        last = self.db.ledger.head.epoch
-        for epoch in range(since[rows_of(ids["t"])], last + 1):
-            at = max((to for made, to in read if made <= epoch), default=0)
-            rows = self.rows_at(ids["t"], Epoch(epoch))
-            assert rows == Counter(table_after(self.log[:at]).items()), f"the table at {epoch}"
-        for epoch in range(max(since[rows_of(ids[name])] for name in ("counts", "above")), last):
-            counts = self.rows_at(ids["counts"], Epoch(epoch))
-            above = self.rows_at(ids["above"], Epoch(epoch))
-            assert above == counted(n for _, n in counts), f"above at {epoch}"
+        stored = {name: rows_of(ids[name]) for name in ("t", "counts", "above")}
+        for number in range(min(map(since.__getitem__, stored.values())), self.last_epoch() + 1):
+            epoch = Epoch(number)
+            here = {name: id_ for name, id_ in stored.items() if since[id_] <= epoch}
+            runs = self.db.ledger.spines.of(here.values(), epoch)
+            found = {name: self._rows_of(id_, runs[id_]) for name, id_ in here.items()}
+            if "t" in found:
+                at = max((to for made, to in read if made <= epoch), default=0)
+                rows = Counter(table_after(self.log[:at]).items())
+                assert found["t"] == rows, f"the table at {epoch}"
+            if "counts" in found and "above" in found:
+                above = counted(n for _, n in found["counts"])
+                assert found["above"] == above, f"above at {epoch}"

@@ -251,7 +251,8 @@ class Fill:
         require_key_of_all(self.view, directory, self._layouts[rows], files[rows])
         sync_directory(directory)
         reads, moved = self._unread(frontier), () if frontier in (None, LIVE) else (frontier,)
-        last, guards = self.loop.ledger.head.epoch, frozenset(self._guards)
+        # Not the ledger's last epoch, which may be one that was in doubt, and that was not read.
+        last, guards = self.loop.published.current.epoch, frozenset(self._guards)
         if self.keeps and guards:
             require_same(directory, self._at, self._layouts, guards, files)
         return Filled(last, reads, runs, self._layouts, self._rows, moved, self._clock, guards)

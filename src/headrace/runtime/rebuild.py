@@ -82,12 +82,12 @@ class TableRebuild:
             HeadraceError: ``corrupt`` if the log is damaged as well; nothing is replaced then.
         """
         loop, id_ = self.loop, rows_of(self.table.id)
-        ledger, end = loop.ledger, loop.ledger.head.position(self.table.id)
+        end = loop.ledger.head.position(self.table.id)
         with Attempt(loop.runs) as attempt:
             self._read(end, attempt)
             sync_directory(loop.runs)
             change = EpochCommit(
-                ledger.head.epoch,
+                loop.published.current.epoch,
                 uuid4().hex,
                 runs=attempt.new_runs(RunKind.MERGED),
                 counters={"repaired": self.table.name, "changes": 0},
@@ -117,7 +117,7 @@ class TableRebuild:
             changes, delta = attempt.new_runs(RunKind.DELTA), attempt.written(id_)
             above = followed(loop, attempt, {self.table.id: delta}, clock)
             change = EpochCommit(
-                ledger.head.epoch,
+                loop.published.current.epoch,
                 uuid4().hex,
                 runs=changes,
                 counters={"repaired": self.table.name},
