@@ -79,6 +79,19 @@ class Killed:
         self.process.wait()
         self.deaths += 1
 
+    def kill_jvm(self) -> bool:
+        """Kill the JVM that it has started, if there is one; return whether there was."""
+        assert self.process is not None
+        found = subprocess.run(
+            ["pgrep", "-P", str(self.process.pid), "java"],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        for each in found.stdout.split():
+            os.kill(int(each), signal.SIGKILL)
+        return bool(found.stdout.strip())
+
     @property
     def client(self) -> Client:
         return Client(self.port)

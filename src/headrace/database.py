@@ -15,6 +15,7 @@ from headrace.engine.jobs.cancelling import StatementJobs
 from headrace.engine.jobs.executors import choose_interpreter, require_executors
 from headrace.engine.jobs.gateway import acknowledge_at_once
 from headrace.engine.jobs.lease import SparkLease
+from headrace.engine.jobs.lost import forget, why_ended
 from headrace.engine.jobs.session import start_spark, warn_of_running
 from headrace.engine.leaves import Leaves
 from headrace.engine.narrow.stored import ProgramFiles
@@ -238,7 +239,9 @@ class Database(DefaultSession):
             if self._open:
                 self.parts.pump.error = error
 
-        return SparkLease(lambda: start_spark(self.settings.spark), prepare, fails)
+        return SparkLease(
+            lambda: start_spark(self.settings.spark), prepare, fails, why_ended, forget
+        )
 
     def _wired(
         self, partitions: int, fault: Callable[[str], None], clock: Callable[[], int]
@@ -474,6 +477,11 @@ class Database(DefaultSession):
         Mounted.unmount(self.directory.resolve())
         self._ledger.close()
         self._lease.release()
+
+    @property
+    def spark_lost(self) -> HeadraceError | None:
+        """Why Spark has ended by itself, so that the database has to be opened again."""
+        return self._lease.lost
 
     def _require_open(self) -> None:
         if not self._open:

@@ -109,3 +109,39 @@ def test_a_statement_that_waits_for_spark_can_be_cancelled_and_closing_ends_its_
     go.set()
     slowly.release()
     assert process.stopped == ["application 0"]
+
+
+def test_all_who_need_a_spark_that_has_ended_get_the_error_and_another_one_can_start(
+    process, monkeypatch
+):
+    monkeypatch.setattr(lease, "_WATCH_SECONDS", 0.01)
+    why, seen, forgotten = [None], [], []
+
+    def forget(session):
+        forgotten.append(session)
+        SparkContext._active_spark_context = None
+
+    def leased():
+        return SparkLease(process.start, lambda _: None, seen.append, lambda _: why[0], forget)
+
+    first, second = leased(), leased()
+    spark = first.session
+    assert second.session.sparkContext is spark.sparkContext
+    why[0] = "Its JVM was killed by SIGKILL."
+    while first.lost is None or second.lost is None:
+        pass
+    for each in (first, second):
+        assert each.running is None
+        with pytest.raises(HeadraceError, match="Spark has ended") as raised:
+            each.session  # noqa: B018
+        assert raised.value.code is Code.UNAVAILABLE
+        assert raised.value.detail == why[0]
+    assert sorted(seen, key=id) == sorted([first.lost, second.lost], key=id)
+    first.release()
+    assert forgotten == []
+    second.release()
+    assert len(forgotten) == 1
+    assert process.stopped == [], "it cannot be asked to stop"
+    why[0] = None
+    process.leased().release()
+    assert process.stopped == ["application 0"]

@@ -62,12 +62,14 @@ class World:
     servers: list[Killed]
     cluster: SparkCluster | None = None
     active: int = 0
+    starting: threading.Lock = field(default_factory=threading.Lock)
 
     def sql(self, statement: str, accept: str | None = None) -> Answer:
         """Run a statement at whichever server serves, until it succeeds; return the answer."""
         until, last = time.monotonic() + PATIENCE, "nothing answered"
         while time.monotonic() < until:
             for server in (self.active, 1 - self.active):
+                self._begin_again(server)
                 try:
                     answer = Client(self.servers[server].port, seconds=PATIENCE).sql(
                         statement, accept=accept
@@ -84,16 +86,29 @@ class World:
             time.sleep(0.1)
         raise ChaosError(f"{statement[:80]}: {last}")
 
+    def _begin_again(self, server: int) -> None:
+        """Start a server that has ended by itself, as its supervisor would."""
+        with self.starting:
+            process = self.servers[server].process
+            if process is not None and process.poll() is not None:
+                self.servers[server].begin("--standby")
+
     def kill_driver(self) -> None:
         """Kill the server that serves; it comes back as the standby."""
-        self.servers[self.active].kill()
-        self.servers[self.active].begin("--standby")
-        self.active = 1 - self.active
+        with self.starting:
+            self.servers[self.active].kill()
+            self.servers[self.active].begin("--standby")
+            self.active = 1 - self.active
 
     def kill_standby(self) -> None:
         """Kill the server that waits."""
-        self.servers[1 - self.active].kill()
-        self.servers[1 - self.active].begin("--standby")
+        with self.starting:
+            self.servers[1 - self.active].kill()
+            self.servers[1 - self.active].begin("--standby")
+
+    def kill_jvm(self) -> None:
+        """Kill the JVM of the server that serves, which starts again, or ends."""
+        self.servers[self.active].kill_jvm()
 
     def kill_ledger(self) -> None:
         """Kill PostgreSQL; it is away for up to three seconds."""
@@ -120,11 +135,21 @@ class World:
         self.cluster.kill_worker()
         self.cluster.worker()
 
+    def kill_master(self) -> None:
+        """Kill the master of Spark; it is away for up to three seconds."""
+        assert self.cluster is not None
+        self.cluster.kill_master()
+        time.sleep(self.draw.uniform(0, 3))
+        self.cluster.start()
+
     @property
     def kills(self) -> list[Callable[[], None]]:
         """All kinds."""
-        found = [self.kill_driver, self.kill_standby, self.kill_ledger, self.kill_store]
-        return found + ([self.kill_executor, self.kill_worker] if self.cluster else [])
+        found = [self.kill_driver, self.kill_standby, self.kill_jvm]
+        found += [self.kill_ledger, self.kill_store]
+        if self.cluster is not None:
+            found += [self.kill_executor, self.kill_worker, self.kill_master]
+        return found
 
 
 @dataclass
@@ -267,7 +292,8 @@ def _world(stack: ExitStack, place: Path, draw: random.Random, *, cluster: bool)
         environment = {**given, "HEADRACE_CACHE": str(place / name)}
         servers.append(Killed(url, environment, port=free_port(), errors=place / f"{name}.log"))
         stack.callback(_end, servers[-1])
-    servers[0].start()
+    servers[0].begin("--standby")
+    servers[0].wait()
     return World(draw, ledger, store, servers, spark)
 
 

@@ -33,6 +33,7 @@ class SparkCluster:
     directory: Path
     port: int = field(default_factory=free_port)
     _started: list[subprocess.Popen[Any]] = field(default_factory=list)
+    _master: subprocess.Popen[Any] | None = None
 
     @property
     def url(self) -> str:
@@ -40,9 +41,15 @@ class SparkCluster:
         return f"spark://127.0.0.1:{self.port}"
 
     def start(self) -> None:
-        """Start the master, and wait until it listens."""
+        """Start the master, and wait until it listens; it knows what it knew before it ended."""
         ports = ["--port", str(self.port), "--webui-port", str(free_port())]
-        self._start([], "master.Master", "--host", "127.0.0.1", *ports)
+        recovery = self.directory / "recovery.conf"
+        recovery.write_text(
+            "spark.deploy.recoveryMode FILESYSTEM\n"
+            f"spark.deploy.recoveryDirectory {self.directory / 'recovery'}\n"
+        )
+        given = ["--properties-file", str(recovery), "--host", "127.0.0.1", *ports]
+        self._master = self._start([], "master.Master", *given)
         until = time.monotonic() + _START_SECONDS
         while True:
             with socket.socket() as probe:
@@ -81,9 +88,16 @@ class SparkCluster:
                     found.append(int(each.name))
         return found
 
+    def kill_master(self) -> None:
+        """Kill the master; the workers and executors go on."""
+        assert self._master is not None
+        self._master.kill()
+        self._master.wait(30)
+
     def kill_worker(self) -> None:
         """Kill the worker that was started first, with its executors."""
-        killed = next(p for p in self._started[1:] if p.poll() is None)
+        workers = [p for p in self._started if p is not self._master]
+        killed = next(p for p in workers if p.poll() is None)
         os.killpg(killed.pid, signal.SIGKILL)
         killed.wait(30)
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, cast
 import click
 
 from headrace.cli.connection import make_directory, opened
+from headrace.cli.restarting import Restarts, SparkLostError
 from headrace.errors import Code, HeadraceError
 from headrace.formats.libraries import library
 from headrace.ledger.directory import LEDGER
@@ -20,6 +21,7 @@ from headrace.settings import require_heap
 
 if TYPE_CHECKING:
     import socket
+    from collections.abc import Callable
     from pathlib import Path
     from typing import TextIO
 
@@ -112,7 +114,8 @@ def serve_directory(
             _read(directory, serving, invocation, address, bound)
             return
         said(f"opening {directory}; Spark starts in the background")
-        with ExitStack() as meanwhile:
+        restarts = Restarts()
+        with restarts.on_loss(), ExitStack() as meanwhile:
             opening = _standby(meanwhile, bound, transport, said) if serving.standby else {}
             with opened(directory, invocation, thread, err, functions, **opening) as found:
                 meanwhile.close()
@@ -130,13 +133,24 @@ def serve_directory(
                     authenticate=serving.auth,
                     readers=serving.readers,
                 )
-                _serve(server, f"{directory}", serving, thread)
+                _serve(server, f"{directory}", serving, thread, restarts)
     finally:
         bound.close()
 
 
-def _serve(server: HttpServer, name: str, serving: Serving, thread: StatementThread) -> None:
-    """Serve until the process is asked to end."""
+def _serve(
+    server: HttpServer,
+    name: str,
+    serving: Serving,
+    thread: StatementThread,
+    restarts: Restarts,
+) -> None:
+    """Serve until the process is asked to end.
+
+    Raises:
+        SparkLostError: if Spark has ended; the server is closed.
+    """
+    database = server.service.database
     thread.call(server.start)
     # The modules stay: collections need not go through them, which takes 0.1 s each time.
     gc.collect()
@@ -146,9 +160,10 @@ def _serve(server: HttpServer, name: str, serving: Serving, thread: StatementThr
         click.echo(f"console: {server.url}/")
         if serving.pages is not None:
             click.echo(f"pages: {server.url}/pages/")
-        _wait_for_end()
+        _wait_for_end(lambda: database.spark_lost)
     finally:
-        thread.call(server.close, server.service.database.cancel)
+        with restarts.closing(database.spark_lost):
+            thread.call(server.close, database.cancel)
 
 
 def _read(
@@ -216,12 +231,18 @@ class _Said:
         self.err.flush()
 
 
-def _wait_for_end() -> None:
-    """Wait for SIGTERM or Ctrl-C."""
+def _wait_for_end(lost: Callable[[], HeadraceError | None] = lambda: None) -> None:
+    """Wait for SIGTERM or Ctrl-C.
+
+    Raises:
+        SparkLostError: once there is a loss of Spark.
+    """
     ended = threading.Event()
     before = signal.signal(signal.SIGTERM, lambda *_: ended.set())
     try:
         while not ended.wait(_LISTEN_SECONDS):
-            pass
+            error = lost()
+            if error is not None:
+                raise SparkLostError(error.code, error.primary, error.detail, error.hint)
     finally:
         signal.signal(signal.SIGTERM, before)

@@ -13,6 +13,8 @@ import socket
 from functools import wraps
 from typing import TYPE_CHECKING, Any
 
+from headrace.errors import Code, HeadraceError
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -48,10 +50,24 @@ def acknowledge_at_once(spark: SparkSession) -> None:
 
     @wraps(create)
     def create_prompt() -> Any:
-        return _prompt(create(), _QUICK)
+        try:
+            connection = create()
+        except OSError as error:
+            raise spark_has_ended(f"Its JVM does not answer: {error}.") from error
+        return _prompt(connection, _QUICK)
 
     client._create_new_connection = create_prompt  # noqa: SLF001
     _prompt(client._get_connection(), _QUICK)  # noqa: SLF001
+
+
+def spark_has_ended(why: str) -> HeadraceError:
+    """Return the error of everyone who needs a Spark that has ended."""
+    return HeadraceError(
+        Code.UNAVAILABLE,
+        "Spark has ended",
+        why,
+        "Nothing is lost: open the database again. If its heap was full, raise driver_memory.",
+    )
 
 
 def _prompt(connection: Any, option: int) -> Any:

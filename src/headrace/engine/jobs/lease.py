@@ -8,6 +8,7 @@ import threading
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Protocol
 
+from headrace.engine.jobs.gateway import spark_has_ended
 from headrace.errors import Code, HeadraceError, unexpected
 from headrace.runtime.cancelling import check_cancelled, running_statement
 
@@ -32,6 +33,7 @@ _FEW_PARTITIONS: Final = 2
 """The number of partitions up to which one thread collects garbage as fast as several."""
 
 _LISTEN_SECONDS: Final = 0.1
+_WATCH_SECONDS: Final = 1.0
 ARCHIVE_NAME: Final = "environment"
 """The directory below that of an executor into which Spark unpacks the archive of Python."""
 
@@ -125,13 +127,20 @@ class SparkLease:
     The databases of a process share one Spark. If a database has started it, the last one to
     release its lease stops it; a Spark that the program has started itself is never stopped.
     ``start`` starts Spark, or joins the one that runs, and ``prepare`` makes it fit for the
-    database. If one of them fails, everyone who needs Spark gets the error.
+    database. If one of them fails, everyone who needs Spark gets the error. So it is once Spark has
+    ended by itself, if a database has started it: what was planned is lost with it.
     """
 
     start: Callable[[], SparkSession]
     prepare: Callable[[SparkSession], None] = lambda _session: None
     fails: Callable[[HeadraceError], None] = lambda _error: None
-    """Called if Spark cannot be started."""
+    """Called if Spark cannot be started, and when it has ended."""
+    why_ended: Callable[[SparkSession], str | None] = lambda _session: None
+    """Returns why Spark has ended; None if it has not."""
+    forget: Callable[[SparkSession], None] = lambda _session: None
+    """Called with a Spark that has ended, so that another one can be started."""
+    lost: HeadraceError | None = None
+    """The error of everyone who needs Spark after its end; None if it has not ended."""
     _found: SparkSession | None = None
     _error: HeadraceError | None = None
     _started: bool = False
@@ -181,12 +190,14 @@ class SparkLease:
 
     @property
     def running(self) -> SparkSession | None:
-        """The session if Spark has started."""
-        return self._found
+        """The session if Spark has started, and has not ended."""
+        return self._found if self.lost is None else None
 
     @property
     def session(self) -> SparkSession:
         """The session; see :class:`SparkSource`."""
+        if self.lost is not None:
+            raise _again(self.lost)
         if self._found is None:
             self.begin()
             statement = running_statement()
@@ -194,8 +205,7 @@ class SparkLease:
                 statement.waits("starting Spark")
         while self._found is None:
             if self._error is not None:
-                error = self._error
-                raise HeadraceError(error.code, error.primary, error.detail, error.hint)
+                raise _again(self._error)
             if self._closing.is_set():
                 raise HeadraceError(Code.UNAVAILABLE, "the database is closed")
             self._ended.wait(_LISTEN_SECONDS)
@@ -214,12 +224,27 @@ class SparkLease:
                 self._found = session
             for call in self._then:
                 call()
+            if self._started:
+                threading.Thread(
+                    target=self._watch, args=(session,), name="headrace-spark-ends", daemon=True
+                ).start()
         except Exception as error:  # noqa: BLE001  (whoever needs Spark gets it)
             self._error = unexpected(error)
             _log.error("%s: only rows by key can be read", self._error.primary)
             self.fails(self._error)
         finally:
             self._ended.set()
+
+    def _watch(self, session: SparkSession) -> None:
+        """Notice the end of Spark."""
+        while not self._closing.wait(_WATCH_SECONDS):
+            why = self.why_ended(session)
+            if why is None or self._closing.is_set():
+                continue
+            self.lost = spark_has_ended(why)
+            _log.error("Spark has ended, and what needs it is refused from now on: %s", why)
+            self.fails(self.lost)
+            return
 
     def _join(self) -> SparkSession:
         with _LEASES.lock:
@@ -237,8 +262,12 @@ class SparkLease:
             return
         with _LEASES.lock:
             _LEASES.count -= 1
-            if _LEASES.count == 0:
+            if _LEASES.count > 0:
+                return
+            if self.lost is None and self.why_ended(session) is None:
                 session.stop()
+            else:
+                self.forget(session)
 
     def close(self) -> None:
         """End the waits for Spark, and let nothing start it any more."""
@@ -252,6 +281,11 @@ class SparkLease:
             self._thread.join()
         if self._found is not None:
             self._leave(self._found)
+
+
+def _again(error: HeadraceError) -> HeadraceError:
+    """Return an error like one that another thread was given."""
+    return HeadraceError(error.code, error.primary, error.detail, error.hint)
 
 
 @dataclass(slots=True)

@@ -1,0 +1,53 @@
+"""Whether the Spark that this process has started has ended, and forgetting it then."""
+
+from __future__ import annotations
+
+import signal
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+
+from py4j.protocol import Py4JError
+from pyspark import SparkContext
+from pyspark.sql import SparkSession
+
+from headrace.engine.jobs.session import jvm_of
+from headrace.errors import HeadraceError
+
+if TYPE_CHECKING:
+    from subprocess import Popen
+
+_UNREACHABLE: Final = (Py4JError, OSError, HeadraceError)
+
+
+def why_ended(spark: SparkSession) -> str | None:
+    """Return why the Spark of a session has ended; None if it has not, as far as is known."""
+    jvm = jvm_of(spark)
+    code = jvm.poll()
+    if code is not None:
+        return f"Its JVM {_ending(code)}."
+    try:
+        context = spark.sparkContext._jsc  # noqa: SLF001
+        stopped = context is None or context.sc().isStopped()
+    except _UNREACHABLE:  # the next look says more
+        return None
+    return "It stopped, as it does when no master of its cluster answers." if stopped else None
+
+
+def forget(spark: SparkSession) -> None:
+    """Let this process start another Spark: end what is left of one that has ended."""
+    jvm: Popen[bytes] = jvm_of(spark)
+    jvm.kill()
+    jvm.wait()
+    with suppress(*_UNREACHABLE):
+        spark.sparkContext.stop()
+    with suppress(*_UNREACHABLE):
+        spark.sparkContext._gateway.shutdown()  # noqa: SLF001
+    SparkContext._active_spark_context = None  # noqa: SLF001
+    SparkContext._gateway = SparkContext._jvm = None  # noqa: SLF001
+    SparkSession._instantiatedSession = SparkSession._activeSession = None  # noqa: SLF001
+
+
+def _ending(code: int) -> str:
+    if code >= 0:
+        return f"ended with code {code}"
+    return f"was killed by {signal.Signals(-code).name}"
