@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 # Tests start many processes: what the first one compiles, the others read.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup quick affected test compiled suites shards tpcds check laws format demo serve services random-queries benchmark benchmark-peers benchmark-nexmark soak chaos simulate clean
+.PHONY: setup quick affected test compiled suites suites-cluster shards tpcds check laws format demo serve services random-queries benchmark benchmark-peers benchmark-nexmark soak chaos simulate clean
 
 setup: $(READY)
 
@@ -53,6 +53,12 @@ compiled: setup
 # them, of at most a quarter of an hour: make suites SHARD=3/12
 suites: setup
 	HEADRACE_THOROUGH=1 $(BIN)/python -m pytest -n 2 --dist worksteal -m "long or not long" $(if $(SHARD),--shard $(SHARD)) $(ARGS)
+
+# Nexmark, TPC-H and a medallion on a standalone cluster of Spark whose two workers share no disk with
+# the driver or each other, with an object store and a ledger in PostgreSQL; every view equals Spark
+# batch at every epoch. Long histories: make suites-cluster HEADRACE_THOROUGH=1
+suites-cluster: setup
+	$(BIN)/python -m pytest --cluster --timeout 3600 -m "long or not long" $(addprefix tests/suites/test_,nexmark_queries.py tpch.py medallion.py) $(if $(HEADRACE_THOROUGH),,-k "not long_history and not long_streams") $(ARGS)
 
 # Which test files lie in which shard, and how long each shard takes.
 SHARDS ?= 12

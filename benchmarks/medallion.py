@@ -20,15 +20,16 @@ from benchmarks.epochs import JOB, NARROW, opened, ratio
 
 if TYPE_CHECKING:
     from benchmarks.epochs import Bench, Size
+    from headrace.database import Database
 
 ORDERS, ITEMS, CUSTOMERS = 1_000, 3_500, 350
 """The rows of a commit: 4,850."""
-_SOURCES = ("orders", "items", "customers")
-_TABLES = """
-CREATE STREAM orders (id BIGINT, customer INT, status STRING, at TIMESTAMP);
-CREATE STREAM items (order_id BIGINT, product INT, quantity INT, price DECIMAL(10,2));
-CREATE TABLE customers (id INT PRIMARY KEY, segment STRING, country STRING);
-"""
+STREAMS = {
+    "orders": "id BIGINT, customer INT, status STRING, at TIMESTAMP",
+    "items": "order_id BIGINT, product INT, quantity INT, price DECIMAL(10,2)",
+}
+TABLES = {"customers": "id INT, segment STRING, country STRING"}
+"""The columns of tables, whose primary key is the first one."""
 VIEWS = {
     "bronze_orders": "SELECT id, customer, upper(status) AS status, CAST(at AS DATE) AS day"
     " FROM orders WHERE customer IS NOT NULL",
@@ -61,10 +62,13 @@ VIEWS = {
 }
 
 
-class _Rows:
-    """Makes the rows of commits."""
+class Rows:
+    """Makes the rows of commits, of all that a commit has or of every ``share``-th row."""
 
-    def __init__(self) -> None:
+    def __init__(self, share: int = 1) -> None:
+        self._orders_each, self._items_each, self._customers_each = (
+            number // share for number in (ORDERS, ITEMS, CUSTOMERS)
+        )
         self._random = np.random.default_rng(1)
         self._orders = 0
         self._customers = 0
@@ -72,9 +76,9 @@ class _Rows:
 
     def commit(self, times: int = 1) -> dict[str, pa.Table]:
         """Return the rows of a commit by source, or as many as of several."""
-        random, orders = self._random, ORDERS * times
+        random, orders = self._random, self._orders_each * times
         first, self._orders = self._orders, self._orders + orders
-        new = CUSTOMERS * times if not first else 0
+        new = self._customers_each * times if not first else 0
         self._customers += new
         kinds = np.array(["open", "paid", "sent", "cancelled"])
         days = first // 500 + np.sort(random.integers(0, 1 + orders // 500, orders))
@@ -87,7 +91,7 @@ class _Rows:
                 "at": pa.array(at, pa.int64()).cast(pa.timestamp("us", tz="UTC")),
             }
         )
-        number = ITEMS * times
+        number = self._items_each * times
         cents = pa.array(random.integers(100, 100_000, number)).cast(pa.decimal128(19, 0))
         lines = pa.table(
             {
@@ -100,7 +104,8 @@ class _Rows:
         if new:
             changed = np.arange(new, dtype=np.int32)
         else:
-            changed = random.choice(self._customers, CUSTOMERS, replace=False).astype(np.int32)
+            moved = random.choice(self._customers, self._customers_each, replace=False)
+            changed = moved.astype(np.int32)
         segments = [f"segment {number}" for number in random.integers(0, 8, len(changed))]
         countries = [f"country {number % 30}" for number in changed]
         people = pa.table({"id": changed, "segment": segments, "country": countries})
@@ -111,13 +116,13 @@ class _Rows:
 
 def measure(directory: Path, size: Size) -> dict[str, Any]:
     """Return how long commits take at each width, the first fill, and Spark batch of the same."""
-    rows = _Rows()
+    rows = Rows()
     with (
         tempfile.TemporaryDirectory(dir=directory, prefix="database-") as name,
         opened(Path(name) / "db", partitions=2) as bench,
     ):
         db = bench.db
-        db.sql(_TABLES)
+        declare(db)
         loaded = rows.commit(max(1, size.loaded // 100))
         _insert(bench, loaded)
         begun = time.perf_counter()
@@ -149,17 +154,25 @@ def measure(directory: Path, size: Size) -> dict[str, Any]:
     }
 
 
+def declare(db: Database) -> None:
+    """Create the streams and tables."""
+    for name, columns in STREAMS.items():
+        db.sql(f"CREATE STREAM {name} ({columns})")
+    for name, columns in TABLES.items():
+        db.sql(f"CREATE TABLE {name} ({columns}, PRIMARY KEY (id))")
+
+
 def _insert(bench: Bench, commit: dict[str, pa.Table]) -> None:
     for source, table in commit.items():
         bench.db.insert(source, table)
 
 
-def _batch(bench: Bench, rows: _Rows, folder: Path) -> list[float]:
+def _batch(bench: Bench, rows: Rows, folder: Path) -> list[float]:
     """Return the seconds of each of some runs of all queries in Spark batch."""
     spark = bench.db.parts.engine.spark.newSession()
     given = {name: pa.concat_tables(tables) for name, tables in rows.made.items()}
     given["customers"] = bench.db.sql("SELECT * FROM customers").to_arrow()
-    for source in _SOURCES:
+    for source in (*STREAMS, *TABLES):
         pq.write_table(given[source], folder / f"{source}.parquet")
         spark.read.parquet(str(folder / f"{source}.parquet")).createOrReplaceTempView(source)
     found = []

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 import headrace
+from beyond import Beyond, beyond
 from harness import Oracle
 from length import choose
 from servers.kafka import Kafka, kafka
@@ -56,10 +57,31 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.long)
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the option of `make suites-cluster`."""
+    parser.addoption(
+        "--cluster",
+        action="store_true",
+        help="run what asks for the oracle on a cluster of Spark, an object store and PostgreSQL",
+    )
+
+
 @pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
+def elsewhere(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Beyond | None]:
+    """Where the oracle's databases lie with ``--cluster``; None: on this machine."""
+    if not request.config.getoption("--cluster", default=False):
+        yield None
+        return
+    with beyond(tmp_path_factory.getbasetemp()) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def spark(elsewhere: Beyond | None) -> Iterator[SparkSession]:
     """The one Spark session of all tests: starting it costs more than most of them."""
-    session = short_session()
+    session = short_session() if elsewhere is None else short_session(elsewhere.spark.url)
     yield session
     session.stop()
 
@@ -172,12 +194,15 @@ def db(tmp_path: Path, spark: SparkSession) -> Iterator[headrace.Database]:
 
 
 @pytest.fixture
-def oracle(tmp_path: Path, spark: SparkSession) -> Iterator[Callable[..., Oracle]]:
+def oracle(
+    tmp_path: Path, spark: SparkSession, elsewhere: Beyond | None
+) -> Iterator[Callable[..., Oracle]]:
     """Make oracles over empty databases, each settled by a last look when the test has passed."""
     made: list[Oracle] = []
 
     def make(**settings: object) -> Oracle:
-        made.append(Oracle(spark, tmp_path / f"db{len(made)}", **settings))
+        given = {} if elsewhere is None else elsewhere.settings()
+        made.append(Oracle(spark, tmp_path / f"db{len(made)}", **given | settings))
         return made[-1]
 
     yield make

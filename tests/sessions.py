@@ -22,7 +22,7 @@ _TOGETHER = 0.2
 """Seconds for which what Python lets go of is gathered."""
 
 
-def short_session(*, hours: bool = False) -> SparkSession:
+def short_session(master: str = f"local[{PARTITIONS}]", *, hours: bool = False) -> SparkSession:
     """Start Spark for a process that runs each query a few times; for ``hours``, or minutes."""
     # In minutes, what the second compiler would gain, it costs many times over: it takes as long
     # as 50 random cases, and halves what the next take. Without it, the JVM has little room for
@@ -31,7 +31,7 @@ def short_session(*, hours: bool = False) -> SparkSession:
     if not hours:
         flags += " -XX:TieredStopAtLevel=1"
     os.environ.setdefault("JDK_JAVA_OPTIONS", flags)
-    given = {"master": f"local[{PARTITIONS}]", "partitions": PARTITIONS, "driver_memory": "2g"}
+    given = {"master": master, "partitions": PARTITIONS, "driver_memory": "2g"}
     spark = start_spark(Settings.of(given).spark)
     _remember_methods(spark)
     _forget_at_once(spark)

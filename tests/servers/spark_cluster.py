@@ -25,6 +25,8 @@ _OVERLAY = (
     '-o "lowerdir=$2,upperdir=$1/up,workdir=$1/work" "$2" && shift 2 && exec "$@"'
 )
 
+_HIDDEN = 'mount -t tmpfs none "$1" && shift && exec "$@"'
+
 
 @dataclass
 class SparkCluster:
@@ -59,8 +61,12 @@ class SparkCluster:
                 raise Unavailable("Spark's master does not start")
             time.sleep(0.1)
 
-    def worker(self, cores: int = 1, *, apart: Path | None = None) -> subprocess.Popen[Any]:
+    def worker(
+        self, cores: int = 1, *, apart: Path | None = None, hidden: Path | None = None
+    ) -> subprocess.Popen[Any]:
         """Start a worker; what it writes below the directory ``apart`` is seen by nobody else.
+
+        The directory ``hidden`` is another one for it, which is empty at first.
 
         Raises:
             Unavailable: if mount namespaces are not permitted here.
@@ -70,9 +76,12 @@ class SparkCluster:
             layer = self.directory / f"layer-{number}"
             layer.mkdir()
             before = ["unshare", "-m", "sh", "-c", _OVERLAY, "sh", str(layer), str(apart)]
+        elif hidden is not None:
+            before = ["unshare", "-m", "sh", "-c", _HIDDEN, "sh", str(hidden)]
+        if before:
             tried = subprocess.run([*before, "true"], capture_output=True, text=True, check=False)
             if tried.returncode:
-                raise Unavailable(f"no overlay of its own can be mounted: {tried.stderr.strip()}")
+                raise Unavailable(f"no directory of its own can be mounted: {tried.stderr.strip()}")
         given = ["--cores", str(cores), "--memory", "1g", "--host", "127.0.0.1"]
         work = ["--work-dir", str(self.directory / f"work-{number}")]
         return self._start(before, "worker.Worker", *given, *work, self.url)
