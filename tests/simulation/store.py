@@ -82,9 +82,15 @@ class Client:
         self._ask(f"put {folder}", lambda: self.objects.kept.__setitem__(name, data), late)
 
     def fetch(self, name: str, file: Path) -> None:
+        def fetch() -> None:
+            data = self.objects.kept.get(name)  # it may have been deleted while this was slow
+            if data is None:
+                raise FileNotFoundError(name)
+            file.write_bytes(data)
+
         if name not in self.objects.kept:
             raise FileNotFoundError(name)
-        self._ask("fetch", lambda: file.write_bytes(self.objects.kept[name]))
+        self._ask("fetch", fetch)
 
     def pieces(self, name: str) -> Iterator[bytes]:
         self._ask("fetch", lambda: None)
