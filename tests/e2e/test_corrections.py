@@ -173,7 +173,7 @@ def test_any_order_of_events_and_corrections_is_what_a_model_says(
         if step == 13:
             sensors.db.close()
             sensors.db = headrace.connect(
-                db.directory, spark=db._spark, continuous=False, fill_rows=2
+                db.directory, spark=db.parts.engine.spark, continuous=False, fill_rows=2
             )
     sensors.check()
     sensors.db.close()
@@ -208,7 +208,7 @@ def test_only_views_that_rely_on_it_are_rebuilt_and_only_before_the_first(sensor
     db.sql("CORRECT STREAM s VOID WHERE ROWOFFSET = 1")
     assert builds() == after
     db.close()
-    with headrace.connect(db.directory, spark=db._spark, continuous=False) as again:
+    with headrace.connect(db.directory, spark=db.parts.engine.spark, continuous=False) as again:
         for view in again.parts.reader.catalog.views_in_order():
             assert view.circuit == digest(again.parts.engine.circuit(view))
         assert {row[3] for row in again.sql("VERIFY").fetchall()} == {"equal to batch"}
@@ -229,7 +229,7 @@ def test_views_that_were_prepared_stay_so_if_the_correction_never_comes(
         with pytest.raises(KeyboardInterrupt):
             db.sql("CORRECT STREAM s VOID WHERE ROWOFFSET = 1")
     db.close()
-    with headrace.connect(db.directory, spark=db._spark, continuous=False) as again:
+    with headrace.connect(db.directory, spark=db.parts.engine.spark, continuous=False) as again:
         sensors.db = again
         assert not again.parts.reader.catalog.resolve("s").corrected
         sensors.insert([("c", 8)])
