@@ -146,9 +146,9 @@ DEFECTS = (
     Defect(
         "a pack goes with the first of its runs that is dead",
         _FILES,
-        "_garbage_packs",
-        "packs.where(_DEAD).except_(packs.where(~_DEAD))",
-        "packs.where(_DEAD)",
+        "_garbage",
+        ".where(dead, unit.not_in(needed))",
+        ".where(dead)",
     ),
     Defect("a pack goes with a run that is replaced", _ATTEMPT, "Attempt._remove", " - kept", ""),
     Defect("runs have a wrong position", _PACK, "PackWriter._ended", "written.position", "0"),

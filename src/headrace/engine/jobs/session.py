@@ -55,9 +55,10 @@ def start_spark(settings: SparkSettings, scratch: Path | None = None) -> SparkSe
             raise
         spark = _started(settings, scratch, ())
         archive.discard()  # the archive was the cause
-    context = spark.sparkContext
-    if settings.archive and context.getConf().get("spark.archives") == settings.archive:
-        context.pythonExec = ARCHIVED_PYTHON
+    if settings.archive:
+        context = spark.sparkContext
+        if context.getConf().get("spark.archives") == settings.archive:
+            context.pythonExec = ARCHIVED_PYTHON
     _start_workers(spark)
     return spark
 
