@@ -479,9 +479,12 @@ class Database(DefaultSession):
         self._lease.release()
 
     @property
-    def spark_lost(self) -> HeadraceError | None:
-        """Why Spark has ended by itself, so that the database has to be opened again."""
-        return self._lease.lost
+    def lost(self) -> HeadraceError | None:
+        """Why the database has to be opened again; None if it works.
+
+        Spark has ended by itself, or another process was found to have taken over.
+        """
+        return self._lease.lost or self._ledger.overtaken
 
     def _require_open(self) -> None:
         if not self._open:

@@ -68,7 +68,7 @@ class FakeDatabase:
         }
     )
     origin = ("data directory", directory)
-    spark_lost = None
+    lost = None
 
     def __init__(self, at_end: Callable[[], None] = lambda: None) -> None:
         self.ran: list[str] = []

@@ -7,10 +7,10 @@ import time
 import pytest
 
 from headrace.cli import restarting
-from headrace.cli.restarting import Restarts, SparkLostError
+from headrace.cli.restarting import LostDatabaseError, Restarts
 from headrace.errors import Code
 
-LOST = SparkLostError(Code.UNAVAILABLE, "Spark has ended", "Its JVM was killed by SIGKILL.")
+LOST = LostDatabaseError(Code.UNAVAILABLE, "Spark has ended", "Its JVM was killed by SIGKILL.")
 
 
 @pytest.fixture
@@ -31,7 +31,7 @@ def test_a_server_starts_again_unless_its_spark_has_ended_early(
     try:
         with restarts.on_loss():
             raise LOST
-    except SparkLostError:
+    except LostDatabaseError:
         assert is_early
     assert replaced == ([] if is_early else [True])
     assert ("The server starts again." in capsys.readouterr().err) is not is_early

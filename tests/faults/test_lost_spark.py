@@ -31,7 +31,7 @@ PROGRAM = """
         db.insert("t", [(k, k) for k in range(20)])
         db.flush()
         os.kill(jvm_of(db.parts.engine.spark).pid, signal.SIGKILL)
-        while db.spark_lost is None:
+        while db.lost is None:
             time.sleep(0.05)
         for change in (lambda: db.sql("CREATE TABLE u (k INT)"), db.flush):
             try:

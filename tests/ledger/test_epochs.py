@@ -76,6 +76,7 @@ def test_a_stale_writer_can_change_nothing(
     ledger._transactions.store.database.release()  # as if its session were lost
     with Ledger.open(address) as other:
         assert other.acquire() == 2
+        assert ledger.overtaken is None, "it does not know yet"
         writes = [
             lambda: ledger.commit(EpochCommit(Epoch(1), "stale")),
             lambda: ledger.log.append(orders.relation, segment()),
@@ -92,8 +93,10 @@ def test_a_stale_writer_can_change_nothing(
             with pytest.raises(HeadraceError, match="took over the data directory") as caught:
                 write()
             assert caught.value.code is Code.CONFLICT
+            assert ledger.overtaken is caught.value
         other.commit(EpochCommit(Epoch(1), "fresh"))
         assert ledger.head.epoch == 2
+        assert other.overtaken is None
 
 
 def test_nothing_is_written_before_the_ledger_is_acquired(address: str | Path) -> None:

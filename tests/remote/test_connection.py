@@ -394,7 +394,7 @@ def test_the_command_works_on_a_server_with_the_token_of_a_file_or_the_environme
 @pytest.mark.parametrize(
     ("embedded", "remote", "own"),
     [
-        (headrace.Database, headrace.RemoteDatabase, {"compact", "spark_lost"}),
+        (headrace.Database, headrace.RemoteDatabase, {"compact", "lost"}),
         (
             headrace.Session,
             headrace.RemoteSession,

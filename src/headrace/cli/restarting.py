@@ -1,6 +1,8 @@
-"""A server starts again when Spark has ended: what it had planned ended with it.
+"""A server starts again when Spark has ended, or when another process has taken over.
 
-Nothing is lost by that: clients go on by their tokens, and repeat what was not answered.
+What Spark had planned ended with it; and a server that may not write is only in the way: it keeps
+clients, and executors that the other one needs. Nothing is lost by that: clients go on by their
+tokens, and repeat what was not answered.
 """
 
 from __future__ import annotations
@@ -20,17 +22,20 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _LEAST_SECONDS: Final = 30.0
-"""A server whose Spark ends earlier ends itself: it would happen again and again."""
+"""A server that has lost something earlier ends: it would happen again and again."""
 _CLOSING_SECONDS: Final = 10.0
 """How long closing may take; afterwards, the server starts again as after a crash."""
 
 
-class SparkLostError(HeadraceError):
-    """Spark has ended by itself."""
+class LostDatabaseError(HeadraceError):
+    """The database has to be opened again."""
 
 
 class Restarts:
-    """Starts a server again, as another process of the same command, when Spark has ended."""
+    """Starts a server again, as another process of the same command, when it has lost something.
+
+    With ``--standby``, it waits there for the end of a process that has taken over.
+    """
 
     def __init__(self) -> None:
         self._begun = time.monotonic()
@@ -42,14 +47,14 @@ class Restarts:
 
     @contextmanager
     def on_loss(self) -> Iterator[None]:
-        """Start again when a block ends for a lost Spark.
+        """Start again when a block ends for a loss.
 
         Raises:
-            SparkLostError: if that is early.
+            LostDatabaseError: if that is early.
         """
         try:
             yield
-        except SparkLostError as error:
+        except LostDatabaseError as error:
             if self.is_early:
                 raise
             click.echo(f"{error.primary}: {error.detail} The server starts again.", err=True)
@@ -57,7 +62,7 @@ class Restarts:
 
     @contextmanager
     def closing(self, lost: HeadraceError | None) -> Iterator[None]:
-        """Start again if closing a server in a block takes too long after a loss of Spark."""
+        """Start again if closing a server in a block takes too long after a loss."""
         late = threading.Timer(_CLOSING_SECONDS, _replace_process)
         late.daemon = True
         if lost is not None and not self.is_early:

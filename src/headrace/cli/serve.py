@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, cast
 import click
 
 from headrace.cli.connection import make_directory, opened
-from headrace.cli.restarting import Restarts, SparkLostError
+from headrace.cli.restarting import LostDatabaseError, Restarts
 from headrace.errors import Code, HeadraceError
 from headrace.formats.libraries import library
 from headrace.ledger.directory import LEDGER
@@ -148,7 +148,7 @@ def _serve(
     """Serve until the process is asked to end.
 
     Raises:
-        SparkLostError: if Spark has ended; the server is closed.
+        LostDatabaseError: if the database has to be opened again; the server is closed.
     """
     database = server.service.database
     thread.call(server.start)
@@ -160,9 +160,9 @@ def _serve(
         click.echo(f"console: {server.url}/")
         if serving.pages is not None:
             click.echo(f"pages: {server.url}/pages/")
-        _wait_for_end(lambda: database.spark_lost)
+        _wait_for_end(lambda: database.lost)
     finally:
-        with restarts.closing(database.spark_lost):
+        with restarts.closing(database.lost):
             thread.call(server.close, database.cancel)
 
 
@@ -235,7 +235,7 @@ def _wait_for_end(lost: Callable[[], HeadraceError | None] = lambda: None) -> No
     """Wait for SIGTERM or Ctrl-C.
 
     Raises:
-        SparkLostError: once there is a loss of Spark.
+        LostDatabaseError: once something is lost.
     """
     ended = threading.Event()
     before = signal.signal(signal.SIGTERM, lambda *_: ended.set())
@@ -243,6 +243,6 @@ def _wait_for_end(lost: Callable[[], HeadraceError | None] = lambda: None) -> No
         while not ended.wait(_LISTEN_SECONDS):
             error = lost()
             if error is not None:
-                raise SparkLostError(error.code, error.primary, error.detail, error.hint)
+                raise LostDatabaseError(error.code, error.primary, error.detail, error.hint)
     finally:
         signal.signal(signal.SIGTERM, before)

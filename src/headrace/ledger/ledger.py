@@ -158,6 +158,11 @@ class Ledger:
         return self._transactions.store.availability.error
 
     @property
+    def overtaken(self) -> HeadraceError | None:
+        """Why nothing can be changed any more; None if no other process is known to write."""
+        return self._transactions.overtaken
+
+    @property
     def head(self) -> Head:
         """The newest state, as a value that does not change; of the last write of this process."""
         return self._transactions.head

@@ -58,6 +58,8 @@ class Transactions:
         self.clock = clock
         self.fault = fault
         self.written_files = WrittenFiles()
+        self.overtaken: HeadraceError | None = None
+        """The error of all changes since another process was found to have taken over."""
         self._load = load
         self._lock = threading.Lock()
         self._identity: str | None = None
@@ -234,12 +236,13 @@ class Transactions:
             raise self._taken_over(newest)
 
     def _taken_over(self, newest: int) -> HeadraceError:
-        return HeadraceError(
+        self.overtaken = HeadraceError(
             Code.CONFLICT,
             "another process took over the data directory",
             f"This process holds fence {self._fence}; the newest is {newest}. Nothing was written.",
             "Close this one, or open it again to take over.",
         )
+        return self.overtaken
 
     def writer(self) -> LedgerWriter | None:
         """Return who acquired the ledger last; None if its database does not keep that."""
