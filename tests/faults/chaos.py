@@ -81,7 +81,7 @@ class World:
                     self.active = server
                     return answer
                 last = f"{answer.status} {answer.body[:300]!r}"
-                if answer.status not in {408, 409, 503}:
+                if answer.status not in {408, 409, 499, 503}:  # 499: a server that ends cancels it
                     raise ChaosError(f"{statement[:80]}: {last}")
             time.sleep(0.1)
         raise ChaosError(f"{statement[:80]}: {last}")
