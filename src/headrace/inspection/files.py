@@ -11,6 +11,7 @@ from headrace.errors import Code, HeadraceError
 from headrace.inspection.findings import Finding, State
 from headrace.log import checked_part
 from headrace.objects.bundles import bundle_of, members, object_of, unit_of
+from headrace.spine import mounts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -73,11 +74,11 @@ class FileChecks:
             small = self.ledger.small_files.names()  # first: they may be uploaded just now
             return {f"{folder}/{name}": size for (folder, name), size in small.items()} | {
                 name: size
-                for folder in ("runs", "log")
+                for folder in mounts.NAMED
                 for name, size in self.store.names(f"{folder}/")
             }
         found = {}
-        for folder in ("runs", "log"):
+        for folder in mounts.NAMED:
             place = self.directory / folder
             for path in place.iterdir() if place.exists() else ():
                 try:
@@ -96,7 +97,7 @@ class FileChecks:
 
     def _damages(self, files: Sequence[NeededFile]) -> dict[NeededFile, str]:
         """Return what is wrong with the files of a bundle, or with a file of its own."""
-        found, bundled = {}, self._bundled(files[0])
+        found, bundled = {}, self._bundled(files)
         for file in files:
             path = self.directory / file.folder / file.name
             try:
@@ -115,15 +116,14 @@ class FileChecks:
                 found[file] = (error.detail or "it is damaged").removesuffix(".")
         return found
 
-    def _bundled(self, file: NeededFile) -> Mapping[str, bytes | memoryview]:
+    def _bundled(self, files: Sequence[NeededFile]) -> Mapping[str, bytes | memoryview]:
         """Return the files of a bundle of a store, and those of them that it does not have yet."""
-        bundle = bundle_of(file.name)
+        bundle = bundle_of(files[0].name)
         if self.store is None or bundle is None:
             return {}
-        small = self.ledger.small_files
-        keys = [key for key in small.names() if bundle_of(key[1]) == bundle]
-        waiting = {each.name: each.body for each in small.read(keys)}
-        name = f"{file.folder}/{object_of(bundle)}"
+        small = self.ledger.small_files.read((each.folder, each.name) for each in files)
+        waiting = {each.name: each.body for each in small}
+        name = f"{files[0].folder}/{object_of(bundle)}"
         try:
             return members(b"".join(self.store.pieces(name)), name) | waiting
         except FileNotFoundError:
@@ -147,14 +147,11 @@ class FileChecks:
                     yield Finding("files", State.WRONG, f"seen/{path.name} is damaged", hint)
 
     def _strays(self, sizes: dict[str, int]) -> Iterator[Finding]:
-        known = self.ledger.files.known()
-        named = {f"runs/{name}" for name in known.packs} | {f"log/{n}" for n in known.segments}
-        bundled = {
-            f"{name.partition('/')[0]}/{object_of(bundle)}"
-            for name in named
-            if (bundle := bundle_of(name)) is not None
-        }
-        strays = [name for name in sizes if name not in named and name not in bundled]
+        strays = []
+        for folder, named in self.ledger.files.known().by_folder.items():
+            within = f"{folder}/"
+            listed = [name.removeprefix(within) for name in sizes if name.startswith(within)]
+            strays += [within + name for name in mounts.strays(listed, named)]
         if strays:
             size = sum(sizes[name] for name in strays)
             text = f"{len(strays):,} files, {size:,} bytes, are not named by the ledger"

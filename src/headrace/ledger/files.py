@@ -23,8 +23,8 @@ import sqlalchemy as sa
 
 from headrace.ledger import schema, small_files
 from headrace.ledger.records import Files
-from headrace.ledger.small_files import PACKS, SEGMENTS
 from headrace.objects.bundles import DIGITS, ENDING, MARK, unit_of
+from headrace.spine.mounts import PACKS, SEGMENTS
 from headrace.types import ArrangementId
 
 if TYPE_CHECKING:

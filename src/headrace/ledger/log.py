@@ -21,7 +21,7 @@ from headrace.ledger.records import (
     Segment,
     SegmentFile,
 )
-from headrace.ledger.small_files import SEGMENTS
+from headrace.spine.mounts import SEGMENTS
 from headrace.types import Offset, RelationId
 
 if TYPE_CHECKING:

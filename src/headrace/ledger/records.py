@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final, NewType
 
+from headrace.spine.mounts import PACKS, SEGMENTS
 from headrace.types import (
     ArrangementId,
     BuildId,
@@ -412,6 +413,11 @@ class Files:
 
     def __bool__(self) -> bool:
         return bool(self.packs or self.segments)
+
+    @property
+    def by_folder(self) -> dict[str, frozenset[str]]:
+        """The names by folder of the data directory."""
+        return {PACKS: self.packs, SEGMENTS: self.segments}
 
 
 @dataclass(frozen=True, slots=True)

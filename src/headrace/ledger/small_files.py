@@ -13,6 +13,7 @@ import sqlalchemy as sa
 
 from headrace.ledger import schema
 from headrace.ledger.written_files import FileKey, SmallFile
+from headrace.spine.mounts import PACKS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -22,10 +23,6 @@ if TYPE_CHECKING:
 
 _TABLE: Final = schema.small_files
 _BATCH: Final = 1_000
-
-PACKS: Final = "runs"
-SEGMENTS: Final = "log"
-"""The folders of the files that the ledger names."""
 
 _folder: sa.BindParameter[str] = sa.bindparam("its_folder", type_=sa.Text())
 _name: sa.BindParameter[str] = sa.bindparam("its_name", type_=sa.Text())

@@ -136,14 +136,8 @@ class ObjectStore:
             FileNotFoundError: there is no such object.
             OSError: the file cannot be written.
         """
-        draft = file.with_name(f"{file.name}.{uuid4().hex}{DRAFT}")
-        try:
-            with closing(self.pieces(name)) as pieces, draft.open("xb") as written:
-                for piece in pieces:
-                    written.write(piece)
-            draft.replace(file)
-        finally:
-            draft.unlink(missing_ok=True)
+        with closing(self.pieces(name)) as pieces:
+            write_whole(file, pieces)
 
     def delete(self, names: Iterable[str]) -> None:
         """Delete objects; those that do not exist are no failure."""
@@ -203,6 +197,18 @@ class ObjectStore:
             if denied
             else "Nothing is lost: it is tried again.",
         ) from error
+
+
+def write_whole(file: Path, pieces: Iterable[bytes | memoryview]) -> None:
+    """Write a file, which may exist: whole, or not at all; it is not synced."""
+    draft = file.with_name(f"{file.name}.{uuid4().hex}{DRAFT}")
+    try:
+        with draft.open("xb") as written:
+            for piece in pieces:
+                written.write(piece)
+        draft.replace(file)
+    finally:
+        draft.unlink(missing_ok=True)
 
 
 def _first(error: Exception) -> str:

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from headrace.types import Epoch
 
 _PROGRAMS_SECONDS: Final = 30.0
-_FOLDERS: Final = ("runs", "log")
 
 
 @dataclass(slots=True)
@@ -37,8 +36,7 @@ class Warming:
         epoch = ledger.epochs.last()
         if mounted is None:
             return epoch
-        known = ledger.files.known()
-        names = dict(zip(_FOLDERS, (known.packs, known.segments), strict=True))
+        names = ledger.files.known().by_folder
         if time.monotonic() - self._listed >= _PROGRAMS_SECONDS:
             self._listed = time.monotonic()
             names["programs"] = frozenset(mounts.files_in(self.directory / "programs"))

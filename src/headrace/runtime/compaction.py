@@ -188,10 +188,9 @@ class Compaction:
         """
         directory, strays = self.loop.directory, 0
         small = self.loop.ledger.small_files
-        listed = {name: tuple(mounts.files_in(directory / name)) for name in ("runs", "log")}
+        listed = {name: tuple(mounts.files_in(directory / name)) for name in mounts.NAMED}
         waiting = small.names()
-        known = self.loop.ledger.files.known()
-        for folder, names in (("runs", known.packs), ("log", known.segments)):
+        for folder, names in self.loop.ledger.files.known().by_folder.items():
             left = mounts.strays(listed[folder], names)
             mounts.delete(directory / folder, left)
             small.forget(key for key in waiting if key[0] == folder and key[1] not in names)

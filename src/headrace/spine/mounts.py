@@ -18,12 +18,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Final, Protocol
-from uuid import uuid4
 
 from headrace.errors import HeadraceError
 from headrace.objects import ObjectStore, StoreAddress, bundles
 from headrace.objects.bundles import bundle_of, bundle_of_object, object_of
-from headrace.objects.store import DRAFT
+from headrace.objects.store import DRAFT, write_whole
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -178,12 +177,7 @@ class Mount:
         return wanted in found
 
     def _write(self, name: str, body: bytes | memoryview) -> None:
-        draft = self.directory / f"{name}.{uuid4().hex}{DRAFT}"
-        try:
-            draft.write_bytes(body)
-            draft.replace(self.directory / name)
-        finally:
-            draft.unlink(missing_ok=True)
+        write_whole(self.directory / name, [body])
         self.grown(len(body))
 
 
@@ -191,10 +185,12 @@ _mounts: dict[str, Mount] = {}
 """The mounts of this process, by directory."""
 
 
-FOLDERS: Final = ("runs", "log", "seen", "programs")
+PACKS: Final = "runs"
+SEGMENTS: Final = "log"
+FOLDERS: Final = (PACKS, SEGMENTS, "seen", "programs")
 """The folders of a data directory whose files a store has."""
-BUNDLED: Final = ("runs", "log")
-"""Those of them in which small files come with each commit."""
+NAMED: Final = (PACKS, SEGMENTS)
+"""Those of them whose files the ledger names, and in which small ones come with each commit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,7 +262,7 @@ def store_of(directory: Path) -> ObjectStore | None:
 
 def wait_in(directory: Path, waiting: Waiting) -> None:
     """Let a mounted data directory find the small files that its store does not have yet."""
-    for folder in FOLDERS:
+    for folder in NAMED:
         found = mount_of(directory / folder)
         if found is not None:
             found.waiting = waiting
@@ -275,9 +271,9 @@ def wait_in(directory: Path, waiting: Waiting) -> None:
 def upload_by(directory: Path, uploading: Uploading) -> None:
     """Let small files of the packs and of the log wait before the store has them."""
     wait_in(directory, uploading)
-    for folder in FOLDERS:
+    for folder in NAMED:
         found = mount_of(directory / folder)
-        if found is not None and folder in BUNDLED:
+        if found is not None:
             found.uploading = uploading
 
 
@@ -358,9 +354,9 @@ def keep(path: Path) -> None:
     if found is None:
         return
     size = path.stat().st_size
-    waits = found.uploading is not None and bundle_of(path.name) is not None
-    if found.uploading is not None and waits and size <= SMALL_BYTES:
-        found.uploading.add(found.folder, path.name, path.read_bytes())
+    uploading = found.uploading if bundle_of(path.name) is not None else None
+    if uploading is not None and size <= SMALL_BYTES:
+        uploading.add(found.folder, path.name, path.read_bytes())
     else:
         found.store.put(found.name(path.name), path)
     found.grown(size)
