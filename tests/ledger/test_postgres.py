@@ -20,6 +20,7 @@ from headrace.ledger.session_lock import SessionLock, lock_key
 from headrace.settings import Settings
 from headrace.types import Epoch
 from ledger.building import relation, segment, step
+from waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -380,7 +381,8 @@ def test_a_pool_that_shares_sessions_between_transactions_is_refused(
         def close(self) -> None:
             pass
 
-    lock = SessionLock(Shared, lock_key("test"), "there", Availability("there", 0.0, lambda: True))
+    answers = Availability("there", 0.0, lambda: True)
+    lock = SessionLock(Shared, lock_key("test"), "there", answers, lambda: None)
     with pytest.raises(HeadraceError, match="pool of transactions") as caught:
         lock.acquire(lambda _error: False, lambda: None)
     assert caught.value.code is Code.UNSUPPORTED
@@ -402,3 +404,20 @@ def test_a_lock_whose_session_was_lost_is_taken_again(
         with pytest.raises(HeadraceError, match="is open for writing"):
             other.acquire()
         step(ledger)
+
+
+def test_a_process_that_writes_nothing_notices_that_another_took_over(
+    postgres_server: Postgres, postgres_url: str
+) -> None:
+    with Ledger.open(postgres_url) as idle, Ledger.open(postgres_url) as other:
+        idle.acquire()
+        waiting = threading.Thread(target=lambda: other.acquire(lambda _error: True))
+        waiting.start()
+        with postgres_server.connect(postgres_url.rpartition("/")[2]) as session:
+            locks = "SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND granted = %s"
+            until(lambda: session.execute(locks, [False]).fetchone() is not None)
+            (holder,) = session.execute(locks, [True]).fetchone()
+            session.execute("SELECT pg_terminate_backend(%s)", [holder])
+        waiting.join(30)
+        until(lambda: idle.overtaken is not None)
+        assert other.overtaken is None

@@ -216,11 +216,13 @@ class PostgresDatabase:
         waits: Waits,
         writer: Callable[[], LedgerWriter | None],
         availability: Availability,
+        contended: Callable[[], None],
     ) -> None:
         """Take the lock that admits one writer, until :meth:`release`; see :class:`SessionLock`.
 
         ``writer`` reads who has acquired the ledger last. The session of the lock tells
-        ``availability`` when the server ends it, and when it is there again.
+        ``availability`` when the server ends it, and when it is there again; it calls ``contended``
+        while another process has the lock that this one has lost.
 
         Raises:
             HeadraceError: CONFLICT if another process has it, and ``waits`` returns false;
@@ -230,7 +232,7 @@ class PostgresDatabase:
             return
         # A database that was restored beside its original has the same identity.
         key = lock_key(f"write {identity} in {self.namespace}")
-        lock = SessionLock(self.address.connect, key, self.place, availability)
+        lock = SessionLock(self.address.connect, key, self.place, availability, contended)
         lock.acquire(waits, writer)
         self._lock = lock
 

@@ -49,14 +49,21 @@ class SessionLock:
     """Holds an advisory lock from :meth:`acquire` to :meth:`release`.
 
     A lost session, as when the server restarts, is replaced in the background. If another process
-    has the lock by then, it has taken over, or is about to.
+    has the lock by then, it has taken over, or is about to: ``contended`` is called, again and
+    again until the lock is taken again or released.
     """
 
     def __init__(
-        self, connect: Callable[[], Any], key: int, place: str, availability: Availability
+        self,
+        connect: Callable[[], Any],
+        key: int,
+        place: str,
+        availability: Availability,
+        contended: Callable[[], None],
     ) -> None:
         self._availability = availability
         self._connect = connect
+        self._contended = contended
         self._key = key
         self._place = place
         self._session: Any = None
@@ -157,8 +164,11 @@ class SessionLock:
             if failure is None:
                 _log.warning('the lock of ledger "%s" was lost, and taken again', self._place)
                 continue
+            self._lost()
             if failure.code is Code.UNAVAILABLE:
                 self._availability.fails(failure)
+            else:
+                self._contended()
             self._closed.wait(_RETRY_SECONDS)
 
     def _is_alive(self) -> bool:

@@ -102,6 +102,7 @@ class SqliteFile:
         waits: Waits,
         writer: Callable[[], LedgerWriter | None],
         availability: Availability,
+        contended: Callable[[], None],
     ) -> None:
         """Do nothing: the lock of the data directory admits one writer."""
 

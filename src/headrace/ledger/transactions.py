@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -202,7 +202,7 @@ class Transactions:
         store, token = self.store, schema.fence.c.token
         store.require_writing()
         identity = str(self._meta(schema.IDENTITY_KEY))
-        store.database.hold(identity, waits, self.writer, store.availability)
+        store.database.hold(identity, waits, self.writer, store.availability, self._look_around)
         writer = LedgerWriter.this(self.clock())
         with self._lock:
             try:
@@ -234,6 +234,11 @@ class Transactions:
         newest = connection.execute(sa.select(schema.fence.c.token)).scalar_one()
         if self._fence is not None and newest != self._fence:
             raise self._taken_over(newest)
+
+    def _look_around(self) -> None:
+        """Note if another process has taken over, though this one writes nothing."""
+        with suppress(HeadraceError), self.reading() as connection:
+            self.require_newest(connection)
 
     def _taken_over(self, newest: int) -> HeadraceError:
         self.overtaken = HeadraceError(
