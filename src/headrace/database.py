@@ -17,6 +17,7 @@ from headrace.engine.jobs.gateway import acknowledge_at_once
 from headrace.engine.jobs.lease import SparkLease
 from headrace.engine.jobs.lost import forget, why_ended
 from headrace.engine.jobs.session import start_spark, warn_of_running
+from headrace.engine.jobs.warm import warm_while_waiting
 from headrace.engine.leaves import Leaves
 from headrace.engine.narrow.stored import ProgramFiles
 from headrace.engine.reading.queries import Queries
@@ -138,8 +139,11 @@ def connect(
 def _opened_ledger(
     directory: Path, settings: Settings, fault: Callable[[str], None], waits: Waits
 ) -> Ledger:
-    """Open the ledger as its only writer, with a full cache if that has to be waited for."""
-    address = settings.ledger_address
+    """Open the ledger as its only writer; if that has to be waited for, all else is prepared.
+
+    That is a JVM, which Spark needs, and a full cache.
+    """
+    address, waits = settings.ledger_address, warm_while_waiting(waits, settings.spark)
     if address is None:
         return open_ledger(directory, fault=fault, waits=waits)
     warming = Warming(directory.resolve())
@@ -207,7 +211,7 @@ class Database(DefaultSession):
             self.parts.pump.compaction.sweep_strays()
             restore(self.parts, functions)
             if is_new:
-                self._lease.session  # noqa: B018  (raises if Spark cannot be started)
+                self._lease.for_jobs  # noqa: B018  (raises if Spark cannot be started)
             undone.pop_all()
         self._open = True
         self._default = self.session()
@@ -230,17 +234,19 @@ class Database(DefaultSession):
         def prepare(session: SparkSession) -> None:
             choose_interpreter(session.sparkContext)
             acknowledge_at_once(session)
+
+        def check(session: SparkSession) -> None:
             require_executors(session, self.directory)
 
         if given is not None:
-            return SparkLease.of(given, prepare)
+            return SparkLease.of(given, prepare, check)
 
         def fails(error: HeadraceError) -> None:
             if self._open:
                 self.parts.pump.error = error
 
         return SparkLease(
-            lambda: start_spark(self.settings.spark), prepare, fails, why_ended, forget
+            lambda: start_spark(self.settings.spark), prepare, check, fails, why_ended, forget
         )
 
     def _wired(

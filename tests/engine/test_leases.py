@@ -122,7 +122,9 @@ def test_all_who_need_a_spark_that_has_ended_get_the_error_and_another_one_can_s
         SparkContext._active_spark_context = None
 
     def leased():
-        return SparkLease(process.start, lambda _: None, seen.append, lambda _: why[0], forget)
+        return SparkLease(
+            process.start, lambda _: None, lambda _: None, seen.append, lambda _: why[0], forget
+        )
 
     first, second = leased(), leased()
     spark = first.session
@@ -145,3 +147,27 @@ def test_all_who_need_a_spark_that_has_ended_get_the_error_and_another_one_can_s
     why[0] = None
     process.leased().release()
     assert process.stopped == ["application 0"]
+
+
+def test_who_runs_jobs_waits_for_executors_that_fit_and_who_plans_does_not(process):
+    go, problems = threading.Event(), ["another version", None]
+
+    def check(_session):
+        assert go.wait(30)
+        problem = problems.pop(0)
+        if problem is not None:
+            raise HeadraceError(Code.UNAVAILABLE, problem)
+
+    leased = SparkLease(process.start, check=check)
+    assert leased.session is leased.running
+    cancellation = Cancellation()
+    with cancellation.statement():
+        cancellation.asked = True
+        with pytest.raises(HeadraceError, match="cancelled"):
+            leased.for_jobs  # noqa: B018
+    go.set()
+    with pytest.raises(HeadraceError, match="another version"):
+        leased.for_jobs  # noqa: B018
+    assert leased.for_jobs is leased.session, "executors are checked again"
+    assert problems == []
+    leased.release()

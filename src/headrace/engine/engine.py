@@ -474,7 +474,7 @@ class Engine:
         if failing is None:
             return {}
         try:
-            with jobs_of(self.spark, step):
+            with jobs_of(self.source.for_jobs, step):
                 found = collect_arrow(sieve.transplant.frame(failing))
         except (PySparkException, Py4JError) as error:
             raise step_failure(error) from error

@@ -145,7 +145,7 @@ class Leaves:
     def reading(self, shares: Mapping[RelationId, Share]) -> Iterator[None]:
         """Set the shares that the jobs of this thread read, for the duration of a block."""
         step = Step(f"read-{uuid4().hex}", self.directory, self.partitions, shares, {})
-        with jobs_of(self.source.session, step):
+        with jobs_of(self.source.for_jobs, step):
             yield
 
     def _frame(self, session: SparkSession, task: Any, schema: StructType) -> DataFrame:

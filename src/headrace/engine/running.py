@@ -131,7 +131,7 @@ class Jobs:
                 if notes:
                     step = step.after([note.report for note in notes if note.report is not None])
                 with self._reports.awaited() as left:
-                    with Spending(Activity.JOBS), jobs_of(self.source.session, step, left):
+                    with Spending(Activity.JOBS), jobs_of(self.source.for_jobs, step, left):
                         transplant.run(job)
                     notes += left.notes
             reports = reports_in(notes, program.reporting, step.partitions)

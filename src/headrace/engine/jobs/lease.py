@@ -107,6 +107,18 @@ class SparkSource(Protocol):
         """
         ...
 
+    @property
+    def for_jobs(self) -> SparkSession:
+        """The session, of who runs jobs on executors; this waits until they are known to fit.
+
+        What plans, or evaluates few rows in the driver, does not wait for a cluster.
+
+        Raises:
+            HeadraceError: as ``session``; ``unavailable`` if there is no executor, or one does not
+                fit.
+        """
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class RunningSpark:
@@ -119,6 +131,33 @@ class RunningSpark:
         """The session."""
         return self.session
 
+    @property
+    def for_jobs(self) -> SparkSession:
+        """The session."""
+        return self.session
+
+
+@dataclass(slots=True)
+class _Check:
+    """A check of a session's executors, in the background."""
+
+    check: Callable[[SparkSession], None]
+    session: SparkSession
+    closing: threading.Event
+    ended: threading.Event = field(default_factory=threading.Event)
+    error: HeadraceError | None = None
+
+    def run(self) -> None:
+        """Check them."""
+        try:
+            self.check(self.session)
+        except Exception as error:  # noqa: BLE001  (whoever runs jobs gets it)
+            self.error = unexpected(error)
+            if not self.closing.is_set():
+                _log.warning("%s: what runs on executors is refused", self.error.primary)
+        finally:
+            self.ended.set()
+
 
 @dataclass(slots=True)
 class SparkLease:
@@ -129,10 +168,14 @@ class SparkLease:
     ``start`` starts Spark, or joins the one that runs, and ``prepare`` makes it fit for the
     database. If one of them fails, everyone who needs Spark gets the error. So it is once Spark has
     ended by itself, if a database has started it: what was planned is lost with it.
+
+    ``check`` raises if executors do not fit. Who runs jobs waits for it, and gets its error; then,
+    the next one who does has them checked again.
     """
 
     start: Callable[[], SparkSession]
     prepare: Callable[[SparkSession], None] = lambda _session: None
+    check: Callable[[SparkSession], None] = lambda _session: None
     fails: Callable[[HeadraceError], None] = lambda _error: None
     """Called if Spark cannot be started, and when it has ended."""
     why_ended: Callable[[SparkSession], str | None] = lambda _session: None
@@ -149,16 +192,21 @@ class SparkLease:
     """Set when the start has succeeded or failed."""
     _closing: threading.Event = field(default_factory=threading.Event)
     _thread: threading.Thread | None = None
+    _check: _Check | None = None
+    """The last check of the executors."""
     _then: list[Callable[[], None]] = field(default_factory=list)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     @classmethod
     def of(
-        cls, given: SparkSession, prepare: Callable[[SparkSession], None] = lambda _session: None
+        cls,
+        given: SparkSession,
+        prepare: Callable[[SparkSession], None] = lambda _session: None,
+        check: Callable[[SparkSession], None] = lambda _session: None,
     ) -> SparkLease:
         """Return the use of a session that the program has started."""
         prepare(given)
-        lease = cls(lambda: given, prepare, _found=given)
+        lease = cls(lambda: given, prepare, check, _found=given)
         lease._ended.set()
         return lease
 
@@ -212,6 +260,33 @@ class SparkLease:
             check_cancelled()
         return self._found
 
+    @property
+    def for_jobs(self) -> SparkSession:
+        """The session, of who runs jobs on executors; see :class:`SparkSource`."""
+        session = self.session
+        check = self._begin_check(session)
+        if not check.ended.is_set():
+            statement = running_statement()
+            if statement is not None:
+                statement.waits("waiting for executors of Spark")
+        while not check.ended.wait(_LISTEN_SECONDS):
+            self.session  # noqa: B018  (raises if Spark has ended, or the database is closed)
+            check_cancelled()
+        if check.error is not None:
+            raise _again(check.error)
+        return session
+
+    def _begin_check(self, session: SparkSession) -> _Check:
+        """Return the check that has succeeded, that runs, or that begins."""
+        with self._lock:
+            found = self._check
+            if found is None or found.error is not None:
+                self._check = found = _Check(self.check, session, self._closing)
+                threading.Thread(
+                    target=found.run, name="headrace-executors-fit", daemon=True
+                ).start()
+            return found
+
     def _run(self) -> None:
         try:
             session = self._join()
@@ -222,6 +297,7 @@ class SparkLease:
                 raise
             with self._lock:
                 self._found = session
+            self._begin_check(session)
             for call in self._then:
                 call()
             if self._started:

@@ -9,6 +9,7 @@ import tempfile
 import threading
 import warnings
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -34,6 +35,11 @@ if TYPE_CHECKING:
 
 ARCHIVED_PYTHON = f"./{ARCHIVE_NAME}/bin/python"
 """The interpreter of an archive, seen from the directory in which an executor runs."""
+_USUAL = """SELECT k, count(*) AS n, sum(v) AS v, max(t) AS t FROM VALUES (1, 2, 'a'), (1, 3, 'b')
+AS given (k, v, t) JOIN VALUES (1, true) AS other (k, b) USING (k) WHERE b AND v > 0 GROUP BY k"""
+"""A query whose parsing, planning and running loads what most views need."""
+_STARTING = threading.Lock()
+"""Held while Spark starts in this process."""
 _SPARED = 0.2
 """The part of its heap that a JVM may not count when it reports the size."""
 
@@ -43,24 +49,33 @@ def start_spark(settings: SparkSettings, scratch: Path | None = None) -> SparkSe
 
     ``scratch`` is the directory of shuffle files, by default the machine's temporary directory.
     """
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    java = find_java()
-    if java.home is not None:
-        os.environ["JAVA_HOME"] = str(java.home)
-    archive = ClassArchive.of(java, settings.cache) if settings.cache is not None else None
-    try:
-        spark = _started(settings, scratch, archive.options() if archive is not None else ())
-    except HeadraceError:
-        if archive is None or not archive.there:
-            raise
-        spark = _started(settings, scratch, ())
-        archive.discard()  # the archive was the cause
+    with _STARTING:
+        spark = _with_archive(settings, scratch)
     if settings.archive:
         context = spark.sparkContext
         if context.getConf().get("spark.archives") == settings.archive:
             context.pythonExec = ARCHIVED_PYTHON
     _start_workers(spark)
     return spark
+
+
+def warm_up(settings: SparkSettings) -> None:
+    """Start the JVM of this process, and load and compile there what planning needs.
+
+    A Spark that starts afterwards, with its own master, is ready within a second or two. It does
+    nothing if there is a JVM.
+
+    Raises:
+        HeadraceError: ``unavailable`` if Spark cannot be started.
+    """
+    with _STARTING:
+        if SparkContext._gateway is not None:  # noqa: SLF001
+            return
+        spark = _with_archive(replace(settings, master="local[1]"), None)
+        try:
+            spark.sql(_USUAL).toArrow()
+        finally:
+            spark.stop()
 
 
 def jvm_of(spark: SparkSession) -> Popen[bytes]:
@@ -88,6 +103,23 @@ def warn_of_running(
             f"{name}={given!r} has no effect: Spark runs in this process already, with {there}",
             stacklevel=4,
         )
+
+
+def _with_archive(settings: SparkSettings, scratch: Path | None) -> SparkSession:
+    """Start Spark in a JVM that has its classes from an archive, if that works."""
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    java = find_java()
+    if java.home is not None:
+        os.environ["JAVA_HOME"] = str(java.home)
+    archive = ClassArchive.of(java, settings.cache) if settings.cache is not None else None
+    try:
+        return _started(settings, scratch, archive.options() if archive is not None else ())
+    except HeadraceError:
+        if archive is None or not archive.there:
+            raise
+        spark = _started(settings, scratch, ())
+        archive.discard()  # the archive was the cause
+        return spark
 
 
 def _started(settings: SparkSettings, scratch: Path | None, flags: tuple[str, ...]) -> SparkSession:
