@@ -44,6 +44,7 @@ class Runner:
         self._lock = threading.Lock()
         self._given = 0
         self._cancelling: set[asyncio.Task[None]] = set()
+        self._closed = False
 
     async def run(
         self,
@@ -57,8 +58,8 @@ class Runner:
         A call that succeeds although it was cancelled has taken effect, so its value is returned.
 
         Raises:
-            HeadraceError: the errors of the call; ``unavailable`` if too many calls run or wait;
-                ``cancelled`` if the client disconnected.
+            HeadraceError: the errors of the call; ``unavailable`` if too many calls run or wait, or
+                the server is closed; ``cancelled`` if the client disconnected.
             StatusError: ``cancelled`` after the timeout.
         """
         allowed = self.allowed(seconds)
@@ -69,7 +70,7 @@ class Runner:
             both: set[asyncio.Future[Any]] = {ended, leaving}
             done, _ = await asyncio.wait(both, timeout=allowed, return_when=asyncio.FIRST_COMPLETED)
             if ended in done:
-                return ended.result()
+                return self._result(ended)
             await self._end(session, future, ended)
             return _after_end(ended, None if done else allowed)
         finally:
@@ -101,7 +102,19 @@ class Runner:
 
     def close(self) -> None:
         """Drop waiting calls and accept none; closing a session ends its running call."""
+        self._closed = True
         self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def _result(self, ended: asyncio.Future[T]) -> T:
+        """Return the value of a call that has ended; closing the server cancels those that run."""
+        try:
+            return ended.result()
+        except (HeadraceError, asyncio.CancelledError) as error:
+            if not self._closed or (
+                isinstance(error, HeadraceError) and error.code is not Code.CANCELLED
+            ):
+                raise
+            raise _stopping() from error
 
     def _submit(self, call: Callable[[], T]) -> Future[T]:
         with self._lock:
@@ -117,7 +130,7 @@ class Runner:
             future = self._threads.submit(call)
         except RuntimeError as error:
             self._forget()
-            raise HeadraceError(Code.UNAVAILABLE, "the server was stopping") from error
+            raise _stopping() from error
         future.add_done_callback(lambda _: self._forget())
         return future
 
@@ -178,6 +191,15 @@ async def _cancel_until_ended(session: Session, future: Future[T]) -> None:
         with suppress(Exception):
             await asyncio.to_thread(session.cancel)
         await asyncio.sleep(_CANCEL_AGAIN_SECONDS)
+
+
+def _stopping() -> HeadraceError:
+    return HeadraceError(
+        Code.UNAVAILABLE,
+        "the server was stopping",
+        None,
+        "Try again once it is back, or at the server that has taken over.",
+    )
 
 
 def _after_end(ended: asyncio.Future[T], seconds: float | None) -> T:
