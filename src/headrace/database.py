@@ -12,7 +12,7 @@ from headrace.catalog import View
 from headrace.connectors import Captures, Connections, Secrets
 from headrace.engine.engine import Engine
 from headrace.engine.jobs.cancelling import StatementJobs
-from headrace.engine.jobs.executors import choose_interpreter, require_executors
+from headrace.engine.jobs.executors import choose_interpreter, has_executors, require_executors
 from headrace.engine.jobs.gateway import acknowledge_at_once
 from headrace.engine.jobs.lease import SparkLease
 from headrace.engine.jobs.lost import forget, why_ended
@@ -239,14 +239,20 @@ class Database(DefaultSession):
             require_executors(session, self.directory)
 
         if given is not None:
-            return SparkLease.of(given, prepare, check)
+            return SparkLease.of(given, prepare, check, has_executors)
 
         def fails(error: HeadraceError) -> None:
             if self._open:
                 self.parts.pump.error = error
 
         return SparkLease(
-            lambda: start_spark(self.settings.spark), prepare, check, fails, why_ended, forget
+            lambda: start_spark(self.settings.spark),
+            prepare,
+            check,
+            has_executors=has_executors,
+            fails=fails,
+            why_ended=why_ended,
+            forget=forget,
         )
 
     def _wired(

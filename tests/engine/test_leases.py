@@ -123,14 +123,14 @@ def test_all_who_need_a_spark_that_has_ended_get_the_error_and_another_one_can_s
 
     def leased():
         return SparkLease(
-            process.start, lambda _: None, lambda _: None, seen.append, lambda _: why[0], forget
+            process.start, fails=seen.append, why_ended=lambda _: why[0], forget=forget
         )
 
     first, second = leased(), leased()
     spark = first.session
     assert second.session.sparkContext is spark.sparkContext
     why[0] = "Its JVM was killed by SIGKILL."
-    while first.lost is None or second.lost is None:
+    while len(seen) < 2:
         pass
     for each in (first, second):
         assert each.running is None
@@ -158,7 +158,9 @@ def test_who_runs_jobs_waits_for_executors_that_fit_and_who_plans_does_not(proce
         if problem is not None:
             raise HeadraceError(Code.UNAVAILABLE, problem)
 
-    leased = SparkLease(process.start, check=check)
+    registered = []
+    leased = SparkLease(process.start, check=check, has_executors=lambda _: bool(registered))
+    assert not leased.is_ready
     assert leased.session is leased.running
     cancellation = Cancellation()
     with cancellation.statement():
@@ -168,6 +170,11 @@ def test_who_runs_jobs_waits_for_executors_that_fit_and_who_plans_does_not(proce
     go.set()
     with pytest.raises(HeadraceError, match="another version"):
         leased.for_jobs  # noqa: B018
+    registered.append("an executor of another version")
+    assert not leased.is_ready
     assert leased.for_jobs is leased.session, "executors are checked again"
+    assert leased.is_ready
+    registered.clear()
+    assert not leased.is_ready
     assert problems == []
     leased.release()

@@ -135,6 +135,7 @@ class PureRunner:
     """The groups on whose rows the query of a view that quarantines rows fails."""
     trials: int = 0
     """How often such a query has been tried."""
+    jobs_wait: bool = False
 
     def plan_live(
         self,

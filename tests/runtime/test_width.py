@@ -82,6 +82,9 @@ def test_a_backlog_is_read_in_narrow_epochs_in_the_order_in_which_it_arrived(
     assert read() == [(1, 0), (5, 1)], "no narrow epoch reads the second statement"
     append(*([(a, 3)] * 11))
     assert read() == [(33, 0)], "more than eight narrow epochs"
+    pure.runner.jobs_wait = True
+    append(*([(a, 3)] * 11), (b, 7), (a, 1))
+    assert read() == [(3, 0)] * 11 + [(1, 7)], "an executor is not waited for"
     append((a, 3), (b, 3))
     pure.loop.widths.fanned_out(frozenset([a.id]), 3)
     assert read() == [(3, 3)], "it is known to fan out"

@@ -115,6 +115,11 @@ class Engine:
         return self.source.session
 
     @property
+    def jobs_wait(self) -> bool:
+        """Whether a job would wait now: for Spark to start, or for an executor."""
+        return not self.source.is_ready
+
+    @property
     def planner(self) -> Planner:
         """The planner of queries over the declared relations; this waits for Spark."""
         return self.declared.planner

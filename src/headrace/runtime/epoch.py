@@ -174,7 +174,7 @@ class EpochLoop:
         """Fix the inputs of the next epoch: about ``epoch_rows`` changes, and at least one.
 
         A backlog of a few narrow epochs is read in as many: that is faster than one wide epoch, and
-        the first changes are readable sooner.
+        the first changes are readable sooner. So is a longer one while jobs would have to wait.
 
         The changes that one statement appended are read by one epoch, however many they are: no
         reader sees half of an UPDATE. Of a source of several tables, all that has arrived is read:
@@ -189,7 +189,8 @@ class EpochLoop:
         }
         rows, few = sum(each.rows for each in ranges.values()), self.settings.small_rows
         joint = self._joint() if rows > min(few, self.settings.epoch_rows) else frozenset()
-        if few < rows <= _NARROW_EPOCHS * few and joint.isdisjoint(ranges):
+        prefers_narrow = rows <= _NARROW_EPOCHS * few or self.runner.jobs_wait
+        if few < rows and prefers_narrow and joint.isdisjoint(ranges):
             first = first_arrived(self.ledger, ranges, few)
             narrow = sum(each.rows for each in first.values()) <= few
             if narrow and not self.widths.fan_out(frozenset(first), few):

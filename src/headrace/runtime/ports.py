@@ -97,6 +97,11 @@ class Stepped:
 class StepRunner(Protocol):
     """Runs the steps of connected sets of views, each as one job if plans do not repeat much."""
 
+    @property
+    def jobs_wait(self) -> bool:
+        """Whether a job would wait now: for Spark to start, or for an executor."""
+        ...
+
     def plan_live(
         self,
         changed: frozenset[RelationId],

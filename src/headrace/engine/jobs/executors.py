@@ -145,6 +145,15 @@ def with_executors(context: SparkContext, seconds: float = EXECUTOR_SECONDS) -> 
             context.removeJobTag(tag)
 
 
+def has_executors(spark: SparkSession) -> bool:
+    """Whether Spark has an executor, or needs none."""
+    context = spark.sparkContext
+    try:
+        return is_local(context) or executors(context) > 0
+    except HeadraceError:
+        return False
+
+
 def executors(context: SparkContext) -> int:
     """Return the number of registered executors."""
     try:

@@ -119,6 +119,11 @@ class SparkSource(Protocol):
         """
         ...
 
+    @property
+    def is_ready(self) -> bool:
+        """Whether jobs would run at once: Spark has started, and there is an executor that fits."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class RunningSpark:
@@ -135,6 +140,11 @@ class RunningSpark:
     def for_jobs(self) -> SparkSession:
         """The session."""
         return self.session
+
+    @property
+    def is_ready(self) -> bool:
+        """Return True."""
+        return True
 
 
 @dataclass(slots=True)
@@ -176,6 +186,8 @@ class SparkLease:
     start: Callable[[], SparkSession]
     prepare: Callable[[SparkSession], None] = lambda _session: None
     check: Callable[[SparkSession], None] = lambda _session: None
+    has_executors: Callable[[SparkSession], bool] = lambda _session: True
+    """Returns whether a Spark that runs has an executor now."""
     fails: Callable[[HeadraceError], None] = lambda _error: None
     """Called if Spark cannot be started, and when it has ended."""
     why_ended: Callable[[SparkSession], str | None] = lambda _session: None
@@ -203,11 +215,19 @@ class SparkLease:
         given: SparkSession,
         prepare: Callable[[SparkSession], None] = lambda _session: None,
         check: Callable[[SparkSession], None] = lambda _session: None,
+        has_executors: Callable[[SparkSession], bool] = lambda _session: True,
     ) -> SparkLease:
-        """Return the use of a session that the program has started."""
+        """Return the use of a session that the program has started, once its executors fit.
+
+        Raises:
+            HeadraceError: as ``check``.
+        """
         prepare(given)
-        lease = cls(lambda: given, prepare, check, _found=given)
+        check(given)
+        lease = cls(lambda: given, prepare, check, has_executors=has_executors, _found=given)
         lease._ended.set()
+        lease._check = _Check(check, given, lease._closing)
+        lease._check.ended.set()
         return lease
 
     def begin(self) -> None:
@@ -275,6 +295,14 @@ class SparkLease:
         if check.error is not None:
             raise _again(check.error)
         return session
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether jobs would run at once; see :class:`SparkSource`."""
+        session, check = self.running, self._check
+        if session is None or check is None or not check.ended.is_set() or check.error is not None:
+            return False
+        return self.has_executors(session)
 
     def _begin_check(self, session: SparkSession) -> _Check:
         """Return the check that has succeeded, that runs, or that begins."""
