@@ -151,6 +151,36 @@ def test_what_expired_leaves_no_file(tmp_path):
     assert sum(len(np.load(path)[0]) for path in files) <= 400 / 2
 
 
+def test_an_overtaken_process_removes_no_file_that_its_successor_may_rely_on(tmp_path):
+    def overtaken():
+        raise HeadraceError(Code.CONFLICT, "another process took over")
+
+    former = Log(tmp_path, None)
+    former.offer(list(range(4)), commit=True)
+    (kept,) = tmp_path.glob("*.npy")
+    former.offer(list(range(4, 8)), commit=False)
+    assert len(list(tmp_path.glob("*.npy"))) == 2, "it is replaced once the log is as long"
+    successor = Log(tmp_path, None)
+    successor.segments = list(former.segments)
+    assert successor.offer([3, 9], commit=True) == [9]
+    successor.retire(1)
+    former.segments = list(successor.segments)
+    former.seen.require_newest = overtaken
+    for ids in ([5], [6, 7, 8, 10]):
+        former.offer(ids, commit=False)
+    assert kept.exists()
+    stray = tmp_path / "7-0-99-0.npy"
+    stray.write_bytes(b"")
+    former.open()
+    former.seen.require_newest = overtaken
+    with pytest.raises(HeadraceError, match="took over"):
+        former.offer([1], commit=True)
+    assert stray.exists()
+    successor.open()
+    assert successor.offer([0, 1, 2, 3, 11], commit=True) == [11]
+    assert not stray.exists()
+
+
 @pytest.mark.parametrize(
     "values",
     [

@@ -162,6 +162,15 @@ class Ledger:
         """Why nothing can be changed any more; None if no other process is known to write."""
         return self._transactions.overtaken
 
+    def require_newest(self) -> None:
+        """Check that no other process has taken over.
+
+        Raises:
+            HeadraceError: CONFLICT if one has; UNAVAILABLE if the database does not answer.
+        """
+        with self._transactions.reading() as connection:
+            self._transactions.require_newest(connection)
+
     @property
     def head(self) -> Head:
         """The newest state, as a value that does not change; of the last write of this process."""

@@ -111,7 +111,9 @@ class Seen:
     ``name`` is the prefix of its files in ``directory``. ``logged`` yields the ids of the log's
     offsets ``[first, end)``, not older than a time in microseconds, by segment, with its end and
     append time. ``horizon`` is in microseconds; None is unlimited. ``start`` returns the log's
-    first offset.
+    first offset. ``require_newest`` raises if another process writes the log now. It is called once
+    those files are known that are not needed any more, before they are removed: what is listed, or
+    replaced, by then is nothing that the other process relies on.
     """
 
     directory: Path
@@ -119,7 +121,10 @@ class Seen:
     horizon: int | None
     logged: Callable[[int, int, int], Iterable[tuple[int, Ids, int]]]
     start: Callable[[], int] = lambda: 0
+    require_newest: Callable[[], None] = lambda: None
     _blocks: list[_Block] = field(default_factory=list)
+    _replaced: list[tuple[int, _Block]] = field(default_factory=list)
+    """The blocks whose files a merged one replaces, once the log has reached its end."""
     _end: int | None = None
     """The offset to which the index is complete; None until it was opened."""
 
@@ -154,15 +159,19 @@ class Seen:
             kept.append(block)
         filed = [block if block.file is not None else self._filed(block) for block in kept]
         self._blocks = [*filed, *self._blocks[len(before) :]]
-        for block in (*before, *merged):
-            if all(block is not each for each in filed):
-                _remove(block)
+        gone = (b for b in (*before, *merged) if all(b is not each for each in filed))
+        self._remove(gone)
 
     def _continue_to(self, end: int, now: int) -> None:
         """Extend the index to cover the log up to ``end``, and remove expired ids."""
         since = 0 if self.horizon is None else max(0, now - self.horizon)
+        replaced, self._replaced = self._replaced, []
+        self._remove(block for upto, block in replaced if upto <= end)
         if self._end is None:
-            stored = list(_stored(self.directory, self.name, self.start(), end))
+            stored, strays = _stored(self.directory, self.name, self.start(), end)
+            if strays:
+                self.require_newest()
+                mounts.delete(self.directory, strays)
             if self.horizon is None and self.start() and (not stored or stored[0].first):
                 raise _lost(self.directory / self.name, "A file of it is missing.")
             self._end = stored[-1].end if stored else 0
@@ -173,8 +182,11 @@ class Seen:
         elif self._end > end:
             self._blocks = [block for block in self._blocks if block.end <= end]
             self._end = self._blocks[-1].end if self._blocks else 0
-        while self._blocks and self._blocks[0].newest < since:
-            _remove(self._blocks.pop(0))
+        expired = 0
+        while expired < len(self._blocks) and self._blocks[expired].newest < since:
+            expired += 1
+        self._remove(self._blocks[:expired])
+        self._blocks = self._blocks[expired:]
         if self._end < end:
             for upto, ids, at in self.logged(self._end, end, since):
                 self._add(upto, ids, at)
@@ -195,8 +207,14 @@ class Seen:
             merged.append(self._blocks.pop())
             block = merged[-1].merged(block)
         self._blocks.append(self._filed(block) if len(block.high) >= FILED_IDS else block)
-        for before in merged:
-            _remove(before)
+        self._replaced += [(end, before) for before in merged if before.file is not None]
+
+    def _remove(self, blocks: Iterable[_Block]) -> None:
+        """Remove the files of those blocks that have one."""
+        files = [block.file.name for block in blocks if block.file is not None]
+        if files:
+            self.require_newest()
+            mounts.delete(self.directory, files)
 
     def _filed(self, block: _Block) -> _Block:
         """Return a block that is mapped from a file."""
@@ -243,26 +261,24 @@ def _merges(before: _Block, block: _Block) -> bool:
     return len(before.high) < 2 * len(block.high) and together <= _MOST_IDS
 
 
-def _stored(directory: Path, name: str, start: int, end: int) -> Iterable[_Block]:
-    """Yield the stored blocks, which are consecutive and end at ``end`` or before.
-
-    Other files of the index are removed.
+def _stored(directory: Path, name: str, start: int, end: int) -> tuple[list[_Block], list[str]]:
+    """Return the stored blocks, which are consecutive and end at ``end`` or before; other files.
 
     Raises:
         HeadraceError: CORRUPT if a file with ids from before ``start`` is damaged or missing.
     """
-    found: list[tuple[int, int, Path]] = []
+    listed: list[tuple[int, int, Path]] = []
     files = mounts.files_in(directory) if directory.exists() else ()
     for path in (directory / file for file in files):
         if not path.name.startswith(f"{name}-") or path.suffix != ".npy":
             continue
         _, begins, ends, _ = path.stem.rsplit("-", 3)
-        found.append(
-            (int(begins), -int(ends), path)
-        )  # the longest first, of blocks with the same beginning
+        listed.append((int(begins), int(ends), path))
+    found: list[_Block] = []
+    strays: list[str] = []
     at: int | None = None
-    for first, negative, path in sorted(found):
-        upto = -negative
+    # The longest first, of blocks with the same beginning.
+    for first, upto, path in sorted(listed, key=lambda each: (each[0], -each[1], each[2])):
         if at is not None and at < min(first, start):
             raise _lost(path, "A file before it is missing.")
         wanted = at in (None, first) and upto <= end
@@ -270,10 +286,11 @@ def _stored(directory: Path, name: str, start: int, end: int) -> Iterable[_Block
         if block is None and wanted and first < start:
             raise _lost(path, "Its contents were changed.")
         if block is None:
-            mounts.delete(directory, [path.name])
+            strays.append(path.name)
             continue
         at = upto
-        yield block
+        found.append(block)
+    return found, strays
 
 
 def _read(path: Path, first: int, end: int) -> _Block | None:
@@ -297,8 +314,3 @@ def _lost(path: Path, detail: str) -> HeadraceError:
         f"{detail} It has ids of events that the stream's log no longer has.",
         f"Restore it from a backup: without it, events may be appended again. {BACKUPS}",
     )
-
-
-def _remove(block: _Block) -> None:
-    if block.file is not None:
-        mounts.delete(block.file.parent, [block.file.name])

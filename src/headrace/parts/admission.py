@@ -96,7 +96,9 @@ class Admission:
         if self._indexes.exists():
             files = [name for name in mounts.files_in(self._indexes) if "-" in name]
             gone = [n for n in files if n.endswith(DRAFT) or n.split("-")[0] not in kept]
-            mounts.delete(self._indexes, gone)
+            if gone:
+                self.ledger.require_newest()
+                mounts.delete(self._indexes, gone)
 
     def _start(self, stream: RelationId) -> Offset:
         return self.ledger.head.starts.get(stream, Offset(0))
@@ -114,7 +116,14 @@ class Admission:
         if declaration.unique:
             logged = partial(self._logged, stream)
             start = partial(self._start, stream.id)
-            seen = Seen(self._indexes, str(stream.id), declaration.within, logged, start)
+            seen = Seen(
+                self._indexes,
+                str(stream.id),
+                declaration.within,
+                logged,
+                start,
+                self.ledger.require_newest,
+            )
         watermark = None
         if declaration.watermark is not None or declaration.lateness is not None:
             newest = self.ledger.log.newest_times(stream.id)
