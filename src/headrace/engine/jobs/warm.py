@@ -20,7 +20,7 @@ _log: Final = logging.getLogger(__name__)
 def warm_while_waiting(
     waits: Callable[[HeadraceError], bool], settings: SparkSettings
 ) -> Callable[[HeadraceError], bool]:
-    """Return ``waits``; when it is True for the first time, Spark is warmed up in the background."""
+    """Return ``waits``, which begins to warm Spark up when it is True for the first time."""
     begun = threading.Event()
 
     def wait(error: HeadraceError) -> bool:
