@@ -39,6 +39,7 @@ from headrace.objects import StoreAddress
 from headrace.parts.access import OWNER, Access, Principal
 from headrace.parts.admission import Admission
 from headrace.parts.capturing import Capturing
+from headrace.parts.datasets import Datasets
 from headrace.parts.declarations import Declarations
 from headrace.parts.definer import Definer
 from headrace.parts.destinations import Destinations
@@ -47,7 +48,10 @@ from headrace.parts.feeding import Feeding
 from headrace.parts.filling import Filling
 from headrace.parts.functions import Functions
 from headrace.parts.ledger_follower import LedgerFollower
+from headrace.parts.lineage import Lineages
 from headrace.parts.log import Log
+from headrace.parts.openlineage import OpenLineage
+from headrace.parts.openlineage_events import OpenLineageEvents
 from headrace.parts.planning import Planning
 from headrace.parts.reader import Reader
 from headrace.parts.retiring import Retiring
@@ -212,6 +216,7 @@ class Database(DefaultSession):
             restore(self.parts, functions)
             if is_new:
                 self._lease.for_jobs  # noqa: B018  (raises if Spark cannot be started)
+            self.parts.openlineage.start()
             undone.pop_all()
         self._open = True
         self._default = self.session()
@@ -300,7 +305,19 @@ class Database(DefaultSession):
         destinations = Destinations(
             directory, secrets, reader, log, queries, self.settings.sink_directories
         )
-        definer = Definer(ledger, loop, declarations, filling, deliveries, feeds)
+        lineages, datasets = Lineages(reader, engine), Datasets(directory, captures)
+        openlineage = OpenLineage(
+            reader,
+            OpenLineageEvents(
+                directory,
+                lineages,
+                datasets,
+                self.settings.openlineage_namespace,
+                ledger.settings.identity,
+            ),
+            self.settings.openlineage,
+        )
+        definer = Definer(ledger, loop, declarations, filling, deliveries, feeds, openlineage)
         own_evaluator = OwnEvaluator(reader, engine, queries, information)
         amending = Amending(reader, ledger, engine, definer)
         replays = Replays(reader, ledger, engine, loop, filling)
@@ -363,6 +380,9 @@ class Database(DefaultSession):
             repairing=repairing,
             replays=replays,
             row_sources=RowSources(reader, ledger, engine, loop, replays),
+            lineages=lineages,
+            datasets=datasets,
+            openlineage=openlineage,
             amending=amending,
             changes=ChangeClassifier(reader, ledger, engine, loop, replays, amending),
             versions=versions,
@@ -473,6 +493,7 @@ class Database(DefaultSession):
         if not self._open:
             return
         self._open = False
+        self.parts.openlineage.close()
         self._lease.close()
         self.parts.loop.published.wake()
         for session in list(self._sessions):

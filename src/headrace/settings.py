@@ -123,6 +123,12 @@ class Settings:
     executor_cache: str = ""
     """The directory for the cache of an object store on the machines of executors; by default, each
     has one among Spark's local directories, which Spark deletes at the end."""
+    openlineage: str = ""
+    """Where events of OpenLineage on views and sinks are sent: a URL of HTTP, such as
+    ``http://marquez:5000``; a file, to which they are appended; or ``client``: as the configuration
+    of OpenLineage's client says. By default, none are sent."""
+    openlineage_namespace: str = "headrace"
+    """The namespace of this database's jobs and datasets in events of OpenLineage."""
     chosen: frozenset[str] = field(default=frozenset(), kw_only=True)
     """The names of the settings that were given explicitly. Not a setting itself."""
 

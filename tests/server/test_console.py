@@ -101,6 +101,9 @@ def test_a_row_appears_and_changes_while_it_is_looked_at(page: Browser, client: 
     page.wait_for("For each change", ".operator")
     page.run("[...document.querySelectorAll('[role=tab]')][4].click()")
     page.wait_for("CREATE MATERIALIZED VIEW")
+    page.run("[...document.querySelectorAll('[role=tab]')][5].click()")
+    page.wait_for("aggregation", "[role=tabpanel]")
+    page.wait_for("seen.orders.amount", "[role=tabpanel]")
     assert page.complaints() == []
 
 

@@ -475,6 +475,10 @@ def test_listings_have_only_what_may_be_read(who: dict[str, Client]):
     assert b"salar" in who["reader"].get("/v1/catalog").body
     assert b"salar" not in golden.get("/v1/catalog/gold.pay").body
     assert b"salar" in who["reader"].get("/v1/catalog/gold.pay").body
+    assert b"salar" not in golden.get("/v1/lineage/gold.pay").body
+    assert b"salar" in who["reader"].get("/v1/lineage/gold.pay").body
+    assert golden.sql("SHOW LINEAGE OF gold.pay").status == 403
+    assert golden.sql("SHOW LINEAGE FORMAT OPENLINEAGE").status == 403
     assert golden.get("/v1/history", relation="hr.salaries").json.keys().isdisjoint({"relation"})
     assert b"salar" not in golden.get("/v1/epochs", limit=1000).body
     assert b"salar" in who["reader"].get("/v1/epochs", limit=1000).body

@@ -89,6 +89,7 @@ def test_answers_are_as_the_description_says(client: Client):
         "/v1/catalog/{name}",
         "/v1/epochs",
         "/v1/history",
+        "/v1/lineage/{name}",
         "/v1/statements",
         "/v1/views/{name}/changes",
     ):

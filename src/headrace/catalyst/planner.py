@@ -52,6 +52,7 @@ from headrace.catalyst.fence import (
     view_file,
     words,
 )
+from headrace.catalyst.lineage import LineageReader
 from headrace.catalyst.python import (
     PYTHON_CALL,
     Registered,
@@ -90,6 +91,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from headrace.catalog import Relation
+    from headrace.catalog.lineage import RelationLineage
     from headrace.catalyst.plan import Plan
     from headrace.functions import Function, FunctionRecord
 
@@ -293,6 +295,26 @@ class Planner:
         plain = self._one_word(read)
         with self._mapping_errors(read), plain.mapping_errors(), shallow(plain.span):
             return self._analysed(read, plain, once=once)
+
+    def lineage(self, query: Span, columns: Sequence[str]) -> RelationLineage:
+        """Return the lineage of a view's query, which was analysed before, by its columns' names.
+
+        Plain views are inputs like others.
+        """
+        read = spark_text(query, self.relations, self._folds)
+        plain = self._one_word(read)
+        with (
+            self._mapping_errors(read),
+            plain.mapping_errors(),
+            shallow(plain.span),
+            translating(plain.span),
+        ):
+            parsed, _ = self._parsed(self.scala.parser(self._session), plain, frozenset())
+            self._register_named(plain.text)
+            dataset = self.scala.named("org.apache.spark.sql.classic.Dataset")
+            resolved = dataset.ofRows(self._session, parsed).queryExecution().analyzed()
+            reader = LineageReader(self._relations, self._names, self.check)
+            return reader.lineage(resolved, columns)
 
     def named(self, query: Span, sees: Callable[[str], bool]) -> frozenset[str]:
         """Return the dotted names of the relations in a query's text, existing or not.

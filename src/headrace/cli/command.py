@@ -31,6 +31,7 @@ from headrace.cli.environment import Environment
 from headrace.cli.failures import keep_quiet, report
 from headrace.cli.functions import FunctionFiles, functions_options
 from headrace.cli.inputs import CommandOfInputs, Input, inputs_given, read_input
+from headrace.cli.lineage import lineage
 from headrace.cli.options import (
     common_options,
     data_directory_of,
@@ -66,6 +67,7 @@ Examples:
   headrace --data mill sql -c "SELECT * FROM totals EMIT CHANGES"
   headrace --data mill verify                     are all views right?
   headrace --data mill doctor                     are all files whole, and what has stopped?
+  headrace --data mill lineage totals             what are its columns made from?
   headrace restore /backups/mill --data mill      from a backup of BACKUP TO
   headrace --data mill serve                      HTTP at 127.0.0.1:8088
   headrace --data mill token create me --role owner
@@ -504,4 +506,5 @@ def create(context: click.Context, name: str, role: str, schema: str | None) -> 
 
 headrace.add_command(cluster)
 headrace.add_command(doctor)
+headrace.add_command(lineage)
 headrace.add_command(restore)

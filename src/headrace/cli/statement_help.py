@@ -160,7 +160,9 @@ STATEMENTS: dict[str, Synopsis] = {
         "list objects, those with names by a pattern",
         f"SHOW {' | '.join(listing.value.upper() for listing in Listing)} [LIKE 'pattern%']\n"
         "SHOW PROPERTIES\nSHOW REJECTS | DIRTY [FOR name]\n"
-        "SHOW ERRORS FOR name\nSHOW CREATE name",
+        "SHOW ERRORS FOR name\nSHOW CREATE name\n"
+        "SHOW LINEAGE OF name[.column] [UPSTREAM | DOWNSTREAM]\n"
+        "SHOW LINEAGE [OF name] FORMAT OPENLINEAGE",
         "SHOW FRESHNESS;",
     ),
     "DESCRIBE": Synopsis(

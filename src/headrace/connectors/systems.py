@@ -22,9 +22,10 @@ from headrace.connectors.sinks import SinkOptions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
-    from pathlib import PurePath
+    from pathlib import Path, PurePath
 
     from headrace.catalog import Stream, Table
+    from headrace.connectors.datasets import ExternalDataset
     from headrace.connectors.secrets import Secrets
     from headrace.connectors.sinks import SinkContext
     from headrace.runtime.ports import LiveSource, SinkWriter
@@ -60,13 +61,17 @@ class Connector(Generic[Options]):
     """A source or sink of a system, with the dataclass of its options.
 
     ``name`` is its name in statements and in the catalog, ``also`` are other names in statements.
-    ``groups`` are prefixes of further keys of options.
+    ``groups`` are prefixes of further keys of options. ``dataset`` returns the external dataset, in
+    which relative paths are below the given directory; None if it has no name outside.
     """
 
     name: str
     options: type[Options]
     also: tuple[str, ...] = field(default=(), kw_only=True)
     groups: tuple[str, ...] = field(default=(), kw_only=True)
+    dataset: Callable[[Options, Path], ExternalDataset | None] = field(
+        default=lambda _options, _root: None, kw_only=True
+    )
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from headrace.ledger import Ledger
     from headrace.parts.declarations import Declarations
     from headrace.parts.filling import Filling
+    from headrace.parts.openlineage import OpenLineage
     from headrace.runtime.deliveries import Deliveries
     from headrace.runtime.epoch import EpochLoop
     from headrace.runtime.feeds import Feeds
@@ -49,6 +50,7 @@ class Definer:
     filling: Filling
     deliveries: Deliveries
     feeds: Feeds
+    openlineage: OpenLineage
 
     def new_relation(self) -> RelationId:
         """Return an unused id for a relation to be created."""
@@ -100,6 +102,8 @@ class Definer:
                     declarations.announce(relation)  # a withdrawn relation may have had this name
             self._publish(catalog, layouts)
         self._end_feeds(dropped)
+        self.openlineage.dropped(gone)
+        self.openlineage.created(relation)
         return epoch
 
     def create_view(
@@ -116,6 +120,8 @@ class Definer:
         refused over streams that have lost events.
         """
         view = planned.view
+        replaced = self.loop.catalog.find(view.name)
+        former = replaced if isinstance(replaced, View) and replaced.id in dropped else None
 
         def join(fill: Fill, circuit: Circuit) -> Epoch:
             catalog = self.loop.catalog.without(dropped).with_(view)
@@ -124,9 +130,11 @@ class Definer:
             self.declarations.withdraw(gone, self.loop.catalog)
             self.declarations.announce(view)
             self._publish(catalog, {rows_of(view.id): circuit.output.operator.layout})
+            self.openlineage.dropped(each for each in gone if each is not former)
             return epoch
 
-        return self.filling.fill(planned, progress, join, earliest=earliest, names_row=True)
+        with self.openlineage.filling(view, former):
+            return self.filling.fill(planned, progress, join, earliest=earliest, names_row=True)
 
     def replace_view(
         self,
@@ -155,9 +163,10 @@ class Definer:
             self._publish(catalog, {})
             return epoch
 
-        return self.filling.fill(
-            planned, progress, join, stays=stays, earliest=earliest, names_row=names_row
-        )
+        with self.openlineage.filling(view, former):
+            return self.filling.fill(
+                planned, progress, join, stays=stays, earliest=earliest, names_row=names_row
+            )
 
     def replace_stopped(self, former: View, planned: Planned) -> Epoch:
         """Replace the build of a stopped view by one that is filled when the view is repaired.
@@ -309,6 +318,7 @@ class Definer:
             self.declarations.withdraw(gone, self.loop.catalog)
             self._publish(catalog, {})
         self._end_feeds(ids)
+        self.openlineage.dropped(gone)
         return epoch
 
     # -- pieces ----------------------------------------------------------------------------

@@ -6,14 +6,14 @@ Nothing here runs Spark.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from headrace.catalog import PlainView, Sink, Stream, Table, View, key_of
-from headrace.errors import Code, HeadraceError
 from headrace.history.dirty_slices import dirty_slices
 from headrace.parts.freshness import view_freshness
 from headrace.parts.jobs import JOB_COLUMNS, jobs
 from headrace.parts.naming import HIDDEN
+from headrace.parts.sizes import row_count
 from headrace.parts.stopped import view_state
 from headrace.runtime.published import STOPPED, WAITING
 from headrace.sql import Role
@@ -31,9 +31,6 @@ if TYPE_CHECKING:
     from headrace.parts.sources import SourceState, SourceStates
     from headrace.runtime.deliveries import Deliveries
     from headrace.runtime.published import Published
-
-_MOST_UNREAD_BYTES: Final = 64 << 20
-"""The maximum bytes of unread files that are read to count a relation's rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,20 +106,8 @@ class Inventory:
             one["bytes"] = (one["bytes"] or 0) + size
             if record.id == rows_of(record.owner):
                 one["entries"] = sum(run.file.rows for run in runs)
-                one["rows"] = self._count(state, relation)
+                one["rows"] = row_count(state, relation, self.reader.directory)
         return found
-
-    def _count(self, state: Published, relation: Relation) -> int | None:
-        """Return the row count of a table or view; None if counting would read too many bytes."""
-        directory = self.reader.directory
-        if state.unread_bytes(relation, directory) > _MOST_UNREAD_BYTES:
-            return None
-        try:
-            return state.spine(relation, directory).weight
-        except HeadraceError as error:
-            if error.code is not Code.CORRUPT:
-                raise
-            return None
 
     def _source(
         self, found: SourceState | None, relation: Relation | None

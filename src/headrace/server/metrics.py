@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from headrace.catalog import Relation
     from headrace.parts.freshness import ViewFreshness
+    from headrace.parts.openlineage import OpenLineage
     from headrace.parts.reader import Reader
     from headrace.parts.sources import SourceStates
     from headrace.processes.queries import QueryProcesses
@@ -50,6 +51,7 @@ class Metrics:
         following: FollowedRelations,
         queries: QueryProcesses | None,
         readers: Readers | None,
+        openlineage: OpenLineage,
     ) -> None:
         self._calls = calls
         self._registry = CollectorRegistry()
@@ -74,7 +76,8 @@ class Metrics:
             registry=self._registry,
         )
         self._epochs = _Epochs(reader, epochs, widths, spent)
-        self._registry.register(_State(reader, sources, calls, following, queries, readers))
+        state = _State(reader, sources, calls, following, queries, readers, openlineage)
+        self._registry.register(state)
 
     def observe(self, operation: str, outcome: str, seconds: float) -> None:
         """Count a request."""
@@ -136,6 +139,7 @@ class _State(Collector):
     following: FollowedRelations
     queries: QueryProcesses | None
     readers: Readers | None
+    openlineage: OpenLineage
 
     def collect(self) -> Iterator[Metric]:
         """Yield the current metrics."""
@@ -189,6 +193,16 @@ class _State(Collector):
                 "headrace_readers_lost",
                 "Reader processes that ended, or did not answer.",
                 self.readers.lost,
+            )
+
+        if (sending := self.openlineage.sending) is not None:
+            yield CounterMetricFamily(
+                "headrace_openlineage_sent", "Events of OpenLineage that were sent.", sending.sent
+            )
+            yield CounterMetricFamily(
+                "headrace_openlineage_dropped",
+                "Events of OpenLineage that could not be sent, or had to wait too long.",
+                sending.dropped,
             )
 
     def _store(self) -> Iterator[Metric]:

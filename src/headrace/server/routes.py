@@ -13,6 +13,7 @@ from headrace.server.entrance import Least, LoginHandlers
 from headrace.server.epochs import EpochHandlers
 from headrace.server.health import HealthHandlers
 from headrace.server.inventory import Inventory
+from headrace.server.lineage import LineageHandlers
 from headrace.server.lookups import ViewHandlers
 from headrace.server.metrics import Metrics
 from headrace.server.openapi import Description
@@ -145,6 +146,15 @@ ROUTES: Final = (
         CatalogHandlers.describe_relation,
         Least.READER,
         answer="Described",
+    ),
+    Route(
+        "GET",
+        "/v1/lineage/{name}",
+        LineageHandlers,
+        LineageHandlers.read_lineage,
+        Least.READER,
+        (QueryParameter("column", "A column of the relation; by default, all."),),
+        answer="Lineage",
     ),
     Route("GET", "/v1/status", Status, Status.follow_status, Least.TOKEN, answers=(EVENTS,)),
     Route(

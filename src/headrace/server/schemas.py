@@ -181,6 +181,19 @@ SCHEMAS: Final[dict[str, Any]] = {
             ),
         ]
     },
+    "Dependence": _object(
+        relation=TEXT,
+        column=TEXT,
+        input=TEXT,
+        input_column=TEXT,
+        type={"enum": ["direct", "indirect"]},
+        influence=TEXT,
+        distance=_WHOLE,
+        external=_or_null(TEXT),
+    ),
+    "Lineage": _object(
+        relation=TEXT, upstream=_list(_ref("Dependence")), downstream=_list(_ref("Dependence"))
+    ),
     "Catalog": _object(
         epoch=_WHOLE,
         committed_at=_NUMBER,

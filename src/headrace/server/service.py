@@ -91,7 +91,7 @@ class Service:
             calls,
             Appends(limits),
             following,
-            Metrics(reader, sources, calls, following, apart, readers),
+            Metrics(reader, sources, calls, following, apart, readers, database.parts.openlineage),
             Entrance(database.parts.access, limits, authenticate),
             Status(reader, sources, runner, following, limits),
             Active(),

@@ -63,6 +63,7 @@ if TYPE_CHECKING:
         Replay,
         Show,
         ShowCreate,
+        ShowLineage,
         Statement,
         Subscribe,
         Truncate,
@@ -406,6 +407,20 @@ def subscribe(asked: NamedRelations, statement: Subscribe) -> Iterator[Need]:
 def show_create(asked: NamedRelations, statement: ShowCreate) -> Iterator[Need]:
     """Yield the needs for seeing how a relation was created."""
     yield from asked.define(statement.name)
+
+
+def show_lineage(asked: NamedRelations, statement: ShowLineage) -> Iterator[Need]:
+    """Yield the needs for seeing what a relation is made from, or for reading what others read.
+
+    Of the relations that depend on it, the client is shown those whose definition it may see.
+    """
+    name = statement.name
+    if name is None:
+        yield Need(Role.READER, DATABASE, statement.span)
+        return
+    if asked.catalog.find(name.dotted) is None and len(name.parts) > 1:
+        name = Name(name.parts[:-1], name.span)  # the last part is a column
+    yield from asked.read(name) if statement.downstream else asked.define(name)
 
 
 def copy_to(asked: NamedRelations, statement: CopyTo) -> Iterator[Need]:

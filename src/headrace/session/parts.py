@@ -22,13 +22,16 @@ if TYPE_CHECKING:
     from headrace.ledger import Ledger
     from headrace.parts.access import Access
     from headrace.parts.capturing import Capturing
+    from headrace.parts.datasets import Datasets
     from headrace.parts.declarations import Declarations
     from headrace.parts.definer import Definer
     from headrace.parts.destinations import Destinations
     from headrace.parts.evaluating import OwnEvaluator
     from headrace.parts.feeding import Feeding
     from headrace.parts.functions import Functions
+    from headrace.parts.lineage import Lineages
     from headrace.parts.log import Log
+    from headrace.parts.openlineage import OpenLineage
     from headrace.parts.planning import Planning
     from headrace.parts.reader import Reader
     from headrace.parts.schemas import Schemas
@@ -91,3 +94,6 @@ class DatabaseParts:
     backups: Backups
     replays: Replays
     row_sources: RowSources
+    lineages: Lineages
+    datasets: Datasets
+    openlineage: OpenLineage

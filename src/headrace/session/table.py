@@ -72,6 +72,7 @@ from headrace.sql import (
     Show,
     ShowBackups,
     ShowCreate,
+    ShowLineage,
     ShowOption,
     Subscribe,
     Truncate,
@@ -112,6 +113,7 @@ from headrace.statements.describing.definitions import DefinitionChanges
 from headrace.statements.describing.descriptions import Descriptions
 from headrace.statements.describing.errors import Errors
 from headrace.statements.describing.explanations import Explanations
+from headrace.statements.describing.lineage import LineageListings
 from headrace.statements.describing.listings import Listings
 from headrace.statements.describing.names import NameListings
 from headrace.statements.describing.relations import RelationListings
@@ -168,6 +170,7 @@ _ENTRIES: Final = (
     # describing
     Entry(Show, needs.show, Listings, Listings.show),
     Entry(ShowCreate, needs.show_create, Descriptions, Descriptions.show_create),
+    Entry(ShowLineage, needs.show_lineage, LineageListings, LineageListings.show),
     Entry(Describe, needs.describe, Descriptions, Descriptions.describe),
     Entry(Explain, needs.explain, Explanations, Explanations.explain),
     Entry(ExplainChange, _explain_change, ChangeExplanations, ChangeExplanations.explain),

@@ -12,6 +12,7 @@ from headrace.sql.connections import CONNECTION
 from headrace.sql.copying import Copy, CopyTo
 from headrace.sql.keywords import quote, quote_dotted
 from headrace.sql.lexer import StatementText, split
+from headrace.sql.lineage import ShowLineage
 from headrace.sql.macros import CreateFunction
 from headrace.sql.parser import KEYWORDS, STATEMENTS, parse, parse_statement
 from headrace.sql.parts import (
@@ -168,6 +169,7 @@ __all__ = [
     "Show",
     "ShowBackups",
     "ShowCreate",
+    "ShowLineage",
     "ShowOption",
     "SinkAction",
     "SliceOf",

@@ -8,6 +8,7 @@ from headrace.errors import Code, HeadraceError
 from headrace.sql.backups import ShowBackups, take_show_backups
 from headrace.sql.fragments import at_query, take_as_of, take_query
 from headrace.sql.lexer import TokenKind
+from headrace.sql.lineage import ShowLineage, take_show_lineage
 from headrace.sql.options import take_assignment, take_key
 from headrace.sql.parts import Name, ObjectKind
 from headrace.sql.push import take_snapshot
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from headrace.sql.cursor import Cursor
+    from headrace.sql.lexer import Token
     from headrace.sql.sinks import HandleSink
 
 _DROPPED_ALONE: Final[Mapping[str, type[DropSecret | DropConnection | DropToken | DropIndex]]] = {
@@ -118,22 +120,15 @@ def _cascade(cursor: Cursor) -> bool:
     return cascade
 
 
-def take_show(cursor: Cursor) -> Show | ShowOption | ShowCreate | ShowBackups:
-    """Take ``SHOW listing | property | CREATE name``, or ksqlDB's ``LIST listing``."""
+def take_show(cursor: Cursor) -> Show | ShowOption | ShowCreate | ShowBackups | ShowLineage:
+    """Take ``SHOW listing | property | CREATE name | LINEAGE OF name``, or ``LIST listing``."""
     first = cursor.advance()
     if cursor.at("BACKUPS"):
         return take_show_backups(cursor, first)
+    if cursor.at("LINEAGE"):
+        return take_show_lineage(cursor, first)
     if cursor.accept("CREATE"):
-        if cursor.at("FUNCTION") and cursor.peek(1).kind is not TokenKind.END:
-            cursor.advance()
-            name = cursor.name("the function's name")
-            cursor.expect_end()
-            return ShowCreate(name, cursor.span(first), of_function=True)
-        if cursor.peek(1).kind is not TokenKind.END and cursor.peek(1).text != ".":
-            accept_kind(cursor)
-        name = cursor.name("the name of a relation or sink")
-        cursor.expect_end()
-        return ShowCreate(name, cursor.span(first))
+        return _show_create(cursor, first)
     if cursor.accept("ALL") or cursor.accept("PROPERTIES"):
         cursor.expect_end()
         return ShowOption(cursor.span(first))
@@ -175,6 +170,19 @@ def take_show(cursor: Cursor) -> Show | ShowOption | ShowCreate | ShowBackups:
         token = cursor.name("a token's name")
     cursor.expect_end(*(() if relation or token or like is not None else _further(listing)))
     return Show(listing, cursor.span(first), relation, like, schema, limit, token)
+
+
+def _show_create(cursor: Cursor, first: Token) -> ShowCreate:
+    if cursor.at("FUNCTION") and cursor.peek(1).kind is not TokenKind.END:
+        cursor.advance()
+        name = cursor.name("the function's name")
+        cursor.expect_end()
+        return ShowCreate(name, cursor.span(first), of_function=True)
+    if cursor.peek(1).kind is not TokenKind.END and cursor.peek(1).text != ".":
+        accept_kind(cursor)
+    name = cursor.name("the name of a relation or sink")
+    cursor.expect_end()
+    return ShowCreate(name, cursor.span(first))
 
 
 def _further(listing: Listing) -> tuple[str, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from headrace.connectors.cassandra import access, sink
+from headrace.connectors.datasets import of_cassandra
 from headrace.connectors.systems import ConnectionKind, SinkConnector, System
 
 SYSTEM: Final = System(
@@ -15,6 +16,7 @@ SYSTEM: Final = System(
         check=sink.check,
         target=("keyspace", "table"),
         joins=lambda _options: True,
+        dataset=lambda options, _root: of_cassandra(options),
     ),
     connection=ConnectionKind("cassandra", access.Access, access.check),
 )

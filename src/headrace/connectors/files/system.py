@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from headrace.connectors.datasets import of_path
 from headrace.connectors.files import sink
 from headrace.connectors.files.watched import METADATA, DirectorySource, FileColumns, Options
 from headrace.connectors.lake import snapshots
@@ -33,6 +34,7 @@ SYSTEM: Final = System(
         addresses=("path",),
         groups=("scan.", "source.", "csv."),
         metadata=METADATA,
+        dataset=lambda options, root: of_path(options.path, root),
     ),
     sink=SinkConnector(
         "file",
@@ -42,5 +44,6 @@ SYSTEM: Final = System(
         check=snapshots.check,
         place=sink.path_of,
         over=("s3",),
+        dataset=lambda options, root: of_path(options.path, root),
     ),
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from headrace.connectors.change_format import OF_VALUES, change_decoder
+from headrace.connectors.datasets import of_topic
 from headrace.connectors.kafka import sink
 from headrace.connectors.kafka.access import Access
 from headrace.connectors.kafka.options import Options
@@ -38,7 +39,15 @@ SYSTEM: Final = System(
         addresses=("properties.bootstrap.servers", "bootstrap.servers", "brokers"),
         groups=("properties.", "scan.", "schema.registry.", "avro.", "avro-confluent."),
         metadata=("topic", "partition", "offset", "timestamp", "headers", OF_VALUES),
+        dataset=lambda options, _root: of_topic(options),
     ),
-    sink=SinkConnector("kafka", SinkOptions, open=sink.opened, check=sink.check, target=("topic",)),
+    sink=SinkConnector(
+        "kafka",
+        SinkOptions,
+        open=sink.opened,
+        check=sink.check,
+        target=("topic",),
+        dataset=lambda options, _root: of_topic(options),
+    ),
     connection=ConnectionKind("kafka", Access),
 )

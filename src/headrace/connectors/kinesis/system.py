@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from headrace.connectors.change_format import change_decoder
+from headrace.connectors.datasets import of_kinesis
 from headrace.connectors.kinesis.access import Options
 from headrace.connectors.kinesis.source import METADATA, KinesisSource, RecordColumns
 from headrace.connectors.systems import SourceConnector, System
@@ -32,5 +33,6 @@ SYSTEM: Final = System(
         addresses=("aws.region", "aws.endpoint", "stream.arn"),
         groups=("aws.", "scan.", "schema.registry.", "avro.", "avro-confluent."),
         metadata=METADATA,
+        dataset=lambda options, _root: of_kinesis(options),
     ),
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from headrace.connectors.datasets import of_path
 from headrace.connectors.files.sink import place
 from headrace.connectors.lake import delta, iceberg, iceberg_catalogues, tables, warehouse
 from headrace.connectors.sinks import TableContents
@@ -18,6 +19,7 @@ DELTA: Final = System(
         place=tables.path_of,
         joins=lambda options: options.mode is TableContents.UPSERT,
         over=("s3",),
+        dataset=lambda options, root: of_path(options.path, root),
     ),
 )
 ICEBERG: Final = System(

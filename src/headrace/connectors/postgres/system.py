@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from headrace.connectors.datasets import of_sink_table
 from headrace.connectors.postgres import access
 from headrace.connectors.postgres.sink import PostgresSink, SinkTable, check
 from headrace.connectors.sinks import TableContents
@@ -18,6 +19,7 @@ SYSTEM: Final = System(
         check=check,
         target=("table",),
         joins=lambda options: options.mode is TableContents.UPSERT,
+        dataset=lambda options, _root: of_sink_table(options),
     ),
     connection=ConnectionKind("postgres", access.Access, access.check, also=("postgresql",)),
 )

@@ -20,7 +20,7 @@ _WHOLE = (
     "duplicates", "late", "line",
     "changes", "jobs", "operators", "rows_in", "rows_out", "rows_read", "bytes_written",
     "files", "fallbacks", "cost", "rebuild_cost", "rows", "changed", "rebuild_rows", "quarantined",
-    "retired", "segments", "bytes", "rows_done", "rows_total",
+    "retired", "segments", "bytes", "rows_done", "rows_total", "distance",
 )  # fmt: skip
 _TYPES = {
     **dict.fromkeys(_WHOLE, pa.int64()),

@@ -15,7 +15,7 @@ async function listed(sql) {
 }
 
 /** A titled table of rows; a column is a title, and a function to the cell of a row or its text. */
-function section(title, rows, columns, none_) {
+export function section(title, rows, columns, none_) {
   const table = listing(title, columns.map(([name, , kind]) => [name, { class: kind === "num" ? kind : null }]), { tall: true, kind: "listed" });
   table.set(rows.map((row) => h("tr", {}, columns.map(([, of, kind]) => {
     const value = of(row) ?? "";

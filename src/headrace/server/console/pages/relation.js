@@ -8,6 +8,7 @@ import { currency, notesOf, problemsOf, toneOf } from "../problems.js";
 import { cellsOf, headOf, LiveRows, rowTable } from "../rows.js";
 import { sqlBlock } from "../sql.js";
 import { now, watchStatus } from "../status.js";
+import { lineageTab } from "./lineage.js";
 import { errorText, problemsTab, rejectedTab } from "./problems.js";
 
 const MOST_FOLLOWED = 2000;
@@ -59,12 +60,13 @@ function show(main, first, tab, ends) {
   const sample = { key: "sample", title: "Sample", show: sampleTab };
   const problems = { key: "problems", title: "Problems", show: problemsTab, count: problemCount };
   const rejected = { key: "rejected", title: "Rejected", show: rejectedTab, count: ({ source }) => source?.rejected ?? 0 };
+  const lineage = { key: "lineage", title: "Lineage", show: lineageTab };
   const tabs = {
-    "materialized view": [...rows, { key: "circuit", title: "Circuit", show: circuitTab }, problems, definition],
-    table: [...rows, rejected, definition],
-    stream: [sample, rejected, definition],
-    "plain view": [definition, sample],
-    sink: [problems, definition],
+    "materialized view": [...rows, { key: "circuit", title: "Circuit", show: circuitTab }, problems, definition, lineage],
+    table: [...rows, rejected, definition, lineage],
+    stream: [sample, rejected, definition, lineage],
+    "plain view": [definition, sample, lineage],
+    sink: [problems, definition, lineage],
   }[kind];
   const panel = tabPanel(name, tabs, tab, () => current, ends);
 
