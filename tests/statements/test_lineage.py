@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections import Counter
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 
 import headrace
+from headrace.cli.command import main
 from headrace.errors import Code, HeadraceError
 from openlineage_specification import require_valid
 
@@ -113,6 +116,53 @@ def test_events_are_valid_and_have_the_lineage_of_columns(database):
     (file,) = events["files"]["outputs"]
     assert (file["namespace"], file["name"].rpartition("/")[2]) == ("file", "spent")
     assert "inputs" not in events["counted"] or events["counted"]["inputs"][0]["name"] == "spent"
+
+
+class Kept:
+    """A database that a command opens and leaves open."""
+
+    def __init__(self, database):
+        self.database = database
+
+    def __getattr__(self, name):
+        return getattr(self.database, name)
+
+    def close(self):
+        pass
+
+
+def test_the_command_lists_lineage_and_sends_events_to_a_server(database, capsys):
+    def run(*arguments):
+        assert main(["--data", str(database.directory), "lineage", *arguments], connect) == 0
+        return capsys.readouterr().out.splitlines()
+
+    def connect(*_given, **_settings):
+        return Kept(database)
+
+    header, *lines = run("spent.total", "--format", "csv")
+    assert header.startswith("relation,column,input,input_column,type,influence,distance")
+    assert "spent,total,orders,amount,direct,aggregation,2," in lines
+    printed = run("--openlineage", "spent")
+    assert [json.loads(line)["job"]["name"] for line in printed] == ["spent"]
+    received = []
+
+    class Catalogue(BaseHTTPRequestHandler):
+        def do_POST(self):
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            received.append((self.path, json.loads(body)))
+            self.send_response(201)
+            self.end_headers()
+
+        def log_message(self, *_given):
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Catalogue) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        run("--openlineage", "--to", f"http://127.0.0.1:{server.server_port}")
+        server.shutdown()
+    assert [path for path, _ in received] == ["/api/v1/lineage"] * 6
+    for _, event in received:
+        require_valid(event)
 
 
 def test_what_happens_to_views_is_sent_in_order(database):
