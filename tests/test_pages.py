@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import subprocess
 import sys
 from pathlib import Path
 
@@ -55,15 +57,27 @@ def test_a_how_to_page_shows_what_happens(db, place, name):
 
 
 @pytest.mark.long
-def test_the_tests_of_the_page_about_tests_pass(spark, place):
-    del spark  # the tests of the page join the session that there is
-    (text,) = [
-        block.text for block in blocks_of(HOW_TO / "test-a-view.md") if block.kind == "python"
-    ]
-    file = place / "test_views.py"
-    file.write_text(text, encoding="utf-8")
-    options = ["-q", "-p", "no:cacheprovider", "-c", os.devnull, f"--basetemp={place / 'base'}"]
-    assert pytest.main([*options, str(file)]) == pytest.ExitCode.OK
+def test_the_tests_of_the_page_about_tests_pass(place):
+    """Commands run as a reader's: in processes of their own, which share what is prepared."""
+    compared, printed = 0, ""
+    for block in blocks_of(HOW_TO / "test-a-view.md"):
+        named = re.match(r"(?:--|#) (\S+/\S+)\n", block.text)
+        if named:
+            (place / named[1]).parent.mkdir(exist_ok=True)
+            (place / named[1]).write_text(block.text, encoding="utf-8")
+        elif block.kind == "sh":
+            for line in block.text.splitlines():
+                words = [sys.executable, "-m", *line.split()]
+                environment = {**os.environ, "HEADRACE_CACHE": str(place / "cache")}
+                done = subprocess.run(
+                    words, env=environment, capture_output=True, text=True, check=False
+                )
+                printed = done.stdout
+                assert done.returncode == int("wrong" in line), printed + done.stderr
+        else:
+            compared += 1
+            assert same(printed, block.text), printed
+    assert compared == 1
 
 
 @pytest.mark.long

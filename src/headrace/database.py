@@ -118,7 +118,8 @@ def connect(
 
     Spark runs in this process. It starts in the background once the database is open: rows by key
     can be read before. Pass ``spark`` to use an existing session. ``clock`` returns the
-    value of ``now()`` in views, in microseconds UTC. ``functions`` are Python functions for
+    value of ``now()`` in views, and the time of writes and epochs, in microseconds UTC.
+    ``functions`` are Python functions for
     queries, made by :func:`headrace.function`. Views that call a function which is missing wait
     until it is registered. ``standby``: if another process has the database open, wait until that
     ends, even by a crash, and take over; a function is asked about every second whether to go on
@@ -141,7 +142,11 @@ def connect(
 
 
 def _opened_ledger(
-    directory: Path, settings: Settings, fault: Callable[[str], None], waits: Waits
+    directory: Path,
+    settings: Settings,
+    fault: Callable[[str], None],
+    waits: Waits,
+    clock: Callable[[], float],
 ) -> Ledger:
     """Open the ledger as its only writer; if that has to be waited for, all else is prepared.
 
@@ -149,7 +154,7 @@ def _opened_ledger(
     """
     address, waits = settings.ledger_address, warm_while_waiting(waits, settings.spark)
     if address is None:
-        return open_ledger(directory, fault=fault, waits=waits)
+        return open_ledger(directory, fault=fault, waits=waits, clock=clock)
     warming = Warming(directory.resolve())
     with LedgerFollower(
         warming.directory, address, settings.mounted, warming.look, warming.closed
@@ -161,7 +166,7 @@ def _opened_ledger(
             follower.begin()
             return True
 
-        return open_ledger(directory, address, fault=fault, waits=wait)
+        return open_ledger(directory, address, fault=fault, waits=wait, clock=clock)
 
 
 class Database(DefaultSession):
@@ -183,13 +188,16 @@ class Database(DefaultSession):
         clock: Callable[[], int] = machine_clock,
         functions: Sequence[Function] = (),
         waits: Waits = refuses,
+        *,
+        start: Callable[[], SparkSession] | None = None,
     ) -> None:
+        """Open a database; ``start`` starts or joins a Spark that databases share."""
         self.directory = directory
         self.settings = settings
         self._open = False
         self._sessions: WeakSet[Session] = WeakSet()
         with ExitStack() as undone:
-            self._ledger = _opened_ledger(directory, settings, fault, waits)
+            self._ledger = _opened_ledger(directory, settings, fault, waits, lambda: clock() / 1e6)
             undone.callback(self._ledger.close)
             mounted = settings.mounted(stored_store(self._ledger, directory, settings.store))
             if mounted is not None:
@@ -205,13 +213,13 @@ class Database(DefaultSession):
                 self._ledger, directory, settings.partitions, chosen=chosen
             )
             warn_of_running(spark, settings.spark, settings.chosen)
-            self._lease = self._leased(spark)
+            self._lease = self._leased(spark, start)
             undone.callback(self._lease.release)
             is_new = not self._ledger.head.ends
             if is_new:  # nothing can be read without Spark
                 self._lease.begin()
             self._segments = SegmentWriter(directory.resolve() / "log")
-            self.parts = self._wired(partitions, fault, clock)
+            self.parts = self._wired(partitions, fault, clock, stores_programs=spark is None)
             self.parts.pump.compaction.sweep_strays()
             restore(self.parts, functions)
             if is_new:
@@ -233,7 +241,9 @@ class Database(DefaultSession):
             self._lease.then(self.parts.planning.start)
             self._lease.begin_after(_SPARK_AFTER_SECONDS)
 
-    def _leased(self, given: SparkSession | None) -> SparkLease:
+    def _leased(
+        self, given: SparkSession | None, start: Callable[[], SparkSession] | None
+    ) -> SparkLease:
         """Return the use of Spark, which starts when something first needs it."""
 
         def prepare(session: SparkSession) -> None:
@@ -251,7 +261,7 @@ class Database(DefaultSession):
                 self.parts.pump.error = error
 
         return SparkLease(
-            lambda: start_spark(self.settings.spark),
+            start or (lambda: start_spark(self.settings.spark)),
             prepare,
             check,
             has_executors=has_executors,
@@ -261,12 +271,17 @@ class Database(DefaultSession):
         )
 
     def _wired(
-        self, partitions: int, fault: Callable[[str], None], clock: Callable[[], int]
+        self,
+        partitions: int,
+        fault: Callable[[str], None],
+        clock: Callable[[], int],
+        *,
+        stores_programs: bool,
     ) -> DatabaseParts:
         """Construct each part from the parts that it uses."""
         ledger, directory = self._ledger, self.directory.resolve()
         # A Spark that the program has started may have other settings the next time.
-        programs = None if self._lease.running else ProgramFiles(directory / "programs")
+        programs = ProgramFiles(directory / "programs") if stores_programs else None
         engine = Engine(self._lease, partitions, EmbeddedLog(), programs)
         leaves = Leaves(self._lease, directory, partitions, EmbeddedLog())
         queries = Queries(leaves, engine)
@@ -283,7 +298,8 @@ class Database(DefaultSession):
             clock,
             row_text=lambda row: json_text(python_rows(row)[0]),
         )
-        appender, admission = Appender(self._segments, ledger), Admission(directory / "log", ledger)
+        appender = Appender(self._segments, ledger)
+        admission = Admission(directory / "log", ledger, lambda: clock() / 1e6)
 
         retiring = Retiring(appender, admission, engine)
         retirement = Retirement(loop, retiring.keep_ids, retiring.left_by)

@@ -226,7 +226,9 @@ def test_epochs_of_few_changes_are_made_before_spark_runs(tmp_path, spark, monke
         loop.widths.small_rows, loop.settings = 0, replace(loop.settings, small_rows=0)
         add(db, (2, 9, "d"))
 
-    monkeypatch.setattr("headrace.engine.narrow.stored._versions", lambda: b"another version")
+    monkeypatch.setattr(
+        "headrace.engine.narrow.stored.digest_of_versions", lambda: b"another version"
+    )
     with opened() as db:
         add(db, (2, 11, "f"))
         assert planned(db) >= {*NARROW}

@@ -105,7 +105,7 @@ def test_a_program_of_another_definition_is_not_read(files, other) -> None:
 
 def test_a_program_of_another_version_is_not_read(files, monkeypatch) -> None:
     files.store(VIEW, "plain", declared(), program())
-    monkeypatch.setattr(stored, "_versions", lambda: b"another")
+    monkeypatch.setattr(stored, "digest_of_versions", lambda: b"another")
     assert files.find(VIEW, "plain", declared()) is None
 
 

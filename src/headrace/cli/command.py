@@ -42,6 +42,7 @@ from headrace.cli.options import (
 from headrace.cli.progress import ProgressBar
 from headrace.cli.restore import restore
 from headrace.cli.statement_thread import Abandoned, StatementThread
+from headrace.cli.test import test
 from headrace.sql import quote
 
 if TYPE_CHECKING:
@@ -71,6 +72,7 @@ Examples:
   headrace restore /backups/mill --data mill      from a backup of BACKUP TO
   headrace --data mill serve                      HTTP at 127.0.0.1:8088
   headrace --data mill token create me --role owner
+  headrace test tests                             are views what files of tests expect?
   headrace cluster pack environment.tar.gz        for executors of Spark
   headrace --url http://127.0.0.1:8088 sql        a shell on that server
 
@@ -508,3 +510,4 @@ headrace.add_command(cluster)
 headrace.add_command(doctor)
 headrace.add_command(lineage)
 headrace.add_command(restore)
+headrace.add_command(test)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import socket
+import time
 import uuid
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -93,10 +94,12 @@ def open_ledger(
     *,
     fault: Callable[[str], None] = uninterrupted,
     waits: Waits = refuses,
+    clock: Callable[[], float] = time.time,
 ) -> Ledger:
     """Open the ledger of a data directory as its only writer; create what is missing.
 
     Without ``address``, it is a SQLite file in the directory. Closing the ledger lets others in.
+    ``clock`` returns the time of appends and commits, in Unix seconds.
     While another process writes, ``waits`` is asked about every second whether to wait for its end.
 
     Raises:
@@ -105,8 +108,8 @@ def open_ledger(
     """
     prepare_directory(directory)
     if address is None:
-        return _in_directory(directory, fault, waits)
-    return _elsewhere(directory, address, fault, waits)
+        return _in_directory(directory, fault, waits, clock)
+    return _elsewhere(directory, address, fault, waits, clock)
 
 
 def restore_ledger(
@@ -186,13 +189,18 @@ def is_restored(directory: Path | None, address: PostgresAddress | None, store: 
         )
 
 
-def _in_directory(directory: Path, fault: Callable[[str], None], waits: Waits) -> Ledger:
+def _in_directory(
+    directory: Path,
+    fault: Callable[[str], None],
+    waits: Waits,
+    clock: Callable[[], float],
+) -> Ledger:
     marker = _Marker.read(directory)
     if marker is not None:
         raise _belongs_elsewhere(directory, marker.place, str(directory / LEDGER))
     lock = DirectoryLock(directory, waits)
     try:
-        ledger = Ledger.open(directory / LEDGER, fault=fault)
+        ledger = Ledger.open(directory / LEDGER, clock=clock, fault=fault)
     except BaseException:
         lock.release()
         raise
@@ -206,7 +214,11 @@ def _in_directory(directory: Path, fault: Callable[[str], None], waits: Waits) -
 
 
 def _elsewhere(
-    directory: Path, address: PostgresAddress, fault: Callable[[str], None], waits: Waits
+    directory: Path,
+    address: PostgresAddress,
+    fault: Callable[[str], None],
+    waits: Waits,
+    clock: Callable[[], float],
 ) -> Ledger:
     if (directory / LEDGER).exists():
         raise _belongs_elsewhere(directory, str(directory / LEDGER), address.place)
@@ -219,7 +231,7 @@ def _elsewhere(
             f"Restore it from a backup, or start with an empty directory. {BACKUPS}",
         )
     try:
-        ledger = Ledger.open(address, fault=fault, create=marker is None)
+        ledger = Ledger.open(address, clock=clock, fault=fault, create=marker is None)
     except MissingLedgerError as error:
         known = "" if marker is None else marker.place
         raise _belongs_elsewhere(directory, known, address.place) from error

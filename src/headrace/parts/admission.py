@@ -60,6 +60,7 @@ class Admission:
     """The directory of the log's segments; indexes of ids are beside it."""
     ledger: Ledger
     clock: Callable[[], float] = time.time
+    """The time at which rows arrive, in Unix seconds."""
     _gates: dict[RelationId, _Gate] = field(default_factory=dict)
     _making: threading.Lock = field(default_factory=threading.Lock)
     """Held while a gate is looked up or created: one for each stream."""
@@ -79,7 +80,7 @@ class Admission:
         gate = self.gate(relation)
         if gate is None or gate.watermark is None:
             return None
-        return gate.watermark.now(self._micros())
+        return gate.watermark.now(self.micros())
 
     def keep_ids(self, stream: Stream, end: Offset) -> None:
         """Store the ids of the events before an offset, which retention is about to remove.
@@ -88,7 +89,7 @@ class Admission:
         """
         gate = self.gate(stream)
         if gate is not None and gate.seen is not None:
-            gate.seen.keep(end, self.ledger.head.log_end(stream.id), self._micros())
+            gate.seen.keep(end, self.ledger.head.log_end(stream.id), self.micros())
 
     def sweep(self, relations: Iterable[Relation]) -> None:
         """Remove the indexes of all streams but these."""
@@ -107,8 +108,9 @@ class Admission:
     def _indexes(self) -> Path:
         return self.directory.parent / "seen"
 
-    def _micros(self) -> int:
-        return int(self.clock() * 1_000_000)
+    def micros(self) -> int:
+        """Return the time at which rows arrive now, in microseconds since 1970, UTC."""
+        return round(self.clock() * 1_000_000)
 
     def _made(self, stream: Stream) -> _Gate:
         declaration = stream.declaration
@@ -128,7 +130,7 @@ class Admission:
         if declaration.watermark is not None or declaration.lateness is not None:
             newest = self.ledger.log.newest_times(stream.id)
             watermark = Watermark(declaration.delay, IDLE_MICROS, newest)
-        return _Gate(stream, self.ledger, seen, watermark, self._micros)
+        return _Gate(stream, self.ledger, seen, watermark, self.micros)
 
     def _logged(
         self, stream: Stream, first: int, end: int, since: int

@@ -113,7 +113,7 @@ class TableWriter:
         """Convert changes of the view to changes of the relation."""
         weights = changes[WEIGHT]
         given = changes.drop_columns([WEIGHT]).rename_columns(list(self.sink.columns))
-        rows = completed(self.queries, relation, given)
+        rows = completed(self.queries, relation, given, self.log.admission.micros())
         require_present(relation, rows, None)
         if isinstance(relation, Stream):
             if (pc.min(weights).as_py() or 1) < 0:

@@ -115,6 +115,10 @@ class Feeding:
         return SourceContext(arriving, value, metadata, given, self.secrets, relation, notes)
 
 
+def _now() -> int:
+    return int(time.time() * 1_000_000)
+
+
 def _restored(relation: Stream | Table) -> tuple[SourceConnector[Any], Any]:
     stored = relation.declaration.source
     connector = source_connector(dict(stored)[CONNECTOR])
@@ -141,7 +145,7 @@ class _Completed:
         rejecting = self.rejecting
         for given in self.source.parts(position):
             part = self._whole(given)
-            rows = completed(self.queries, self.relation, self._timed(part))
+            rows = completed(self.queries, self.relation, self._timed(part), _now())
             if isinstance(self.relation, Table):
                 rows = rows.append_column(WEIGHT, part.rows[WEIGHT])
             rows, refused = self._computed(self._placed(rows, part), part)
@@ -176,7 +180,7 @@ class _Completed:
         """Return the rows with the source's time of each row, if the log stores it."""
         if part.times is None or not self.relation.declaration.rowtime:
             return part.rows
-        now = pa.scalar(int(time.time() * 1_000_000), part.times.type)
+        now = pa.scalar(_now(), part.times.type)
         return part.rows.append_column(ROWTIME, pc.fill_null(part.times, now))
 
     def _placed(self, rows: pa.Table, part: Part) -> pa.Table:

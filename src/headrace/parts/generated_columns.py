@@ -6,7 +6,6 @@ computed value has to fit its column exactly, like a written one.
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -45,20 +44,26 @@ def with_offsets(relation: Stream | Table, rows: pa.Table, first: Offset) -> pa.
     return _with_values(relation, rows, dict.fromkeys(names, offsets))
 
 
-def with_rowtime(relation: Stream | Table, rows: pa.Table) -> pa.Table:
-    """Return rows with their time, if the stream's log stores it: the given one, or now."""
+def with_rowtime(relation: Stream | Table, rows: pa.Table, now: int) -> pa.Table:
+    """Return rows with their time, if the stream's log stores it: the given one, or now.
+
+    ``now`` is in microseconds since 1970, UTC.
+    """
     if not relation.declaration.rowtime or ROWTIME in rows.schema.names:
         return rows
-    now = pa.scalar(int(time.time() * 1_000_000), pa.timestamp("us", "UTC"))
-    return rows.append_column(ROWTIME, pa.repeat(now, rows.num_rows))
+    time = pa.scalar(now, pa.timestamp("us", "UTC"))
+    return rows.append_column(ROWTIME, pa.repeat(time, rows.num_rows))
 
 
-def with_generated_columns(queries: Queries, relation: Stream | Table, rows: pa.Table) -> pa.Table:
+def with_generated_columns(
+    queries: Queries, relation: Stream | Table, rows: pa.Table, now: int
+) -> pa.Table:
     """Return changes with the values of the generated columns, except offsets.
 
-    Deleted rows, with a negative weight, keep their values.
+    Deleted rows, with a negative weight, keep their values. ``now`` is in microseconds since 1970,
+    UTC.
     """
-    origins = dict(_metadata_values(relation, rows.num_rows))
+    origins = dict(_metadata_values(relation, rows.num_rows, now))
     return with_computed_columns(queries, relation, _with_values(relation, rows, origins))
 
 
@@ -115,9 +120,8 @@ def _with_values(
     return rows
 
 
-def _metadata_values(relation: Stream | Table, count: int) -> list[tuple[str, pa.Array]]:
+def _metadata_values(relation: Stream | Table, count: int, now: int) -> list[tuple[str, pa.Array]]:
     types = {field.name: field.type for field in relation.schema.arrow}
-    now = int(time.time() * 1_000_000)
     topic = relation.declaration.option("topic", "kafka_topic") or relation.name
     values = {
         "topic": lambda: pa.repeat(topic, count),

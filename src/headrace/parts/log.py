@@ -177,7 +177,7 @@ class Log:
 
         The rows already have the values of generated columns.
         """
-        timed = with_rowtime(relation, rows)
+        timed = with_rowtime(relation, rows, self.admission.micros())
         gate = self.admission.gate(relation)
         placed = None if gate is None else partial(gate.admit, timed)
         apart = expires(relation)
@@ -224,9 +224,10 @@ class Log:
 
     def completed(self, relation: Stream | Table, rows: pa.Table) -> pa.Table:
         """Return the rows with their times, and with the values of generated columns."""
-        rows = with_rowtime(relation, rows)
+        now = self.admission.micros()
+        rows = with_rowtime(relation, rows, now)
         if relation.declaration.generated and rows.num_rows:
-            rows = with_generated_columns(self.queries, relation, rows)
+            rows = with_generated_columns(self.queries, relation, rows, now)
         return rows
 
     def with_defaults(self, relation: Stream | Table, rows: pa.Table) -> pa.Table:
@@ -235,7 +236,7 @@ class Log:
         Raises:
             HeadraceError: ``invalid`` if a default fails, or its column cannot hold it.
         """
-        return completed(self.queries, relation, rows)
+        return completed(self.queries, relation, rows, self.admission.micros())
 
     def with_computed(self, relation: Stream | Table, rows: pa.Table) -> pa.Table:
         """Return rows with the values of the computed columns."""

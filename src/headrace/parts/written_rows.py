@@ -6,7 +6,7 @@ is stored as text and evaluated for each row when the row is written.
 
 from __future__ import annotations
 
-import time
+import re
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -19,7 +19,7 @@ from headrace.formats.fitted import not_fitting
 from headrace.formats.fitting import fitted
 from headrace.formats.literals import NoLiteral, constant
 from headrace.sql.keywords import quote
-from headrace.types import Column, LongType
+from headrace.types import Column, LongType, TimestampType
 from headrace.zset import WEIGHT
 
 if TYPE_CHECKING:
@@ -29,10 +29,13 @@ if TYPE_CHECKING:
 
 _GIVEN: Final = "ROWTIME"
 """The column of an INSERT in which rows give their time."""
+_CLOCK: Final = re.compile(r"(?i)\s*(?:now\s*\(\s*\)|current_timestamp(?:\s*\(\s*\))?)\s*")
 
 
-def completed(queries: Queries, relation: Stream | Table, rows: pa.Table) -> pa.Table:
+def completed(queries: Queries, relation: Stream | Table, rows: pa.Table, now: int) -> pa.Table:
     """Return rows with all columns, in order; omitted columns have their default, or NULL.
+
+    ``now`` is the time of writing, in microseconds since 1970, UTC: the default ``now()``.
 
     Raises:
         HeadraceError: ``invalid`` if a default fails, or its column cannot hold it.
@@ -47,7 +50,8 @@ def completed(queries: Queries, relation: Stream | Table, rows: pa.Table) -> pa.
         arrays[column.name] = pa.nulls(rows.num_rows, field.type)
         if column.name in defaults and rows.num_rows:
             try:
-                value = constant(column, defaults[column.name])
+                reads_clock = _reads_clock(column, defaults[column.name])
+                value = now if reads_clock else constant(column, defaults[column.name])
             except NoLiteral:
                 missing.append((column, defaults[column.name]))
             else:
@@ -63,7 +67,12 @@ def completed(queries: Queries, relation: Stream | Table, rows: pa.Table) -> pa.
                 raise not_fitting(f'the default of column "{column.name}"', reason, None)
             arrays[column.name] = made.values
     whole = pa.Table.from_arrays(list(arrays.values()), schema=relation.schema.arrow)
-    return _with_time(relation, whole, rows)
+    return _with_time(relation, whole, rows, now)
+
+
+def _reads_clock(column: Column, default: str) -> bool:
+    """Whether a default is the time of writing, as a whole."""
+    return isinstance(column.type, TimestampType) and _CLOCK.fullmatch(default) is not None
 
 
 def given_time(relation: Stream | Table) -> Column | None:
@@ -74,7 +83,7 @@ def given_time(relation: Stream | Table) -> Column | None:
     return Column(_GIVEN, LongType())
 
 
-def _with_time(relation: Stream | Table, whole: pa.Table, rows: pa.Table) -> pa.Table:
+def _with_time(relation: Stream | Table, whole: pa.Table, rows: pa.Table, now: int) -> pa.Table:
     """Return the rows with their given time as a column, if they have any."""
     if not relation.declaration.rowtime:
         return whole
@@ -82,7 +91,7 @@ def _with_time(relation: Stream | Table, whole: pa.Table, rows: pa.Table) -> pa.
         return whole.append_column(ROWTIME, rows[ROWTIME])
     if given_time(relation) is None or _GIVEN not in rows.schema.names:
         return whole
-    millis = pc.fill_null(rows[_GIVEN], int(time.time() * 1000))
+    millis = pc.fill_null(rows[_GIVEN], now // 1000)
     try:
         micros = pc.multiply_checked(millis, 1000)
     except pa.ArrowInvalid as error:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from headrace.parts.access import Principal
     from headrace.session.needs import Need
     from headrace.session.parts import DatabaseParts
-    from headrace.sql import Query
+    from headrace.sql import Query, Statement
     from headrace.sql.parameters import Parameters
     from headrace.statements.changing.given_rows import Rows
     from headrace.statements.reading.following import Pushed
@@ -85,6 +85,11 @@ class Session:
             with self._running(progress or silent), bound.rewritten.mapping_errors():
                 result = self._statements.run(statement)
             yield result
+
+    def run(self, statement: Statement) -> Result | Subscription:
+        """Run a statement that :func:`headrace.sql.parse` returned, or one derived from it."""
+        with self._running(silent):
+            return self._statements.run(statement)
 
     def insert(
         self,

@@ -50,13 +50,20 @@ def start_spark(settings: SparkSettings, scratch: Path | None = None) -> SparkSe
     ``scratch`` is the directory of shuffle files, by default the machine's temporary directory.
     """
     with _STARTING:
+        joins = is_running()
         spark = _with_archive(settings, scratch)
     if settings.archive:
         context = spark.sparkContext
         if context.getConf().get("spark.archives") == settings.archive:
             context.pythonExec = ARCHIVED_PYTHON
-    _start_workers(spark)
+    if not joins:
+        _start_workers(spark)
     return spark
+
+
+def is_running() -> bool:
+    """Whether this process has a running Spark."""
+    return SparkContext._active_spark_context is not None  # noqa: SLF001  (pyspark has no other)
 
 
 def warm_up(settings: SparkSettings) -> None:

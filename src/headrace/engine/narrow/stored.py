@@ -158,7 +158,7 @@ class ProgramFiles:
         """
         if isinstance(relation, View | PlainView) and relation.functions:
             return None
-        digest, reached = hashlib.blake2s(_versions()), {relation.id: relation}
+        digest, reached = hashlib.blake2s(digest_of_versions()), {relation.id: relation}
         pending = [relation]
         while pending:
             each = pending.pop()
@@ -251,7 +251,7 @@ def _read(body: bytes) -> StoredProgram | None:
 
 
 @cache
-def _versions() -> bytes:
+def digest_of_versions() -> bytes:
     """Return a digest of all that may change what a program is, beside definitions.
 
     Of this package it is also the time and size of its files, which change while it is developed.
