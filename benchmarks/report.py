@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 
+from benchmarks import prices
 from benchmarks.epoch_costs import place_rank
 from benchmarks.operators import COUNTERS
 from headrace.parts.epoch_records import ACTIVITIES
@@ -515,6 +516,43 @@ def push(found: Sequence[dict[str, Any]]) -> Table:
         crowd = f"{row['idle']:,}", str(row["slow"])
         table.add_row(*crowd, *figures, f"{epoch:.1f}", f"{epoch / alone:.2f}")
     return table
+
+
+def cluster(found: Sequence[dict[str, Any]]) -> Iterator[Table]:
+    """Yield throughput by the number of workers, and requests and their price by stage."""
+    names = [f"{run['workers'] or 'no'} worker{'s' * (run['workers'] > 1)}" for run in found]
+    table = _table(
+        "Rows per second by workers of one core",
+        ["", "rows", *names, *(f"{name}: {names[0]}" for name in names[1:]), "two: one"],
+    )
+    stages = list(zip(*(run["stages"] for run in found), strict=True))
+    for each in stages:
+        speeds = [run["rows_per_second"] for run in each]
+        ratios = [speed / speeds[0] for speed in speeds[1:]] + [speeds[-1] / speeds[-2]]
+        shown = (f"{speed:,}" for speed in speeds)
+        own = each[0]["stage"], f"{each[0]['rows']:,}"
+        table.add_row(*own, *shown, *(f"{ratio:.2f}" for ratio in ratios))
+    yield table
+    table = _table(
+        "Requests to the store and their price, each time",
+        [
+            *("", "workers", "PUT", "GET", "LIST", "KB put", "KB got"),
+            *("USD per million", "USD a month, one a second"),
+        ],
+    )
+    for each in stages:
+        for name, run in zip(names, each, strict=True):
+            counts = (f"{run[kind]:g}" for kind in ("PUT", "GET", "LIST"))
+            moved = (f"{run[kind] / 1000:,.1f}" for kind in ("bytes_put", "bytes_got"))
+            usd = run["usd"]
+            costs = f"{usd * 1e6:,.2f}", f"{usd * prices.MONTH_SECONDS:,.2f}"
+            table.add_row(run["stage"], name, *counts, *moved, *costs)
+    yield table
+    table = _table("What is stored in the end", ["", "MB", "USD a month"])
+    for name, run in zip(names, found, strict=True):
+        size = run["stored_bytes"]
+        table.add_row(name, _megabytes(size), f"{size / 1e9 * prices.GIGABYTE_MONTH:.4f}")
+    yield table
 
 
 def _verdict(found: dict[str, Any]) -> str:

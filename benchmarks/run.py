@@ -59,6 +59,7 @@ PARTS = (
     "operators",
     "epochs",
     "tpch",
+    "cluster",
 )
 _QUERY_RUNS = 3
 
@@ -118,7 +119,8 @@ def main(  # noqa: PLR0917 (options, given by name)
     are replayed, beside a rebuild. With --only sinks, each target that a server can be had of. With
     --only operators, a step of each operator, with --beside as well that of another checkout. With
     --only epochs, small epochs in this process beside the same as Spark jobs. With --only tpch,
-    TPC-H's queries as views, 1,000 rows changed, beside Spark batch of the same.
+    TPC-H's queries as views, 1,000 rows changed, beside Spark batch of the same. With --only
+    cluster, fills and epochs on a cluster of Spark, with the requests to the store and their price.
     """
     console = Console()
     if not console.is_terminal:
@@ -212,6 +214,12 @@ def _of_steps(
         turns = tpch.QUICK if quick else tpch.FULL
         found["tpch"] = _apart(tpch.measure, DATA, *of_tpch, turns)
         for table in report.tpch(found["tpch"]):
+            console.print(table)
+    if "cluster" in parts:
+        from benchmarks import cluster  # noqa: PLC0415 (it needs the servers of the tests)
+
+        found["cluster"] = [_apart(cluster.measure, DATA, each) for each in cluster.WORKERS]
+        for table in report.cluster(found["cluster"]):
             console.print(table)
     return found
 

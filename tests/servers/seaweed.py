@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import http.client
 import json
+import re
 import shutil
 import subprocess
 import sys
 import time
+from collections import Counter
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.request import urlopen
 
 from servers.machine import Unavailable, free_port
 
@@ -23,6 +26,12 @@ REGION = "us-east-1"
 ACCESS_KEY, SECRET_KEY = "AKIAWRITER", "writers-own-secret"
 BUCKET, WAREHOUSE = "lake", "warehouse"
 """A bucket, and one of tables that the catalogue has."""
+_REQUESTS = re.compile(
+    rf'^SeaweedFS_s3_request_total{{bucket="{BUCKET}",code="\d+",type="(\w+)"}} (\S+)', re.MULTILINE
+)
+_BYTES = re.compile(
+    rf'^SeaweedFS_s3_bucket_traffic_(\w+)_bytes_total{{bucket="{BUCKET}"}} (\S+)', re.MULTILINE
+)
 _RIGHTS = {
     "identities": [
         {
@@ -52,6 +61,21 @@ class Seaweed:
         """The address of the catalogue of Iceberg."""
         return f"http://127.0.0.1:{self.ports['s3_iceberg']}"
 
+    def requests(self) -> Counter[str]:
+        """Return what has been sent to the bucket since the start, by whomever.
+
+        ``PUT``, ``GET``, ``DELETE``, ``LIST`` count requests; ``put`` and ``got`` are bytes.
+        """
+        address = f"http://127.0.0.1:{self.ports['metrics']}/metrics"
+        with urlopen(address, timeout=_START_SECONDS) as answer:
+            text = answer.read().decode()
+        found = Counter[str]()
+        for kind, count in _REQUESTS.findall(text):
+            found[kind] += int(float(count))
+        for kind, count in _BYTES.findall(text):
+            found["put" if kind == "received" else "got"] += int(float(count))
+        return found
+
     def start(self) -> None:
         """Start the server, and wait until it answers."""
         log = (self.directory / "weed.log").open("ab")
@@ -62,6 +86,7 @@ class Seaweed:
         command += [f"-{name}.port.grpc={ports[f'{name}_grpc']}" for name in _WITH_GRPC]
         command += [f"-admin.port={ports['admin']}", f"-s3.port={ports['s3']}"]
         command += [f"-s3.port.iceberg={ports['s3_iceberg']}", "-master.telemetry=false"]
+        command += [f"-metricsPort={ports['metrics']}"]
         command += [f"-s3.config={self.directory / 's3.json'}", "-s3.autoCreateBucket=false"]
         command += [f"-bucket={BUCKET}", f"-tableBucket={WAREHOUSE}"]
         command += [f"-s3.localSocket={self.directory / 's3.sock'}"]
@@ -130,7 +155,7 @@ def seaweed(directory: Path, port: int | None = None) -> Iterator[Seaweed]:
     directory.mkdir(parents=True, exist_ok=True)
     settings = directory / "ports.json"
     if not settings.exists():
-        names = ["master", "volume", "filer", "admin", "s3", "s3_iceberg"]
+        names = ["master", "volume", "filer", "admin", "s3", "s3_iceberg", "metrics"]
         ports = {name: free_port() for name in (*names, *(f"{each}_grpc" for each in _WITH_GRPC))}
         settings.write_text(json.dumps(ports | ({"s3": port} if port else {})))
         (directory / "s3.json").write_text(json.dumps(_RIGHTS))
