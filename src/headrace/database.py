@@ -119,9 +119,8 @@ def connect(
     Spark runs in this process. It starts in the background once the database is open: rows by key
     can be read before. Pass ``spark`` to use an existing session. ``clock`` returns the
     value of ``now()`` in views, and the time of writes and epochs, in microseconds UTC.
-    ``functions`` are Python functions for
-    queries, made by :func:`headrace.function`. Views that call a function which is missing wait
-    until it is registered. ``standby``: if another process has the database open, wait until that
+    ``functions`` are Python functions for queries, made by :func:`headrace.function`. Views that
+    call a function which is missing wait until it is registered. ``standby``: if another process has the database open, wait until that
     ends, even by a crash, and take over; a function is asked about every second whether to go on
     waiting, with the error that names that process. See :class:`headrace.settings.Settings` for the
     other keywords.
@@ -152,21 +151,22 @@ def _opened_ledger(
 
     That is a JVM, which Spark needs, and a full cache.
     """
-    address, waits = settings.ledger_address, warm_while_waiting(waits, settings.spark)
-    if address is None:
-        return open_ledger(directory, fault=fault, waits=waits, clock=clock)
-    warming = Warming(directory.resolve())
-    with LedgerFollower(
-        warming.directory, address, settings.mounted, warming.look, warming.closed
-    ) as follower:
+    address = settings.ledger_address
+    with warm_while_waiting(waits, settings.spark) as waiting:
+        if address is None:
+            return open_ledger(directory, fault=fault, waits=waiting, clock=clock)
+        warming = Warming(directory.resolve())
+        with LedgerFollower(
+            warming.directory, address, settings.mounted, warming.look, warming.closed
+        ) as follower:
 
-        def wait(error: HeadraceError) -> bool:
-            if not waits(error):
-                return False
-            follower.begin()
-            return True
+            def wait(error: HeadraceError) -> bool:
+                if not waiting(error):
+                    return False
+                follower.begin()
+                return True
 
-        return open_ledger(directory, address, fault=fault, waits=wait, clock=clock)
+            return open_ledger(directory, address, fault=fault, waits=wait, clock=clock)
 
 
 class Database(DefaultSession):

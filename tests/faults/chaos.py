@@ -18,6 +18,7 @@ import threading
 import time
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
@@ -66,7 +67,7 @@ class World:
 
     def sql(self, statement: str, accept: str | None = None) -> Answer:
         """Run a statement at whichever server serves, until it succeeds; return the answer."""
-        until, last = time.monotonic() + PATIENCE, "nothing answered"
+        until, last = time.monotonic() + PATIENCE, {0: "no answer", 1: "no answer"}
         while time.monotonic() < until:
             for server in (self.active, 1 - self.active):
                 self._begin_again(server)
@@ -75,14 +76,14 @@ class World:
                         statement, accept=accept
                     )
                 except (*GONE, OSError) as error:
-                    last = repr(error)
+                    last[server] = repr(error)
                     continue
                 if answer.status == 200:
                     self.active = server
                     return answer
-                last = f"{answer.status} {answer.body[:300]!r}"
+                last[server] = f"{answer.status} {answer.body[:300]!r}"
                 if answer.status not in {408, 409, 499, 503}:  # 499: a server that ends cancels it
-                    raise ChaosError(f"{statement[:80]}: {last}")
+                    raise ChaosError(f"{statement[:80]}: {last[server]}")
             time.sleep(0.1)
         raise ChaosError(f"{statement[:80]}: {last}")
 
@@ -236,6 +237,7 @@ def run(kills: int, seed: int, *, cluster: bool, report: Callable[[str], None] =
     with ExitStack() as stack:
         place = Path(stack.enter_context(TemporaryDirectory(prefix="chaos-")))
         world = _world(stack, place, random.Random(seed), cluster=cluster)
+        stack.push(partial(_show_logs, world))
         for statement in DEFINITIONS:
             world.sql(statement)
         world.servers[1].begin("--standby")
@@ -295,6 +297,16 @@ def _world(stack: ExitStack, place: Path, draw: random.Random, *, cluster: bool)
     servers[0].begin("--standby")
     servers[0].wait()
     return World(draw, ledger, store, servers, spark)
+
+
+def _show_logs(world: World, kind: type[BaseException] | None, *_: object) -> None:
+    """Print the end of what each server has logged, if the run has failed."""
+    if kind is None:
+        return
+    for server in world.servers:
+        if server.errors is not None and server.errors.exists():
+            lines = server.errors.read_text(errors="replace").splitlines()[-60:]
+            print(f"--- {server.errors.name}", *lines, sep="\n", file=sys.stderr)
 
 
 def _end(server: Killed) -> None:

@@ -4,24 +4,33 @@ from __future__ import annotations
 
 import logging
 import threading
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 from headrace.engine.jobs.session import warm_up
 from headrace.errors import HeadraceError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from headrace.engine.jobs.lease import SparkSettings
 
 _log: Final = logging.getLogger(__name__)
 
 
+_AFTER_SECONDS: Final = 10.0
+"""A process that has just taken over, perhaps on the same machine, has the processors first."""
+
+
+@contextmanager
 def warm_while_waiting(
     waits: Callable[[HeadraceError], bool], settings: SparkSettings
-) -> Callable[[HeadraceError], bool]:
-    """Return ``waits``, which begins to warm Spark up when it is True for the first time."""
-    begun = threading.Event()
+) -> Iterator[Callable[[HeadraceError], bool]]:
+    """Yield ``waits`` for a block, in which Spark is warmed up, in the background.
+
+    That begins some seconds after ``waits`` was True for the first time.
+    """
+    begun, over = threading.Event(), threading.Event()
 
     def wait(error: HeadraceError) -> bool:
         if not waits(error):
@@ -29,14 +38,19 @@ def warm_while_waiting(
         if not begun.is_set():
             begun.set()
             threading.Thread(
-                target=_warm, args=(settings,), name="headrace-spark-warm", daemon=True
+                target=_warm, args=(settings, over), name="headrace-spark-warm", daemon=True
             ).start()
         return True
 
-    return wait
+    try:
+        yield wait
+    finally:
+        over.set()
 
 
-def _warm(settings: SparkSettings) -> None:
+def _warm(settings: SparkSettings, over: threading.Event) -> None:
+    if over.wait(_AFTER_SECONDS):
+        return
     try:
         warm_up(settings)
     except HeadraceError as error:
