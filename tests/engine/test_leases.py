@@ -12,6 +12,7 @@ from headrace.engine.jobs import lease
 from headrace.engine.jobs.lease import SparkLease
 from headrace.errors import Code, HeadraceError
 from headrace.runtime.cancelling import Cancellation
+from waiting import until
 
 
 @pytest.fixture
@@ -85,6 +86,27 @@ def test_all_who_need_a_spark_that_cannot_be_started_get_the_error(process):
                 failing.session  # noqa: B018
         failing.release()
     assert called == []
+    assert process.stopped == ["application 0"]
+
+
+def test_a_spark_that_could_not_be_started_is_started_when_it_is_needed_later(process, monkeypatch):
+    problems, called = ["its JVM was killed", None], []
+
+    def start():
+        problem = problems.pop(0)
+        if problem is not None:
+            raise HeadraceError(Code.UNAVAILABLE, problem)
+        return process.start()
+
+    leased = SparkLease(start)
+    leased.then(lambda: called.append(1))
+    for _ in range(2):
+        with pytest.raises(HeadraceError, match="its JVM was killed"):
+            leased.session  # noqa: B018
+    monkeypatch.setattr(lease, "_AGAIN_SECONDS", 0.0)
+    assert leased.session is leased.running
+    until(lambda: called == [1])
+    leased.release()
     assert process.stopped == ["application 0"]
 
 

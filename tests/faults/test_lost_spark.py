@@ -95,3 +95,22 @@ def test_a_server_whose_jvm_was_killed_starts_again(tmp_path: Path) -> None:
         assert "The server starts again." in (tmp_path / "log").read_text()
     finally:
         server.kill()
+
+
+@pytest.mark.long
+def test_a_server_whose_jvm_was_killed_while_it_started_starts_it_again(tmp_path: Path) -> None:
+    server = Killed(tmp_path / "data", port=free_port(), errors=tmp_path / "log")
+    server.start()
+    try:
+        server.client.sql("CREATE TABLE t (k INT PRIMARY KEY, v INT)")
+        server.client.sql("CREATE MATERIALIZED VIEW s AS SELECT sum(v) AS s FROM t")
+        server.client.sql("INSERT INTO t VALUES (1, 1), (2, 2)")
+        server.client.sql("SELECT s FROM s")
+        server.kill()
+        server.start()
+        while not server.kill_jvm():
+            time.sleep(0.01)
+        assert again(server, "VERIFY")[0][-1] == "equal to batch"
+        assert again(server, "SELECT s FROM s") == [[3]]
+    finally:
+        server.kill()

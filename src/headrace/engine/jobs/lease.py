@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import shlex
 import threading
+import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -34,6 +35,8 @@ _FEW_PARTITIONS: Final = 2
 
 _LISTEN_SECONDS: Final = 0.1
 _WATCH_SECONDS: Final = 1.0
+_AGAIN_SECONDS: Final = 5.0
+"""How long a failed start is the answer to everyone who needs Spark; then, the next one retries."""
 ARCHIVE_NAME: Final = "environment"
 """The directory below that of an executor into which Spark unpacks the archive of Python."""
 
@@ -176,8 +179,9 @@ class SparkLease:
     The databases of a process share one Spark. If a database has started it, the last one to
     release its lease stops it; a Spark that the program has started itself is never stopped.
     ``start`` starts Spark, or joins the one that runs, and ``prepare`` makes it fit for the
-    database. If one of them fails, everyone who needs Spark gets the error. So it is once Spark has
-    ended by itself, if a database has started it: what was planned is lost with it.
+    database. If one of them fails, everyone who needs Spark gets the error, until a later start
+    succeeds. Once Spark has ended by itself, if a database has started it, everyone gets that error
+    for good: what was planned is lost with it.
 
     ``check`` raises if executors do not fit. Who runs jobs waits for it, and gets its error; then,
     the next one who does has them checked again.
@@ -198,6 +202,8 @@ class SparkLease:
     """The error of everyone who needs Spark after its end; None if it has not ended."""
     _found: SparkSession | None = None
     _error: HeadraceError | None = None
+    _failed: float = 0.0
+    """When the last start failed, by the monotonic clock."""
     _started: bool = False
     """Whether a database has started this Spark."""
     _ended: threading.Event = field(default_factory=threading.Event)
@@ -267,6 +273,7 @@ class SparkLease:
         if self.lost is not None:
             raise _again(self.lost)
         if self._found is None:
+            self._forget_failure()
             self.begin()
             statement = running_statement()
             if statement is not None:
@@ -279,6 +286,14 @@ class SparkLease:
             self._ended.wait(_LISTEN_SECONDS)
             check_cancelled()
         return self._found
+
+    def _forget_failure(self) -> None:
+        """Let Spark be started again if it failed to start some time ago."""
+        with self._lock:
+            if self._error is None or time.monotonic() < self._failed + _AGAIN_SECONDS:
+                return
+            self._error, self._thread = None, None
+            self._ended.clear()
 
     @property
     def for_jobs(self) -> SparkSession:
@@ -333,7 +348,7 @@ class SparkLease:
                     target=self._watch, args=(session,), name="headrace-spark-ends", daemon=True
                 ).start()
         except Exception as error:  # noqa: BLE001  (whoever needs Spark gets it)
-            self._error = unexpected(error)
+            self._error, self._failed = unexpected(error), time.monotonic()
             _log.error("%s: only rows by key can be read", self._error.primary)
             self.fails(self._error)
         finally:

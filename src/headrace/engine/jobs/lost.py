@@ -7,14 +7,14 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from py4j.protocol import Py4JError
-from pyspark import SparkContext
-from pyspark.sql import SparkSession
 
-from headrace.engine.jobs.session import jvm_of
+from headrace.engine.jobs.session import forget_jvm, jvm_of
 from headrace.errors import HeadraceError
 
 if TYPE_CHECKING:
     from subprocess import Popen
+
+    from pyspark.sql import SparkSession
 
 _UNREACHABLE: Final = (Py4JError, OSError, HeadraceError)
 
@@ -42,9 +42,7 @@ def forget(spark: SparkSession) -> None:
         spark.sparkContext.stop()
     with suppress(*_UNREACHABLE):
         spark.sparkContext._gateway.shutdown()  # noqa: SLF001
-    SparkContext._active_spark_context = None  # noqa: SLF001
-    SparkContext._gateway = SparkContext._jvm = None  # noqa: SLF001
-    SparkSession._instantiatedSession = SparkSession._activeSession = None  # noqa: SLF001
+    forget_jvm()
 
 
 def _ending(code: int) -> str:

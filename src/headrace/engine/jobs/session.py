@@ -91,6 +91,13 @@ def jvm_of(spark: SparkSession) -> Popen[bytes]:
     return found
 
 
+def forget_jvm() -> None:
+    """Forget a JVM of this process that has ended: the next start begins another one."""
+    SparkContext._active_spark_context = None  # noqa: SLF001
+    SparkContext._gateway = SparkContext._jvm = None  # noqa: SLF001
+    SparkSession._instantiatedSession = SparkSession._activeSession = None  # noqa: SLF001
+
+
 def warn_of_running(
     spark: SparkSession | None, settings: SparkSettings, chosen: frozenset[str]
 ) -> None:
@@ -170,6 +177,9 @@ def _started(settings: SparkSettings, scratch: Path | None, flags: tuple[str, ..
             spark = builder.getOrCreate()
             spark.sparkContext.setLogLevel("OFF")
         except Exception as error:
+            gateway = SparkContext._gateway  # noqa: SLF001
+            if gateway is not None and gateway.proc.poll() is not None:
+                forget_jvm()
             log.seek(0)
             tail = log.read()[-2000:].decode(errors="replace").strip()
             raise HeadraceError(
