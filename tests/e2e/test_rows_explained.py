@@ -7,6 +7,7 @@ import pytest
 pytestmark = pytest.mark.spark
 
 
+@pytest.mark.long
 def test_a_row_is_explained_through_all_views_with_the_key_of_each_row(db):
     db.sql("CREATE TABLE clients (id INT PRIMARY KEY, city STRING)")
     db.sql("CREATE STREAM sales (client INT, amount INT)")

@@ -33,6 +33,7 @@ def shown(db: Database) -> dict[str, Any]:
     return {row["name"]: row for row in db.sql(asked).to_arrow().to_pylist()}
 
 
+@pytest.mark.long
 def test_a_sink_is_made_changed_and_mended_by_statements(
     db: Database, postgres_server: Postgres, target: Any
 ) -> None:

@@ -56,6 +56,7 @@ def test_a_standby_opens_the_directory_as_soon_as_it_is_closed(tmp_path, spark):
         assert second.sql("SELECT * FROM t").fetchall() == [(1, 1)]
 
 
+@pytest.mark.long
 def test_a_standby_has_the_files_of_a_store_before_it_takes_over(
     tmp_path, spark, postgres_url, monkeypatch
 ):

@@ -157,6 +157,7 @@ def test_a_fold_is_refused_where_it_cannot_be_right(db):
         assert re.search(why, str(refused.value)), refused.value
 
 
+@pytest.mark.long
 def test_a_fold_that_fails_stops_its_view_and_another_one_repairs_it(db):
     @headrace.fold(key=["acct"], order_by=["at"], returns="share DOUBLE", start=0)
     def shares(_state, event):

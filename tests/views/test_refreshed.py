@@ -208,6 +208,7 @@ def test_what_says_nothing_is_refused_at_its_place(db):
         assert said in caught.value.primary
 
 
+@pytest.mark.long
 def test_a_write_returns_when_a_view_shows_it(tmp_path, spark):
     with headrace.connect(tmp_path / "db", spark=spark, continuous=False, partitions=2) as db:
         db.sql("CREATE STREAM s (k INT, v INT); CREATE TABLE t (k INT, PRIMARY KEY (k))")

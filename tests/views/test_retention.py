@@ -96,6 +96,7 @@ def test_views_keep_what_events_made_that_are_gone(cut: Database, spark) -> None
     db.close()
 
 
+@pytest.mark.long
 def test_what_would_read_events_that_are_gone_is_refused(cut: Database) -> None:
     refused(cut, "CREATE MATERIALIZED VIEW n AS SELECT count(*) AS n FROM s")
     refused(

@@ -320,6 +320,7 @@ def test_days_pass_at_midnight(run: Clocked) -> None:
     run.finish()
 
 
+@pytest.mark.long
 def test_an_idle_database_does_nothing_until_a_row_is_due(run: Clocked) -> None:
     run.stream("t", "k INT, ts TIMESTAMP")
     run.stream("other", "k INT")
