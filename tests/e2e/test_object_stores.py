@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import threading
+from contextlib import ExitStack
 
 import pytest
 
@@ -16,6 +17,8 @@ from headrace.objects import ObjectStore
 from headrace.objects.bundles import bundle_of, object_of
 from headrace.spine import forget_runs, mounts
 from served import served
+from servers.azurite import azurite
+from servers.machine import Unavailable
 from servers.s3 import served_bucket
 
 pytestmark = pytest.mark.spark
@@ -193,3 +196,26 @@ def test_a_database_at_the_url_of_a_store_opens_on_any_machine(
     assert main([*arguments, "token", "create", "me"]) == 0
     assert main([*arguments[:2], "token", "create", "you"]) == 1
     assert "needs a ledger in PostgreSQL" in capsys.readouterr().err
+
+
+@pytest.mark.long
+def test_a_database_is_in_azure(tmp_path, spark, postgres_url, monkeypatch):
+    with ExitStack() as stack:
+        try:
+            options = stack.enter_context(azurite(tmp_path / "azure", "kept"))
+        except Unavailable as reason:
+            pytest.skip(str(reason))
+        monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_NAME", options["account_name"])
+        monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_KEY", options["account_key"])
+        url = f"az://kept/deep/db?endpoint={options['endpoint']}"
+        for machine in ("one", "two"):
+            settings = {"ledger": postgres_url, "cache": str(tmp_path / machine)}
+            with headrace.connect(
+                url, spark=spark, continuous=False, partitions=2, **settings
+            ) as db:
+                if machine == "one":
+                    db.sql("CREATE TABLE items (k INT PRIMARY KEY, price INT)")
+                    db.sql("CREATE MATERIALIZED VIEW dear AS SELECT sum(price) AS s FROM items")
+                db.insert("items", [(ord(machine[0]), 1)])
+                assert db.sql("SELECT s FROM dear").fetchall() == [(1 + (machine == "two"),)]
+                assert db.sql("VERIFY dear").fetchall()[0][-1] == "equal to batch"

@@ -1,4 +1,4 @@
-"""Stores of objects: in memory, in a directory, and in S3 by moto's server."""
+"""Stores of objects: in memory, in a directory, in S3 by moto's server, in Azure by Azurite."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ import pytest
 
 from headrace.errors import Code, HeadraceError
 from headrace.objects import ObjectStore, StoreAddress
+from servers.azurite import azurite
+from servers.machine import Unavailable
 from servers.s3 import served_bucket
 
-KINDS = ("memory", "file", "s3")
+KINDS = ("memory", "file", "s3", pytest.param("az", marks=pytest.mark.long))
 
 
 @pytest.fixture(scope="module")
@@ -17,14 +19,23 @@ def bucket():
         yield options
 
 
+@pytest.fixture(scope="module")
+def container(tmp_path_factory):
+    try:
+        with azurite(tmp_path_factory.mktemp("azurite"), "kept") as options:
+            yield options
+    except Unavailable as reason:
+        pytest.skip(str(reason))
+
+
 @pytest.fixture(params=KINDS)
 def store(request, tmp_path):
     if request.param == "memory":
         return ObjectStore.at(StoreAddress.of("memory:///"))
     if request.param == "file":
         return ObjectStore.at(StoreAddress.of(f"file://{tmp_path}/deep/store"))
-    options = request.getfixturevalue("bucket")
-    return ObjectStore.at(StoreAddress.of(f"s3://kept/{tmp_path.name}", options))
+    options = request.getfixturevalue("bucket" if request.param == "s3" else "container")
+    return ObjectStore.at(StoreAddress.of(f"{request.param}://kept/{tmp_path.name}", options))
 
 
 def test_a_file_is_stored_fetched_listed_and_deleted(store, tmp_path):
