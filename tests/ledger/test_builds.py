@@ -223,3 +223,40 @@ def test_a_build_goes_on_with_another_frontier_and_another_definition(
     unknown = ledger.ids.frontier()
     with pytest.raises(HeadraceError, match="frontiers exist"):
         ledger.commit(EpochCommit(Epoch(5), "none", regrouped={mine: unknown}))
+
+
+def test_two_views_exchange_their_builds_with_the_state_of_their_operators(
+    ledger: Ledger, view: NewObject
+) -> None:
+    inputs = tuple(o.relation for o in ledger.relations.existing() if o.name == "orders")
+    candidate = relation(ledger, "candidate", inputs)
+    first = BuildId(view.relation)
+    second = build(BuildId(candidate.relation), candidate, inputs)
+    ledger.commit(EpochCommit(Epoch(2), "candidate", created=(candidate,), builds=(second,)))
+    step(
+        ledger, run(view.arrangements[0].id), run(f"{first}/state"), run(second.arrangements[0].id)
+    )
+
+    def owners() -> dict[str, tuple[int, int | None]]:
+        found = {a.id: (a.owner, a.build) for a in ledger.head.arrangements.values()}
+        assert found == {a.id: (a.owner, a.build) for a in ledger.spines.arrangements()}
+        return found
+
+    before = owners()
+    exchanged = {first: candidate.relation, second.id: view.relation}
+    redefined = {view.relation: {"is": "new"}, candidate.relation: {"is": "former"}}
+    ledger.commit(EpochCommit(Epoch(4), "swap", exchanged=exchanged, redefined=redefined))
+    assert states(ledger) == {first: True, second.id: True}
+    assert {b.id: (b.view, b.definition) for b in ledger.head.builds.values()} == {
+        first: (candidate.relation, {"is": "former"}),
+        second.id: (view.relation, {"is": "new"}),
+    }
+    assert owners() == {
+        id_: (owner if made_by is None else exchanged[BuildId(made_by)], made_by)
+        for id_, (owner, made_by) in before.items()
+    }
+    defined = {o.relation: o.definition for o in ledger.relations.existing()}
+    assert {id_: defined[id_] for id_ in redefined} == redefined
+    ledger.commit(EpochCommit(Epoch(5), "drop", dropped=(candidate.relation,)))
+    assert states(ledger) == {second.id: True}
+    assert {a.build for a in ledger.head.arrangements.values()} == {None, second.id}

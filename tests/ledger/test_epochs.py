@@ -415,6 +415,32 @@ def test_every_view_has_a_live_build(ledger: Ledger, orders: NewObject) -> None:
         broken(ledger, change, rule)
 
 
+def test_exchanged_builds_serve_each_others_views(ledger: Ledger, orders: NewObject) -> None:
+    rule = invariants.exchanged_builds_serve_each_others_views
+    views = relation(ledger, "view"), relation(ledger, "candidate")
+    first, second = (build(BuildId(v.relation), v, (orders.relation,)) for v in views)
+    ledger.commit(EpochCommit(Epoch(1), "a", created=views, builds=(first, second)))
+    beside = replace(first, id=ledger.ids.build(), serving=False, arrangements=())
+    ledger.commit(EpochCommit(Epoch(2), "a", builds=(beside,)))
+    one, other = views[0].relation, views[1].relation
+    for exchanged in (
+        {first.id: other},
+        {first.id: other, second.id: other},
+        {first.id: one, second.id: orders.relation},
+        {beside.id: other, second.id: one},
+        {BuildId(99): other, second.id: one},
+    ):
+        broken(ledger, EpochCommit(Epoch(3), "a", exchanged=exchanged), rule)
+    both = {first.id: other, second.id: one}
+    third = replace(first, id=ledger.ids.build(), arrangements=())
+    for change in (
+        EpochCommit(Epoch(3), "a", exchanged=both, builds=(third,)),
+        EpochCommit(Epoch(3), "a", exchanged=both, serve=(second.id,)),
+        EpochCommit(Epoch(3), "a", exchanged=both, dropped=(other,)),
+    ):
+        broken(ledger, change, rule)
+
+
 def test_every_invariant_has_a_test_of_its_name() -> None:
     for invariant in invariants.EVERY_EPOCH:
         assert f"test_{invariant.__name__}" in globals()

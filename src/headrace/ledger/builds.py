@@ -157,6 +157,13 @@ def change(connection: sa.Connection, commit: EpochCommit, committed_at: float) 
         view = connection.execute(sa.select(table.c.view).where(table.c.id == build)).scalar_one()
         row = {"view": view, "epoch": commit.epoch, "build": build}
         connection.execute(schema.serving.insert(), row)
+    for build, view in commit.exchanged.items():
+        its = table.c.id == build
+        connection.execute(table.update().where(its).values(view=view))
+        state = schema.arrangements.update().where(schema.arrangements.c.build == build)
+        connection.execute(state.values(owner=view))
+        row = {"view": view, "epoch": commit.epoch, "build": build}
+        connection.execute(schema.serving.insert(), row)
     for build, frontier in commit.regrouped.items():
         moved = {"frontier": frontier, "joined_epoch": commit.epoch}
         connection.execute(table.update().where(table.c.id == build).values(moved))
@@ -195,7 +202,7 @@ def _retire(connection: sa.Connection, ids: Sequence[BuildId], epoch: Epoch) -> 
 def _depend(connection: sa.Connection, commit: EpochCommit) -> None:
     """Store what views whose builds changed depend on: all that their live builds read."""
     table, needs = schema.builds.c, schema.dependencies
-    ids = [*(new.id for new in commit.builds), *commit.retired]
+    ids = [*(new.id for new in commit.builds), *commit.retired, *commit.exchanged]
     if not ids:
         return
     changed = sa.select(table.view).where(table.id.in_(ids))

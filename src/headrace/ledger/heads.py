@@ -130,6 +130,11 @@ class Head:
             }
             arrangements = left | made
             kept = {i: kept[i] for i in left} | dict.fromkeys(made, ())
+        if change.exchanged:
+            arrangements = {
+                i: replace(a, owner=change.exchanged.get(a.build, a.owner)) if a.build else a
+                for i, a in arrangements.items()
+            }
         kept = _merged(kept, change.merges, epoch)
         kept = _with_runs(kept, change.runs, epoch)
         born = {new.relation: Offset(0) for new in change.created}
@@ -257,10 +262,12 @@ def _rebuilt(
 ) -> Mapping[BuildId, Build]:
     """Return the builds after an epoch: the same object if it changes none."""
     of_builds = change.builds, change.serve, change.retired, change.regrouped, change.redefined
-    if not gone and not any(of_builds):
+    if not gone and not change.exchanged and not any(of_builds):
         return kept
     begun = frozenset(new.id for new in change.builds if new.serving) | frozenset(change.serve)
     found = dict(kept)
+    for id_, view in change.exchanged.items():
+        found[id_] = replace(found[id_], view=view)
     for id_, frontier in change.regrouped.items():
         found[id_] = replace(found[id_], frontier=frontier, joined_epoch=change.epoch)
     for id_, each in found.items():

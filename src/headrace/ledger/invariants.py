@@ -227,6 +227,23 @@ def every_view_has_a_live_build(connection: sa.Connection, commit: EpochCommit) 
     return f"views {idle} are left without a build" if idle else None
 
 
+def exchanged_builds_serve_each_others_views(
+    connection: sa.Connection, commit: EpochCommit
+) -> str | None:
+    """Builds that are exchanged serve, and their views remain: each gets one of them."""
+    if not commit.exchanged:
+        return None
+    served = builds.serving(connection, None)
+    before = sorted(view for view, build in served.items() if build in commit.exchanged)
+    if before != sorted(commit.exchanged.values()):
+        return f"builds {sorted(commit.exchanged)} serve {before}"
+    changed = {*commit.retired} & commit.exchanged.keys(), {*commit.dropped} & {*before}
+    begun = [new.view for new in commit.builds if new.serving and new.view in before]
+    if any(changed) or begun or {*commit.serve} & commit.exchanged.keys():
+        return f"views {before} are changed otherwise too"
+    return None
+
+
 def live_names_are_unique(connection: sa.Connection, commit: EpochCommit) -> str | None:
     """No two live relations have the same name."""
     names = [created.name for created in commit.created]
@@ -269,6 +286,7 @@ EVERY_EPOCH: Final[tuple[Invariant, ...]] = (
     relation_ids_are_reserved_and_new,
     inputs_of_created_relations_are_live,
     every_view_has_a_live_build,
+    exchanged_builds_serve_each_others_views,
     live_names_are_unique,
     dirty_entries_are_of_live_views,
 )

@@ -361,6 +361,8 @@ class EpochCommit:
     this epoch on, ``retired`` those that are given up. ``caught_up`` are the frontiers that have
     read stored tables and views as of this epoch; one that does not exist is created. Builds in
     ``regrouped`` go on with another frontier, which has read exactly what their former one has.
+    Builds in ``exchanged``, which serve, serve these views from this epoch on, with the state of
+    their operators: each view gets one of them.
     ``merges`` are compactions that take effect with this epoch, ``repaired`` the views that it
     makes right again. It deletes the dirty entries ``cleaned``, whose slices it repairs, as far as
     they still exist, and adds those in ``dirtied``. ``clock`` is ``now()`` of the epoch, in
@@ -378,6 +380,7 @@ class EpochCommit:
     retired: tuple[BuildId, ...] = ()
     caught_up: tuple[FrontierId, ...] = ()
     regrouped: Mapping[BuildId, FrontierId] = field(default_factory=dict)
+    exchanged: Mapping[BuildId, RelationId] = field(default_factory=dict)
     merges: tuple[Merge, ...] = ()
     repaired: tuple[RepairedView, ...] = ()
     cleaned: tuple[DirtyId, ...] = ()
