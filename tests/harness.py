@@ -92,6 +92,7 @@ class Oracle:
         self._changelogs: dict[str, Bag] = {}
         self._followed: dict[str, headrace.Subscription] = {}
         self._past: dict[tuple[str, int], Bag] = {}
+        self._candidates: dict[str, str] = {}
         self._unchecked: list[str] = []
         self.db = headrace.connect(directory, spark=spark, **self.settings)
 
@@ -142,6 +143,25 @@ class Oracle:
                 model.advance(len(model.log))
         self.views[name] = query
         self.define(name, query)
+        self._check_views(list(self.views), self.db.parts.ledger.head.epoch)
+
+    def candidate(self, name: str, query: str) -> None:
+        """Fill a candidate of a view, which goes on as it is."""
+        self.epoch()
+        self.db.sql(
+            f"CREATE OR REPLACE MATERIALIZED VIEW {name} WITH (auto_swap = false) AS {query}"
+        )
+        self._candidates[name] = query
+        for model in self.models.values():
+            if model.name in _words(query):
+                model.advance(len(model.log))
+
+    def swap(self, name: str, statement: str) -> None:
+        """Let the candidate of a view serve by ``SWAP`` or ``ROLLBACK``, and check as above."""
+        self.epoch()
+        self.db.sql(f"{statement} VIEW {name}")
+        self.views[name], self._candidates[name] = self._candidates[name], self.views[name]
+        self.define(name, self.views[name])
         self._check_views(list(self.views), self.db.parts.ledger.head.epoch)
 
     def drop_view(self, name: str) -> None:

@@ -148,6 +148,11 @@ class Catalog:
                     )
         return Catalog.of(left)
 
+    def candidate(self, id_: RelationId) -> View | None:
+        """Return the view that may exchange its build with a view; None if there is none."""
+        found = (v for v in self if isinstance(v, View) and v.candidate_of == id_)
+        return next(found, None)
+
     def dependants(self, id_: RelationId) -> tuple[Defined, ...]:
         """Return the views and sinks that depend on a relation, directly or indirectly.
 

@@ -297,6 +297,11 @@ class View(_NamedQuery):
     """Whether each epoch checks its key, which was declared and does not follow from its query."""
     ksqldb: bool = False
     """Whether CREATE STREAM | TABLE AS made it by a query of ksqlDB; see :class:`Declaration`."""
+    candidate_of: RelationId | None = None
+    """The view with which it may exchange what computes them: it is hidden, and has the same
+    columns and key."""
+    has_served: bool = False
+    """Whether a candidate is what that view was before."""
 
     @property
     def build(self) -> BuildId:
@@ -319,6 +324,8 @@ class View(_NamedQuery):
             **({"declares_key": True} if self.declares_key else {}),
             **({"checks_key": True} if self.checks_key else {}),
             **({"ksqldb": True} if self.ksqldb else {}),
+            **({"candidate_of": self.candidate_of} if self.candidate_of is not None else {}),
+            **({"has_served": True} if self.has_served else {}),
         }
 
     @classmethod
@@ -338,6 +345,8 @@ class View(_NamedQuery):
             declares_key=value.get("declares_key", False),
             checks_key=value.get("checks_key", False),
             ksqldb=value.get("ksqldb", False),
+            candidate_of=value.get("candidate_of"),
+            has_served=value.get("has_served", False),
         )
 
 

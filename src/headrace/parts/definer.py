@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
@@ -15,6 +15,7 @@ from headrace.parts.filling import live
 from headrace.parts.naming import HIDDEN
 from headrace.runtime.builds import create_filled, take_over
 from headrace.runtime.dirty import removed_with, repairable
+from headrace.runtime.exchange import exchange
 from headrace.runtime.refresh import ViewRefresh
 from headrace.types import Offset, rows_of
 
@@ -205,6 +206,44 @@ class Definer:
             self._publish(catalog, {})
         return epoch
 
+    def swap(self, view: View, candidate: View) -> Epoch:
+        """Exchange what computes a view and its candidate, which has the same columns and key.
+
+        The view's contents change by the difference, and views above, followers and sinks get that
+        in the same epoch. The candidate is then what the view was; it is dropped if slices of that
+        are dirty. Both are maintained in every epoch.
+        """
+        with self._changing():
+            live(self.loop.catalog, [view.id, candidate.id], {v.id: v for v in (view, candidate)})
+            dirty = self.ledger.head.dirty
+            serves = replace(
+                candidate,
+                id=view.id,
+                name=view.name,
+                replacement=candidate.build,
+                candidate_of=None,
+                has_served=False,
+            )
+            former = replace(
+                view,
+                id=candidate.id,
+                name=candidate.name,
+                replacement=view.build,
+                candidate_of=view.id,
+                has_served=not candidate.has_served,
+            )
+            right = removed_with(repairable(dirty, view.id), dirty, self.loop.catalog)
+            both = (serves, former)
+            epoch = exchange(self.loop, (view, candidate), both, right)
+            catalog = self.loop.catalog.with_(serves).with_(former)
+            for each in both:
+                self.declarations.plan_again(each)
+            self.declarations.announce_replaced(serves, catalog)
+            self._publish(catalog, {})
+        if right:
+            epoch = self.drop([candidate.id])
+        return epoch
+
     def regroup(self, view: View, altered: View) -> Epoch:
         """Change when a view is refreshed: on a schedule, manually, or in every epoch.
 
@@ -348,6 +387,9 @@ class Definer:
                 also = relation.source if hidden else None
             elif isinstance(relation, View):
                 also = relation.into
+                candidate = catalog.candidate(relation.id)
+                if candidate is not None and candidate.id not in found:
+                    found.append(candidate.id)
             if also is not None and also not in found:
                 found.append(also)
         return found

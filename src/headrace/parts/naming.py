@@ -28,6 +28,9 @@ def shown_name(relation: Relation, catalog: Catalog) -> str:
     """Return the public name of a relation; a hidden view is named after its index or sink."""
     if isinstance(relation, View) and relation.index is not None:
         return f"index {relation.index.name}"
+    if isinstance(relation, View) and relation.candidate_of is not None:
+        of = catalog.by_id.get(relation.candidate_of)
+        return "a candidate" if of is None else f"the candidate of {of.name}"
     if not relation.name.startswith(HIDDEN):
         return relation.name
     fed = [s.name for s in catalog if isinstance(s, Sink) and s.source == relation.id]

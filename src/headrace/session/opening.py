@@ -129,7 +129,7 @@ def restore(parts: DatabaseParts, functions: Iterable[Function] = ()) -> None:
         if isinstance(relation, View | Stream)
         and relation.name.startswith(HIDDEN)
         and relation.id not in fed
-        and not (isinstance(relation, View) and relation.index is not None)
+        and not (isinstance(relation, View) and (relation.index or relation.candidate_of))
     ]
     if hidden:
         parts.definer.drop(hidden)

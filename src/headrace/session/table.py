@@ -41,6 +41,7 @@ from headrace.sql import (
     Delete,
     Describe,
     Drop,
+    DropCandidate,
     DropConnection,
     DropFunction,
     DropIndex,
@@ -75,6 +76,7 @@ from headrace.sql import (
     ShowLineage,
     ShowOption,
     Subscribe,
+    SwapView,
     Truncate,
     Update,
     Verify,
@@ -95,6 +97,7 @@ from headrace.statements.checking.replays import ReplayStatements
 from headrace.statements.checking.retries import Retries
 from headrace.statements.checking.verifications import Verifications
 from headrace.statements.defining.alterations import Alterations
+from headrace.statements.defining.candidates import Candidates
 from headrace.statements.defining.captures import CaptureChanges
 from headrace.statements.defining.connections import ConnectionChanges
 from headrace.statements.defining.derived import DerivedStreams
@@ -199,7 +202,9 @@ _ENTRIES: Final = (
     Entry(AddColumns, needs.creator, Alterations, Alterations.add_columns),
     Entry(AlterStream, needs.creator, Retentions, Retentions.alter),
     Entry(AlterView, needs.creator, ErrorPolicies, ErrorPolicies.alter),
+    Entry(SwapView, needs.creator, Candidates, Candidates.swap),
     Entry(Drop, needs.drop, Drops, Drops.drop),
+    Entry(DropCandidate, needs.creator, Candidates, Candidates.drop),
     Entry(DropIndex, needs.creator, Indexes, Indexes.drop),
     Entry(DropFunction, needs.owner, SqlFunctions, SqlFunctions.drop),
     Entry(DropSchema, needs.owner, SchemaChanges, SchemaChanges.drop),

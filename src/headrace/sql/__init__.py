@@ -81,6 +81,7 @@ from headrace.sql.statements import (
     Truncate,
     Update,
 )
+from headrace.sql.swapping import DropCandidate, SwapView
 from headrace.sql.taken import Taken
 from headrace.sql.upkeep import (
     Correct,
@@ -128,6 +129,7 @@ __all__ = [
     "Delete",
     "Describe",
     "Drop",
+    "DropCandidate",
     "DropConnection",
     "DropFunction",
     "DropIndex",
@@ -176,6 +178,7 @@ __all__ = [
     "Statement",
     "StatementText",
     "Subscribe",
+    "SwapView",
     "Taken",
     "Truncate",
     "Update",

@@ -35,6 +35,7 @@ from headrace.sql.statements import (
     ShowOption,
     Subscribe,
 )
+from headrace.sql.swapping import DropCandidate, take_drop_candidate
 from headrace.sql.upkeep import Repair, Verify
 
 if TYPE_CHECKING:
@@ -58,9 +59,20 @@ _LISTINGS = tuple(listing.value.upper() for listing in Listing)
 
 def take_drop(
     cursor: Cursor,
-) -> Drop | DropFunction | DropSchema | DropSecret | DropConnection | DropToken | DropIndex:
-    """Take ``DROP kind [IF EXISTS] name [CASCADE | RESTRICT]``."""
+) -> (
+    Drop
+    | DropCandidate
+    | DropFunction
+    | DropSchema
+    | DropSecret
+    | DropConnection
+    | DropToken
+    | DropIndex
+):
+    """Take ``DROP kind [IF EXISTS] name [CASCADE | RESTRICT]``, or ``DROP CANDIDATE OF name``."""
     first = cursor.token
+    if cursor.at("DROP", "CANDIDATE"):
+        return take_drop_candidate(cursor)
     cursor.expect("DROP")
     if cursor.accept("SCHEMA") or cursor.accept("DATABASE"):
         if_exists = cursor.accept("IF", "EXISTS")

@@ -55,6 +55,7 @@ from headrace.sql.statements import (
     Truncate,
     Update,
 )
+from headrace.sql.swapping import take_swap
 from headrace.sql.upkeep import Correct, ExplainChange, Invalidate
 
 if TYPE_CHECKING:
@@ -225,9 +226,11 @@ _STATEMENTS: dict[str, Callable[[Cursor], Statement]] = {
     "RESET": take_reset,
     "RESUME": take_resume,
     "REVOKE": take_revoke,
+    "ROLLBACK": take_swap,
     "SET": take_set,
     "SHOW": take_show,
     "SUBSCRIBE": take_subscribe,
+    "SWAP": take_swap,
     "TERMINATE": take_terminate,
     "TRUNCATE": take_truncate,
     "UPDATE": take_update,

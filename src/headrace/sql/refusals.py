@@ -187,6 +187,8 @@ def refuse_statement(cursor: Cursor) -> None:
             break
         taken.append(token)
     words = [token.word for token in taken]
+    if words[:2] in (["ROLLBACK", "VIEW"], ["ROLLBACK", "MATERIALIZED"]):
+        return
     if words[:1] == ["DESC"]:
         words[0] = "DESCRIBE"
     if words[:3] == ["CREATE", "OR", "REPLACE"]:

@@ -15,6 +15,7 @@ from headrace.connectors import (
 )
 from headrace.errors import Code, HeadraceError, masked, unknown
 from headrace.sql import EMBEDDED_METADATA
+from headrace.statements.defining.candidates import AUTO_SWAP
 from headrace.statements.defining.on_error import ON_ERROR
 from headrace.statements.defining.refresh_options import REFRESH_OPTIONS
 from headrace.statements.defining.retention import RETENTION
@@ -114,6 +115,7 @@ _OTHERS = {
 _OF_RELATIONS = (EFFECTIVE_FROM, RETENTION, "description", "friendly_name", *_EXTERNAL)
 _OF_VIEWS = (
     *REFRESH_OPTIONS,
+    AUTO_SWAP,
     _SINCE,
     "allow_non_incremental_definition",
     "description",

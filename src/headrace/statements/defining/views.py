@@ -14,6 +14,7 @@ from headrace.errors import Code, EvaluationError, HeadraceError, Span, masked
 from headrace.parts.naming import HIDDEN
 from headrace.parts.system_relations import refuse_system
 from headrace.sql import CreateMaterializedView, CreateTableAs, CreateView, Query
+from headrace.statements.defining.candidates import AUTO_SWAP, swaps_by_itself
 from headrace.statements.defining.declared_keys import declared_columns
 from headrace.statements.defining.on_error import on_error, quarantines, require_quarantine
 from headrace.statements.defining.options import (
@@ -86,8 +87,11 @@ class Views:
                 span=statement.name.span,
             )
         query = self._with_ttl(query or _with_windows(statement), statement)
+        if former is not None and not swaps_by_itself(statement.options):
+            return self._create_candidate(former, statement, query)
         planned = None if former is None else self._view_in_place_of(former, statement, query)
         if planned is None:
+            replaced = self._with_candidates(replaced)
             self.reader.catalog.without(replaced, statement.name.span)
             planned, former = self._view_of(statement, query), None
         ksqldb = isinstance(statement, CreateTableAs) and self._of_ksqldb(statement)
@@ -108,6 +112,52 @@ class Views:
             note += "; it is maintained as its inputs change, and cannot be written to"
         done = "created" if former is None else "replaced"
         return f"{done} materialized view {view.name} from {total:,} {changes}{note}"
+
+    def _create_candidate(
+        self, former: View, statement: CreateMaterializedView | CreateTableAs, query: Query
+    ) -> str:
+        """Create a hidden view with the new query, which SWAP VIEW lets serve."""
+        catalog, span = self.reader.catalog, statement.name.span
+        policy = refresh_of(statement.options) or CONTINUOUS
+        self.reader.require_running(former)
+        if former.into is not None or former.refresh.lags or policy.lags:
+            raise HeadraceError(
+                Code.UNSUPPORTED,
+                f'a candidate of view "{former.name}" is not supported',
+                "It accepts INSERT." if former.into is not None else "It is refreshed apart.",
+                f"CREATE OR REPLACE it without {AUTO_SWAP}.",
+                span,
+            )
+        planned = self._view_in_place_of(former, statement, query)
+        if planned is None:
+            raise HeadraceError(
+                Code.UNSUPPORTED,
+                f'a candidate of view "{former.name}" with other columns is not supported',
+                self._differing(former, self._view_of(statement, query, former)),
+                f"CREATE OR REPLACE it without {AUTO_SWAP}.",
+                span,
+            )
+        kept = quarantines(on_error(statement.options))
+        columns = statement.columns if isinstance(statement, CreateMaterializedView) else ()
+        text = masked(statement.span.source)
+        hidden = self._view("", query, columns, text, guarded=kept, key=statement.key, like=former)
+        view = replace(hidden.view, candidate_of=former.id)
+        before = catalog.candidate(former.id)
+        gone = () if before is None else (before.id,)
+        earliest = begins_earliest(statement.options)
+        try:
+            total = self._fill(replace(hidden, view=view), None, gone, earliest=earliest)
+        except EvaluationError as error:
+            raise error.within(statement.query.span) from error
+        changes = "change" if total == 1 else "changes"
+        return (
+            f"filled a candidate of materialized view {former.name} from {total:,} {changes}:"
+            f" SWAP VIEW {former.name} lets it serve"
+        )
+
+    def _with_candidates(self, ids: tuple[RelationId, ...]) -> tuple[RelationId, ...]:
+        found = (self.reader.catalog.candidate(id_) for id_ in ids)
+        return (*ids, *(each.id for each in found if each is not None))
 
     def _index_note(self, query: Query) -> str:
         base = index_base(query.span, self.engine.planner.relations)
@@ -233,6 +283,8 @@ class Views:
         seen, view = 0, planned.view
         name = "the rows to follow" if view.name.startswith(HIDDEN) else view.name
         name = name if view.index is None else f"index {view.index.name}"
+        if view.candidate_of is not None:
+            name = f"the candidate of {self.reader.catalog.by_id[view.candidate_of].name}"
 
         def report(done: int, total: int) -> None:
             nonlocal seen
@@ -256,11 +308,13 @@ class Views:
         *,
         guarded: bool = False,
         key: DeclaredKey | None = None,
+        like: View | None = None,
     ) -> Planned:
         """Plan a view, or another build of a former one, without creating it.
 
         A ``guarded`` view quarantines rows. Without a declared ``key``, the key is inferred from
-        the query; of several possible keys, the former build's is used.
+        the query; of several possible keys, that of the former build, or of the view that it is
+        ``like``, is used.
 
         Raises:
             HeadraceError: ``invalid`` or ``unsupported``, at the place in the statement.
@@ -285,7 +339,7 @@ class Views:
                 tuple(names),
                 by,
                 guarded=guarded,
-                key=self._inferred(former, names) if stated is None else GivenKey(stated),
+                key=self._inferred(former or like, names) if stated is None else GivenKey(stated),
             )
             unique = tuple(names[i] for i in circuit.output.key) if circuit.unique else ()
             checked = stated is not None and not (

@@ -1,0 +1,50 @@
+"""Swapping a view with its candidate: ``SWAP VIEW``, ``ROLLBACK VIEW`` and ``DROP CANDIDATE``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from headrace.sql.parts import Name, Statement
+from headrace.sql.refreshing import accept_kind
+
+if TYPE_CHECKING:
+    from headrace.errors import Span
+    from headrace.sql.cursor import Cursor
+
+
+@dataclass(frozen=True, slots=True)
+class SwapView(Statement):
+    """``SWAP VIEW name``, or ``ROLLBACK VIEW name``: ``back`` to what served before."""
+
+    name: Name
+    span: Span
+    back: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class DropCandidate(Statement):
+    """``DROP CANDIDATE OF [VIEW] name``: give up the build that does not serve."""
+
+    name: Name
+    span: Span
+
+
+def take_swap(cursor: Cursor) -> SwapView:
+    """Take ``SWAP | ROLLBACK [MATERIALIZED] VIEW name``."""
+    first = cursor.advance()
+    accept_kind(cursor)
+    name = cursor.name("a view's name")
+    cursor.expect_end()
+    return SwapView(name, cursor.span(first), first.word == "ROLLBACK")
+
+
+def take_drop_candidate(cursor: Cursor) -> DropCandidate:
+    """Take ``DROP CANDIDATE OF [VIEW] name``."""
+    first = cursor.token
+    cursor.expect("DROP", "CANDIDATE")
+    cursor.expect("OF")
+    accept_kind(cursor)
+    name = cursor.name("a view's name")
+    cursor.expect_end()
+    return DropCandidate(name, cursor.span(first))

@@ -1,0 +1,88 @@
+"""SWAP VIEW, ROLLBACK VIEW and DROP CANDIDATE: what computes a view is exchanged, and back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from headrace.catalog import View
+from headrace.errors import Code, HeadraceError
+
+if TYPE_CHECKING:
+    from headrace.parts.definer import Definer
+    from headrace.parts.reader import Reader
+    from headrace.sql import DropCandidate, Name, Option, SwapView
+    from headrace.types import Epoch
+
+AUTO_SWAP: Final = "auto_swap"
+"""The option of a replaced view: with ``false``, the new build waits for SWAP VIEW."""
+_NONE: Final = "CREATE OR REPLACE it WITH (auto_swap = false) to make one."
+
+
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    """Exchanges the builds of views and of their candidates."""
+
+    reader: Reader
+    definer: Definer
+
+    def swap(self, statement: SwapView) -> str:
+        """Let the candidate serve, or what served before."""
+        view, candidate = self._both(statement.name)
+        if candidate.has_served != statement.back:
+            raise HeadraceError(
+                Code.CONFLICT,
+                f'the candidate of view "{view.name}" has '
+                + ("served already" if candidate.has_served else "not served yet"),
+                hint=f"{'ROLLBACK' if candidate.has_served else 'SWAP'} VIEW {view.name} lets it"
+                " serve.",
+                span=statement.name.span,
+            )
+        for each in (view, candidate):
+            self.reader.require_running(each)
+        epoch = self.definer.swap(view, candidate)
+        done = "rolled back" if statement.back else "swapped"
+        return f"{done} view {view.name}: {self._changed(epoch)} in epoch {epoch}"
+
+    def drop(self, statement: DropCandidate) -> str:
+        """Drop the candidate of a view, whether it has served or not."""
+        view, candidate = self._both(statement.name)
+        self.definer.drop([candidate.id])
+        return f"dropped the candidate of view {view.name}"
+
+    def _changed(self, epoch: Epoch) -> str:
+        (record,) = self.reader.ledger.epochs.newest(1)
+        changes = record.counters.get("changes", 0) if record.epoch == epoch else 0
+        return "1 row changed" if changes == 1 else f"{changes:,} rows changed"
+
+    def _both(self, name: Name) -> tuple[View, View]:
+        catalog = self.reader.catalog
+        found = catalog.resolve(name.dotted, name.span)
+        candidate = catalog.candidate(found.id)
+        if not isinstance(found, View) or candidate is None:
+            raise HeadraceError(
+                Code.INVALID,
+                f'{found.kind} "{found.name}" has no candidate',
+                hint=_NONE,
+                span=name.span,
+            )
+        return found, candidate
+
+
+def swaps_by_itself(options: tuple[Option, ...]) -> bool:
+    """Return whether a new build of a view serves as soon as it is filled.
+
+    Raises:
+        HeadraceError: ``invalid``, at the option, for a value that is neither true nor false.
+    """
+    given = next((option for option in options if option.key.lower() == AUTO_SWAP), None)
+    if given is None or given.value.lower() == "true":
+        return True
+    if given.value.lower() == "false":
+        return False
+    raise HeadraceError(
+        Code.INVALID,
+        f"'{given.value}' is not a value of {AUTO_SWAP}",
+        hint="Use true or false.",
+        span=given.span,
+    )

@@ -1,0 +1,118 @@
+"""A view and its candidate exchange what computes them: the swap, the rollback, and what refuses."""
+
+from __future__ import annotations
+
+import pytest
+
+from headrace.errors import Code, HeadraceError
+from histories import History
+from length import choose
+from views.test_replacing import ABOVE, BASE
+
+pytestmark = pytest.mark.spark
+
+TABLE = "CREATE TABLE t (k INT PRIMARY KEY, g INT)"
+VIEW = "CREATE MATERIALIZED VIEW v AS SELECT g, count(*) AS n FROM t GROUP BY g"
+CANDIDATE = """CREATE OR REPLACE MATERIALIZED VIEW v WITH (auto_swap = false) AS
+SELECT g, count(*) AS n FROM t WHERE k > 1 GROUP BY g"""
+
+
+@pytest.mark.parametrize("small_rows", [20_000, pytest.param(0, marks=pytest.mark.long)])
+def test_views_above_follow_swaps_and_rollbacks_and_equal_batch(oracle, small_rows):
+    run = oracle(rows_per_change=200, small_rows=small_rows)
+    run.table("t", "id INT, g INT, x INT", key="id")
+    run.stream("s", "g INT, y INT")
+    run.view("base", BASE[0])
+    above = choose(["again", "outer_", "third"], list(ABOVE))
+    for name in above:
+        run.view(name, ABOVE[name])
+    history = History(run, 5, domain=7)
+    history.write(["t", "s"], 40)
+    for query in choose((BASE[2],), (*BASE[1:], BASE[0])):
+        run.candidate("base", query)
+        for statement in ("SWAP", "ROLLBACK", "SWAP"):
+            history.write(["t", "s"], 12)
+            run.swap("base", statement)
+            history.write(["t", "s"], 12)
+            run.epoch()
+    run.finish()
+    run.reopen()
+    history.write(["t"], 5)
+    run.swap("base", "ROLLBACK")
+    history.write(["t"], 5)
+    run.epoch()
+    run.verify("base", *above)
+
+
+def test_subscribers_get_the_difference_and_keep_their_place(db):
+    db.sql(TABLE)
+    db.sql(VIEW)
+    db.sql("INSERT INTO t VALUES (1, 1), (2, 1), (3, 2)")
+    db.flush()
+    with db.subscribe("v") as changes:
+        assert len(changes.poll()) == 2
+        at = changes.epoch
+        assert str(db.sql(CANDIDATE)) == (
+            "filled a candidate of materialized view v from 3 changes: SWAP VIEW v lets it serve"
+        )
+        assert changes.poll() == []
+        db.sql("INSERT INTO t VALUES (4, 2)")
+        db.flush()
+        assert str(db.sql("SWAP VIEW v")).startswith("swapped view v: 2 rows changed in epoch ")
+        found = [(change.operation, tuple(change.row.values())) for change in changes.poll()]
+        assert found == [("-U", (2, 1)), ("+U", (2, 2)), ("-U", (1, 2)), ("+U", (1, 1))]
+        db.sql("ROLLBACK VIEW v")
+        found = [(change.operation, tuple(change.row.values())) for change in changes.poll()]
+        assert found == [("-U", (1, 1)), ("+U", (1, 2))]
+    with db.subscribe("v", after=at) as resumed:
+        assert sum(change.weight * change.row["n"] for change in resumed.poll()) == 1
+    assert db.sql("SHOW CREATE MATERIALIZED VIEW v").fetchall()[0][-1].count("WHERE") == 0
+
+
+def test_a_candidate_is_hidden_and_goes_with_its_view(db):
+    db.sql(TABLE)
+    db.sql(VIEW)
+    before = [relation.id for relation in db.parts.reader.catalog]
+    for _ in range(2):  # the second takes the place of the first
+        db.sql(CANDIDATE)
+        assert len(db.parts.reader.catalog.by_id) == len(before) + 1
+    assert [row[0] for row in db.sql("SHOW MATERIALIZED VIEWS").fetchall()] == ["v"]
+    assert str(db.sql("DROP CANDIDATE OF VIEW v")) == "dropped the candidate of view v"
+    assert [relation.id for relation in db.parts.reader.catalog] == before
+    db.sql(CANDIDATE)
+    db.sql("SWAP VIEW v")
+    db.sql("CREATE OR REPLACE MATERIALIZED VIEW v AS SELECT k, g, 1 AS one FROM t")
+    assert len(db.parts.reader.catalog.by_id) == len(before)
+    db.sql("CREATE OR REPLACE MATERIALIZED VIEW v AS SELECT g, count(*) AS n FROM t GROUP BY g")
+    db.sql(CANDIDATE)
+    db.sql("DROP MATERIALIZED VIEW v")
+    assert len(db.parts.reader.catalog.by_id) == len(before) - 1
+
+
+def test_what_cannot_be_swapped_is_refused(db):
+    db.sql(TABLE)
+    db.sql(VIEW)
+    for statement, code, said in (
+        ("SWAP VIEW v", Code.INVALID, 'view "v" has no candidate'),
+        ("DROP CANDIDATE OF t", Code.INVALID, 'table "t" has no candidate'),
+        ("ROLLBACK", Code.UNSUPPORTED, "ROLLBACK"),
+        (
+            "CREATE OR REPLACE MATERIALIZED VIEW v WITH (auto_swap = false) AS SELECT g FROM t",
+            Code.UNSUPPORTED,
+            "with other columns",
+        ),
+        (
+            "CREATE OR REPLACE MATERIALIZED VIEW v WITH (auto_swap = later) AS SELECT g FROM t",
+            Code.INVALID,
+            "is not a value of auto_swap",
+        ),
+    ):
+        with pytest.raises(HeadraceError, match=said) as refused:
+            db.sql(statement)
+        assert refused.value.code is code
+    db.sql(CANDIDATE)
+    with pytest.raises(HeadraceError, match="has not served yet"):
+        db.sql("ROLLBACK VIEW v")
+    db.sql("SWAP VIEW v")
+    with pytest.raises(HeadraceError, match="has served already"):
+        db.sql("SWAP VIEW v")
