@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from headrace.errors import Code, HeadraceError
@@ -67,6 +69,39 @@ def test_subscribers_get_the_difference_and_keep_their_place(db):
     with db.subscribe("v", after=at) as resumed:
         assert sum(change.weight * change.row["n"] for change in resumed.poll()) == 1
     assert db.sql("SHOW CREATE MATERIALIZED VIEW v").fetchall()[0][-1].count("WHERE") == 0
+
+
+def test_what_a_swap_would_change_is_shown_by_kind_and_column(db):
+    db.sql("CREATE TABLE t (k INT PRIMARY KEY, g INT, x INT)")
+    query = "SELECT g, count(*) AS n, sum(x) AS x FROM t WHERE {} GROUP BY g"
+    replace = f"CREATE OR REPLACE MATERIALIZED VIEW v WITH (auto_swap = false) AS {query}"
+    db.sql(f"CREATE MATERIALIZED VIEW v AS {query.format('g > 0')}")
+    db.sql(replace.format("k <> 2 AND g < 3"))
+    assert [row[:3] for row in db.sql("SHOW DIFF v").fetchall()] == [
+        ("added", None, 0),
+        ("gone", None, 0),
+        ("changed", None, 0),
+    ]
+    db.sql("INSERT INTO t VALUES (1, 1, 5), (2, 1, 0), (3, 3, 1), (4, 0, 1), (5, 2, 2)")
+    assert [
+        (change, column, rows, json.loads(examples))
+        for change, column, rows, examples in db.sql("SHOW DIFF OF VIEW v").fetchall()
+    ] == [
+        ("added", None, 1, [{"g": 0, "n": 1, "x": 1}]),
+        ("gone", None, 1, [{"g": 3, "n": 1, "x": 1}]),
+        ("changed", None, 1, []),
+        ("changed", "n", 1, [[{"g": 1, "n": 2, "x": 5}, {"g": 1, "n": 1, "x": 5}]]),
+    ]
+    assert not [*(db.directory / "attempts").iterdir()]
+    db.sql("CREATE OR REPLACE MATERIALIZED VIEW bag AS SELECT g FROM t")
+    db.sql(
+        "CREATE OR REPLACE MATERIALIZED VIEW bag WITH (auto_swap = false) AS SELECT x AS g FROM t"
+    )
+    assert [row[:3] for row in db.sql("SHOW DIFF bag").fetchall()] == [
+        ("added", None, 1),
+        ("gone", None, 1),
+        ("changed", None, 0),
+    ]
 
 
 def test_a_candidate_is_hidden_and_goes_with_its_view(db):

@@ -213,6 +213,16 @@ STATEMENTS: dict[str, Synopsis] = {
         "CORRECT STREAM name VOID WHERE condition [BECAUSE 'reason']",
         "CORRECT STREAM readings REPLACE SET reading = 45 WHERE sensor = 's1' BECAUSE 'drift';",
     ),
+    "SWAP": Synopsis(
+        "let the candidate of a view serve, made by CREATE OR REPLACE ... WITH (auto_swap = false)",
+        "SHOW DIFF name\nSWAP VIEW name\nDROP CANDIDATE OF VIEW name",
+        "SWAP VIEW totals;",
+    ),
+    "ROLLBACK": Synopsis(
+        "let what served before SWAP VIEW serve again",
+        "ROLLBACK VIEW name",
+        "ROLLBACK VIEW totals;",
+    ),
     "INVALIDATE": Synopsis(
         "report that rows of a view are not right, so that they are computed again",
         "INVALIDATE VIEW name [WHERE condition] [SINCE timestamp] BECAUSE 'reason'",

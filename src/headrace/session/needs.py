@@ -64,6 +64,7 @@ if TYPE_CHECKING:
         Show,
         ShowCreate,
         ShowLineage,
+        ShowDiff,
         Statement,
         Subscribe,
         Truncate,
@@ -331,6 +332,12 @@ def verify(asked: NamedRelations, statement: Verify) -> Iterator[Need]:
         yield from asked.read(statement.name)
     else:
         yield Need(Role.READER, DATABASE, statement.span)
+
+
+def shown_difference(asked: NamedRelations, statement: ShowDiff) -> Iterator[Need]:
+    """Yield the needs for seeing a view and what its candidate's query computes."""
+    yield from creator(asked, statement)
+    yield from asked.read(statement.name)
 
 
 def refresh(asked: NamedRelations, statement: Refresh) -> Iterator[Need]:

@@ -81,7 +81,7 @@ from headrace.sql.statements import (
     Truncate,
     Update,
 )
-from headrace.sql.swapping import DropCandidate, SwapView
+from headrace.sql.swapping import DropCandidate, ShowDiff, SwapView
 from headrace.sql.taken import Taken
 from headrace.sql.upkeep import (
     Correct,
@@ -172,6 +172,7 @@ __all__ = [
     "ShowBackups",
     "ShowCreate",
     "ShowLineage",
+    "ShowDiff",
     "ShowOption",
     "SinkAction",
     "SliceOf",

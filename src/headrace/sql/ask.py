@@ -35,7 +35,7 @@ from headrace.sql.statements import (
     ShowOption,
     Subscribe,
 )
-from headrace.sql.swapping import DropCandidate, take_drop_candidate
+from headrace.sql.swapping import DropCandidate, ShowDiff, take_drop_candidate, take_show_diff
 from headrace.sql.upkeep import Repair, Verify
 
 if TYPE_CHECKING:
@@ -132,13 +132,21 @@ def _cascade(cursor: Cursor) -> bool:
     return cascade
 
 
-def take_show(cursor: Cursor) -> Show | ShowOption | ShowCreate | ShowBackups | ShowLineage:
+def take_show(
+    cursor: Cursor,
+) -> Show | ShowOption | ShowCreate | ShowBackups | ShowLineage | ShowDiff:
     """Take ``SHOW listing | property | CREATE name | LINEAGE OF name``, or ``LIST listing``."""
     first = cursor.advance()
     if cursor.at("BACKUPS"):
         return take_show_backups(cursor, first)
     if cursor.at("LINEAGE"):
         return take_show_lineage(cursor, first)
+    if cursor.at("DIFF") and cursor.peek(1).kind is not TokenKind.END:
+        return take_show_diff(cursor, first)
+    return _take_shown(cursor, first)
+
+
+def _take_shown(cursor: Cursor, first: Token) -> Show | ShowOption | ShowCreate:
     if cursor.accept("CREATE"):
         return _show_create(cursor, first)
     if cursor.accept("ALL") or cursor.accept("PROPERTIES"):

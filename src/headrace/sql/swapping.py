@@ -11,6 +11,7 @@ from headrace.sql.refreshing import accept_kind
 if TYPE_CHECKING:
     from headrace.errors import Span
     from headrace.sql.cursor import Cursor
+    from headrace.sql.lexer import Token
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +29,24 @@ class DropCandidate(Statement):
 
     name: Name
     span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class ShowDiff(Statement):
+    """``SHOW DIFF [OF] [VIEW] name``: what a swap with the candidate would change."""
+
+    name: Name
+    span: Span
+
+
+def take_show_diff(cursor: Cursor, first: Token) -> ShowDiff:
+    """Take ``DIFF [OF] [VIEW] name`` after ``SHOW``."""
+    cursor.expect("DIFF")
+    cursor.accept("OF")
+    accept_kind(cursor)
+    name = cursor.name("a view's name")
+    cursor.expect_end()
+    return ShowDiff(name, cursor.span(first))
 
 
 def take_swap(cursor: Cursor) -> SwapView:

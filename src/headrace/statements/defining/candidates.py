@@ -5,17 +5,23 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+import pyarrow as pa
+
 from headrace.catalog import View
 from headrace.errors import Code, HeadraceError
+from headrace.parts.candidate_differences import candidate_difference
+from headrace.serving.values import json_text
+from headrace.statements.results import Listed
 
 if TYPE_CHECKING:
     from headrace.parts.definer import Definer
     from headrace.parts.reader import Reader
-    from headrace.sql import DropCandidate, Name, Option, SwapView
+    from headrace.sql import DropCandidate, Name, Option, ShowDiff, SwapView
     from headrace.types import Epoch
 
 AUTO_SWAP: Final = "auto_swap"
 """The option of a replaced view: with ``false``, the new build waits for SWAP VIEW."""
+_TYPES: Final = {"column": pa.string(), "rows": pa.int64()}
 _NONE: Final = "CREATE OR REPLACE it WITH (auto_swap = false) to make one."
 
 
@@ -43,6 +49,22 @@ class Candidates:
         epoch = self.definer.swap(view, candidate)
         done = "rolled back" if statement.back else "swapped"
         return f"{done} view {view.name}: {self._changed(epoch)} in epoch {epoch}"
+
+    def difference(self, statement: ShowDiff) -> Listed:
+        """Return what a swap would change: the number of rows by kind and column, and examples."""
+        view, candidate = self._both(statement.name)
+        self.reader.settle_all()
+        found = candidate_difference(self.definer.loop, view, candidate)
+        rows: list[tuple[str, str | None, int, str]] = [
+            ("added", None, found.added, json_text(found.of_added)),
+            ("gone", None, found.gone, json_text(found.of_gone)),
+            ("changed", None, found.changed, json_text([])),
+        ]
+        for column, count in found.columns.items():
+            if count:
+                examples = [list(pair) for pair in found.of_column[column]]
+                rows.append(("changed", column, count, json_text(examples)))
+        return Listed(("change", "column", "rows", "examples"), rows, _TYPES)
 
     def drop(self, statement: DropCandidate) -> str:
         """Drop the candidate of a view, whether it has served or not."""
