@@ -351,7 +351,7 @@ class Oracle:
         self.rounds = counters["rounds"]
         # A step with a value in doubt is run again.
         doubts = self._doubts() - self.doubts
-        least = self._sets(set(changed)) + self.rounds + doubts
+        least = self._wide_sets(changed) + self.rounds + doubts
         width = Width(counters["width"])
         if width is Width.NARROW:
             assert counters["jobs"] == jobs or self.isolates, self._reason()
@@ -375,8 +375,8 @@ class Oracle:
     def _reason(self) -> str:
         return "\n".join(entry.detail for entry in self.db.parts.ledger.head.dirty)
 
-    def _sets(self, changed: set[str]) -> int:
-        """Return how many connected sets the changed relations belong to."""
+    def _wide_sets(self, changed: dict[str, int]) -> int:
+        """Return how many connected sets have too many changes for a narrow step."""
         sets = [{name} for name in self.models]
         catalog = self.db.parts.reader.catalog
         for view in self.views:
@@ -384,7 +384,8 @@ class Oracle:
             touched = {view, *(catalog.by_id[id_].name for id_ in below)}
             joined = [s for s in sets if s & touched]
             sets = [s for s in sets if not s & touched] + [set().union(touched, *joined)]
-        return sum(1 for s in sets if s & changed)
+        rows = [sum(changed.get(name, 0) for name in each) for each in sets]
+        return sum(count > self.small_rows for count in rows)
 
     def _check_views(self, names: Sequence[str], epoch: int) -> None:
         expected = self._expected(names)
