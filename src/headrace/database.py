@@ -120,10 +120,10 @@ def connect(
     can be read before. Pass ``spark`` to use an existing session. ``clock`` returns the
     value of ``now()`` in views, and the time of writes and epochs, in microseconds UTC.
     ``functions`` are Python functions for queries, made by :func:`headrace.function`. Views that
-    call a function which is missing wait until it is registered. ``standby``: if another process has the database open, wait until that
-    ends, even by a crash, and take over; a function is asked about every second whether to go on
-    waiting, with the error that names that process. See :class:`headrace.settings.Settings` for the
-    other keywords.
+    call a function which is missing wait until it is registered. ``standby``: if another process
+    has the database open, wait until that ends, even by a crash, and take over; a function is asked
+    about every second whether to go on waiting, with the error that names that process. See
+    :class:`headrace.settings.Settings` for the other keywords.
 
     Raises:
         HeadraceError: ``conflict`` if another process has it open and ``standby`` does not wait for
