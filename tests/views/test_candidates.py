@@ -9,6 +9,7 @@ import pytest
 from headrace.errors import Code, HeadraceError
 from histories import History
 from length import choose
+from spoiling import spoil
 from views.test_replacing import ABOVE, BASE
 
 pytestmark = pytest.mark.spark
@@ -102,6 +103,29 @@ def test_what_a_swap_would_change_is_shown_by_kind_and_column(db):
         ("gone", None, 1),
         ("changed", None, 0),
     ]
+
+
+def test_a_candidate_is_compared_with_its_query(db):
+    db.sql("CREATE TABLE t (k INT PRIMARY KEY, g INT)")
+    db.sql(VIEW)
+    db.insert("t", [(k, k % 500) for k in range(1, 2000)])
+    db.sql(CANDIDATE)
+    for statement, least, most in (
+        ("VALIDATE VIEW v", 500, 500),
+        ("VALIDATE v ALL", 500, 500),
+        ("VALIDATE VIEW v SAMPLE 20 PERCENT", 40, 200),
+    ):
+        ((what, rows, differences, verdict),) = db.sql(statement).fetchall()
+        assert (what, differences, verdict) == ("candidate of v", 0, "equal to batch")
+        assert least <= rows <= most
+    candidate = db.parts.reader.catalog.candidate(db.parts.reader.catalog.resolve("v").id)
+    spoil(db, candidate.name, lambda row: {**row, "n": row["n"] + 1})
+    for statement in ("VALIDATE VIEW v", "VALIDATE VIEW v SAMPLE 50 PERCENT"):
+        ((_, _, differences, verdict),) = db.sql(statement).fetchall()
+        assert differences > 0
+        assert verdict.startswith("differs: ")
+    with pytest.raises(HeadraceError, match="a percentage above 0"):
+        db.sql("VALIDATE VIEW v SAMPLE 0 PERCENT")
 
 
 def test_a_candidate_is_hidden_and_goes_with_its_view(db):

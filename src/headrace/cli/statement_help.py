@@ -218,6 +218,11 @@ STATEMENTS: dict[str, Synopsis] = {
         "SHOW DIFF name\nSWAP VIEW name\nDROP CANDIDATE OF VIEW name",
         "SWAP VIEW totals;",
     ),
+    "VALIDATE": Synopsis(
+        "compare the rows of a view's candidate with its query, run by Spark batch",
+        "VALIDATE VIEW name [ALL | SAMPLE n PERCENT]",
+        "VALIDATE VIEW totals SAMPLE 10 PERCENT;",
+    ),
     "ROLLBACK": Synopsis(
         "let what served before SWAP VIEW serve again",
         "ROLLBACK VIEW name",

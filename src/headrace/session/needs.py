@@ -69,6 +69,7 @@ if TYPE_CHECKING:
         Subscribe,
         Truncate,
         Update,
+        ValidateView,
         Verify,
     )
 
@@ -334,7 +335,7 @@ def verify(asked: NamedRelations, statement: Verify) -> Iterator[Need]:
         yield Need(Role.READER, DATABASE, statement.span)
 
 
-def shown_difference(asked: NamedRelations, statement: ShowDiff) -> Iterator[Need]:
+def candidate(asked: NamedRelations, statement: ShowDiff | ValidateView) -> Iterator[Need]:
     """Yield the needs for seeing a view and what its candidate's query computes."""
     yield from creator(asked, statement)
     yield from asked.read(statement.name)

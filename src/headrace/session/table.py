@@ -80,6 +80,7 @@ from headrace.sql import (
     SwapView,
     Truncate,
     Update,
+    ValidateView,
     Verify,
 )
 from headrace.statements.backups import BackupStatements
@@ -175,7 +176,7 @@ _ENTRIES: Final = (
     Entry(Show, needs.show, Listings, Listings.show),
     Entry(ShowCreate, needs.show_create, Descriptions, Descriptions.show_create),
     Entry(ShowLineage, needs.show_lineage, LineageListings, LineageListings.show),
-    Entry(ShowDiff, needs.shown_difference, Candidates, Candidates.difference),
+    Entry(ShowDiff, needs.candidate, Candidates, Candidates.difference),
     Entry(Describe, needs.describe, Descriptions, Descriptions.describe),
     Entry(Explain, needs.explain, Explanations, Explanations.explain),
     Entry(ExplainChange, _explain_change, ChangeExplanations, ChangeExplanations.explain),
@@ -223,6 +224,7 @@ _ENTRIES: Final = (
     Entry(Flush, needs.nothing, Refreshing, Refreshing.flush),
     Entry(Refresh, needs.refresh, Refreshing, Refreshing.refresh),
     Entry(Verify, needs.verify, Verifications, Verifications.verify),
+    Entry(ValidateView, needs.candidate, Verifications, Verifications.validate),
     Entry(Reconcile, needs.reconcile, Reconciliations, Reconciliations.reconcile),
     Entry(Repair, needs.owner, Repairs, Repairs.repair),
     Entry(Invalidate, needs.invalidate, Invalidations, Invalidations.invalidate),

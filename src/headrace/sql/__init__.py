@@ -81,7 +81,7 @@ from headrace.sql.statements import (
     Truncate,
     Update,
 )
-from headrace.sql.swapping import DropCandidate, ShowDiff, SwapView
+from headrace.sql.swapping import DropCandidate, ShowDiff, SwapView, ValidateView
 from headrace.sql.taken import Taken
 from headrace.sql.upkeep import (
     Correct,
@@ -183,6 +183,7 @@ __all__ = [
     "Taken",
     "Truncate",
     "Update",
+    "ValidateView",
     "Verify",
     "WatermarkClause",
     "parse",

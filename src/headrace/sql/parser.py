@@ -55,7 +55,7 @@ from headrace.sql.statements import (
     Truncate,
     Update,
 )
-from headrace.sql.swapping import take_swap
+from headrace.sql.swapping import take_swap, take_validate
 from headrace.sql.upkeep import Correct, ExplainChange, Invalidate
 
 if TYPE_CHECKING:
@@ -234,6 +234,7 @@ _STATEMENTS: dict[str, Callable[[Cursor], Statement]] = {
     "TERMINATE": take_terminate,
     "TRUNCATE": take_truncate,
     "UPDATE": take_update,
+    "VALIDATE": take_validate,
     "VERIFY": take_verify,
 }
 """The parser of each statement, by first word; queries begin with ``fragments.QUERY_WORDS``."""

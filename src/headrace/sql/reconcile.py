@@ -55,9 +55,7 @@ def take_reconcile(cursor: Cursor) -> Reconcile | ReconcileSink:
         place = cursor.token
         share = _number(cursor)
         if cursor.accept("PERCENT"):
-            percent = share
-            if not 0 < share <= _WHOLE:
-                raise _out_of_range(cursor, place, "a percentage above 0, up to 100")
+            percent = _percentage(cursor, place, share)
         elif cursor.accept("ROWS") or cursor.accept("ROW"):
             rows = int(share)
             if rows != share or rows < 1:
@@ -68,6 +66,19 @@ def take_reconcile(cursor: Cursor) -> Reconcile | ReconcileSink:
     else:
         cursor.expect_end("SAMPLE")
     return Reconcile(cursor.span(first), name, rows, percent)
+
+
+def take_percentage(cursor: Cursor) -> float:
+    """Take ``n PERCENT``: above 0, up to 100."""
+    place, share = cursor.token, _number(cursor)
+    cursor.expect("PERCENT")
+    return _percentage(cursor, place, share)
+
+
+def _percentage(cursor: Cursor, place: Token, share: float) -> float:
+    if not 0 < share <= _WHOLE:
+        raise _out_of_range(cursor, place, "a percentage above 0, up to 100")
+    return share
 
 
 def _number(cursor: Cursor) -> float:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from headrace.sql.parts import Name, Statement
+from headrace.sql.reconcile import take_percentage
 from headrace.sql.refreshing import accept_kind
 
 if TYPE_CHECKING:
@@ -47,6 +48,30 @@ def take_show_diff(cursor: Cursor, first: Token) -> ShowDiff:
     name = cursor.name("a view's name")
     cursor.expect_end()
     return ShowDiff(name, cursor.span(first))
+
+
+@dataclass(frozen=True, slots=True)
+class ValidateView(Statement):
+    """``VALIDATE [VIEW] name [ALL | SAMPLE n PERCENT]``: compare the candidate with its query."""
+
+    name: Name
+    span: Span
+    percent: float | None = None
+    """The part of the rows that is compared; None for all."""
+
+
+def take_validate(cursor: Cursor) -> ValidateView:
+    """Take ``VALIDATE [VIEW] name [ALL | SAMPLE n PERCENT]``."""
+    first = cursor.advance()
+    accept_kind(cursor)
+    name = cursor.name("a view's name")
+    percent = None
+    if cursor.accept("SAMPLE"):
+        percent = take_percentage(cursor)
+    elif not cursor.accept("ALL"):
+        cursor.expect_end("ALL", "SAMPLE")
+    cursor.expect_end()
+    return ValidateView(name, cursor.span(first), percent)
 
 
 def take_swap(cursor: Cursor) -> SwapView:

@@ -2,30 +2,36 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pyspark.sql.types import DoubleType, FloatType
 
 from headrace.catalog import PlainView, Sink, View
-from headrace.engine.verifying.comparisons import TOLERANCE
+from headrace.engine.verifying.comparisons import EVERY_ROW, TOLERANCE, sampled_by
 from headrace.errors import Code, HeadraceError
+from headrace.history.sampling import Rounds
 from headrace.parts.naming import HIDDEN, shown_name
 from headrace.runtime.published import WAITING
 from headrace.serving.python_values import python_rows
+from headrace.statements.defining.candidates import candidate_of
 from headrace.statements.results import Listed, Progress
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from headrace.catalog import Relation
+    from headrace.engine.verifying.comparisons import Sample
     from headrace.history.comparing import Comparing
     from headrace.parts.reader import Reader
     from headrace.runtime.published import Published
-    from headrace.sql import Name, Verify
+    from headrace.sql import Name, ValidateView, Verify
     from headrace.types import RelationId
 
 _MOST_DIFFERENCES = 20
+_SLICES = 10_000
+"""The parts into which rows are divided by a hash; a sample is some of these parts."""
 _TOGETHER = 2
 """The number of views that are compared in one job. Spark plans them as one query, which takes
 longer than planning each: 12 small views take 8.3 s together, 4.4 s in twos, 4.8 s one by one."""
@@ -61,6 +67,23 @@ class Verifications:
         ]
         found = [(shown_name(view, reader.catalog), *verdicts[view.id]) for view in views]
         return Listed(("view", "rows", "differences", "verdict"), others + found)
+
+    def validate(self, statement: ValidateView) -> Listed:
+        """Compare the rows of a view's candidate, or a sample of them, with its query by Spark."""
+        view, candidate = candidate_of(self.reader, statement.name)
+        damaged = self._damaged([candidate], everything=False)
+        state = self.reader.published if damaged else self.reader.settled([candidate.id])
+        different = 0
+        if statement.percent is None or damaged:
+            stored, different, verdict = self._verdicts([candidate], damaged, state)[candidate.id]
+        else:
+            sample = _share_of(candidate, statement.percent)
+            (count,) = self.comparing.counted([candidate], state, {candidate.id: sample})
+            stored, verdict = count.stored, EQUAL
+            if count.different:
+                stored, different, verdict = self._differing(candidate, stored, state, sample)
+        found = (f"candidate of {view.name}", stored, different, verdict)
+        return Listed(("view", "rows", "differences", "verdict"), [found])
 
     def _views(self, name: Name | None, fed: dict[RelationId, str]) -> list[View]:
         catalog = self.reader.catalog
@@ -177,13 +200,22 @@ class Verifications:
                 words += f", by the stored rows of {names}, {why}"
         return stored, different, words
 
-    def _differing(self, view: View, stored: int, state: Published) -> Verdict:
+    def _differing(
+        self, view: View, stored: int, state: Published, sample: Sample = EVERY_ROW
+    ) -> Verdict:
         """Return the verdict on a view whose rows or only last digits of floats differ."""
-        found = self.comparing.differing(view, state, _MOST_DIFFERENCES)
+        found = self.comparing.differing(view, state, _MOST_DIFFERENCES, sample)
         if not found.num_rows:
             types = {type(column.type) for column in view.schema.columns}
             return stored, 0, f"{EQUAL} ({_within(types)})"
         return stored, found.num_rows, f"differs: {python_rows(found)[0]}"
+
+
+def _share_of(view: View, percent: float) -> Sample:
+    """Return a random sample of about so many of the rows of a view."""
+    rounds = Rounds(random.randrange(1 << 31), _SLICES)  # noqa: S311
+    columns = sampled_by(view.schema, view.key)
+    return rounds.sample(columns, max(1, round(percent / 100 * _SLICES)))
 
 
 def _within(types: set[type]) -> str:

@@ -34,7 +34,7 @@ class Candidates:
 
     def swap(self, statement: SwapView) -> str:
         """Let the candidate serve, or what served before."""
-        view, candidate = self._both(statement.name)
+        view, candidate = candidate_of(self.reader, statement.name)
         if candidate.has_served != statement.back:
             raise HeadraceError(
                 Code.CONFLICT,
@@ -52,7 +52,7 @@ class Candidates:
 
     def difference(self, statement: ShowDiff) -> Listed:
         """Return what a swap would change: the number of rows by kind and column, and examples."""
-        view, candidate = self._both(statement.name)
+        view, candidate = candidate_of(self.reader, statement.name)
         self.reader.settle_all()
         found = candidate_difference(self.definer.loop, view, candidate)
         rows: list[tuple[str, str | None, int, str]] = [
@@ -68,7 +68,7 @@ class Candidates:
 
     def drop(self, statement: DropCandidate) -> str:
         """Drop the candidate of a view, whether it has served or not."""
-        view, candidate = self._both(statement.name)
+        view, candidate = candidate_of(self.reader, statement.name)
         self.definer.drop([candidate.id])
         return f"dropped the candidate of view {view.name}"
 
@@ -77,18 +77,24 @@ class Candidates:
         changes = record.counters.get("changes", 0) if record.epoch == epoch else 0
         return "1 row changed" if changes == 1 else f"{changes:,} rows changed"
 
-    def _both(self, name: Name) -> tuple[View, View]:
-        catalog = self.reader.catalog
-        found = catalog.resolve(name.dotted, name.span)
-        candidate = catalog.candidate(found.id)
-        if not isinstance(found, View) or candidate is None:
-            raise HeadraceError(
-                Code.INVALID,
-                f'{found.kind} "{found.name}" has no candidate',
-                hint=_NONE,
-                span=name.span,
-            )
-        return found, candidate
+
+def candidate_of(reader: Reader, name: Name) -> tuple[View, View]:
+    """Return a view and its candidate.
+
+    Raises:
+        HeadraceError: ``invalid``, at the name, if there is none.
+    """
+    catalog = reader.catalog
+    found = catalog.resolve(name.dotted, name.span)
+    candidate = catalog.candidate(found.id)
+    if not isinstance(found, View) or candidate is None:
+        raise HeadraceError(
+            Code.INVALID,
+            f'{found.kind} "{found.name}" has no candidate',
+            hint=_NONE,
+            span=name.span,
+        )
+    return found, candidate
 
 
 def swaps_by_itself(options: tuple[Option, ...]) -> bool:
