@@ -75,7 +75,7 @@ def test_names_in_a_schema_are_completed() -> None:
 
 def test_a_statement_begins_with_what_a_statement_can_begin_with() -> None:
     assert _completed("de") == ["delete", "describe"]
-    assert _completed("SELECT 1; S") == ["SELECT", "SUBSCRIBE", "SHOW", "SET"]
+    assert _completed("SELECT 1; S") == ["SELECT", "SUBSCRIBE", "SHOW", "SWAP", "SET"]
 
 
 def test_columns_of_the_statement_before_are_not_offered() -> None:

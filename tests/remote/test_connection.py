@@ -398,7 +398,7 @@ def test_the_command_works_on_a_server_with_the_token_of_a_file_or_the_environme
         (
             headrace.Session,
             headrace.RemoteSession,
-            {"at_most_behind", "last_sequence", "pushed", "require", "wait_for", "written"},
+            {"at_most_behind", "last_sequence", "pushed", "require", "run", "wait_for", "written"},
         ),
     ],
 )

@@ -27,7 +27,7 @@ SETUP = """
 CREATE SCHEMA gold; CREATE SCHEMA hr;
 CREATE TABLE items (k INT PRIMARY KEY, name STRING);
 CREATE TABLE hr.salaries (k INT PRIMARY KEY, salary INT);
-INSERT INTO items VALUES (1, 'one'); INSERT INTO hr.salaries VALUES (1, 4711);
+INSERT INTO items VALUES (1, 'one'); FLUSH; INSERT INTO hr.salaries VALUES (1, 4711); FLUSH;
 CREATE MATERIALIZED VIEW gold.pay AS SELECT k, salary > 1000 AS high FROM hr.salaries;
 CREATE VIEW gold.plain AS SELECT k FROM hr.salaries;
 CREATE VIEW gold.plainer AS SELECT k FROM gold.plain;

@@ -7,6 +7,8 @@ import json
 import pytest
 
 from headrace.errors import Code, HeadraceError
+from headrace.sql import parse
+from headrace.statements.defining.candidates import without_swap
 from histories import History
 from length import choose
 from spoiling import spoil
@@ -69,7 +71,11 @@ def test_subscribers_get_the_difference_and_keep_their_place(db):
         assert found == [("-U", (1, 1)), ("+U", (1, 2))]
     with db.subscribe("v", after=at) as resumed:
         assert sum(change.weight * change.row["n"] for change in resumed.poll()) == 1
-    assert db.sql("SHOW CREATE MATERIALIZED VIEW v").fetchall()[0][-1].count("WHERE") == 0
+    assert "WHERE" not in str(db.sql("SHOW CREATE v").fetchall())
+    db.sql("SWAP VIEW v")
+    shown = str(db.sql("SHOW CREATE v").fetchall())
+    assert "WHERE" in shown
+    assert "auto_swap" not in shown
 
 
 def test_what_a_swap_would_change_is_shown_by_kind_and_column(db):
@@ -126,6 +132,24 @@ def test_a_candidate_is_compared_with_its_query(db):
         assert verdict.startswith("differs: ")
     with pytest.raises(HeadraceError, match="a percentage above 0"):
         db.sql("VALIDATE VIEW v SAMPLE 0 PERCENT")
+
+
+@pytest.mark.parametrize(
+    ("options", "left"),
+    [
+        ("WITH (auto_swap = false)", ""),
+        ("WITH (on_error = 'stop', auto_swap = false)", "WITH (on_error = 'stop')"),
+        ("WITH (auto_swap = false , on_error = 'stop')", "WITH (on_error = 'stop')"),
+        ("WITH ( auto_swap=FALSE )", ""),
+    ],
+)
+def test_a_definition_that_was_swapped_does_not_ask_for_a_candidate(options, left):
+    text = f"CREATE OR REPLACE MATERIALIZED VIEW v {options} AS SELECT 1 AS one"
+    (statement,) = parse(text)
+    left = f"{left} " if left else ""
+    assert without_swap(statement.span, statement.options) == (
+        f"CREATE OR REPLACE MATERIALIZED VIEW v {left}AS SELECT 1 AS one"
+    )
 
 
 def test_a_candidate_is_hidden_and_goes_with_its_view(db):

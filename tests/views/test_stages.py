@@ -42,7 +42,7 @@ def test_wide_epochs_run_in_stages(oracle):
         history.write(["t", "e"], size)
         run.epoch()
     programs = run.db.parts.engine.programs.programs()
-    found = [p.staged.why for p in programs if p.staged is not None and len(p.operators) > 20]
+    found = [p.staged.why for p in programs if p.staged is not None and len(p.operators) > 10]
     assert found == [""]
     spent = run.db.parts.ledger.epochs.newest(1)[0].counters["tasks"]
     assert {"reading_ms", "operators_ms", "writing_ms"} <= spent.keys()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -14,6 +15,7 @@ from headrace.serving.values import json_text
 from headrace.statements.results import Listed
 
 if TYPE_CHECKING:
+    from headrace.errors import Span
     from headrace.parts.definer import Definer
     from headrace.parts.reader import Reader
     from headrace.sql import DropCandidate, Name, Option, ShowDiff, SwapView
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
 
 AUTO_SWAP: Final = "auto_swap"
 """The option of a replaced view: with ``false``, the new build waits for SWAP VIEW."""
+_OPTIONS: Final = re.compile(r"\s*\b\w+\s*\($")
+"""The word before options, and what begins them."""
 _TYPES: Final = {"column": pa.string(), "rows": pa.int64()}
 _NONE: Final = "CREATE OR REPLACE it WITH (auto_swap = false) to make one."
 
@@ -95,6 +99,23 @@ def candidate_of(reader: Reader, name: Name) -> tuple[View, View]:
             span=name.span,
         )
     return found, candidate
+
+
+def without_swap(statement: Span, options: tuple[Option, ...]) -> str:
+    """Return the text of a statement without the option: what serves in the end was swapped."""
+    text = statement.source
+    for option in options:
+        if option.key.lower() == AUTO_SWAP:
+            before = text[: option.span.start - statement.start].rstrip()
+            after = text[option.span.end - statement.start :].lstrip()
+            if after.startswith(","):
+                after = after[1:].lstrip()
+            elif before.endswith(","):
+                before = before[:-1]
+            if before.endswith("(") and after.startswith(")"):
+                before, after = _OPTIONS.sub("", before), f" {after[1:].lstrip()}"
+            text = before + after
+    return text
 
 
 def swaps_by_itself(options: tuple[Option, ...]) -> bool:

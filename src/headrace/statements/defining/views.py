@@ -14,7 +14,7 @@ from headrace.errors import Code, EvaluationError, HeadraceError, Span, masked
 from headrace.parts.naming import HIDDEN
 from headrace.parts.system_relations import refuse_system
 from headrace.sql import CreateMaterializedView, CreateTableAs, CreateView, Query
-from headrace.statements.defining.candidates import AUTO_SWAP, swaps_by_itself
+from headrace.statements.defining.candidates import AUTO_SWAP, swaps_by_itself, without_swap
 from headrace.statements.defining.declared_keys import declared_columns
 from headrace.statements.defining.on_error import on_error, quarantines, require_quarantine
 from headrace.statements.defining.options import (
@@ -139,7 +139,7 @@ class Views:
             )
         kept = quarantines(on_error(statement.options))
         columns = statement.columns if isinstance(statement, CreateMaterializedView) else ()
-        text = masked(statement.span.source)
+        text = masked(without_swap(statement.span, statement.options))
         hidden = self._view("", query, columns, text, guarded=kept, key=statement.key, like=former)
         view = replace(hidden.view, candidate_of=former.id)
         before = catalog.candidate(former.id)
