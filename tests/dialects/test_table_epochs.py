@@ -8,7 +8,7 @@ from pyspark.sql.types import IntegerType, StructField, StructType
 from headrace.catalog import PlainView, Stream, Table, View
 from headrace.dialects import with_epochs
 from headrace.errors import HeadraceError, Span
-from headrace.sql import AsOfEpoch
+from headrace.sql import AsOfEpoch, ChangesBetween
 from headrace.types import RelationId, Schema
 
 _SCHEMA = Schema.of_spark(StructType([StructField(name, IntegerType()) for name in ("id", "x")]))
@@ -53,8 +53,33 @@ def test_a_name_stands_for_a_table_at_an_epoch(clause, as_of, name, alias, new):
     assert found.as_now.source == f"SELECT * FROM {name}{alias} WHERE x > 1"
     (table,) = found.tables
     assert table.relation.name == name.lower().strip("`")
-    read = table.as_of.epoch if isinstance(table.as_of, AsOfEpoch) else table.as_of.timestamp
-    assert (read, table.as_of.span.source.upper()) == (as_of, clause.upper())
+    assert (moment(table.read), table.read.span.source.upper()) == (as_of, clause.upper())
+
+
+def moment(as_of):
+    return as_of.epoch if isinstance(as_of, AsOfEpoch) else as_of.timestamp
+
+
+@pytest.mark.parametrize(
+    ("clause", "after", "upto"),
+    [
+        ("FOR CHANGES BETWEEN EPOCH 3 AND 7", 3, 7),
+        ("for changes between epoch 3 and epoch 7", 3, 7),
+        ("FOR CHANGES BETWEEN TIMESTAMP '2026-01-01' AND '2026-02-01'", "2026-01-01", "2026-02-01"),
+        ("FOR CHANGES BETWEEN EPOCH 3 AND TIMESTAMP '2026-02-01'", 3, "2026-02-01"),
+        ("FOR CHANGES FROM EPOCH 3 TO 7", 3, 7),
+        ("FOR CHANGES FROM EPOCH 3", 3, None),
+        ("FOR CHANGES FROM TIMESTAMP '2026-01-01'", "2026-01-01", None),
+    ],
+)
+def test_a_name_stands_for_the_changes_of_a_range_of_epochs(clause, after, upto):
+    found = taken(f"SELECT * FROM orders {clause} AS c JOIN Gold.Total ON c.x = 1 WHERE x < 2")
+    assert found.query.text == "SELECT * FROM `__0` AS c JOIN Gold.Total ON c.x = 1 WHERE x < 2"
+    (table,) = found.tables
+    assert isinstance(table.read, ChangesBetween)
+    assert moment(table.read.after) == after
+    assert (table.read.upto and moment(table.read.upto)) == upto
+    assert table.read.span.source == clause
 
 
 @pytest.mark.parametrize(
@@ -64,6 +89,7 @@ def test_a_name_stands_for_a_table_at_an_epoch(clause, as_of, name, alias, new):
         "SELECT * FROM events e JOIN policy FOR SYSTEM_TIME AS OF e.x AS p ON p.id = e.id",
         "SELECT * FROM events e JOIN orders FOR SYSTEM_TIME AS OF e.x AS o ON o.id = e.id",
         "SELECT x AS of, 7 FROM orders",
+        "SELECT substring(x FROM 1 FOR changes) FROM orders",
         "SELECT 'VERSION AS OF 7' FROM orders -- AS OF EPOCH 7",
     ],
 )
@@ -84,6 +110,9 @@ def test_what_chooses_versions_or_only_looks_alike_stays(query):
         ("SELECT * FROM orders VERSION AS OF latest", "latest", "SHOW EPOCHS lists"),
         ("SELECT * FROM orders VERSION AS OF -1", "-1", "SHOW EPOCHS lists"),
         ("SELECT * FROM orders AS OF EPOCH -1", "-1", "SHOW EPOCHS lists"),
+        ("SELECT * FROM orders FOR CHANGES FROM EPOCH -1", "-1", "SHOW EPOCHS lists"),
+        ("SELECT * FROM events FOR CHANGES FROM EPOCH 1", "events", "only has insertions"),
+        ("SELECT * FROM plain FOR CHANGES FROM EPOCH 1", "plain", "Use FOR CHANGES at the"),
     ],
 )
 def test_what_cannot_be_read_so_is_refused_at_its_place(query, place, hint):

@@ -15,6 +15,67 @@ pytestmark = pytest.mark.spark
 
 
 @pytest.mark.long
+def test_a_query_reads_the_changes_between_epochs(db):
+    db.sql("CREATE TABLE orders (id INT PRIMARY KEY, x INT)")
+    db.sql("CREATE MATERIALIZED VIEW total AS SELECT sum(x) AS x FROM orders")
+    db.sql("INSERT INTO orders VALUES (1, 10), (2, 20)")
+    old = db.sql("FLUSH").epoch
+    db.sql("UPDATE orders SET x = 11 WHERE id = 1; INSERT INTO orders VALUES (3, 30)")
+    new = db.sql("FLUSH").epoch
+    db.sql("DELETE FROM orders WHERE id = 2")
+    last = db.sql("FLUSH").epoch
+    files = {path.name for path in (db.directory / "runs").iterdir()}
+
+    changes = f"orders FOR CHANGES BETWEEN EPOCH {old} AND {last}"
+    found = db.sql(f"SELECT * FROM {changes}").to_arrow()
+    assert found.column_names == ["id", "x", "headrace_op", "headrace_weight", "headrace_epoch"]
+    found = rows(db, f"SELECT headrace_op, id, x, headrace_weight FROM {changes}")
+    assert found == [("+I", 3, 30, 1), ("+U", 1, 11, 1), ("-D", 2, 20, -1), ("-U", 1, 10, -1)]
+    assert rows(
+        db,
+        f"SELECT headrace_epoch, count(*), sum(x * headrace_weight) FROM {changes} c GROUP BY ALL",
+    ) == sorted([(new, 3, 31), (last, 1, -20)])
+    # By a job, for which the rows are repeated from runs in Spark's workers.
+    job = "sum(headrace_weight) OVER (PARTITION BY id ORDER BY headrace_epoch, headrace_op DESC)"
+    assert rows(db, f"SELECT id, {job} FROM {changes} WHERE id < 3") == [(1, -1), (1, 0), (2, -1)]
+    assert rows(
+        db,
+        f"SELECT t.x, t.headrace_op FROM total FOR CHANGES FROM EPOCH {new} t"
+        " JOIN orders o ON o.id = 1 WHERE t.x > 0",
+    ) == [(41, "+I"), (61, "-D")]
+    assert rows(
+        db,
+        f"SELECT id, x FROM (SELECT id, x, 1 AS n FROM orders VERSION AS OF {old}"
+        f" UNION ALL SELECT id, x, headrace_weight FROM orders FOR CHANGES FROM EPOCH {old})"
+        " GROUP BY id, x HAVING sum(n) <> 0",
+    ) == rows(db, "SELECT * FROM orders")
+    assert rows(db, f"SELECT * FROM orders FOR CHANGES FROM EPOCH {last}") == []
+    assert rows(db, f"SELECT id FROM orders FOR CHANGES FROM EPOCH {new} AS OF EPOCH {new}") == []
+    assert {path.name for path in (db.directory / "runs").iterdir()} == files
+
+    first, at = db.sql(
+        "SELECT readable_from, readable_from_time FROM information_schema.tables"
+        " WHERE table_name = 'total'"
+    ).fetchall()[0]
+    assert (first, at) == db.sql(
+        f"SELECT epoch, committed_at FROM information_schema.epochs WHERE epoch = {first}"
+    ).fetchall()[0]
+    whole = db.sql(f"SELECT x FROM total FOR CHANGES FROM EPOCH {first} WHERE x IS NOT NULL")
+    assert len(whole.fetchall()) == 5
+    early = refused(db, f"SELECT * FROM total FOR CHANGES FROM EPOCH {first - 1}")
+    assert f"The first epoch at which it can be read is {first}" in early.detail
+    for sql, said in {
+        f"SELECT * FROM orders FOR CHANGES BETWEEN EPOCH {new} AND {old}": "before it begins",
+        "SELECT * FROM orders FOR CHANGES BETWEEN EPOCH 1 AND 999": "does not exist yet",
+        f"SELECT y FROM orders FOR CHANGES FROM EPOCH {old}": "y",
+        f"CREATE MATERIALIZED VIEW n AS SELECT * FROM {changes}": "FOR CHANGES is not supported",
+        f"CREATE VIEW n AS SELECT * FROM {changes}": "FOR CHANGES is not supported",
+        f"SELECT * FROM {changes} EMIT CHANGES": "FOR CHANGES is not supported",
+    }.items():
+        assert said in refused(db, sql).primary, sql
+
+
+@pytest.mark.long
 def test_one_query_reads_tables_and_views_at_epochs_of_their_own(db):
     def epoch():
         return db.sql("FLUSH").epoch

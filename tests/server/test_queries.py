@@ -96,6 +96,11 @@ def in_groups(groups: list[int]) -> list[str]:
             marks=pytest.mark.long,
         ),
         pytest.param(
+            "SELECT sum(headrace_weight) AS n FROM t FOR CHANGES FROM EPOCH 1 WHERE id > 1",
+            [[2]],
+            marks=pytest.mark.long,
+        ),
+        pytest.param(
             "SELECT table_name FROM information_schema.tables WHERE table_type = 'VIEW'",
             [["shown"]],
             marks=pytest.mark.long,

@@ -60,11 +60,7 @@ class TableContents(StrEnum):
     UPSERT = "upsert"
     """The current rows of the view, by key."""
     APPEND = "append"
-    """All changes of the view, with the columns :data:`CHANGE_COLUMNS`."""
-
-
-CHANGE_COLUMNS: Final = ("headrace_op", "headrace_weight", "headrace_epoch")
-"""The columns of a table of changes besides those of the view: operation, weight and epoch."""
+    """All changes of the view, with the columns :data:`headrace.serving.CHANGE_COLUMNS`."""
 
 
 class RefusalPolicy(StrEnum):

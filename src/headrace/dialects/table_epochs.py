@@ -1,9 +1,13 @@
-"""``FROM orders VERSION AS OF 17``: one table of a query as of an epoch or a time.
+"""``FROM orders VERSION AS OF 17``: one table of a query as of an epoch or a time; its changes.
 
 Spark, Delta and Flink write ``[FOR] VERSION AS OF n``, ``[FOR] TIMESTAMP AS OF time`` and ``FOR
 SYSTEM_TIME AS OF time``; ``AS OF EPOCH n`` and ``AS OF TIMESTAMP '...'`` are Headrace's own. Each
 is replaced by a generated name that stands for the rows of that table at that epoch, so one query
 can compare two epochs of a table. A version is an epoch.
+
+``FROM orders FOR CHANGES BETWEEN EPOCH 3 AND 17`` is replaced in the same way, by a name that
+stands for the rows that were inserted and deleted after epoch 3, up to epoch 17. ``FOR CHANGES FROM
+EPOCH 3 [TO EPOCH 17]`` is the same, and ``TIMESTAMP '...'`` can be written for an epoch.
 
 ``FOR SYSTEM_TIME AS OF`` after a versioned table chooses versions by their dates instead: see
 :mod:`headrace.dialects.system_time`.
@@ -19,7 +23,7 @@ from headrace.catalog import PlainView, Sink, Stream, Table, View
 from headrace.dialects.system_time import common_tables, has_alias, name_before, table_named
 from headrace.dialects.time_expression import take_time
 from headrace.errors import Code, HeadraceError, Span
-from headrace.sql.as_of import AsOfEpoch, AsOfTimestamp
+from headrace.sql.as_of import AsOfEpoch, AsOfTimestamp, ChangesBetween
 from headrace.sql.cursor import Cursor
 from headrace.sql.keywords import quote
 from headrace.sql.lexer import StatementText, TokenKind, identifier_value, string_value
@@ -33,21 +37,23 @@ if TYPE_CHECKING:
     from headrace.sql.as_of import AsOf
     from headrace.sql.lexer import Token
 
-_CLAUSE = re.compile(r"\bas\s+of\b", re.IGNORECASE)
+_CLAUSE = re.compile(r"\bas\s+of\b|\bchanges\b", re.IGNORECASE)
 _VERSIONS = ("VERSION", "SYSTEM_VERSION")
 _TIMES = ("TIMESTAMP", "SYSTEM_TIME")
 _STRINGS = frozenset({TokenKind.STRING, TokenKind.DQUOTED})
+_AS_OF = "AS OF"
+_CHANGES = "FOR CHANGES"
 _TYPED = 2
 """Tokens of ``TIMESTAMP '...'``."""
 
 
 @dataclass(frozen=True, slots=True)
 class AtEpoch:
-    """A table or view read as of an epoch or time; ``name`` replaces it in the new text."""
+    """A table or view as of an epoch or time, or its changes; ``name`` replaces it in the text."""
 
     name: str
     relation: Table | View
-    as_of: AsOf
+    read: AsOf | ChangesBetween
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +67,7 @@ class WithEpochs:
 
 
 def with_epochs(query: Span, relations: Mapping[str, Relation], prefix: str = "") -> WithEpochs:
-    """Return a query with a generated name, with ``prefix``, for each table that is read as of.
+    """Return a query with a generated name, with ``prefix``, for each table with such a clause.
 
     ``relations`` are by their dotted names.
 
@@ -74,14 +80,15 @@ def with_epochs(query: Span, relations: Mapping[str, Relation], prefix: str = ""
     cursor = Cursor(StatementText(query.text, query.start, query.end, query.file))
     rewriting, without, found = Rewriting(query), Rewriting(query), list[AtEpoch]()
     while not cursor.at_end():
-        words, is_own = _clause(cursor, relations)
-        if not is_own:
+        words, kind = _clause(cursor, relations)
+        if kind is None:
             for _ in range(max(words, 1)):
                 cursor.advance()
             continue
         tokens = name_before(cursor, " ".join(cursor.peek(i).text for i in range(words)))
-        relation = _stored(cursor, tokens, relations)
-        table = AtEpoch(f"{prefix}{len(found)}", relation, _taken(cursor, words, cursor.token))
+        relation = _stored(cursor, tokens, relations, kind)
+        read = _changes(cursor) if kind == _CHANGES else _taken(cursor, words, cursor.token)
+        table = AtEpoch(f"{prefix}{len(found)}", relation, read)
         found.append(table)
         alias = "" if has_alias(cursor) else f" AS {quote(identifier_value(tokens[-1]))}"
         place = cursor.span(tokens[0], cursor.previous)
@@ -91,8 +98,17 @@ def with_epochs(query: Span, relations: Mapping[str, Relation], prefix: str = ""
 
 
 def refuse_epochs(query: Span, relations: Mapping[str, Relation]) -> None:
-    """Raise ``unsupported`` at the first table that is read as of an epoch or a time."""
+    """Raise ``unsupported`` at the first table read as of an epoch or a time, or for changes."""
     found = with_epochs(query, relations, "").tables
+    if found and isinstance(found[0].read, ChangesBetween):
+        relation = found[0].relation
+        raise HeadraceError(
+            Code.UNSUPPORTED,
+            f'{relation.kind} "{relation.name}" FOR CHANGES is not supported here',
+            detail="Only a SELECT reads changes by epoch; a view follows its inputs.",
+            hint="Use it in a SELECT; or read the relation itself, or SUBSCRIBE to its changes.",
+            span=found[0].read.span,
+        )
     if found:
         raise HeadraceError(
             Code.UNSUPPORTED,
@@ -100,25 +116,28 @@ def refuse_epochs(query: Span, relations: Mapping[str, Relation]) -> None:
             " supported here",
             detail="Only a SELECT reads a table as it was; a view follows its inputs.",
             hint="Use it in a SELECT; or leave it out, and read the result AS OF an epoch.",
-            span=found[0].as_of.span,
+            span=found[0].read.span,
         )
 
 
-def _clause(cursor: Cursor, relations: Mapping[str, Relation]) -> tuple[int, bool]:
+def _clause(cursor: Cursor, relations: Mapping[str, Relation]) -> tuple[int, str | None]:
     """Return the number of words of the clause that begins here, up to OF; 0 if there is none.
 
-    The second value is False if the clause chooses versions, not an epoch or time of reading.
+    The second value says which clause it is; None if it chooses versions, not an epoch or time of
+    reading.
     """
+    if cursor.at("FOR", "CHANGES") and cursor.peek(2).word in ("BETWEEN", "FROM"):
+        return 2, _CHANGES
     first = 1 if cursor.at("FOR") else 0
     kind, rest = cursor.peek(first), [cursor.peek(first + i).word for i in (1, 2)]
     if kind.word in (*_VERSIONS, *_TIMES) and rest == ["AS", "OF"]:
         time = [cursor.peek(first + i) for i in (3, 4)]
         constant = time[0].kind in _STRINGS or time[1].kind in _STRINGS
         plain = constant and _has_epochs(cursor, relations)
-        return first + 3, kind.word != "SYSTEM_TIME" or plain
+        return first + 3, _AS_OF if kind.word != "SYSTEM_TIME" or plain else None
     of = cursor.at("AS", "OF") and cursor.peek(2).word in ("EPOCH", "TIMESTAMP")
     value = cursor.peek(4 if cursor.peek(3).text == "-" else 3)
-    return (2, True) if of and value.kind in (TokenKind.NUMBER, *_STRINGS) else (0, False)
+    return (2, _AS_OF) if of and value.kind in (TokenKind.NUMBER, *_STRINGS) else (0, None)
 
 
 def _has_epochs(cursor: Cursor, relations: Mapping[str, Relation]) -> bool:
@@ -133,7 +152,9 @@ def _has_epochs(cursor: Cursor, relations: Mapping[str, Relation]) -> bool:
     )
 
 
-def _stored(cursor: Cursor, tokens: list[Token], relations: Mapping[str, Relation]) -> Table | View:
+def _stored(
+    cursor: Cursor, tokens: list[Token], relations: Mapping[str, Relation], clause: str
+) -> Table | View:
     """Return the table or view of a name."""
     span = cursor.span(tokens[0], tokens[-1])
     name = ".".join(identifier_value(t) for t in tokens if t.text != ".").lower()
@@ -141,7 +162,7 @@ def _stored(cursor: Cursor, tokens: list[Token], relations: Mapping[str, Relatio
         raise HeadraceError(
             Code.INVALID,
             f'common table expression "{name}" has no epochs',
-            hint="Use AS OF inside it, at the tables and views that it reads.",
+            hint=f"Use {clause} inside it, at the tables and views that it reads.",
             span=span,
         )
     relation = table_named(name, relations, span)
@@ -150,11 +171,13 @@ def _stored(cursor: Cursor, tokens: list[Token], relations: Mapping[str, Relatio
             return relation
         case Stream():
             hint = "Tables and views can be read as they were."
+            if clause == _CHANGES:
+                hint = "A stream only has insertions: read its rows, by their time."
         case PlainView() | Sink():
-            hint = "Use AS OF at the tables and views that it reads."
+            hint = f"Use {clause} at the tables and views that it reads."
     raise HeadraceError(
         Code.UNSUPPORTED,
-        f'AS OF on {relation.kind} "{name}" is not supported',
+        f'{clause} on {relation.kind} "{name}" is not supported',
         hint=hint,
         span=span,
     )
@@ -167,6 +190,39 @@ def _taken(cursor: Cursor, words: int, clause: Token) -> AsOf:
         cursor.advance()
     if kind in _TIMES:
         return AsOfTimestamp(_time(cursor), cursor.span(clause, cursor.previous))
+    return _epoch(cursor, clause)
+
+
+def _changes(cursor: Cursor) -> ChangesBetween:
+    """Parse ``FOR CHANGES ...``; return the range of epochs."""
+    clause = cursor.token
+    cursor.expect("FOR", "CHANGES")
+    between = cursor.accept("BETWEEN")
+    if not between:
+        cursor.expect("FROM")
+    after, upto = _end(cursor), None
+    if between:
+        cursor.expect("AND")
+    if between or cursor.accept("TO"):
+        upto = _end(cursor, after)
+    return ChangesBetween(after, upto, cursor.span(clause, cursor.previous))
+
+
+def _end(cursor: Cursor, first: AsOf | None = None) -> AsOf:
+    """Parse an end of a range; the second one needs no word if it is of the kind of the first."""
+    clause = cursor.token
+    at_value = cursor.token.kind in (TokenKind.NUMBER, *_STRINGS) or cursor.token.text == "-"
+    if cursor.accept("EPOCH") or (at_value and isinstance(first, AsOfEpoch)):
+        return _epoch(cursor, clause)
+    if cursor.accept("TIMESTAMP") or (at_value and isinstance(first, AsOfTimestamp)):
+        if cursor.token.kind not in _STRINGS:
+            raise cursor.expected("a timestamp between quotes")
+        return AsOfTimestamp(string_value(cursor.advance()), cursor.span(clause, cursor.previous))
+    raise cursor.expected("EPOCH", "TIMESTAMP")
+
+
+def _epoch(cursor: Cursor, clause: Token) -> AsOfEpoch:
+    """Take the number of an epoch."""
     first = token = cursor.advance()
     sign = "-" if first.text == "-" else ""
     if sign:

@@ -120,6 +120,21 @@ class Spines:
         with self._transactions.reading() as connection:
             return _record(connection, arrangement).since
 
+    def oldest(self) -> dict[ArrangementId, tuple[Epoch, float]]:
+        """Return the oldest epoch at which each live arrangement can be read, and its commit time.
+
+        The time is in Unix seconds.
+        """
+        owners, epochs = schema.arrangements.c, schema.epochs.c
+        query = (
+            sa.select(owners.id, epochs.epoch, epochs.committed_at)
+            .join(schema.epochs, epochs.epoch == owners.since)
+            .where(owners.dropped_epoch.is_(None))
+        )
+        with self._transactions.reading() as connection:
+            found = connection.execute(query).all()
+        return {ArrangementId(row.id): (Epoch(row.epoch), row.committed_at) for row in found}
+
     def replaced(self) -> frozenset[ArrangementId]:
         """Return the arrangements with runs that only older epochs need."""
         runs, owners = schema.runs.c, schema.arrangements.c

@@ -90,7 +90,14 @@ _NUMBERS_OF_JOBS = {
 _JOBS: Columns = tuple((name, _NUMBERS_OF_JOBS.get(name, _TEXT)) for name in JOB_COLUMNS)
 _RELATIONS: Final[Mapping[str, Columns]] = {
     "schemata": (("schema_name", _TEXT),),
-    "tables": (*_PLACE, ("table_type", _TEXT), ("primary_key", _TEXT), ("state", _TEXT)),
+    "tables": (
+        *_PLACE,
+        ("table_type", _TEXT),
+        ("primary_key", _TEXT),
+        ("state", _TEXT),
+        ("readable_from", _WHOLE),
+        ("readable_from_time", _TIME),
+    ),
     "rejects": (
         *_PLACE,
         ("file", _TEXT),

@@ -1,12 +1,15 @@
 """Reading views: snapshots, lookups and subscriptions."""
 
+from headrace.serving.changed_rows import ChangedRows
 from headrace.serving.contents import Contents, History, key_values
-from headrace.serving.operations import OPERATION, by_key, with_operations
+from headrace.serving.operations import CHANGE_COLUMNS, OPERATION, by_key, with_operations
 from headrace.serving.subscription import Change, Follower
 
 __all__ = [
+    "CHANGE_COLUMNS",
     "OPERATION",
     "Change",
+    "ChangedRows",
     "Contents",
     "Follower",
     "History",

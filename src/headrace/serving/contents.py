@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import groupby, pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -164,12 +164,22 @@ class History:
 
     def changes(self, after: Epoch, upto: Epoch) -> Iterator[tuple[Epoch, ZSet]]:
         """Yield the consolidated delta of each epoch in ``(after, upto]``, except empty ones."""
-        by_epoch: dict[Epoch, list[ZSet]] = {}
-        for run in self.ledger.spines.delta_runs(self.id, after, upto):
-            spine = Spine.open(self.directory / "runs", self.layout, [run.file])
-            by_epoch.setdefault(run.added, []).extend(spine.scan(_SCAN_ROWS))
-        for epoch in sorted(by_epoch):
-            yield epoch, ZSet.sum_of(self.layout, by_epoch[epoch]).consolidated()
+        for epoch, delta in self.deltas(after, upto):
+            parts = list(delta.scan(_SCAN_ROWS))
+            yield epoch, ZSet.sum_of(self.layout, parts).consolidated()
+
+    def deltas(self, after: Epoch, upto: Epoch) -> list[tuple[Epoch, Spine]]:
+        """Return the delta of each epoch in ``(after, upto]`` that has one, by epoch.
+
+        Raises:
+            HeadraceError: INVALID if ``after`` is older than the oldest readable epoch.
+        """
+        runs = self.ledger.spines.delta_runs(self.id, after, upto)
+        folder = self.directory / "runs"
+        return [
+            (epoch, Spine.open(folder, self.layout, [run.file for run in added]))
+            for epoch, added in groupby(runs, lambda run: run.added)
+        ]
 
     def snapshot(self, epoch: Epoch, most: int) -> SpineParts:
         """Return the rows at an epoch with their weights, in parts; see :class:`Changelog`."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
@@ -18,6 +18,9 @@ OPERATIONS = {"+I": "INSERT", "-U": "UPDATE_BEFORE", "+U": "UPDATE_AFTER", "-D":
 
 OPERATION = "__op"
 """The column with the sign of the operation."""
+
+CHANGE_COLUMNS: Final = ("headrace_op", "headrace_weight", "headrace_epoch")
+"""The columns of a table of changes besides those of the view: operation, weight and epoch."""
 
 
 def with_operations(changes: pa.Table, key: Sequence[str]) -> pa.Table:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from headrace.parts.schemas import Schemas
     from headrace.runtime.deliveries import Deliveries
     from headrace.runtime.published import Published
-    from headrace.types import RelationId
+    from headrace.types import Epoch, RelationId
 
 _MOST_EPOCHS = 1000
 _MOST_REJECTS = 10_000
@@ -112,16 +112,23 @@ def _schemata(at: _Moment) -> list[tuple[Any, ...]]:
 
 
 def _tables(at: _Moment) -> list[tuple[Any, ...]]:
+    since = at.ledger.spines.oldest()
     return [
         (
             *_place(relation),
             _TYPES[type(relation)],
             ", ".join(key_of(relation)) or None,
             view_state(relation, at.state.stopped),
+            *_readable(*since.get(rows_of(relation.id), (None, None))),
         )
         for relation in _listed(at)
         if not isinstance(relation, Sink)
     ]
+
+
+def _readable(epoch: Epoch | None, at: float | None) -> tuple[Epoch | None, datetime | None]:
+    """Return an epoch and its time as columns; what is not stored has neither."""
+    return epoch, None if at is None else _time(at)
 
 
 def _streams(at: _Moment) -> list[tuple[Any, ...]]:

@@ -5,7 +5,7 @@ text are exported too, for the shell.
 """
 
 from headrace.sql.alter_stream import AlterStream
-from headrace.sql.as_of import AsOf, AsOfEpoch, AsOfTimestamp
+from headrace.sql.as_of import AsOf, AsOfEpoch, AsOfTimestamp, ChangesBetween
 from headrace.sql.backups import Backup, ShowBackups
 from headrace.sql.columns import EMBEDDED_METADATA
 from headrace.sql.connections import CONNECTION
@@ -109,6 +109,7 @@ __all__ = [
     "AsOfTimestamp",
     "Assignment",
     "Backup",
+    "ChangesBetween",
     "ColumnDefinition",
     "Copy",
     "CopyTo",

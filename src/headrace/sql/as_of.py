@@ -1,4 +1,4 @@
-"""``AS OF`` at the end of a query: the epoch or the time at which it reads."""
+"""``AS OF``: the epoch or the time at which is read; ``FOR CHANGES``: a range of epochs."""
 
 from __future__ import annotations
 
@@ -27,3 +27,15 @@ class AsOfTimestamp:
 
 
 AsOf: TypeAlias = AsOfEpoch | AsOfTimestamp
+
+
+@dataclass(frozen=True, slots=True)
+class ChangesBetween:
+    """``FOR CHANGES BETWEEN EPOCH a AND b``: the changes after ``after``, up to and with ``upto``.
+
+    ``upto`` is None for the epoch at which the query reads.
+    """
+
+    after: AsOf
+    upto: AsOf | None
+    span: Span

@@ -12,10 +12,10 @@ from pyspark.sql import types as t
 from headrace.connectors import s3
 from headrace.connectors.files.sink import Placed, place
 from headrace.connectors.options import Alters, option
-from headrace.connectors.sinks import CHANGE_COLUMNS, TableContents
+from headrace.connectors.sinks import TableContents
 from headrace.errors import Code, HeadraceError
 from headrace.formats.values import type_name
-from headrace.serving import OPERATION, with_operations
+from headrace.serving import CHANGE_COLUMNS, OPERATION, with_operations
 from headrace.serving.pairs import paired
 from headrace.types import to_arrow
 from headrace.zset import WEIGHT, row_codes

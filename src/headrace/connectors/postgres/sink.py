@@ -31,11 +31,11 @@ from headrace.connectors.postgres.target import (
     require_table,
 )
 from headrace.connectors.postgres.types import read
-from headrace.connectors.sinks import CHANGE_COLUMNS, TableContents, require_key
+from headrace.connectors.sinks import TableContents, require_key
 from headrace.errors import Code, HeadraceError
 from headrace.runtime.offenders import offenders
 from headrace.runtime.ports import RefusedRow
-from headrace.serving import OPERATION, with_operations
+from headrace.serving import CHANGE_COLUMNS, OPERATION, with_operations
 from headrace.sql.keywords import double_quoted
 from headrace.types import Epoch
 from headrace.zset import WEIGHT

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, Final
 from pyspark.sql import types as t
 
 from headrace.connectors.postgres.types import Types
-from headrace.connectors.sinks import CHANGE_COLUMNS
 from headrace.errors import Code, HeadraceError, nearest
 from headrace.formats.values import type_name
+from headrace.serving import CHANGE_COLUMNS
 from headrace.sql.keywords import double_quoted
 
 if TYPE_CHECKING:

@@ -8,18 +8,21 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from uuid import uuid4
 
 import pyarrow as pa
+from pyspark.sql.types import LongType, StringType
 
 from headrace.catalog import Relation, Stream, Table, View, key_of
 from headrace.dialects import with_epochs
 from headrace.errors import Code, HeadraceError
-from headrace.ledger import NO_EPOCH
+from headrace.ledger import NO_EPOCH, RunKind, RunRecord
 from headrace.parts.evaluating import Beside
 from headrace.parts.system_relations import is_system
-from headrace.sql import AsOf, AsOfEpoch, AsOfTimestamp, Query
+from headrace.serving import CHANGE_COLUMNS, ChangedRows
+from headrace.spine import PackWriter
+from headrace.sql import AsOf, AsOfEpoch, AsOfTimestamp, ChangesBetween, Query
 from headrace.statements.reading.keyed import chosen, rows_by_key
 from headrace.statements.reading.simple import Simple, simple_select
 from headrace.statements.results import Freshness, Result
-from headrace.types import RelationId, rows_of
+from headrace.types import Column, RelationId, Schema, rows_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -106,6 +109,7 @@ class Selects:
         ids = {table.id for table in beside.tables}
         dirty: set[RelationId] = set()
         held: list[Published] = []
+        pack = PackWriter(self.reader.directory / "runs", alone=True)
 
         def state(shape: Shape) -> Published:
             others = [id_ for id_ in shape.reads if id_ not in ids]
@@ -114,17 +118,53 @@ class Selects:
             dirty.update(found.dirty.keys() & {*others})
             spines, layouts = dict(found.spines), dict(found.layouts)
             for table, each in zip(beside.tables, at.tables, strict=True):
-                then = self._as_of(each.as_of, last, [each.relation])
-                self.reader.require_running(each.relation, then)
+                id_ = rows_of(table.id)
+                if isinstance(each.read, ChangesBetween):
+                    then, upto = self._range(each.relation, each.read, last, found.epoch)
+                    history = self.reader.history(then, each.relation.id)
+                    changes = ChangedRows(history, key_of(each.relation))
+                    spines[id_] = tuple(
+                        RunRecord(run, id_, RunKind.MERGED, upto, None)
+                        for run in changes.write(then.epoch, upto, pack)
+                    )
+                    layouts[id_] = changes.layout
+                else:
+                    then = self._as_of(each.read, last, [each.relation])
+                    self.reader.require_running(each.relation, then)
+                    spines[id_] = then.runs(each.relation)
+                    layouts[id_] = then.layout(each.relation)
                 dirty.update(then.dirty.keys() & {each.relation.id})
-                spines[rows_of(table.id)] = then.runs(each.relation)
-                layouts[rows_of(table.id)] = then.layout(each.relation)
                 held.append(then)  # keeps its epoch readable
+            pack.finish()
             return replace(found, catalog=beside.added, spines=spines, layouts=layouts, _opened={})
 
-        with at.query.mapping_errors():
-            rows = self.snapshots.rows_beside(at.query.span, beside, state)
+        try:
+            with at.query.mapping_errors():
+                rows = self.snapshots.rows_beside(at.query.span, beside, state)
+        finally:
+            if not pack.is_empty:
+                pack.abandon()
         return None if rows is None else (*rows, (), dirty)
+
+    def _range(
+        self, relation: Table | View, read: ChangesBetween, last: Published, now: Epoch
+    ) -> tuple[Published, Epoch]:
+        """Return the state after which changes are read, and the last epoch of the range.
+
+        That is ``now`` by default. The changes are all kept as long as the state is held.
+        """
+        then = self._as_of(read.after, last, [relation])
+        upto = now if read.upto is None else self._epoch(read.upto, last.epoch)
+        if upto < then.epoch:
+            raise HeadraceError(
+                Code.INVALID,
+                f"the range of epochs ends before it begins: {then.epoch} to {upto}",
+                hint="The changes are those after the first epoch, up to the second one.",
+                span=read.span,
+            )
+        self.reader.require_running(relation, last, upto)
+        self._require_known(relation, read, upto)
+        return then, upto
 
     def _direct(self, query: Query) -> _Found | None:
         """Return the result of a simple query of stored rows, which needs no Spark; else None.
@@ -205,7 +245,9 @@ class Selects:
             self._require_known(relation, as_of, epoch)
         return self.reader.as_of(epoch, last, relations)
 
-    def _require_known(self, relation: Relation, as_of: AsOf, epoch: Epoch) -> None:
+    def _require_known(
+        self, relation: Relation, as_of: AsOf | ChangesBetween, epoch: Epoch
+    ) -> None:
         """Raise if the view did not exist at the epoch, or then used another function."""
         if not isinstance(relation, View):
             return
@@ -246,13 +288,33 @@ class Selects:
 def _beside(catalog: Catalog, tables: Iterable[AtEpoch]) -> Beside:
     """Return the tables that replace relations read at epochs."""
     made = tuple(
-        Table(RelationId(_FIRST_ID + i), each.name, each.relation.schema, key_of(each.relation))
+        Table(RelationId(_FIRST_ID + i), each.name, *_columns_and_key(each))
         for i, each in enumerate(tables)
     )
     added = catalog
     for table in made:
         added = added.with_(table)
     return Beside(made, catalog, added)
+
+
+def _columns_and_key(table: AtEpoch) -> tuple[Schema, tuple[str, ...]]:
+    """Return the columns of what is read of a table or view, and the unique ones."""
+    relation, schema = table.relation, table.relation.schema
+    if not isinstance(table.read, ChangesBetween):
+        return schema, key_of(relation)
+    for name in schema.names:
+        if name.lower() in CHANGE_COLUMNS:
+            raise HeadraceError(
+                Code.UNSUPPORTED,
+                f'{relation.kind} "{relation.name}" FOR CHANGES is not supported: it has a column'
+                f' "{name}"',
+                detail=f"Changes have the columns {', '.join(CHANGE_COLUMNS)} besides its own.",
+                hint="Follow its changes with SUBSCRIBE, or give the column another name.",
+                span=table.read.span,
+            )
+    types = (StringType(), LongType(), LongType())
+    added = (Column(*each, nullable=False) for each in zip(CHANGE_COLUMNS, types, strict=True))
+    return Schema((*schema.columns, *added)), ()
 
 
 def _seconds(as_of: AsOfTimestamp) -> float:
