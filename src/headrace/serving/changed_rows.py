@@ -2,7 +2,7 @@
 
 Each row has the columns of the relation, then those of :data:`CHANGE_COLUMNS`: the operation as in
 push queries, how many copies were added or removed, and the epoch. The rows are written as runs
-that are read as contents are, so a query over many changes needs no more memory than one over a
+that are read as contents are, so a query over many changes needs as little memory as one over a
 large table.
 """
 
