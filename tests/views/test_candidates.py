@@ -111,6 +111,27 @@ def test_what_a_swap_would_change_is_shown_by_kind_and_column(db):
     ]
 
 
+def test_a_swap_that_fails_changes_nothing_and_leaves_no_file(db, monkeypatch):
+    db.sql(TABLE)
+    db.sql(VIEW)
+    db.sql("INSERT INTO t VALUES (1, 1), (2, 1)")
+    db.sql(CANDIDATE)
+    packs = {path.name for path in (db.directory / "runs").iterdir()}
+
+    def fault(stage):
+        if stage == "exchange":
+            raise HeadraceError(Code.UNAVAILABLE, "the disk is full")
+
+    monkeypatch.setattr(db.parts.loop, "fault", fault)
+    with pytest.raises(HeadraceError, match="the disk is full"):
+        db.sql("SWAP VIEW v")
+    monkeypatch.undo()
+    assert {path.name for path in (db.directory / "runs").iterdir()} == packs
+    assert db.sql("SELECT * FROM v").fetchall() == [(1, 2)]
+    db.sql("SWAP VIEW v")
+    assert db.sql("SELECT * FROM v").fetchall() == [(1, 1)]
+
+
 def test_a_candidate_is_compared_with_its_query(db):
     db.sql("CREATE TABLE t (k INT PRIMARY KEY, g INT)")
     db.sql(VIEW)
