@@ -220,3 +220,34 @@ def test_what_cannot_be_swapped_is_refused(db):
     db.sql("SWAP VIEW v")
     with pytest.raises(HeadraceError, match="has served already"):
         db.sql("SWAP VIEW v")
+
+
+def test_a_query_is_altered_and_all_else_stays(db):
+    db.sql("CREATE TABLE t (k INT PRIMARY KEY, g INT)")
+    db.sql("INSERT INTO t VALUES (1, 1), (2, 1), (3, 0)")
+    db.sql("""CREATE MATERIALIZED VIEW v (grp, n) WITH (description = 'groups') AS
+        SELECT g, count(*) FROM t GROUP BY g""")
+    db.sql("ALTER MATERIALIZED VIEW v SET (on_error = 'quarantine')")
+    db.sql("CREATE MATERIALIZED VIEW above AS SELECT sum(n) AS n FROM v")
+    explained = db.sql("EXPLAIN CHANGE ALTER MATERIALIZED VIEW v AS SELECT k, 1L FROM t").fetchall()
+    assert [row[0] for row in explained] == ["v", "above"]
+    altered = (
+        "ALTER MATERIALIZED VIEW v AS SELECT g, 10 * count(*) FROM t WHERE 1 / g > 0 GROUP BY g"
+    )
+    assert str(db.sql(altered)) == "replaced materialized view v from 3 changes"
+    assert db.sql("SELECT grp, n FROM v").fetchall() == [(1, 20)]
+    assert db.sql("SELECT n FROM above").fetchall() == [(20,)]
+    view = db.parts.reader.catalog.resolve("v")
+    assert view.quarantines
+    assert "10 * count" in view.created_sql
+    assert "description = 'groups'" in view.created_sql
+    db.sql("ALTER MATERIALIZED VIEW v WITH (auto_swap = false) AS SELECT g, 5L FROM t GROUP BY g")
+    db.sql("SWAP VIEW v")
+    assert sorted(db.sql("SELECT grp, n FROM v").fetchall()) == [(0, 5), (1, 5)]
+    for statement, said in (
+        ("ALTER MATERIALIZED VIEW t AS SELECT 1 AS one", "not a materialized view"),
+        ("ALTER MATERIALIZED VIEW none AS SELECT 1 AS one", "does not exist"),
+        ("ALTER MATERIALIZED VIEW v AS SELECT g, 'x' FROM t", "it would have"),
+    ):
+        with pytest.raises(HeadraceError, match=said):
+            db.sql(statement)

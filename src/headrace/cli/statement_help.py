@@ -263,7 +263,8 @@ STATEMENTS: dict[str, Synopsis] = {
         "REFRESH totals;",
     ),
     "ALTER MATERIALIZED VIEW": Synopsis(
-        "say when a view is refreshed, and what it does with rows on which its query fails",
+        "give a view another query, say when it is refreshed, and what it does with failing rows",
+        "ALTER MATERIALIZED VIEW name [WITH (auto_swap = false)] AS query\n"
         "ALTER MATERIALIZED VIEW name SET"
         " (refresh = 'continuous' | 'every 1 hour' | 'manual' | 'on write')\n"
         "ALTER MATERIALIZED VIEW name SET (on_error = 'stop' | 'quarantine')",

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from headrace.parts.reader import Reader
     from headrace.sql import (
         AlterSink,
+        AlterViewQuery,
         Copy,
         CopyTo,
         Correct,
@@ -223,7 +224,8 @@ def relation(asked: NamedRelations, statement: CreateStream | CreateTable) -> It
 
 
 def derived(
-    asked: NamedRelations, statement: CreateTableAs | CreateMaterializedView | CreateView
+    asked: NamedRelations,
+    statement: AlterViewQuery | CreateTableAs | CreateMaterializedView | CreateView,
 ) -> Iterator[Need]:
     """Yield the needs for creating a view, and for reading what its query reads."""
     yield from creator(asked, statement)

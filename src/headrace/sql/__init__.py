@@ -81,7 +81,7 @@ from headrace.sql.statements import (
     Truncate,
     Update,
 )
-from headrace.sql.swapping import DropCandidate, ShowDiff, SwapView, ValidateView
+from headrace.sql.swapping import AlterViewQuery, DropCandidate, ShowDiff, SwapView, ValidateView
 from headrace.sql.taken import Taken
 from headrace.sql.upkeep import (
     Correct,
@@ -104,6 +104,7 @@ __all__ = [
     "AlterSink",
     "AlterStream",
     "AlterView",
+    "AlterViewQuery",
     "AsOf",
     "AsOfEpoch",
     "AsOfTimestamp",

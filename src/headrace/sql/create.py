@@ -40,6 +40,7 @@ from headrace.sql.statements import (
     CreateView,
     SecretSource,
 )
+from headrace.sql.swapping import AlterViewQuery
 from headrace.sql.taken import EVERY_ROW, take_taken
 from headrace.sql.view_columns import ViewColumns, at_only_key
 
@@ -349,7 +350,7 @@ def _captured(
 
 def take_alter(
     cursor: Cursor,
-) -> AddColumns | AlterStream | AlterView | AlterSink | Delete | Refresh:
+) -> AddColumns | AlterStream | AlterView | AlterViewQuery | AlterSink | Delete | Refresh:
     """Take ``ALTER STREAM | TABLE name ADD [COLUMN] name type``, or ``ADD [COLUMNS] (...)``.
 
     Or ``DROP PARTITION (...)``, which deletes rows, ``ALTER STREAM name SET | RESET (...)``,
@@ -358,7 +359,8 @@ def take_alter(
     if cursor.at("ALTER", "SINK"):
         return take_altered_sink(cursor)
     if at_altered_view(cursor):
-        return take_alter_view(cursor)
+        altered = _altered_query(cursor)
+        return take_alter_view(cursor) if altered is None else altered
     first = cursor.token
     cursor.expect("ALTER")
     kind = ObjectKind.TABLE if cursor.at("TABLE") else ObjectKind.STREAM
@@ -417,6 +419,22 @@ def _storage(cursor: Cursor) -> None:
     if cursor.at("USING") and cursor.peek(1).word in _STORAGE:
         cursor.advance()
         cursor.advance()
+
+
+def _altered_query(cursor: Cursor) -> AlterViewQuery | None:
+    """Take ``ALTER MATERIALIZED VIEW name [WITH (...)] AS query``; None for another change."""
+    ahead = 3
+    while cursor.peek(ahead + 1).text == ".":
+        ahead += 2
+    if cursor.peek(ahead + 1).word not in {"AS", "WITH", "OPTIONS"}:
+        return None
+    first = cursor.token
+    for _ in range(3):
+        cursor.advance()
+    name = cursor.name("a view's name")
+    options = take_view_options(cursor)
+    query = _defining_query(cursor, ())
+    return AlterViewQuery(name, query, options, cursor.span(first))
 
 
 def _defining_query(cursor: Cursor, choices: tuple[str, ...]) -> Query:

@@ -55,7 +55,7 @@ from headrace.sql.statements import (
     Truncate,
     Update,
 )
-from headrace.sql.swapping import take_swap, take_validate
+from headrace.sql.swapping import AlterViewQuery, take_swap, take_validate
 from headrace.sql.upkeep import Correct, ExplainChange, Invalidate
 
 if TYPE_CHECKING:
@@ -200,6 +200,7 @@ _CHANGES = (
 """The first words of statements that change, correct or recompute rows."""
 _EXPLAINED = (
     Insert, Update, Delete, Truncate, Correct, Invalidate, AddColumns, AlterStream, AlterView,
+    AlterViewQuery,
     CreateMaterializedView, CreateTableAs, Drop, DropFunction,
 )  # fmt: skip
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from headrace.sql.parts import Name, Statement
+from headrace.sql.parts import Name, Option, Query, Statement
 from headrace.sql.reconcile import take_percentage
 from headrace.sql.refreshing import accept_kind
 
@@ -22,6 +22,16 @@ class SwapView(Statement):
     name: Name
     span: Span
     back: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class AlterViewQuery(Statement):
+    """``ALTER MATERIALIZED VIEW name [WITH (auto_swap = false)] AS query``: change the query."""
+
+    name: Name
+    query: Query
+    options: tuple[Option, ...]
+    span: Span
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         Truncate,
         Update,
     )
+    from headrace.sql.swapping import AlterViewQuery
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +103,7 @@ class ExplainChange(Statement):
         | AddColumns
         | AlterStream
         | AlterView
+        | AlterViewQuery
         | CreateMaterializedView
         | CreateTableAs
         | Drop

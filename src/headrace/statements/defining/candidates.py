@@ -105,7 +105,7 @@ def without_swap(statement: Span, options: tuple[Option, ...]) -> str:
     """Return the text of a statement without the option: what serves in the end was swapped."""
     text = statement.source
     for option in options:
-        if option.key.lower() == AUTO_SWAP:
+        if option.key.lower() == AUTO_SWAP and option.span.text is statement.text:
             before = text[: option.span.start - statement.start].rstrip()
             after = text[option.span.end - statement.start :].lstrip()
             if after.startswith(","):

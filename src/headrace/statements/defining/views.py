@@ -14,6 +14,7 @@ from headrace.errors import Code, EvaluationError, HeadraceError, Span, masked
 from headrace.parts.naming import HIDDEN
 from headrace.parts.system_relations import refuse_system
 from headrace.sql import CreateMaterializedView, CreateTableAs, CreateView, Query
+from headrace.statements.defining.altered_queries import redefined
 from headrace.statements.defining.candidates import AUTO_SWAP, swaps_by_itself, without_swap
 from headrace.statements.defining.declared_keys import declared_columns
 from headrace.statements.defining.on_error import on_error, quarantines, require_quarantine
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from headrace.engine.engine import Engine
     from headrace.parts.definer import Definer
     from headrace.parts.reader import Reader
+    from headrace.sql import AlterViewQuery
     from headrace.sql.view_columns import DeclaredKey
 
 
@@ -112,6 +114,10 @@ class Views:
             note += "; it is maintained as its inputs change, and cannot be written to"
         done = "created" if former is None else "replaced"
         return f"{done} materialized view {view.name} from {total:,} {changes}{note}"
+
+    def alter(self, statement: AlterViewQuery) -> str:
+        """Replace a view's query; its other options stay as they are."""
+        return self.create_materialized(redefined(self.reader.catalog, statement))
 
     def _create_candidate(
         self, former: View, statement: CreateMaterializedView | CreateTableAs, query: Query

@@ -15,11 +15,13 @@ from headrace.sql import (
     AddColumns,
     AlterStream,
     AlterView,
+    AlterViewQuery,
     CreateMaterializedView,
     CreateTableAs,
     Drop,
     DropFunction,
 )
+from headrace.statements.defining.altered_queries import redefined
 from headrace.statements.defining.drops import dropped_with
 from headrace.statements.defining.options import begins_earliest
 from headrace.statements.defining.retention import lost_events, retention_of
@@ -39,6 +41,7 @@ Definition: TypeAlias = (
     AddColumns
     | AlterStream
     | AlterView
+    | AlterViewQuery
     | CreateMaterializedView
     | CreateTableAs
     | Drop
@@ -46,7 +49,8 @@ Definition: TypeAlias = (
 )
 """The statements on the catalog whose effect on views can be explained."""
 DEFINITIONS = (
-    AddColumns, AlterStream, AlterView, CreateMaterializedView, CreateTableAs, Drop, DropFunction
+    AddColumns, AlterStream, AlterView, AlterViewQuery, CreateMaterializedView, CreateTableAs, Drop,
+    DropFunction,
 )  # fmt: skip
 
 Row: TypeAlias = "tuple[Relation, str, str, int | None]"
@@ -88,6 +92,8 @@ class DefinitionChanges:
                     "its rows stay; its refresh schedule changes",
                     None,
                 )
+            case AlterViewQuery():
+                yield from self._replaced(redefined(self.reader.catalog, statement))
             case CreateMaterializedView() | CreateTableAs():
                 yield from self._replaced(statement)
 

@@ -1,0 +1,64 @@
+"""ALTER MATERIALIZED VIEW ... AS: the statement that creates a view, with another query."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from headrace.catalog import CONTINUOUS, View
+from headrace.errors import Code, HeadraceError, Span
+from headrace.parts.naming import HIDDEN
+from headrace.sql import CreateMaterializedView, Option, parse
+from headrace.statements.defining.candidates import AUTO_SWAP
+from headrace.statements.defining.on_error import ON_ERROR
+from headrace.statements.defining.refresh_options import REFRESH_OPTIONS
+
+if TYPE_CHECKING:
+    from headrace.catalog import Catalog
+    from headrace.sql import AlterViewQuery
+
+_OWN: Final = frozenset({*REFRESH_OPTIONS, ON_ERROR, AUTO_SWAP})
+"""Options that ALTER may have changed since: they are those of the view."""
+
+
+def redefined(catalog: Catalog, statement: AlterViewQuery) -> CreateMaterializedView:
+    """Return the statement that replaces a view by one with another query and its own options.
+
+    Its text is that of the view's definition with the new query.
+
+    Raises:
+        HeadraceError: ``invalid``, at the name, if there is no such view; ``unsupported`` if
+            another statement made it, such as ``CREATE TABLE AS``.
+    """
+    name = statement.name
+    view = catalog.resolve(name.dotted, name.span)
+    if not isinstance(view, View) or view.name.startswith(HIDDEN):
+        raise HeadraceError(
+            Code.INVALID,
+            f'"{view.name}" is a {view.kind}, not a materialized view',
+            span=name.span,
+        )
+    created, *_ = parse(view.created_sql)
+    if not isinstance(created, CreateMaterializedView):
+        raise HeadraceError(
+            Code.UNSUPPORTED,
+            f'another query of "{view.name}" is not supported by ALTER',
+            hint="CREATE OR REPLACE it by the statement of SHOW CREATE, with the new query.",
+            span=name.span,
+        )
+    text, query = created.span.text, created.query.span
+    whole = text[: query.start] + statement.query.span.source + text[query.end :]
+    options = [option for option in created.options if option.key.lower() not in _OWN]
+    if view.refresh != CONTINUOUS:
+        options.append(Option(REFRESH_OPTIONS[0], str(view.refresh), statement.span))
+    if view.quarantines:
+        options.append(Option(ON_ERROR, "quarantine", statement.span))
+    return replace(
+        created,
+        name=name,
+        query=statement.query,
+        span=Span.whole(whole),
+        options=(*options, *statement.options),
+        or_replace=True,
+        if_not_exists=False,
+    )
