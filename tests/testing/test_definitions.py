@@ -10,7 +10,7 @@ from headrace.errors import HeadraceError
 from headrace.sql import CreateStream, CreateTable
 from headrace.testing.at_clock import with_clock
 from headrace.testing.clock import ControlledClock, instant_of, length_of
-from headrace.testing.definitions import Definitions
+from headrace.testing.definitions import definitions_of
 
 KAFKA = "connector = 'kafka', topic = 'o', 'properties.bootstrap.servers' = 'b:9092'"
 
@@ -31,7 +31,7 @@ def test_definitions_come_after_what_they_read_whatever_the_order_of_files(tmp_p
         " CREATE INDEX i ON other (n); CREATE VIEW unread AS SELECT 1 AS one;"
     )
     (tmp_path / "z.test.sql").write_text("this is no definition")
-    found = Definitions.of([tmp_path])
+    found = definitions_of([tmp_path])
     order = names(found.every())
     assert set(order) == {"orders", "other", "twice", "gold.mid", "top", "unread"}
     assert order.index("orders") < order.index("gold.mid") < order.index("top")
@@ -40,7 +40,7 @@ def test_definitions_come_after_what_they_read_whatever_the_order_of_files(tmp_p
 
 
 def test_a_column_named_like_a_view_that_reads_it_is_no_cycle():
-    found = Definitions.of(
+    found = definitions_of(
         [],
         "CREATE MATERIALIZED VIEW spent AS SELECT user, sum(amount) AS spent FROM t GROUP BY user;"
         "CREATE TABLE t (user STRING, amount INT);"
@@ -49,13 +49,13 @@ def test_a_column_named_like_a_view_that_reads_it_is_no_cycle():
     )
     assert names(found.every()) == ["t", "spent", "users"]
     with pytest.raises(HeadraceError, match="reads itself"):
-        Definitions.of(
+        definitions_of(
             [], "CREATE VIEW a AS SELECT 1 FROM b; CREATE VIEW b AS SELECT 1 FROM a"
         ).every()
 
 
 def test_a_stream_of_another_system_becomes_a_plain_one():
-    found = Definitions.of(
+    found = definitions_of(
         [],
         "CREATE STREAM s (id STRING, at TIMESTAMP METADATA FROM 'timestamp', big AS id,"
         f" WATERMARK FOR at AS at - INTERVAL '5' SECOND) WITH ({KAFKA}, format = 'json',"
@@ -79,7 +79,7 @@ def test_a_stream_of_another_system_becomes_a_plain_one():
 
 
 def test_sinks_into_tables_are_kept_and_others_left_out():
-    found = Definitions.of(
+    found = definitions_of(
         [],
         "CREATE TABLE t (n INT); CREATE TABLE u (n INT);"
         "CREATE MATERIALIZED VIEW v AS SELECT n FROM t; CREATE SINK a INTO u FROM v;"
@@ -94,11 +94,11 @@ def test_a_table_whose_columns_its_source_knows_is_declared_by_the_test():
         "CREATE TABLE t FROM SOURCE shop (REFERENCE public.t); CREATE TABLE o (n INT);"
         "CREATE VIEW v AS SELECT id FROM t; CREATE VIEW w AS SELECT n FROM o;"
     )
-    found = Definitions.of([], text)
+    found = definitions_of([], text)
     assert names(found.below(["w"])) == ["o", "w"]
     with pytest.raises(HeadraceError, match='columns of table "t" are not known'):
         found.every()
-    (declared,) = Definitions.of([], "CREATE TABLE t (id INT PRIMARY KEY)").every()
+    (declared,) = definitions_of([], "CREATE TABLE t (id INT PRIMARY KEY)").every()
     assert names(found.replaced_by(declared.statements).below(["v"])) == ["t", "v"]
 
 
@@ -106,20 +106,20 @@ def test_a_name_that_is_defined_twice_is_refused_with_both_places(tmp_path):
     for name in ("a.sql", "b.sql"):
         (tmp_path / name).write_text("\nCREATE TABLE t (n INT);")
     with pytest.raises(HeadraceError, match='"t" is defined twice') as caught:
-        Definitions.of([tmp_path])
+        definitions_of([tmp_path])
     assert caught.value.detail == f"It is also defined in {tmp_path}/a.sql, line 2."
     assert f"{tmp_path}/b.sql:2:14" in str(caught.value)
     (tmp_path / "b.sql").write_text("CREATE OR REPLACE TABLE t (m INT);")
-    assert "m" in Definitions.of([tmp_path]).named("t").created.span.source
+    assert "m" in definitions_of([tmp_path]).named("t").created.span.source
     with pytest.raises(HeadraceError, match="there are no definitions"):
-        Definitions.of([tmp_path / "c.sql"])
+        definitions_of([tmp_path / "c.sql"])
 
 
 def test_alterations_belong_to_what_they_alter():
-    found = Definitions.of([], "CREATE STREAM s (n INT); ALTER STREAM s ADD COLUMN m INT;")
+    found = definitions_of([], "CREATE STREAM s (n INT); ALTER STREAM s ADD COLUMN m INT;")
     assert len(found.named("s").statements) == 2
     with pytest.raises(HeadraceError, match='"x" does not exist'):
-        Definitions.of([], "ALTER STREAM x ADD COLUMN m INT")
+        definitions_of([], "ALTER STREAM x ADD COLUMN m INT")
 
 
 # -- the clock

@@ -26,6 +26,7 @@ from headrace.cli.connection import (
     need_directory,
     opened,
 )
+from headrace.cli.deploy import apply, plan
 from headrace.cli.doctor import doctor
 from headrace.cli.environment import Environment
 from headrace.cli.failures import keep_quiet, report
@@ -73,6 +74,7 @@ Examples:
   headrace --data mill serve                      HTTP at 127.0.0.1:8088
   headrace --data mill token create me --role owner
   headrace test tests                             are views what files of tests expect?
+  headrace --data mill plan views                 what would files of definitions change?
   headrace cluster pack environment.tar.gz        for executors of Spark
   headrace --url http://127.0.0.1:8088 sql        a shell on that server
 
@@ -506,8 +508,10 @@ def create(context: click.Context, name: str, role: str, schema: str | None) -> 
     return _DONE
 
 
+headrace.add_command(apply)
 headrace.add_command(cluster)
 headrace.add_command(doctor)
 headrace.add_command(lineage)
+headrace.add_command(plan)
 headrace.add_command(restore)
 headrace.add_command(test)

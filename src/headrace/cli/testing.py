@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, TextIO
 
 from headrace.cli.failures import report
 from headrace.errors import Code, HeadraceError
-from headrace.testing.definitions import TESTS
+from headrace.sql.definitions import TESTS
 from headrace.testing.junit import write_junit
 from headrace.testing.prepared import PreparedDatabases
 from headrace.testing.running import run

@@ -18,7 +18,7 @@ from headrace.statements.results import Result, Subscription
 from headrace.testing.at_clock import with_clock
 from headrace.testing.clock import BEGINNING, ControlledClock, instant_of
 from headrace.testing.comparing import RowDifference, difference, rows_of
-from headrace.testing.definitions import Definitions
+from headrace.testing.definitions import definitions_of
 from headrace.testing.expected import (
     SIGN,
     Changes,
@@ -43,8 +43,8 @@ if TYPE_CHECKING:
     from headrace.functions import Function
     from headrace.session import Session
     from headrace.sql import Statement
+    from headrace.sql.definitions import Definition, Definitions
     from headrace.sql.parameters import Parameters
-    from headrace.testing.definitions import Definition
     from headrace.testing.prepared import PreparedDatabases, Template
     from headrace.types import Column, Epoch
 
@@ -92,7 +92,7 @@ class TestDatabase:
             HeadraceError: as the statements, with their places; ``invalid`` for a path without
                 definitions, and for names that are not defined.
         """
-        found = Definitions.of([self._directory / path for path in paths], define)
+        found = definitions_of([self._directory / path for path in paths], define)
         return self.define(found, _names(only), _names(alone), functions, at)
 
     def define(

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
     from headrace.functions import Function
     from headrace.sql import Statement
-    from headrace.testing.definitions import Definition
+    from headrace.sql.definitions import Definition
 
 _SHORT_LIVED: Final = ("-XX:TieredStopAtLevel=1", "-XX:ReservedCodeCacheSize=240m")
 """Flags of a JVM that runs each query a few times: the second compiler would not pay off."""

@@ -15,7 +15,7 @@ from headrace.sql import Query, parse, parse_statement
 from headrace.statements.results import Result
 from headrace.testing.at_clock import with_clock
 from headrace.testing.database import TestDatabase
-from headrace.testing.definitions import Definitions
+from headrace.testing.definitions import definitions_of
 from headrace.testing.expected import columns_of
 from headrace.testing.script import (
     EndEpoch,
@@ -75,7 +75,7 @@ def run(
     database = TestDatabase(prepared, script.file.parent)
     failure: TestFailure | None = None
     try:
-        loaded = Definitions.of(script.loads).replaced_by(script.definitions)
+        loaded = definitions_of(script.loads).replaced_by(script.definitions)
         database.define(loaded, test.only, test.alone, functions, test.at)
         for step in test.steps:
             failure = _failure(database, step)

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from headrace.errors import Code, HeadraceError, Span, unknown
 from headrace.sql import Query, Statement, parse_statement, split
 from headrace.testing.clock import BEGINNING, instant_of, length_of
-from headrace.testing.definitions import DEFINING
+from headrace.testing.definitions import TESTED
 from headrace.testing.text_rows import TextRows
 
 if TYPE_CHECKING:
@@ -238,7 +238,7 @@ class _Reader:
 
     def _take_statement(self, line: _Line, source: StatementText) -> None:
         statement = parse_statement(source)
-        if len(self.parts) == 1 and isinstance(statement, DEFINING):
+        if len(self.parts) == 1 and isinstance(statement, TESTED):
             self.definitions.append(statement)
             return
         table = self._table(line) if line.table else None

@@ -225,6 +225,24 @@ class Views:
             )
         return planned if differs is None else None
 
+    def differing_contents(
+        self, former: View, statement: CreateMaterializedView | CreateTableAs
+    ) -> str | None:
+        """Return why a statement could not keep a view's contents; None if it could, or is kept.
+
+        Raises:
+            HeadraceError: ``conflict`` if it could not and something depends on the view; as the
+                statement, if its query is refused.
+        """
+        if former.into is not None or statement.if_not_exists:
+            return None
+        query = self._with_ttl(_with_windows(statement), statement)
+        if self._view_in_place_of(former, statement, query) is not None:
+            return None
+        if former.id in self.reader.published.stopped:
+            return None
+        return self._differing(former, self._view_of(statement, query, former))
+
     def _differing(self, former: View, planned: Planned) -> str | None:
         """Return why a view's contents cannot be kept with another query; None if they can."""
         view = planned.view

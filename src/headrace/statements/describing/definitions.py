@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 from headrace.catalog import Stream, View
-from headrace.errors import HeadraceError, unknown
+from headrace.errors import Code, HeadraceError, unknown
 from headrace.ledger import RepairPath
 from headrace.parts.functions import above, users
 from headrace.parts.naming import HIDDEN
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from headrace.parts.reader import Reader
     from headrace.runtime.retirement import Retirement
     from headrace.sql import Name
+    from headrace.statements.defining.views import Views
 
 Definition: TypeAlias = (
     AddColumns
@@ -67,6 +68,7 @@ class DefinitionChanges:
     retirement: Retirement
     functions: Functions
     changes: ChangeClassifier
+    views: Views
 
     def of(self, statement: Definition) -> Iterator[Row]:
         """Yield the effect of a statement on each view; inputs come before their readers."""
@@ -141,11 +143,17 @@ class DefinitionChanges:
         try:
             if not begins_earliest(statement.options):
                 require_kept(state, view)
+            differs = self.views.differing_contents(view, statement)
         except HeadraceError as error:
+            if error.code in (Code.INVALID, Code.UNSUPPORTED):  # of the query itself
+                raise
             yield view, REFUSED, error.primary, None
             return
         for each in self.changes.of_replaced(view):
-            yield catalog.by_id[each.view], each.path, each.rule, each.whole
+            rule = each.rule
+            if differs is not None and each.view == view.id:
+                rule = f"dropped, and filled again: {differs}"
+            yield catalog.by_id[each.view], each.path, rule, each.whole
 
     def _above(self, name: Name) -> list[View]:
         catalog = self.reader.catalog

@@ -1,0 +1,156 @@
+"""``headrace plan`` and ``headrace apply``: deploy files of definitions to a database."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from headrace.cli.connection import Invocation, make_directory, need_directory, opened
+from headrace.cli.failures import keep_quiet
+from headrace.cli.functions import FunctionFiles, functions_options
+from headrace.cli.options import common_options, target_of
+from headrace.cli.statement_thread import StatementThread
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from headrace.cli.deploying import Deployment
+
+F = TypeVar("F", bound="Callable[..., Any]")
+
+_PLAN_EXAMPLES = """\b
+Examples:
+  headrace --data mill plan views                   what would change
+  headrace --url http://127.0.0.1:8088 plan views --prune
+  headrace --data mill plan views --json | jq .changes
+
+\b
+Exit codes: 0 nothing would change, 2 something would, 1 an error or wrong usage, 130 Ctrl-C.
+"""
+_APPLY_EXAMPLES = """\b
+Examples:
+  headrace --data mill apply views
+  headrace --data mill apply views --prune          and drop what the files do not define
+  headrace --data mill apply views --review         look at the rows first, then swap
+
+\b
+Exit codes: 0 the database has the definitions, 1 an error, 2 wrong usage, 130 Ctrl-C.
+"""
+
+
+class _WrongUsage(click.UsageError):
+    exit_code = 1
+
+
+class _PlanCommand(click.Command):
+    """A command whose exit code 2 is not that of wrong usage."""
+
+    def make_context(self, *arguments: Any, **keywords: Any) -> click.Context:
+        """Read the arguments; wrong ones are an error like others."""
+        try:
+            return super().make_context(*arguments, **keywords)
+        except click.UsageError as error:
+            raise _WrongUsage(error.format_message(), error.ctx) from error
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command; wrong usage is an error like others."""
+        try:
+            return super().invoke(ctx)
+        except click.UsageError as error:
+            raise _WrongUsage(error.format_message(), error.ctx) from error
+
+
+def _paths(command: F) -> F:
+    argument = click.argument(
+        "paths",
+        nargs=-1,
+        required=True,
+        metavar="FILE|DIRECTORY...",
+        type=click.Path(path_type=Path),
+    )
+    prune = click.option(
+        "--prune", is_flag=True, help="Drop what the files do not define; without it, it is kept."
+    )
+    return argument(prune(command))
+
+
+@click.command(cls=_PlanCommand, epilog=_PLAN_EXAMPLES)
+@common_options
+@_paths
+@click.option("--json", "as_json", is_flag=True, help="Print an object of JSON.")
+@functions_options
+@click.pass_context
+def plan(
+    context: click.Context,
+    /,
+    *,
+    paths: tuple[Path, ...],
+    prune: bool,
+    as_json: bool,
+    functions: tuple[Path, ...],
+    replace_functions: bool,
+) -> int:
+    """Say what apply would change, and change nothing.
+
+    FILE is a file of CREATE statements, and a DIRECTORY stands for all its files *.sql except
+    *.test.sql; their order does not matter.
+    """
+
+    def run(deployment: Deployment) -> int:
+        return deployment.plan(paths, prune=prune, as_json=as_json)
+
+    need_directory(target_of(context))
+    return _deploy(context, FunctionFiles(functions, replace_functions), run)
+
+
+@click.command(epilog=_APPLY_EXAMPLES)
+@common_options
+@_paths
+@click.option(
+    "--review",
+    is_flag=True,
+    help="Fill candidates of the views to replace, show what they change, and ask before the swap.",
+)
+@click.option("--yes", is_flag=True, help="With --review: swap without asking.")
+@functions_options
+@click.pass_context
+def apply(
+    context: click.Context,
+    /,
+    *,
+    paths: tuple[Path, ...],
+    prune: bool,
+    review: bool,
+    yes: bool,
+    functions: tuple[Path, ...],
+    replace_functions: bool,
+) -> int:
+    """Bring the definitions of a database to those of files.
+
+    Prints the plan, then makes its changes one by one. A second run changes nothing.
+    """
+    if yes and not review:
+        raise click.UsageError("--yes is for --review.", context)
+
+    def run(deployment: Deployment) -> int:
+        return deployment.apply(paths, prune=prune, review=review, yes=yes)
+
+    make_directory(target_of(context), sys.stderr)
+    return _deploy(context, FunctionFiles(functions, replace_functions), run)
+
+
+def _deploy(context: click.Context, given: FunctionFiles, run: Callable[[Deployment], int]) -> int:
+    from headrace.cli.deploying import Deployment  # noqa: PLC0415  (--help is quick)
+
+    invocation = context.ensure_object(Invocation)
+    keep_quiet(debug=invocation.debug)
+    thread = StatementThread(lambda text: click.echo(text, err=True))
+    deployment = Deployment(
+        thread,
+        lambda: opened(target_of(context), invocation, thread, sys.stderr, given),
+        debug=invocation.debug,
+    )
+    return run(deployment)

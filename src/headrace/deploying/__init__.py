@@ -1,0 +1,1 @@
+"""Deploying a project's definitions: what differs from a database, and the changes, in order."""

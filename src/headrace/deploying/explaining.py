@@ -1,0 +1,136 @@
+"""Asks the database what each change of a plan will do to views; nothing is changed.
+
+The queries of new and replaced views are planned for that, so that a wrong one is found before the
+first change. A query over what does not exist yet is checked when its turn comes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+from headrace.deploying.plan import Action, Effect
+from headrace.deploying.stored import result_of
+from headrace.deploying.texts import as_written, dropping, in_its_file, replacing
+from headrace.errors import Code, HeadraceError
+from headrace.sql import CreateMaterializedView, CreateTableAs, CreateView
+from headrace.statements.describing.definitions import REFUSED
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from headrace.connecting import AnyDatabase
+    from headrace.deploying.plan import Change, Plan
+    from headrace.deploying.stored import StoredDefinitions
+    from headrace.errors import Span
+
+_LATER: Final = "checked once what it reads exists"
+_CHANGE: Final = "EXPLAIN CHANGE "
+_RELATIONS: Final = frozenset({"stream", "table", "materialized view", "view"})
+
+
+def explain(
+    plan: Plan,
+    stored: StoredDefinitions,
+    database: AnyDatabase,
+    says: Callable[[str], None] = lambda _: None,
+) -> None:
+    """Add to a plan the effects of its changes, and what is wrong with their queries.
+
+    ``says`` is told the title of each change that is asked about.
+    """
+    explained: list[Change] = []
+    named = {each.name: each for each in plan.changes}
+    for change in plan.changes:
+        says(change.title)
+        try:
+            explained.append(_explained(change, named, stored, database))
+        except HeadraceError as error:
+            if error.code is Code.UNAVAILABLE:
+                raise
+            refused = error.code is Code.CONFLICT
+            if not refused and _reads_a_change(change, named):
+                explained.append(replace(change, note=_LATER))
+            else:
+                plan.problems.append(error)
+                explained.append(change)
+    plan.changes = explained
+
+
+def _explained(
+    change: Change,
+    named: dict[str, Change],
+    stored: StoredDefinitions,
+    database: AnyDatabase,
+) -> Change:
+    """Return a change with its effects.
+
+    Raises:
+        HeadraceError: as its statement would; ``conflict`` if views that stay prevent it.
+    """
+    created = None if change.definition is None else change.definition.created
+    match change.action:
+        case Action.CREATE if isinstance(created, CreateMaterializedView | CreateTableAs):
+            _rows(database, as_written(created, "EXPLAIN CIRCUIT "), created.span)
+            return replace(change, note="filled from its inputs")
+        case Action.CREATE | Action.REPLACE if isinstance(created, CreateView):
+            query = created.query
+            _rows(database, as_written(query, "EXPLAIN CIRCUIT "), query.span)
+            return change
+        case Action.REPLACE if isinstance(created, CreateMaterializedView | CreateTableAs):
+            effects = _effects(_rows(database, replacing(created, _CHANGE), created.span))
+        case Action.ALTER:
+            lists = [_effects(_rows(database, f"{_CHANGE}{each}")) for each in change.statements]
+            effects = tuple(dict.fromkeys(effect for found in lists for effect in found))
+        case Action.DROP if change.kind in _RELATIONS:
+            drop = dropping(change.kind, change.name)
+            effects = _effects(_rows(database, f"{_CHANGE}{drop}"))
+            gone = Effect(change.name, "drop", "its rows are deleted", None)
+            return replace(change, effects=(gone,) if effects else ())
+        case _:
+            return change
+    refused = [each for each in effects if each.path == REFUSED]
+    if refused and not _clears(change, named, stored):
+        raise HeadraceError(
+            Code.CONFLICT,
+            f"{change.title} cannot be changed: {refused[0].rule}",
+            hint="Keep its columns and its key; or define a view with another name, and let the"
+            " others read that.",
+            span=change.place,
+        )
+    if refused:
+        return replace(change, note="filled again, after what reads it is dropped")
+    if any(each.rule.startswith("dropped") for each in effects):
+        return replace(change, effects=effects, candidate=None)
+    return replace(change, effects=effects)
+
+
+def _clears(change: Change, named: dict[str, Change], stored: StoredDefinitions) -> bool:
+    """Whether all that reads what a change replaces is dropped before it."""
+    readers = stored.read_by.get(change.name, set())
+    gone = {name for name, each in named.items() if each.action is Action.DROP}
+    return bool(readers) and readers <= gone
+
+
+def _reads_a_change(change: Change, named: dict[str, Change]) -> bool:
+    """Whether a change reads what another one creates or changes."""
+    reads = frozenset() if change.definition is None else change.definition.reads
+    return any(
+        name in reads and each.action is not Action.DROP
+        for name, each in named.items()
+        if name != change.name
+    )
+
+
+def _effects(rows: list[dict[str, Any]]) -> tuple[Effect, ...]:
+    return tuple(Effect(row["view"], row["path"], row["rule"], row["rebuild_rows"]) for row in rows)
+
+
+def _rows(database: AnyDatabase, text: str, span: Span | None = None) -> list[dict[str, Any]]:
+    """Return the rows of a statement; errors are placed in the file of the span that it has."""
+    try:
+        answers = list(database.script(text, file=None if span is None else span.file))
+    except HeadraceError as error:
+        raise error if span is None else in_its_file(error, text, span) from error
+    found: list[dict[str, Any]] = result_of(answers[-1]).to_arrow().to_pylist()
+    return found

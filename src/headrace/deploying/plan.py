@@ -1,0 +1,488 @@
+"""What differs between a project's definitions and those of a database, and the changes, in order.
+
+Nothing is asked of the database here: both sides are given. A change comes after those of what it
+reads, and a drop after those of what read it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from graphlib import CycleError, TopologicalSorter
+from typing import TYPE_CHECKING, Any, Final
+
+from headrace.deploying.forms import columns_of, form_of, has_secret
+from headrace.deploying.texts import (
+    adding,
+    altering,
+    as_candidate,
+    as_written,
+    dropping,
+    replacing,
+)
+from headrace.errors import Code, HeadraceError
+from headrace.sql import (
+    CreateConnection,
+    CreateFunction,
+    CreateIndex,
+    CreateMaterializedView,
+    CreateSchema,
+    CreateSecret,
+    CreateSink,
+    CreateSource,
+    CreateStream,
+    CreateTable,
+    CreateTableAs,
+    CreateView,
+    ObjectKind,
+)
+from headrace.sql.definitions import CREATED
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from headrace.deploying.forms import Form
+    from headrace.deploying.stored import StoredDefinition, StoredDefinitions
+    from headrace.errors import Span
+    from headrace.sql import Option, Statement
+    from headrace.sql.definitions import Definition
+
+_FIRST: Final = ("schema", "secret", "connection", "source")
+"""The kinds that are created before all others, in this order."""
+_PRUNED: Final = frozenset({
+    "stream", "table", "materialized view", "view", "sink", "function", "index",
+})  # fmt: skip
+_RETENTION: Final = 'option "retention"'
+_ALTERED_OPTIONS: Final = frozenset({'option "refresh"', 'option "on_error"'})
+
+
+class Action(StrEnum):
+    """What a change does."""
+
+    CREATE = "create"
+    REPLACE = "replace"
+    ALTER = "alter"
+    DROP = "drop"
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """The effect of a change on a view, as EXPLAIN CHANGE says it; ``rows`` are those to read."""
+
+    view: str
+    path: str
+    rule: str
+    rows: int | None
+
+    def __str__(self) -> str:
+        """Return the effect as a line."""
+        rows = "" if self.rows is None else f" ({self.rows:,} row{'s' * (self.rows != 1)} to read)"
+        return f"{self.view}: {self.path}: {self.rule}{rows if self.path == 'rebuild' else ''}"
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A change of a database: the statements that make it, each to be run after the one before.
+
+    ``place`` is that of the definition, None for a drop. ``candidate`` is the statement that fills
+    a candidate in place of the last of ``statements``, for views that may have one.
+    """
+
+    action: Action
+    kind: str
+    name: str
+    statements: tuple[str, ...]
+    place: Span | None = None
+    differs: tuple[str, ...] = ()
+    definition: Definition | None = None
+    candidate: str | None = None
+    effects: tuple[Effect, ...] = ()
+    note: str = ""
+
+    @property
+    def title(self) -> str:
+        """The kind and the name."""
+        return self.name if self.name.startswith(f"{self.kind} ") else f"{self.kind} {self.name}"
+
+    @property
+    def file(self) -> str | None:
+        """The file of the definition."""
+        return None if self.place is None else self.place.file
+
+    def to_json(self) -> dict[str, Any]:
+        """Return a value that ``json`` can write."""
+        return {
+            "action": str(self.action),
+            "kind": self.kind,
+            "name": self.name.removeprefix(f"{self.kind} "),
+            "file": self.file,
+            "line": None if self.place is None else self.place.position[0],
+            "differs": list(self.differs),
+            "effects": [
+                {"view": e.view, "path": e.path, "rule": e.rule, "rebuild_rows": e.rows}
+                for e in self.effects
+            ],
+            "note": self.note or None,
+        }
+
+
+@dataclass(slots=True)
+class Plan:
+    """The changes in an order that works, what stays, and why it cannot be carried out, if so."""
+
+    changes: list[Change] = field(default_factory=list)
+    unchanged: list[str] = field(default_factory=list)
+    kept: list[tuple[str, str]] = field(default_factory=list)
+    """The kinds and names of what the database has and the files do not."""
+    problems: list[HeadraceError] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    def counted(self) -> dict[Action, int]:
+        """Return how many changes there are by action."""
+        return {each: sum(c.action is each for c in self.changes) for each in Action}
+
+    def to_json(self) -> dict[str, Any]:
+        """Return a value that ``json`` can write."""
+        return {
+            "changes": [each.to_json() for each in self.changes],
+            "unchanged": self.unchanged,
+            "kept": [{"kind": kind, "name": name} for kind, name in self.kept],
+            "problems": [each.to_json() for each in self.problems],
+            "notes": self.notes,
+        }
+
+
+def planned(
+    definitions: Iterable[Definition], stored: StoredDefinitions, *, prune: bool = False
+) -> Plan:
+    """Return the changes by which a database gets some definitions.
+
+    ``definitions`` come after those that they read. With ``prune``, what they lack is dropped.
+    What cannot be changed is a problem of the plan, never a drop.
+    """
+    wanted = {each.name: each for each in definitions}
+    plan, changes = Plan(), {}
+    found = {each.name: _existing(each, stored) for each in wanted.values()}
+    for name, definition in wanted.items():
+        former = found[name]
+        try:
+            change = _created(definition) if former is None else _changed(definition, former)
+        except HeadraceError as error:
+            plan.problems.append(error)
+            continue
+        if change is None:
+            plan.unchanged.append(name)
+            if any(has_secret(each.span) for each in definition.statements):
+                plan.notes.append(f"{name}: the values of secret options are not compared")
+        else:
+            changes[name] = change
+    matched = {each.name for each in found.values() if each is not None}
+    for name, former in stored.by_name.items():
+        if name in matched or not former.own or former.kind not in _PRUNED:
+            continue
+        if prune:
+            drop = dropping(former.kind, name)
+            changes[name] = Change(Action.DROP, former.kind, name, (drop,))
+        else:
+            plan.kept.append((former.kind, name.removeprefix(f"{former.kind} ")))
+    plan.problems += _still_read(changes, stored)
+    plan.problems += _unreplaceable(changes, stored)
+    plan.changes = _in_order(changes, wanted, stored.read_by)
+    return plan
+
+
+def kind_of(created: Statement) -> str:
+    """Return the kind of what a statement creates, for people."""
+    match created:
+        case CreateStream():
+            return "table" if created.primary_key else "stream"
+        case CreateTable():
+            return "table"
+        case CreateTableAs() if created.kind is ObjectKind.STREAM:
+            return "stream"
+        case CreateMaterializedView() | CreateTableAs():
+            return "materialized view"
+        case CreateView():
+            return "view"
+        case CreateSink():
+            return "sink"
+        case CreateFunction():
+            return "function"
+        case CreateIndex():
+            return "index"
+        case CreateSchema():
+            return "schema"
+        case CreateSecret():
+            return "secret"
+        case CreateConnection():
+            return "connection"
+        case CreateSource():
+            return "source"
+        case _:
+            raise HeadraceError(Code.INTERNAL, f"{type(created).__name__} creates nothing")
+
+
+def _existing(definition: Definition, stored: StoredDefinitions) -> StoredDefinition | None:
+    """Return what the database has of the name; for an index without one, that of its columns."""
+    created = definition.created
+    if not isinstance(created, CreateIndex) or created.name is not None:
+        return stored.by_name.get(definition.name)
+    form = form_of((created,))
+    for each in stored.by_name.values():
+        if each.kind == "index" and _same_index(form, each):
+            return each
+    return None
+
+
+def _same_index(form: Form, stored: StoredDefinition) -> bool:
+    other = form_of(stored.statements)
+    same = form.parts["relation"] == other.parts["relation"]
+    return same and form.columns == other.columns
+
+
+def _created(definition: Definition) -> Change:
+    created = definition.created
+    statements = tuple(as_written(each) for each in definition.statements)
+    return Change(
+        Action.CREATE,
+        kind_of(created),
+        definition.name,
+        statements,
+        created.span,
+        definition=definition,
+    )
+
+
+def _changed(definition: Definition, former: StoredDefinition) -> Change | None:
+    """Return the change of a definition that exists; None if it is the same.
+
+    Raises:
+        HeadraceError: ``unsupported`` if it cannot be changed.
+    """
+    created, kind = definition.created, kind_of(definition.created)
+    if former.kind in {"schema", "connection"}:  # an option of a connection may be a secret
+        return None
+    if not former.statements:
+        differs: tuple[str, ...] = ("definition, which the database does not have",)
+    else:
+        before = form_of(former.statements)
+        differs = before.differences(form_of(definition.statements))
+        if isinstance(created, CreateIndex) and created.name is None:
+            return None
+    if not differs:
+        return None
+    if former.statements and _group(former) != _group_of(created):
+        raise HeadraceError(
+            Code.UNSUPPORTED,
+            f'{former.kind} "{definition.name}" would become a {kind}',
+            hint=f"Give it another name, or DROP it first: {dropping(former.kind, former.name)}.",
+            span=created.span,
+        )
+    change = Change(Action.REPLACE, kind, definition.name, (), created.span, differs, definition)
+    later = tuple(as_written(each) for each in definition.statements[1:])
+    match created:
+        case CreateStream() if not created.primary_key and former.statements:
+            return _altered_stream(change, definition, former)
+        case CreateMaterializedView() | CreateTableAs() if kind == "materialized view":
+            if set(differs) <= _ALTERED_OPTIONS and (altered := _altered_view(change, definition)):
+                return altered
+            candidate = None if later else as_candidate(created)
+            return replace(change, statements=(replacing(created), *later), candidate=candidate)
+        case CreateView() | CreateFunction() | CreateSink() | CreateSecret():
+            note = ""
+            if isinstance(created, CreateSink):
+                note = "delivers all rows of its view again, then the changes"
+            return replace(change, statements=(replacing(created), *later), note=note)
+        case CreateIndex():
+            drop = dropping("index", former.name)
+            return replace(change, statements=(drop, as_written(created)))
+        case _:
+            raise _unchangeable(change)
+
+
+def _group(former: StoredDefinition) -> str:
+    """Return what a definition of a database may be replaced by."""
+    created = former.statements[0]
+    return _group_of(created) if isinstance(created, CREATED) else former.kind
+
+
+def _group_of(created: Statement) -> str:
+    """Return what may replace each other."""
+    into = isinstance(created, CreateTableAs) and created.kind is ObjectKind.STREAM
+    return "stream by a query" if into else kind_of(created)
+
+
+def _altered_stream(change: Change, definition: Definition, former: StoredDefinition) -> Change:
+    """Return the change of a stream by added columns, or another retention."""
+    before, after = form_of(former.statements), form_of(definition.statements)
+    if not set(change.differs) <= {"columns", _RETENTION}:
+        raise _unchangeable(change)
+    kept = len(before.columns)
+    added = columns_of(definition.statements)[kept:]
+    if after.columns[:kept] != before.columns:
+        raise _unchangeable(change)
+    if any(each.not_null or each.computed or each.metadata for each in added):
+        raise _unchangeable(change)
+    statements = []
+    if added:
+        statements.append(adding(change.name, added))
+    if _RETENTION in change.differs:
+        given = _option(definition.statements, "retention")
+        statements.append(altering("STREAM", change.name, given, "retention"))
+    return replace(change, action=Action.ALTER, statements=tuple(statements))
+
+
+def _altered_view(change: Change, definition: Definition) -> Change | None:
+    """Return the change of a view's options; None if one would have to be unset."""
+    statements = []
+    for each in change.differs:
+        key = each.removeprefix('option "').removesuffix('"')
+        given = _option(definition.statements, key)
+        if given is None:
+            return None
+        statements.append(altering("MATERIALIZED VIEW", change.name, given, key))
+    return replace(change, action=Action.ALTER, statements=tuple(statements))
+
+
+def _option(statements: Iterable[Statement], key: str) -> Option | None:
+    """Return the option that a CREATE and the ALTERs after it set last; None if it is unset."""
+    found = None
+    for each in statements:
+        for option in getattr(each, "options", ()):
+            if option.key.lower() == key:
+                found = None if getattr(each, "resets", False) else option
+    return found
+
+
+def _unchangeable(change: Change) -> HeadraceError:
+    what = ", ".join(change.differs)
+    later = "Columns can be added at the end of a stream: plain ones, which may be NULL. "
+    return HeadraceError(
+        Code.UNSUPPORTED,
+        f'{change.kind} "{change.name}" cannot be changed to its definition',
+        f"It differs from the database in: {what}.",
+        (later if change.kind == "stream" else "")
+        + "CREATE one with another name and INSERT INTO it SELECT the rows of this one; or DROP"
+        " this one first, which deletes its rows.",
+        change.place,
+    )
+
+
+def _still_read(
+    changes: Mapping[str, Change], stored: StoredDefinitions
+) -> Iterable[HeadraceError]:
+    """Yield an error for each drop of what something reads that stays."""
+    for name, change in changes.items():
+        if change.action is not Action.DROP:
+            continue
+        for reader in sorted(stored.read_by.get(name, ())):
+            other = changes.get(reader)
+            if other is not None and other.action is Action.DROP:
+                continue
+            reads = None if other is None else other.definition
+            if reads is not None and name not in {*reads.surely, *reads.over}:
+                continue
+            yield HeadraceError(
+                Code.CONFLICT,
+                f'{change.title} is not in the files, but "{reader}" reads it',
+                hint="Define it in the files too, or leave --prune out.",
+                span=None if other is None else other.place,
+            )
+
+
+def _unreplaceable(
+    changes: Mapping[str, Change], stored: StoredDefinitions
+) -> Iterable[HeadraceError]:
+    """Yield an error for each plain view or function to replace that something reads."""
+    for name, change in changes.items():
+        if change.action is not Action.REPLACE or change.kind not in {"view", "function"}:
+            continue
+        readers = sorted(
+            each
+            for each in stored.read_by.get(name, ())
+            if each not in changes or changes[each].action is not Action.DROP
+        )
+        if readers:
+            listed = ", ".join(f'"{each}"' for each in readers)
+            yield HeadraceError(
+                Code.UNSUPPORTED,
+                f"{change.title} cannot be replaced while {listed} depend"
+                f"{'s' * (len(readers) == 1)} on it",
+                hint="Give the new one another name, and let them read that.",
+                span=change.place,
+            )
+
+
+def _in_order(
+    changes: Mapping[str, Change],
+    wanted: Mapping[str, Definition],
+    read_by: Mapping[str, set[str]],
+) -> list[Change]:
+    """Return changes in an order that works; drops come as late as possible.
+
+    A view is replaced after the drops of what read it, so that its columns can change; where that
+    contradicts the rest, it is not asked for.
+    """
+    rank = {name: _rank(each, at) for at, (name, each) in enumerate(changes.items())}
+    for reads in ("reads", "surely"):
+        for drops_first in (True, False):
+            graph = {
+                name: _before(each, changes, read_by, reads, drops_first=drops_first)
+                for name, each in changes.items()
+            }
+            try:
+                return [changes[name] for name in _sorted(graph, rank)]
+            except CycleError as error:
+                cycle = error.args[1]
+    raise HeadraceError(
+        Code.UNSUPPORTED,
+        "the changes need each other",
+        f"There is no order of the changes of {', '.join(cycle[1:])}.",
+        "Deploy some of the files first.",
+        wanted[cycle[0]].created.span if cycle[0] in wanted else None,
+    )
+
+
+def _before(
+    change: Change,
+    changes: Mapping[str, Change],
+    read_by: Mapping[str, set[str]],
+    reads: str,
+    *,
+    drops_first: bool,
+) -> set[str]:
+    """Return the names of the changes that must come before one."""
+    readers = {each for each in read_by.get(change.name, ()) if each in changes}
+    if change.action is Action.DROP:
+        return readers
+    found: set[str] = set()
+    definition = change.definition
+    if definition is not None:
+        needed = {*getattr(definition, reads), *definition.over}
+        found = {
+            name for name in needed if name in changes and changes[name].action is not Action.DROP
+        }
+    if drops_first and change.action is Action.REPLACE:
+        found |= {each for each in readers if changes[each].action is Action.DROP}
+    return found - {change.name}
+
+
+def _rank(change: Change, at: int) -> tuple[int, int, int]:
+    if change.action is Action.DROP:
+        return (2, 0, at)
+    return (0, _FIRST.index(change.kind), at) if change.kind in _FIRST else (1, 0, at)
+
+
+def _sorted(graph: Mapping[str, set[str]], rank: Mapping[str, tuple[int, int, int]]) -> list[str]:
+    """Return names in topological order, of those that are ready the one of least rank first."""
+    sorter = TopologicalSorter(graph)
+    sorter.prepare()
+    ready: set[str] = set()
+    found: list[str] = []
+    while sorter.is_active():
+        ready.update(sorter.get_ready())
+        name = min(ready, key=rank.__getitem__)
+        ready.remove(name)
+        found.append(name)
+        sorter.done(name)
+    return found

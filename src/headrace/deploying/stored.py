@@ -1,0 +1,124 @@
+"""The definitions that a database has, as the statements that made them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from headrace.catalog import FUNCTION_VIEW
+from headrace.deploying.forms import statements_of
+from headrace.errors import Code, HeadraceError
+from headrace.sql import quote, quote_dotted
+from headrace.sql.definitions import CREATED, name_of
+from headrace.statements.results import Result
+
+if TYPE_CHECKING:
+    from headrace.connecting import AnyDatabase
+    from headrace.sql import Statement
+    from headrace.statements.results import Subscription
+
+_HIDDEN: Final = "__"
+
+
+@dataclass(frozen=True, slots=True)
+class StoredDefinition:
+    """A definition of a database; ``statements`` are empty if they are not known.
+
+    ``own``: whether the statement names it; otherwise another object has made it, such as the sink
+    of a table with a connector.
+    """
+
+    name: str
+    """As :func:`headrace.sql.definitions.name_of` has it."""
+    kind: str
+    statements: tuple[Statement, ...] = ()
+    own: bool = True
+
+
+@dataclass(slots=True)
+class StoredDefinitions:
+    """The definitions of a database by name, and what reads each, by name."""
+
+    by_name: dict[str, StoredDefinition] = field(default_factory=dict)
+    read_by: dict[str, set[str]] = field(default_factory=dict)
+
+    def add(self, kind: str, name: str, text: str | None) -> None:
+        """Add what a text defines, or a name whose text is not known."""
+        try:
+            statements = statements_of(text or "")
+        except HeadraceError:  # written by a version that read more
+            statements = ()
+        first = statements[0] if statements else None
+        own = first is None or (isinstance(first, CREATED) and name_of(first) == name)
+        self.by_name[name] = StoredDefinition(name, kind, statements, own)
+        if isinstance(first, CREATED) and not own:
+            made_by = name_of(first)
+            if made_by.startswith("source "):
+                self.by_name[made_by] = StoredDefinition(made_by, "source", statements)
+
+
+def read_definitions(database: AnyDatabase) -> StoredDefinitions:
+    """Return the definitions of a database."""
+    found = StoredDefinitions()
+    for kind, name in database.relations():
+        (row,) = _rows(database, f"SHOW CREATE {quote_dotted(name)}")
+        found.add(kind.removeprefix("plain "), name, row["statement"])
+    for each in _rows(database, "SHOW FUNCTIONS"):
+        if each["kind"] == "sql":
+            (row,) = _rows(database, f"SHOW CREATE FUNCTION {quote(each['name'])}")
+            found.add("function", each["name"], row["statement"])
+    for each in _rows(database, "SHOW INDEXES"):
+        columns = ", ".join(quote(name) for name in each["columns"].split(", "))
+        named = quote_dotted(each["name"])
+        on = quote_dotted(each["relation"])
+        name = f"index {each['name']}"
+        found.add("index", name, f"CREATE INDEX {named} ON {on} ({columns})")
+        found.read_by.setdefault(each["relation"], set()).add(name)
+    for each in _rows(database, "SHOW SECRETS"):
+        where = each["where"].replace("\\", "\\\\").replace("'", "\\'")
+        text = f"CREATE SECRET {quote(each['name'])} FROM {each['source'].upper()} '{where}'"
+        found.add("secret", f"secret {each['name']}", text)
+    for kind, listing in (("schema", "SCHEMAS"), ("connection", "CONNECTIONS")):
+        for each in _rows(database, f"SHOW {listing}"):
+            found.add(kind, f"{kind} {each['name']}", None)
+    _read_dependencies(database, found)
+    return found
+
+
+def _read_dependencies(database: AnyDatabase, found: StoredDefinitions) -> None:
+    """Find what reads each relation; hidden views are passed through."""
+    rows = _rows(database, "SELECT name, depends_on FROM information_schema.dependencies")
+    above: dict[str, set[str]] = {}
+    for row in rows:
+        above.setdefault(_shown(row["depends_on"]), set()).add(_shown(row["name"]))
+    for name in found.by_name:
+        seen: set[str] = set()
+        pending = [*above.get(name, ())]
+        while pending:
+            reader = pending.pop()
+            if reader not in seen:
+                seen.add(reader)
+                pending += above.get(reader, ()) if reader.startswith(_HIDDEN) else ()
+        shown = {each for each in seen if not each.startswith(_HIDDEN)}
+        found.read_by.setdefault(name, set()).update(shown)
+
+
+def _shown(name: str) -> str:
+    return name.removeprefix(FUNCTION_VIEW)
+
+
+def result_of(answer: Result | Subscription) -> Result:
+    """Return the result of a statement that follows no changes.
+
+    Raises:
+        HeadraceError: ``internal`` for one that does.
+    """
+    if isinstance(answer, Result):
+        return answer
+    raise HeadraceError(Code.INTERNAL, "the statement follows changes")
+
+
+def _rows(database: AnyDatabase, text: str) -> list[dict[str, Any]]:
+    answer = database.sql(text)
+    found: list[dict[str, Any]] = result_of(answer).to_arrow().to_pylist()
+    return found

@@ -1,0 +1,221 @@
+"""What differs between files of definitions and a database, and the order of the changes."""
+
+from __future__ import annotations
+
+import pytest
+
+from headrace.deploying.applying import next_round
+from headrace.deploying.forms import form_of, statements_of
+from headrace.deploying.plan import Action, planned
+from headrace.deploying.stored import StoredDefinitions
+from headrace.errors import masked
+from headrace.sql.definitions import Definitions, name_of
+
+ORDERS = "CREATE STREAM orders (id INT, amount DECIMAL(10,2));"
+SPENT = "CREATE MATERIALIZED VIEW spent AS SELECT id, sum(amount) AS spent FROM orders GROUP BY id;"
+LARGE = "CREATE MATERIALIZED VIEW large AS SELECT id FROM spent WHERE spent > 50;"
+
+
+def database(text: str, **read_by: set[str]) -> StoredDefinitions:
+    """Return the definitions of a database in which statements were run one by one."""
+    found = StoredDefinitions(read_by={name: set(readers) for name, readers in read_by.items()})
+    made: dict[str, list[str]] = {}
+    for each in statements_of(text):
+        name = each.name.dotted if each.span.source.startswith("ALTER") else name_of(each)
+        made.setdefault(name, []).append(masked(each.span.source))
+    kinds = {"STREAM": "stream", "TABLE": "table", "MATERIALIZED": "materialized view",
+             "VIEW": "view", "SINK": "sink", "FUNCTION": "function", "INDEX": "index",
+             "SECRET": "secret"}  # fmt: skip
+    for name, texts in made.items():
+        words = [word for word in texts[0].split() if word not in {"OR", "REPLACE"}]
+        found.add(kinds[words[1]], name, ";\n".join(texts))
+    return found
+
+
+def plan(files: str, stored: StoredDefinitions, *, prune: bool = False):
+    return planned(Definitions.of([], files, "views.sql").every(), stored, prune=prune)
+
+
+def shown(found):
+    assert not found.problems, found.problems
+    return [f"{each.action} {each.name}" for each in found.changes]
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (SPENT, SPENT.lower().replace(" as ", "\n  AS -- so\n ").replace("sum(", "SUM(")),
+        (SPENT, SPENT.replace("CREATE", "CREATE OR REPLACE")),
+        (SPENT, SPENT.replace(" AS SELECT", " WITH (auto_swap = false) AS SELECT")),
+        (ORDERS, "CREATE STREAM IF NOT EXISTS orders (id int, amount decimal(10, 2));"),
+        (ORDERS, "CREATE STREAM orders (id INT); ALTER STREAM orders ADD COLUMN amount DECIMAL(10,2)"),
+        (
+            "CREATE STREAM s (k INT) WITH (retention = '2 days', topic = 't')",
+            "CREATE STREAM s (k INT) WITH (topic = 't'); ALTER STREAM s SET (retention = '2 days')",
+        ),
+        (
+            "CREATE STREAM s (k INT) WITH (connector = 'kafka', 'sasl.password' = 'one')",
+            "CREATE STREAM s (k INT) WITH (connector = 'kafka', 'sasl.password' = 'another')",
+        ),
+    ],
+)  # fmt: skip
+def test_what_is_written_otherwise_is_the_same(one, other):
+    assert form_of(statements_of(one)).differences(form_of(statements_of(other))) == ()
+    stored = database(one)
+    assert plan(other, stored).changes == []
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "differs"),
+    [
+        (SPENT, SPENT.replace("sum", "max"), ("query",)),
+        (SPENT, SPENT.replace("AS spent F", "AS Spent F"), ("query",)),
+        (SPENT, SPENT.replace(" AS SELECT", " WITH (refresh = 'manual') AS SELECT"),
+         ('option "refresh"',)),
+        (ORDERS, ORDERS.replace("10,2", "12,2"), ("columns",)),
+        ("CREATE TABLE t (k INT PRIMARY KEY)", "CREATE TABLE t (k INT)", ("key", "columns")),
+        ("CREATE SECRET s FROM ENV 'A'", "CREATE SECRET s FROM ENV 'B'", ("where",)),
+        (
+            "CREATE STREAM s (k INT) WITH (connector = 'kafka', 'sasl.password' = SECRET one)",
+            "CREATE STREAM s (k INT) WITH (connector = 'kafka', 'sasl.password' = SECRET two)",
+            ('option "sasl.password"',),
+        ),
+    ],
+)  # fmt: skip
+def test_what_says_something_else_differs(one, other, differs):
+    found = form_of(statements_of(one)).differences(form_of(statements_of(other)))
+    assert set(found) <= set(differs)
+    assert found
+
+
+def test_changes_come_after_what_they_read_and_drops_after_their_readers():
+    stored = database(
+        ORDERS + SPENT + LARGE + "CREATE VIEW unread AS SELECT id FROM orders;",
+        orders={"spent", "unread"}, spent={"large"},
+    )  # fmt: skip
+    files = (
+        SPENT.replace("FROM orders", "FROM sales")
+        + "CREATE VIEW top AS SELECT id FROM spent; CREATE STREAM sales (id INT, amount INT);"
+    )
+    found = plan(files, stored, prune=True)
+    order = shown(found)
+    assert sorted(order) == [
+        "create sales", "create top", "drop large", "drop orders", "drop unread", "replace spent",
+    ]  # fmt: skip
+    at = order.index
+    assert at("create sales") < at("replace spent") < at("create top")
+    assert at("drop large") < at("replace spent") < at("drop orders")
+    assert at("drop unread") < at("drop orders")
+    assert plan(files, stored).kept == [
+        ("stream", "orders"), ("materialized view", "large"), ("view", "unread"),
+    ]  # fmt: skip
+    assert shown(plan(files, stored)) == ["create sales", "replace spent", "create top"]
+
+
+def test_what_the_files_do_not_name_is_not_dropped_if_another_object_made_it():
+    stored = database("CREATE TABLE t (k INT) WITH (connector = 'kafka', topic = 't')")
+    stored.add("sink", "t_to_kafka", "CREATE TABLE t (k INT) WITH (topic = 't')")
+    stored.add("sink", "insert_into_t", "INSERT INTO t SELECT k FROM s")
+    stored.add("schema", "schema gold", None)
+    found = plan(
+        "CREATE TABLE t (k INT) WITH (connector = 'kafka', topic = 't')", stored, prune=True
+    )
+    assert shown(found) == []
+
+
+def test_a_stream_gets_new_columns_at_its_end_and_another_retention():
+    stored = database("CREATE STREAM s (k INT) WITH (retention = '2 days')")
+    (change,) = plan("CREATE STREAM s (k INT, v STRING DEFAULT 'a', w DATE)", stored).changes
+    assert change.action is Action.ALTER
+    assert change.statements == (
+        "ALTER STREAM `s` ADD COLUMNS (`v` STRING DEFAULT 'a', `w` DATE)",
+        "ALTER STREAM `s` RESET (retention)",
+    )
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "match"),
+    [
+        ("CREATE STREAM s (k INT)", "CREATE STREAM s (v INT, k INT)", "cannot be changed"),
+        ("CREATE STREAM s (k INT)", "CREATE STREAM s (k INT, v INT NOT NULL)", "cannot be changed"),
+        ("CREATE STREAM s (k INT, v INT)", "CREATE STREAM s (k INT)", "cannot be changed"),
+        ("CREATE TABLE s (k INT)", "CREATE TABLE s (k INT, v INT)", "cannot be changed"),
+        ("CREATE TABLE s (k INT)", "CREATE MATERIALIZED VIEW s AS SELECT 1 AS k", "become a"),
+    ],
+)
+def test_what_would_lose_rows_is_a_problem_and_no_change(before, after, match):
+    found = plan(after, database(before), prune=True)
+    assert [match in each.primary for each in found.problems] == [True]
+    assert found.problems[0].span.file == "views.sql"
+    assert found.problems[0].hint
+    assert found.changes == []
+
+
+def test_what_others_read_is_neither_dropped_nor_replaced_below_them():
+    plain = "CREATE VIEW p AS SELECT id FROM orders;"
+    stored = database(
+        ORDERS + plain + "CREATE MATERIALIZED VIEW v AS SELECT id FROM p",
+        orders={"p", "v"}, p={"v"},
+    )  # fmt: skip
+    (found,) = plan(
+        ORDERS
+        + plain.replace("id F", "id + 1 AS id F")
+        + "CREATE MATERIALIZED VIEW v AS SELECT id FROM p",
+        stored,
+    ).problems
+    assert found.primary == 'view p cannot be replaced while "v" depends on it'
+    without = plan(plain + "CREATE MATERIALIZED VIEW v AS SELECT id FROM p", stored, prune=True)
+    assert {each.primary for each in without.problems} == {
+        'stream orders is not in the files, but "p" reads it',
+        'stream orders is not in the files, but "v" reads it',
+    }
+
+
+def test_statements_keep_the_lines_of_their_files():
+    files = f"-- first\n\n{SPENT.replace('sum', 'max')}"
+    (change,) = plan(ORDERS + "\n" + files, database(ORDERS + SPENT)).changes
+    text = change.statements[0]
+    assert text.startswith("\n\n\nCREATE OR REPLACE MATERIALIZED VIEW spent AS")
+    assert change.to_json()["line"] == 4
+    assert change.candidate is not None
+    assert "spent WITH (auto_swap = false) AS SELECT" in change.candidate
+
+
+@pytest.mark.parametrize(
+    ("head", "candidate"),
+    [
+        ("WITH (on_error = 'stop')", "WITH (on_error = 'stop', auto_swap = false)"),
+        ("SCHEDULE EVERY 1 HOUR", "SCHEDULE EVERY 1 HOUR WITH (auto_swap = false)"),
+        ("WITH (auto_swap = true)", "WITH (auto_swap = false)"),
+    ],
+)
+def test_a_candidate_is_the_replacement_that_waits(head, candidate):
+    former = "CREATE MATERIALIZED VIEW IF NOT EXISTS v AS SELECT 1 AS k"
+    (change,) = plan(
+        f"CREATE MATERIALIZED VIEW v {head} AS SELECT 2 AS k", database(former)
+    ).changes
+    assert change.candidate is not None
+    assert change.candidate.strip() == (
+        f"CREATE OR REPLACE MATERIALIZED VIEW v {candidate} AS SELECT 2 AS k"
+    )
+    statements_of(change.candidate)
+
+
+def test_an_index_without_a_name_is_known_by_its_columns():
+    table = "CREATE TABLE t (k INT PRIMARY KEY, v INT, w INT);"
+    stored = database(table + "CREATE INDEX t_v ON t (v)", t={"index t_v"})
+    assert shown(plan(table + "CREATE INDEX ON T (V);", stored)) == []
+    found = plan(table + "CREATE INDEX ON t (w);", stored, prune=True)
+    assert shown(found) == ["create index on t (w)", "drop index t_v"]
+    assert found.changes[1].statements == ("DROP INDEX `t_v`",)
+
+
+def test_drops_wait_for_the_swap_of_what_is_reviewed():
+    stored = database(ORDERS + SPENT + LARGE, orders={"spent"}, spent={"large"})
+    files = SPENT.replace("orders", "sales") + LARGE + ORDERS.replace("orders", "sales")
+    changes = plan(files, stored, prune=True).changes
+    first = next_round(changes)
+    assert [each.name for each in first.changes] == ["sales", "spent"]
+    assert [each.name for each in first.candidates] == ["spent"]
+    assert [each.name for each in first.rest] == ["orders"]
+    assert next_round(first.rest).rest == ()
