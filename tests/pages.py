@@ -127,7 +127,7 @@ class Reader:
     def _opened(self, _target: object, functions: Any) -> Any:
         for each in functions:
             self.db.register(each)
-        return _LeftOpen(self.db)
+        return LeftOpen(self.db)
 
 
 def same(printed: str, shown: str) -> bool:
@@ -144,7 +144,7 @@ def _table_in(output: str) -> str:
 
 
 @dataclass(frozen=True)
-class _LeftOpen:
+class LeftOpen:
     """A database that a command cannot close."""
 
     db: Any

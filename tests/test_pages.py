@@ -12,8 +12,9 @@ import click
 import pytest
 
 from headrace.cli.command import headrace as command
+from headrace.cli.command import main
 from headrace.sql import parse_statement, split
-from pages import Reader, blocks_of, commands_of, same
+from pages import LeftOpen, Reader, blocks_of, commands_of, same
 from served import served
 from server.browser import browser
 
@@ -78,6 +79,23 @@ def test_the_tests_of_the_page_about_tests_pass(place):
             compared += 1
             assert same(printed, block.text), printed
     assert compared == 1
+
+
+@pytest.mark.long
+def test_the_page_about_deploying_shows_what_happens(db, place, capsys):
+    compared, printed = 0, ""
+    for block in blocks_of(HOW_TO / "deploy-definitions.md"):
+        named = re.match(r"-- (views/\S+)\n", block.text)
+        if named:
+            (place / "views").mkdir(exist_ok=True)
+            (place / named[1]).write_text(block.text, encoding="utf-8")
+        elif block.kind == "sh" and "--data" in block.text:
+            main(block.text.split()[1:], lambda *_, **__: LeftOpen(db))
+            printed = capsys.readouterr().out
+        elif block.kind == "text":
+            compared += 1
+            assert same(printed, block.text), printed
+    assert compared == 5
 
 
 @pytest.mark.long

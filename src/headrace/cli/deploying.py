@@ -16,7 +16,7 @@ from headrace.cli.options import printer_of
 from headrace.cli.progress import ProgressBar, status
 from headrace.deploying.applying import difference, make, next_round, swap
 from headrace.deploying.explaining import explain
-from headrace.deploying.plan import Plan, planned
+from headrace.deploying.plan import DeploymentPlan, planned
 from headrace.deploying.stored import read_definitions
 from headrace.errors import HeadraceError
 from headrace.sql.definitions import Definitions, statements_left_out
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from headrace.cli.statement_thread import StatementThread
     from headrace.connecting import AnyDatabase
-    from headrace.deploying.plan import Change
+    from headrace.deploying.plan import PlannedChange
     from headrace.sql.definitions import Definition
 
 T = TypeVar("T")
@@ -82,8 +82,8 @@ class Deployment:
         notes: list[str],
         *,
         prune: bool,
-    ) -> Plan:
-        def work() -> Plan:
+    ) -> DeploymentPlan:
+        def work() -> DeploymentPlan:
             stored = read_definitions(database)
             plan = planned(definitions, stored, prune=prune)
             plan.notes += notes
@@ -93,10 +93,10 @@ class Deployment:
         with status("comparing…", sys.stderr):
             return self.thread.call(work, database.cancel)
 
-    def _make(self, database: AnyDatabase, plan: Plan, *, review: bool, yes: bool) -> int:
+    def _make(self, database: AnyDatabase, plan: DeploymentPlan, *, review: bool, yes: bool) -> int:
         """Make the changes; if one fails, say what was done and what was not."""
-        made: list[Change] = []
-        rest: tuple[Change, ...] = tuple(plan.changes)
+        made: list[PlannedChange] = []
+        rest: tuple[PlannedChange, ...] = tuple(plan.changes)
         try:
             while rest:
                 now = next_round(rest) if review else None
@@ -118,7 +118,9 @@ class Deployment:
         click.echo(f"{_counted(len(made), 'change')} made")
         return _SAME
 
-    def _make_one(self, database: AnyDatabase, change: Change, *, as_candidate: bool) -> None:
+    def _make_one(
+        self, database: AnyDatabase, change: PlannedChange, *, as_candidate: bool
+    ) -> None:
         with ProgressBar(sys.stderr) as bar:
             messages = self.thread.call(
                 lambda: list(make(database, change, bar.update, as_candidate=as_candidate)),
@@ -127,7 +129,9 @@ class Deployment:
         for each in messages:
             click.echo(each)
 
-    def _swapped(self, database: AnyDatabase, candidates: Sequence[Change], *, yes: bool) -> bool:
+    def _swapped(
+        self, database: AnyDatabase, candidates: Sequence[PlannedChange], *, yes: bool
+    ) -> bool:
         """Show what candidates change, and swap them if that is wanted; return whether it is."""
         printer = printer_of("table", Environment.of())
         for each in candidates:
@@ -148,13 +152,13 @@ class Deployment:
     def _call(self, database: AnyDatabase, function: Callable[[], T]) -> T:
         return self.thread.call(function, database.cancel)
 
-    def _show_problems(self, plan: Plan) -> None:
+    def _show_problems(self, plan: DeploymentPlan) -> None:
         for each in plan.problems:
             report(each, sys.stderr, debug=self.debug)
 
 
 def _read(paths: Sequence[Path]) -> tuple[list[Definition], list[str]]:
-    """Return the definitions of files, and a note on each statement that is none."""
+    """Return the definitions of files, and a note on each statement that defines nothing."""
     found = Definitions.of(paths).every()
     notes = [
         f"{span.file}:{span.position[0]}: this statement defines nothing, and is left out"
@@ -172,7 +176,7 @@ def _agreed() -> bool:
         return False
 
 
-def _show(plan: Plan) -> None:
+def _show(plan: DeploymentPlan) -> None:
     for change in plan.changes:
         differs = f": {', '.join(change.differs)}" if change.differs else ""
         place = change.place
@@ -191,7 +195,7 @@ def _show(plan: Plan) -> None:
     click.echo(", ".join([*counts, same]) if counts else f"nothing to change, {same}")
 
 
-def _show_undone(changes: Sequence[Change], made: Sequence[Change]) -> None:
+def _show_undone(changes: Sequence[PlannedChange], made: Sequence[PlannedChange]) -> None:
     """Say which changes were not made."""
     click.echo(f"{len(made)} of {_counted(len(changes), 'change')} made; not made:", err=True)
     names = {each.name for each in made}

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from headrace.connecting import AnyDatabase
-    from headrace.deploying.plan import Change
+    from headrace.deploying.plan import PlannedChange
     from headrace.session import Progress
 
 
@@ -30,16 +30,16 @@ class Round:
     ``rest`` come after the swap.
     """
 
-    changes: tuple[Change, ...]
-    rest: tuple[Change, ...]
+    changes: tuple[PlannedChange, ...]
+    rest: tuple[PlannedChange, ...]
 
     @property
-    def candidates(self) -> tuple[Change, ...]:
+    def candidates(self) -> tuple[PlannedChange, ...]:
         """The changes that fill candidates."""
         return tuple(each for each in self.changes if each.candidate is not None)
 
 
-def next_round(changes: Sequence[Change]) -> Round:
+def next_round(changes: Sequence[PlannedChange]) -> Round:
     """Return the first changes up to one that must wait for the swap of those before it."""
     filled = False
     for at, each in enumerate(changes):
@@ -51,7 +51,7 @@ def next_round(changes: Sequence[Change]) -> Round:
 
 def make(
     database: AnyDatabase,
-    change: Change,
+    change: PlannedChange,
     progress: Callable[[Progress], None],
     *,
     as_candidate: bool = False,
@@ -76,13 +76,13 @@ def make(
             raise placed.at(change.place) from error
 
 
-def difference(database: AnyDatabase, change: Change) -> Any:
+def difference(database: AnyDatabase, change: PlannedChange) -> Any:
     """Return what the swap of a view with its candidate would change, as an Arrow table."""
     answer = database.sql(f"SHOW DIFF {quote_dotted(change.name)}")
     return result_of(answer).to_arrow()
 
 
-def swap(database: AnyDatabase, change: Change) -> str:
+def swap(database: AnyDatabase, change: PlannedChange) -> str:
     """Let the candidate of a view serve; return the message."""
     answer = database.sql(f"SWAP VIEW {quote_dotted(change.name)}")
     return result_of(answer).message or ""

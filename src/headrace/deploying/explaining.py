@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from headrace.connecting import AnyDatabase
-    from headrace.deploying.plan import Change, Plan
+    from headrace.deploying.plan import DeploymentPlan, PlannedChange
     from headrace.deploying.stored import StoredDefinitions
     from headrace.errors import Span
 
@@ -30,16 +30,16 @@ _RELATIONS: Final = frozenset({"stream", "table", "materialized view", "view"})
 
 
 def explain(
-    plan: Plan,
+    plan: DeploymentPlan,
     stored: StoredDefinitions,
     database: AnyDatabase,
     says: Callable[[str], None] = lambda _: None,
 ) -> None:
     """Add to a plan the effects of its changes, and what is wrong with their queries.
 
-    ``says`` is told the title of each change that is asked about.
+    ``says`` is called with the title of each change before it is asked about.
     """
-    explained: list[Change] = []
+    explained: list[PlannedChange] = []
     named = {each.name: each for each in plan.changes}
     for change in plan.changes:
         says(change.title)
@@ -50,7 +50,8 @@ def explain(
                 raise
             refused = error.code is Code.CONFLICT
             if not refused and _reads_a_change(change, named):
-                explained.append(replace(change, note=_LATER))
+                effects = _effects_as_it_is(change, stored, database)
+                explained.append(replace(change, effects=effects, note=_LATER))
             else:
                 plan.problems.append(error)
                 explained.append(change)
@@ -58,11 +59,11 @@ def explain(
 
 
 def _explained(
-    change: Change,
-    named: dict[str, Change],
+    change: PlannedChange,
+    named: dict[str, PlannedChange],
     stored: StoredDefinitions,
     database: AnyDatabase,
-) -> Change:
+) -> PlannedChange:
     """Return a change with its effects.
 
     Raises:
@@ -86,7 +87,7 @@ def _explained(
             drop = dropping(change.kind, change.name)
             effects = _effects(_rows(database, f"{_CHANGE}{drop}"))
             gone = Effect(change.name, "drop", "its rows are deleted", None)
-            return replace(change, effects=(gone,) if effects else ())
+            return replace(change, effects=(gone,) if effects and change.kind != "view" else ())
         case _:
             return change
     refused = [each for each in effects if each.path == REFUSED]
@@ -105,14 +106,30 @@ def _explained(
     return replace(change, effects=effects)
 
 
-def _clears(change: Change, named: dict[str, Change], stored: StoredDefinitions) -> bool:
+def _effects_as_it_is(
+    change: PlannedChange, stored: StoredDefinitions, database: AnyDatabase
+) -> tuple[Effect, ...]:
+    """Return the effects of the replacement of a view whose query cannot be planned yet.
+
+    They are those of replacing it by itself: they hold if its columns stay.
+    """
+    former = stored.by_name.get(change.name)
+    created = former.statements[0] if former is not None and former.statements else None
+    if not isinstance(created, CreateMaterializedView | CreateTableAs):
+        return ()
+    return _effects(_rows(database, replacing(created, _CHANGE)))
+
+
+def _clears(
+    change: PlannedChange, named: dict[str, PlannedChange], stored: StoredDefinitions
+) -> bool:
     """Whether all that reads what a change replaces is dropped before it."""
     readers = stored.read_by.get(change.name, set())
     gone = {name for name, each in named.items() if each.action is Action.DROP}
     return bool(readers) and readers <= gone
 
 
-def _reads_a_change(change: Change, named: dict[str, Change]) -> bool:
+def _reads_a_change(change: PlannedChange, named: dict[str, PlannedChange]) -> bool:
     """Whether a change reads what another one creates or changes."""
     reads = frozenset() if change.definition is None else change.definition.reads
     return any(

@@ -49,7 +49,7 @@ _HOW: Final = "auto_swap"
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class DefinitionForm:
     """What a definition says: its kind, its parts by name, columns in order, options by key."""
 
     kind: str
@@ -57,7 +57,7 @@ class Form:
     columns: tuple[Any, ...]
     options: dict[str, tuple[str, bool]]
 
-    def differences(self, other: Form) -> tuple[str, ...]:
+    def differences(self, other: DefinitionForm) -> tuple[str, ...]:
         """Return the names of the parts that differ, such as ``query`` or ``option "refresh"``."""
         if self.kind != other.kind:
             return ("kind",)
@@ -70,13 +70,13 @@ class Form:
             found.append("columns")
         return (*found, *(f'option "{key}"' for key in self.options_that_differ(other)))
 
-    def options_that_differ(self, other: Form) -> list[str]:
+    def options_that_differ(self, other: DefinitionForm) -> list[str]:
         """Return the keys of the options that differ, sorted."""
         keys = {*self.options, *other.options}
         return sorted(key for key in keys if self.options.get(key) != other.options.get(key))
 
 
-def form_of(statements: Sequence[Statement]) -> Form:
+def form_of(statements: Sequence[Statement]) -> DefinitionForm:
     """Return the form of a CREATE statement and the ALTERs after it."""
     created, *altered = (_masked(each) for each in statements)
     options = _options(getattr(created, "options", ()))
@@ -99,7 +99,7 @@ def form_of(statements: Sequence[Statement]) -> Form:
         for each in fields(created)  # type: ignore[arg-type]  # each statement is a dataclass
         if each.name not in _NOT_COMPARED
     }
-    return Form(type(created).__name__, parts, tuple(columns), options)
+    return DefinitionForm(type(created).__name__, parts, tuple(columns), options)
 
 
 def columns_of(statements: Sequence[Statement]) -> tuple[ColumnDefinition, ...]:

@@ -41,7 +41,7 @@ from headrace.sql.definitions import CREATED
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from headrace.deploying.forms import Form
+    from headrace.deploying.forms import DefinitionForm
     from headrace.deploying.stored import StoredDefinition, StoredDefinitions
     from headrace.errors import Span
     from headrace.sql import Option, Statement
@@ -81,7 +81,7 @@ class Effect:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class PlannedChange:
     """A change of a database: the statements that make it, each to be run after the one before.
 
     ``place`` is that of the definition, None for a drop. ``candidate`` is the statement that fills
@@ -127,10 +127,10 @@ class Change:
 
 
 @dataclass(slots=True)
-class Plan:
+class DeploymentPlan:
     """The changes in an order that works, what stays, and why it cannot be carried out, if so."""
 
-    changes: list[Change] = field(default_factory=list)
+    changes: list[PlannedChange] = field(default_factory=list)
     unchanged: list[str] = field(default_factory=list)
     kept: list[tuple[str, str]] = field(default_factory=list)
     """The kinds and names of what the database has and the files do not."""
@@ -154,14 +154,14 @@ class Plan:
 
 def planned(
     definitions: Iterable[Definition], stored: StoredDefinitions, *, prune: bool = False
-) -> Plan:
+) -> DeploymentPlan:
     """Return the changes by which a database gets some definitions.
 
     ``definitions`` come after those that they read. With ``prune``, what they lack is dropped.
     What cannot be changed is a problem of the plan, never a drop.
     """
     wanted = {each.name: each for each in definitions}
-    plan, changes = Plan(), {}
+    plan, changes = DeploymentPlan(), {}
     found = {each.name: _existing(each, stored) for each in wanted.values()}
     for name, definition in wanted.items():
         former = found[name]
@@ -182,7 +182,7 @@ def planned(
             continue
         if prune:
             drop = dropping(former.kind, name)
-            changes[name] = Change(Action.DROP, former.kind, name, (drop,))
+            changes[name] = PlannedChange(Action.DROP, former.kind, name, (drop,))
         else:
             plan.kept.append((former.kind, name.removeprefix(f"{former.kind} ")))
     plan.problems += _still_read(changes, stored)
@@ -234,16 +234,16 @@ def _existing(definition: Definition, stored: StoredDefinitions) -> StoredDefini
     return None
 
 
-def _same_index(form: Form, stored: StoredDefinition) -> bool:
+def _same_index(form: DefinitionForm, stored: StoredDefinition) -> bool:
     other = form_of(stored.statements)
     same = form.parts["relation"] == other.parts["relation"]
     return same and form.columns == other.columns
 
 
-def _created(definition: Definition) -> Change:
+def _created(definition: Definition) -> PlannedChange:
     created = definition.created
     statements = tuple(as_written(each) for each in definition.statements)
-    return Change(
+    return PlannedChange(
         Action.CREATE,
         kind_of(created),
         definition.name,
@@ -253,7 +253,7 @@ def _created(definition: Definition) -> Change:
     )
 
 
-def _changed(definition: Definition, former: StoredDefinition) -> Change | None:
+def _changed(definition: Definition, former: StoredDefinition) -> PlannedChange | None:
     """Return the change of a definition that exists; None if it is the same.
 
     Raises:
@@ -278,7 +278,9 @@ def _changed(definition: Definition, former: StoredDefinition) -> Change | None:
             hint=f"Give it another name, or DROP it first: {dropping(former.kind, former.name)}.",
             span=created.span,
         )
-    change = Change(Action.REPLACE, kind, definition.name, (), created.span, differs, definition)
+    change = PlannedChange(
+        Action.REPLACE, kind, definition.name, (), created.span, differs, definition
+    )
     later = tuple(as_written(each) for each in definition.statements[1:])
     match created:
         case CreateStream() if not created.primary_key and former.statements:
@@ -312,7 +314,9 @@ def _group_of(created: Statement) -> str:
     return "stream by a query" if into else kind_of(created)
 
 
-def _altered_stream(change: Change, definition: Definition, former: StoredDefinition) -> Change:
+def _altered_stream(
+    change: PlannedChange, definition: Definition, former: StoredDefinition
+) -> PlannedChange:
     """Return the change of a stream by added columns, or another retention."""
     before, after = form_of(former.statements), form_of(definition.statements)
     if not set(change.differs) <= {"columns", _RETENTION}:
@@ -332,7 +336,7 @@ def _altered_stream(change: Change, definition: Definition, former: StoredDefini
     return replace(change, action=Action.ALTER, statements=tuple(statements))
 
 
-def _altered_view(change: Change, definition: Definition) -> Change | None:
+def _altered_view(change: PlannedChange, definition: Definition) -> PlannedChange | None:
     """Return the change of a view's options; None if one would have to be unset."""
     statements = []
     for each in change.differs:
@@ -354,7 +358,7 @@ def _option(statements: Iterable[Statement], key: str) -> Option | None:
     return found
 
 
-def _unchangeable(change: Change) -> HeadraceError:
+def _unchangeable(change: PlannedChange) -> HeadraceError:
     what = ", ".join(change.differs)
     later = "Columns can be added at the end of a stream: plain ones, which may be NULL. "
     return HeadraceError(
@@ -369,7 +373,7 @@ def _unchangeable(change: Change) -> HeadraceError:
 
 
 def _still_read(
-    changes: Mapping[str, Change], stored: StoredDefinitions
+    changes: Mapping[str, PlannedChange], stored: StoredDefinitions
 ) -> Iterable[HeadraceError]:
     """Yield an error for each drop of what something reads that stays."""
     for name, change in changes.items():
@@ -391,7 +395,7 @@ def _still_read(
 
 
 def _unreplaceable(
-    changes: Mapping[str, Change], stored: StoredDefinitions
+    changes: Mapping[str, PlannedChange], stored: StoredDefinitions
 ) -> Iterable[HeadraceError]:
     """Yield an error for each plain view or function to replace that something reads."""
     for name, change in changes.items():
@@ -414,10 +418,10 @@ def _unreplaceable(
 
 
 def _in_order(
-    changes: Mapping[str, Change],
+    changes: Mapping[str, PlannedChange],
     wanted: Mapping[str, Definition],
     read_by: Mapping[str, set[str]],
-) -> list[Change]:
+) -> list[PlannedChange]:
     """Return changes in an order that works; drops come as late as possible.
 
     A view is replaced after the drops of what read it, so that its columns can change; where that
@@ -444,8 +448,8 @@ def _in_order(
 
 
 def _before(
-    change: Change,
-    changes: Mapping[str, Change],
+    change: PlannedChange,
+    changes: Mapping[str, PlannedChange],
     read_by: Mapping[str, set[str]],
     reads: str,
     *,
@@ -467,7 +471,7 @@ def _before(
     return found - {change.name}
 
 
-def _rank(change: Change, at: int) -> tuple[int, int, int]:
+def _rank(change: PlannedChange, at: int) -> tuple[int, int, int]:
     if change.action is Action.DROP:
         return (2, 0, at)
     return (0, _FIRST.index(change.kind), at) if change.kind in _FIRST else (1, 0, at)
