@@ -164,7 +164,8 @@ def test_what_cannot_be_changed_is_said_before_anything_is(deployer: Deployer) -
 
 
 @pytest.mark.long
-def test_a_run_that_failed_is_continued(deployer: Deployer) -> None:
+def test_a_run_that_failed_is_continued(deployer: Deployer, monkeypatch: Any) -> None:
+    monkeypatch.setenv("PG", "secret")
     deployer.write(
         a="CREATE VIEW v AS SELECT nam FROM t;",
         b="CREATE TABLE t (name STRING); CREATE SECRET pg FROM ENV 'PG';",
