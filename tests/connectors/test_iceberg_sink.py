@@ -14,9 +14,10 @@ from pyspark.sql import types as t
 
 from connectors.sink_histories import Row, context, prove, table
 from headrace.connectors.lake.iceberg import IcebergSink, IcebergTable, check, opened
-from headrace.connectors.sinks import CHANGE_COLUMNS, TableContents
+from headrace.connectors.sinks import TableContents
 from headrace.errors import Code, HeadraceError
 from headrace.runtime.deliveries import DeliverySettings
+from headrace.serving import CHANGE_COLUMNS
 from headrace.types import Column, Epoch, Schema
 from headrace.zset import WEIGHT
 from length import each

@@ -20,9 +20,10 @@ from headrace.connectors.lake import iceberg as iceberg_sink
 from headrace.connectors.lake.iceberg_catalogues import CatalogueKind
 from headrace.connectors.lake.tables import LakeTable
 from headrace.connectors.options import SecretName
-from headrace.connectors.sinks import CHANGE_COLUMNS, TableContents
+from headrace.connectors.sinks import TableContents
 from headrace.errors import Code, HeadraceError
 from headrace.runtime.deliveries import DeliverySettings
+from headrace.serving import CHANGE_COLUMNS
 from headrace.types import Epoch
 from length import choose
 from servers.seaweed import ACCESS_KEY, BUCKET, REGION, SECRET_KEY, WAREHOUSE, seaweed
