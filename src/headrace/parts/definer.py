@@ -238,6 +238,7 @@ class Definer:
             catalog = self.loop.catalog.with_(serves).with_(former)
             for each in both:
                 self.declarations.plan_again(each)
+            # Planning again moves a view to the end: this puts it before those that read it.
             self.declarations.announce_replaced(serves, catalog)
             self._publish(catalog, {})
         if right:
