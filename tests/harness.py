@@ -24,6 +24,7 @@ from zlib import crc32
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pytest
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql.pandas.types import from_arrow_schema
@@ -159,9 +160,42 @@ class Oracle:
     def swap(self, name: str, statement: str) -> None:
         """Let the candidate of a view serve by ``SWAP`` or ``ROLLBACK``, and check as above."""
         self.epoch()
+        before = self._ids()
         self.db.sql(f"{statement} VIEW {name}")
         self.views[name], self._candidates[name] = self._candidates[name], self.views[name]
-        self.define(name, self.views[name])
+        self._define_again(before)
+
+    def alter_view(self, name: str, query: str) -> None:
+        """Give a view a query that may have other columns, and check everything at that epoch."""
+        self.epoch()
+        before = self._ids()
+        self.db.sql(f"ALTER MATERIALIZED VIEW {name} AS {query}")
+        for model in self.models.values():
+            if model.name in _words(query):
+                model.advance(len(model.log))
+        self.views[name] = query
+        self._define_again(before)
+
+    def rebuild(self, name: str, how: str = "") -> None:
+        """Compute a view again, and check everything at the epoch in which it serves."""
+        self.epoch()
+        self.db.sql(f"REBUILD VIEW {name} {how}")
+        self._check_views(list(self.views), self.db.parts.ledger.head.epoch)
+
+    def _ids(self) -> dict[str, int]:
+        return {name: self.db.parts.reader.catalog.resolve(name).id for name in self.views}
+
+    def _define_again(self, before: dict[str, int]) -> None:
+        """Have names mean what they mean now; follow views with other columns from their rows."""
+        for name, id_ in self._ids().items():
+            self._defined.pop(name)
+            self.define(name, self.views[name])
+            if id_ != before[name]:
+                with pytest.raises(headrace.HeadraceError, match=r"other columns|was dropped"):
+                    self._followed[name].poll()
+                self._followed.pop(name).close()
+                self._past = {key: bag for key, bag in self._past.items() if key[0] != name}
+                self._follow(name)
         self._check_views(list(self.views), self.db.parts.ledger.head.epoch)
 
     def drop_view(self, name: str) -> None:

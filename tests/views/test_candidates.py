@@ -200,11 +200,7 @@ def test_what_cannot_be_swapped_is_refused(db):
         ("SWAP VIEW v", Code.INVALID, 'view "v" has no candidate'),
         ("DROP CANDIDATE OF t", Code.INVALID, 'table "t" has no candidate'),
         ("ROLLBACK", Code.UNSUPPORTED, "ROLLBACK"),
-        (
-            "CREATE OR REPLACE MATERIALIZED VIEW v WITH (auto_swap = false) AS SELECT g FROM t",
-            Code.UNSUPPORTED,
-            "with other columns",
-        ),
+        ("REBUILD VIEW t", Code.INVALID, "not a materialized view"),
         (
             "CREATE OR REPLACE MATERIALIZED VIEW v WITH (auto_swap = later) AS SELECT g FROM t",
             Code.INVALID,
@@ -249,7 +245,7 @@ def test_a_query_is_altered_and_all_else_stays(db):
     for statement, said in (
         ("ALTER MATERIALIZED VIEW t AS SELECT 1 AS one", "not a materialized view"),
         ("ALTER MATERIALIZED VIEW none AS SELECT 1 AS one", "does not exist"),
-        ("ALTER MATERIALIZED VIEW v AS SELECT g, 'x' FROM t", "it would have"),
+        ("ALTER MATERIALIZED VIEW v AS SELECT g, array(1) FROM t", "cannot follow it"),
     ):
         with pytest.raises(HeadraceError, match=said):
             db.sql(statement)

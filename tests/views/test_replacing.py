@@ -93,36 +93,30 @@ def test_sinks_and_subscribers_of_a_view_get_the_difference(db):
 
 
 @pytest.mark.parametrize(
-    ("query", "why"),
+    ("query", "above"),
     each(
         2,
         [
-            (
-                "SELECT g, count(*) AS n, 1 AS one FROM t GROUP BY g",
-                "would have 3 columns instead of 2",
-            ),
-            (
-                "SELECT g, count(*) AS m FROM t GROUP BY g",
-                "would have m bigint instead of n bigint",
-            ),
-            ("SELECT g, sum(k) AS n FROM t GROUP BY g", 'its column "n" may be NULL'),
-            ("SELECT g, 1L AS n FROM t", "its key would be unknown instead of (g)"),
+            ("SELECT g, count(*) AS n, 1 AS one FROM t GROUP BY g", [(1, 1)]),
+            ("SELECT g, count(*) AS m FROM t GROUP BY g", None),
+            ("SELECT g, sum(k) AS n FROM t GROUP BY g", [(7, 1)]),
+            ("SELECT g, 1L AS n FROM t", [(1, 1)]),
         ],
     ),
 )
-def test_a_view_that_others_read_keeps_its_columns_and_key(db, query, why):
+def test_views_that_read_one_with_other_columns_follow_it_or_keep_it(db, query, above):
     db.sql("CREATE TABLE t (k INT PRIMARY KEY, g INT)")
     db.sql("CREATE MATERIALIZED VIEW v AS SELECT g, count(*) AS n FROM t GROUP BY g")
     db.sql("CREATE MATERIALIZED VIEW w AS SELECT n, g FROM v")
-    with pytest.raises(HeadraceError) as caught:
-        db.sql(f"CREATE OR REPLACE MATERIALIZED VIEW v AS {query}")
-    assert caught.value.code is Code.CONFLICT
-    assert 'view "v" is used by view "w"' in caught.value.primary
-    assert why in caught.value.primary
-    db.sql("INSERT INTO t VALUES (1, 1)")
-    assert db.sql("SELECT * FROM w").fetchall() == [(1, 1)]
-    db.sql("DROP MATERIALIZED VIEW w")
+    db.sql("INSERT INTO t VALUES (7, 1)")
+    if above is None:
+        with pytest.raises(HeadraceError, match='"w" reads view "v", and cannot follow') as caught:
+            db.sql(f"CREATE OR REPLACE MATERIALIZED VIEW v AS {query}")
+        assert caught.value.code is Code.CONFLICT
+        db.sql("DROP MATERIALIZED VIEW w")
     db.sql(f"CREATE OR REPLACE MATERIALIZED VIEW v AS {query}")
+    if above is not None:
+        assert db.sql("SELECT * FROM w").fetchall() == above
     assert db.sql("SELECT count(*) FROM v").fetchall() == [(1,)]
 
 

@@ -239,7 +239,7 @@ class Catalog:
 
     def index(self, name: str) -> View | None:
         """Return the hidden view of the index of this name, or None."""
-        views = (view for view in self._views_in_order if view.index is not None)
+        views = (v for v in self._views_in_order if v.candidate_of is None)
         return next((v for v in views if v.index and v.index.name == name.lower()), None)
 
     @cached_property

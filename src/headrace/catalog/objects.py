@@ -298,10 +298,11 @@ class View(_NamedQuery):
     ksqldb: bool = False
     """Whether CREATE STREAM | TABLE AS made it by a query of ksqlDB; see :class:`Declaration`."""
     candidate_of: RelationId | None = None
-    """The view with which it may exchange what computes them: it is hidden, and has the same
-    columns and key."""
+    """The view with which it may change places; it is hidden meanwhile."""
     has_served: bool = False
     """Whether a candidate is what that view was before."""
+    temporary: bool = False
+    """Whether a candidate ends with the statement that fills it."""
 
     @property
     def build(self) -> BuildId:
@@ -326,6 +327,7 @@ class View(_NamedQuery):
             **({"ksqldb": True} if self.ksqldb else {}),
             **({"candidate_of": self.candidate_of} if self.candidate_of is not None else {}),
             **({"has_served": True} if self.has_served else {}),
+            **({"temporary": True} if self.temporary else {}),
         }
 
     @classmethod
@@ -347,6 +349,7 @@ class View(_NamedQuery):
             ksqldb=value.get("ksqldb", False),
             candidate_of=value.get("candidate_of"),
             has_served=value.get("has_served", False),
+            temporary=value.get("temporary", False),
         )
 
 

@@ -55,3 +55,17 @@ class Analysed(Shape):
     def text(self) -> str:
         """Spark's optimised plan as text."""
         return str(self.optimised.toString())
+
+
+@dataclass(frozen=True, slots=True)
+class QueryProperties:
+    """The properties of a resolved query."""
+
+    clocked: bool
+    """Whether there are conditions on the clock that are maintained."""
+    calls: dict[str, Span]
+    """The Python functions that it calls, each with the place of one call."""
+    views: set[str]
+    """The names of the plain views that it reads, among others."""
+    stored: tuple[RelationId, ...]
+    """The relations whose stored rows it names."""

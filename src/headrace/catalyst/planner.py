@@ -18,7 +18,7 @@ from pyspark.sql.types import DataType, LongType, StructType, _parse_datatype_js
 
 from headrace.catalog import FUNCTION_VIEW, PlainView, View, with_rowtime
 from headrace.catalyst.allowed import ALWAYS_CLOCK, ONCE, OUTSIDE
-from headrace.catalyst.analysed import Analysed, Shape
+from headrace.catalyst.analysed import Analysed, QueryProperties, Shape
 from headrace.catalyst.clock import CALLS, CONDITIONS, with_clock_marked
 from headrace.catalyst.constants import (
     VALUES_PARSED,
@@ -66,6 +66,7 @@ from headrace.catalyst.read import PlanReader
 from headrace.catalyst.scala import ASOF_JOINS, OPTIMIZER, TYPES, Scala, items, part, scala_of
 from headrace.catalyst.select import Optimised, Selected, stored_by
 from headrace.catalyst.sorting import with_arrays_sorted
+from headrace.catalyst.substituted import Substitution
 from headrace.catalyst.ties import REORDERING, with_ties_marked
 from headrace.catalyst.transplant import Transplant
 from headrace.catalyst.void_keys import with_keys_typed
@@ -316,6 +317,14 @@ class Planner:
             reader = LineageReader(self._relations, self._names, self.check)
             return reader.lineage(resolved, columns)
 
+    def substituted(self, query: Span, names: Mapping[str, str]) -> str:
+        """Return a query in Spark SQL that reads other relations, which ``names`` has by name."""
+        read = spark_text(query, self.relations, self._folds)
+        schemas = {name: self.relations[name].schema for name in self._queries}
+        plain = {name: (self._queries[name][1].span, schemas[name]) for name in schemas}
+        parser = self.scala.parser(self._session)
+        return Substitution(parser, names, plain).of(self._one_word(read).span)
+
     def named(self, query: Span, sees: Callable[[str], bool]) -> frozenset[str]:
         """Return the dotted names of the relations in a query's text, existing or not.
 
@@ -440,7 +449,7 @@ class Planner:
         check_parsed_constants(parsed, plain.span)
         return parsed, names
 
-    def _checked(self, analysed: Any, query: Span, *, once: bool) -> _Found:
+    def _checked(self, analysed: Any, query: Span, *, once: bool) -> QueryProperties:
         """Refuse forms that are not allowed in a resolved query; return its properties."""
         found = self._check_resolved(analysed, query, once=once)
         self.check()
@@ -535,7 +544,7 @@ class Planner:
         lists = "SHOW TABLES lists what exists."
         raise unknown("stream, table or view", name, self._names, lists, origin(node, query))
 
-    def _check_resolved(self, analysed: Any, query: Span, *, once: bool) -> _Found:
+    def _check_resolved(self, analysed: Any, query: Span, *, once: bool) -> QueryProperties:
         """Refuse forms that are not allowed."""
         clocked, calls, views = False, dict[str, Span](), set[str]()
         stored: set[RelationId] = set()
@@ -577,21 +586,7 @@ class Planner:
                     raise clock_refused(expression, name, query)
                 if not expression.deterministic() and not items(expression.children()):
                     raise refused(str(expression.prettyName()), origin(expression, query))
-        return _Found(clocked, calls, views, tuple(sorted(stored)))
-
-
-@dataclass(frozen=True, slots=True)
-class _Found:
-    """The properties of a resolved query."""
-
-    clocked: bool
-    """Whether there are conditions on the clock that are maintained."""
-    calls: dict[str, Span]
-    """The Python functions that it calls, each with the place of one call."""
-    views: set[str]
-    """The names of the plain views that it reads, among others."""
-    stored: tuple[RelationId, ...]
-    """The relations whose stored rows it names."""
+        return QueryProperties(clocked, calls, views, tuple(sorted(stored)))
 
 
 def _schema(analysed: Any) -> Schema:

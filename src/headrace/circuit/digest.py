@@ -16,9 +16,10 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import fields, is_dataclass
+from dataclasses import fields, is_dataclass, replace
 from enum import Enum
-from typing import Any
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
@@ -41,18 +42,26 @@ from headrace.circuit.circuit import (
     inputs,
     shared,
 )
+from headrace.types import rows_of
+
+if TYPE_CHECKING:
+    from headrace.types import RelationId
 
 FORMAT = "3"
 """The version of :func:`structure`. A digest begins with it, so that readers know which others it
 can be compared with; before there were versions, a digest had none."""
 
+_SAME: Final[Mapping[RelationId, RelationId]] = MappingProxyType({})
 _WORDS = re.compile(r"'(?:[^'\\]|\\.|'')*'|\w+|#\d+L?")
 _GENERATED = re.compile(r"[#_]\d+L?\b")
 
 
-def digest(circuit: Circuit) -> str:
-    """Return a short text that differs if two circuits compute or store different things."""
-    text = json.dumps(structure(circuit), separators=(",", ":"))
+def digest(circuit: Circuit, instead: Mapping[RelationId, RelationId] = _SAME) -> str:
+    """Return a short text that differs if two circuits compute or store different things.
+
+    The circuit is taken to read other relations ``instead`` of some that it reads.
+    """
+    text = json.dumps(structure(circuit, instead), separators=(",", ":"))
     return f"{FORMAT}:{hashlib.blake2s(text.encode(), digest_size=16).hexdigest()}"
 
 
@@ -61,17 +70,22 @@ def is_comparable(stored: str) -> bool:
     return stored.startswith(f"{FORMAT}:")
 
 
-def structure(circuit: Circuit) -> list[Any]:
+def structure(circuit: Circuit, instead: Mapping[RelationId, RelationId] = _SAME) -> list[Any]:
     """Return the structure of a circuit as a JSON value: a list of nodes, inputs first.
 
-    Each node is a list of its kind, the indexes of its inputs, and its own parts.
+    Each node is a list of its kind, the indexes of its inputs, and its own parts. For ``instead``
+    see :func:`digest`.
     """
-    return _Structure(circuit).nodes()
+    return _Structure(circuit, instead).nodes()
 
 
 class _Structure:
-    def __init__(self, circuit: Circuit) -> None:
+    def __init__(self, circuit: Circuit, instead: Mapping[RelationId, RelationId]) -> None:
         self.circuit = circuit
+        self.instead = instead
+        self.contents: dict[str, str] = {
+            rows_of(a): rows_of(b) for a, b in instead.items() if a != circuit.view
+        }
         self.columns = frozenset(
             attribute.name for source in circuit.sources() for attribute in source.plan.attributes
         )
@@ -91,7 +105,8 @@ class _Structure:
         match node:
             case RelationDelta(guard=guard):
                 kept = [] if guard is None else [list(guard.columns)]
-                return "source", [*self.parts(node.plan), *kept]
+                read = self.instead.get(node.plan.relation, node.plan.relation)
+                return "source", [*self.parts(replace(node.plan, relation=read)), *kept]
             case Stateless() | FoldedRows() | TemporalRows() | ComparedRows():
                 return type(node.plan).__name__.lower(), self.parts(node.plan)
             case Aggregate():
@@ -110,6 +125,10 @@ class _Structure:
     def state(self, node: Stateful | Loop) -> list[Any]:
         """Return the operator and arrangements of a node, including shared ones."""
         read = {} if isinstance(node, Loop) else shared(node)
+        read = {
+            position: replace(each, relation=self.instead.get(each.relation, each.relation))
+            for position, each in read.items()
+        }
         return [
             self.value(node.operator),
             [self.arrangement(id_) for id_ in node.arrangements],
@@ -156,6 +175,7 @@ class _Structure:
 
     def arrangement(self, id_: str) -> str:
         """Return the name of an arrangement, without this circuit's build or view."""
+        id_ = self.contents.get(id_, id_)
         return id_.removeprefix(f"{self.circuit.build}/").removeprefix(f"{self.circuit.view}/")
 
     def expression(self, found: plan.Expression, *below: plan.Plan) -> Any:
@@ -184,7 +204,9 @@ class _Structure:
         Fields of dataclasses that are not compared are computed from the others, and left out.
         """
         match value:
-            case None | bool() | int() | str():
+            case str():
+                return self.contents.get(value, value)
+            case None | bool() | int():
                 return value
             case Enum():
                 return value.name

@@ -218,6 +218,11 @@ STATEMENTS: dict[str, Synopsis] = {
         "SHOW DIFF name\nSWAP VIEW name\nDROP CANDIDATE OF VIEW name",
         "SWAP VIEW totals;",
     ),
+    "REBUILD": Synopsis(
+        "compute a view again beside what serves, and the views over it; all serve in one epoch",
+        "REBUILD VIEW name [WITH DEPENDANTS] [WITH (auto_swap = false)]",
+        "REBUILD VIEW totals WITH DEPENDANTS;",
+    ),
     "VALIDATE": Synopsis(
         "compare the rows of a view's candidate with its query, run by Spark batch",
         "VALIDATE VIEW name [ALL | SAMPLE n PERCENT]",

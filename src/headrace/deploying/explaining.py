@@ -95,14 +95,12 @@ def _explained(
         raise HeadraceError(
             Code.CONFLICT,
             f"{change.title} cannot be changed: {refused[0].rule}",
-            hint="Keep its columns and its key; or define a view with another name, and let the"
-            " others read that.",
+            hint="Keep what the others use; or define a view with another name, and let them read"
+            " that.",
             span=change.place,
         )
     if refused:
         return replace(change, note="filled again, after what reads it is dropped")
-    if any(each.rule.startswith("dropped") for each in effects):
-        return replace(change, effects=effects, candidate=None)
     return replace(change, effects=effects)
 
 

@@ -6,7 +6,7 @@ just opened are only read.
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from dataclasses import dataclass, field
 from graphlib import TopologicalSorter
 from typing import TYPE_CHECKING
@@ -47,16 +47,26 @@ class ViewCircuits:
     check: Callable[[View, Circuit], None] = field(default=lambda _view, _circuit: None)
     _views: OrderedDict[RelationId, View] = field(default_factory=OrderedDict)
     _planned: dict[RelationId, Circuit] = field(default_factory=dict)
+    _readers: Counter[RelationId] = field(default_factory=Counter)
+    """How many of the views read each relation."""
 
     def declare(self, view: View, circuit: Circuit | None) -> None:
         """Declare a view, or another build of it; without a ``circuit``, it is planned later."""
-        replaces = view.id in self._views
+        former = self._views.get(view.id)
+        self._count(former, -1)
+        self._count(view, 1)
         self._views[view.id] = view
         self._planned.pop(view.id, None)
         if circuit is not None:
             self._planned[view.id] = circuit
-        if replaces:  # the new query may read views that were declared later
+        # It may read views that were declared later, or be read by views declared before.
+        if former is not None or self._readers[view.id]:
             self._order()
+
+    def _count(self, view: View | None, change: int) -> None:
+        """Count a view as a reader of its inputs, or no longer."""
+        for id_ in () if view is None else view.depends_on:
+            self._readers[id_] += change
 
     def _order(self) -> None:
         """Order the views so that each follows the views that it reads."""
@@ -66,7 +76,7 @@ class ViewCircuits:
 
     def forget(self, id_: RelationId) -> None:
         """Remove a view."""
-        self._views.pop(id_, None)
+        self._count(self._views.pop(id_, None), -1)
         self._planned.pop(id_, None)
 
     def __contains__(self, id_: RelationId) -> bool:

@@ -167,10 +167,13 @@ def change(connection: sa.Connection, commit: EpochCommit, committed_at: float) 
     for build, frontier in commit.regrouped.items():
         moved = {"frontier": frontier, "joined_epoch": commit.epoch}
         connection.execute(table.update().where(table.c.id == build).values(moved))
-    served = serving(connection, None) if commit.redefined else {}
+    served = serving(connection, None) if commit.redefined or commit.reading else {}
     for relation in commit.redefined.keys() & served.keys():
         its, definition = table.c.id == served[relation], dict(commit.redefined[relation])
         connection.execute(table.update().where(its).values(definition=definition))
+    for relation in commit.reading.keys() & served.keys():
+        its, inputs = table.c.id == served[relation], list(commit.reading[relation])
+        connection.execute(table.update().where(its).values(inputs=inputs))
     if commit.retired:
         _retire(connection, commit.retired, commit.epoch)
     _depend(connection, commit)

@@ -79,9 +79,17 @@ def commit_epoch(
     stage("runs")
     _apply(connection, commit.merges, commit.epoch)
     stage("merges")
+    _forget(connection, commit)
     _repair(connection, commit)
     stage("repaired")
     return committed_at
+
+
+def _forget(connection: sa.Connection, commit: EpochCommit) -> None:
+    if commit.forgets:
+        table = schema.arrangements
+        these = table.update().where(table.c.id.in_(commit.forgets))
+        connection.execute(these.values(since=commit.epoch))
 
 
 def _repair(connection: sa.Connection, commit: EpochCommit) -> None:
@@ -170,6 +178,14 @@ def _redefine(connection: sa.Connection, commit: EpochCommit) -> None:
     for relation, definition in commit.redefined.items():
         its = schema.objects.c.relation == relation
         connection.execute(schema.objects.update().where(its).values(definition=dict(definition)))
+    for relation, name in commit.renamed.items():
+        its = schema.objects.c.relation == relation
+        connection.execute(schema.objects.update().where(its).values(name=name))
+    for relation, inputs in commit.reading.items():
+        needs = schema.dependencies
+        connection.execute(needs.delete().where(needs.c.relation == relation))
+        rows = ({"relation": relation, "input": used} for used in dict.fromkeys(inputs))
+        _insert(connection, needs, rows)
 
 
 def _create(connection: sa.Connection, commit: EpochCommit) -> None:

@@ -138,7 +138,7 @@ class Head:
         kept = _merged(kept, change.merges, epoch)
         kept = _with_runs(kept, change.runs, epoch)
         born = {new.relation: Offset(0) for new in change.created}
-        return replace(
+        after = replace(
             self,
             epoch=epoch,
             committed_at=committed_at,
@@ -159,6 +159,7 @@ class Head:
             next_spines=kept,
             tails=_unread(self.tails, change, gone),
         )
+        return after.after_since(dict.fromkeys(change.forgets, epoch)) if change.forgets else after
 
     def after_append(self, relation: RelationId, appended: tuple[Segment, ...]) -> Head:
         """Return the head after segments were appended to a log, in order."""
@@ -272,7 +273,9 @@ def _rebuilt(
         found[id_] = replace(found[id_], frontier=frontier, joined_epoch=change.epoch)
     for id_, each in found.items():
         if each.serving and each.view in change.redefined:
-            found[id_] = replace(each, definition=dict(change.redefined[each.view]))
+            inputs = change.reading.get(each.view, each.inputs)
+            definition = dict(change.redefined[each.view])
+            found[id_] = replace(each, definition=definition, inputs=inputs)
     for new in change.builds:
         found[new.id] = Build(
             new.id,

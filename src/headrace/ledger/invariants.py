@@ -246,14 +246,14 @@ def exchanged_builds_serve_each_others_views(
 
 def live_names_are_unique(connection: sa.Connection, commit: EpochCommit) -> str | None:
     """No two live relations have the same name."""
-    names = [created.name for created in commit.created]
+    names = [*(created.name for created in commit.created), *commit.renamed.values()]
     if not names:
         return None
     objects = schema.objects.c
     query = sa.select(objects.name).where(
         objects.name.in_(names),
         objects.dropped_epoch.is_(None),
-        objects.relation.not_in(commit.dropped),
+        objects.relation.not_in([*commit.dropped, *commit.renamed]),
     )
     shared = sorted({*connection.execute(query).scalars(), *_repeated(names)})
     return f"names {shared} are taken" if shared else None

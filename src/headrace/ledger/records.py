@@ -357,16 +357,19 @@ class EpochCommit:
 
     Drops happen before creations, so one epoch can replace a relation by another of the same name.
     ``redefined`` are new definitions of relations; those of views, also of the builds that serve.
+    Relations that are redefined may also be ``renamed``, all at once, and be ``reading`` other
+    inputs.
     ``builds`` are new programs of views, ``serve`` builds that compute their view's contents from
     this epoch on, ``retired`` those that are given up. ``caught_up`` are the frontiers that have
     read stored tables and views as of this epoch; one that does not exist is created. Builds in
     ``regrouped`` go on with another frontier, which has read exactly what their former one has.
     Builds in ``exchanged``, which serve, serve these views from this epoch on, with the state of
     their operators: each view gets one of them.
-    ``merges`` are compactions that take effect with this epoch, ``repaired`` the views that it
-    makes right again. It deletes the dirty entries ``cleaned``, whose slices it repairs, as far as
-    they still exist, and adds those in ``dirtied``. ``clock`` is ``now()`` of the epoch, in
-    microseconds UTC, stored in the counters; with None it stays as it was.
+    ``merges`` are compactions that take effect with this epoch, ``forgets`` arrangements of which
+    no earlier epoch can be read any more, ``repaired`` the views that it makes right again. It
+    deletes the dirty entries ``cleaned``, whose slices it repairs, as far as they still exist, and
+    adds those in ``dirtied``. ``clock`` is ``now()`` of the epoch, in microseconds UTC, stored in
+    the counters; with None it stays as it was.
     """
 
     previous: Epoch
@@ -382,12 +385,15 @@ class EpochCommit:
     regrouped: Mapping[BuildId, FrontierId] = field(default_factory=dict)
     exchanged: Mapping[BuildId, RelationId] = field(default_factory=dict)
     merges: tuple[Merge, ...] = ()
+    forgets: tuple[ArrangementId, ...] = ()
     repaired: tuple[RepairedView, ...] = ()
     cleaned: tuple[DirtyId, ...] = ()
     dirtied: tuple[Dirty, ...] = ()
     counters: Mapping[str, Any] = field(default_factory=dict)
     clock: int | None = None
     redefined: Mapping[RelationId, Mapping[str, Any]] = field(default_factory=dict)
+    renamed: Mapping[RelationId, str] = field(default_factory=dict)
+    reading: Mapping[RelationId, tuple[RelationId, ...]] = field(default_factory=dict)
 
     @property
     def epoch(self) -> Epoch:

@@ -15,7 +15,7 @@ from headrace.parts.system_relations import system_relations
 
 if TYPE_CHECKING:
     import threading
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from headrace.catalog import Catalog, PlainView, Relation, Stream, Table
     from headrace.circuit import Circuit
@@ -78,9 +78,46 @@ class Declarations:
         if isinstance(view, View):
             self.engine.circuit(view)
 
+    @contextmanager
+    def redeclared(
+        self, before: Sequence[View | PlainView], after: Iterable[View | PlainView]
+    ) -> Iterator[None]:
+        """Declare views, inputs first, as what they are ``after`` a change, and plan them.
+
+        Each of ``after`` is taken when those that come first are declared. If one cannot be planned
+        as it is stored, or the block fails, all are what they were before.
+        """
+        declared: list[View | PlainView] = []
+        try:
+            self._undeclare(before)
+            for view in after:
+                declared.append(view)
+                self._announce_planned(view)
+            yield
+        except BaseException:
+            self._undeclare([*before, *declared])
+            for view in before:
+                self._announce_planned(view)
+            raise
+
+    def _undeclare(self, views: Sequence[View | PlainView]) -> None:
+        for view in reversed(views):
+            self.engine.forget(view)
+            self.queries.forget(view)
+            self.canonical.forget(view)
+
+    def _announce_planned(self, view: View | PlainView) -> None:
+        self.announce(view)
+        if isinstance(view, View):
+            self.engine.circuit(view)
+
     def announce_replaced(self, view: View, catalog: Catalog) -> None:
         """Declare a view whose query was replaced, and the views above that name it."""
         self.announce(view)
+        self.announce_texts_above(view, catalog)
+
+    def announce_texts_above(self, view: View | PlainView, catalog: Catalog) -> None:
+        """Declare the queries of the views above one that is another now."""
         for above in catalog.dependants(view.id):
             if not isinstance(above, Sink) and self.is_planned(above):
                 self._declare_texts(above)

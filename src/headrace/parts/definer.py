@@ -3,26 +3,31 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
-from headrace.catalog import PlainView, Sink, Stream, Table, View, title
+from headrace.catalog import Catalog, PlainView, Sink, Stream, Table, View, title
 from headrace.engine.lowering.programs import table_layout
 from headrace.errors import Code, HeadraceError
 from headrace.ledger import LIVE, EpochCommit, NewArrangement, NewBuild, NewObject, Read
 from headrace.parts.filling import live
 from headrace.parts.naming import HIDDEN
+from headrace.parts.swapping import (
+    SwappedDefinitions,
+    analysed_again,
+    require_complete,
+    require_right,
+)
 from headrace.runtime.builds import create_filled, take_over
 from headrace.runtime.dirty import removed_with, repairable
-from headrace.runtime.exchange import exchange
+from headrace.runtime.exchange import ChangedPlaces, exchange
 from headrace.runtime.refresh import ViewRefresh
 from headrace.types import Offset, rows_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from headrace.catalog import Catalog
     from headrace.circuit import Circuit
     from headrace.engine.planned import Planned
     from headrace.ledger import Ledger
@@ -206,44 +211,58 @@ class Definer:
             self._publish(catalog, {})
         return epoch
 
-    def swap(self, view: View, candidate: View) -> Epoch:
-        """Exchange what computes a view and its candidate, which has the same columns and key.
+    def swap(self, pairs: Sequence[tuple[View, View]]) -> Epoch:
+        """Have views and their candidates change places, in one epoch.
 
-        The view's contents change by the difference, and views above, followers and sinks get that
-        in the same epoch. The candidate is then what the view was; it is dropped if slices of that
-        are dirty. Both are maintained in every epoch.
+        A view whose candidate has the same columns and key changes by the difference, and views
+        above, followers and sinks get that in the same epoch. A candidate with other columns takes
+        its view's name; all views that read it must be among the ``pairs``, whose inputs come
+        first. The candidates are then what the views were; they are dropped if slices of that are
+        dirty. All are maintained in every epoch.
+
+        Raises:
+            IncompleteSwapError: if a view reads one with other columns and is not among them.
+            HeadraceError: ``conflict`` if a sink reads one with other columns; ``invalid`` if a
+                plain view cannot.
         """
         with self._changing():
-            live(self.loop.catalog, [view.id, candidate.id], {v.id: v for v in (view, candidate)})
-            dirty = self.ledger.head.dirty
-            serves = replace(
-                candidate,
-                id=view.id,
-                name=view.name,
-                replacement=candidate.build,
-                candidate_of=None,
-                has_served=False,
-            )
-            former = replace(
-                view,
-                id=candidate.id,
-                name=candidate.name,
-                replacement=view.build,
-                candidate_of=view.id,
-                has_served=not candidate.has_served,
-            )
-            right = removed_with(repairable(dirty, view.id), dirty, self.loop.catalog)
-            both = (serves, former)
-            epoch = exchange(self.loop, (view, candidate), both, right)
-            catalog = self.loop.catalog.with_(serves).with_(former)
-            for each in both:
-                self.declarations.plan_again(each)
-            # Planning again moves a view to the end: this puts it before those that read it.
-            self.declarations.announce_replaced(serves, catalog)
+            before = {view.id: view for pair in pairs for view in pair}
+            catalog, dirty = self.loop.catalog, self.ledger.head.dirty
+            live(catalog, before, before)
+            require_right(dirty, [candidate for _, candidate in pairs])
+            state = self.loop.published.current
+            require_complete(catalog, state, pairs)
+            swapped = SwappedDefinitions(self.declarations.engine, state, pairs)
+            places = swapped.places()
+            order = swapped.in_order(catalog, places)
+            repaired = [each for view, _ in pairs for each in repairable(dirty, view.id)]
+            right = removed_with(repaired, dirty, catalog)
+            after: list[View | PlainView] = []
+            former = [v for each in order for v in _before(each)]
+            with self.declarations.redeclared(former, self._after(order, after)):
+                plain = [each for each in after if isinstance(each, PlainView)]
+                epoch = exchange(self.loop, places, plain, right)
+            changed = {each.id: each for each in after}
+            catalog = Catalog.of(changed.get(each.id, each) for each in catalog)
+            for each in after:
+                self.declarations.announce_texts_above(each, catalog)
             self._publish(catalog, {})
         if right:
-            epoch = self.drop([candidate.id])
+            self.drop([pair.former.id for pair in reversed(places)])
         return epoch
+
+    def _after(
+        self, order: Iterable[ChangedPlaces | PlainView], found: list[View | PlainView]
+    ) -> Iterator[View | PlainView]:
+        """Yield what views are after a swap, inputs first; each is added to ``found``."""
+        for each in order:
+            if isinstance(each, PlainView):
+                found.append(analysed_again(self.declarations.engine, each))
+                yield found[-1]
+                continue
+            for view in each.after.values():
+                found.append(view)
+                yield view
 
     def regroup(self, view: View, altered: View) -> Epoch:
         """Change when a view is refreshed: on a schedule, manually, or in every epoch.
@@ -400,3 +419,8 @@ class Definer:
         kept = {rows_of(relation.id) for relation in catalog}
         layouts = {**self.loop.published.current.layouts, **new}
         self.loop.published.publish(catalog, {i: a for i, a in layouts.items() if i in kept})
+
+
+def _before(each: ChangedPlaces | PlainView) -> tuple[View | PlainView, ...]:
+    """Return what is declared before a swap."""
+    return each.both if isinstance(each, ChangedPlaces) else (each,)

@@ -24,13 +24,18 @@ def schema_of(name: str) -> str:
     return name.rpartition(".")[0].lower() or DEFAULT_SCHEMA
 
 
+def is_candidate(relation: Relation) -> bool:
+    """Return whether a relation is a candidate, or what served before, and so has no name."""
+    return isinstance(relation, View) and relation.candidate_of is not None
+
+
 def shown_name(relation: Relation, catalog: Catalog) -> str:
     """Return the public name of a relation; a hidden view is named after its index or sink."""
-    if isinstance(relation, View) and relation.index is not None:
-        return f"index {relation.index.name}"
     if isinstance(relation, View) and relation.candidate_of is not None:
         of = catalog.by_id.get(relation.candidate_of)
-        return "a candidate" if of is None else f"the candidate of {of.name}"
+        return "a candidate" if of is None else f"the candidate of {shown_name(of, catalog)}"
+    if isinstance(relation, View) and relation.index is not None:
+        return f"index {relation.index.name}"
     if not relation.name.startswith(HIDDEN):
         return relation.name
     fed = [s.name for s in catalog if isinstance(s, Sink) and s.source == relation.id]

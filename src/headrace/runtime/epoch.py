@@ -46,7 +46,7 @@ from headrace.spine import HIGHEST, LOWEST
 from headrace.types import ArrangementId, Epoch, Offset, RelationId, rows_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterator, Mapping
     from pathlib import Path
 
     import pyarrow as pa
@@ -475,14 +475,20 @@ class EpochLoop:
             self.ledger.epochs.add_counters(epoch, spent.milliseconds(AFTERWARDS))
         return epoch
 
-    def follow(self, deltas: Mapping[RelationId, tuple[RunFile, ...]], clock: int) -> Attempt:
+    def follow(
+        self,
+        deltas: Mapping[RelationId, tuple[RunFile, ...]],
+        clock: int,
+        settled: Collection[RelationId] = (),
+    ) -> Attempt:
         """Run a step of the views that read some relations, over deltas that no epoch's step made.
 
-        The lock is held. Time stays at ``clock``, by which no row is due.
+        The views ``settled`` change by their own deltas alone, or not at all. The lock is held.
+        Time stays at ``clock``, by which no row is due.
         """
         attempt = Attempt(self.runs)
         state, given = self.published.current, {id_: each for id_, each in deltas.items() if each}
-        without = state.left_out
+        without = state.left_out.union(id_ for id_ in settled if id_ not in given)
         maintained = [v.id for v in self.catalog.views_in_order() if v.id not in without]
         apart = given.keys() | state.lagging.keys()
         near = self.catalog.shown_by((i for i in maintained if i not in given), apart)

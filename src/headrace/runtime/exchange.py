@@ -1,7 +1,8 @@
-"""Two views exchange what computes them: one that serves, and its candidate or former build."""
+"""Views and their candidates, or former builds, change places: in one epoch, for a set of them."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
@@ -12,52 +13,100 @@ from headrace.spine import differences, sync_directory
 from headrace.types import rows_of
 
 if TYPE_CHECKING:
-    from headrace.catalog import View
+    from collections.abc import Mapping, Sequence
+
+    from headrace.catalog import PlainView, View
     from headrace.runtime.epoch import EpochLoop
-    from headrace.types import DirtyId, Epoch
+    from headrace.spine import RunFile
+    from headrace.types import DirtyId, Epoch, RelationId
+
+
+@dataclass(frozen=True, slots=True)
+class ChangedPlaces:
+    """A view, what takes its place, and the definitions of both afterwards, by id.
+
+    If their columns are the same, both keep their ids and get each other's builds, so that the
+    contents of each change by the difference. Otherwise both keep their contents, and get each
+    other's names.
+    """
+
+    view: View
+    candidate: View
+    after: Mapping[RelationId, View]
+
+    @property
+    def by_name(self) -> bool:
+        """Whether they get each other's names instead of each other's builds."""
+        return self.after[self.view.id].build == self.view.build
+
+    @property
+    def serves(self) -> View:
+        """The definition of the view afterwards."""
+        return self.after[self.candidate.id if self.by_name else self.view.id]
+
+    @property
+    def former(self) -> View:
+        """The definition of what served before, afterwards."""
+        return self.after[self.view.id if self.by_name else self.candidate.id]
+
+    @property
+    def both(self) -> tuple[View, View]:
+        """The view and the candidate before."""
+        return self.view, self.candidate
 
 
 def exchange(
     loop: EpochLoop,
-    before: tuple[View, View],
-    after: tuple[View, View],
+    pairs: Sequence[ChangedPlaces],
+    plain: Sequence[PlainView] = (),
     cleaned: tuple[DirtyId, ...] = (),
 ) -> Epoch:
-    """Commit an epoch in which two views get each other's builds; the lock of epochs is held.
+    """Commit an epoch in which views and their candidates change places; the lock is held.
 
-    Both are maintained in every epoch and have the same columns and key. The contents of each
-    change by the difference, which the views above, followers and sinks are given as that of any
-    epoch. ``after`` are their new definitions, with the same ids in the same order. The dirty
-    entries ``cleaned`` are repaired by that.
+    All are maintained in every epoch. The views above, followers and sinks are given the difference
+    as that of any epoch. ``plain`` are the new definitions of plain views that name some of them.
+    The dirty entries ``cleaned`` are repaired by that. A view that takes another's name has no
+    history under it, so its earlier epochs cannot be read any more.
     """
     ledger, attempt = loop.ledger, Attempt(loop.runs)
+    state = loop.published.current
+    deltas: dict[RelationId, tuple[RunFile, ...]] = {}
+    by_build = [pair for pair in pairs if not pair.by_name]
     with attempt:
-        state = loop.published.current
-        stored = [[run.file for run in ledger.spines.runs(rows_of(v.id))] for v in before]
-        deltas = {}
-        for view, own, others in zip(before, stored, reversed(stored), strict=True):
-            layout = state.layout(view)
-            found = differences(attempt.directory, layout, own, others, loop.partitions)
-            attempt.put(rows_of(view.id), found)
-            deltas[view.id] = tuple(found)
+        for pair in by_build:
+            stored = [[run.file for run in ledger.spines.runs(rows_of(v.id))] for v in pair.both]
+            for view, own, others in zip(pair.both, stored, reversed(stored), strict=True):
+                layout = state.layout(view)
+                found = differences(attempt.directory, layout, own, others, loop.partitions)
+                attempt.put(rows_of(view.id), found)
+                deltas[view.id] = tuple(found)
         sync_directory(attempt.directory)
         loop.fault("exchange")
-        above = followed(loop, attempt, deltas, ledger.epochs.clock())
-        runs = tuple(
-            NewRun(file, rows_of(id_), RunKind.DELTA)
-            for id_, files in deltas.items()
-            for file in files
-        )
-        changes = sum(file.rows for file in deltas[before[0].id])
+        members = [view.id for pair in pairs for view in pair.both]
+        above = followed(loop, attempt, deltas, ledger.epochs.clock(), members)
+        after: list[View | PlainView] = [*plain]
+        after += [view for pair in pairs for view in pair.after.values()]
+        by_name = [pair for pair in pairs if pair.by_name]
         change = EpochCommit(
             state.epoch,
             uuid4().hex,
-            runs=runs,
+            runs=tuple(
+                NewRun(file, rows_of(id_), RunKind.DELTA)
+                for id_, files in deltas.items()
+                for file in files
+            ),
             exchanged={
-                own.build: other.id for own, other in zip(before, reversed(before), strict=True)
+                pair.after[view.id].build: view.id for pair in by_build for view in pair.both
             },
             cleaned=cleaned,
-            redefined={view.id: view.to_json() for view in after},
-            counters={"swapped": before[0].name, "changes": changes},
+            redefined={each.id: each.to_json() for each in after},
+            renamed={id_: view.name for pair in by_name for id_, view in pair.after.items()},
+            reading={each.id: each.inputs for each in after},
+            forgets=tuple(rows_of(pair.serves.id) for pair in by_name),
+            counters={"swapped": pairs[0].view.name, "changes": _changes(by_build, deltas)},
         )
         return swap(loop, attempt, change, above)
+
+
+def _changes(pairs: Sequence[ChangedPlaces], deltas: Mapping[RelationId, Sequence[RunFile]]) -> int:
+    return sum(file.rows for pair in pairs for file in deltas[pair.view.id])

@@ -24,13 +24,17 @@ if TYPE_CHECKING:
 
 
 def followed(
-    loop: EpochLoop, attempt: Attempt, deltas: Mapping[RelationId, tuple[RunFile, ...]], clock: int
+    loop: EpochLoop,
+    attempt: Attempt,
+    deltas: Mapping[RelationId, tuple[RunFile, ...]],
+    clock: int,
+    settled: Collection[RelationId] = (),
 ) -> Attempt:
     """Run a step of the views that read some relations, over the deltas of a swap.
 
     The runs that this writes belong to the attempt as well. See :meth:`EpochLoop.follow`.
     """
-    above = loop.follow(deltas, clock)
+    above = loop.follow(deltas, clock, settled)
     attempt.own(above.reports)
     return above
 
@@ -56,12 +60,9 @@ def swap(
         for id_, runs in stored.items()
         if runs
     )
-    change = replace(change, merges=merges)
+    change = replace(change, merges=merges, forgets=(*change.forgets, *emptied))
     if above is not None:
         counters = {**above.counters(change.reads), **change.counters}
         runs = (*change.runs, *above.new_runs(RunKind.DELTA))
         change = replace(change, runs=runs, counters=counters)
-    epoch = attempt.commit(ledger, change)
-    if emptied:
-        ledger.spines.advance_since(dict.fromkeys(emptied, epoch))
-    return epoch
+    return attempt.commit(ledger, change)

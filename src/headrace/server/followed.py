@@ -16,6 +16,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from headrace.errors import Code, HeadraceError
+from headrace.parts.naming import is_candidate
 from headrace.server.answers import AnswerFormat
 from headrace.server.events import ChangelogPosition, SentEvent, changes, progress, snapshot
 
@@ -244,7 +245,7 @@ class FollowedRelation:
         """Offer the changes of new epochs and, from time to time, a progress mark."""
         state, before = self._reader.published, self._state
         there = state.catalog.by_id.get(self.relation.id)
-        if there is None or there.schema != self.relation.schema:
+        if there is None or there.schema != self.relation.schema or is_candidate(there):
             raise HeadraceError(
                 Code.CONFLICT,
                 "what was followed was dropped or replaced",

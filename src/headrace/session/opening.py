@@ -129,8 +129,15 @@ def restore(parts: DatabaseParts, functions: Iterable[Function] = ()) -> None:
         if isinstance(relation, View | Stream)
         and relation.name.startswith(HIDDEN)
         and relation.id not in fed
-        and not (isinstance(relation, View) and (relation.index or relation.candidate_of))
+        and not (isinstance(relation, View) and _is_kept(relation))
     ]
     if hidden:
         parts.definer.drop(hidden)
     waiting.resume()
+
+
+def _is_kept(hidden: View) -> bool:
+    """Whether a hidden view outlives the process: an index, or a candidate that SWAP may use."""
+    if hidden.candidate_of is not None:
+        return not hidden.temporary
+    return hidden.index is not None

@@ -61,6 +61,7 @@ from headrace.sql import (
     Name,
     Print,
     Query,
+    RebuildView,
     Reconcile,
     ReconcileSink,
     Refresh,
@@ -100,6 +101,7 @@ from headrace.statements.checking.replays import ReplayStatements
 from headrace.statements.checking.retries import Retries
 from headrace.statements.checking.verifications import Verifications
 from headrace.statements.defining.alterations import Alterations
+from headrace.statements.defining.candidate_sets import CandidateSets
 from headrace.statements.defining.candidates import Candidates
 from headrace.statements.defining.captures import CaptureChanges
 from headrace.statements.defining.connections import ConnectionChanges
@@ -113,6 +115,7 @@ from headrace.statements.defining.schemas import SchemaChanges
 from headrace.statements.defining.secrets import SecretChanges
 from headrace.statements.defining.sql_functions import SqlFunctions
 from headrace.statements.defining.tokens import TokenChanges
+from headrace.statements.defining.view_builds import ViewBuilds
 from headrace.statements.defining.views import Views
 from headrace.statements.describing.changes import ChangeExplanations
 from headrace.statements.describing.definitions import DefinitionChanges
@@ -207,6 +210,7 @@ _ENTRIES: Final = (
     Entry(AlterStream, needs.creator, Retentions, Retentions.alter),
     Entry(AlterViewQuery, needs.derived, Views, Views.alter),
     Entry(AlterView, needs.creator, ErrorPolicies, ErrorPolicies.alter),
+    Entry(RebuildView, needs.creator, CandidateSets, CandidateSets.rebuild),
     Entry(SwapView, needs.creator, Candidates, Candidates.swap),
     Entry(Drop, needs.drop, Drops, Drops.drop),
     Entry(DropCandidate, needs.creator, Candidates, Candidates.drop),
@@ -248,6 +252,7 @@ TABLE: Final[Mapping[type[Statement], Entry[Any, Any]]] = {
 """The entries by class of statement. Every class has one."""
 
 COMPOSED: Final[Mapping[str, type[Any]]] = {
+    "builds": ViewBuilds,
     "capture_changes": CaptureChanges,
     "corrections": Corrections,
     "creations": SinkCreations,
@@ -265,6 +270,7 @@ COMPOSED: Final[Mapping[str, type[Any]]] = {
     "relations": RelationDefinitions,
     "retries": Retries,
     "selects": Selects,
+    "sets": CandidateSets,
     "sink_sources": SinkSources,
     "slices": Slices,
     "state_listings": StateListings,

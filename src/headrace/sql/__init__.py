@@ -10,7 +10,7 @@ from headrace.sql.backups import Backup, ShowBackups
 from headrace.sql.columns import EMBEDDED_METADATA
 from headrace.sql.connections import CONNECTION
 from headrace.sql.copying import Copy, CopyTo
-from headrace.sql.keywords import quote, quote_dotted
+from headrace.sql.keywords import quote, quote_dotted, select_all
 from headrace.sql.lexer import StatementText, split
 from headrace.sql.lineage import ShowLineage
 from headrace.sql.macros import CreateFunction
@@ -81,7 +81,14 @@ from headrace.sql.statements import (
     Truncate,
     Update,
 )
-from headrace.sql.swapping import AlterViewQuery, DropCandidate, ShowDiff, SwapView, ValidateView
+from headrace.sql.swapping import (
+    AlterViewQuery,
+    DropCandidate,
+    RebuildView,
+    ShowDiff,
+    SwapView,
+    ValidateView,
+)
 from headrace.sql.taken import Taken
 from headrace.sql.upkeep import (
     Correct,
@@ -158,6 +165,7 @@ __all__ = [
     "OverConnection",
     "Print",
     "Query",
+    "RebuildView",
     "Reconcile",
     "ReconcileSink",
     "Refresh",
@@ -192,5 +200,6 @@ __all__ = [
     "parse_statement",
     "quote",
     "quote_dotted",
+    "select_all",
     "split",
 ]

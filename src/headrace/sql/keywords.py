@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
 WORDS: tuple[str, ...] = tuple(
     """
     ADD ALL AND ANTI AS ASC BECAUSE BEGINNING BETWEEN BY CASCADE CASE CAST CHANGES CHECK COLUMN
@@ -35,6 +40,11 @@ def double_quoted(identifier: str) -> str:
     """Return the identifier between double quotes, as in standard SQL, for other systems."""
     escaped = identifier.replace('"', '""')
     return f'"{escaped}"'
+
+
+def select_all(columns: Iterable[str], name: str) -> str:
+    """Return the query of all rows of a relation, with its columns by their names."""
+    return f"SELECT {', '.join(map(quote, columns))} FROM {quote_dotted(name)}"
 
 
 def quote_dotted(name: str) -> str:

@@ -55,7 +55,7 @@ from headrace.sql.statements import (
     Truncate,
     Update,
 )
-from headrace.sql.swapping import AlterViewQuery, take_swap, take_validate
+from headrace.sql.swapping import AlterViewQuery, take_rebuild, take_swap, take_validate
 from headrace.sql.upkeep import Correct, ExplainChange, Invalidate
 
 if TYPE_CHECKING:
@@ -220,6 +220,7 @@ _STATEMENTS: dict[str, Callable[[Cursor], Statement]] = {
     "INVALIDATE": take_invalidate,
     "PAUSE": take_handled_sink,
     "PRINT": take_print,
+    "REBUILD": take_rebuild,
     "RECONCILE": take_reconcile,
     "REFRESH": take_refresh,
     "REPAIR": take_repair,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from headrace.sql.options import take_options
 from headrace.sql.parts import Name, Option, Query, Statement
 from headrace.sql.reconcile import take_percentage
 from headrace.sql.refreshing import accept_kind
@@ -30,6 +31,19 @@ class AlterViewQuery(Statement):
 
     name: Name
     query: Query
+    options: tuple[Option, ...]
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class RebuildView(Statement):
+    """``REBUILD VIEW name [WITH DEPENDANTS] [WITH (auto_swap = false)]``: compute it again.
+
+    ``dependants``: all views above too.
+    """
+
+    name: Name
+    dependants: bool
     options: tuple[Option, ...]
     span: Span
 
@@ -91,6 +105,21 @@ def take_swap(cursor: Cursor) -> SwapView:
     name = cursor.name("a view's name")
     cursor.expect_end()
     return SwapView(name, cursor.span(first), first.word == "ROLLBACK")
+
+
+def take_rebuild(cursor: Cursor) -> RebuildView:
+    """Take ``REBUILD [MATERIALIZED] VIEW name [WITH DEPENDANTS] [WITH (options)]``."""
+    first = cursor.advance()
+    accept_kind(cursor)
+    name = cursor.name("a view's name")
+    dependants = False
+    if cursor.at("WITH") and not cursor.at("WITH", "("):
+        cursor.expect("WITH")
+        cursor.expect("DEPENDANTS")
+        dependants = True
+    options = take_options(cursor) if cursor.at("WITH") else ()
+    cursor.expect_end(*(() if dependants else ("WITH DEPENDANTS",)))
+    return RebuildView(name, dependants, options, cursor.span(first))
 
 
 def take_drop_candidate(cursor: Cursor) -> DropCandidate:

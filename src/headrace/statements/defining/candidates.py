@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from headrace.parts.definer import Definer
     from headrace.parts.reader import Reader
     from headrace.sql import DropCandidate, Name, Option, ShowDiff, SwapView
-    from headrace.types import Epoch
+    from headrace.statements.defining.candidate_sets import CandidateSets
 
 AUTO_SWAP: Final = "auto_swap"
 """The option of a replaced view: with ``false``, the new build waits for SWAP VIEW."""
@@ -31,14 +31,16 @@ _NONE: Final = "CREATE OR REPLACE it WITH (auto_swap = false) to make one."
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
-    """Exchanges the builds of views and of their candidates."""
+    """Lets candidates of views serve, and shows what that would change."""
 
     reader: Reader
     definer: Definer
+    sets: CandidateSets
 
     def swap(self, statement: SwapView) -> str:
         """Let the candidate serve, or what served before."""
         view, candidate = candidate_of(self.reader, statement.name)
+        self.sets.require_root(view, statement.name.span)
         if candidate.has_served != statement.back:
             raise HeadraceError(
                 Code.CONFLICT,
@@ -48,18 +50,21 @@ class Candidates:
                 " serve.",
                 span=statement.name.span,
             )
-        for each in (view, candidate):
-            self.reader.require_running(each)
-        epoch = self.definer.swap(view, candidate)
+        epoch = self.sets.swap((view, candidate), statement.name.span)
         done = "rolled back" if statement.back else "swapped"
-        return f"{done} view {view.name}: {self._changed(epoch)} in epoch {epoch}"
+        return f"{done} view {view.name}: {self.sets.changed_in(epoch)} in epoch {epoch}"
 
     def difference(self, statement: ShowDiff) -> Listed:
         """Return what a swap would change: the number of rows by kind and column, and examples."""
         view, candidate = candidate_of(self.reader, statement.name)
         self.reader.settle_all()
         found = candidate_difference(self.definer.loop, view, candidate)
-        rows: list[tuple[str, str | None, int, str]] = [
+        rows: list[tuple[str, str | None, int | None, str]] = [
+            (change, column, None, json_text([]))
+            for change, columns in (("new column", found.new), ("dropped column", found.dropped))
+            for column in columns
+        ]
+        rows += [
             ("added", None, found.added, json_text(found.of_added)),
             ("gone", None, found.gone, json_text(found.of_gone)),
             ("changed", None, found.changed, json_text([])),
@@ -71,15 +76,11 @@ class Candidates:
         return Listed(("change", "column", "rows", "examples"), rows, _TYPES)
 
     def drop(self, statement: DropCandidate) -> str:
-        """Drop the candidate of a view, whether it has served or not."""
-        view, candidate = candidate_of(self.reader, statement.name)
-        self.definer.drop([candidate.id])
+        """Drop the candidate of a view, and those that read it, whether they have served or not."""
+        view, _ = candidate_of(self.reader, statement.name)
+        self.sets.require_root(view, statement.name.span)
+        self.sets.drop(view.name)
         return f"dropped the candidate of view {view.name}"
-
-    def _changed(self, epoch: Epoch) -> str:
-        (record,) = self.reader.ledger.epochs.newest(1)
-        changes = record.counters.get("changes", 0) if record.epoch == epoch else 0
-        return "1 row changed" if changes == 1 else f"{changes:,} rows changed"
 
 
 def candidate_of(reader: Reader, name: Name) -> tuple[View, View]:

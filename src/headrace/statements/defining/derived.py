@@ -27,7 +27,7 @@ from headrace.errors import Code, HeadraceError, Span
 from headrace.parts.naming import HIDDEN
 from headrace.sql import CreateTableAs, ObjectKind, quote
 from headrace.statements.defining.placing import place_of
-from headrace.statements.defining.views import check_names
+from headrace.statements.defining.view_builds import check_names
 from headrace.types import Column, RelationId, Schema, TimestampType
 
 if TYPE_CHECKING:

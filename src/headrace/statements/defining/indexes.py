@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from headrace.catalog import Index, PlainView, Sink, Stream, Table, View, key_of
 from headrace.errors import Code, HeadraceError, Span, meant, unknown
 from headrace.parts.naming import DEFAULT_SCHEMA, HIDDEN, schema_of
-from headrace.sql import Query, quote, quote_dotted
+from headrace.sql import Query, select_all
 from headrace.types import is_collated
 from headrace.zset.row_hash import can_hash
 
@@ -56,8 +56,7 @@ class Indexes:
                 hint="Rows are found by the key without an index.",
                 span=statement.span,
             )
-        every = ", ".join(map(quote, relation.schema.names))
-        text = f"SELECT {every} FROM {quote_dotted(relation.name)}"
+        text = select_all(relation.schema.names, relation.name)
         query = Query(text, Span.whole(text))
         self.views.create_index(query, Index(name, relation.id, columns), statement.span.source)
         return f"created index {name} on {relation.name} ({', '.join(columns)})"

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from headrace.catalog import Stream, Table
 from headrace.history.changes import in_effect
+from headrace.parts.naming import shown_name
 from headrace.sql import Insert, Invalidate, Name
 from headrace.statements.checking.invalidations import invalidated
 from headrace.statements.describing.definitions import DEFINITIONS
@@ -66,8 +67,9 @@ class ChangeExplanations:
         ]
 
     def _shown(self, found: Iterable[DefinitionRow]) -> list[tuple[Any, ...]]:
+        catalog = self.reader.catalog
         return [
-            (relation.name, how, why, None, None, whole)
+            (shown_name(relation, catalog), how, why, None, None, whole)
             for relation, how, why, whole in found
             if self.principal.sees(relation.name)
         ]

@@ -21,22 +21,26 @@ from headrace.sql import (
     Drop,
     DropFunction,
 )
+from headrace.statements.defining.above_changes import AboveChange, AboveChanges, Becomes
 from headrace.statements.defining.altered_queries import redefined
 from headrace.statements.defining.drops import dropped_with
 from headrace.statements.defining.options import begins_earliest
 from headrace.statements.defining.retention import lost_events, retention_of
+from headrace.statements.defining.view_builds import with_windows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from headrace.catalog import Defined, Relation
+    from headrace.engine.engine import Engine
     from headrace.history.changes import ChangeClassifier
     from headrace.ledger import Carried
     from headrace.parts.functions import Functions
     from headrace.parts.reader import Reader
     from headrace.runtime.retirement import Retirement
     from headrace.sql import Name
-    from headrace.statements.defining.views import Views
+    from headrace.statements.defining.view_builds import ViewBuilds
+    from headrace.types import RelationId
 
 Definition: TypeAlias = (
     AddColumns
@@ -68,7 +72,8 @@ class DefinitionChanges:
     retirement: Retirement
     functions: Functions
     changes: ChangeClassifier
-    views: Views
+    engine: Engine
+    builds: ViewBuilds
 
     def of(self, statement: Definition) -> Iterator[Row]:
         """Yield the effect of a statement on each view; inputs come before their readers."""
@@ -143,17 +148,34 @@ class DefinitionChanges:
         try:
             if not begins_earliest(statement.options):
                 require_kept(state, view)
-            differs = self.views.differing_contents(view, statement)
+            if statement.if_not_exists or view.id in state.stopped or view.into is not None:
+                planned, differs = None, None
+            else:
+                query = self.builds.with_ttl(with_windows(statement), statement)
+                planned = self.builds.of_statement(statement, query, view)
+                differs = self.builds.differing(view, planned)
         except HeadraceError as error:
             if error.code in (Code.INVALID, Code.UNSUPPORTED):  # of the query itself
                 raise
             yield view, REFUSED, error.primary, None
             return
+        above: dict[RelationId, AboveChange] = {}
+        if planned is not None and differs is not None:
+            changes = AboveChanges(self.reader, self.engine)
+            above = {c.relation.id: c for c in changes.of(view, planned.view.schema)}
         for each in self.changes.of_replaced(view):
-            rule = each.rule
+            path: str = each.path
+            rule, change = each.rule, above.pop(each.view, None)
             if differs is not None and each.view == view.id:
-                rule = f"dropped, and filled again: {differs}"
-            yield catalog.by_id[each.view], each.path, rule, each.whole
+                rule = f"filled again beside it: {differs}"
+            elif change is not None and change.becomes is not Becomes.FOLLOWS:
+                refused = change.becomes is Becomes.REFUSED
+                path = REFUSED if refused else RepairPath.REBUILD
+                rule = change.why or change.becomes.value
+            yield catalog.by_id[each.view], path, rule, each.whole
+        for change in above.values():
+            if change.becomes is Becomes.REFUSED:
+                yield change.relation, REFUSED, change.why, None
 
     def _above(self, name: Name) -> list[View]:
         catalog = self.reader.catalog

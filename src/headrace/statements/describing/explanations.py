@@ -14,7 +14,7 @@ from headrace.parts.epoch_records import per_change
 from headrace.parts.system_relations import is_system
 from headrace.sql import CreateMaterializedView, Explain, Explainable, ExplainKind, Name, Query
 from headrace.statements.defining.declared_keys import declared_columns, key_text
-from headrace.statements.defining.views import check_names
+from headrace.statements.defining.view_builds import check_names
 from headrace.statements.results import Result
 from headrace.types import BuildId, RelationId
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from headrace.errors import Code, HeadraceError
+from headrace.parts.naming import HIDDEN, is_candidate
 from headrace.statements.results import Subscription
 
 if TYPE_CHECKING:
@@ -55,11 +57,25 @@ class ViewSubscription(Subscription):
 
     def _next(self, timeout: float) -> list[Change] | None:
         self._reader.require_epochs()
+        self._require_same()
         found = self._follower.poll()
         if found is None and timeout > 0:
             self._reader.wait_beyond(self._follower.at, lambda: not self._open, timeout)
             found = self._follower.poll() if self._open else None
         return found
+
+    def _require_same(self) -> None:
+        """Raise if the relation was dropped, or another one has its name."""
+        now = self._reader.catalog.by_id.get(self.relation.id)
+        if now is None:
+            what, hint = "was dropped", None
+        elif is_candidate(now):
+            what, hint = "has other columns now", "Subscribe again."
+        else:
+            return
+        name = self.relation.name
+        shown = "what the query reads" if name.startswith(HIDDEN) else f'"{name}"'
+        raise HeadraceError(Code.CONFLICT, f"{shown} {what}", hint=hint)
 
     def _release(self) -> None:
         self._drop()

@@ -1,0 +1,200 @@
+"""What views and their candidates are after they have changed places."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from headrace.catalog import PlainView, Sink, View
+from headrace.circuit.digest import digest
+from headrace.errors import Code, HeadraceError, Span
+from headrace.parts.naming import HIDDEN
+from headrace.runtime.exchange import ChangedPlaces
+from headrace.sql import CreateView, parse, select_all
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from headrace.catalog import Catalog, Index
+    from headrace.engine.engine import Engine
+    from headrace.ledger import Dirty
+    from headrace.runtime.published import Published
+    from headrace.types import RelationId
+
+
+class IncompleteSwapError(HeadraceError):
+    """A view reads one that gets other columns, and has no candidate that reads the new one."""
+
+
+def same_contents(state: Published, view: View, other: View) -> bool:
+    """Return whether two views have the same columns and keys, and are stored alike."""
+    return (
+        view.schema == other.schema
+        and view.key == other.key
+        and state.layout(view) == state.layout(other)
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class SwappedDefinitions:
+    """The definitions of views and their candidates after a swap. The lock of planning is held.
+
+    ``pairs`` are views and their candidates, inputs first. A candidate that reads another one of
+    them is computed by the query of its view, in which names mean these; the others have queries
+    of their own.
+    """
+
+    engine: Engine
+    state: Published
+    pairs: Sequence[tuple[View, View]]
+
+    def places(self) -> list[ChangedPlaces]:
+        """Return each view and its candidate with what they are afterwards."""
+        alike = [pair for pair in self.pairs if same_contents(self.state, *pair)]
+        former = {view.id: candidate.id for view, candidate in alike}
+        serving = {candidate.id: view.id for view, candidate in alike}
+        names = {candidate.id: view.name for view, candidate in self.pairs}
+        hidden = {view.id: f"{HIDDEN}{former.get(view.id, view.id)}" for view, _ in self.pairs}
+        others = {view.name: hidden[view.id] for view, _ in self.pairs}
+        found = []
+        for view, candidate in self.pairs:
+            ids = serving.get(candidate.id, candidate.id), former.get(view.id, view.id)
+            serves = replace(
+                candidate,
+                id=ids[0],
+                name=f"{HIDDEN}{ids[0]}" if view.name.startswith(HIDDEN) else view.name,
+                replacement=candidate.build,
+                candidate_of=None,
+                has_served=False,
+                temporary=False,
+                depends_on=_moved(candidate.depends_on, serving),
+                circuit=self._digest(candidate, serving),
+            )
+            replaced = replace(
+                view,
+                id=ids[1],
+                name=f"{HIDDEN}{ids[1]}",
+                replacement=view.build,
+                candidate_of=ids[0],
+                has_served=not candidate.has_served,
+                temporary=candidate.temporary,
+                depends_on=_moved(view.depends_on, former),
+                circuit=self._digest(view, former),
+            )
+            if candidate.index is not None and view.index is not None:
+                serves = _index(serves, candidate.index, serving, names)
+                replaced = _index(replaced, view.index, former, hidden)
+            elif self.reads_candidates(candidate):
+                text = self.engine.planner.substituted(Span.whole(view.query), others)
+                serves = replace(
+                    serves, query=view.query, created_sql=view.created_sql, through=view.through
+                )
+                replaced = replace(replaced, query=text, through=())
+            after = {ids[0]: serves, ids[1]: replaced}
+            found.append(ChangedPlaces(view, candidate, after))
+        return found
+
+    def reads_candidates(self, candidate: View) -> bool:
+        """Return whether a candidate reads another one of the set."""
+        return not {other.id for _, other in self.pairs}.isdisjoint(candidate.depends_on)
+
+    def in_order(
+        self, catalog: Catalog, places: Sequence[ChangedPlaces]
+    ) -> list[ChangedPlaces | PlainView]:
+        """Return the pairs, and the plain views that name views which are now others, in order."""
+        of = {pair.view.id: pair for pair in places}
+        moved = {pair.view.id for pair in places if pair.by_name}
+        found: list[ChangedPlaces | PlainView] = []
+        for each in catalog.defined_in_order():
+            if each.id in of:
+                found.append(of[each.id])
+            elif isinstance(each, PlainView) and not moved.isdisjoint(each.depends_on):
+                found.append(each)
+        return found
+
+    def _digest(self, view: View, ids: Mapping[RelationId, RelationId]) -> str:
+        """Return the digest of a view's circuit over the relations that it will read."""
+        return digest(self.engine.circuit(view), ids)
+
+
+def is_outdated(view: View, candidate: View, pairs: Iterable[tuple[View, View]]) -> bool:
+    """Return whether a candidate, of the views above the first, is not computed as its view is.
+
+    Its view has another query since, or one of the ``pairs`` has a candidate since, which it does
+    not read.
+    """
+    members = {member.id for member, _ in pairs}
+    return candidate.created_sql != view.created_sql or not members.isdisjoint(candidate.depends_on)
+
+
+def require_complete(
+    catalog: Catalog, state: Published, pairs: Sequence[tuple[View, View]]
+) -> None:
+    """Raise unless every view that reads one with other columns is among pairs to be swapped.
+
+    Raises:
+        IncompleteSwapError: for a view; ``conflict`` for a sink, which cannot be.
+    """
+    moved = {view.id for view, other in pairs if not same_contents(state, view, other)}
+    members = {view.id for view, _ in pairs}
+    outdated = [v for v, candidate in pairs[1:] if is_outdated(v, candidate, pairs)]
+    above = [each for id_ in moved for each in catalog.dependants(id_)]
+    for each in above:
+        if isinstance(each, Sink) and each.source in moved:
+            raise HeadraceError(
+                Code.CONFLICT,
+                f'sink "{each.name}" writes the rows of a view that would get other columns',
+                hint=f"DROP SINK {each.name} first, and create it again afterwards.",
+            )
+    missing = [
+        each
+        for each in above
+        if isinstance(each, View)
+        and each.candidate_of is None
+        and each.id not in members
+        and not moved.isdisjoint(each.depends_on)
+    ]
+    for each in (*outdated, *missing):
+        raise IncompleteSwapError(
+            Code.CONFLICT,
+            f'view "{each.name}" was created or changed meanwhile',
+            hint="Run the statement again.",
+        )
+
+
+def require_right(dirty: Iterable[Dirty], candidates: Iterable[View]) -> None:
+    """Raise if some rows of candidates are being repaired."""
+    among = {each.id for each in candidates}
+    if any(entry.view in among for entry in dirty):
+        raise HeadraceError(
+            Code.CONFLICT,
+            "rows of a candidate are not right and not repaired yet",
+            hint="Run the statement again when SHOW DIRTY does not list it, or make the candidate"
+            " again.",
+        )
+
+
+def analysed_again(engine: Engine, view: PlainView) -> PlainView:
+    """Return a plain view with the columns that its query has now."""
+    created, *_ = parse(view.created_sql)
+    named = created.columns if isinstance(created, CreateView) else ()
+    analysed = engine.planner.analyse(Span.whole(view.query))
+    schema = analysed.schema.renamed(tuple(named)) if named else analysed.schema
+    return replace(view, schema=schema, depends_on=analysed.names, through=analysed.through)
+
+
+def _moved(
+    ids: Iterable[RelationId], places: Mapping[RelationId, RelationId]
+) -> tuple[RelationId, ...]:
+    return tuple(sorted(places.get(id_, id_) for id_ in ids))
+
+
+def _index(
+    view: View,
+    index: Index,
+    places: Mapping[RelationId, RelationId],
+    names: Mapping[RelationId, str],
+) -> View:
+    """Return the view of an index over a relation whose id and name are another now."""
+    query = select_all(view.schema.names, names[index.of])
+    return replace(view, index=replace(index, of=places.get(index.of, index.of)), query=query)
