@@ -8,7 +8,7 @@ import pytest
 
 from headrace.errors import Code, HeadraceError
 from headrace.sql import parse
-from headrace.statements.defining.candidates import without_swap
+from headrace.statements.defining.auto_swap import without_swap
 from histories import History
 from length import choose
 from spoiling import spoil

@@ -1,4 +1,4 @@
-"""Has a query read other relations in place of some that it names, under the same names."""
+"""Rewrites queries to read other relations in place of some, called by the same names."""
 
 from __future__ import annotations
 

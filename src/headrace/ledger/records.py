@@ -365,8 +365,8 @@ class EpochCommit:
     ``regrouped`` go on with another frontier, which has read exactly what their former one has.
     Builds in ``exchanged``, which serve, serve these views from this epoch on, with the state of
     their operators: each view gets one of them.
-    ``merges`` are compactions that take effect with this epoch, ``forgets`` arrangements of which
-    no earlier epoch can be read any more, ``repaired`` the views that it makes right again. It
+    ``merges`` are compactions that take effect with this epoch, ``forgets`` arrangements whose
+    earlier epochs can no longer be read, ``repaired`` the views that it makes right again. It
     deletes the dirty entries ``cleaned``, whose slices it repairs, as far as they still exist, and
     adds those in ``dirtied``. ``clock`` is ``now()`` of the epoch, in microseconds UTC, stored in
     the counters; with None it stays as it was.

@@ -212,7 +212,7 @@ class Definer:
         return epoch
 
     def swap(self, pairs: Sequence[tuple[View, View]]) -> Epoch:
-        """Have views and their candidates change places, in one epoch.
+        """Exchange views and their candidates, in one epoch.
 
         A view whose candidate has the same columns and key changes by the difference, and views
         above, followers and sinks get that in the same epoch. A candidate with other columns takes

@@ -12,7 +12,7 @@ from headrace.parts.naming import HIDDEN, shown_name
 from headrace.parts.swapping import IncompleteSwapError, is_outdated, same_contents
 from headrace.sql import CreateMaterializedView, Query, select_all
 from headrace.statements.defining.above_changes import AboveChanges, declared
-from headrace.statements.defining.candidates import swaps_by_itself, without_swap
+from headrace.statements.defining.auto_swap import swaps_by_itself, without_swap
 from headrace.statements.defining.on_error import on_error, quarantines
 from headrace.statements.defining.options import begins_earliest
 from headrace.statements.defining.refresh_options import refresh_of

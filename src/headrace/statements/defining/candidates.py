@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -15,16 +14,11 @@ from headrace.serving.values import json_text
 from headrace.statements.results import Listed
 
 if TYPE_CHECKING:
-    from headrace.errors import Span
     from headrace.parts.definer import Definer
     from headrace.parts.reader import Reader
-    from headrace.sql import DropCandidate, Name, Option, ShowDiff, SwapView
+    from headrace.sql import DropCandidate, Name, ShowDiff, SwapView
     from headrace.statements.defining.candidate_sets import CandidateSets
 
-AUTO_SWAP: Final = "auto_swap"
-"""The option of a replaced view: with ``false``, the new build waits for SWAP VIEW."""
-_OPTIONS: Final = re.compile(r"\s*\b\w+\s*\($")
-"""The word before options, and what begins them."""
 _TYPES: Final = {"column": pa.string(), "rows": pa.int64()}
 _NONE: Final = "CREATE OR REPLACE it WITH (auto_swap = false) to make one."
 
@@ -100,39 +94,3 @@ def candidate_of(reader: Reader, name: Name) -> tuple[View, View]:
             span=name.span,
         )
     return found, candidate
-
-
-def without_swap(statement: Span, options: tuple[Option, ...]) -> str:
-    """Return the text of a statement without the option: what serves in the end was swapped."""
-    text = statement.source
-    for option in options:
-        if option.key.lower() == AUTO_SWAP and option.span.text is statement.text:
-            before = text[: option.span.start - statement.start].rstrip()
-            after = text[option.span.end - statement.start :].lstrip()
-            if after.startswith(","):
-                after = after[1:].lstrip()
-            elif before.endswith(","):
-                before = before[:-1]
-            if before.endswith("(") and after.startswith(")"):
-                before, after = _OPTIONS.sub("", before), f" {after[1:].lstrip()}"
-            text = before + after
-    return text
-
-
-def swaps_by_itself(options: tuple[Option, ...]) -> bool:
-    """Return whether a new build of a view serves as soon as it is filled.
-
-    Raises:
-        HeadraceError: ``invalid``, at the option, for a value that is neither true nor false.
-    """
-    given = next((option for option in options if option.key.lower() == AUTO_SWAP), None)
-    if given is None or given.value.lower() == "true":
-        return True
-    if given.value.lower() == "false":
-        return False
-    raise HeadraceError(
-        Code.INVALID,
-        f"'{given.value}' is not a value of {AUTO_SWAP}",
-        hint="Use true or false.",
-        span=given.span,
-    )

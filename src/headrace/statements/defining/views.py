@@ -11,7 +11,7 @@ from headrace.errors import Code, EvaluationError, HeadraceError, masked
 from headrace.parts.system_relations import refuse_system
 from headrace.sql import CreateTableAs
 from headrace.statements.defining.altered_queries import redefined
-from headrace.statements.defining.candidates import swaps_by_itself
+from headrace.statements.defining.auto_swap import swaps_by_itself
 from headrace.statements.defining.on_error import on_error, quarantines, require_quarantine
 from headrace.statements.defining.options import (
     begins_earliest,
