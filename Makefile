@@ -7,18 +7,20 @@ READY := $(VENV)/.ready
 # Tests start many processes: what the first one compiles, the others read.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup quick affected test compiled suites suites-cluster shards tpcds check laws format demo serve services random-queries benchmark benchmark-peers benchmark-nexmark soak chaos simulate clean
+.PHONY: setup quick affected test archived compiled-first compiled-second suites suites-cluster shards tpcds check laws format demo serve services random-queries benchmark benchmark-peers benchmark-nexmark soak chaos simulate clean
 
 setup: $(READY)
 
-# A pip of before 26 takes twice as long over the index. Modules are compiled when they are imported.
+# A pip of before 26 takes twice as long over the index, and one pip uses half a core: each of two
+# installs every other package. Modules are compiled when they are imported.
 $(READY): requirements.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "headrace needs Python 3.11 or newer; set PYTHON=...")'
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "installing the locked dependencies into $(VENV) (once)"
 	@$(BIN)/pip install --quiet --disable-pip-version-check --upgrade 'pip>=26'
-	@$(BIN)/pip install --quiet --no-compile --no-deps --require-hashes -r requirements.lock
-	@$(BIN)/pip install --quiet --no-deps --editable .
+	@awk '/^[^ #]/ { part = !part } { print > ("$(VENV)/" part ".lock") }' requirements.lock
+	@printf '%s\n' '--require-hashes -r $(VENV)/0.lock' '--require-hashes -r $(VENV)/1.lock' '--editable .' \
+	  | xargs -P 3 -L 1 $(BIN)/pip install --quiet --disable-pip-version-check --no-compile --no-deps
 	@touch $(READY)
 
 check: setup
@@ -39,14 +41,19 @@ laws: setup
 	$(BIN)/python -m pytest tests/zset tests/spine tests/operators
 
 test: setup
-	@$(MAKE) --no-print-directory --jobs 2 check compiled
+	@$(MAKE) --no-print-directory --jobs 2 check archived compiled-first compiled-second
 	@tests/in_memory $(BIN)/python -m pytest -n 2 --dist worksteal
 
-# While mypy has the other core: a JVM archives its classes, which all others map, and modules and
-# rewritten assertions are compiled, and not by each worker.
-compiled: setup
+# While mypy has the other core, a JVM archives its classes, which all others map. Then modules and
+# rewritten assertions are compiled, each half of them once, and not by each worker.
+archived: setup
 	@$(BIN)/python -m pytest tests/views/test_distinct.py > /dev/null || true
-	@$(BIN)/python -m pytest --collect-only > /dev/null || true
+
+compiled-first: setup
+	@$(BIN)/python -m pytest --collect-only tests/[a-h]*/ > /dev/null || true
+
+compiled-second: setup
+	@$(BIN)/python -m pytest --collect-only tests/[i-z]*/ tests/test_*.py > /dev/null || true
 
 # The proofs that take hours: every test of `make test` at its full length, with more kills and
 # random queries, and the tests marked long: published workloads over long histories. One part of

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
@@ -22,7 +23,7 @@ from servers.seaweed import Seaweed, seaweed
 from sessions import PARTITIONS, short_session
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Generator, Iterator
 
     from pyspark.sql import SparkSession
 
@@ -42,6 +43,17 @@ settings.register_profile(
 )
 settings.register_profile("search", parent=settings.get_profile("laws"), max_examples=2000)
 settings.load_profile("laws")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Collect thousands of tests, which all stay, without looking among them for garbage."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

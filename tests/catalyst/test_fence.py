@@ -8,6 +8,7 @@ import pytest
 
 from headrace.catalyst.allowed import FUNCTIONS, REFUSED
 from headrace.errors import Code, HeadraceError, Span
+from length import each
 
 pytestmark = pytest.mark.spark
 
@@ -98,7 +99,9 @@ def test_nothing_runs(planned, query):
     assert list(context.statusTracker().getJobIdsForGroup(group)) == []
 
 
-@pytest.mark.parametrize("format_", ["text", "json", "csv", "parquet", "orc", "binaryFile"])
+@pytest.mark.parametrize(
+    "format_", each(3, ["text", "json", "csv", "parquet", "orc", "binaryFile"])
+)
 @pytest.mark.parametrize("query", PATHS)
 def test_a_path_is_not_a_relation(planned, tmp_path, query, format_):
     path = tmp_path / "secret.txt"

@@ -28,14 +28,14 @@ def test_views_above_follow_swaps_and_rollbacks_and_equal_batch(oracle, small_ro
     run.table("t", "id INT, g INT, x INT", key="id")
     run.stream("s", "g INT, y INT")
     run.view("base", BASE[0])
-    above = choose(["again", "outer_", "third"], list(ABOVE))
+    above = choose(["again", "outer_"], list(ABOVE))
     for name in above:
         run.view(name, ABOVE[name])
     history = History(run, 5, domain=7)
     history.write(["t", "s"], 40)
     for query in choose((BASE[2],), (*BASE[1:], BASE[0])):
         run.candidate("base", query)
-        for statement in ("SWAP", "ROLLBACK", "SWAP"):
+        for statement in choose(("SWAP",), ("SWAP", "ROLLBACK", "SWAP")):
             history.write(["t", "s"], 12)
             run.swap("base", statement)
             history.write(["t", "s"], 12)
@@ -138,7 +138,7 @@ def test_a_candidate_is_compared_with_its_query(db):
     db.insert("t", [(k, k % 500) for k in range(1, 2000)])
     db.sql(CANDIDATE)
     for statement, least, most in (
-        ("VALIDATE VIEW v", 500, 500),
+        *choose([], [("VALIDATE VIEW v", 500, 500)]),
         ("VALIDATE v ALL", 500, 500),
         ("VALIDATE VIEW v SAMPLE 20 PERCENT", 40, 200),
     ):
@@ -147,7 +147,7 @@ def test_a_candidate_is_compared_with_its_query(db):
         assert least <= rows <= most
     candidate = db.parts.reader.catalog.candidate(db.parts.reader.catalog.resolve("v").id)
     spoil(db, candidate.name, lambda row: {**row, "n": row["n"] + 1})
-    for statement in ("VALIDATE VIEW v", "VALIDATE VIEW v SAMPLE 50 PERCENT"):
+    for statement in ("VALIDATE VIEW v", *choose([], ["VALIDATE VIEW v SAMPLE 50 PERCENT"])):
         ((_, _, differences, verdict),) = db.sql(statement).fetchall()
         assert differences > 0
         assert verdict.startswith("differs: ")

@@ -17,7 +17,7 @@ from headrace.errors import Code, HeadraceError
 from headrace.ledger import schema
 from headrace.ledger.settings import STORE_SETTING
 from headrace.ledger.sqlite import SqliteFile
-from headrace.ledger.store import Store
+from headrace.ledger.store import Store, create_schema
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -61,7 +61,7 @@ def _copy_rows(connection: sa.Connection, file: Path) -> None:
     engine = sa.create_engine("sqlite://", creator=lambda: sqlite3.connect(file))
     try:
         with engine.begin() as copied:
-            schema.metadata.create_all(copied, checkfirst=False)
+            create_schema(copied)
             _insert_rows(connection, copied)
     finally:
         engine.dispose()

@@ -98,7 +98,7 @@ class Store:
         created = []
 
         def create(connection: sa.Connection) -> None:
-            schema.metadata.create_all(connection, checkfirst=False)
+            create_schema(connection)
             fill(connection)
             created.append(True)
 
@@ -272,8 +272,31 @@ def _database(where: str | Path | PostgresAddress) -> SqliteFile | PostgresDatab
     return SqliteFile(Path(url.database))
 
 
+def create_schema(connection: sa.Connection) -> None:
+    """Create all tables and indexes in a database that has none of them."""
+    dialect = connection.dialect
+    if dialect.name not in _DEFINITIONS:
+        _DEFINITIONS[dialect.name] = _definitions(dialect)
+    for text in _DEFINITIONS[dialect.name]:
+        connection.exec_driver_sql(text)
+
+
+_DEFINITIONS: dict[str, list[str]] = {}
+"""The statements that create tables and indexes, by dialect: compiling them takes longest."""
+
+
+def _definitions(dialect: sa.Dialect) -> list[str]:
+    found: list[str] = []
+
+    def keep(definition: sa.schema.ExecutableDDLElement, *_: object, **__: object) -> None:
+        found.append(str(definition.compile(dialect=dialect)))
+
+    schema.metadata.create_all(sa.create_mock_engine("sqlite://", keep), checkfirst=False)
+    return found
+
+
 def _create_tables(connection: sa.Connection, now: float) -> None:
-    schema.metadata.create_all(connection, checkfirst=False)
+    create_schema(connection)
     connection.execute(
         schema.meta.insert(),
         [
