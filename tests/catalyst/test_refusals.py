@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from headrace.errors import Code, HeadraceError
+from length import each
 
 pytestmark = pytest.mark.spark
 
@@ -19,7 +20,7 @@ BLOCKS = [
 ]
 
 
-@pytest.mark.parametrize("block", BLOCKS, ids=[block[0] for block in BLOCKS])
+@pytest.mark.parametrize("block", each(3, BLOCKS), ids=[block[0] for block in each(3, BLOCKS)])
 def test_a_query_is_refused_at_its_place_with_a_reason(planned, block):
     with pytest.raises(HeadraceError) as caught:
         planned.circuit(block[0])

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from length import each
+
 pytestmark = pytest.mark.spark
 
 KEYS = [
@@ -161,7 +163,7 @@ NONE = [
 ]
 
 
-@pytest.mark.parametrize(("query", "key"), KEYS, ids=[query for query, _ in KEYS])
+@pytest.mark.parametrize(("query", "key"), each(2, KEYS), ids=[query for query, _ in each(2, KEYS)])
 def test_a_key_is_known(planned, query, key):
     circuit = planned.circuit(query)
     names = circuit.output.operator.layout.columns.names
@@ -183,14 +185,14 @@ JOINED = [
 ]
 
 
-@pytest.mark.parametrize("query", JOINED)
+@pytest.mark.parametrize("query", each(2, JOINED))
 def test_without_a_known_key_rows_stay_where_a_join_or_group_has_them(planned, query):
     circuit = planned.circuit(query)
     assert not circuit.unique
     assert circuit.output.key == (0,)
 
 
-@pytest.mark.parametrize("query", NONE)
+@pytest.mark.parametrize("query", each(2, NONE))
 def test_without_a_known_key_the_whole_row_stands_in(planned, query):
     circuit = planned.circuit(query)
     assert not circuit.unique
