@@ -52,7 +52,7 @@ def test_the_tutorial_shows_what_happens(db, place):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", ["change-a-view", "back-up", "your-own-spark"])
+@pytest.mark.parametrize("name", ["change-a-view", "back-up", "features", "your-own-spark"])
 def test_a_how_to_page_shows_what_happens(db, place, name):
     assert follow(db, place, HOW_TO / f"{name}.md") >= 1
 

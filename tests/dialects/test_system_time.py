@@ -159,7 +159,7 @@ REFUSED = """
 SELECT * FROM plain FOR SYSTEM_TIME AS OF DATE '2024-01-01'
               ^^^^^
 invalid: table "plain" has no versions
-hint: Declare a table with PRIMARY KEY and WITH (effective_from = 'column').
+hint: Declare a table with PRIMARY KEY and WITH (effective_from = 'column'); or SELECT FROM AS_OF(TABLE pairs, plain).
 
 SELECT * FROM policy o JOIN orders FOR SYSTEM_TIME AS OF o.since x ON true
                             ^^^^^^
@@ -169,7 +169,7 @@ hint: Declare a table with PRIMARY KEY and WITH (effective_from = 'column').
 SELECT * FROM orders o JOIN v FOR SYSTEM_TIME AS OF o.since x ON true
                             ^
 invalid: view "v" has no versions
-hint: Declare a table with PRIMARY KEY and WITH (effective_from = 'column').
+hint: Declare a table with PRIMARY KEY and WITH (effective_from = 'column'); or SELECT FROM AS_OF(TABLE pairs, v).
 
 SELECT * FROM orders o JOIN polcy FOR SYSTEM_TIME AS OF o.since x ON true
                             ^^^^^

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qs, urlsplit
 
 import pyarrow as pa
 import pytest
@@ -162,6 +163,35 @@ def test_rows_are_sent_again_under_the_same_number(server: FakeServer, db: headr
     assert "sequence=1&" in first
     assert "sequence=2&" in other
     assert "session=s1" in first
+
+
+def test_pairs_are_sent_again_and_their_answer_has_its_freshness(
+    server: FakeServer, db: headrace.RemoteDatabase
+):
+    pairs = pa.table({"x": pa.array([1, None], pa.int32()), "at": ["2026-03-01", None]})
+    fresh = {"Headrace_Committed_At": "1.5", "Headrace_Pending": "2", "Headrace_Dirty": "a, b%2C"}
+
+    def found(exchange: Exchange) -> None:
+        exchange.answer(
+            written(ROWS),
+            kind="application/vnd.apache.arrow.stream",
+            Headrace_Epoch="7",
+            Headrace_Frontier="6",
+            **fresh,
+        )
+
+    server.play = [lambda exchange: exchange.drop(), found]
+    result = db.as_of(pairs, {"v": {"y": "z"}, "w": None}, time="at")
+    assert result.to_arrow() == ROWS
+    assert result.epoch == 7
+    assert result.freshness == headrace.Freshness(7, 1.5, 2, ("a", "b,"), 6)
+    first, again = server.of("POST", "/v1/as_of")
+    assert first.path == again.path
+    assert read([again.body]) == pairs
+    asked = parse_qs(urlsplit(again.path).query)
+    assert asked == {"view": ["`v`(`y` AS `z`)", "`w`"], "time": ["at"], "session": ["s1"]}
+    server.play = [lambda exchange: exchange.answer({"ok": True})]
+    assert failure(lambda: db.as_of(pairs, "v", time="at")).code is Code.INVALID
 
 
 def test_a_busy_server_is_asked_again_when_it_says_unless_that_could_change_something_twice(

@@ -353,6 +353,27 @@ def test_a_materialized_view_is_read_with_the_rights_of_whoever_created_it(who: 
     assert golden.get("/v1/views/gold.pay").json["rows"] == [[1, True]]
 
 
+def test_rows_as_of_their_times_need_a_reader_of_each_view(who: dict[str, Client]):
+    golden, later = who["golden"], "now() + INTERVAL '1' DAY AS at"
+    pairs = f"(SELECT 1 AS k, {later})"
+    assert golden.rows(f"SELECT high FROM AS_OF({pairs}, gold.pay)") == [[True]]
+    for call in (
+        f"AS_OF({pairs}, hr.salaries)",
+        f"AS_OF({pairs}, gold.pay, hr.salaries(salary))",
+        f"AS_OF((SELECT k, {later} FROM hr.salaries), gold.pay)",
+        f"AS_OF({pairs}, hr.nothing)",
+        f"AS_OF((SELECT k, at FROM AS_OF({pairs}, hr.salaries)), gold.pay)",
+    ):
+        answer = golden.sql(f"SELECT * FROM {call}")
+        assert answer.status == 403, (call, answer.body)
+    line, kind = '{"k": 1, "at": "2999-01-01T00:00:00Z"}', {"Content-Type": "application/x-ndjson"}
+    for view, status in (("gold.pay", 200), ("hr.salaries", 403), ("hr.nothing", 403)):
+        answer = golden.ask(
+            "POST", "/v1/as_of", line, kind, view=["gold.pay(high AS h)", view], time="at"
+        )
+        assert answer.status == status, answer.body
+
+
 @pytest.mark.parametrize(
     ("sql", "least"),
     [

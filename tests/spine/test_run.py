@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.spine import Run
-from headrace.spine.run import take_of
+from headrace.spine.run import matches_of_runs, take_of
 from headrace.zset import HASH, WEIGHT, Layout
 from reference import numbers
 
@@ -47,6 +47,24 @@ def test_all_pairs_of_equal_hashes_are_found_and_no_other(run: Run, probes: list
     assert sorted(found) == expected
     hashes = [own[j] for j in row.tolist()]
     assert hashes == sorted(hashes)
+
+
+@given(several=st.lists(runs, max_size=5), probes=st.lists(st.integers(-6, 6), max_size=30))
+def test_pairs_of_several_runs_say_which_run_each_is_of(
+    several: list[Run], probes: list[int]
+) -> None:
+    hashes = numbers(*sorted(probes))
+    probe, number, rows = matches_of_runs(LAYOUT, several, hashes)
+    places = [int(name) for name in rows["k"].to_pylist()]
+    found = sorted(zip(number.tolist(), places, probe.tolist(), strict=True))
+    assert found == sorted(
+        (i, j, at)
+        for i, run in enumerate(several)
+        for j, hash_ in enumerate(itertools.chain(*(part.tolist() for part in run.hashes)))
+        for at, asked in enumerate(hashes.tolist())
+        if asked == hash_
+    )
+    assert number.tolist() == sorted(number.tolist())
 
 
 @given(run=runs, data=st.data())

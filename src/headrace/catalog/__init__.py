@@ -1,6 +1,7 @@
 """The relations of a database: their definitions, names and dependencies."""
 
 from headrace.catalog.catalog import Catalog
+from headrace.catalog.kept_history import KeptHistory
 from headrace.catalog.objects import (
     FUNCTION_VIEW,
     ROWTIME,
@@ -33,6 +34,7 @@ __all__ = [
     "Declaration",
     "Defined",
     "Index",
+    "KeptHistory",
     "PlainView",
     "RefreshKind",
     "RefreshPolicy",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final, TypeAlias
 
+from headrace.catalog.kept_history import KeptHistory
 from headrace.catalog.refreshing import CONTINUOUS, RefreshPolicy
 from headrace.errors import Code, HeadraceError
 from headrace.types import BuildId, Column, RelationId, Schema, TimestampType
@@ -303,6 +304,8 @@ class View(_NamedQuery):
     """Whether a candidate is what that view was before."""
     temporary: bool = False
     """Whether a candidate ends with the statement that fills it."""
+    history: KeptHistory | None = None
+    """How long its former states can be read; None: as long as those of tables."""
 
     @property
     def build(self) -> BuildId:
@@ -328,6 +331,7 @@ class View(_NamedQuery):
             **({"candidate_of": self.candidate_of} if self.candidate_of is not None else {}),
             **({"has_served": True} if self.has_served else {}),
             **({"temporary": True} if self.temporary else {}),
+            **({} if self.history is None else {"history": self.history.to_json()}),
         }
 
     @classmethod
@@ -350,6 +354,7 @@ class View(_NamedQuery):
             candidate_of=value.get("candidate_of"),
             has_served=value.get("has_served", False),
             temporary=value.get("temporary", False),
+            history=KeptHistory.of_json(value["history"]) if "history" in value else None,
         )
 
 

@@ -133,6 +133,8 @@ STATEMENTS: dict[str, Synopsis] = {
     "SELECT": Synopsis(
         "read streams, tables and views with all of Spark SQL",
         "SELECT ... FROM name ... [AS OF EPOCH n | AS OF TIMESTAMP '...']\n"
+        "SELECT ... FROM name FOR CHANGES BETWEEN EPOCH n AND m ...\n"
+        "SELECT ... FROM AS_OF(TABLE pairs, [DESCRIPTOR(time),] view[(column, ...)], ...) ...\n"
         "SELECT ... FROM name ... EMIT CHANGES",
         "SELECT customer, total FROM totals ORDER BY total DESC;",
     ),
@@ -268,11 +270,13 @@ STATEMENTS: dict[str, Synopsis] = {
         "REFRESH totals;",
     ),
     "ALTER MATERIALIZED VIEW": Synopsis(
-        "give a view another query, say when it is refreshed, and what it does with failing rows",
+        "give a view another query, say when it is refreshed, what it does with failing rows,"
+        " and how long its former states can be read",
         "ALTER MATERIALIZED VIEW name [WITH (auto_swap = false)] AS query\n"
         "ALTER MATERIALIZED VIEW name SET"
         " (refresh = 'continuous' | 'every 1 hour' | 'manual' | 'on write')\n"
-        "ALTER MATERIALIZED VIEW name SET (on_error = 'stop' | 'quarantine')",
+        "ALTER MATERIALIZED VIEW name SET (on_error = 'stop' | 'quarantine')\n"
+        "ALTER MATERIALIZED VIEW name SET (history = '30 days' | '1000 epochs' | 'default')",
         "ALTER MATERIALIZED VIEW totals SET (refresh = 'every 1 hour');",
     ),
     "CREATE SINK": Synopsis(

@@ -53,7 +53,9 @@ _PRUNED: Final = frozenset({
     "stream", "table", "materialized view", "view", "sink", "function", "index",
 })  # fmt: skip
 _RETENTION: Final = 'option "retention"'
-_ALTERED_OPTIONS: Final = frozenset({'option "refresh"', 'option "on_error"'})
+_ALTERED_OPTIONS: Final = frozenset({
+    'option "history"', 'option "on_error"', 'option "refresh"',
+})  # fmt: skip
 
 
 class Action(StrEnum):

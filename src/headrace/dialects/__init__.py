@@ -11,7 +11,7 @@ from headrace.dialects.macros import macros_of
 from headrace.dialects.refused import REFUSED_CALLS, RefusedCall
 from headrace.dialects.spark_text import spark_text
 from headrace.dialects.streams import OFFSET
-from headrace.dialects.table_epochs import AtEpoch, WithEpochs, refuse_epochs, with_epochs
+from headrace.dialects.table_epochs import AtEpoch, AtTimes, WithEpochs, refuse_epochs, with_epochs
 from headrace.dialects.translate import TRANSLATED, is_of_ksqldb, refuse_undecided, translated
 from headrace.dialects.windows import with_bounds
 
@@ -28,6 +28,7 @@ __all__ = [
     "REFUSED_CALLS",
     "TRANSLATED",
     "AtEpoch",
+    "AtTimes",
     "CallTemplate",
     "Difference",
     "RefusedCall",

@@ -11,7 +11,7 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from headrace.catalog import Table
+from headrace.catalog import Table, View
 from headrace.dialects.time_expression import is_constant, refuse_clock, take_time
 from headrace.errors import Code, HeadraceError, unknown
 from headrace.sql.cursor import RESERVED_PREFIX, Cursor
@@ -118,11 +118,13 @@ class _Clause:
         relation = table_named(name, self.relations, span)
         if isinstance(relation, Table) and relation.effective_from is not None:
             return relation
+        stored = isinstance(relation, Table | View)
         raise HeadraceError(
             Code.INVALID,
             f'{relation.kind} "{name}" has no versions',
             detail=f"{_CLAUSE} finds the version of a key at a time, in a versioned table.",
-            hint="Declare a table with PRIMARY KEY and WITH (effective_from = 'column').",
+            hint="Declare a table with PRIMARY KEY and WITH (effective_from = 'column')"
+            + (f"; or SELECT FROM AS_OF(TABLE pairs, {name})." if stored else "."),
             span=span,
         )
 

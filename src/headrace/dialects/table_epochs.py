@@ -9,6 +9,8 @@ can compare two epochs of a table. A version is an epoch.
 stands for the rows that were inserted and deleted after epoch 3, up to epoch 17. ``FOR CHANGES FROM
 EPOCH 3 [TO EPOCH 17]`` is the same, and ``TIMESTAMP '...'`` can be written for an epoch.
 
+``FROM AS_OF(TABLE pairs, ...)`` is a relation, too: see :mod:`headrace.dialects.pairs_as_of`.
+
 ``FOR SYSTEM_TIME AS OF`` after a versioned table chooses versions by their dates instead: see
 :mod:`headrace.dialects.system_time`.
 """
@@ -20,6 +22,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from headrace.catalog import PlainView, Sink, Stream, Table, View
+from headrace.dialects.pairs_as_of import at_pairs, joined, take_pairs
 from headrace.dialects.system_time import common_tables, has_alias, name_before, table_named
 from headrace.dialects.time_expression import take_time
 from headrace.errors import Code, HeadraceError, Span
@@ -34,10 +37,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from headrace.catalog import Relation
-    from headrace.sql.as_of import AsOf
+    from headrace.sql.as_of import AsOf, PairsAsOf
     from headrace.sql.lexer import Token
 
-_CLAUSE = re.compile(r"\bas\s+of\b|\bchanges\b", re.IGNORECASE)
+_CLAUSE = re.compile(r"\bas\s+of\b|\bchanges\b|\bas_of\s*\(", re.IGNORECASE)
 _VERSIONS = ("VERSION", "SYSTEM_VERSION")
 _TIMES = ("TIMESTAMP", "SYSTEM_TIME")
 _STRINGS = frozenset({TokenKind.STRING, TokenKind.DQUOTED})
@@ -57,11 +60,19 @@ class AtEpoch:
 
 
 @dataclass(frozen=True, slots=True)
+class AtTimes:
+    """Rows with the values of views, each as of its own time; ``name`` replaces it in the text."""
+
+    name: str
+    read: PairsAsOf
+
+
+@dataclass(frozen=True, slots=True)
 class WithEpochs:
     """A query in which names stand for tables at epochs."""
 
     query: Rewritten
-    tables: tuple[AtEpoch, ...] = ()
+    tables: tuple[AtEpoch | AtTimes, ...] = ()
     as_now: Span = field(default=Span.whole(""))
     """The query without the clauses."""
 
@@ -78,8 +89,18 @@ def with_epochs(query: Span, relations: Mapping[str, Relation], prefix: str = ""
     if _CLAUSE.search(query.source) is None:
         return WithEpochs(unchanged(query), (), query)
     cursor = Cursor(StatementText(query.text, query.start, query.end, query.file))
-    rewriting, without, found = Rewriting(query), Rewriting(query), list[AtEpoch]()
+    rewriting, without = Rewriting(query), Rewriting(query)
+    found: list[AtEpoch | AtTimes] = []
     while not cursor.at_end():
+        if at_pairs(cursor):
+            pairs = take_pairs(cursor)
+            name = f"{prefix}{len(found)}"
+            found.append(AtTimes(name, pairs))
+            alias = "" if has_alias(cursor) else " AS as_of"
+            rewriting.replace(pairs.span, [quote(name), alias])
+            rows = with_epochs(pairs.pairs, relations).as_now.source
+            without.replace(pairs.span, [*joined(pairs, rows, relations), alias])
+            continue
         words, kind = _clause(cursor, relations)
         if kind is None:
             for _ in range(max(words, 1)):
@@ -100,23 +121,32 @@ def with_epochs(query: Span, relations: Mapping[str, Relation], prefix: str = ""
 def refuse_epochs(query: Span, relations: Mapping[str, Relation]) -> None:
     """Raise ``unsupported`` at the first table read as of an epoch or a time, or for changes."""
     found = with_epochs(query, relations, "").tables
-    if found and isinstance(found[0].read, ChangesBetween):
-        relation = found[0].relation
+    first = found[0] if found else None
+    if isinstance(first, AtTimes):
+        raise HeadraceError(
+            Code.UNSUPPORTED,
+            "AS_OF is not supported here",
+            detail="Only a SELECT reads views as of the times of rows; a view follows its inputs.",
+            hint="In a view, use ASOF JOIN, or FOR SYSTEM_TIME AS OF with a versioned table.",
+            span=first.read.span,
+        )
+    if first is not None and isinstance(first.read, ChangesBetween):
+        relation = first.relation
         raise HeadraceError(
             Code.UNSUPPORTED,
             f'{relation.kind} "{relation.name}" FOR CHANGES is not supported here',
             detail="Only a SELECT reads changes by epoch; a view follows its inputs.",
             hint="Use it in a SELECT; or read the relation itself, or SUBSCRIBE to its changes.",
-            span=found[0].read.span,
+            span=first.read.span,
         )
-    if found:
+    if first is not None:
         raise HeadraceError(
             Code.UNSUPPORTED,
-            f'{found[0].relation.kind} "{found[0].relation.name}" AS OF an epoch or a time is not'
+            f'{first.relation.kind} "{first.relation.name}" AS OF an epoch or a time is not'
             " supported here",
             detail="Only a SELECT reads a table as it was; a view follows its inputs.",
             hint="Use it in a SELECT; or leave it out, and read the result AS OF an epoch.",
-            span=found[0].read.span,
+            span=first.read.span,
         )
 
 

@@ -73,6 +73,13 @@ class DirtySlices:
             row = connection.execute(query.limit(1)).one_or_none()
         return None if row is None else Gap(Epoch(row.after), Epoch(row.until))
 
+    def gaps(self, view: RelationId) -> tuple[Gap, ...]:
+        """Return the gaps of a view: its contents were not right between their epochs."""
+        query = sa.select(schema.gaps).where(schema.gaps.c.view == view)
+        with self._transactions.reading() as connection:
+            rows = connection.execute(query).all()
+        return tuple(Gap(Epoch(row.after), Epoch(row.until)) for row in rows)
+
     def record_changes(self, carried: Sequence[Carried], origin: Mapping[str, Any]) -> None:
         """Record what carries a change to views; the oldest of too many records are forgotten."""
         table, now = schema.changes, self._transactions.clock

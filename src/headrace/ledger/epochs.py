@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
 import sqlalchemy as sa
 
 from headrace.ledger import schema
@@ -16,6 +17,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from headrace.ledger.transactions import Transactions
+    from headrace.zset.equality import Ints
+
+_MICROS: Final = 1_000_000
+_FIRST: Final = Epoch(0)
 
 _KEPT: Final = 1000
 """The number of epochs whose counters are kept that were known only after the commit."""
@@ -61,12 +66,34 @@ class Epochs:
             for row in rows
         )
 
-    def at(self, timestamp: float) -> Epoch:
-        """Return the last epoch committed at or before a time in Unix seconds; 0 if none was."""
+    def at(self, timestamp: float, first: Epoch = _FIRST) -> Epoch:
+        """Return the last epoch committed at or before a time in Unix seconds.
+
+        It is searched from ``first`` on, which is returned if there is none.
+        """
         table = schema.epochs.c
-        query = sa.select(sa.func.max(table.epoch)).where(table.committed_at <= timestamp)
         with self._transactions.reading() as connection:
-            return Epoch(connection.execute(query).scalar() or 0)
+            low, high = first, last_epoch(connection)
+            while low < high:  # times of commit do not fall
+                middle = Epoch((low + high + 1) // 2)
+                query = sa.select(table.committed_at).where(table.epoch == middle)
+                if connection.execute(query).scalar_one() <= timestamp:
+                    low = middle
+                else:
+                    high = Epoch(middle - 1)
+            return low
+
+    def commit_times(self, first: Epoch, last: Epoch) -> tuple[Ints, Ints]:
+        """Return the epochs in ``[first, last]`` and when each was committed, in microseconds UTC.
+
+        Both ascend.
+        """
+        table = schema.epochs.c
+        query = sa.select(table.epoch, table.committed_at).order_by(table.epoch)
+        with self._transactions.reading() as connection:
+            rows = connection.execute(query.where(table.epoch.between(first, last))).all()
+        epochs = np.array([row[0] for row in rows], np.int64)
+        return epochs, np.round(np.array([row[1] for row in rows]) * _MICROS).astype(np.int64)
 
     def committed_at(self, epoch: Epoch) -> float:
         """Return when an epoch was committed, in Unix seconds."""

@@ -267,6 +267,8 @@ class Definer:
     def regroup(self, view: View, altered: View) -> Epoch:
         """Change when a view is refreshed: on a schedule, manually, or in every epoch.
 
+        Or how long its former states are kept.
+
         Its contents do not change, except that a lagging view that becomes maintained in every
         epoch is refreshed first, so that it joins the epochs at their frontier.
         """

@@ -48,14 +48,14 @@ class LostError(HeadraceError):
 class Request:
     """A request. A ``repeatable`` one takes effect once, however often it is sent.
 
-    ``path`` is percent-encoded, ``query`` is not.
+    ``path`` is percent-encoded, ``query`` is not; a list gives a parameter several times.
     """
 
     method: str
     path: str
     body: bytes | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
-    query: Mapping[str, str] = field(default_factory=dict)
+    query: Mapping[str, str | list[str]] = field(default_factory=dict)
     repeatable: bool = False
 
     @classmethod
@@ -108,7 +108,7 @@ class Connection:
         try:
             where = self._server.prefix + request.path
             if request.query:
-                where += f"?{urlencode(request.query)}"
+                where += f"?{urlencode(request.query, doseq=True)}"
             http.request(
                 request.method, where, request.body, {**self._server.headers, **request.headers}
             )

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 from uuid import uuid4
 
 from headrace.errors import Code, HeadraceError, Span, masked
@@ -40,7 +40,9 @@ from headrace.sql import (
 from headrace.sql.lexer import StatementText
 from headrace.sql.parameters import bind
 from headrace.statements.reading.asked import followed_query, followed_text
+from headrace.statements.reading.asked_views import asked_views
 from headrace.statements.results import Freshness, Progress, Result, last_of
+from headrace.types import Epoch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -49,8 +51,8 @@ if TYPE_CHECKING:
     from headrace.remote.server import Server
     from headrace.sql import Statement
     from headrace.sql.parameters import Parameters
+    from headrace.statements.reading.asked_views import Views
     from headrace.statements.results import Subscription
-    from headrace.types import Epoch
 
 T = TypeVar("T")
 
@@ -171,6 +173,46 @@ class RemoteSession:
                 )
 
             return int(self._in_session(append)["rows"])
+
+    def as_of(self, pairs: Any, views: Views, *, time: str | None = None) -> Result:
+        """Read views as of the times of pairs; see :meth:`headrace.Session.as_of`."""
+        from headrace.formats.frames import table_of  # noqa: PLC0415  (is large)
+
+        body = written(table_of(pairs))
+        query: dict[str, str | list[str]] = {"view": [each.text for each in asked_views(views)]}
+        query |= {} if time is None else {"time": time}
+
+        def ask(id_: str) -> Result:
+            return self._connection.ask(
+                Request(
+                    "POST",
+                    "/v1/as_of",
+                    body,
+                    {"Content-Type": ARROW, "Accept": ARROW},
+                    {**query, "session": id_},
+                    repeatable=True,
+                ),
+                self._answered,
+            )
+
+        with self._running():
+            return self._in_session(ask)
+
+    def _answered(self, answer: HTTPResponse) -> Result:
+        """Return the rows of an Arrow stream, with the epoch and the freshness of the headers."""
+        headers = answer.headers
+        if headers.get("Content-Type") != ARROW or "Headrace-Epoch" not in headers:
+            raise self._connection.stranger(answer)
+        epoch, dirty = Epoch(int(headers["Headrace-Epoch"])), headers.get("Headrace-Dirty", "")
+        frontier = headers.get("Headrace-Frontier")
+        fresh = Freshness(
+            epoch,
+            float(headers.get("Headrace-Committed-At", "nan")),
+            int(headers.get("Headrace-Pending", "0")),
+            tuple(map(unquote, dirty.split(", "))) if dirty else (),
+            None if frontier is None else Epoch(int(frontier)),
+        )
+        return Result(read([answer.read()]), epoch, freshness=fresh)
 
     def subscribe(
         self, query: str, parameters: Parameters | None = None, *, after: Epoch | None = None

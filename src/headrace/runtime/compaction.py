@@ -15,6 +15,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from headrace.catalog import View
 from headrace.errors import Code, HeadraceError
 from headrace.ledger import ArrangementRecord, Merge, NewRun, RunKind
 from headrace.objects.bundles import unit_of
@@ -35,9 +36,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from contextlib import AbstractContextManager
 
+    from headrace.catalog import KeptHistory
     from headrace.runtime.epoch import EpochLoop
     from headrace.runtime.retirement import Retirement
     from headrace.spine import RunFile
+    from headrace.types import ArrangementId
+
+_SECOND: Final = 1_000_000
 
 _DEAD_BYTES: Final = 1 << 26
 """The dead bytes in packs that are not worth a merge, however few bytes are live."""
@@ -143,6 +148,7 @@ class Compaction:
             since = {
                 record.id: contents if record.build is None else state for record in arrangements
             }
+            since |= self._kept_apart(arrangements, of_contents)
             replaced = ledger.spines.replaced()
             later = {
                 r.id: since[r.id]
@@ -152,6 +158,27 @@ class Compaction:
             if later:
                 ledger.spines.advance_since(later)
             ledger.spines.release_dropped(contents, state)
+
+    def _kept_apart(
+        self, arrangements: tuple[ArrangementRecord, ...], read: Epoch
+    ) -> dict[ArrangementId, Epoch]:
+        """Return the first epoch to keep of each view that says how long its states are kept.
+
+        Epochs from ``read`` on are kept in any case.
+        """
+        found, by_id = {}, self.loop.catalog.by_id
+        for record in arrangements:
+            view = by_id.get(record.owner)
+            if record.build is None and isinstance(view, View) and view.history is not None:
+                found[record.id] = min(read, self._oldest(view.history, record.since))
+        return found
+
+    def _oldest(self, kept: KeptHistory, since: Epoch) -> Epoch:
+        """Return the first epoch that a history keeps, at least ``since``."""
+        if kept.seconds is None:
+            return Epoch(max(since, self.loop.ledger.head.epoch - (kept.epochs or 0)))
+        until = self.loop.clock() / _SECOND - kept.seconds
+        return self.loop.ledger.epochs.at(until, since)
 
     def sweep(self) -> None:
         """Delete garbage: first the files, then their names, so that a crash loses no file.

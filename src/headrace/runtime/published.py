@@ -261,7 +261,7 @@ class Publisher:
                         Code.INVALID,
                         f'{relation.kind} "{relation.name}" cannot be read at epoch {epoch}',
                         f"The first epoch at which it can be read is {since}.",
-                        "Read a newer epoch. The setting history_epochs is how many are kept.",
+                        f"Read a newer epoch. {_longer(relation)}",
                     )
         return error
 
@@ -306,6 +306,16 @@ class Publisher:
         """Yield the oldest epoch that is read; no reader requests an older one during the block."""
         with self._changed:
             yield min(state.epoch for state in self._alive)
+
+
+def _longer(relation: Table | View) -> str:
+    """Return how more states of a table or view can be kept."""
+    if isinstance(relation, Table):
+        return "The setting history_epochs is how many are kept."
+    return (
+        f"ALTER MATERIALIZED VIEW {relation.name} SET (history = '30 days') keeps its states for"
+        " longer from now on."
+    )
 
 
 def stopped_views(head: Head, catalog: Catalog) -> frozenset[RelationId]:

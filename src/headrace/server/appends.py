@@ -19,6 +19,7 @@ import xxhash
 from headrace.catalog import Stream, Table
 from headrace.errors import Code, HeadraceError, Span
 from headrace.formats.blocks import FilePosition, RecordBlock, after_mark, lines_of
+from headrace.formats.ipc import table_of_stream
 from headrace.formats.json_lines import JsonDecoder, require_lines
 from headrace.server.answers import done
 from headrace.server.catalog import resolved
@@ -127,7 +128,7 @@ class AppendHandlers:
 
             def call(session: Session) -> Response:
                 try:
-                    rows = _arrow(data) if kind == ARROW else _lines(data, relation)
+                    rows = table_of_stream(data) if kind == ARROW else _lines(data, relation)
                     appended = _append(session, name, rows, numbered)
                 except HeadraceError as error:
                     if error.code is Code.INVALID:
@@ -182,17 +183,6 @@ def _numbered(appends: Appends, request: Request, name: str, data: bytes) -> App
         )
     checksum = xxhash.xxh3_64_intdigest(data) & _SIGNED
     return AppendNumber(f"key {key}", checksum, appends.alone(name, key), once=True)
-
-
-def _arrow(data: bytes) -> pa.Table:
-    try:
-        table = pa.ipc.open_stream(data).read_all()
-        table.validate(full=True)
-    except (pa.ArrowException, OSError) as error:
-        raise HeadraceError(
-            Code.INVALID, "the body is not an Arrow IPC stream", f"{error}."
-        ) from error
-    return table
 
 
 def _lines(data: bytes, relation: object) -> pa.Table:

@@ -18,6 +18,7 @@ from headrace.server.lookups import ViewHandlers
 from headrace.server.metrics import Metrics
 from headrace.server.openapi import Description
 from headrace.server.pages import PageHandlers
+from headrace.server.point_in_time import PointInTimeHandlers
 from headrace.server.requests import QueryParameter
 from headrace.server.route import JSON, Route
 from headrace.server.statements import SqlHandlers
@@ -122,6 +123,25 @@ ROUTES: Final = (
         ),
         takes=(LINES, ARROW),
         header="Idempotency-Key",
+    ),
+    Route(
+        "POST",
+        "/v1/as_of",
+        PointInTimeHandlers,
+        PointInTimeHandlers.read_as_of,
+        Least.TOKEN,
+        (
+            QueryParameter(
+                "view", "A view, with columns: name(column, column AS new).", repeated=True
+            ),
+            QueryParameter("time", "The column of times; by default, the only one."),
+            QueryParameter("min_epoch", "A token or an epoch for which the request waits."),
+            QueryParameter("session", "The session whose writes the values show."),
+            _TIMEOUT,
+        ),
+        takes=(LINES, ARROW),
+        answers=tuple(AnswerFormat),
+        answer="Result",
     ),
     Route(
         "GET",

@@ -25,10 +25,13 @@ from headrace.sql import (
 from headrace.statements.changing.row_changes import RowChanges
 from headrace.statements.changing.targets import writable
 from headrace.statements.checking.damage import with_owner
+from headrace.statements.reading.point_in_time import PointInTime
 from headrace.statements.results import Listed, Result
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
+
+    import pyarrow as pa
 
     from headrace.ledger import ProducerPosition
     from headrace.parts.access import Principal
@@ -36,6 +39,7 @@ if TYPE_CHECKING:
     from headrace.session.needs import Need
     from headrace.session.parts import DatabaseParts
     from headrace.sql import Statement
+    from headrace.sql.as_of import AskedView
     from headrace.statements.changing.given_rows import Rows
     from headrace.statements.reading.following import Pushed
     from headrace.statements.reading.subscription import ViewSubscription
@@ -129,6 +133,13 @@ class Dispatcher:
         with self._shown():
             self._rights.require_role(Role.WRITER, name)
             return self._injector.of(RowChanges).append(name, rows, producer)
+
+    def as_of(self, rows: pa.Table, views: Sequence[AskedView], time: str | None) -> Result:
+        """Return rows with the values of views, each as of its own time."""
+        with self._shown():
+            for view in views:
+                self._rights.require_role(Role.READER, view.name)
+            return self._injector.of(PointInTime).read(rows, views, time)
 
     def require(self, query: Query) -> tuple[Need, ...]:
         """Raise if the client may not read a query; return the roles that it needs."""

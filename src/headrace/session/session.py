@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from headrace.engine.jobs.cancelling import StatementJobs
 from headrace.errors import Code, HeadraceError, unexpected
+from headrace.formats.frames import table_of
 from headrace.ledger import ProducerPosition
 from headrace.parts.access import OWNER
 from headrace.runtime.cancelling import cancelled, check_cancelled
@@ -14,6 +15,7 @@ from headrace.session.client import Client, silent
 from headrace.session.dispatch import Dispatcher
 from headrace.sql.parameters import bind
 from headrace.statements.reading.asked import followed_query, followed_text
+from headrace.statements.reading.asked_views import asked_views
 from headrace.statements.results import Progress, last_of
 
 if TYPE_CHECKING:
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from headrace.sql import Query, Statement
     from headrace.sql.parameters import Parameters
     from headrace.statements.changing.given_rows import Rows
+    from headrace.statements.reading.asked_views import Views
     from headrace.statements.reading.following import Pushed
     from headrace.statements.reading.subscription import ViewSubscription
     from headrace.statements.results import Result, Subscription
@@ -109,6 +112,24 @@ class Session:
             position = ProducerPosition(producer, sequence)
         with self._alone():
             return self._statements.insert(name, rows, position)
+
+    def as_of(self, pairs: Any, views: Views, *, time: str | None = None) -> Result:
+        """Return pairs of keys and times with the values of views, each as of its own time.
+
+        ``pairs`` are an Arrow table or batch, a data frame, or a list of dicts: the columns of the
+        keys, named as those of the views, a time, and others, which are returned as they are. The
+        column ``time`` has timestamps or dates, in UTC if they have no zone; it may be left out if
+        only one column does. ``views`` are names, or the columns of each by name:
+        ``{"a": ["x"], "b": {"y": "renamed"}, "c": None}``.
+
+        A view whose key is in the pairs is read as it was committed by the time of each pair. Of
+        one whose key has a column of times besides, such as a versioned table, each pair gets the
+        last row that is not after its time. The result has the pairs in their order; the values of
+        a key without a row are NULL.
+        """
+        rows, asked = table_of(pairs), asked_views(views)
+        with self._running(silent):
+            return self._statements.as_of(rows, asked, time)
 
     def subscribe(
         self, query: str, parameters: Parameters | None = None, *, after: Epoch | None = None

@@ -131,6 +131,7 @@ from headrace.statements.describing.tokens import TokenListings
 from headrace.statements.functions import FunctionChanges
 from headrace.statements.reading.exports import Exports
 from headrace.statements.reading.following import QueryFollowing
+from headrace.statements.reading.point_in_time import PointInTime
 from headrace.statements.reading.selects import Selects
 from headrace.statements.refreshing import Refreshing
 from headrace.statements.resuming import Resuming
@@ -263,6 +264,7 @@ COMPOSED: Final[Mapping[str, type[Any]]] = {
     "inserts": Inserts,
     "marking": Marking,
     "name_listings": NameListings,
+    "point_in_time": PointInTime,
     "rebuilds": Rebuilds,
     "reconciliations": Reconciliations,
     "refreshing": Refreshing,

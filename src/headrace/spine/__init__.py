@@ -32,7 +32,7 @@ from headrace.spine.pack import (
 )
 from headrace.spine.parts import PART_BYTES, SpineParts
 from headrace.spine.ranges import HIGHEST, LOWEST, partition_of, ranges
-from headrace.spine.run import Run
+from headrace.spine.run import Run, matches_of_runs
 from headrace.spine.run_file import Place, RunFile
 from headrace.spine.spine import Spine
 from headrace.spine.stored import Batch
@@ -65,6 +65,7 @@ __all__ = [
     "earliest_due",
     "flat",
     "forget_runs",
+    "matches_of_runs",
     "merge",
     "open_run",
     "partition_of",

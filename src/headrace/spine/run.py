@@ -373,6 +373,47 @@ def matches_in(layout: Layout, runs: Sequence[Run], hashes: Ints) -> tuple[Ints,
     return np.concatenate(probes), np.concatenate(numbers), in_one_piece(pa.concat_tables(tables))
 
 
+def matches_of_runs(
+    layout: Layout, runs: Sequence[Run], hashes: Ints
+) -> tuple[Ints, Ints, pa.Table]:
+    """Return all pairs of a hash and a row of several runs, one run after the other.
+
+    That is the position of the hash, that of the run among ``runs``, and the row. ``hashes``
+    ascends. O(n log d) for d hashes and n rows of runs that have no more rows than hashes, whose
+    rows are searched together among the hashes; O(d log n) for each other run of n rows.
+    """
+    few = [i for i, run in enumerate(runs) if 0 < run.rows <= len(hashes)]
+    pairs = [_NONE if run.rows <= len(hashes) else run.matches_of(hashes) for run in runs]
+    if few:
+        own = np.concatenate([part for i in few for part in runs[i].hashes])
+        ends = np.cumsum([runs[i].rows for i in few])
+        probes, rows = _pairs_among(own, hashes)
+        bounds = rows.searchsorted(ends)
+        start = 0
+        for i, end, stop in zip(few, ends.tolist(), bounds.tolist(), strict=True):
+            if start < stop:
+                pairs[i] = probes[start:stop], rows[start:stop] - (end - runs[i].rows)
+                start = stop
+    probes = np.concatenate([_NOTHING, *(probe for probe, _ in pairs)])
+    run_of = np.repeat(np.arange(len(pairs)), [len(probe) for probe, _ in pairs])
+    return probes, run_of, take_of(layout, runs, [row for _, row in pairs])
+
+
+def _pairs_among(own: Ints, probes: Ints) -> Pairs:
+    """Return all pairs of equal hashes by ascending position in ``own``; only ``probes`` ascend."""
+    left = probes.searchsorted(own)
+    row = (probes.take(left, mode="clip") == own).nonzero()[0]
+    if not len(row):
+        return _NONE
+    probe = left[row]
+    again = (probes.take(probe + 1, mode="clip") == own[row]) & (probe < len(probes) - 1)
+    if not again.any():
+        return probe, row
+    counts = probes.searchsorted(own[row], "right") - probe
+    shift = probe - (np.cumsum(counts) - counts)
+    return np.repeat(shift, counts) + np.arange(counts.sum()), np.repeat(row, counts)
+
+
 def _single_matches(own: Ints, probes: Ints) -> Pairs | None:
     """Return all pairs by searching ``own`` in ``probes``; None if a hash has several pairs."""
     left = probes.searchsorted(own)

@@ -1,9 +1,14 @@
-"""``AS OF``: the epoch or the time at which is read; ``FOR CHANGES``: a range of epochs."""
+"""``AS OF``: the epoch or the time at which is read; ``FOR CHANGES``: a range of epochs.
+
+``AS_OF(...)`` reads each row as of its own time.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
+
+from headrace.sql.keywords import quote, quote_dotted
 
 if TYPE_CHECKING:
     from headrace.errors import Span
@@ -27,6 +32,39 @@ class AsOfTimestamp:
 
 
 AsOf: TypeAlias = AsOfEpoch | AsOfTimestamp
+
+
+@dataclass(frozen=True, slots=True)
+class AskedView:
+    """A view, and columns with their names in the result; None for all that are not its key.
+
+    ``span`` is the place of the name in a statement.
+    """
+
+    name: str
+    columns: tuple[tuple[str, str], ...] | None = None
+    span: Span | None = None
+
+    @property
+    def text(self) -> str:
+        """The view as :func:`headrace.sql.asked_view.asked_view` reads it."""
+        name = quote_dotted(self.name)
+        if self.columns is None:
+            return name
+        return f"{name}({', '.join(f'{quote(c)} AS {quote(new)}' for c, new in self.columns)})"
+
+
+@dataclass(frozen=True, slots=True)
+class PairsAsOf:
+    """``AS_OF(TABLE pairs, DESCRIPTOR(time), view, ...)``: rows with the values of views then.
+
+    ``pairs`` is the query of the rows; ``time`` is None for their only column of times.
+    """
+
+    pairs: Span
+    time: str | None
+    views: tuple[AskedView, ...]
+    span: Span
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from headrace.sql.parameters import Parameters
     from headrace.statements.changing.given_rows import Rows
+    from headrace.statements.reading.asked_views import Views
     from headrace.statements.results import Progress, Result, Subscription
     from headrace.types import Epoch
 
@@ -42,6 +43,10 @@ class AnySession(Protocol):
         self, name: str, rows: Rows, *, producer: str | None = None, sequence: int | None = None
     ) -> int:
         """Append rows to a stream or table, durably; return their number."""
+        ...
+
+    def as_of(self, pairs: Any, views: Views, *, time: str | None = None) -> Result:
+        """Return pairs of keys and times with the values of views, each as of its own time."""
         ...
 
     def subscribe(
@@ -91,6 +96,10 @@ class DefaultSession:
     ) -> int:
         """Append rows in the default session; see :meth:`headrace.Session.insert`."""
         return self._default.insert(name, rows, producer=producer, sequence=sequence)
+
+    def as_of(self, pairs: Any, views: Views, *, time: str | None = None) -> Result:
+        """Read views as of the times of pairs; see :meth:`headrace.Session.as_of`."""
+        return self._default.as_of(pairs, views, time=time)
 
     def subscribe(
         self, query: str, parameters: Parameters | None = None, *, after: Epoch | None = None

@@ -10,6 +10,7 @@ from headrace.errors import Code, HeadraceError, Span
 from headrace.parts.naming import HIDDEN
 from headrace.sql import CreateMaterializedView, Option, parse
 from headrace.statements.defining.auto_swap import AUTO_SWAP
+from headrace.statements.defining.history import HISTORY
 from headrace.statements.defining.on_error import ON_ERROR
 from headrace.statements.defining.refresh_options import REFRESH_OPTIONS
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from headrace.catalog import Catalog
     from headrace.sql import AlterViewQuery
 
-_OWN: Final = frozenset({*REFRESH_OPTIONS, ON_ERROR, AUTO_SWAP})
+_OWN: Final = frozenset({*REFRESH_OPTIONS, HISTORY, ON_ERROR, AUTO_SWAP})
 """Options that ALTER may have changed since: they are those of the view."""
 
 
@@ -51,6 +52,8 @@ def redefined(catalog: Catalog, statement: AlterViewQuery) -> CreateMaterialized
     options = [option for option in created.options if option.key.lower() not in _OWN]
     if view.refresh != CONTINUOUS:
         options.append(Option(REFRESH_OPTIONS[0], str(view.refresh), statement.span))
+    if view.history is not None:
+        options.append(Option(HISTORY, str(view.history), statement.span))
     if view.quarantines:
         options.append(Option(ON_ERROR, "quarantine", statement.span))
     return replace(

@@ -13,6 +13,7 @@ from headrace.parts.swapping import IncompleteSwapError, is_outdated, same_conte
 from headrace.sql import CreateMaterializedView, Query, select_all
 from headrace.statements.defining.above_changes import AboveChanges, declared
 from headrace.statements.defining.auto_swap import swaps_by_itself, without_swap
+from headrace.statements.defining.history import history_of
 from headrace.statements.defining.on_error import on_error, quarantines
 from headrace.statements.defining.options import begins_earliest
 from headrace.statements.defining.refresh_options import refresh_of
@@ -176,7 +177,12 @@ class CandidateSets:
         planned = self.builds.planned(
             "", query, columns, text, guarded=kept, key=statement.key, like=former
         )
-        view = replace(planned.view, candidate_of=former.id, temporary=temporary)
+        view = replace(
+            planned.view,
+            candidate_of=former.id,
+            temporary=temporary,
+            history=history_of(statement.options),
+        )
         if view.schema != former.schema:
             above = AboveChanges(self.reader, self.engine)
             above.require_possible(former, view.schema, span)
@@ -265,7 +271,11 @@ class CandidateSets:
                 like=view,
             )
             candidate = replace(
-                planned.view, candidate_of=view.id, temporary=temporary, ksqldb=view.ksqldb
+                planned.view,
+                candidate_of=view.id,
+                temporary=temporary,
+                ksqldb=view.ksqldb,
+                history=view.history,
             )
             former = catalog.candidate(view.id)
             gone = (

@@ -11,8 +11,9 @@ from headrace.catalog import Stream, Table, View, title
 from headrace.circuit.digest import digest
 from headrace.errors import Code, HeadraceError, masked, meant
 from headrace.parts.quarantined import quarantined_rows
+from headrace.statements.defining.history import HISTORY, history_of
 from headrace.statements.results import Progress
-from headrace.types import holds
+from headrace.types import holds, rows_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -89,9 +90,20 @@ def _unsupported(primary: str, hint: str, place: Span) -> HeadraceError:
     return HeadraceError(Code.UNSUPPORTED, primary, hint=hint, span=place)
 
 
+def _require_alone(option: str, statement: AlterView) -> None:
+    """Raise ``unsupported`` if a statement alters other options as well."""
+    if len(statement.options) > 1:
+        raise HeadraceError(
+            Code.UNSUPPORTED,
+            f"{option} is altered alone",
+            hint="Alter other options in a statement of their own.",
+            span=statement.span,
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class ErrorPolicies:
-    """ALTER MATERIALIZED VIEW: changes a view's ``on_error`` or its refresh."""
+    """ALTER MATERIALIZED VIEW: changes a view's ``on_error``, ``history`` or its refresh."""
 
     reader: Reader
     engine: Engine
@@ -102,9 +114,25 @@ class ErrorPolicies:
     def alter(self, statement: AlterView) -> str:
         """Change an option of a view."""
         option = on_error(statement.options)
-        if option is None:
-            return self.refreshing.alter(statement)
-        return self._set(statement, option)
+        if option is not None:
+            return self._set(statement, option)
+        if any(each.key.lower() == HISTORY for each in statement.options):
+            return self._keep(statement)
+        return self.refreshing.alter(statement)
+
+    def _keep(self, statement: AlterView) -> str:
+        """Change how long former states of a view can be read, from now on."""
+        _require_alone(HISTORY, statement)
+        view = self._view(statement)
+        kept = history_of(statement.options)
+        written = f"{view.created_sql};\n{masked(statement.span.source)}"
+        self.definer.regroup(view, replace(view, history=kept, created_sql=written))
+        since, _ = self.reader.ledger.spines.oldest()[rows_of(view.id)]
+        how = "as long as those of tables" if kept is None else f"for {kept}"
+        return (
+            f"altered view {view.name}: its former states are kept {how};"
+            f" it can be read from epoch {since} on"
+        )
 
     def _set(self, statement: AlterView, option: Option) -> str:
         """Make a view stop on errors or quarantine rows, by filling another build of it.
@@ -115,13 +143,7 @@ class ErrorPolicies:
             HeadraceError: the error of the query, if the view would stop and has rows in
                 quarantine; nothing is changed then.
         """
-        if len(statement.options) > 1:
-            raise HeadraceError(
-                Code.UNSUPPORTED,
-                f"{ON_ERROR} is altered alone",
-                hint="Alter other options in a statement of their own.",
-                span=statement.span,
-            )
+        _require_alone(ON_ERROR, statement)
         view = self._view(statement)
         chosen = quarantines(option)
         if chosen == view.quarantines:

@@ -16,6 +16,7 @@ from headrace.connectors import (
 from headrace.errors import Code, HeadraceError, masked, unknown
 from headrace.sql import EMBEDDED_METADATA
 from headrace.statements.defining.auto_swap import AUTO_SWAP
+from headrace.statements.defining.history import HISTORY
 from headrace.statements.defining.on_error import ON_ERROR
 from headrace.statements.defining.refresh_options import REFRESH_OPTIONS
 from headrace.statements.defining.retention import RETENTION
@@ -120,6 +121,7 @@ _OF_VIEWS = (
     "allow_non_incremental_definition",
     "description",
     "friendly_name",
+    HISTORY,
     "max_staleness",
     ON_ERROR,
     *TTL_OPTIONS,

@@ -12,6 +12,7 @@ from headrace.parts.system_relations import refuse_system
 from headrace.sql import CreateTableAs
 from headrace.statements.defining.altered_queries import redefined
 from headrace.statements.defining.auto_swap import swaps_by_itself
+from headrace.statements.defining.history import history_of
 from headrace.statements.defining.on_error import on_error, quarantines, require_quarantine
 from headrace.statements.defining.options import (
     begins_earliest,
@@ -67,6 +68,7 @@ class Views:
         refuse_versions(statement.options)
         check_view_options(statement.options)
         policy = refresh_of(statement.options) or CONTINUOUS
+        history_of(statement.options)
         if policy.lags and into is not None:
             raise HeadraceError(
                 Code.UNSUPPORTED,
@@ -95,7 +97,13 @@ class Views:
             self.reader.catalog.without(replaced, statement.name.span)
             planned, former = self.builds.of_statement(statement, query), None
         ksqldb = isinstance(statement, CreateTableAs) and self._of_ksqldb(statement)
-        view = replace(planned.view, into=into, refresh=policy, ksqldb=ksqldb)
+        view = replace(
+            planned.view,
+            into=into,
+            refresh=policy,
+            ksqldb=ksqldb,
+            history=history_of(statement.options),
+        )
         planned = replace(planned, view=view)
         if asked is not None and view.quarantines:
             catalog = self.reader.catalog

@@ -24,6 +24,7 @@ from headrace.sql import (
 from headrace.statements.defining.above_changes import AboveChange, AboveChanges, Becomes
 from headrace.statements.defining.altered_queries import redefined
 from headrace.statements.defining.drops import dropped_with
+from headrace.statements.defining.history import HISTORY
 from headrace.statements.defining.options import begins_earliest
 from headrace.statements.defining.retention import lost_events, retention_of
 from headrace.statements.defining.view_builds import with_windows
@@ -93,12 +94,9 @@ class DefinitionChanges:
                     yield view, RepairPath.NONE, why, None
             case AlterView():
                 altered = self.reader.catalog.resolve(statement.name.dotted, statement.name.span)
-                yield (
-                    altered,
-                    RepairPath.NONE,
-                    "its rows stay; its refresh schedule changes",
-                    None,
-                )
+                kept = any(option.key.lower() == HISTORY for option in statement.options)
+                what = "how long its states are kept" if kept else "its refresh schedule"
+                yield altered, RepairPath.NONE, f"its rows stay; {what} changes", None
             case AlterViewQuery():
                 yield from self._replaced(redefined(self.reader.catalog, statement))
             case CreateMaterializedView() | CreateTableAs():

@@ -13,6 +13,7 @@ from headrace.sql import Listing
 from headrace.statements.defining.retention import RETENTION
 from headrace.statements.describing.listed import is_shown, listed
 from headrace.statements.results import Listed, shown_time
+from headrace.types import rows_of
 
 if TYPE_CHECKING:
     from headrace.catalog import Relation
@@ -28,10 +29,13 @@ _STREAMS = (
     "kept_for",
 )  # fmt: skip
 
+_MATERIALIZED = (
+    "name", "kind", "key", "state", "history", "readable_from", "readable_from_time",
+)  # fmt: skip
+
 _KINDS: dict[Listing, tuple[type[Relation], ...]] = {
     Listing.TABLES: (Stream, Table, View, PlainView),
     Listing.VIEWS: (View, PlainView),
-    Listing.MATERIALIZED_VIEWS: (View,),
 }
 
 
@@ -51,6 +55,8 @@ class RelationListings:
                 return self._streams()
             case Listing.INDEXES:
                 return self._indexes(statement)
+            case Listing.MATERIALIZED_VIEWS:
+                return self._materialized()
             case _:
                 return self._relations(_KINDS[statement.listing])
 
@@ -67,6 +73,30 @@ class RelationListings:
             if isinstance(relation, kinds) and is_shown(relation, self.principal)
         ]
         return listed(("name", "kind", "key", "state"), rows)
+
+    def _materialized(self) -> Listed:
+        """List materialized views, and how long their former states can be read.
+
+        Who follows a view's changes can resume after any epoch from ``readable_from`` on.
+        """
+        state, oldest = self.reader.published, self.ledger.spines.oldest()
+        rows = []
+        for view in state.catalog:
+            if not isinstance(view, View) or not is_shown(view, self.principal):
+                continue
+            since, begin = oldest.get(rows_of(view.id), (None, None))
+            rows.append(
+                (
+                    view.name,
+                    view.kind,
+                    ", ".join(key_of(view)),
+                    self._state(view, state),
+                    None if view.history is None else str(view.history),
+                    since,
+                    None if begin is None else shown_time(begin),
+                )
+            )
+        return listed(_MATERIALIZED, rows)
 
     def _state(self, relation: Relation, state: Published) -> str:
         """Return the state of a relation, and the number of rows that a view has in quarantine."""

@@ -11,7 +11,7 @@ import pyarrow as pa
 from pyspark.sql.types import LongType, StringType
 
 from headrace.catalog import Relation, Stream, Table, View, key_of
-from headrace.dialects import with_epochs
+from headrace.dialects import AtEpoch, AtTimes, with_epochs
 from headrace.errors import Code, HeadraceError
 from headrace.ledger import NO_EPOCH, RunKind, RunRecord
 from headrace.parts.evaluating import Beside
@@ -19,22 +19,25 @@ from headrace.parts.system_relations import is_system
 from headrace.serving import CHANGE_COLUMNS, ChangedRows
 from headrace.spine import PackWriter
 from headrace.sql import AsOf, AsOfEpoch, AsOfTimestamp, ChangesBetween, Query
+from headrace.statements.reading.given_rows import GivenRows
 from headrace.statements.reading.keyed import chosen, rows_by_key
 from headrace.statements.reading.simple import Simple, simple_select
 from headrace.statements.results import Freshness, Result
 from headrace.types import Column, RelationId, Schema, rows_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from collections.abc import Set as AbstractSet
 
     from headrace.catalog import Catalog
     from headrace.catalyst.analysed import Shape
-    from headrace.dialects import AtEpoch, WithEpochs
+    from headrace.dialects import WithEpochs
     from headrace.ledger import Ledger, Slice
     from headrace.parts.reader import Reader
     from headrace.parts.snapshots import Snapshots
     from headrace.runtime.published import Published
+    from headrace.sql.as_of import PairsAsOf
+    from headrace.statements.reading.point_in_time import PointInTime
     from headrace.types import Epoch
 
 _FIRST_ID: Final = 2**40
@@ -54,6 +57,7 @@ class Selects:
     reader: Reader
     ledger: Ledger
     snapshots: Snapshots
+    point_in_time: PointInTime
     seen: Callable[[Iterable[RelationId]], Published]
 
     def select(self, query: Query) -> Result:
@@ -100,11 +104,34 @@ class Selects:
             at = with_epochs(query.span, catalog.by_name, f"__at_{uuid4().hex}_")
             if not at.tables:
                 return None
-            found = self._read_at(query, at, _beside(catalog, at.tables))
+            given = {
+                each.name: self._pairs(query, each.read)
+                for each in at.tables
+                if isinstance(each, AtTimes)
+            }
+            found = self._read_at(query, at, _beside(catalog, at.tables, given), given)
             if found is not None:
                 return found
 
-    def _read_at(self, query: Query, at: WithEpochs, beside: Beside) -> _Found | None:
+    def _pairs(self, query: Query, read: PairsAsOf) -> GivenRows:
+        """Return the rows of a query with the values of views, each as of its own time."""
+        if query.as_of is not None:
+            raise HeadraceError(
+                Code.UNSUPPORTED,
+                "AS OF at the end of a query with AS_OF is not supported",
+                hint="Write it after the names of tables.",
+                span=query.as_of.span,
+            )
+        pairs = self.select(Query(read.pairs.source, read.pairs)).to_arrow()
+        try:
+            found = self.point_in_time.read(pairs, read.views, read.time)
+        except HeadraceError as error:
+            raise error.at(read.span) from error
+        return GivenRows.of(found.to_arrow(), pairs.column_names)
+
+    def _read_at(
+        self, query: Query, at: WithEpochs, beside: Beside, given: Mapping[str, GivenRows]
+    ) -> _Found | None:
         """Return the result of such a query; None if the catalog changed meanwhile."""
         ids = {table.id for table in beside.tables}
         dirty: set[RelationId] = set()
@@ -113,12 +140,21 @@ class Selects:
 
         def state(shape: Shape) -> Published:
             others = [id_ for id_ in shape.reads if id_ not in ids]
-            last = self.seen([*others, *(each.relation.id for each in at.tables)])
+            stored = [each.relation.id for each in at.tables if isinstance(each, AtEpoch)]
+            last = self.seen([*others, *stored])
             found = self._state(query, last, others)
             dirty.update(found.dirty.keys() & {*others})
             spines, layouts = dict(found.spines), dict(found.layouts)
             for table, each in zip(beside.tables, at.tables, strict=True):
                 id_ = rows_of(table.id)
+                if isinstance(each, AtTimes):
+                    rows = given[each.name]
+                    spines[id_] = tuple(
+                        RunRecord(run, id_, RunKind.MERGED, found.epoch, None)
+                        for run in rows.write(pack)
+                    )
+                    layouts[id_] = rows.layout
+                    continue
                 if isinstance(each.read, ChangesBetween):
                     then, upto = self._range(each.relation, each.read, last, found.epoch)
                     history = self.reader.history(then, each.relation.id)
@@ -285,10 +321,14 @@ class Selects:
                 return self.ledger.epochs.at(_seconds(as_of))
 
 
-def _beside(catalog: Catalog, tables: Iterable[AtEpoch]) -> Beside:
-    """Return the tables that replace relations read at epochs."""
+def _beside(
+    catalog: Catalog, tables: Iterable[AtEpoch | AtTimes], given: Mapping[str, GivenRows]
+) -> Beside:
+    """Return the tables that replace relations read at epochs, and rows that are ``given``."""
     made = tuple(
-        Table(RelationId(_FIRST_ID + i), each.name, *_columns_and_key(each))
+        Table(RelationId(_FIRST_ID + i), each.name, given[each.name].columns, ())
+        if isinstance(each, AtTimes)
+        else Table(RelationId(_FIRST_ID + i), each.name, *_columns_and_key(each))
         for i, each in enumerate(tables)
     )
     added = catalog
