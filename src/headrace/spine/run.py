@@ -379,7 +379,7 @@ def matches_of_runs(
     """Return all pairs of a hash and a row of several runs, one run after the other.
 
     That is the position of the hash, that of the run among ``runs``, and the row. ``hashes``
-    ascends. O(n log d) for d hashes and n rows of runs that have no more rows than hashes, whose
+    ascends. O(n log d) for d hashes and n rows of runs with at most as many rows as hashes, whose
     rows are searched together among the hashes; O(d log n) for each other run of n rows.
     """
     few = [i for i, run in enumerate(runs) if 0 < run.rows <= len(hashes)]
