@@ -58,6 +58,12 @@ def test_a_how_to_page_shows_what_happens(db, place, name):
 
 
 @pytest.mark.long
+def test_the_page_about_branches_shows_what_happens(db, place):
+    named = {'"mill"': f'"{db.directory}"'}
+    assert follow(db, place, HOW_TO / "try-on-a-branch.md", **named) == 5
+
+
+@pytest.mark.long
 def test_the_tests_of_the_page_about_tests_pass(place):
     """Commands run as a reader's: in processes of their own, which share what is prepared."""
     compared, printed = 0, ""

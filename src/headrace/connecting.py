@@ -30,6 +30,7 @@ def connect(
     clock: Callable[[], int] | None = None,
     functions: Sequence[Function] = (),
     standby: bool | Waits = False,
+    branch: str | None = None,
     **settings: Any,
 ) -> Database: ...
 @overload
@@ -42,6 +43,7 @@ def connect(
     clock: Callable[[], int] | None = None,
     functions: Sequence[Function] = (),
     standby: bool | Waits = False,
+    branch: str | None = None,
     **settings: Any,
 ) -> AnyDatabase: ...
 def connect(
@@ -79,6 +81,13 @@ def connect(
 
 
 def _not_of_a_server(name: str) -> HeadraceError:
+    if name == "branch":
+        return HeadraceError(
+            Code.UNSUPPORTED,
+            "a branch of a database on a server is not supported",
+            "A server has one database open, and a branch is a database of its own.",
+            "Serve the branch, with headrace --data DIR --branch NAME serve, and give that URL.",
+        )
     if name in {"spark", "clock", "functions", "standby"} or name in settings.setting_names():
         return HeadraceError(
             Code.UNSUPPORTED,

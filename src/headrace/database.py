@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from weakref import WeakSet
 
 from headrace.backups import Backups
+from headrace.branches import Branches
 from headrace.catalog import View
 from headrace.connectors import Captures, Connections, Secrets
 from headrace.engine.engine import Engine
@@ -33,7 +34,7 @@ from headrace.history.reconciling import Reconciling
 from headrace.history.repairing import Repairing
 from headrace.history.replaying import Replays
 from headrace.history.row_sources import RowSources
-from headrace.ledger import data_directory, open_ledger, refuses
+from headrace.ledger import data_directory, existing_branch, open_ledger, refuses
 from headrace.log import Appender, EmbeddedLog, SegmentWriter
 from headrace.objects import StoreAddress
 from headrace.parts.access import OWNER, Access, Principal
@@ -109,6 +110,7 @@ def connect(
     clock: Callable[[], int] = machine_clock,
     functions: Sequence[Function] = (),
     standby: bool | Waits = False,
+    branch: str | None = None,
     **settings: Any,
 ) -> Database:
     """Open the database in a directory, which is created if it does not exist.
@@ -122,7 +124,8 @@ def connect(
     ``functions`` are Python functions for queries, made by :func:`headrace.function`. Views that
     call a function which is missing wait until it is registered. ``standby``: if another process
     has the database open, wait until that ends, even by a crash, and take over; a function is asked
-    about every second whether to go on waiting, with the error that names that process. See
+    about every second whether to go on waiting, with the error that names that process. ``branch``:
+    open this branch of the database, which CREATE BRANCH made, instead of the database itself. See
     :class:`headrace.settings.Settings` for the other keywords.
 
     Raises:
@@ -136,6 +139,8 @@ def connect(
         directory, chosen = chosen.in_store(str(path))
     else:
         directory = data_directory(path)
+    if branch is not None:
+        directory, chosen = existing_branch(directory, branch), chosen.in_branch()
     waits = standby if callable(standby) else lambda _error: bool(standby)
     return Database(directory, chosen, spark, clock=clock, functions=functions, waits=waits)
 
@@ -363,6 +368,14 @@ class Database(DefaultSession):
             backup_place,
             fault,
         )
+        branches = Branches(
+            directory,
+            ledger,
+            pump.compaction.held,
+            retirement.busy,
+            fault,
+            lambda: clock() / 1e6,
+        )
         return DatabaseParts(
             ledger=ledger,
             engine=engine,
@@ -404,6 +417,7 @@ class Database(DefaultSession):
             versions=versions,
             reconciling=reconciling,
             backups=backups,
+            branches=branches,
             reconciler=Reconciler(reconciling, self.settings.reconcile_budget, partitions),
         )
 

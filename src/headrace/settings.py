@@ -204,6 +204,13 @@ class Settings:
             ) from error
         return directory, replace(self, store=url)
 
+    def in_branch(self) -> Settings:
+        """Return the settings for a branch: its ledger and its files are in its directory.
+
+        Events of lineage on its relations would be taken for those on its parent's: none are sent.
+        """
+        return replace(self, ledger="", ledger_schema="", store="", openlineage="")
+
     def mounted(self, store: str) -> Mounted | None:
         """Return how the data directory is the cache of a store; None without a URL."""
         if not store:

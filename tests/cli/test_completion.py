@@ -36,6 +36,11 @@ def test_keywords_keep_the_case_of_what_is_typed() -> None:
     assert _completed("SELEC") == ["SELECT"]
 
 
+def test_the_words_of_branches_are_completed() -> None:
+    assert _completed("CREATE bra") == ["branch", "branches"]
+    assert _completed("SHOW BRANCHE") == ["BRANCHES"]
+
+
 def test_relations_come_before_keywords_and_are_quoted_where_they_must_be() -> None:
     found = _completed("SELECT * FROM users WHERE o")
     assert found == ["`odd name`", "orders", "of", "on", "options", "or", "order", "outer", "over"]

@@ -513,6 +513,27 @@ STATEMENTS: list[tuple[str, dict[str, Any]]] = [
     ),
     ("EXPLAIN row", {"is": "Explain", "target": "row"}),
     ("EXPLAIN replay", {"is": "Explain", "target": "replay"}),
+    ("CREATE BRANCH B", {"is": "CreateBranch", "name": "b"}),
+    (
+        "CREATE BRANCH IF NOT EXISTS b FROM EPOCH 7",
+        {
+            "is": "CreateBranch",
+            "name": "b",
+            "begins": {"is": "AsOfEpoch", "epoch": 7},
+            "if_not_exists": True,
+        },
+    ),
+    (
+        "CREATE BRANCH b FROM TIMESTAMP '2026-01-01 00:00:00'",
+        {
+            "is": "CreateBranch",
+            "name": "b",
+            "begins": {"is": "AsOfTimestamp", "timestamp": "2026-01-01 00:00:00"},
+        },
+    ),
+    ("DROP BRANCH b", {"is": "DropBranch", "name": "b"}),
+    ("DROP BRANCH IF EXISTS b", {"is": "DropBranch", "name": "b", "if_exists": True}),
+    ("SHOW BRANCHES", {"is": "ShowBranches"}),
     ("VERIFY", {"is": "Verify"}),
     ("VERIFY a.v", {"is": "Verify", "name": "a.v"}),
     ("RECONCILE VIEW a.v", {"is": "Reconcile", "name": "a.v"}),

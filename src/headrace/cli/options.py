@@ -40,21 +40,36 @@ def _set_ledger(context: click.Context, _: click.Parameter, value: str | None) -
         context.ensure_object(Invocation).settings["ledger"] = value
 
 
+def _set_branch(context: click.Context, _: click.Parameter, value: str | None) -> None:
+    if value is not None:
+        context.meta["headrace.branch"] = value
+
+
 def _set_data(context: click.Context, _: click.Parameter, value: str | None) -> None:
     if value is not None:
         context.meta["headrace.data"] = value
 
 
 def data_directory_of(context: click.Context) -> Path:
-    """Return the data directory of a command, "data" by default; for a store, that of its cache."""
-    from headrace.ledger import data_directory  # noqa: PLC0415  (--help is quick)
+    """Return the data directory of a command, "data" by default; for a store, that of its cache.
+
+    With a branch, it is that of the branch, which has a ledger and files of its own.
+
+    Raises:
+        HeadraceError: ``invalid`` if there is no such branch.
+    """
+    from headrace.ledger import data_directory, existing_branch  # noqa: PLC0415  (--help is quick)
     from headrace.objects import StoreAddress  # noqa: PLC0415
     from headrace.settings import Settings  # noqa: PLC0415
 
     data = context.meta.get("headrace.data", "data")
+    branch = context.meta.get("headrace.branch")
+    given = context.ensure_object(Invocation).settings
+    if branch is not None and not StoreAddress.is_store(data):
+        given |= {"ledger": "", "ledger_schema": "", "store": "", "openlineage": ""}
+        return existing_branch(data_directory(data), branch)
     if not StoreAddress.is_store(data):
         return data_directory(data)
-    given = context.ensure_object(Invocation).settings
     directory, _ = Settings.of(given).in_store(data)
     given["store"] = data
     return directory
@@ -83,6 +98,13 @@ def common_options(command: F) -> F:
         callback=_set_ledger,
         help="The PostgreSQL database with the directory's ledger; by default, HEADRACE_LEDGER is.",
     )
+    branch = click.option(
+        "--branch",
+        metavar="NAME",
+        expose_value=False,
+        callback=_set_branch,
+        help="The branch of the directory's database, made by CREATE BRANCH, instead of itself.",
+    )
     debug = click.option(
         "--debug",
         is_flag=True,
@@ -90,7 +112,9 @@ def common_options(command: F) -> F:
         callback=_set_debug,
         help="Show stack traces and the notes of libraries.",
     )
-    return data(ledger(url(_file("--token-file", _TOKEN)(_file("--ca", _CA)(debug(command))))))
+    return data(
+        branch(ledger(url(_file("--token-file", _TOKEN)(_file("--ca", _CA)(debug(command))))))
+    )
 
 
 _TOKEN = "A file with the token for the server; by default, HEADRACE_TOKEN is."  # noqa: S105
@@ -119,6 +143,8 @@ def target_of(context: click.Context) -> Path | Address:
     url = url or (variable(URL) if data is None else None)
     if url and context.ensure_object(Invocation).settings:
         raise click.UsageError("--ledger is for --data.", context)
+    if url and "headrace.branch" in found:
+        raise click.UsageError("--branch is for --data: a server has one database open.", context)
     if url:
         return Address(url, found.get("headrace.token_file"), found.get("headrace.ca"))
     if data is None:

@@ -196,6 +196,12 @@ STATEMENTS: dict[str, Synopsis] = {
         "BACKUP TO 'directory or URL' [WITH (keep = number)]\nSHOW BACKUPS IN 'directory or URL'",
         "BACKUP TO 's3://backups/mill' WITH (keep = 7);",
     ),
+    "CREATE BRANCH": Synopsis(
+        "make a database that begins as this one was, and shares its files",
+        "CREATE BRANCH [IF NOT EXISTS] name [FROM EPOCH n | FROM TIMESTAMP '...']\n"
+        "DROP BRANCH [IF EXISTS] name\nSHOW BRANCHES",
+        "CREATE BRANCH trial;",
+    ),
     "RECONCILE": Synopsis(
         "compare a sample of stored rows with a recomputation, and repair differences",
         "RECONCILE VIEW | TABLE name [SAMPLE n ROWS | PERCENT]\n"

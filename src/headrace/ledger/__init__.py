@@ -2,10 +2,13 @@
 
 from headrace.ledger.commit import OutdatedEpochError
 from headrace.ledger.directory import (
+    BRANCHES,
     LEDGER,
     LEDGER_ELSEWHERE,
     RESTORING,
+    branch_directory,
     data_directory,
+    existing_branch,
     prepare_directory,
 )
 from headrace.ledger.files import CheckedRange, NeededFile
@@ -58,12 +61,14 @@ from headrace.ledger.records import (
     SegmentFile,
     Slice,
 )
+from headrace.ledger.rewinding import LedgerCopy
 from headrace.ledger.schema import FORMAT as LEDGER_FORMAT
 from headrace.ledger.settings import STORE_SETTING
 from headrace.ledger.writers import Waits, refuses
 from headrace.ledger.written_files import FileKey, SmallFile
 
 __all__ = [
+    "BRANCHES",
     "LEDGER",
     "LEDGER_ELSEWHERE",
     "LEDGER_FORMAT",
@@ -94,6 +99,7 @@ __all__ = [
     "Gap",
     "Head",
     "Ledger",
+    "LedgerCopy",
     "LoadProgress",
     "LogSize",
     "Merge",
@@ -121,7 +127,9 @@ __all__ = [
     "Slice",
     "SmallFile",
     "Waits",
+    "branch_directory",
     "data_directory",
+    "existing_branch",
     "holder_of",
     "is_restored",
     "ledger_to_read",

@@ -64,7 +64,7 @@ def commit_epoch(
     stage("checked")
     committed_at = _insert_epoch(connection, commit, fence, now)
     stage("epoch")
-    _drop(connection, commit.dropped, commit.epoch)
+    drop(connection, commit.dropped, commit.epoch)
     stage("dropped")
     _create(connection, commit)
     _redefine(connection, commit)
@@ -147,7 +147,8 @@ def _clock(commit: EpochCommit, before: Mapping[str, Any]) -> dict[str, int]:
     return {CLOCK: clock}
 
 
-def _drop(connection: sa.Connection, relations: Sequence[RelationId], epoch: Epoch) -> None:
+def drop(connection: sa.Connection, relations: Sequence[RelationId], epoch: Epoch) -> None:
+    """Drop relations in an epoch."""
     if not relations:
         return
     objects, arrangements, runs = schema.objects, schema.arrangements, schema.runs

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
-from headrace.errors import Code, HeadraceError
+from headrace.errors import Code, HeadraceError, unknown
 
 _FOLDERS: Final = ("log", "runs", "attempts")
 LEDGER: Final = "ledger.db"
@@ -16,10 +16,13 @@ LEDGER_ELSEWHERE: Final = "ledger.json"
 """The file that names a ledger in PostgreSQL."""
 RESTORING: Final = "restoring.json"
 """The file of a directory that is not restored completely."""
+BRANCHES: Final = "branches"
+"""The folder with the branches of a database: each is a data directory."""
 _OWN: Final = frozenset(
-    {*_FOLDERS, LEDGER_ELSEWHERE, "lock", "seen", "programs", "quarantine", "sinks"}
+    {*_FOLDERS, LEDGER_ELSEWHERE, BRANCHES, "lock", "seen", "programs", "quarantine", "sinks"}
     | {"lost+found"}
 )
+_BRANCH: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
 _URL: Final = re.compile(r"(?P<scheme>[a-zA-Z][a-zA-Z0-9+.:-]+):/")
 
 
@@ -56,6 +59,35 @@ def data_directory(target: str | Path) -> Path:
             hint="Write file:///path, with three slashes.",
         )
     return Path(unquote(parts.path))
+
+
+def branch_directory(directory: Path, name: str) -> Path:
+    """Return the data directory of a branch of a database, whether or not it exists.
+
+    Raises:
+        HeadraceError: ``invalid`` for a text that is no name of a branch.
+    """
+    if _BRANCH.fullmatch(name) is None:
+        raise HeadraceError(
+            Code.INVALID,
+            f'"{name}" is not a name of a branch',
+            "Such a name has letters, digits, _ and -, at most 63, and begins with a letter or a"
+            " digit.",
+        )
+    return directory / BRANCHES / name
+
+
+def existing_branch(directory: Path, name: str) -> Path:
+    """Return the data directory of a branch that exists; names are in lower case.
+
+    Raises:
+        HeadraceError: ``invalid`` if there is no such branch.
+    """
+    place = branch_directory(directory, name.lower())
+    if not (place / LEDGER).exists():
+        known = sorted(path.parent.name for path in (directory / BRANCHES).glob(f"*/{LEDGER}"))
+        raise unknown("branch", name, known, "CREATE BRANCH makes one; SHOW BRANCHES lists them.")
+    return place
 
 
 def prepare_directory(directory: Path) -> None:

@@ -1,7 +1,8 @@
 """Views that wait for a Python function which this process has not registered.
 
 Views above them wait too: all are marked dirty and skipped by epochs. Registering the function
-resumes them; if epochs were made in the meantime, they are rebuilt.
+resumes them; if epochs were made in the meantime, they are rebuilt. So are views of a branch that
+have no state of their operators when it is first opened.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from headrace.errors import Code, HeadraceError
 from headrace.ledger import NO_EPOCH, Dirty, EpochCommit, RepairedView
 from headrace.runtime.builds import fill_again
 from headrace.runtime.fill import Fill
-from headrace.runtime.published import STOPPED, WAITING
+from headrace.runtime.published import REFILLED, STOPPED, WAITING
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from headrace.parts.functions import Functions
     from headrace.runtime.epoch import EpochLoop
     from headrace.runtime.pump import Pump
-    from headrace.types import RelationId
+    from headrace.types import Epoch, RelationId
 
 
 def _silent(_done: int, _total: int) -> None:
@@ -88,9 +89,9 @@ class WaitingViews:
                 self.declarations.plan_again(view)
             views = [view for view in ready if isinstance(view, View)]
             last = ledger.head.epoch
-            since = {
-                entry.view: entry.after for entry in ledger.head.dirty if entry.cause == WAITING
-            }
+            entries = [entry for entry in ledger.head.dirty if entry.cause == WAITING]
+            refilled = {e.view: e.after for e in entries if REFILLED in e.origin}
+            since = {e.view: e.after for e in entries if e.view not in refilled}
             current = [view for view in views if since.get(view.id) == last]
             if current:  # the clock and history of the last epoch did not include them
                 right = tuple(RepairedView(view.id, WAITING, last) for view in current)
@@ -99,15 +100,18 @@ class WaitingViews:
             for view in [*current, *(view for view in views if view not in current)]:
                 # Rebuilding does not help a view that stopped, or that reads a stopped one.
                 if view not in current and not self._failed(view):
-                    self._fill_again(view)
+                    self._fill_again(view, refilled.get(view.id, NO_EPOCH))
                 ledger.dirty.clear(view.id, WAITING)
 
-    def _fill_again(self, view: View) -> None:
+    def _fill_again(self, view: View, after: Epoch) -> None:
+        """Fill a view again that has been right up to an epoch."""
         self.pump.settle()
         try:
             with self.pump.compaction.busy:
                 fill_again(
-                    Fill(self.loop, view, _silent), RepairedView(view.id, WAITING), stays=True
+                    Fill(self.loop, view, _silent),
+                    RepairedView(view.id, WAITING, after),
+                    stays=True,
                 )
         except HeadraceError as error:
             if error.code not in (Code.INVALID, Code.CONFLICT):

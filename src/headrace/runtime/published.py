@@ -33,6 +33,10 @@ STOPPED = "stopped"
 WAITING = "waiting"
 """The cause of the dirty entry of a view that lacks a function, or depends on such a view."""
 
+REFILLED = "refilled"
+"""The key in the origin of such an entry of a view that has no state of its operators: it is filled
+again as soon as it lacks nothing. Up to the entry's epoch it is right."""
+
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class Published:

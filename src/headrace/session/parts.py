@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from headrace.backups import Backups
+    from headrace.branches import Branches
     from headrace.connectors import Captures, Connections, Secrets
     from headrace.engine.engine import Engine
     from headrace.engine.reading.queries import Queries
@@ -92,6 +93,7 @@ class DatabaseParts:
     reconciling: Reconciling
     reconciler: Reconciler
     backups: Backups
+    branches: Branches
     replays: Replays
     row_sources: RowSources
     lineages: Lineages

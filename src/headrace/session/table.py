@@ -26,6 +26,7 @@ from headrace.sql import (
     Copy,
     CopyTo,
     Correct,
+    CreateBranch,
     CreateConnection,
     CreateFunction,
     CreateIndex,
@@ -42,6 +43,7 @@ from headrace.sql import (
     Delete,
     Describe,
     Drop,
+    DropBranch,
     DropCandidate,
     DropConnection,
     DropFunction,
@@ -74,6 +76,7 @@ from headrace.sql import (
     SetOption,
     Show,
     ShowBackups,
+    ShowBranches,
     ShowCreate,
     ShowDiff,
     ShowLineage,
@@ -86,6 +89,7 @@ from headrace.sql import (
     Verify,
 )
 from headrace.statements.backups import BackupStatements
+from headrace.statements.branches import BranchStatements
 from headrace.statements.changing.copies import Copies
 from headrace.statements.changing.corrections import Corrections
 from headrace.statements.changing.inserts import Inserts
@@ -238,9 +242,12 @@ _ENTRIES: Final = (
     Entry(Replay, needs.replay, ReplayStatements, ReplayStatements.run),
     Entry(ExplainReplay, needs.replay, ReplayStatements, ReplayStatements.run),
     Entry(ExplainRow, needs.explain_row, ReplayStatements, ReplayStatements.run),
-    # backups
+    # backups and branches
     Entry(Backup, needs.owner, BackupStatements, BackupStatements.make),
     Entry(ShowBackups, needs.owner, BackupStatements, BackupStatements.show),
+    Entry(CreateBranch, needs.owner, BranchStatements, BranchStatements.create),
+    Entry(DropBranch, needs.owner, BranchStatements, BranchStatements.drop),
+    Entry(ShowBranches, needs.owner, BranchStatements, BranchStatements.show),
     # the session
     Entry(SetOption, needs.nothing, Properties, Properties.set),
     Entry(ResetOption, needs.nothing, Properties, Properties.reset),

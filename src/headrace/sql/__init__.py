@@ -7,6 +7,7 @@ text are exported too, for the shell.
 from headrace.sql.alter_stream import AlterStream
 from headrace.sql.as_of import AsOf, AsOfEpoch, AsOfTimestamp, ChangesBetween
 from headrace.sql.backups import Backup, ShowBackups
+from headrace.sql.branches import CreateBranch, DropBranch, ShowBranches
 from headrace.sql.columns import EMBEDDED_METADATA
 from headrace.sql.connections import CONNECTION
 from headrace.sql.copying import Copy, CopyTo
@@ -122,6 +123,7 @@ __all__ = [
     "Copy",
     "CopyTo",
     "Correct",
+    "CreateBranch",
     "CreateConnection",
     "CreateFunction",
     "CreateIndex",
@@ -138,6 +140,7 @@ __all__ = [
     "Delete",
     "Describe",
     "Drop",
+    "DropBranch",
     "DropCandidate",
     "DropConnection",
     "DropFunction",
@@ -180,6 +183,7 @@ __all__ = [
     "SetOption",
     "Show",
     "ShowBackups",
+    "ShowBranches",
     "ShowCreate",
     "ShowDiff",
     "ShowLineage",

@@ -6,8 +6,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, TypeAlias
 
+from headrace.errors import Code, HeadraceError
 from headrace.sql.keywords import quote, quote_dotted
 
 if TYPE_CHECKING:
@@ -29,6 +31,24 @@ class AsOfTimestamp:
 
     timestamp: str
     span: Span
+
+    @property
+    def seconds(self) -> float:
+        """The time in Unix seconds; UTC if the text names no offset.
+
+        Raises:
+            HeadraceError: ``invalid``, at the clause, if the text is not a timestamp.
+        """
+        try:
+            moment = datetime.fromisoformat(self.timestamp.strip())
+        except ValueError as error:
+            raise HeadraceError(
+                Code.INVALID,
+                f"'{self.timestamp}' is not a timestamp",
+                hint="Write it as '2026-01-31 12:00:00', in UTC.",
+                span=self.span,
+            ) from error
+        return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
 
 
 AsOf: TypeAlias = AsOfEpoch | AsOfTimestamp

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from headrace.errors import Code, HeadraceError
 from headrace.sql.backups import ShowBackups, take_show_backups
+from headrace.sql.branches import DropBranch, ShowBranches, take_drop_branch, take_show_branches
 from headrace.sql.fragments import at_query, take_as_of, take_query
 from headrace.sql.lexer import TokenKind
 from headrace.sql.lineage import ShowLineage, take_show_lineage
@@ -52,7 +53,7 @@ _DROPPED_ALONE: Final[Mapping[str, type[DropSecret | DropConnection | DropToken 
     "INDEX": DropIndex,
 }
 """What is dropped without CASCADE, by its word."""
-_KINDS = (*(kind.value.upper() for kind in ObjectKind), "SCHEMA", *_DROPPED_ALONE)
+_KINDS = (*(kind.value.upper() for kind in ObjectKind), "SCHEMA", *_DROPPED_ALONE, "BRANCH")
 _OF_VIEWS = frozenset({Listing.DIRTY, Listing.CHANGES, Listing.RECONCILIATION, Listing.EVIDENCE})
 _LISTINGS = tuple(listing.value.upper() for listing in Listing)
 
@@ -68,12 +69,15 @@ def take_drop(
     | DropConnection
     | DropToken
     | DropIndex
+    | DropBranch
 ):
     """Take ``DROP kind [IF EXISTS] name [CASCADE | RESTRICT]``, or ``DROP CANDIDATE OF name``."""
     first = cursor.token
     if cursor.at("DROP", "CANDIDATE"):
         return take_drop_candidate(cursor)
     cursor.expect("DROP")
+    if cursor.accept("BRANCH"):
+        return take_drop_branch(cursor, first)
     if cursor.accept("SCHEMA") or cursor.accept("DATABASE"):
         if_exists = cursor.accept("IF", "EXISTS")
         name = cursor.name("the schema's name")
@@ -134,11 +138,13 @@ def _cascade(cursor: Cursor) -> bool:
 
 def take_show(
     cursor: Cursor,
-) -> Show | ShowOption | ShowCreate | ShowBackups | ShowLineage | ShowDiff:
+) -> Show | ShowOption | ShowCreate | ShowBackups | ShowBranches | ShowLineage | ShowDiff:
     """Take ``SHOW listing | property | CREATE name | LINEAGE OF name``, or ``LIST listing``."""
     first = cursor.advance()
     if cursor.at("BACKUPS"):
         return take_show_backups(cursor, first)
+    if cursor.at("BRANCHES"):
+        return take_show_branches(cursor, first)
     if cursor.at("LINEAGE"):
         return take_show_lineage(cursor, first)
     if cursor.at("DIFF") and cursor.peek(1).kind is not TokenKind.END:

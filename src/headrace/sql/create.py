@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from headrace.errors import Code, HeadraceError
 from headrace.sql.access import take_token
 from headrace.sql.alter_stream import at_stream_options, take_stream_options
+from headrace.sql.branches import take_create_branch
 from headrace.sql.change import take_dropped_partition
 from headrace.sql.columns import Columns
 from headrace.sql.connections import (
@@ -104,6 +105,8 @@ def take_create(cursor: Cursor) -> Statement:
         return take_token(cursor, first)
     if not or_replace and cursor.accept("INDEX"):
         return _index(cursor, first)
+    if not or_replace and cursor.accept("BRANCH"):
+        return take_create_branch(cursor, first)
     if cursor.accept("FUNCTION"):
         return take_function(cursor, first, or_replace=or_replace)
     apart = next((word for word in ("SECRET", "CONNECTION") if cursor.accept(word)), None)

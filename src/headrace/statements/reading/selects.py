@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, TypeAlias
 from uuid import uuid4
 
@@ -318,7 +317,7 @@ class Selects:
                     )
                 return as_of.epoch
             case AsOfTimestamp():
-                return self.ledger.epochs.at(_seconds(as_of))
+                return self.ledger.epochs.at(as_of.seconds)
 
 
 def _beside(
@@ -355,16 +354,3 @@ def _columns_and_key(table: AtEpoch) -> tuple[Schema, tuple[str, ...]]:
     types = (StringType(), LongType(), LongType())
     added = (Column(*each, nullable=False) for each in zip(CHANGE_COLUMNS, types, strict=True))
     return Schema((*schema.columns, *added)), ()
-
-
-def _seconds(as_of: AsOfTimestamp) -> float:
-    try:
-        moment = datetime.fromisoformat(as_of.timestamp.strip())
-    except ValueError as error:
-        raise HeadraceError(
-            Code.INVALID,
-            f"'{as_of.timestamp}' is not a timestamp",
-            hint="Write it as '2026-01-31 12:00:00', in UTC.",
-            span=as_of.span,
-        ) from error
-    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
