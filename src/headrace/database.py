@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from weakref import WeakSet
 
 from headrace.backups import Backups
-from headrace.branches import Branches
+from headrace.branches import Branches, InDirectory, InStore
 from headrace.catalog import View
 from headrace.connectors import Captures, Connections, Secrets
 from headrace.engine.engine import Engine
@@ -34,7 +34,7 @@ from headrace.history.reconciling import Reconciling
 from headrace.history.repairing import Repairing
 from headrace.history.replaying import Replays
 from headrace.history.row_sources import RowSources
-from headrace.ledger import data_directory, existing_branch, open_ledger, refuses
+from headrace.ledger import data_directory, open_ledger, refuses
 from headrace.log import Appender, EmbeddedLog, SegmentWriter
 from headrace.objects import StoreAddress
 from headrace.parts.access import OWNER, Access, Principal
@@ -135,12 +135,12 @@ def connect(
             path that cannot be a data directory; ``unsupported`` for a URL of another kind.
     """
     chosen = Settings.of(settings)
-    if StoreAddress.is_store(str(path)):
+    if branch is not None:
+        directory, chosen = chosen.in_branch(path, branch)
+    elif StoreAddress.is_store(str(path)):
         directory, chosen = chosen.in_store(str(path))
     else:
         directory = data_directory(path)
-    if branch is not None:
-        directory, chosen = existing_branch(directory, branch), chosen.in_branch()
     waits = standby if callable(standby) else lambda _error: bool(standby)
     return Database(directory, chosen, spark, clock=clock, functions=functions, waits=waits)
 
@@ -225,6 +225,7 @@ class Database(DefaultSession):
                 self._lease.begin()
             self._segments = SegmentWriter(directory.resolve() / "log")
             self.parts = self._wired(partitions, fault, clock, stores_programs=spark is None)
+            self.parts.branches.recover()
             self.parts.pump.compaction.sweep_strays()
             restore(self.parts, functions)
             if is_new:
@@ -368,10 +369,18 @@ class Database(DefaultSession):
             backup_place,
             fault,
         )
+        held, address, store = (
+            pump.compaction.held,
+            self.settings.ledger_address,
+            store_of(directory),
+        )
         branches = Branches(
             directory,
             ledger,
-            pump.compaction.held,
+            InDirectory(directory, fault)
+            if store is None or address is None
+            else InStore(directory, ledger, address, store, held, fault),
+            held,
             retirement.busy,
             fault,
             lambda: clock() / 1e6,

@@ -204,12 +204,28 @@ class Settings:
             ) from error
         return directory, replace(self, store=url)
 
-    def in_branch(self) -> Settings:
-        """Return the settings for a branch: its ledger and its files are in its directory.
+    def in_branch(self, target: str | Path, name: str) -> tuple[Path, Settings]:
+        """Return the data directory of a branch of the database at a path or URL, and its settings.
 
-        Events of lineage on its relations would be taken for those on its parent's: none are sent.
+        In a directory, a branch has its ledger and its files there; in an object store, its ledger
+        is in a schema of its own. Events of lineage on its relations would be taken for those on
+        its parent's: none are sent.
+
+        Raises:
+            HeadraceError: ``invalid`` if there is no such branch; as :meth:`in_store`.
         """
-        return replace(self, ledger="", ledger_schema="", store="", openlineage="")
+        from headrace.ledger import data_directory, existing_branch, require_ledger  # noqa: PLC0415
+
+        apart = replace(self, store="", openlineage="")
+        if not StoreAddress.is_store(str(target)):
+            place = existing_branch(data_directory(target), name)
+            return place, replace(apart, ledger="", ledger_schema="")
+        directory, chosen = apart.in_store(StoreAddress.branch_url(str(target), name.lower()))
+        address = chosen.ledger_address
+        if address is None:
+            raise HeadraceError(Code.INTERNAL, "a store has no ledger")
+        require_ledger(address.of_branch(name.lower()), f'branch "{name}"')
+        return directory, replace(chosen, ledger_schema=address.of_branch(name.lower()).schema)
 
     def mounted(self, store: str) -> Mounted | None:
         """Return how the data directory is the cache of a store; None without a URL."""

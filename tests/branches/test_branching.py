@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from headrace.branches import Branches
+from headrace.branches import Branches, InDirectory
 from headrace.catalog import RefreshKind, RefreshPolicy
 from headrace.errors import Code, HeadraceError
 from headrace.ledger import (
@@ -72,6 +72,7 @@ class Mill:
         return Branches(
             self.directory,
             self.db.ledger,
+            InDirectory(self.directory, fault),
             compaction.held,
             compaction.retirement.busy,
             fault,

@@ -1,43 +1,28 @@
-"""Make and drop branches: data directories whose files are hard links to those of the parent.
+"""Make and drop branches: databases of their own that share the files of their parent.
 
 1. Files are held: compaction deletes none.
 2. The ledger is copied, and the copy taken back to the epoch at which the branch begins.
-3. Each file that the copy needs gets a second name, in the branch. From then on the file system
-   keeps it, whichever of the two databases deletes its own name of it first.
-4. The directory, which was made among the attempts, gets its name. Only now the branch exists.
-
-What is left of a branch that was not completed, or not removed completely, is among the attempts,
-which are deleted when the database is opened.
+3. The branch gets its files: see :mod:`headrace.branches.in_directory` and
+   :mod:`headrace.branches.in_store`.
 """
 
 from __future__ import annotations
 
-import errno
-import os
 import shutil
 import threading
 import time
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
-from uuid import uuid4
 
 from headrace.branches.carried import LEFT_OUT_SETTINGS, carried
+from headrace.branches.in_directory import attempt_in
+from headrace.branches.places import IDS, SETTING, Begun, Branch, Places
 from headrace.catalog import Catalog, View, relation_of_json
-from headrace.errors import BACKUPS, Code, HeadraceError, not_written
-from headrace.ledger import (
-    BRANCHES,
-    LEDGER,
-    DirectoryLock,
-    Ledger,
-    LedgerCopy,
-    Mode,
-    branch_directory,
-    existing_branch,
-    holder_of,
-)
+from headrace.errors import Code, HeadraceError, not_written
+from headrace.ledger import LEDGER, Ledger, LedgerCopy, Mode, branch_directory
 from headrace.runtime.published import REFILLED, WAITING
-from headrace.spine import mounts, sync_directory
+from headrace.spine import mounts
 from headrace.types import RelationId
 
 if TYPE_CHECKING:
@@ -48,10 +33,7 @@ if TYPE_CHECKING:
     from headrace.runtime.held_files import HeldFiles
     from headrace.types import Epoch
 
-_IDS: Final = "seen"
-_FOLDERS: Final = (*mounts.NAMED, _IDS, "attempts")
-_SETTING: Final = "branch"
-"""The setting of a branch's ledger with what :class:`Branch` says of its beginning."""
+_FOLDERS: Final = (*mounts.NAMED, IDS, "attempts")
 _WHY: Final = "It is filled again: the state of its operators is kept for the last epoch only."
 
 
@@ -66,39 +48,21 @@ class Created:
     """The views that are filled again when it is first opened."""
 
 
-@dataclass(frozen=True, slots=True)
-class Branch:
-    """A branch: where it begins, how far it is, and its files. None: its ledger cannot be read.
-
-    ``shared_bytes`` are those of files that the parent has too. ``created_at`` is in Unix seconds.
-    ``in_use`` names the process that has it open.
-    """
-
-    name: str
-    from_epoch: Epoch | None
-    created_at: float | None
-    epoch: Epoch | None
-    own_bytes: int
-    shared_bytes: int
-    in_use: str | None
-
-
 @dataclass(slots=True)
 class Branches:
-    """The branches of one open database.
+    """The branches of one open database, at ``places``.
 
     ``retiring`` is held while events are retired.
     """
 
     directory: Path
     ledger: Ledger
+    places: Places
     held: HeldFiles
     retiring: threading.RLock
     fault: Callable[[str], None] = lambda _stage: None
     clock: Callable[[], float] = time.time
     _changing: threading.Lock = field(default_factory=threading.Lock)
-
-    # -- making one ------------------------------------------------------------------------
 
     def create(self, name: str, epoch: Epoch | None = None) -> Created:
         """Make a branch that begins at an epoch; None: now, with all that was acknowledged.
@@ -106,31 +70,24 @@ class Branches:
         Raises:
             HeadraceError: INVALID for a text that is not a name, or an epoch at which no branch can
                 begin; CONFLICT if there is such a branch; CORRUPT if a file is missing; UNSUPPORTED
-                if the files are in an object store, or the file system has no hard links;
-                UNAVAILABLE if the disk fails.
+                if the file system has no hard links; UNAVAILABLE if the disk, the store or the
+                ledger fails.
         """
-        place = branch_directory(self.directory, name)
-        if mounts.mount_of(self.directory.resolve() / mounts.PACKS) is not None:
-            raise HeadraceError(
-                Code.UNSUPPORTED,
-                "branches of a database in an object store are not supported",
-                "A branch shares files by hard links, which object stores do not have.",
-                "Restore a backup into a directory: see BACKUP TO.",
-            )
+        branch_directory(self.directory, name)
         with self._changing:
-            if place.exists():
+            if self.exists(name):
                 raise HeadraceError(
                     Code.CONFLICT,
                     f'branch "{name}" exists already',
                     hint="DROP BRANCH removes it.",
                 )
             with self._draft() as draft, self.held.hold():
-                return self._create(draft, place, epoch)
+                return self._create(draft, name, epoch)
 
     @contextmanager
     def _draft(self) -> Iterator[Path]:
         """Yield a new directory among the attempts; what is left of it is deleted."""
-        draft = self._attempt()
+        draft = attempt_in(self.directory)
         try:
             for folder in _FOLDERS:
                 (draft / folder).mkdir(parents=True)
@@ -140,32 +97,24 @@ class Branches:
         finally:
             shutil.rmtree(draft, ignore_errors=True)
 
-    def _create(self, draft: Path, place: Path, epoch: Epoch | None) -> Created:
+    def _create(self, draft: Path, name: str, epoch: Epoch | None) -> Created:
         copy = draft / LEDGER
         with self.retiring:
             self.ledger.copy_to(copy)
             self.fault("branch: ledger copied")
             with LedgerCopy(copy).changing() as change:
-                created = self._begin(change, place.name, epoch)
+                created, beginning = self._begin(change, name, epoch)
             self.fault("branch: begun")
             with Ledger.open(copy, Mode.READ) as begun:
+                ids, kept = self._ids(begun)
                 needed = begun.files.needed()
-                self._link_ids(draft, begun)
-        for file in needed:
-            self._link(file.folder, file.name, draft)
-        self.fault("branch: linked")
-        for folder in (*mounts.NAMED, _IDS):
-            sync_directory(draft / folder)
-        sync_directory(draft)
-        place.parent.mkdir(exist_ok=True)
-        draft.rename(place)
-        self.fault("branch: named")
-        sync_directory(place.parent)
-        sync_directory(self.directory)
+            self.places.make(Begun(name, draft, beginning, needed, ids, kept))
         return created
 
-    def _begin(self, change: CopyChange, name: str, epoch: Epoch | None) -> Created:
-        """Make the copy of the ledger that of a branch."""
+    def _begin(
+        self, change: CopyChange, name: str, epoch: Epoch | None
+    ) -> tuple[Created, dict[str, Any]]:
+        """Make the copy of the ledger that of a branch; return also what it says of that."""
         refilled = frozenset[RelationId]() if epoch is None else change.rewind(epoch)
         kept = carried(change.definitions(), earlier=epoch is not None)
         change.define(kept.changed)
@@ -175,51 +124,35 @@ class Branches:
             change.mark(view.id, WAITING, _WHY, {REFILLED: True})
         beginning = {"name": name, "epoch": change.epoch, "created_at": self.clock()}
         left_out: dict[str, Any] = dict.fromkeys(LEFT_OUT_SETTINGS)
-        change.set({**left_out, _SETTING: beginning})
+        change.set({**left_out, SETTING: beginning})
         change.renew()
-        return Created(name, change.epoch, kept.without, tuple(view.name for view in views))
+        names = tuple(view.name for view in views)
+        return Created(name, change.epoch, kept.without, names), beginning
 
-    def _link_ids(self, draft: Path, begun: Ledger) -> None:
-        """Link the files with ids that streams had had."""
-        folder, head = self.directory / _IDS, begun.head
-        for path in sorted(folder.glob("*.npy")) if folder.exists() else ():
-            stream, first, end, _ = path.stem.rsplit("-", 3)
+    def _ids(self, begun: Ledger) -> tuple[list[str], list[str]]:
+        """Return the files with ids that streams had had; and those of events that are gone."""
+        folder, head = self.directory / IDS, begun.head
+        found, kept = [], []
+        for name in sorted(mounts.files_in(folder)) if folder.exists() else ():
+            stem, _, kind = name.rpartition(".")
+            if kind != "npy":
+                continue
+            stream, first, end, _ = stem.rsplit("-", 3)
             id_: Any = int(stream)
             if id_ not in head.ends:
                 continue
+            gone = int(first) < head.starts[id_]
             if int(end) <= head.ends[id_]:
-                self._link(_IDS, path.name, draft)
-            elif int(first) < head.starts[id_]:
+                found.append(name)
+                kept += [name] * gone
+            elif gone:
                 raise HeadraceError(
                     Code.INVALID,
                     f"a branch cannot begin at epoch {head.epoch}",
                     "Ids of events that are no longer kept are stored together with later ones.",
                     "Begin at a newer epoch.",
                 )
-
-    def _link(self, folder: str, name: str, draft: Path) -> None:
-        source = self.directory / folder / name
-        try:
-            os.link(source, draft / folder / name)
-        except FileNotFoundError as error:
-            raise HeadraceError(
-                Code.CORRUPT,
-                f'file "{source}" is missing',
-                "The ledger names it.",
-                f"Run REPAIR, or restore it from a backup. {BACKUPS}",
-            ) from error
-        except OSError as error:
-            if error.errno not in (errno.EXDEV, errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS):
-                raise
-            raise HeadraceError(
-                Code.UNSUPPORTED,
-                "branches in this file system are not supported",
-                f"A branch shares files by hard links: {error.strerror}.",
-                "Keep the data directory in one file system that has hard links; or restore a"
-                " backup into another directory: see BACKUP TO.",
-            ) from error
-
-    # -- others ----------------------------------------------------------------------------
+        return found, kept
 
     def drop(self, name: str) -> None:
         """Remove a branch with all that it has; files of the parent stay.
@@ -229,34 +162,22 @@ class Branches:
                 branches.
         """
         with self._changing:
-            place = existing_branch(self.directory, name)
-            below = sorted(each.name for each in (place / BRANCHES).glob("*"))
-            if below:
-                raise HeadraceError(
-                    Code.CONFLICT,
-                    f'branch "{name}" has a branch "{below[0]}"',
-                    hint="Drop that first, in the branch.",
-                )
-            with DirectoryLock(place):
-                gone = self._attempt()
-                place.rename(gone)
-            self.fault("branch: unnamed")
-            sync_directory(place.parent)
-            with suppress(OSError):  # it has others
-                place.parent.rmdir()
-            shutil.rmtree(gone, ignore_errors=True)
+            self.places.remove(name)
 
     def exists(self, name: str) -> bool:
         """Whether there is a branch of this name."""
-        return (branch_directory(self.directory, name) / LEDGER).exists()
+        return name in self.places.names()
 
     def all(self) -> list[Branch]:
         """Return the branches, by name."""
-        found = (self.directory / BRANCHES).glob(f"*/{LEDGER}")
-        return [_branch(path.parent) for path in sorted(found)]
+        return [self.places.look(name) for name in self.places.names()]
 
-    def _attempt(self) -> Path:
-        return self.directory / "attempts" / f"branch-{uuid4().hex}"
+    def recover(self) -> None:
+        """Hold what branches need, and remove what interrupted changes have left.
+
+        To be called when the database is opened, before anything is deleted.
+        """
+        self.places.recover()
 
 
 def _filled_again(change: CopyChange, refilled: Iterable[RelationId]) -> list[View]:
@@ -266,29 +187,3 @@ def _filled_again(change: CopyChange, refilled: Iterable[RelationId]) -> list[Vi
     wanted = {id_ for id_ in refilled if id_ in catalog.by_id}
     above = {each.id for id_ in wanted for each in catalog.dependants(id_)}
     return [view for view in catalog.views_in_order() if view.id in wanted | above]
-
-
-def _branch(place: Path) -> Branch:
-    own = shared = 0
-    for folder in (*mounts.NAMED, _IDS):
-        for path in (place / folder).glob("*"):
-            with suppress(FileNotFoundError):  # it is deleted just now
-                status = path.stat()
-                if status.st_nlink > 1:
-                    shared += status.st_size
-                else:
-                    own += status.st_size
-    beginning: dict[str, Any] = {}
-    last: Epoch | None = None
-    with suppress(HeadraceError), Ledger.open(place / LEDGER, Mode.READ) as ledger:
-        beginning, last = ledger.settings.get(_SETTING) or {}, ledger.head.epoch
-    own += sum(path.stat().st_size for path in place.glob(f"{LEDGER}*"))
-    return Branch(
-        place.name,
-        beginning.get("epoch"),
-        beginning.get("created_at"),
-        last,
-        own,
-        shared,
-        holder_of(place),
-    )

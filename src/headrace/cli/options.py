@@ -58,16 +58,18 @@ def data_directory_of(context: click.Context) -> Path:
     Raises:
         HeadraceError: ``invalid`` if there is no such branch.
     """
-    from headrace.ledger import data_directory, existing_branch  # noqa: PLC0415  (--help is quick)
+    from headrace.ledger import data_directory  # noqa: PLC0415  (--help is quick)
     from headrace.objects import StoreAddress  # noqa: PLC0415
     from headrace.settings import Settings  # noqa: PLC0415
 
     data = context.meta.get("headrace.data", "data")
     branch = context.meta.get("headrace.branch")
     given = context.ensure_object(Invocation).settings
-    if branch is not None and not StoreAddress.is_store(data):
-        given |= {"ledger": "", "ledger_schema": "", "store": "", "openlineage": ""}
-        return existing_branch(data_directory(data), branch)
+    if branch is not None:
+        directory, chosen = Settings.of(given).in_branch(data, branch)
+        own = ("ledger", "ledger_schema", "store", "openlineage")
+        given |= {name: getattr(chosen, name) for name in own}
+        return directory
     if not StoreAddress.is_store(data):
         return data_directory(data)
     directory, _ = Settings.of(given).in_store(data)

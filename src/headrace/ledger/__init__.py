@@ -2,7 +2,6 @@
 
 from headrace.ledger.commit import OutdatedEpochError
 from headrace.ledger.directory import (
-    BRANCHES,
     LEDGER,
     LEDGER_ELSEWHERE,
     RESTORING,
@@ -15,8 +14,14 @@ from headrace.ledger.files import CheckedRange, NeededFile
 from headrace.ledger.heads import Head
 from headrace.ledger.ledger import Ledger
 from headrace.ledger.lock import DirectoryLock, holder_of
-from headrace.ledger.modes import Mode
-from headrace.ledger.opening import is_restored, ledger_to_read, open_ledger, restore_ledger
+from headrace.ledger.modes import MissingLedgerError, Mode
+from headrace.ledger.opening import (
+    is_restored,
+    ledger_to_read,
+    open_ledger,
+    require_ledger,
+    restore_ledger,
+)
 from headrace.ledger.postgres_address import PostgresAddress
 from headrace.ledger.records import (
     LIVE,
@@ -68,7 +73,6 @@ from headrace.ledger.writers import Waits, refuses
 from headrace.ledger.written_files import FileKey, SmallFile
 
 __all__ = [
-    "BRANCHES",
     "LEDGER",
     "LEDGER_ELSEWHERE",
     "LEDGER_FORMAT",
@@ -103,6 +107,7 @@ __all__ = [
     "LoadProgress",
     "LogSize",
     "Merge",
+    "MissingLedgerError",
     "Mode",
     "NeededFile",
     "NewArrangement",
@@ -136,5 +141,6 @@ __all__ = [
     "open_ledger",
     "prepare_directory",
     "refuses",
+    "require_ledger",
     "restore_ledger",
 ]

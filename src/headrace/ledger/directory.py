@@ -8,6 +8,7 @@ from typing import Final
 from urllib.parse import unquote, urlsplit
 
 from headrace.errors import Code, HeadraceError, unknown
+from headrace.objects.address import BRANCHES
 
 _FOLDERS: Final = ("log", "runs", "attempts")
 LEDGER: Final = "ledger.db"
@@ -16,8 +17,6 @@ LEDGER_ELSEWHERE: Final = "ledger.json"
 """The file that names a ledger in PostgreSQL."""
 RESTORING: Final = "restoring.json"
 """The file of a directory that is not restored completely."""
-BRANCHES: Final = "branches"
-"""The folder with the branches of a database: each is a data directory."""
 _OWN: Final = frozenset(
     {*_FOLDERS, LEDGER_ELSEWHERE, BRANCHES, "lock", "seen", "programs", "quarantine", "sinks"}
     | {"lost+found"}

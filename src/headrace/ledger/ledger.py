@@ -125,6 +125,10 @@ class Ledger:
         """
         copy_ledger(self._transactions.store, file)
 
+    def remove(self) -> None:
+        """Remove all tables from the database, and their schema if it has nothing else."""
+        self._transactions.store.remove()
+
     def violations(self) -> dict[str, str]:
         """Return what should always hold of the ledger and does not: names, and descriptions."""
         with self._transactions.reading() as connection:

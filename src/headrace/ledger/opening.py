@@ -141,6 +141,20 @@ def restore_ledger(
     create_ledger(address, copy, values)
 
 
+def require_ledger(address: PostgresAddress, what: str) -> None:
+    """Refuse a ledger in PostgreSQL that does not exist, before it would be created.
+
+    Raises:
+        HeadraceError: INVALID if it does not exist; as :meth:`Ledger.open`.
+    """
+    try:
+        Ledger.open(address, Mode.READ).close()
+    except MissingLedgerError as error:
+        raise HeadraceError(
+            Code.INVALID, f"{what} does not exist", hint="SHOW BRANCHES lists those that do."
+        ) from error
+
+
 def ledger_to_read(directory: Path, address: PostgresAddress | None = None) -> Ledger:
     """Open the ledger of a data directory for reading, beside any process that writes to it.
 

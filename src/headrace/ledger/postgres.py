@@ -9,6 +9,7 @@ then (READ COMMITTED): so writers run one after another, and none reads what was
 from __future__ import annotations
 
 import json
+import logging
 from typing import TYPE_CHECKING, Any, Final
 
 import sqlalchemy as sa
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from headrace.ledger.postgres_address import PostgresAddress
     from headrace.ledger.writers import LedgerWriter, Waits
 
+_log: Final = logging.getLogger(__name__)
 _DIALECT: Final = "postgresql+psycopg://"
 _NOTIFY: Final = DriverStatement(
     sa.select(sa.func.pg_notify(sa.bindparam("channel", type_=sa.Text), ""))
@@ -186,6 +188,15 @@ class PostgresDatabase:
 
     def check(self, connection: sa.Connection) -> None:
         """Do nothing: its server checks its files."""
+
+    def forget(self, connection: sa.Connection) -> None:
+        """Remove the schema, unless something else is in it, or it is not this role's."""
+        quoted = connection.dialect.identifier_preparer.quote_identifier(self.namespace)
+        try:
+            with connection.begin_nested():
+                connection.exec_driver_sql(f"DROP SCHEMA {quoted}")
+        except DBAPIError:
+            _log.info('schema "%s" was not removed', self.namespace)
 
     def lock_fence(self, connection: sa.Connection, number: int | None) -> LockedFence:
         """Lock the fence, and return it as it was; then store the number of this write, if any.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from headrace.errors import Code, HeadraceError
@@ -22,6 +22,10 @@ _DEFAULTS: Final = {
     "tcp_user_timeout": "30000",
 }
 """Parameters of each session that the URL does not give."""
+_SCHEMA: Final = "headrace"
+"""What the schemas of branches begin with, if that of their parent is not named."""
+_LONGEST: Final = 63
+"""The longest name of a schema, in bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +57,22 @@ class PostgresAddress:
             "ledger's address is not a URL of PostgreSQL",
             hint='Write "postgresql://user@host/database".',
         )
+
+    def of_branch(self, name: str) -> PostgresAddress:
+        """Return the address of the ledger of a branch: in a schema beside this one.
+
+        Raises:
+            HeadraceError: INVALID if the name of the schema would be too long.
+        """
+        schema = f"{self.schema or _SCHEMA}_branch_{name}"
+        if len(schema.encode()) > _LONGEST:
+            raise HeadraceError(
+                Code.INVALID,
+                f'name "{name}" of a branch is too long',
+                f'Its ledger would be in the schema "{schema}", of more than {_LONGEST} bytes.',
+                "Give a shorter name.",
+            )
+        return replace(self, schema=schema)
 
     def parameters(self) -> dict[str, str]:
         """Return the parameters that the URL gives."""

@@ -90,6 +90,9 @@ class SqliteFile:
         if found != "ok":
             raise corrupt(self.place, f"SQLite says: {found}.")
 
+    def forget(self, connection: sa.Connection) -> None:
+        """Do nothing: a file has no schema."""
+
     def lock_fence(self, connection: sa.Connection, number: int | None) -> LockedFence:
         """Return the fence: the transaction that writes has the database to itself already."""
         del number  # whether a file has a commit is never in doubt

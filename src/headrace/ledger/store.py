@@ -118,6 +118,13 @@ class Store:
         self.database.release()
         self._engine.dispose()
 
+    def remove(self) -> None:
+        """Remove all tables from the database, and their schema if it has nothing else."""
+        self.require_writing()
+        with self.writing() as connection:
+            schema.metadata.drop_all(connection, checkfirst=False)
+            self.database.forget(connection)
+
     def require_writing(self) -> None:
         """Raise INVALID if the ledger was opened for reading only."""
         if self.mode is Mode.READ:

@@ -25,6 +25,9 @@ _SCHEMES: Final = {
 _URL: Final = re.compile(
     r"(?P<scheme>[a-z0-9]+)://(?P<place>[^/?#]*)(?P<prefix>/[^?#]*)?(\?(?P<query>[^#]*))?"
 )
+BRANCHES: Final = "branches"
+"""The folder of the branches of a database."""
+_BRANCH: Final = re.compile(rf"(?P<origin>.+)/{BRANCHES}/[a-z0-9][a-z0-9_-]*")
 _OPTIONS: Final = frozenset(
     {"region", "endpoint", "virtual_hosted_style_request", "skip_signature", "account_name"}
 )
@@ -97,6 +100,18 @@ class StoreAddress:
             )
         prefix = (found["prefix"] or "").rstrip("/")
         return cls(f"{scheme}://{found['place']}{prefix}", {**chosen, **(options or {})})
+
+    @staticmethod
+    def branch_url(url: str, name: str) -> str:
+        """Return the URL of the store of a branch of the database whose store has a URL."""
+        place, options, rest = url.partition("?")
+        return f"{place.rstrip('/')}/{BRANCHES}/{name}{options}{rest}"
+
+    @property
+    def origin(self) -> StoreAddress | None:
+        """The store of the database that this is a branch of; None if it is no branch's."""
+        found = _BRANCH.fullmatch(self.url)
+        return None if found is None else replace(self, url=found["origin"])
 
     def completed(self, environment: Mapping[str, str]) -> StoreAddress:
         """Return the address with what variables say of it: processes may have other variables.

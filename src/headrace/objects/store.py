@@ -49,13 +49,15 @@ class Requests:
 class ObjectStore:
     """A store at an address. Thread-safe.
 
-    All methods raise ``unavailable`` while the store does not answer, and ``invalid`` for a bucket
-    that does not exist and for credentials that it refuses.
+    What the store of a branch lacks is read from its ``origin``. All methods raise ``unavailable``
+    while the store does not answer, and ``invalid`` for a bucket that does not exist and for
+    credentials that it refuses.
     """
 
     address: StoreAddress
     requests: Requests = field(default_factory=Requests)
     _client: Any = field(default=None, repr=False)
+    origin: ObjectStore | None = field(default=None, repr=False)
 
     @classmethod
     def at(cls, address: StoreAddress) -> ObjectStore:
@@ -89,7 +91,8 @@ class ObjectStore:
             raise HeadraceError(
                 Code.INVALID, f'object store "{address.url}" cannot be used', f"{_first(error)}"
             ) from error
-        return cls(address, _client=client)
+        origin = None if address.origin is None else cls.at(address.origin)
+        return cls(address, _client=client, origin=origin)
 
     def put(self, name: str, file: Path | bytes) -> None:
         """Store a file as an object: when this returns, it is durable and all machines see it."""
@@ -118,16 +121,24 @@ class ObjectStore:
         self.requests.bytes_put += size
 
     def pieces(self, name: str) -> Generator[bytes]:
-        """Yield the bytes of an object, in order.
+        """Yield the bytes of an object, in order; of one that only the origin has, those.
 
         Raises:
             FileNotFoundError: there is no such object.
         """
         with self._translated(f'object "{name}" could not be read'):
-            for piece in self._client.get(name).stream():
+            try:
+                found = self._client.get(name)
+            except FileNotFoundError:
+                if self.origin is None:
+                    raise
+                found = None
+            for piece in () if found is None else found.stream():
                 self.requests.bytes_got += len(piece)
                 yield bytes(piece)
         self.requests.gets += 1
+        if found is None and self.origin is not None:
+            yield from self.origin.pieces(name)
 
     def fetch(self, name: str, file: Path) -> None:
         """Make an object a file: whole, or not at all.

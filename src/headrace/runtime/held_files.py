@@ -1,4 +1,7 @@
-"""Files that compaction does not delete though no readable epoch needs them: backups copy them."""
+"""Files that compaction does not delete though no readable epoch needs them.
+
+Backups copy them, or branches in the store of the database read them.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True, eq=False)
 class Hold:
-    """What one backup holds: every file until it is narrowed (:meth:`narrow`)."""
+    """What one backup or branch holds: every file until it is narrowed (:meth:`narrow`)."""
 
     files: Files | None = None
 
@@ -39,14 +42,23 @@ class HeldFiles:
     @contextmanager
     def hold(self) -> Iterator[Hold]:
         """Hold files while a block runs."""
-        hold = Hold()
-        with self._lock:
-            self._holds.append(hold)
+        hold = self.keep(None)
         try:
             yield hold
         finally:
-            with self._lock:
-                self._holds.remove(hold)
+            self.let_go(hold)
+
+    def keep(self, files: Files | None) -> Hold:
+        """Hold files until :meth:`let_go`; None: all."""
+        hold = Hold(files)
+        with self._lock:
+            self._holds.append(hold)
+        return hold
+
+    def let_go(self, hold: Hold) -> None:
+        """End a hold."""
+        with self._lock:
+            self._holds.remove(hold)
 
     def without(self, garbage: Files) -> Files:
         """Return the garbage that nobody holds; it has to be known before this is called."""
