@@ -316,7 +316,7 @@ def test_a_definition_that_was_altered_since_is_refused(mill) -> None:
     mill.write(1)
     then, head = mill.epoch, mill.db.ledger.head
     changed = {mill.table.id: mill.table.to_json()}
-    mill.db.ledger.commit(EpochCommit(head.epoch, f"alter-{mill.table.id}", redefined=changed))
+    mill.db.ledger.commit(EpochCommit(head.epoch, "changes", redefined=changed))
     with pytest.raises(HeadraceError, match="cannot begin") as error:
         mill.branches().create("b", then)
     assert 'Table "t" was altered in epoch' in error.value.detail

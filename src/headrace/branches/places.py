@@ -24,7 +24,7 @@ class Branch:
 
     ``own_bytes`` are those of files that its parent does not have, or no longer; ``shared_bytes``
     those of files that both have. ``created_at`` is in Unix seconds. ``in_use`` names the process
-    that has it open, as far as that can be told.
+    that has it open, where that is known.
     """
 
     name: str

@@ -16,6 +16,7 @@ from headrace.ledger import builds, dirty, invariants, schema
 from headrace.ledger.driver_statement import DriverStatement
 from headrace.ledger.records import (
     CLOCK,
+    REDEFINED,
     EpochCommit,
     Fence,
     Merge,
@@ -126,10 +127,20 @@ def _insert_epoch(
         "committed_at": committed_at,
         "attempt": commit.attempt,
         "fence": fence,
-        "counters": {**commit.counters, **_clock(commit, before.counters)},
+        "counters": {
+            **commit.counters,
+            **_redefined(commit),
+            **_clock(commit, before.counters),
+        },
     }
     _INSERT[schema.epochs].run(connection, row)
     return committed_at
+
+
+def _redefined(commit: EpochCommit) -> dict[str, list[int]]:
+    """Return the relations whose definitions an epoch replaces: how they were is not recorded."""
+    changed = {*commit.redefined, *commit.renamed, *commit.reading, *commit.exchanged.values()}
+    return {REDEFINED: sorted(changed)} if changed else {}
 
 
 def _clock(commit: EpochCommit, before: Mapping[str, Any]) -> dict[str, int]:

@@ -350,6 +350,9 @@ class ArrangementRecord:
 CLOCK = "clock"
 """The counter of an epoch with the value of ``now()`` in it."""
 
+REDEFINED = "redefined"
+"""The counter of an epoch with the ids of relations whose definitions it has replaced."""
+
 
 @dataclass(frozen=True, slots=True)
 class EpochCommit:

@@ -20,7 +20,7 @@ import sqlalchemy as sa
 from headrace.errors import Code, HeadraceError
 from headrace.ledger import builds, commit, dirty, schema, soundness
 from headrace.ledger.epochs import committed
-from headrace.ledger.records import LIVE, Dirty
+from headrace.ledger.records import LIVE, REDEFINED, Dirty
 from headrace.types import Epoch, Offset, RelationId
 
 if TYPE_CHECKING:
@@ -28,7 +28,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _ALTERED: Final = "alter-"
-"""The attempt of an epoch that changes a definition is this, followed by the relation's id."""
+"""The attempt of an epoch that changes a definition is this, followed by the relation's id.
+
+Of epochs that earlier versions have made, only that and :data:`_SWAPPED` say it.
+"""
 _SWAPPED: Final = "swapped"
 _RECOMPUTED: Final = ("filled", "repaired", "replayed", _SWAPPED)
 """The counters of an epoch that name a relation whose rows it has replaced."""
@@ -183,6 +186,8 @@ class _Rewinding:
         )
         by_name = {name: id_ for id_, name in self.names.items()}
         for row in self.connection.execute(later.order_by(table.epoch)):
+            for id_ in row.counters.get(REDEFINED, ()):
+                self._require_unaltered(RelationId(id_), row.epoch)
             number = row.attempt.removeprefix(_ALTERED)
             if row.attempt.startswith(_ALTERED) and number.isdecimal():
                 self._require_unaltered(RelationId(int(number)), row.epoch)
