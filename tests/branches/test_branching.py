@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -447,6 +448,52 @@ def test_a_missing_file_and_a_disk_that_fails_leave_no_branch(mill, monkeypatch)
     with pytest.raises(HeadraceError, match=f"{file.name}.* is missing"):
         mill.branches().create("b")
     assert not at(mill, "b").exists()
+
+
+def test_ids_that_were_merged_meanwhile_are_left_out_if_the_log_has_their_events(mill) -> None:
+    folder = mill.directory / "seen"
+    folder.mkdir()
+    mill.write(1, 2, 3)
+    names = [f"{mill.table.id}-0-2-a.npy", f"{mill.table.id}-2-3-b.npy"]
+    for name in names:
+        (folder / name).write_bytes(b"ids")
+    places = mill.branches().places
+    make = places.make
+
+    class Places:
+        """Makes a branch after a file of ids has disappeared."""
+
+        kept: tuple[str, ...] = ()
+
+        def __getattr__(self, name: str) -> object:
+            return getattr(places, name)
+
+        def make(self, begun) -> None:
+            (folder / names[0]).unlink()
+            assert (begun.ids, begun.kept_ids) == (names, [])
+            make(replace(begun, kept_ids=self.kept))
+
+    branches = mill.branches()
+    branches.places = Places()
+    branches.create("b")
+    assert [path.name for path in (at(mill, "b") / "seen").iterdir()] == names[1:]
+    (folder / names[0]).write_bytes(b"ids")
+    branches.places.kept = (names[0],)
+    with pytest.raises(HeadraceError, match=r"a\.npy.* is missing"):
+        branches.create("c")
+
+
+def test_ids_of_later_events_are_not_taken_to_an_earlier_epoch(mill) -> None:
+    folder = mill.directory / "seen"
+    folder.mkdir()
+    mill.write(1, 2, 3)
+    then = mill.epoch
+    mill.write(4)
+    for first, end in ((0, 3), (3, 4)):
+        (folder / f"{mill.table.id}-{first}-{end}-a.npy").write_bytes(b"ids")
+    mill.branches().create("b", then)
+    found = [path.name for path in (at(mill, "b") / "seen").iterdir()]
+    assert found == [f"{mill.table.id}-0-3-a.npy"]
 
 
 def test_compaction_beside_a_creation_deletes_nothing_that_it_needs(mill, opened) -> None:

@@ -10,6 +10,8 @@ import pytest
 from branches.test_branching import rows_of
 from headrace.branches import Branches, InStore
 from headrace.errors import Code, HeadraceError
+from headrace.inspection import State
+from headrace.inspection.files import FileChecks
 from headrace.ledger import STORE_SETTING, Ledger, MissingLedgerError, Mode, PostgresAddress
 from headrace.log.segments import forget_segments
 from headrace.objects import ObjectStore, StoreAddress
@@ -252,3 +254,20 @@ def test_the_name_of_a_branchs_schema_has_a_limit(mill) -> None:
     with pytest.raises(HeadraceError, match="is too long"):
         mill.made.create("b" * 60)
     assert mill.made.all() == []
+
+
+def test_a_branch_is_sound_with_the_objects_of_its_parent(mill, opened) -> None:
+    mill.write(*range(10))
+    mill.made.create("b")
+    branch = opened("b")
+    branch.append(mill.table, [(1, 2, 1)])
+    branch.loop.advance()
+    branch.uploads.upload()
+    store = store_of(branch.directory)
+    checks = FileChecks(branch.directory, branch.ledger, store, open_elsewhere=False)
+    found = {(each.check, each.state) for each in checks.run(lambda *_: None, quick=False)}
+    assert found == {("files", State.OK)}
+    object_ = next(name for name in mill.objects() if name.startswith("runs/"))
+    ObjectStore.at(StoreAddress.of(mill.url)).delete([object_])
+    found = {each.state for each in checks.run(lambda *_: None, quick=True)}
+    assert found == {State.WRONG}

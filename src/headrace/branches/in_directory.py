@@ -51,11 +51,24 @@ class InDirectory:
 
     def make(self, begun: Begun) -> None:
         """Link the files, and give the directory its name."""
+        if mounts.mount_of(self.directory.resolve() / mounts.PACKS) is not None:
+            raise HeadraceError(
+                Code.UNSUPPORTED,
+                "branches of a database whose ledger is in a directory and whose files are in an"
+                " object store are not supported",
+                "The directory is a cache, which has not all files.",
+                "Keep the ledger in PostgreSQL: BACKUP TO, and restore with the setting ledger.",
+            )
         draft, place = begun.draft, branch_directory(self.directory, begun.name)
         for file in begun.needed:
             self._link(file.folder, file.name, draft)
         for name in begun.ids:
-            self._link(IDS, name, draft)
+            try:
+                self._link(IDS, name, draft)
+            except HeadraceError as error:
+                # It was merged into another one meanwhile, and is made again from the log.
+                if error.code is not Code.CORRUPT or name in begun.kept_ids:
+                    raise
         self.fault("branch: linked")
         for folder in _SHARED:
             sync_directory(draft / folder)

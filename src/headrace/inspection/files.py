@@ -42,7 +42,8 @@ class FileChecks:
 
     def run(self, report: Callable[[int, int], None], *, quick: bool) -> Iterator[Finding]:
         """Yield what is wrong with files; ``quick`` compares no checksums."""
-        needed, sizes = self.ledger.files.needed(), self._sizes()
+        needed, own = self.ledger.files.needed(), self._sizes()
+        sizes = self._inherited() | own
         wrong = {file: why for file in needed if (why := self._wrong_size(file, sizes)) is not None}
         total = 0
         if not quick:
@@ -66,7 +67,7 @@ class FileChecks:
         if not quick:
             yield from self._ids()
         if not self.open_elsewhere:
-            yield from self._strays(sizes)
+            yield from self._strays(own)
 
     def _sizes(self) -> dict[str, int]:
         """Return the sizes of all files and bundles, by folder and name."""
@@ -85,6 +86,16 @@ class FileChecks:
                     found[f"{folder}/{path.name}"] = path.stat().st_size
                 except FileNotFoundError:  # it is deleted just now
                     continue
+        return found
+
+    def _inherited(self) -> dict[str, int]:
+        """Return the sizes of the objects that the store of a branch reads from its parent's."""
+        found: dict[str, int] = {}
+        origin = None if self.store is None else self.store.origin
+        while origin is not None:
+            names = (origin.names(f"{folder}/") for folder in mounts.NAMED)
+            found = {name: size for each in names for name, size in each} | found
+            origin = origin.origin
         return found
 
     def _wrong_size(self, file: NeededFile, sizes: dict[str, int]) -> str | None:
