@@ -134,9 +134,9 @@ def test_a_time_names_the_epoch_committed_by_then(tmp_path, spark):
         db.sql("CREATE TABLE t (k INT PRIMARY KEY); INSERT INTO t VALUES (1); FLUSH")
         times[0] += 60_000_000
         db.sql("INSERT INTO t VALUES (2); FLUSH")
-        db.sql("CREATE BRANCH then FROM TIMESTAMP '2023-11-14 22:13:30'")
+        db.sql("CREATE BRANCH before FROM TIMESTAMP '2023-11-14 22:13:30'")
         with headrace.connect(
-            tmp_path / "db", branch="then", spark=spark, continuous=False
+            tmp_path / "db", branch="before", spark=spark, continuous=False
         ) as branch:
             assert branch.sql("SELECT * FROM t").fetchall() == [(1,)]
         with pytest.raises(HeadraceError, match="is not a timestamp"):
@@ -216,6 +216,10 @@ def test_a_client_of_a_server_makes_and_drops_branches(db):
     assert not (db.directory / "branches").exists()
 
 
-def test_a_branch_has_no_ledger_elsewhere_and_sends_no_lineage():
-    settings = Settings.of({"ledger": "postgresql://h/d", "openlineage": "client"}, {}).in_branch()
+def test_a_branch_has_no_ledger_elsewhere_and_sends_no_lineage(tmp_path):
+    (tmp_path / "branches/b").mkdir(parents=True)
+    (tmp_path / "branches/b/ledger.db").touch()
+    given = Settings.of({"ledger": "postgresql://h/d", "openlineage": "client"}, {})
+    place, settings = given.in_branch(tmp_path, "B")
+    assert place == tmp_path / "branches/b"
     assert (settings.ledger, settings.store, settings.openlineage) == ("", "", "")
