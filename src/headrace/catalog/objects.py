@@ -304,6 +304,10 @@ class View(_NamedQuery):
     """Whether a candidate is what that view was before."""
     temporary: bool = False
     """Whether a candidate ends with the statement that fills it."""
+    own_query: bool = False
+    """Whether a statement gave a candidate its query, instead of its view."""
+    by_name: str = ""
+    """The query as it is once it serves, of a candidate whose ``query`` reads other candidates."""
     history: KeptHistory | None = None
     """How long its former states can be read; None: as long as those of tables."""
 
@@ -331,6 +335,8 @@ class View(_NamedQuery):
             **({"candidate_of": self.candidate_of} if self.candidate_of is not None else {}),
             **({"has_served": True} if self.has_served else {}),
             **({"temporary": True} if self.temporary else {}),
+            **({"own_query": True} if self.own_query else {}),
+            **({"by_name": self.by_name} if self.by_name else {}),
             **({} if self.history is None else {"history": self.history.to_json()}),
         }
 
@@ -354,6 +360,8 @@ class View(_NamedQuery):
             candidate_of=value.get("candidate_of"),
             has_served=value.get("has_served", False),
             temporary=value.get("temporary", False),
+            own_query=value.get("own_query", False),
+            by_name=value.get("by_name", ""),
             history=KeptHistory.of_json(value["history"]) if "history" in value else None,
         )
 

@@ -317,8 +317,11 @@ class Planner:
             reader = LineageReader(self._relations, self._names, self.check)
             return reader.lineage(resolved, columns)
 
-    def substituted(self, query: Span, names: Mapping[str, str]) -> str:
-        """Return a query in Spark SQL that reads other relations, which ``names`` has by name."""
+    def substituted(self, query: Span, names: Mapping[str, str]) -> str | None:
+        """Return a query in Spark SQL that reads other relations, which ``names`` has by name.
+
+        None if it names none of them.
+        """
         read = spark_text(query, self.relations, self._folds)
         schemas = {name: self.relations[name].schema for name in self._queries}
         plain = {name: (self._queries[name][1].span, schemas[name]) for name in schemas}

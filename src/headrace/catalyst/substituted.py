@@ -34,8 +34,10 @@ class Substitution:
     relations: Mapping[str, str]
     plain: Mapping[str, tuple[Span, Schema]]
 
-    def of(self, query: Span) -> str:
-        """Return a query that reads the other relations; it calls them as before.
+    def of(self, query: Span) -> str | None:
+        """Return a query that reads the other relations; None if it names none of these.
+
+        It calls them as before.
 
         Raises:
             HeadraceError: ``unsupported`` if WITH gives one of the names another meaning.
@@ -54,14 +56,15 @@ class Substitution:
                 name = ".".join(map(str, items(node.handle.multipartIdentifier())))
                 span = origin(node.handle, query)
                 found[span.start] = span, name.lower()
-        rewriting = Rewriting(query)
+        rewriting, changed = Rewriting(query), False
         for start, (span, name) in sorted(found.items()):
             other = self._instead(name)
             if other is None:
                 continue
+            changed = True
             named = start in aliased or _TABLE.search(query.text[:start])
             rewriting.replace(span, [other if named else f"{other} AS {quote(name)}"])
-        return rewriting.done().span.source
+        return rewriting.done().span.source if changed else None
 
     def _instead(self, name: str) -> str | None:
         """Return what is read in place of a name; None if it stays."""
@@ -71,7 +74,7 @@ class Substitution:
             return None
         query, schema = self.plain[name]
         text = self.of(query)
-        if text == query.source:
+        if text is None:
             return None
         columns = ", ".join(map(quote, schema.names))
         return f"(SELECT * FROM ({text}) AS {quote(name)}({columns}))"

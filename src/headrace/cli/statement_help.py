@@ -223,7 +223,7 @@ STATEMENTS: dict[str, Synopsis] = {
     ),
     "SWAP": Synopsis(
         "let the candidate of a view serve, made by CREATE OR REPLACE ... WITH (auto_swap = false)",
-        "SHOW DIFF name\nSWAP VIEW name\nDROP CANDIDATE OF VIEW name",
+        "SHOW DIFF name\nSWAP VIEW name, ...\nDROP CANDIDATE OF VIEW name, ...",
         "SWAP VIEW totals;",
     ),
     "REBUILD": Synopsis(
@@ -238,7 +238,7 @@ STATEMENTS: dict[str, Synopsis] = {
     ),
     "ROLLBACK": Synopsis(
         "let what served before SWAP VIEW serve again",
-        "ROLLBACK VIEW name",
+        "ROLLBACK VIEW name, ...",
         "ROLLBACK VIEW totals;",
     ),
     "INVALIDATE": Synopsis(

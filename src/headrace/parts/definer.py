@@ -16,12 +16,13 @@ from headrace.parts.naming import HIDDEN
 from headrace.parts.swapping import (
     SwappedDefinitions,
     analysed_again,
+    declared_in_order,
     require_complete,
     require_right,
 )
 from headrace.runtime.builds import create_filled, take_over
 from headrace.runtime.dirty import removed_with, repairable
-from headrace.runtime.exchange import ChangedPlaces, exchange
+from headrace.runtime.exchange import exchange
 from headrace.runtime.refresh import ViewRefresh
 from headrace.types import Offset, rows_of
 
@@ -234,11 +235,10 @@ class Definer:
             require_complete(catalog, state, pairs)
             swapped = SwappedDefinitions(self.declarations.engine, state, pairs)
             places = swapped.places()
-            order = swapped.in_order(catalog, places)
+            former, order = declared_in_order(catalog, places)
             repaired = [each for view, _ in pairs for each in repairable(dirty, view.id)]
             right = removed_with(repaired, dirty, catalog)
             after: list[View | PlainView] = []
-            former = [v for each in order for v in _before(each)]
             with self.declarations.redeclared(former, self._after(order, after)):
                 plain = [each for each in after if isinstance(each, PlainView)]
                 epoch = exchange(self.loop, places, plain, right)
@@ -252,17 +252,14 @@ class Definer:
         return epoch
 
     def _after(
-        self, order: Iterable[ChangedPlaces | PlainView], found: list[View | PlainView]
+        self, order: Iterable[View | PlainView], found: list[View | PlainView]
     ) -> Iterator[View | PlainView]:
         """Yield what views are after a swap, inputs first; each is added to ``found``."""
         for each in order:
             if isinstance(each, PlainView):
-                found.append(analysed_again(self.declarations.engine, each))
-                yield found[-1]
-                continue
-            for view in each.after.values():
-                found.append(view)
-                yield view
+                each = analysed_again(self.declarations.engine, each)  # noqa: PLW2901
+            found.append(each)
+            yield each
 
     def regroup(self, view: View, altered: View) -> Epoch:
         """Change when a view is refreshed: on a schedule, manually, or in every epoch.
@@ -421,8 +418,3 @@ class Definer:
         kept = {rows_of(relation.id) for relation in catalog}
         layouts = {**self.loop.published.current.layouts, **new}
         self.loop.published.publish(catalog, {i: a for i, a in layouts.items() if i in kept})
-
-
-def _before(each: ChangedPlaces | PlainView) -> tuple[View | PlainView, ...]:
-    """Return what is declared before a swap."""
-    return each.both if isinstance(each, ChangedPlaces) else (each,)

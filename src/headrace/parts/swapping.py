@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from graphlib import TopologicalSorter
 from typing import TYPE_CHECKING
 
 from headrace.catalog import PlainView, Sink, View
 from headrace.circuit.digest import digest
+from headrace.dialects import macros_of
 from headrace.errors import Code, HeadraceError, Span
 from headrace.parts.naming import HIDDEN
 from headrace.runtime.exchange import ChangedPlaces
@@ -39,9 +41,7 @@ def same_contents(state: Published, view: View, other: View) -> bool:
 class SwappedDefinitions:
     """The definitions of views and their candidates after a swap. The lock of planning is held.
 
-    ``pairs`` are views and their candidates, inputs first. A candidate that reads another one of
-    them is computed by the query of its view, in which names mean these; the others have queries
-    of their own.
+    ``pairs`` are views and their candidates, inputs first.
     """
 
     engine: Engine
@@ -67,6 +67,7 @@ class SwappedDefinitions:
                 candidate_of=None,
                 has_served=False,
                 temporary=False,
+                own_query=False,
                 depends_on=_moved(candidate.depends_on, serving),
                 circuit=self._digest(candidate, serving),
             )
@@ -78,53 +79,80 @@ class SwappedDefinitions:
                 candidate_of=ids[0],
                 has_served=not candidate.has_served,
                 temporary=candidate.temporary,
+                own_query=candidate.own_query,
                 depends_on=_moved(view.depends_on, former),
                 circuit=self._digest(view, former),
             )
             if candidate.index is not None and view.index is not None:
                 serves = _index(serves, candidate.index, serving, names)
                 replaced = _index(replaced, view.index, former, hidden)
-            elif self.reads_candidates(candidate):
-                text = self.engine.planner.substituted(Span.whole(view.query), others)
-                serves = replace(
-                    serves, query=view.query, created_sql=view.created_sql, through=view.through
-                )
-                replaced = replace(replaced, query=text, through=())
+            else:
+                serves = self._by_name(serves)
+                replaced = self._reading(replaced, others)
             after = {ids[0]: serves, ids[1]: replaced}
             found.append(ChangedPlaces(view, candidate, after))
         return found
 
-    def reads_candidates(self, candidate: View) -> bool:
-        """Return whether a candidate reads another one of the set."""
-        return not {other.id for _, other in self.pairs}.isdisjoint(candidate.depends_on)
+    def _by_name(self, view: View) -> View:
+        """Return a view whose query names views instead of candidates."""
+        if not view.by_name:
+            return view
+        relations, span = self.engine.planner.relations, Span.whole(view.by_name)
+        named = self.engine.planner.named(span, lambda _name: True)
+        plain = [each for name in named if isinstance(each := relations.get(name), PlainView)]
+        through = {id_ for each in plain for id_ in (each.id, *each.through)}
+        through.update(macros_of(span, relations))
+        return replace(view, query=view.by_name, by_name="", through=tuple(sorted(through)))
 
-    def in_order(
-        self, catalog: Catalog, places: Sequence[ChangedPlaces]
-    ) -> list[ChangedPlaces | PlainView]:
-        """Return the pairs, and the plain views that name views which are now others, in order."""
-        of = {pair.view.id: pair for pair in places}
-        moved = {pair.view.id for pair in places if pair.by_name}
-        found: list[ChangedPlaces | PlainView] = []
-        for each in catalog.defined_in_order():
-            if each.id in of:
-                found.append(of[each.id])
-            elif isinstance(each, PlainView) and not moved.isdisjoint(each.depends_on):
-                found.append(each)
-        return found
+    def _reading(self, view: View, names: Mapping[str, str]) -> View:
+        """Return a view that reads others in place of those that its query names."""
+        text = self.engine.planner.substituted(Span.whole(view.query), names)
+        if text is None:
+            return view
+        return replace(view, query=text, by_name=view.query, through=())
 
     def _digest(self, view: View, ids: Mapping[RelationId, RelationId]) -> str:
         """Return the digest of a view's circuit over the relations that it will read."""
         return digest(self.engine.circuit(view), ids)
 
 
+def declared_in_order(
+    catalog: Catalog, places: Iterable[ChangedPlaces]
+) -> tuple[list[View | PlainView], list[View | PlainView]]:
+    """Return what is declared anew by a swap, as it is before and as it is after, inputs first.
+
+    These are the pairs, and the plain views that read views which are others then; their columns
+    are found when what they read is declared.
+    """
+    moved = {pair.view.id: pair.candidate.id for pair in places if pair.by_name}
+    members = {each.id for pair in places for each in pair.both}
+    before = [
+        each
+        for each in catalog.defined_in_order()
+        if each.id in members
+        or (isinstance(each, PlainView) and not moved.keys().isdisjoint(each.depends_on))
+    ]
+    after: dict[RelationId, View | PlainView] = {}
+    for pair in places:
+        after |= pair.after
+    after |= {each.id: each for each in before if isinstance(each, PlainView)}
+    reads = {
+        id_: {moved.get(i, i) if isinstance(each, PlainView) else i for i in each.inputs}
+        for id_, each in after.items()
+    }
+    order = TopologicalSorter({id_: ids & after.keys() for id_, ids in reads.items()})
+    return before, [after[id_] for id_ in order.static_order()]
+
+
 def is_outdated(view: View, candidate: View, pairs: Iterable[tuple[View, View]]) -> bool:
-    """Return whether a candidate, of the views above the first, is not computed as its view is.
+    """Return whether a candidate is not what it would be if it was made now.
 
     Its view has another query since, or one of the ``pairs`` has a candidate since, which it does
     not read.
     """
     members = {member.id for member, _ in pairs}
-    return candidate.created_sql != view.created_sql or not members.isdisjoint(candidate.depends_on)
+    other = not candidate.own_query and candidate.created_sql != view.created_sql
+    return other or not members.isdisjoint(candidate.depends_on)
 
 
 def require_complete(
@@ -137,7 +165,7 @@ def require_complete(
     """
     moved = {view.id for view, other in pairs if not same_contents(state, view, other)}
     members = {view.id for view, _ in pairs}
-    outdated = [v for v, candidate in pairs[1:] if is_outdated(v, candidate, pairs)]
+    outdated = [v for v, candidate in pairs if is_outdated(v, candidate, pairs)]
     above = [each for id_ in moved for each in catalog.dependants(id_)]
     for each in above:
         if isinstance(each, Sink) and each.source in moved:

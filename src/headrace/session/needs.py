@@ -52,6 +52,7 @@ if TYPE_CHECKING:
         Delete,
         Describe,
         Drop,
+        DropCandidate,
         Explain,
         ExplainRow,
         Fragment,
@@ -68,6 +69,7 @@ if TYPE_CHECKING:
         ShowLineage,
         Statement,
         Subscribe,
+        SwapView,
         Truncate,
         Update,
         ValidateView,
@@ -208,6 +210,12 @@ def owner(_asked: NamedRelations, statement: Any) -> Iterator[Need]:
 def creator(_asked: NamedRelations, statement: Any) -> Iterator[Need]:
     """Yield the role of an owner of the schema of the name."""
     yield Need(Role.OWNER, schema_of(statement.name.dotted), statement.name.span)
+
+
+def exchange(_asked: NamedRelations, statement: SwapView | DropCandidate) -> Iterator[Need]:
+    """Yield the role of an owner of the schema of each name."""
+    for name in statement.names:
+        yield Need(Role.OWNER, schema_of(name.dotted), name.span)
 
 
 def index(_asked: NamedRelations, statement: CreateIndex) -> Iterator[Need]:

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class SwapView(Statement):
-    """``SWAP VIEW name``, or ``ROLLBACK VIEW name``: ``back`` to what served before."""
+    """``SWAP VIEW name, ...``, or ``ROLLBACK VIEW name, ...``: ``back`` to what served before."""
 
-    name: Name
+    names: tuple[Name, ...]
     span: Span
     back: bool = False
 
@@ -50,9 +50,9 @@ class RebuildView(Statement):
 
 @dataclass(frozen=True, slots=True)
 class DropCandidate(Statement):
-    """``DROP CANDIDATE OF [VIEW] name``: give up the build that does not serve."""
+    """``DROP CANDIDATE OF [VIEW] name, ...``: give up what does not serve."""
 
-    name: Name
+    names: tuple[Name, ...]
     span: Span
 
 
@@ -99,12 +99,11 @@ def take_validate(cursor: Cursor) -> ValidateView:
 
 
 def take_swap(cursor: Cursor) -> SwapView:
-    """Take ``SWAP | ROLLBACK [MATERIALIZED] VIEW name``."""
+    """Take ``SWAP | ROLLBACK [MATERIALIZED] VIEW name, ...``."""
     first = cursor.advance()
     accept_kind(cursor)
-    name = cursor.name("a view's name")
-    cursor.expect_end()
-    return SwapView(name, cursor.span(first), first.word == "ROLLBACK")
+    names = _names(cursor)
+    return SwapView(names, cursor.span(first), first.word == "ROLLBACK")
 
 
 def take_rebuild(cursor: Cursor) -> RebuildView:
@@ -123,11 +122,19 @@ def take_rebuild(cursor: Cursor) -> RebuildView:
 
 
 def take_drop_candidate(cursor: Cursor) -> DropCandidate:
-    """Take ``DROP CANDIDATE OF [VIEW] name``."""
+    """Take ``DROP CANDIDATE OF [VIEW] name, ...``."""
     first = cursor.token
     cursor.expect("DROP", "CANDIDATE")
     cursor.expect("OF")
     accept_kind(cursor)
-    name = cursor.name("a view's name")
-    cursor.expect_end()
-    return DropCandidate(name, cursor.span(first))
+    names = _names(cursor)
+    return DropCandidate(names, cursor.span(first))
+
+
+def _names(cursor: Cursor) -> tuple[Name, ...]:
+    """Take the names of views, to the end of the statement."""
+    names = [cursor.name("a view's name")]
+    while cursor.accept_symbol(","):
+        names.append(cursor.name("a view's name"))
+    cursor.expect_end('","')
+    return tuple(names)

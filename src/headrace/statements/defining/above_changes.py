@@ -82,14 +82,27 @@ class AboveChanges:
                     span=span,
                 )
 
+    def refused(self, view: View, schema: Schema) -> dict[str, str]:
+        """Return why views and sinks above cannot follow to other columns, by their names."""
+        catalog = self.reader.catalog
+        return {
+            shown_name(each.relation, catalog): each.why
+            for each in self.of(view, schema)
+            if each.becomes is Becomes.REFUSED
+        }
+
     def _schema_over(self, view: View, instead: dict[RelationId, Table]) -> Schema:
         """Return the columns of a view over stand-ins for some of its inputs."""
         catalog, planner = self.reader.catalog, self.engine.planner
         if view.index is not None:
             return _indexed(view.index, instead[view.index.of].schema)
         names = {catalog.by_id[id_].name: table.name for id_, table in instead.items()}
+        waits = catalog.candidate(view.id)
+        if waits is not None and waits.own_query and not waits.has_served:
+            view = waits
+        query = view.by_name or view.query
         with self.engine.planning:
-            text = planner.substituted(Span.whole(view.query), names)
+            text = planner.substituted(Span.whole(query), names) or query
             with self.engine.beside(instead.values()):
                 found = planner.analyse(Span.whole(text)).schema
         named = declared(view)[0]
@@ -98,7 +111,7 @@ class AboveChanges:
 
 def declared(view: View) -> tuple[tuple[str, ...], DeclaredKey | None]:
     """Return the names of columns and the key that the statement of a view declares."""
-    if not view.name.startswith(HIDDEN):
+    if view.created_sql and view.index is None:
         created, *_ = parse(view.created_sql)
         if isinstance(created, CreateMaterializedView):
             return created.columns, created.key

@@ -19,7 +19,7 @@ from headrace.statements.defining.options import begins_earliest
 from headrace.statements.defining.refresh_options import refresh_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Container, Iterable, Iterator, Sequence
 
     from headrace.catalog import Index
     from headrace.engine.engine import Engine
@@ -53,17 +53,23 @@ class CandidateSets:
     def create(
         self, former: View, statement: CreateMaterializedView | CreateTableAs, query: Query
     ) -> str:
-        """Fill a hidden view with a new query, which SWAP VIEW lets serve."""
-        total, pairs = self._filled(former, statement, query, temporary=False)
-        return self._waits(pairs, total)
+        """Fill a hidden view with a new query, which SWAP VIEW lets serve.
+
+        Names in the query mean the candidates of views that wait to serve. Views above that cannot
+        follow to other columns are named, and wait for candidates with queries of their own.
+        """
+        total, pairs, refused = self._filled(former, statement, query, temporary=False)
+        said = self._waits(pairs, total)
+        waits = [f'; "{name}" cannot follow yet: {why}' for name, why in refused.items()]
+        return said + "".join(waits)
 
     def replace(
         self, former: View, statement: CreateMaterializedView | CreateTableAs, query: Query
     ) -> str:
         """Fill a view with other columns, and those that read it; let all serve in one epoch."""
-        total, pairs = self._filled(former, statement, query, temporary=True)
+        total, pairs, _ = self._filled(former, statement, query, temporary=True)
         with self._undone([candidate.id for _, candidate in pairs]):
-            epoch = self.swap(pairs[0], statement.name.span)
+            epoch = self.swap(pairs[:1], statement.name.span)
         names = self._names(pairs[1:])
         again = f"; computed {names} again" if names else ""
         return (
@@ -86,54 +92,60 @@ class CandidateSets:
             candidate, total = self._fill_member(view, [], span, temporary=swaps)
             made.append(candidate.id)
             pairs = self._completed(
-                (view, candidate), span, everything=statement.dependants, temporary=swaps, made=made
+                [(view, candidate)],
+                span,
+                everything=statement.dependants,
+                temporary=swaps,
+                made=made,
             )
         if not swaps:
             return self._waits(pairs, total)
         names = self._names(pairs)
         with self._undone([candidate.id for _, candidate in pairs]):
-            epoch = self.swap(pairs[0], span, everything=statement.dependants)
+            epoch = self.swap(pairs[:1], span, everything=statement.dependants)
         return f"rebuilt {names} from {_changes(total)}: {self.changed_in(epoch)} in epoch {epoch}"
 
-    def swap(self, pair: tuple[View, View], span: Span, *, everything: bool = False) -> Epoch:
-        """Let a view and its candidate change places, with those that must at the same time.
+    def swap(self, pairs: Pairs, span: Span, *, everything: bool = False) -> Epoch:
+        """Exchange views and their candidates, and those that must be at the same time.
 
-        What is missing is filled first. A temporary candidate's former view is dropped.
+        What is missing is filled first. What temporary candidates have replaced is dropped.
         """
-        view, candidate = pair
+        temporary = all(candidate.temporary for _, candidate in pairs)
         made: list[RelationId] = []
         for _ in range(_ATTEMPTS):
             with self._undone(made):
-                pairs = self._completed(
-                    pair, span, everything=everything, temporary=candidate.temporary, made=made
+                all_ = self._completed(
+                    pairs, span, everything=everything, temporary=temporary, made=made
                 )
-                for member in (each for both in pairs for each in both):
+                for member in (each for both in all_ for each in both):
                     self.reader.require_running(member)
                 try:
-                    epoch = self.definer.swap(pairs)
+                    epoch = self.definer.swap(all_)
                 except IncompleteSwapError:
                     continue
-            if candidate.temporary:
-                self.drop(view.name)
+            if temporary:
+                self.drop([view.name for view, _ in pairs])
             return epoch
         raise HeadraceError(
             Code.CONFLICT,
-            f'views over "{view.name}" are created all the time',
+            f'views over "{pairs[0][0].name}" are created all the time',
             hint="Run the statement again.",
             span=span,
         )
 
-    def drop(self, name: str) -> None:
-        """Drop what is in the place of candidates of a view and of those above, if anything is."""
-        view = self.reader.catalog.find(name)
-        pairs = self.of(view) if isinstance(view, View) else []
-        if pairs:
-            self.definer.drop([candidate.id for _, candidate in reversed(pairs)])
+    def drop(self, names: Iterable[str]) -> None:
+        """Drop what is in the place of candidates of views and of those above, if anything is."""
+        found: dict[RelationId, None] = {}
+        for view in map(self.reader.catalog.find, names):
+            if isinstance(view, View):
+                found |= {candidate.id: None for _, candidate in self.of(view)}
+        if found:
+            self.definer.drop(list(found))
 
     def of(self, view: View) -> Pairs:
         """Return a view and its candidate, and those that change places with them; or none."""
         candidate = self.reader.catalog.candidate(view.id)
-        return [] if candidate is None else self._over(view, candidate)
+        return [] if candidate is None else self._over([(view, candidate)])
 
     def changed_in(self, epoch: Epoch) -> str:
         """Return how many rows of a view a swap has changed."""
@@ -141,13 +153,17 @@ class CandidateSets:
         changes = record.counters.get("changes", 0) if record.epoch == epoch else 0
         return "1 row changed" if changes == 1 else f"{changes:,} rows changed"
 
-    def require_root(self, view: View, span: Span) -> None:
-        """Raise if a view changes places only together with one that it reads."""
+    def require_root(self, view: View, span: Span, among: Container[RelationId] = ()) -> None:
+        """Raise if a candidate reads that of another view, which is not ``among`` the views."""
         catalog = self.reader.catalog
         candidate = catalog.candidate(view.id)
         below = () if candidate is None else (catalog.by_id[id_] for id_ in candidate.depends_on)
         for each in below:
-            if isinstance(each, View) and each.candidate_of is not None:
+            if (
+                isinstance(each, View)
+                and each.candidate_of is not None
+                and each.candidate_of not in among
+            ):
                 of = catalog.by_id[each.candidate_of].name
                 raise HeadraceError(
                     Code.CONFLICT,
@@ -165,27 +181,38 @@ class CandidateSets:
         query: Query,
         *,
         temporary: bool,
-    ) -> tuple[int, Pairs]:
-        """Fill the candidate of a statement, and those that it needs; return the rows read."""
+    ) -> tuple[int, Pairs, dict[str, str]]:
+        """Fill the candidate of a statement, and those that it needs.
+
+        Returns the rows read, the pairs, and why views above cannot follow, by name.
+        """
         span = statement.name.span
         policy = refresh_of(statement.options) or CONTINUOUS
         self._require_supported(former, span, lags=policy.lags)
-        self.require_root(former, span)
+        text = None if temporary else self._over_candidates(former, query.span)
+        if text is None:
+            self.require_root(former, span)
         kept = quarantines(on_error(statement.options))
         columns = statement.columns if isinstance(statement, CreateMaterializedView) else ()
-        text = masked(without_swap(statement.span, statement.options))
+        created = masked(without_swap(statement.span, statement.options))
+        given = query if text is None else Query(text, Span.whole(text))
         planned = self.builds.planned(
-            "", query, columns, text, guarded=kept, key=statement.key, like=former
+            "", given, columns, created, guarded=kept, key=statement.key, like=former
         )
         view = replace(
             planned.view,
             candidate_of=former.id,
             temporary=temporary,
+            own_query=True,
             history=history_of(statement.options),
+            by_name="" if text is None else query.span.source,
         )
+        refused: dict[str, str] = {}
         if view.schema != former.schema:
             above = AboveChanges(self.reader, self.engine)
-            above.require_possible(former, view.schema, span)
+            if temporary:
+                above.require_possible(former, view.schema, span)
+            refused = above.refused(former, view.schema)
         gone = tuple(candidate.id for _, candidate in self.of(former))
         made: list[RelationId] = []
         with self._undone(made):
@@ -200,42 +227,66 @@ class CandidateSets:
                 raise error.within(statement.query.span) from error
             made.append(view.id)
             pairs = self._completed(
-                (former, view), span, everything=False, temporary=temporary, made=made
+                [(former, view)],
+                span,
+                everything=False,
+                temporary=temporary,
+                made=made,
+                without=refused,
             )
-        return total, pairs
+        return total, pairs, refused
+
+    def _over_candidates(self, former: View, query: Span) -> str | None:
+        """Return a query that reads the candidates that wait in place of their views.
+
+        None if it names no view that has one.
+        """
+        catalog = self.reader.catalog
+        names = {
+            catalog.by_id[each.candidate_of].name: each.name
+            for each in catalog.views_in_order()
+            if each.candidate_of not in (None, former.id)
+            and not (each.has_served or each.temporary)
+            and each.index is None
+        }
+        if not names:
+            return None
+        with self.engine.planning:
+            return self.engine.planner.substituted(query, names)
 
     def _completed(
         self,
-        pair: tuple[View, View],
+        roots: Pairs,
         span: Span,
         *,
         everything: bool,
         temporary: bool,
         made: list[RelationId],
+        without: Container[str] = (),
     ) -> Pairs:
         """Fill the candidates that are missing; return all that change places. Adds to ``made``.
 
-        With ``everything``, all views above are among them.
+        With ``everything``, all views above are among them; those ``without`` are left out.
         """
         while True:
-            pairs = self._over(*pair)
-            view = self._missing(pairs, everything=everything)
+            pairs = self._over(roots)
+            view = self._missing(pairs, without, everything=everything)
             if view is None:
                 return pairs
             members = {member.id for member, _ in pairs}
-            if view.id not in members:
+            if view.id not in members and temporary:
                 self._require_alone(view, span)
             below = [each for each in pairs if each[0].id != view.id]
             candidate, _ = self._fill_member(view, below, span, temporary=temporary)
             made.append(candidate.id)
 
-    def _missing(self, pairs: Pairs, *, everything: bool) -> View | None:
+    def _missing(self, pairs: Pairs, without: Container[str], *, everything: bool) -> View | None:
         """Return the first view that needs a candidate and has none, or an outdated one."""
         catalog, state = self.reader.catalog, self.reader.published
         moved = {view.id for view, other in pairs if not same_contents(state, view, other)}
         members = {view.id: candidate for view, candidate in pairs}
-        for each in catalog.dependants(pairs[0][0].id):
-            if not isinstance(each, View) or each.candidate_of is not None:
+        for each in catalog.views_in_order():
+            if each.candidate_of is not None or shown_name(each, catalog) in without:
                 continue
             if each.id in members:
                 if is_outdated(each, members[each.id], pairs):
@@ -255,18 +306,24 @@ class CandidateSets:
         """
         self._require_supported(view, span)
         catalog = self.reader.catalog
+        former = catalog.candidate(view.id)
+        if former is not None and former.has_served:
+            self._require_alone(view, span)
+        source = former if former is not None and former.own_query else view
+        by_name = source.by_name or source.query
         ids = {each.id: candidate.id for each, candidate in below}
         try:
             index = view.index and replace(view.index, of=ids.get(view.index.of, view.index.of))
-            text = self._text(view, below) if index is None else self._all_of(index)
-            columns, key = declared(view)
+            text = self._text(by_name, below) if index is None else self._all_of(index)
+            columns, key = declared(source)
+            given = by_name if text is None else text
             planned = self.builds.planned(
                 "",
-                Query(text, Span.whole(text)),
+                Query(given, Span.whole(given)),
                 columns,
-                view.created_sql,
+                source.created_sql,
                 index=index,
-                guarded=view.quarantines,
+                guarded=source.quarantines,
                 key=key,
                 like=view,
             )
@@ -274,15 +331,12 @@ class CandidateSets:
                 planned.view,
                 candidate_of=view.id,
                 temporary=temporary,
-                ksqldb=view.ksqldb,
-                history=view.history,
+                ksqldb=source.ksqldb,
+                own_query=source.own_query,
+                history=source.history,
+                by_name="" if text is None or index is not None else by_name,
             )
-            former = catalog.candidate(view.id)
-            gone = (
-                ()
-                if former is None
-                else (former.id, *(v.id for v in catalog.dependants(former.id)))
-            )
+            gone = () if former is None else tuple(c.id for _, c in self._over([(view, former)]))
             total = self.builds.fill(replace(planned, view=candidate), None, gone, earliest=False)
         except HeadraceError as error:
             raise HeadraceError(
@@ -294,28 +348,26 @@ class CandidateSets:
             ) from error
         return candidate, total
 
-    def _text(self, view: View, below: Pairs) -> str:
-        """Return the query of a view, reading the candidates ``below`` in place of their views."""
+    def _text(self, query: str, below: Pairs) -> str | None:
+        """Return a query that reads the candidates ``below`` in place of their views; or None."""
         names = {each.name: candidate.name for each, candidate in below}
-        if {each.id for each, _ in below}.isdisjoint(view.depends_on):
-            return view.query
         with self.engine.planning:
-            return self.engine.planner.substituted(Span.whole(view.query), names)
+            return self.engine.planner.substituted(Span.whole(query), names)
 
     def _all_of(self, index: Index) -> str:
         relation = self.reader.catalog.by_id[index.of]
         return select_all(relation.schema.names, relation.name)
 
-    def _over(self, view: View, candidate: View) -> Pairs:
-        """Return a view and a candidate, and the candidates that read it with their views."""
+    def _over(self, roots: Pairs) -> Pairs:
+        """Return views and their candidates with the candidates that read these, inputs first."""
         catalog = self.reader.catalog
-        found = [(view, candidate)]
-        for each in catalog.dependants(candidate.id):
-            of = each.candidate_of if isinstance(each, View) else None
-            member = None if of is None else catalog.by_id[of]
-            if isinstance(each, View) and isinstance(member, View):
-                found.append((member, each))
-        return found
+        found = {candidate.id: (view, candidate) for view, candidate in roots}
+        for each in catalog.views_in_order():
+            of = None if each.candidate_of is None else catalog.by_id[each.candidate_of]
+            if isinstance(of, View) and not found.keys().isdisjoint(each.depends_on):
+                found[each.id] = of, each
+        order = {each.id: at for at, each in enumerate(catalog.views_in_order())}
+        return [found[id_] for id_ in sorted(found, key=lambda id_: order.get(id_, -1))]
 
     def _require_supported(self, view: View, span: Span, *, lags: bool = False) -> None:
         self.reader.require_running(view)

@@ -33,20 +33,23 @@ class Candidates:
 
     def swap(self, statement: SwapView) -> str:
         """Let the candidate serve, or what served before."""
-        view, candidate = candidate_of(self.reader, statement.name)
-        self.sets.require_root(view, statement.name.span)
-        if candidate.has_served != statement.back:
-            raise HeadraceError(
-                Code.CONFLICT,
-                f'the candidate of view "{view.name}" has '
-                + ("served already" if candidate.has_served else "not served yet"),
-                hint=f"{'ROLLBACK' if candidate.has_served else 'SWAP'} VIEW {view.name} lets it"
-                " serve.",
-                span=statement.name.span,
-            )
-        epoch = self.sets.swap((view, candidate), statement.name.span)
+        pairs = [candidate_of(self.reader, name) for name in statement.names]
+        among = {view.id for view, _ in pairs}
+        for name, (view, candidate) in zip(statement.names, pairs, strict=True):
+            self.sets.require_root(view, name.span, among)
+            if candidate.has_served != statement.back:
+                raise HeadraceError(
+                    Code.CONFLICT,
+                    f'the candidate of view "{view.name}" has '
+                    + ("served already" if candidate.has_served else "not served yet"),
+                    hint=f"{'ROLLBACK' if candidate.has_served else 'SWAP'} VIEW {view.name} lets"
+                    " it serve.",
+                    span=name.span,
+                )
+        epoch = self.sets.swap(pairs, statement.names[0].span)
         done = "rolled back" if statement.back else "swapped"
-        return f"{done} view {view.name}: {self.sets.changed_in(epoch)} in epoch {epoch}"
+        names = ", ".join(view.name for view, _ in pairs)
+        return f"{done} view {names}: {self.sets.changed_in(epoch)} in epoch {epoch}"
 
     def difference(self, statement: ShowDiff) -> Listed:
         """Return what a swap would change: the number of rows by kind and column, and examples."""
@@ -71,10 +74,14 @@ class Candidates:
 
     def drop(self, statement: DropCandidate) -> str:
         """Drop the candidate of a view, and those that read it, whether they have served or not."""
-        view, _ = candidate_of(self.reader, statement.name)
-        self.sets.require_root(view, statement.name.span)
-        self.sets.drop(view.name)
-        return f"dropped the candidate of view {view.name}"
+        pairs = [candidate_of(self.reader, name) for name in statement.names]
+        among = {view.id for view, _ in pairs}
+        for name, (view, _) in zip(statement.names, pairs, strict=True):
+            self.sets.require_root(view, name.span, among)
+        self.sets.drop([view.name for view, _ in pairs])
+        many = len(pairs) > 1
+        names = ", ".join(view.name for view, _ in pairs)
+        return f"dropped the candidate{'s' * many} of view{'s' * many} {names}"
 
 
 def candidate_of(reader: Reader, name: Name) -> tuple[View, View]:
