@@ -24,6 +24,7 @@ from headrace.ledger import (
     Mode,
     PostgresAddress,
     ProducerPosition,
+    Retired,
     SegmentFile,
     ledger_to_read,
     open_ledger,
@@ -349,6 +350,28 @@ def test_slices_that_were_dirty_then_are_dirty_again(mill) -> None:
     mill.branches().create("b", then)
     with ledger_to_read(at(mill, "b")) as ledger:
         assert [(e.view, e.detail) for e in ledger.head.dirty] == [(view, "old")]
+
+
+def test_a_view_that_was_wrong_then_and_repaired_since_is_filled_again(mill) -> None:
+    mill.write(1, 2, 3)
+    view = mill.db.loop.catalog.find("counts")
+    mill.db.damage(view, 0)
+    then = mill.epoch
+    mill.db.finish_replay(mill.db.begin_replay(view, [0]))
+    assert mill.branches().create("wrong", then).refilled == ("counts", "above")
+    assert mill.branches().create("right", mill.epoch).refilled == ()
+
+
+def test_an_epoch_is_refused_if_a_log_no_longer_has_its_last_events(mill) -> None:
+    mill.write(1, 2)
+    then = mill.epoch
+    mill.write(3)
+    retired = Retired(mill.db.ledger.head.ends[mill.table.id], {}, 1.0)
+    mill.db.ledger.log.retire(mill.table.id, retired)
+    with pytest.raises(HeadraceError, match="cannot begin") as error:
+        mill.branches().create("b", then)
+    assert "no longer keeps events from that time" in error.value.detail
+    mill.branches().create("b", mill.epoch)
 
 
 def test_what_is_recorded_of_a_log_that_is_cut_goes_with_its_end(mill) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from branches.test_branching import rows_of
-from headrace.branches import Branches, InStore
+from headrace.branches import Branches, InStore, in_store
 from headrace.errors import Code, HeadraceError
 from headrace.inspection import State
 from headrace.inspection.files import FileChecks
@@ -271,3 +271,34 @@ def test_a_branch_is_sound_with_the_objects_of_its_parent(mill, opened) -> None:
     ObjectStore.at(StoreAddress.of(mill.url)).delete([object_])
     found = {each.state for each in checks.run(lambda *_: None, quick=True)}
     assert found == {State.WRONG}
+
+
+def test_a_ledger_of_another_database_is_not_taken_for_that_of_a_branch(mill) -> None:
+    mill.write(1)
+    Ledger.open(mill.address.of_branch("b")).close()
+    with pytest.raises(HeadraceError, match="exists already") as error:
+        mill.made.create("b")
+    assert error.value.code is Code.CONFLICT
+    assert mill.made.all() == []
+    Ledger.open(mill.address.of_branch("b"), Mode.READ).close()
+
+
+@pytest.mark.parametrize("written", [False, True])
+def test_a_creation_whose_end_is_not_known_leaves_no_branch_or_a_whole_one(
+    mill, opened, monkeypatch, written
+) -> None:
+    mill.write(1, 2)
+    rows = rows_of(mill.db)
+    restore = in_store.restore_ledger
+
+    def lost(*given: object, **more: object) -> None:
+        if written:
+            restore(*given, **more)
+        raise HeadraceError(Code.UNAVAILABLE, "the connection was lost")
+
+    monkeypatch.setattr(in_store, "restore_ledger", lost)
+    with pytest.raises(HeadraceError, match="was lost"):
+        mill.made.create("b")
+    assert [each.name for each in mill.made.all()] == ["b"] * written
+    if written:
+        assert rows_of(opened("b")) == rows

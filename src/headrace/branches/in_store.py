@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from headrace.branches.in_directory import has_branch
 from headrace.branches.places import IDS, Begun, Branch
-from headrace.errors import HeadraceError, unknown
+from headrace.errors import Code, HeadraceError, unknown
 from headrace.ledger import (
     LEDGER,
     STORE_SETTING,
@@ -62,6 +62,13 @@ class InStore:
     def make(self, begun: Begun) -> None:
         """Record what the branch needs; then write its ledger, in one transaction."""
         name, address = begun.name, self.address.of_branch(begun.name)
+        if self._has_ledger(name):
+            raise HeadraceError(
+                Code.CONFLICT,
+                f'ledger "{address.place}" exists already',
+                "It would be that of the branch, and belongs to another database.",
+                "Give the branch another name.",
+            )
         mounts.upload(self.directory)
         own = self._store(name)
         for file in begun.kept_ids:
@@ -81,7 +88,10 @@ class InStore:
         try:
             restore_ledger(begun.draft / LEDGER, None, address, store=url)
         except HeadraceError:
-            self._forget(name)
+            # If the ledger cannot be asked, the next opening finds out whether there is a branch.
+            with suppress(HeadraceError):
+                if not self._has_ledger(name):
+                    self._forget(name)
             raise
         self.fault("branch: named")
 
@@ -112,12 +122,16 @@ class InStore:
         """Hold the files of all branches; remove the records of those that have no ledger."""
         for name, record in self._records().items():
             self._hold(name, record)
-            try:
-                Ledger.open(self.address.of_branch(name), Mode.READ).close()
-            except MissingLedgerError:
-                self._forget(name)
-            except HeadraceError:  # it exists, and does not answer, or has another format
-                continue
+            with suppress(HeadraceError):  # it does not answer, or has another format
+                if not self._has_ledger(name):
+                    self._forget(name)
+
+    def _has_ledger(self, name: str) -> bool:
+        try:
+            Ledger.open(self.address.of_branch(name), Mode.READ).close()
+        except MissingLedgerError:
+            return False
+        return True
 
     def _store(self, name: str) -> ObjectStore:
         """Return the store of a branch."""
