@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -533,6 +534,37 @@ def test_compaction_beside_a_creation_deletes_nothing_that_it_needs(mill, opened
     assert rows_of(opened(at(mill, "b"))) == expected
     mill.rewrite(1)
     assert known.packs - mill.db.ledger.files.known().packs, "nothing was held: no garbage"
+
+
+def test_a_branch_that_is_made_beside_appends_has_a_prefix_of_them(mill, opened) -> None:
+    mill.write(1)
+    ended = threading.Event()
+
+    def load() -> None:
+        key = 100
+        while not ended.is_set():
+            mill.db.append(mill.table, [(key, key % 3, 1)])
+            key += 1
+
+    writer = threading.Thread(target=load)
+    writer.start()
+    try:
+        for name in ("a", "b", "c"):
+            mill.branches().create(name)
+    finally:
+        ended.set()
+        writer.join()
+    counts = []
+    for name in ("a", "b", "c"):
+        branch = opened(at(mill, name))
+        while branch.loop.advance() is not None:
+            pass
+        table, counted, *_ = rows_of(branch)
+        keys = sorted(key for key, _ in table)
+        assert keys == [1, *range(100, 100 + len(keys) - 1)]
+        assert sum(n for _, n in counted) == len(keys)
+        counts.append(len(keys))
+    assert counts == sorted(counts)
 
 
 KILLED = """
