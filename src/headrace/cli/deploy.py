@@ -110,9 +110,14 @@ def plan(
 @common_options
 @_paths
 @click.option(
+    "--validate",
+    is_flag=True,
+    help="Compare the new rows of views with Spark batch; if any differ, let none serve.",
+)
+@click.option(
     "--review",
     is_flag=True,
-    help="Fill candidates of the views to replace, show what they change, and ask before the swap.",
+    help="Show the rows that views change, and ask before they serve; keep what served before.",
 )
 @click.option("--yes", is_flag=True, help="With --review: swap without asking.")
 @functions_options
@@ -123,6 +128,7 @@ def apply(
     *,
     paths: tuple[Path, ...],
     prune: bool,
+    validate: bool,
     review: bool,
     yes: bool,
     functions: tuple[Path, ...],
@@ -130,13 +136,14 @@ def apply(
 ) -> int:
     """Bring the definitions of a database to those of files.
 
-    Prints the plan, then makes its changes one by one. A second run changes nothing.
+    Prints the plan, then makes its changes. Views that are replaced are filled beside those that
+    serve, and take their places in one swap. A second run changes nothing.
     """
     if yes and not review:
         raise click.UsageError("--yes is for --review.", context)
 
     def run(deployment: Deployment) -> int:
-        return deployment.apply(paths, prune=prune, review=review, yes=yes)
+        return deployment.apply(paths, prune=prune, validate=validate, review=review, yes=yes)
 
     make_directory(target_of(context), sys.stderr)
     return _deploy(context, FunctionFiles(functions, replace_functions), run)

@@ -14,7 +14,15 @@ from headrace.cli.environment import Environment
 from headrace.cli.failures import report
 from headrace.cli.options import printer_of
 from headrace.cli.progress import ProgressBar, status
-from headrace.deploying.applying import difference, make, next_round, swap
+from headrace.deploying.applying import (
+    difference,
+    drop_candidates,
+    make,
+    next_round,
+    summary,
+    swap,
+    verdict,
+)
 from headrace.deploying.explaining import explain
 from headrace.deploying.plan import DeploymentPlan, planned
 from headrace.deploying.stored import read_definitions
@@ -39,6 +47,18 @@ _WIDTH: Final = 9
 
 
 @dataclass(frozen=True, slots=True)
+class Swapping:
+    """What happens before candidates serve: comparison with batch, and somebody's look at them.
+
+    ``agreed``: that nobody is asked.
+    """
+
+    validate: bool
+    review: bool
+    agreed: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Deployment:
     """Compares files with a database, which ``opened`` opens, and changes it."""
 
@@ -60,7 +80,9 @@ class Deployment:
             return _FAILED
         return _CHANGES if plan.changes else _SAME
 
-    def apply(self, paths: Sequence[Path], *, prune: bool, review: bool, yes: bool) -> int:
+    def apply(
+        self, paths: Sequence[Path], *, prune: bool, validate: bool, review: bool, yes: bool
+    ) -> int:
         """Print the plan and make its changes; return the exit code."""
         definitions, notes = _read(paths)
         with self.opened() as database:
@@ -73,7 +95,7 @@ class Deployment:
             if not plan.changes:
                 return _SAME
             click.echo()
-            return self._make(database, plan, review=review, yes=yes)
+            return self._make(database, plan, Swapping(validate, review, yes))
 
     def _plan(
         self,
@@ -93,61 +115,85 @@ class Deployment:
         with status("comparing…", sys.stderr):
             return self.thread.call(work, database.cancel)
 
-    def _make(self, database: AnyDatabase, plan: DeploymentPlan, *, review: bool, yes: bool) -> int:
+    def _make(self, database: AnyDatabase, plan: DeploymentPlan, how: Swapping) -> int:
         """Make the changes; if one fails, say what was done and what was not."""
         made: list[PlannedChange] = []
+        waiting: list[PlannedChange] = []
         rest: tuple[PlannedChange, ...] = tuple(plan.changes)
         try:
             while rest:
-                now = next_round(rest) if review else None
-                for change in rest if now is None else now.changes:
-                    self._make_one(database, change, as_candidate=review)
-                    if now is None or change.candidate is None:
-                        made.append(change)
-                if now is None:
-                    break
-                if now.candidates and not self._swapped(database, now.candidates, yes=yes):
+                now = next_round(rest)
+                for change in now.changes:
+                    self._make_one(database, change)
+                    (made if change.candidate is None else waiting).append(change)
+                if now.candidates and not self._swapped(database, now.candidates, how):
                     _show_undone(plan.changes, made)
                     return _FAILED
-                made += now.candidates
+                made += waiting
+                waiting.clear()
                 rest = now.rest
         except HeadraceError as error:
             report(error, sys.stderr, debug=self.debug)
+            self._give_up(database, waiting)
             _show_undone(plan.changes, made)
             return _FAILED
         click.echo(f"{_counted(len(made), 'change')} made")
         return _SAME
 
-    def _make_one(
-        self, database: AnyDatabase, change: PlannedChange, *, as_candidate: bool
-    ) -> None:
+    def _make_one(self, database: AnyDatabase, change: PlannedChange) -> None:
         with ProgressBar(sys.stderr) as bar:
             messages = self.thread.call(
-                lambda: list(make(database, change, bar.update, as_candidate=as_candidate)),
-                database.cancel,
+                lambda: list(make(database, change, bar.update)), database.cancel
             )
         for each in messages:
             click.echo(each)
 
+    def _give_up(self, database: AnyDatabase, candidates: Sequence[PlannedChange]) -> None:
+        """Drop candidates that wait; a failure is shown, and nothing more."""
+        try:
+            if candidates:
+                click.echo(self._call(database, partial(drop_candidates, database, candidates)))
+        except HeadraceError as error:
+            report(error, sys.stderr, debug=self.debug)
+
     def _swapped(
-        self, database: AnyDatabase, candidates: Sequence[PlannedChange], *, yes: bool
+        self, database: AnyDatabase, candidates: Sequence[PlannedChange], how: Swapping
     ) -> bool:
-        """Show what candidates change, and swap them if that is wanted; return whether it is."""
+        """Show what candidates change, and let them serve if that is wanted; return whether so."""
         printer = printer_of("table", Environment.of())
         for each in candidates:
             table = self._call(database, partial(difference, database, each))
-            click.echo(f"\n{each.title} would change:")
-            printer.rows(table)
-        if not yes and not _agreed():
-            names = ", ".join(each.name for each in candidates)
-            click.echo(f"the candidates of {names} wait: SWAP VIEW lets one serve, DROP CANDIDATE"
-                       " OF VIEW ends it", err=True)  # fmt: skip
+            if how.review:
+                click.echo(f"\n{each.title} would change:")
+                printer.rows(table)
+            else:
+                click.echo(f"{each.title}: {summary(table)}")
+        if how.validate and not self._validated(database, candidates):
+            self._give_up(database, candidates)
             return False
-        for each in candidates:
-            click.echo(self._call(database, partial(swap, database, each)))
-        click.echo("ROLLBACK VIEW goes back; DROP CANDIDATE OF VIEW ends the upkeep of what served"
-                   " before", err=True)  # fmt: skip
+        if how.review and not how.agreed and not _agreed():
+            names = ", ".join(each.name for each in candidates)
+            click.echo(f"the candidates wait: SWAP VIEW {names} lets them serve, DROP CANDIDATE"
+                       f" OF {names} gives them up", err=True)  # fmt: skip
+            return False
+        click.echo(self._call(database, partial(swap, database, candidates)))
+        if how.review:
+            click.echo("ROLLBACK VIEW goes back; DROP CANDIDATE OF VIEW ends the upkeep of what"
+                       " served before", err=True)  # fmt: skip
+        else:
+            self._call(database, partial(drop_candidates, database, candidates))
         return True
+
+    def _validated(self, database: AnyDatabase, candidates: Sequence[PlannedChange]) -> bool:
+        """Compare candidates with Spark batch; say which differ, and return whether none does."""
+        found = {
+            each.title: self._call(database, partial(verdict, database, each))
+            for each in candidates
+        }
+        for title, differs in found.items():
+            if differs is not None:
+                click.echo(f"{title} is not what Spark batch computes: {differs}", err=True)
+        return not any(found.values())
 
     def _call(self, database: AnyDatabase, function: Callable[[], T]) -> T:
         return self.thread.call(function, database.cancel)

@@ -1,7 +1,8 @@
-"""Makes the changes of a plan, one after another.
+"""Makes the changes of a plan: views are filled as candidates, and served by one swap.
 
-Each statement is one change of the database, all of them are not: if one fails, those before it
-stay. A second plan then has only what is left.
+What the views of a swap become is one change of the database; other statements are each one of
+their own. If one fails, those before it stay, and the candidates that wait are dropped. A second
+plan then has only what is left.
 """
 
 from __future__ import annotations
@@ -40,29 +41,46 @@ class Round:
 
 
 def next_round(changes: Sequence[PlannedChange]) -> Round:
-    """Return the first changes up to one that must wait for the swap of those before it."""
-    filled = False
-    for at, each in enumerate(changes):
-        if filled and each.candidate is None and each.action in (Action.REPLACE, Action.DROP):
-            return Round(tuple(changes[:at]), tuple(changes[at:]))
-        filled = filled or each.candidate is not None
-    return Round(tuple(changes), ())
+    """Return the changes up to a swap: those that need it wait, and what reads what waits.
+
+    What is created over a view that is replaced needs it; so do drops and replacements without a
+    candidate that come after one.
+    """
+    now: list[PlannedChange] = []
+    rest: list[PlannedChange] = []
+    filled: set[str] = set()
+    for each in changes:
+        reads = frozenset[str]() if each.definition is None else each.definition.reads
+        late = {other.name for other in rest}
+        if each.candidate is None:
+            if each.action in (Action.REPLACE, Action.DROP):
+                waits = bool(filled)
+            else:
+                late |= filled
+                waits = False
+        else:
+            waits = False
+        if waits or late & reads:
+            rest.append(each)
+            continue
+        now.append(each)
+        if each.candidate is not None:
+            filled.add(each.name)
+    return Round(tuple(now), tuple(rest))
 
 
 def make(
     database: AnyDatabase,
     change: PlannedChange,
     progress: Callable[[Progress], None],
-    *,
-    as_candidate: bool = False,
 ) -> Iterator[str]:
-    """Make one change; yield the message of each statement when it is done.
+    """Make one change, or fill its candidate; yield the message of each statement when it is done.
 
     Raises:
         HeadraceError: as the statement that failed, with its place in its file.
     """
     statements = change.statements
-    if as_candidate and change.candidate is not None:
+    if change.candidate is not None:
         statements = (*statements[:-1], change.candidate)
     for text in statements:
         try:
@@ -82,7 +100,35 @@ def difference(database: AnyDatabase, change: PlannedChange) -> Any:
     return result_of(answer).to_arrow()
 
 
-def swap(database: AnyDatabase, change: PlannedChange) -> str:
-    """Let the candidate of a view serve; return the message."""
-    answer = database.sql(f"SWAP VIEW {quote_dotted(change.name)}")
-    return result_of(answer).message or ""
+def summary(found: Any) -> str:
+    """Return such a difference in a line."""
+    rows = found.to_pylist()
+    columns = [f"{row['change']} {row['column']}" for row in rows if row["rows"] is None]
+    counts = [
+        f"{row['rows']:,} {row['change']}"
+        for row in rows
+        if row["rows"] is not None and row["column"] is None
+    ]
+    return ", ".join([*columns, *counts])
+
+
+def verdict(database: AnyDatabase, change: PlannedChange) -> str | None:
+    """Compare a candidate with plain Spark batch; return what differs, if anything does."""
+    answer = database.sql(f"VALIDATE VIEW {quote_dotted(change.name)}")
+    (row,) = result_of(answer).to_arrow().to_pylist()
+    return row["verdict"] if row["differences"] else None
+
+
+def swap(database: AnyDatabase, changes: Sequence[PlannedChange]) -> str:
+    """Let candidates serve, in one epoch; return the message."""
+    return _of_all(database, "SWAP VIEW", changes)
+
+
+def drop_candidates(database: AnyDatabase, changes: Sequence[PlannedChange]) -> str:
+    """Drop candidates, or what served before; return the message."""
+    return _of_all(database, "DROP CANDIDATE OF", changes)
+
+
+def _of_all(database: AnyDatabase, what: str, changes: Sequence[PlannedChange]) -> str:
+    names = ", ".join(quote_dotted(each.name) for each in changes)
+    return result_of(database.sql(f"{what} {names}")).message or ""

@@ -91,10 +91,14 @@ def _explained(
         case _:
             return change
     refused = [each for each in effects if each.path == REFUSED]
+    if refused and change.candidate is not None and all(_waits(e.view, named) for e in refused):
+        others = ", ".join(each.view for each in refused)
+        kept = tuple(each for each in effects if each not in refused)
+        return replace(change, effects=kept, note=f"together with {others}")
     if refused and not _clears(change, named, stored):
         raise HeadraceError(
             Code.CONFLICT,
-            f"{change.title} cannot be changed: {refused[0].rule}",
+            f"{change.title} cannot be changed: {refused[0].view}: {refused[0].rule}",
             hint="Keep what the others use; or define a view with another name, and let them read"
             " that.",
             span=change.place,
@@ -116,6 +120,11 @@ def _effects_as_it_is(
     if not isinstance(created, CreateMaterializedView | CreateTableAs):
         return ()
     return _effects(_rows(database, replacing(created, _CHANGE)))
+
+
+def _waits(view: str, named: dict[str, PlannedChange]) -> bool:
+    """Whether a view gets another query by a candidate, in the same swap."""
+    return view in named and named[view].candidate is not None
 
 
 def _clears(

@@ -37,6 +37,7 @@ from headrace.sql import (
     ObjectKind,
 )
 from headrace.sql.definitions import CREATED
+from headrace.statements.defining.refresh_options import refresh_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -290,7 +291,8 @@ def _changed(definition: Definition, former: StoredDefinition) -> PlannedChange 
         case CreateMaterializedView() | CreateTableAs() if kind == "materialized view":
             if set(differs) <= _ALTERED_OPTIONS and (altered := _altered_view(change, definition)):
                 return altered
-            candidate = None if later else as_candidate(created)
+            apart = _lags(definition.statements) or _lags(former.statements)
+            candidate = None if later or apart else as_candidate(created)
             return replace(change, statements=(replacing(created), *later), candidate=candidate)
         case CreateView() | CreateFunction() | CreateSink() | CreateSecret():
             note = ""
@@ -348,6 +350,13 @@ def _altered_view(change: PlannedChange, definition: Definition) -> PlannedChang
             return None
         statements.append(altering("MATERIALIZED VIEW", change.name, given, key))
     return replace(change, action=Action.ALTER, statements=tuple(statements))
+
+
+def _lags(statements: Iterable[Statement]) -> bool:
+    """Return whether a view is refreshed apart: such a view has no candidates."""
+    given = _option(statements, "refresh")
+    policy = None if given is None else refresh_of((given,))
+    return policy is not None and policy.lags
 
 
 def _option(statements: Iterable[Statement], key: str) -> Option | None:

@@ -119,7 +119,7 @@ class SwappedDefinitions:
 def declared_in_order(
     catalog: Catalog, places: Iterable[ChangedPlaces]
 ) -> tuple[list[View | PlainView], list[View | PlainView]]:
-    """Return what is declared anew by a swap, as it is before and as it is after, inputs first.
+    """Return what a swap declares again, as it is before and as it is after, inputs first.
 
     These are the pairs, and the plain views that read views which are others then; their columns
     are found when what they read is declared.

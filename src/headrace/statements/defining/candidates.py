@@ -49,7 +49,8 @@ class Candidates:
         epoch = self.sets.swap(pairs, statement.names[0].span)
         done = "rolled back" if statement.back else "swapped"
         names = ", ".join(view.name for view, _ in pairs)
-        return f"{done} view {names}: {self.sets.changed_in(epoch)} in epoch {epoch}"
+        views = "view" if len(pairs) == 1 else "views"
+        return f"{done} {views} {names}: {self.sets.changed_in(epoch)} in epoch {epoch}"
 
     def difference(self, statement: ShowDiff) -> Listed:
         """Return what a swap would change: the number of rows by kind and column, and examples."""
