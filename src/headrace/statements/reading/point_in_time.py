@@ -195,7 +195,10 @@ class PointInTime:
 
     def _epochs(self, relation: Table | View, times: Ints, state: Published) -> Ints:
         """Return the last epoch committed by each time."""
-        since, begin = self.ledger.spines.oldest()[rows_of(relation.id)]
+        oldest = self.ledger.spines.oldest().get(rows_of(relation.id))
+        if oldest is None:
+            raise HeadraceError(Code.CONFLICT, f"{title(relation)} was dropped meanwhile")
+        since, begin = oldest
         epochs, committed = self.ledger.epochs.commit_times(since, state.epoch)
         found = committed.searchsorted(times, "right") - 1
         early = times[found < 0]
