@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Self
 import numpy as np
 import pyarrow as pa
 
+from headrace.spine import pairs_among
 from headrace.zset import row_codes, same_pairs
 from headrace.zset.equality import valid
 from headrace.zset.row_hash import hashes_of
@@ -68,12 +69,6 @@ class AskedKeys:
     def found_in(self, rows: pa.Table) -> tuple[Ints, Ints]:
         """Return all pairs of a key and a row that has it, as positions; rows in any order."""
         hashes = hashes_of([column(rows, name) for name in self.names], rows.num_rows)
-        left = self.hashes.searchsorted(hashes)
-        counts = self.hashes.searchsorted(hashes, "right") - left
-        here = counts.nonzero()[0]
-        counts = counts[here]
-        places = np.repeat(here, counts)
-        shift = left[here] - (np.cumsum(counts) - counts)
-        probes = np.repeat(shift, counts) + np.arange(len(places))
+        probes, places = pairs_among(hashes, self.hashes)
         probes, kept = self.equal(probes, rows.take(pa.array(places)))
         return probes, places[kept]

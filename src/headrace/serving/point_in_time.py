@@ -218,14 +218,20 @@ class _Events:
     table: pa.Table
 
     def before(self, keys: Ints, times: Ints) -> Ints:
-        """Return the position of the last event of each key up to a time; -1 without one."""
-        if not len(self.keys):
-            return np.full(len(keys), -1, np.int64)
-        known = np.unique(self.times)
-        width = len(known) + 1
-        own = self.keys * width + known.searchsorted(self.times) + 1
-        found = own.searchsorted(keys * width + known.searchsorted(times, "right"), "right") - 1
-        return np.where((found >= 0) & (self.keys[found] == keys), found, -1)
+        """Return the position of the last event of each key up to a time; -1 without one.
+
+        A binary search within the events of its key, for all keys at once.
+        """
+        start = self.keys.searchsorted(keys)
+        low, high = start.copy(), self.keys.searchsorted(keys, "right")
+        searched = (low < high).nonzero()[0]
+        while len(searched):
+            middle = (low[searched] + high[searched]) // 2
+            later = self.times[middle] > times[searched]
+            high[searched[later]] = middle[later]
+            low[searched[~later]] = middle[~later] + 1
+            searched = searched[low[searched] < high[searched]]
+        return np.where(low > start, low - 1, -1)
 
 
 @dataclass(slots=True)
@@ -321,7 +327,7 @@ class DatedRows:
         dated = valid(column(part, self.dated))[places]
         probes, places = probes[dated], places[dated]
         dates = micros(column(part, self.dated))[places]
-        order = np.lexsort((dates, probes))
+        order = _by_key(probes, dates)
         table = part.select(list(self.columns)).take(pa.array(places[order]))
         return _Events(probes[order], dates[order], np.arange(len(order)), table)
 
@@ -344,6 +350,16 @@ class _Best:
         kept, at = np.unique(self.rows[there], return_inverse=True)
         self.rows[there] = at
         return rows.take(pa.array(kept)).combine_chunks()
+
+
+def _by_key(keys: Ints, times: Ints) -> Ints:
+    """Return the order of rows by key and time; faster where both fit one number."""
+    if not len(keys):
+        return np.zeros(0, np.int64)
+    least, width = int(times.min()), int(times.max()) - int(times.min()) + 1
+    if width * (int(keys.max()) + 1) < _NEVER:
+        return np.asarray((keys * width + (times - least)).argsort())
+    return np.lexsort((times, keys))
 
 
 def _nothing(history: History, columns: Sequence[str]) -> pa.Table:

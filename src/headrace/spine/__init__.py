@@ -32,7 +32,7 @@ from headrace.spine.pack import (
 )
 from headrace.spine.parts import PART_BYTES, SpineParts
 from headrace.spine.ranges import HIGHEST, LOWEST, partition_of, ranges
-from headrace.spine.run import Run, matches_of_runs
+from headrace.spine.run import Run, matches_of_runs, pairs_among
 from headrace.spine.run_file import Place, RunFile
 from headrace.spine.spine import Spine
 from headrace.spine.stored import Batch
@@ -68,6 +68,7 @@ __all__ = [
     "matches_of_runs",
     "merge",
     "open_run",
+    "pairs_among",
     "partition_of",
     "ranges",
     "read_to_check",

@@ -387,7 +387,7 @@ def matches_of_runs(
     if few:
         own = np.concatenate([part for i in few for part in runs[i].hashes])
         ends = np.cumsum([runs[i].rows for i in few])
-        probes, rows = _pairs_among(own, hashes)
+        probes, rows = pairs_among(own, hashes)
         bounds = rows.searchsorted(ends)
         start = 0
         for i, end, stop in zip(few, ends.tolist(), bounds.tolist(), strict=True):
@@ -399,8 +399,11 @@ def matches_of_runs(
     return probes, run_of, take_of(layout, runs, [row for _, row in pairs])
 
 
-def _pairs_among(own: Ints, probes: Ints) -> Pairs:
-    """Return all pairs of equal hashes by ascending position in ``own``; only ``probes`` ascend."""
+def pairs_among(own: Ints, probes: Ints) -> Pairs:
+    """Return all pairs of positions of equal hashes, those in ``own`` ascending.
+
+    Only ``probes`` ascend. The first of each pair is its position among them.
+    """
     left = probes.searchsorted(own)
     row = (probes.take(left, mode="clip") == own).nonzero()[0]
     if not len(row):
