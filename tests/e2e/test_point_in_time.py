@@ -397,38 +397,3 @@ def test_a_view_says_how_long_its_states_can_be_read(spark, tmp_path):
     error = refused(lambda: db.sql(f"CREATE MATERIALIZED VIEW w WITH (history = '-1') {query}"))
     assert "is neither a duration" in str(error)
     db.close()
-
-
-def test_a_view_that_had_stopped_is_not_read_at_times_at_which_it_had_no_rows(spark, tmp_path):
-    clock = Clock()
-    db = headrace.connect(
-        tmp_path / "data", spark=spark, clock=clock, continuous=False, partitions=PARTITIONS
-    )
-
-    def step(text: str) -> datetime:
-        clock.now += HOUR
-        db.sql(text)
-        db.flush()
-        return clock.now
-
-    db.sql("CREATE TABLE t (k INT PRIMARY KEY, x INT)")
-    db.sql("CREATE MATERIALIZED VIEW v AS SELECT k, 10 DIV x AS y FROM t")
-    before = step("INSERT INTO t VALUES (1, 5), (3, 1)")
-    stopped = step("INSERT INTO t VALUES (2, 0)")
-
-    def found(*pairs: tuple[int, datetime]) -> list[int | None]:
-        asked = [{"k": k, "at": at} for k, at in pairs]
-        return db.as_of(asked, "v").to_arrow()["y"].to_pylist()
-
-    assert found((1, before), (2, before)) == [2, None]
-    assert refused(lambda: found((1, stopped))).code is Code.UNAVAILABLE
-    step("UPDATE t SET x = 2 WHERE k > 1")
-    repaired = step("REPAIR v")
-    after = step("DELETE FROM t WHERE k = 1")
-    db.parts.pump.compaction.run()
-    asked = [(k, at) for at in (before, repaired, after) for k in (1, 2, 3)]
-    assert found(*asked) == [2, None, 10, 2, 5, 5, None, 5, 5]
-    error = refused(lambda: found(*asked, (1, stopped), (4, stopped + HOUR / 2)))
-    assert 'view "v" had no rows at the times of 2 of the pairs' in str(error)
-    assert "It stopped after epoch" in str(error)
-    db.close()

@@ -481,6 +481,7 @@ def test_an_epoch_that_repairs_a_view_clears_it_and_keeps_the_gap(
     gap = Gap(last, epoch)
     found = [ledger.dirty.gap_at(view, Epoch(e)) for e in range(last, epoch + 1)]
     assert found == [None, gap, gap, None]
+    assert ledger.dirty.gaps(view) == (gap,)
     # The next epoch repairs without a gap: no epoch lies between.
     ledger.commit(EpochCommit(epoch, "d", repaired=(RepairedView(view, "other", epoch),)))
     assert ledger.head.dirty == ()
