@@ -64,6 +64,10 @@ STATEMENTS = [
 ]
 
 
+REFUSED = {"unavailable", "conflict", "invalid", "cancelled"}
+"""The codes of what a statement may be answered; Spark may take a minute to start after a kill."""
+
+
 @dataclass
 class Changes:
     """A writer, one who changes views, a reader and a subscriber."""
@@ -117,7 +121,7 @@ class Changes:
                 assert answer.json["rows"][0][3] == "equal to batch", answer.json
             return
         # A statement that a kill has cut off may have been done, or not.
-        assert answer.error["code"] in {"unavailable", "conflict", "invalid"}, answer.body
+        assert answer.error["code"] in REFUSED, answer.body
         self.statements["refused"] += 1
 
     def _read(self) -> None:

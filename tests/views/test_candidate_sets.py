@@ -226,6 +226,14 @@ def test_candidates_read_candidates_so_that_any_change_of_a_graph_is_one_swap(la
     )
     with pytest.raises(HeadraceError, match='belongs to that of "v"'):
         db.sql("SWAP VIEW most")
+    listed = "SELECT table_name, state, same_columns, swapped_with FROM {}.candidates ORDER BY 1"
+    assert db.sql(listed.format("information_schema")).fetchall() == [
+        ("most", "waits", False, "v"),
+        ("top", "waits", True, "whole"),
+        ("total", "waits", True, "v"),
+        ("v", "waits", False, None),
+        ("whole", "waits", False, "v"),
+    ]
     db.insert("t", [(4, 2, 7)])
     db.flush()
     before = db.sql("SELECT * FROM total").fetchall()

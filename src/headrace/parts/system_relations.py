@@ -192,4 +192,11 @@ _RELATIONS: Final[Mapping[str, Columns]] = {
         ("runs", _WHOLE),
         ("since_epoch", _WHOLE),
     ),
+    "candidates": (
+        *_PLACE,
+        ("state", _TEXT),
+        ("same_columns", _FLAG),
+        ("swapped_with", _TEXT),
+        ("view_definition", _TEXT),
+    ),
 }

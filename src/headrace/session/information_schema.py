@@ -15,8 +15,9 @@ from headrace.history.sampling import rounds_of
 from headrace.parts.epoch_records import ACTIVITIES, COUNTERS, fan_out_words
 from headrace.parts.freshness import view_freshness
 from headrace.parts.jobs import jobs
-from headrace.parts.naming import DEFAULT_SCHEMA, HIDDEN, schema_of
+from headrace.parts.naming import DEFAULT_SCHEMA, HIDDEN, is_candidate, schema_of
 from headrace.parts.stopped import view_state
+from headrace.parts.swapping import same_contents
 from headrace.parts.system_relations import system_relations
 from headrace.types import rows_of
 
@@ -316,6 +317,32 @@ def _reconciliation(at: _Moment) -> list[tuple[Any, ...]]:
     ]
 
 
+def _candidates(at: _Moment) -> list[tuple[Any, ...]]:
+    catalog = at.state.catalog
+    by_id = catalog.by_id
+    found: list[tuple[Any, ...]] = []
+    for each in catalog.views_in_order():
+        of = None if each.candidate_of is None else by_id[each.candidate_of]
+        if not isinstance(of, View) or of.name.startswith(HIDDEN) or not at.sees(of.name):
+            continue
+        below = [by_id[id_] for id_ in each.depends_on if is_candidate(by_id[id_])]
+        names = [
+            by_id[b.candidate_of].name for b in below if isinstance(b, View) and b.candidate_of
+        ]
+        state = "being filled" if each.temporary else "waits"
+        shown = catalog.sees_all(at.sees, of.id)
+        found.append(
+            (
+                *_place(of),
+                "served before" if each.has_served else state,
+                same_contents(at.state, of, each),
+                ", ".join(names) or None,
+                (each.by_name or each.query) if shown else None,
+            )
+        )
+    return found
+
+
 _GATHERED: Final[Mapping[str, Callable[[_Moment], list[tuple[Any, ...]]]]] = {
     "schemata": _schemata,
     "tables": _tables,
@@ -332,4 +359,5 @@ _GATHERED: Final[Mapping[str, Callable[[_Moment], list[tuple[Any, ...]]]]] = {
     "corrections": _corrections,
     "dependencies": _dependencies,
     "arrangements": _arrangements,
+    "candidates": _candidates,
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from headrace.catalog import Sink, Table, View
 from headrace.errors import Code, HeadraceError, Span
@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from headrace.parts.reader import Reader
     from headrace.sql.view_columns import DeclaredKey
     from headrace.types import Schema
+
+
+_STAND_INS: Final = -(1 << 32)
+"""Ids below this one are those of no relation."""
 
 
 class Becomes(Enum):
@@ -120,7 +124,7 @@ def declared(view: View) -> tuple[tuple[str, ...], DeclaredKey | None]:
 
 def _stand_in(view: View, schema: Schema) -> Table:
     """Return a relation with the columns that a view would have."""
-    return Table(RelationId(-view.id), f"{HIDDEN}new{view.id}", schema)
+    return Table(RelationId(_STAND_INS - view.id), f"{HIDDEN}new{view.id}", schema)
 
 
 def _indexed(index: Index, schema: Schema) -> Schema:
