@@ -38,7 +38,7 @@ from length import choose, thorough
 from sessions import PARTITIONS, batch_session
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
 
     from pyspark.sql import SparkSession
@@ -206,6 +206,37 @@ class Oracle:
         self.batch.catalog.dropTempView(name)
         del self._defined[name]
         del self.views[name], self._changelogs[name]
+
+    def alter(
+        self,
+        statement: str,
+        name: str,
+        columns: str,
+        row: Callable[[Row], Row] = lambda row: row,
+        views: dict[str, str] | None = None,
+        to: str | None = None,
+    ) -> None:
+        """Alter a stream or table, and check the views over it at that epoch: they go on.
+
+        ``columns`` are those it has then, ``row`` returns a row of it from a former one, ``views``
+        are queries of views in plain Spark SQL, where they name something else now. ``to`` is
+        its new name.
+        """
+        self.epoch()
+        builds = {v.name: v.build for v in self.db.parts.reader.catalog.views_in_order()}
+        self.db.sql(statement)
+        former = self.models.pop(name)
+        model = Model.of(to or name, columns, ",".join(former.key), deletes=former.deletes)
+        model.write([(weight, row(each)) for weight, each in former.log])
+        model.advance(former.position)
+        self.models[model.name] = model
+        self._register()
+        for view, query in (views or {}).items():
+            self.views[view] = query
+            self.define(view, query)
+        catalog = self.db.parts.reader.catalog
+        assert builds == {v.name: v.build for v in catalog.views_in_order()}
+        self._check_views(list(self.views), self.db.parts.ledger.head.epoch)
 
     # -- writing ---------------------------------------------------------------------------
 

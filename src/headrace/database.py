@@ -55,6 +55,7 @@ from headrace.parts.openlineage import OpenLineage
 from headrace.parts.openlineage_events import OpenLineageEvents
 from headrace.parts.planning import Planning
 from headrace.parts.reader import Reader
+from headrace.parts.reshaping import Reshaping
 from headrace.parts.retiring import Retiring
 from headrace.parts.schemas import Schemas
 from headrace.parts.sinks import Sinks
@@ -340,6 +341,7 @@ class Database(DefaultSession):
             self.settings.openlineage,
         )
         definer = Definer(ledger, loop, declarations, filling, deliveries, feeds, openlineage)
+        reshaping = Reshaping(ledger, loop, declarations)
         own_evaluator = OwnEvaluator(reader, engine, queries, information)
         amending = Amending(reader, ledger, engine, definer)
         replays = Replays(reader, ledger, engine, loop, filling)
@@ -408,6 +410,7 @@ class Database(DefaultSession):
             log=log,
             declarations=declarations,
             definer=definer,
+            reshaping=reshaping,
             functions=functions,
             waiting=WaitingViews(functions, declarations, ledger, loop, pump),
             destinations=destinations,

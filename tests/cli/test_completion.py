@@ -52,6 +52,14 @@ def test_only_relations_are_offered_where_only_they_can_stand() -> None:
         assert _completed(before) == ["`odd name`", "orders"], before
 
 
+def test_an_alter_names_a_relation_and_then_its_columns() -> None:
+    for before in ("ALTER STREAM o", "alter table o", "ALTER MATERIALIZED VIEW o", "ALTER VIEW o"):
+        assert _completed(before) == ["`odd name`", "orders"], before
+    assert _completed("ALTER STREAM orders DROP COLUMN us")[0] == "user_id"
+    assert _completed("ALTER STREAM orders RENAME COLUMN unit")[0] == "`unit price`"
+    assert "rename" in _completed("alter stream orders re")
+
+
 def test_before_from_the_columns_of_all_relations_are_offered() -> None:
     assert _completed("SELECT us")[0] == "user_id"
     assert _completed("SELECT unit")[0] == "`unit price`"

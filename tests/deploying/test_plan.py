@@ -50,6 +50,12 @@ def shown(found):
         (ORDERS, "CREATE STREAM IF NOT EXISTS orders (id int, amount decimal(10, 2));"),
         (ORDERS, "CREATE STREAM orders (id INT); ALTER STREAM orders ADD COLUMN amount DECIMAL(10,2)"),
         (
+            "CREATE STREAM s (key INT, v BIGINT, e TIMESTAMP, WATERMARK FOR e AS e) DEDUPLICATE ON key",
+            ("CREATE STREAM s (k INT, w INT, v INT, at TIMESTAMP, WATERMARK FOR at AS at) DEDUPLICATE ON k;"
+            "ALTER STREAM s DROP COLUMN w; ALTER STREAM s RENAME COLUMN k TO key;"
+            "ALTER STREAM s ALTER COLUMN v TYPE BIGINT; ALTER STREAM s RENAME COLUMN at TO e"),
+        ),
+        (
             "CREATE STREAM s (k INT) WITH (retention = '2 days', topic = 't')",
             "CREATE STREAM s (k INT) WITH (topic = 't'); ALTER STREAM s SET (retention = '2 days')",
         ),

@@ -1,10 +1,12 @@
-"""ALTER STREAM ... ADD COLUMN: history has NULL, and what depends on the stream stays as it is."""
+"""ALTER of streams and of names: history stays readable, and what depends on them goes on."""
 
 from __future__ import annotations
 
 import pytest
+from pyspark.sql.types import _parse_datatype_string
 
 import headrace
+from headrace.types.widening import widens
 from length import each
 
 pytestmark = pytest.mark.spark
@@ -72,7 +74,12 @@ def test_a_view_of_all_columns_refuses_and_stays(db, kind):
             ("ALTER STREAM s ADD COLUMN x AS v + 1", "unsupported"),
             ("ALTER STREAM s ADD COLUMN x TIMESTAMP METADATA FROM 'timestamp'", "unsupported"),
             ("ALTER STREAM s ADD COLUMN x INT PRIMARY KEY", "unsupported"),
-            ("ALTER STREAM s DROP COLUMN v", "unsupported"),
+            ("ALTER STREAM s DROP COLUMN x", "invalid"),
+            ("ALTER STREAM s DROP COLUMNS (k, v)", "conflict"),
+            ("ALTER STREAM s DROP COLUMN k, DROP COLUMN K", "invalid"),
+            ("ALTER TABLE t DROP COLUMN k", "unsupported"),
+            ("ALTER STREAM s ALTER COLUMN v DROP DEFAULT", "unsupported"),
+            ("ALTER STREAM s ALTER COLUMN k TYPE INT", "unsupported"),
             ("ALTER TABLE t ADD COLUMN x INT", "unsupported"),
             ("ALTER STREAM s ADD COLUMN x NOTATYPE", "invalid"),
         ],
@@ -86,3 +93,158 @@ def test_other_alterations_are_refused(db, statement, code):
     assert caught.value.code == code
     assert caught.value.span is not None
     assert db.sql("DESCRIBE s").to_arrow().num_rows == 2
+
+
+def test_a_dropped_columns_name_can_be_used_again_and_history_stays_readable(tmp_path, spark):
+    with headrace.connect(tmp_path / "db", spark=spark, continuous=False) as db:
+        db.sql("CREATE STREAM s (id STRING, a INT, b INT) DEDUPLICATE ON id")
+        db.sql("INSERT INTO s VALUES ('x', 1, 10), ('y', 2, 20)")
+        db.sql("CREATE MATERIALIZED VIEW v AS SELECT id, sum(b) AS b FROM s GROUP BY id")
+        assert rows(db, "SELECT * FROM v") == [("x", 10), ("y", 20)]
+        before = db.sql("SELECT * FROM v").epoch
+        db.sql("ALTER STREAM s DROP COLUMN a")
+        db.sql("ALTER STREAM s ADD COLUMN a STRING")
+        db.sql("ALTER STREAM s RENAME COLUMN id TO key")
+        db.sql("ALTER STREAM s ALTER COLUMN b TYPE INT")
+        db.sql("INSERT INTO s VALUES ('y', 3, 'again'), ('z', 30, 'new')")
+        assert rows(db, "SELECT * FROM s") == [("x", 10, None), ("y", 20, None), ("z", 30, "new")]
+        db.sql("CORRECT STREAM s REPLACE SET b = 11 WHERE key = 'x'")
+    with headrace.connect(tmp_path / "db", spark=spark, continuous=False) as db:
+        db.sql("INSERT INTO s VALUES ('x', 5, 'again')")
+        assert rows(db, "SELECT * FROM s") == [("x", 11, None), ("y", 20, None), ("z", 30, "new")]
+        assert rows(db, "SELECT * FROM v") == [("x", 11), ("y", 20), ("z", 30)]
+        assert rows(db, f"SELECT * FROM v AS OF EPOCH {before}") == [("x", 10), ("y", 20)]
+        db.sql("REPLAY VIEW v WHERE id = 'x'")
+        assert {row[3] for row in db.sql("VERIFY").fetchall()} == {"equal to batch"}
+        db.sql("DROP MATERIALIZED VIEW v")
+        db.sql("CREATE MATERIALIZED VIEW v AS SELECT key, a FROM s WHERE b > 10")
+        assert rows(db, "SELECT * FROM v") == [("x", None), ("y", None), ("z", "new")]
+
+
+@pytest.mark.parametrize(
+    ("former", "present", "fits"),
+    [
+        ("INT", "BIGINT", True),
+        ("INT", "DOUBLE", True),
+        ("FLOAT", "DOUBLE", True),
+        ("DECIMAL(6,2)", "DECIMAL(9,3)", True),
+        ("SMALLINT", "DECIMAL(5,0)", True),
+        ("BIGINT", "DOUBLE", False),
+        ("INT", "SMALLINT", False),
+        ("DECIMAL(6,2)", "DECIMAL(6,3)", False),
+        ("DATE", "TIMESTAMP", False),
+        ("STRING", "INT", False),
+    ],
+)
+def test_only_types_that_hold_all_values_are_wider(former, present, fits):
+    assert widens(_parse_datatype_string(former), _parse_datatype_string(present)) is fits
+
+
+def test_a_column_gets_a_wider_type_unless_something_has_stored_the_former(db):
+    db.sql("CREATE STREAM s (k STRING, v INT, w FLOAT, d DECIMAL(4,1))")
+    db.sql("INSERT INTO s VALUES ('a', 1, 0.1, 1.5), ('b', NULL, NULL, NULL)")
+    db.sql("CREATE MATERIALIZED VIEW n AS SELECT k, count(v) AS n FROM s GROUP BY k")
+    db.sql("CREATE MATERIALIZED VIEW m AS SELECT max(w) AS w FROM s")
+    db.sql("CREATE VIEW h AS SELECT k, hash(d) AS h FROM s")
+    said = str(db.sql("ALTER STREAM s ALTER COLUMN v TYPE BIGINT"))
+    assert said == 'column "v" of stream s is BIGINT now'
+    with pytest.raises(headrace.HeadraceError, match='plain view "h" could not go on'):
+        db.sql("ALTER TABLE s ALTER d SET DATA TYPE DECIMAL(10,2)")
+    db.sql("DROP VIEW h")
+    db.sql("ALTER TABLE s ALTER d SET DATA TYPE DECIMAL(10,2)")
+    db.sql("INSERT INTO s VALUES ('c', 5000000000, 0.5, 12345.25)")
+    assert [row[1] for row in rows(db, "SELECT k, v, d FROM s")] == [1, None, 5_000_000_000]
+    assert rows(db, "SELECT * FROM n") == [("a", 1), ("b", 0), ("c", 1)]
+    with pytest.raises(headrace.HeadraceError, match='view "m" could not go on') as caught:
+        db.sql("ALTER STREAM s ALTER COLUMN w TYPE DOUBLE")
+    assert 'view "m"' in (caught.value.detail or "")
+    db.sql("INSERT INTO s VALUES ('c', 1, 2.5, 1.25)")
+    assert rows(db, "SELECT * FROM m") == [(2.5,)]
+    with pytest.raises(headrace.HeadraceError, match="cannot become INT") as caught:
+        db.sql("ALTER STREAM s ALTER COLUMN v TYPE INT")
+    assert "DECIMAL with 20 digits" in (caught.value.hint or "")
+    assert {row[3] for row in db.sql("VERIFY").fetchall()} == {"equal to batch"}
+
+
+RENAMED = {
+    "SELECT k, v FROM s": "SELECT k, value AS v FROM s",
+    "SELECT s.v, v + 1 AS w FROM s": "SELECT s.value AS v, value + 1 AS w FROM s",
+    "SELECT v AS w FROM s ORDER BY v LIMIT 2": "SELECT value AS w FROM s ORDER BY value LIMIT 2",
+    "SELECT k, (SELECT max(v) FROM s) AS v FROM s": (
+        "SELECT k, (SELECT max(value) FROM s) AS v FROM s"
+    ),
+    "WITH q AS (SELECT v FROM s) SELECT v FROM q": (
+        "WITH q AS (SELECT value FROM s) SELECT value AS v FROM q"
+    ),
+    "SELECT k, row_number() OVER (PARTITION BY k ORDER BY v) AS n, v FROM s": (
+        "SELECT k, row_number() OVER (PARTITION BY k ORDER BY value) AS n, value AS v FROM s"
+    ),
+    "SELECT k, 'v' AS c /* v */ FROM s": "SELECT k, 'v' AS c /* v */ FROM s",
+}
+
+
+def test_queries_follow_a_renamed_column_and_name_their_columns_as_before(db):
+    db.sql("CREATE STREAM s (k STRING, v INT)")
+    db.sql("INSERT INTO s VALUES ('a', 1)")
+    for number, former in enumerate(RENAMED):
+        db.sql(f"CREATE MATERIALIZED VIEW m{number} AS {former}")
+    db.sql("CREATE MATERIALIZED VIEW every AS SELECT * FROM s")
+    with db.subscribe("SELECT * FROM s WHERE v > 0") as changes:
+        assert [change.row for change in changes.poll()] == [{"k": "a", "v": 1}]
+        db.sql("ALTER STREAM s RENAME COLUMN v TO value")
+        db.sql("INSERT INTO s (k, value) VALUES ('b', 2)")
+        db.flush()
+        assert [change.row for change in changes.poll()] == [{"k": "b", "v": 2}]
+    for number, present in enumerate(RENAMED.values()):
+        ((_, created),) = db.sql(f"SHOW CREATE m{number}").fetchall()
+        assert created == f"CREATE MATERIALIZED VIEW m{number} AS {present}"
+    ((_, created),) = db.sql("SHOW CREATE every").fetchall()
+    assert created == "CREATE MATERIALIZED VIEW every (k, v) AS SELECT * FROM s"
+    with pytest.raises(headrace.HeadraceError, match='column "v" does not exist') as caught:
+        db.sql("INSERT INTO s (k, v) VALUES ('c', 3)")
+    assert caught.value.hint == 'It was renamed to "value".'
+    with pytest.raises(headrace.HeadraceError, match='"value" of stream "s" exists already'):
+        db.sql("ALTER STREAM s RENAME COLUMN k TO value")
+
+
+def test_a_rename_that_would_change_what_a_name_means_is_refused(db):
+    db.sql("CREATE STREAM s (k STRING, v INT)")
+    db.sql("CREATE STREAM t (id INT, v INT)")
+    # Without s.v, the inner v would be that of t.
+    db.sql("CREATE MATERIALIZED VIEW m AS SELECT id FROM t WHERE id IN (SELECT v FROM s)")
+    with pytest.raises(headrace.HeadraceError, match='view "m" could not go on') as caught:
+        db.sql("ALTER STREAM s RENAME COLUMN v TO w")
+    assert caught.value.code == "conflict"
+    db.sql("INSERT INTO s VALUES ('a', 7)")
+    db.sql("INSERT INTO t VALUES (7, 1), (1, 1)")
+    assert rows(db, "SELECT * FROM m") == [(7,)]
+    assert {row[3] for row in db.sql("VERIFY").fetchall()} == {"equal to batch"}
+
+
+def test_an_alteration_that_is_not_committed_leaves_nothing(tmp_path, spark):
+    class Killed(BaseException):
+        pass
+
+    with headrace.connect(tmp_path / "db", spark=spark, continuous=False) as db:
+        db.sql("CREATE STREAM s (a INT, v INT)")
+        db.sql("CREATE MATERIALIZED VIEW m AS SELECT sum(v) AS v FROM s")
+        db.sql("INSERT INTO s VALUES (1, 2)")
+        assert rows(db, "SELECT * FROM m") == [(2,)]
+        commit = type(db.parts.ledger).commit
+
+        def killed(_ledger, _change):
+            raise Killed
+
+        for statement in ("DROP COLUMN a", "RENAME COLUMN v TO w", "RENAME TO other"):
+            type(db.parts.ledger).commit = killed
+            try:
+                with pytest.raises(Killed):
+                    db.sql(f"ALTER STREAM s {statement}")
+            finally:
+                type(db.parts.ledger).commit = commit
+            db.sql("INSERT INTO s VALUES (1, 3)")
+        assert rows(db, "SELECT * FROM m") == [(11,)]
+        assert {row[3] for row in db.sql("VERIFY").fetchall()} == {"equal to batch"}
+    with headrace.connect(tmp_path / "db", spark=spark, continuous=False) as db:
+        db.sql("INSERT INTO s VALUES (1, 1)")
+        assert rows(db, "SELECT * FROM m") == [(12,)]

@@ -161,3 +161,17 @@ def test_a_column_with_a_default_is_given_in_all_lines_or_in_none(client: Client
     assert append(client, "d", lines([{"id": 3, "Mood": "bad"}])).status == 200
     assert append(client, "d", lines([{"id": 4, "mood": "bad"}, {"id": 5}])).status == 422
     assert client.rows("SELECT * FROM d") == [[1, "fine"], [2, "fine"], [3, "bad"]]
+
+
+def test_lines_may_call_a_renamed_column_as_before(client: Client, stream: str):
+    client.sql(f"ALTER STREAM {stream} RENAME COLUMN name TO title")
+    body = lines(
+        [{"id": 1, "name": "a"}, {"id": 2, "title": "b"}, {"id": 3, "NAME": "n", "title": "c"}]
+    )
+    assert append(client, stream, body, wait="readable").status == 200
+    assert client.rows(f"SELECT id, title FROM {stream} ORDER BY id") == [
+        [1, "a"], [2, "b"], [3, "c"],
+    ]  # fmt: skip
+    client.sql(f"ALTER STREAM {stream} ADD COLUMN name STRING")
+    append(client, stream, lines([{"id": 4, "name": "d"}]), wait="readable")
+    assert client.rows(f"SELECT name, title FROM {stream} WHERE id = 4") == [["d", None]]

@@ -23,7 +23,7 @@ PROPOSED = {
         "CREATE TABLE wider (id INT PRIMARY KEY, x INT, y INT)",
         "INSERT INTO wider SELECT id, x, x FROM t",
     ],
-    "ALTER VIEW v RENAME TO w": [
+    "ALTER VIEW v AS SELECT 1": [
         "CREATE OR REPLACE MATERIALIZED VIEW v AS SELECT id, x + 1 AS x FROM t",
         "CREATE OR REPLACE VIEW named AS SELECT id FROM t",
     ],

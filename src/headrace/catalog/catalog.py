@@ -126,6 +126,11 @@ class Catalog:
                 )
         return Catalog.of([*(r for r in self.relations if r.id != relation.id), relation])
 
+    def replaced(self, relations: Iterable[Relation]) -> Catalog:
+        """Return the catalog with these relations in place of those with their ids."""
+        present = {each.id: each for each in relations}
+        return Catalog.of([present.get(each.id, each) for each in self.relations])
+
     def without(self, ids: Iterable[RelationId], span: Span | None = None) -> Catalog:
         """Return the catalog without these relations.
 

@@ -58,6 +58,10 @@ class Declaration:
     """How long the log of a stream retains events, in microseconds; None is unlimited."""
     ksqldb: bool = False
     """Whether it was declared as in ksqlDB, so that queries of it are read as ksqlDB's."""
+    dropped: tuple[str, ...] = ()
+    """The names under which a stream's log has columns that were dropped."""
+    former: tuple[tuple[str, str], ...] = ()
+    """Former names of columns, each with the present one: sources may still use them."""
 
     @property
     def generated(self) -> frozenset[str]:
@@ -104,6 +108,8 @@ class Declaration:
             "within": self.within,
             "retention": self.retention,
             **({"ksqldb": True} if self.ksqldb else {}),
+            **({"dropped": list(self.dropped)} if self.dropped else {}),
+            **({"former": [list(pair) for pair in self.former]} if self.former else {}),
         }
 
     @classmethod
@@ -129,6 +135,8 @@ class Declaration:
             within=value.get("within"),
             retention=value.get("retention"),
             ksqldb=value.get("ksqldb", False),
+            dropped=tuple(value.get("dropped", ())),
+            former=tuple((name, present) for name, present in value.get("former", ())),
         )
 
 

@@ -246,7 +246,7 @@ class Planner:
                 self._register(name, *self._pending.pop(name))
 
     def _register(self, name: str, relation: RelationId, schema: Schema) -> None:
-        text = json.dumps(schema.to_json())
+        text = schema.spark.json()
         java_schema = self.scala.call(f"{TYPES}.DataType", "fromJson", text)
         empty = self.spark.sparkContext._jsc.emptyRDD()  # noqa: SLF001
         frame = self._session.createDataFrame(empty, java_schema)

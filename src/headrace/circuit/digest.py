@@ -76,11 +76,13 @@ def structure(circuit: Circuit, instead: Mapping[RelationId, RelationId] = _SAME
     Each node is a list of its kind, the indexes of its inputs, and its own parts. For ``instead``
     see :func:`digest`.
     """
-    return _Structure(circuit, instead).nodes()
+    return CircuitStructure(circuit, instead).nodes()
 
 
-class _Structure:
-    def __init__(self, circuit: Circuit, instead: Mapping[RelationId, RelationId]) -> None:
+class CircuitStructure:
+    """Describes a circuit as JSON values; see :func:`structure`."""
+
+    def __init__(self, circuit: Circuit, instead: Mapping[RelationId, RelationId] = _SAME) -> None:
         self.circuit = circuit
         self.instead = instead
         self.contents: dict[str, str] = {
@@ -91,6 +93,7 @@ class _Structure:
         )
 
     def nodes(self) -> list[Any]:
+        """Return the nodes, inputs first, each with its kind, inputs and parts."""
         index: dict[Node | Output, int] = {}
         described = []
         for node in self.circuit.nodes:
@@ -102,6 +105,7 @@ class _Structure:
         return [*described, self.circuit.unique]
 
     def node(self, node: Node | Output) -> tuple[str, list[Any]]:
+        """Return the kind and the parts of a node."""
         match node:
             case RelationDelta(guard=guard):
                 kept = [] if guard is None else [list(guard.columns)]
@@ -149,6 +153,7 @@ class _Structure:
                 return own
 
     def part(self, role: FieldRole, value: Any, *below: plan.Plan) -> Any:
+        """Return a part of a node of the plan by its role."""
         match value:
             case tuple():
                 return [self.part(role, each, *below) for each in value]
@@ -166,6 +171,7 @@ class _Structure:
                 return self.value(value)
 
     def function(self, call: plan.AggregateFunction, *below: plan.Plan) -> list[Any]:
+        """Return the parts of an aggregate call."""
         return [
             self.text(call.text),
             self.value(call.arguments, *below),

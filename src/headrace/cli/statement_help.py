@@ -253,9 +253,12 @@ STATEMENTS: dict[str, Synopsis] = {
     ),
     "FLUSH": Synopsis("wait until everything that was written is readable", "FLUSH", "FLUSH;"),
     "ALTER STREAM": Synopsis(
-        "add columns to a stream; rows that it has are NULL in them",
+        "add, drop, rename and widen columns of a stream; earlier rows are NULL in new ones",
         "ALTER STREAM name ADD COLUMN column type [DEFAULT expression]\n"
         "ALTER STREAM name ADD COLUMNS (column type, ...)\n"
+        "ALTER STREAM name DROP COLUMN [IF EXISTS] column | DROP COLUMNS (column, ...)\n"
+        "ALTER STREAM name RENAME COLUMN column TO other\n"
+        "ALTER STREAM name ALTER COLUMN column TYPE type\n"
         "ALTER STREAM name SET (retention = '90 days') | RESET (retention)\n"
         "ALTER STREAM name DROP PARTITION (condition, ...)",
         "ALTER STREAM orders ADD COLUMN region STRING;",
@@ -295,6 +298,14 @@ STATEMENTS: dict[str, Synopsis] = {
         "  [WITH (key = 'a, b', snapshot = true | false, on_error = 'dead_letter' | 'stop',\n"
         "    batch_rows = 50000, max_rows_per_second = 1000, interval = '10 s')]",
         "CREATE SINK archive FROM totals WITH (connector = 'file', path = 'totals');",
+    ),
+    "ALTER SCHEMA": Synopsis(
+        "rename a schema, or a relation or index; what names it follows in the same epoch",
+        "ALTER SCHEMA name RENAME TO other\n"
+        "ALTER STREAM | TABLE | VIEW | MATERIALIZED VIEW | SINK | INDEX | SECRET | CONNECTION"
+        " [IF EXISTS] name"
+        " RENAME TO other",
+        "ALTER SCHEMA gold RENAME TO sales;",
     ),
     "ALTER SINK": Synopsis(
         "change the options of a sink for later deliveries",

@@ -91,8 +91,13 @@ class Connections:
             self.secrets.find(secret, span)
         known.check(options, self.secrets.value)
         made = NamedConnection(name, known.name, stored_options(options))
-        self._kept.put(name, [known.name, [list(pair) for pair in made.stored]])
+        self.put(made)
         return made
+
+    def put(self, connection: NamedConnection) -> None:
+        """Store a connection, replacing one of its name."""
+        stored = [list(pair) for pair in connection.stored]
+        self._kept.put(connection.name, [connection.kind, stored])
 
     def remove(self, name: str) -> None:
         """Remove a connection."""

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from headrace.errors import masked
 from headrace.sql import (
-    AddColumns,
     AlterSink,
     AlterStream,
     AlterView,
@@ -26,6 +25,7 @@ from headrace.sql import (
     parse_statement,
     split,
 )
+from headrace.sql.altered_columns import with_altered_columns
 from headrace.sql.keywords import NOT_NAMES, WORDS
 from headrace.sql.lexer import tokens
 from headrace.sql.parts import Fragment
@@ -80,13 +80,12 @@ def form_of(statements: Sequence[Statement]) -> DefinitionForm:
     """Return the form of a CREATE statement and the ALTERs after it."""
     created, *altered = (_masked(each) for each in statements)
     options = _options(getattr(created, "options", ()))
+    created = with_altered_columns(created, altered)
     columns = [_plain(each) for each in getattr(created, "columns", ())]
     if isinstance(created, CreateIndex):
         columns = [name.lower() for name in created.columns]
     for each in altered:
         match each:
-            case AddColumns():
-                columns += [_plain(column) for column in each.columns]
             case AlterStream() if each.resets:
                 for option in each.options:
                     options.pop(option.key.lower(), None)
@@ -103,8 +102,9 @@ def form_of(statements: Sequence[Statement]) -> DefinitionForm:
 
 
 def columns_of(statements: Sequence[Statement]) -> tuple[ColumnDefinition, ...]:
-    """Return the columns of a stream: those of its CREATE and of the ALTERs after it."""
-    return tuple(column for each in statements for column in getattr(each, "columns", ()))
+    """Return the columns of a stream: those of its CREATE, as the ALTERs after it change them."""
+    created, *altered = statements
+    return tuple(getattr(with_altered_columns(created, altered), "columns", ()))
 
 
 def statements_of(text: str) -> tuple[Statement, ...]:

@@ -18,16 +18,18 @@ from headrace.circuit.keys import is_unique, unique_columns
 from headrace.engine.lowering.programs import table_layout
 from headrace.engine.planned import as_stored
 from headrace.errors import Code, HeadraceError, Span
+from headrace.types import BuildId
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from collections.abc import Set as AbstractSet
 
+    from headrace.catalog import PlainView
     from headrace.catalyst.analysed import Analysed
     from headrace.catalyst.plan import Plan
     from headrace.circuit import Circuit
     from headrace.engine.declared import DeclaredRelations
-    from headrace.types import BuildId, RelationId
+    from headrace.types import RelationId
 
 _INFERRED = InferredKey()
 OF_THE_VIEW = (Code.CORRUPT, Code.UNSUPPORTED, Code.INVALID)
@@ -142,16 +144,27 @@ class ViewCircuits:
 
     # -- planning --------------------------------------------------------------------------
 
-    def plan(self, view: View) -> Circuit:
-        """Plan the query of a view, with the operators that fit its stored state."""
+    def of_plain(self, view: PlainView) -> Circuit | None:
+        """Plan the query of a plain view as if it were stored; None if it cannot be."""
+        span = Span.whole(view.query)
+        analysed = self.declared.planner.analyse(span)
+        _require_columns(view, analysed)
+        try:
+            build, names = BuildId(view.id), view.schema.names
+            return self.circuit_of(view.id, build, analysed, span, names)
+        except HeadraceError as error:
+            if error.code not in OF_THE_VIEW:
+                raise
+            return None
+
+    def plan(self, view: View, fits: Callable[[Circuit], bool] | None = None) -> Circuit:
+        """Plan the query of a view, with the operators that fit its stored state.
+
+        See :func:`headrace.engine.planned.as_stored`.
+        """
         span, names = Span(view.query, 0, len(view.query)), view.schema.names
         analysed = self.declared.planner.analyse(span)
-        found = len(analysed.schema.columns)
-        if found != len(names):
-            raise HeadraceError(
-                Code.CORRUPT,
-                f'view "{view.name}" has {len(names)} columns, but its query has {found}',
-            )
+        _require_columns(view, analysed)
         by = () if view.index is None else view.index.columns
 
         def made(key: GivenKey, edition: Edition) -> Circuit:
@@ -168,7 +181,7 @@ class ViewCircuits:
                 edition=edition,
             )
 
-        return as_stored(view, made)
+        return as_stored(view, made, fits)
 
     def circuit_of(
         self,
@@ -247,3 +260,13 @@ class ViewCircuits:
                 return StoredLayout(self.of(id_).output.operator.layout, unique)
             case _:
                 return None
+
+
+def _require_columns(view: View | PlainView, analysed: Analysed) -> None:
+    """Raise ``corrupt`` unless a view's query has as many columns as the view."""
+    names, found = view.schema.names, len(analysed.schema.columns)
+    if found != len(names):
+        raise HeadraceError(
+            Code.CORRUPT,
+            f'view "{view.name}" has {len(names)} columns, but its query has {found}',
+        )

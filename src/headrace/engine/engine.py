@@ -17,6 +17,7 @@ from headrace.catalyst.collect import collect_arrow
 from headrace.catalyst.predicates import Predicates
 from headrace.catalyst.scala import scala_of
 from headrace.circuit import Circuit, Sliced, sliced
+from headrace.circuit.digest import digest
 from headrace.engine.circuits import ViewCircuits
 from headrace.engine.declared import DeclaredRelations
 from headrace.engine.expiring import left_by
@@ -180,8 +181,20 @@ class Engine:
             view, circuit = planned.view, planned.circuit
             if planned.changes != self.changes:
                 circuit = self.circuit(view)
+                if view.circuit and view.circuit != digest(circuit):
+                    raise HeadraceError(
+                        Code.CONFLICT,
+                        "a relation of the statement was altered meanwhile",
+                        hint="Run the statement again.",
+                    )
             self._filling[view.build] = RunningFill(circuit, dict(self._relations))
             return circuit
+
+    def is_filling(self, relations: Iterable[RelationId]) -> bool:
+        """Whether a build, or a slice of one, that reads one of some relations is being filled."""
+        with self.planning:
+            some = frozenset(relations)
+            return any(not some.isdisjoint(f.circuit.reads) for f in self._filling.values())
 
     def begin_replay(
         self, replay: BuildId, sliced: Sliced, watch: Mapping[Node, str] = MappingProxyType({})
@@ -223,7 +236,7 @@ class Engine:
             conditions = slice_conditions(
                 self.slice_analysed, self.planner, view, where, attributes
             )
-            names = {id_: self._relations[id_].schema.names for id_ in circuit.reads}
+            names = {id_: self._relations[id_].schema.stored_names for id_ in circuit.reads}
             return sliced(circuit, conditions, Predicates(self._scala), names)
 
     def end_fill(self, view: View) -> None:

@@ -87,7 +87,7 @@ class Leaves:
         if isinstance(relation, Stream) and relation.corrected:
             return self.events(session, relation).select(*map(quote, relation.schema.names))
         names = relation.schema.names
-        columns = relation.schema.arrow
+        columns = relation.schema.stored
         leaf = LeafTask(share, columns, False, self.partitions, self.log)  # noqa: FBT003
         return self._frame(session, ContentsTask(leaf, names), relation.schema.spark)
 
@@ -99,7 +99,7 @@ class Leaves:
         schema = logged(relation)
         if isinstance(relation, Stream) and relation.corrected:
             schema = Schema((*schema.columns, Column(CORRECTION, LongType())))
-        task = ChangesTask(relation.id, schema.arrow, True, self.partitions, self.log)  # noqa: FBT003
+        task = ChangesTask(relation.id, schema.stored, True, self.partitions, self.log)  # noqa: FBT003
         renamed = StructType(
             [
                 *(StructField(f"c{i}", c.type) for i, c in enumerate(schema.columns)),

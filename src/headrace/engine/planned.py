@@ -39,12 +39,21 @@ class RunningFill:
     watch: Mapping[Node, str] = field(default_factory=dict)
 
 
-def as_stored(view: View, made: Callable[[GivenKey, Edition], Circuit]) -> Circuit:
-    """Return the circuit that fits the stored state of a view, according to its stored digest.
+def as_stored(
+    view: View,
+    made: Callable[[GivenKey, Edition], Circuit],
+    fits: Callable[[Circuit], bool] | None = None,
+) -> Circuit:
+    """Return the circuit that fits the stored state of a view, by default by its stored digest.
 
     Editions of the planner choose different operators, and older versions inferred fewer keys. The
-    latest edition is used for a view without a digest, and if no edition yields its digest.
+    latest edition is used for a view without a digest, and if no edition fits.
     """
+
+    def is_stored(found: Circuit) -> bool:
+        return not view.circuit or view.circuit == digest(found)
+
+    fits = is_stored if fits is None else fits
     if view.key or view.single:
         keys = [GivenKey(view.key)]
     else:
@@ -52,6 +61,6 @@ def as_stored(view: View, made: Callable[[GivenKey, Edition], Circuit]) -> Circu
     for edition in sorted(Edition, reverse=True):
         for key in keys:
             found = made(key, edition)
-            if not view.circuit or view.circuit == digest(found):
+            if fits(found):
                 return found
     return made(keys[0], LATEST)

@@ -130,10 +130,12 @@ def amended_events(
         most -= shown
         for segment in ledger.log.segments(stream.id, record.range.first, record.range.end):
             rows = open_segment(directory, segment.file)
-            names = [name for name in stream.schema.names if name in rows.schema.names]
-            before = rows.slice(0, shown)
-            after = python_rows(rows.select(names).slice(events, shown))
-            given = zip(before[AMENDED].to_pylist(), python_rows(before.select(names)), strict=True)
+            columns = [c for c in stream.schema.columns if c.stored_name in rows.schema.names]
+            offsets = rows[AMENDED].to_pylist()[:shown]
+            values = rows.select([c.stored_name for c in columns])
+            values = values.rename_columns([c.name for c in columns])
+            after = python_rows(values.slice(events, shown))
+            given = zip(offsets, python_rows(values.slice(0, shown)), strict=True)
             for place, (offset, row) in enumerate(given):
                 yield record, offset, _json(row), _json(after[place]) if after else None
 

@@ -60,13 +60,14 @@ def _of_keys(loop: EpochLoop, touched: Touched, since: int) -> str:
     stream = loop.catalog.by_id[touched.stream]
     if not isinstance(stream, Stream) or not touched.keys:
         return ""
-    fields = [stream.schema.arrow.field(name) for name in touched.keys.values()]
+    places = [stream.schema.names.index(name) for name in touched.keys.values()]
+    fields = [stream.schema.stored.field(place) for place in places]
     if not all(is_literal(field.type) for field in fields):
         return ""
     retired = known_of(loop.ledger, loop.directory / "log", stream)
     if retired is not None and newest_time(stream, retired) >= since:
         return ""
-    time = stream.schema.arrow.field(touched.event_time)
+    time = stream.schema.stored.field(stream.schema.names.index(touched.event_time))
     later = Test(time.name, low=pa.scalar(since, pa.int64()).cast(time.type))
     state = loop.published.current
     share = whole_log(loop.ledger, state, stream.id, state.shown().get(stream.id, Offset(0)))
@@ -77,10 +78,12 @@ def _of_keys(loop: EpochLoop, touched: Touched, since: int) -> str:
         offsets=False,
         restriction=Restriction((later,)),
     )
-    names = [field.name for field in fields]
-    known = pa.table({field.name: pa.array([], field.type) for field in fields})
+    names = list(touched.keys.values())
+    pairs = zip(names, fields, strict=True)
+    known = pa.table({name: pa.array([], field.type) for name, field in pairs})
     for batch in read:
-        both = [known, pa.table([batch.column(name) for name in names], names=names)]
+        read_now = [batch.column(field.name) for field in fields]
+        both = [known, pa.table(read_now, names=names)]
         known = pa.concat_tables(both).group_by(names).aggregate([])
         if known.num_rows > MOST_KEYS:
             return ""

@@ -53,7 +53,7 @@ class Pruned:
             return end - first
         ranges = list(self._ranges(relation.id, Offset(first), Offset(end)))
         left = sum(stop - first for first, stop in ranges)
-        tested, passed, schema = 0, 0, relation.schema.arrow
+        tested, passed, schema = 0, 0, relation.schema.stored
         for at, stop in _samples(ranges, left):
             share = log_share(self.ledger, relation.id, at, stop)
             tested += share.rows
@@ -76,7 +76,7 @@ class Pruned:
         if not all(each.tests for each in restrictions):
             yield first, end
             return
-        schema = self.relations[relation].schema.arrow
+        schema = self.relations[relation].schema.stored
         begun: Offset | None = None
         for segment, known in self.ledger.log.bounds(relation, end):
             if segment.end <= first:

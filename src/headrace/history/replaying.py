@@ -256,7 +256,7 @@ class Replays:
             retired = known_of(self.ledger, self.loop.directory / "log", stream)
             if retired is None:
                 continue
-            known = read_bounds(retired.bounds, stream.schema.arrow)
+            known = read_bounds(retired.bounds, stream.schema.stored)
             leaves = [leaf for leaf in found.circuit.sources() if leaf.plan.relation == id_]
             if not all(
                 each in found.leaves and not found.leaves[each].may_hold(known) for each in leaves

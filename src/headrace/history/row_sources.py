@@ -34,6 +34,7 @@ from headrace.circuit import (
     inputs,
 )
 from headrace.circuit.explain import step_of, with_calls
+from headrace.dialects import OFFSET
 from headrace.engine.reading.candidates import candidates
 from headrace.engine.watching import watched_layout
 from headrace.errors import Code, HeadraceError, Span
@@ -330,7 +331,9 @@ class RowSources:
         among: pa.Table,
     ) -> list[tuple[dict[str, Any], int]]:
         """Return the events of a stream that match ``among``, each with its offset."""
-        fields = [stream.schema.arrow.field(name) for name in among.schema.names]
+        names = among.schema.names
+        places = map(stream.schema.names.index, names)
+        fields = [stream.schema.stored.field(place) for place in places]
         end = state.positions.get(stream.id, Offset(0))
         share = whole_log(self.ledger, state, stream.id, end)
         pruned = Pruned(self.ledger, self.reader.catalog.by_id, sliced)
@@ -344,10 +347,10 @@ class RowSources:
                 offsets=True,
                 restriction=sliced.leaves[leaf],
             ):
-                table = pa.Table.from_batches([batch])
+                table = pa.Table.from_batches([batch]).rename_columns([*names, WEIGHT, OFFSET])
                 for row in python_rows(table.filter(pa.array(_is_among(table, among)))):
-                    offset = row.pop("__offset")
-                    weights[offset] += row.pop("__weight")
+                    offset = row.pop(OFFSET)
+                    weights[offset] += row.pop(WEIGHT)
                     rows[offset] = row
         return [(rows[o], o) for o in sorted(rows) if weights[o] > 0]
 

@@ -39,10 +39,11 @@ class EmbeddedLog:
         """Yield the columns, then ``__weight``, then, with ``offsets``, ``__offset``.
 
         A stream's log stores no weights, because its rows are insertions, except in corrections:
-        their rows have weights and the offset of the event that they amend. A column that was added
-        after a change was appended is NULL in it. Rows that do not meet the restriction are left
-        out, after reading only its columns. If the share is read as corrected, superseded changes
-        are left out too.
+        their rows have weights and the offset of the event that they amend. ``columns`` have the
+        names under which the log stores them, and their present types: a column that was added
+        after a change was appended is NULL in it, and one whose type was narrower is cast. Rows
+        that do not meet the restriction are left out, after reading only its columns. If the share
+        is read as corrected, superseded changes are left out too.
         """
         at = share.first
         amended = None if share.corrected is None else superseded(directory, share.corrected)
@@ -62,7 +63,9 @@ class EmbeddedLog:
             )
             present = set(names)
             arrays = [
-                batch[each.name] if each.name in present else pa.nulls(batch.num_rows, each.type)
+                widened(batch[each.name], each.type)
+                if each.name in present
+                else pa.nulls(batch.num_rows, each.type)
                 for each in columns
             ]
             arrays.append(weights)
@@ -71,6 +74,12 @@ class EmbeddedLog:
                 arrays.append(batch[AMENDED] if AMENDED in present else found)
             labels = [*columns.names, WEIGHT, *(["__offset"] if offsets else [])]
             yield pa.RecordBatch.from_arrays(arrays, names=labels)
+
+
+def widened(values: pa.Array, type_: pa.DataType) -> pa.Array:
+    """Return the values of a column as its present type, which may be wider than when they were."""
+    same = values.type == type_ or pa.types.is_nested(type_)
+    return values if same else values.cast(type_)
 
 
 def _amends_kept(rows: pa.RecordBatch, since: Offset) -> Bools | None:

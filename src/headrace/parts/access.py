@@ -244,6 +244,14 @@ class Access(Tokens):
                     rest = {where: r for where, r in token.roles.items() if where != schema}
                     self._keep(replace(token, roles=rest))
 
+    def copy_roles(self, schema: str, other: str) -> None:
+        """Grant the roles in a schema in another one, too."""
+        with self._lock:
+            for token in self.tokens.values():
+                if schema in token.roles:
+                    roles = {**token.roles, other: token.roles[schema]}
+                    self._keep(replace(token, roles=roles))
+
     def find(self, name: str, span: Span | None = None) -> AccessToken:
         """Return the token with a name.
 

@@ -65,8 +65,14 @@ class Admission:
     _making: threading.Lock = field(default_factory=threading.Lock)
     """Held while a gate is looked up or created: one for each stream."""
 
-    def gate(self, relation: Relation) -> _Gate | None:
+    def gate(self, relation: Relation) -> StreamGate | None:
         """Return the gate of a relation; None if it admits all rows."""
+        found = self._gate(relation)
+        if found is None or not isinstance(relation, Stream):
+            return None
+        return StreamGate(found, relation)
+
+    def _gate(self, relation: Relation) -> _Gate | None:
         if not isinstance(relation, Stream) or not _decides(relation.declaration):
             return None
         with self._making:
@@ -77,7 +83,7 @@ class Admission:
 
     def watermark(self, relation: Relation) -> int | None:
         """Return the watermark of a stream in microseconds; None if it has none yet."""
-        gate = self.gate(relation)
+        gate = self._gate(relation)
         if gate is None or gate.watermark is None:
             return None
         return gate.watermark.now(self.micros())
@@ -87,7 +93,7 @@ class Admission:
 
         The caller prevents appends to the stream meanwhile.
         """
-        gate = self.gate(stream)
+        gate = self._gate(stream)
         if gate is not None and gate.seen is not None:
             gate.seen.keep(end, self.ledger.head.log_end(stream.id), self.micros())
 
@@ -130,13 +136,15 @@ class Admission:
         if declaration.watermark is not None or declaration.lateness is not None:
             newest = self.ledger.log.newest_times(stream.id)
             watermark = Watermark(declaration.delay, IDLE_MICROS, newest)
-        return _Gate(stream, self.ledger, seen, watermark, self.micros)
+        return _Gate(self.ledger, seen, watermark, self.micros)
 
     def _logged(
         self, stream: Stream, first: int, end: int, since: int
     ) -> Iterator[tuple[int, Ids, int]]:
         """Yield the ids of a part of the log by segment, with the segment's end and time."""
         start = max(Offset(first), self._start(stream.id))
+        names = dict(zip(stream.schema.names, stream.schema.stored_names, strict=True))
+        stored = [names[name] for name in stream.declaration.unique]
         for segment in self.ledger.log.segments(stream.id, start, Offset(end)):
             at = int(segment.appended_at * 1_000_000)
             if at < since:
@@ -144,7 +152,7 @@ class Admission:
             begin, upto = max(first, segment.range.first), min(end, segment.range.end)
             rows = open_segment(self.directory, segment.file)
             rows = rows.slice(begin - segment.range.first, upto - begin)
-            ids, present = ids_of(rows, stream.declaration.unique)
+            ids, present = ids_of(rows, stored)
             yield upto, ids[:, present], at
 
 
@@ -159,11 +167,22 @@ def _decides(declaration: Declaration) -> bool:
     return bool(declaration.unique or declaration.lateness is not None or followed)
 
 
+@dataclass(frozen=True, slots=True)
+class StreamGate:
+    """The gate of a stream for rows with the columns that it has now."""
+
+    _gate: _Gate
+    _stream: Stream
+
+    def admit(self, rows: pa.Table, end: Offset) -> Admitted:
+        """Return the rows to append at the offset ``end``, and the rejects and counts of others."""
+        return self._gate.admit(self._stream, rows, end)
+
+
 @dataclass(slots=True)
 class _Gate:
     """Decides which rows of one stream are admitted; not thread-safe."""
 
-    stream: Stream
     ledger: Ledger
     seen: Seen | None
     watermark: Watermark | None
@@ -171,22 +190,25 @@ class _Gate:
     _end: int | None = None
     """The log's end after the last admitted rows, if they were appended."""
 
-    def admit(self, rows: pa.Table, end: Offset) -> Admitted:
-        """Return the rows to append at the offset ``end``, and the rejects and counts of others."""
+    def admit(self, stream: Stream, rows: pa.Table, end: Offset) -> Admitted:
+        """Return the rows to append at the offset ``end``, and the rejects and counts of others.
+
+        The rows have the columns of ``stream``, which may have other names than at first.
+        """
         left_out: dict[str, int] = {}
         rejects: tuple[Reject, ...] = ()
         newest: Mapping[str, int] = {}
-        mark, declaration, clock = self.watermark, self.stream.declaration, self.clock()
+        mark, declaration, clock = self.watermark, stream.declaration, self.clock()
         kept = np.ones(rows.num_rows, bool)
         if mark is not None and rows.num_rows:
             if self._end not in (None, end):  # the last admitted rows were not appended
-                mark.newest = self.ledger.log.newest_times(self.stream.id)
-            times, partitions = self._times(rows), np.array(_partitions(rows), object)
+                mark.newest = self.ledger.log.newest_times(stream.id)
+            times, partitions = _times(stream, rows), np.array(_partitions(rows), object)
             late = mark.late(times, partitions, declaration.lateness or 0, clock)
             if late.any():
                 left_out[LATE] = int(late.sum())
             if declaration.rejects_late:
-                rejects = tuple(self._rejects(rows.filter(pa.array(late))))
+                rejects = tuple(_rejects(stream, rows.filter(pa.array(late))))
                 kept = ~late
         if self.seen is not None and kept.any():
             ids, present = ids_of(rows, declaration.unique)
@@ -201,23 +223,25 @@ class _Gate:
         self._end = end + rows.num_rows
         return Admitted(_without_places(rows), rejects, left_out, newest)
 
-    def _times(self, rows: pa.Table) -> NDArray[np.int64]:
-        """Return the event times of rows in microseconds."""
-        values = rows[self.stream.event_time or ROWTIME]
-        if pa.types.is_integer(values.type):
-            values = pc.multiply(values.cast(pa.int64()), 1000)
-        else:
-            values = values.cast(pa.timestamp("us")).cast(pa.int64())
-        filled: NDArray[np.int64] = pc.fill_null(values, NEVER).to_numpy()
-        return filled
 
-    def _rejects(self, rows: pa.Table) -> Iterator[Reject]:
-        names = [name for name in rows.schema.names if name not in {*_ON_THE_WAY, ROWTIME}]
-        lines = rows[LINE].to_pylist() if LINE in rows.schema.names else [0] * rows.num_rows
-        found = zip(_places(rows), lines, python_rows(rows.select(names)), strict=True)
-        for place, line, row in found:
-            raw = json.dumps(row, default=str)
-            yield Reject(place, line, self.stream.event_time, _TOO_LATE, raw)
+def _times(stream: Stream, rows: pa.Table) -> NDArray[np.int64]:
+    """Return the event times of rows in microseconds."""
+    values = rows[stream.event_time or ROWTIME]
+    if pa.types.is_integer(values.type):
+        values = pc.multiply(values.cast(pa.int64()), 1000)
+    else:
+        values = values.cast(pa.timestamp("us")).cast(pa.int64())
+    filled: NDArray[np.int64] = pc.fill_null(values, NEVER).to_numpy()
+    return filled
+
+
+def _rejects(stream: Stream, rows: pa.Table) -> Iterator[Reject]:
+    names = [name for name in rows.schema.names if name not in {*_ON_THE_WAY, ROWTIME}]
+    lines = rows[LINE].to_pylist() if LINE in rows.schema.names else [0] * rows.num_rows
+    found = zip(_places(rows), lines, python_rows(rows.select(names)), strict=True)
+    for place, line, row in found:
+        raw = json.dumps(row, default=str)
+        yield Reject(place, line, stream.event_time, _TOO_LATE, raw)
 
 
 def _places(rows: pa.Table) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +15,7 @@ from headrace.connectors import CONNECTOR, SourceConnector, SourceContext, sourc
 from headrace.errors import Code, HeadraceError
 from headrace.ledger import Reject
 from headrace.parts.admission import LINE, PARTITION, PLACE
+from headrace.parts.former_names import as_present, with_former
 from headrace.parts.generated_columns import with_computed_columns
 from headrace.parts.rows_before import depends_on_rows, rows_of, with_rows_before
 from headrace.parts.written_rows import completed
@@ -69,6 +70,12 @@ class Feeding:
         opened = partial(self._opened, connector, options, relation, rejecting=rejecting)
         self.feeds.add(relation.id, relation.name, Feed(ingest, opened))
 
+    def restart(self, relation: Stream | Table) -> None:
+        """Start the source of a relation again, which is defined otherwise now."""
+        if relation.id in self.feeds.by_relation:
+            self.feeds.forget(relation.id)
+            self.begin(relation)
+
     def begin_new(self, relation: Stream | Table) -> None:
         """Start the source of a relation that was created just now.
 
@@ -108,9 +115,15 @@ class Feeding:
         given = declaration.option("format", "value.format", "value_format") or "json"
         metadata = (*declaration.metadata, *((name, "key") for name in declaration.message_key))
         apart = {*declaration.generated, *declaration.message_key}
-        value = Schema(tuple(c for c in relation.schema.columns if c.name not in apart))
+        own = Schema(tuple(c for c in relation.schema.columns if c.name not in apart))
+        value = with_former(relation, own)
         computed = {name for name, _ in declaration.computed}
-        arriving = Schema(tuple(c for c in relation.schema.columns if c.name not in computed))
+        arriving = Schema(
+            (
+                *(c for c in relation.schema.columns if c.name not in computed),
+                *value.columns[len(own.columns) :],
+            )
+        )
         notes = partial(self.ledger.loads.notes, relation.id)
         return SourceContext(arriving, value, metadata, given, self.secrets, relation, notes)
 
@@ -144,7 +157,8 @@ class _Completed:
     def parts(self, position: Mapping[str, Any] | None) -> Iterator[Part]:
         rejecting = self.rejecting
         for given in self.source.parts(position):
-            part = self._whole(given)
+            present = as_present(self.relation, given.rows)
+            part = self._whole(replace(given, rows=present))
             rows = completed(self.queries, self.relation, self._timed(part), _now())
             if isinstance(self.relation, Table):
                 rows = rows.append_column(WEIGHT, part.rows[WEIGHT])

@@ -5,13 +5,13 @@ from __future__ import annotations
 import threading
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
-from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headrace.catalog import logged
 from headrace.errors import Code, HeadraceError
 from headrace.log import CORRECTION, Admitted, Append, LogShare, read_range, write_segment
 from headrace.parts.generated_columns import (
@@ -97,13 +97,20 @@ class Log:
 
         def admitted(first: Offset) -> Admitted:
             taken = Admitted(rows) if gate is None else gate.admit(rows, first)
-            return replace(taken, rows=with_offsets(relation, taken.rows, first))
+            return _stored(relation, taken, first)
 
         if gate is not None or (has_offsets(relation) and rows.num_rows):
             placed = admitted
         appended = self.appender.append(
             Append(
-                relation.id, rows, load, producer, rejects, placed, guard, apart=expires(relation)
+                relation.id,
+                logged(relation).in_log(rows),
+                load,
+                producer,
+                rejects,
+                placed,
+                guard,
+                apart=expires(relation),
             )
         )
         self.pump.wake()
@@ -135,7 +142,8 @@ class Log:
                         rows = asked.rows
                     if not rows.num_rows:
                         continue
-                    staged.append(self.stage(with_offsets(relation, rows, end)))
+                    placed = with_offsets(relation, rows, end)
+                    staged.append(self.stage(logged(relation).in_log(placed)))
                     end = Offset(end + rows.num_rows)
             except BaseException:
                 self._unstage(staged)
@@ -151,10 +159,11 @@ class Log:
         """Append changes that amend earlier events of a stream; return their offsets."""
 
         def numbered(first: Offset) -> Admitted:
-            return Admitted(with_correction(rows, first))
+            return Admitted(with_correction(stored, first))
 
+        stored = stream.logged.in_log(rows)
         appended = self.appender.append(
-            Append(stream.id, rows, placed=numbered, correction=correction, apart=expires(stream))
+            Append(stream.id, stored, placed=numbered, correction=correction, apart=expires(stream))
         )
         self.pump.wake()
         return appended
@@ -179,9 +188,16 @@ class Log:
         """
         timed = with_rowtime(relation, rows, self.admission.micros())
         gate = self.admission.gate(relation)
-        placed = None if gate is None else partial(gate.admit, timed)
-        apart = expires(relation)
-        asked = Append(relation.id, timed, load, None, rejects, placed, apart=apart)
+        placed = None
+
+        def admitted(first: Offset) -> Admitted:
+            taken = Admitted(timed) if gate is None else gate.admit(timed, first)
+            return replace(taken, rows=logged(relation).in_log(taken.rows))
+
+        if gate is not None:
+            placed = admitted
+        apart, rows = expires(relation), logged(relation).in_log(timed)
+        asked = Append(relation.id, rows, load, None, rejects, placed, apart=apart)
         end = self.appender.append(asked).end
         self.pump.wake()
         return end
@@ -274,6 +290,12 @@ def with_correction(rows: pa.Table, first: Offset) -> pa.Table:
 def expires(relation: Stream | Table) -> bool:
     """Whether retention removes the oldest events from the log of a relation."""
     return relation.declaration.retention is not None
+
+
+def _stored(relation: Stream | Table, taken: Admitted, first: Offset) -> Admitted:
+    """Return admitted rows with their offsets, under the names that the log has."""
+    placed = with_offsets(relation, taken.rows, first)
+    return replace(taken, rows=logged(relation).in_log(placed))
 
 
 class _OvertakenError(HeadraceError):

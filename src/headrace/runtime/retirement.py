@@ -166,10 +166,12 @@ def merged(before: Retired | None, segments: Iterable[Retired]) -> Retired:
 def newest_time(stream: Stream, retired: Retired) -> int:
     """Return the newest event time of events, in microseconds; that of appending if unknown."""
     name = stream.event_time
-    _, high = retired.bounds.get(name or "", (None, None))
-    if name is None or not isinstance(high, int):
+    column = next((c for c in stream.schema.columns if c.name == name), None)
+    stored = "" if column is None else column.stored_name
+    _, high = retired.bounds.get(stored, (None, None))
+    if column is None or not isinstance(high, int):
         return int(retired.appended_at * _SECOND)
-    type_ = next(c.sql for c in stream.schema.columns if c.name == name)
+    type_ = column.sql
     if type_ == "date":
         return (high + 1) * _DAY
     return high if type_.startswith("timestamp") else high * 1000
@@ -197,8 +199,9 @@ def known_of(ledger: Ledger, directory: Path, stream: Stream) -> Retired | None:
 
 def latest_times(stream: Stream, retired: Retired) -> dict[str, int | None]:
     """Return the greatest value of the TIMESTAMP columns of retired events, in microseconds."""
-    times = [column.name for column in stream.schema.columns if column.sql == "timestamp"]
-    return {name: retired.bounds[name][1] for name in times if name in retired.bounds}
+    times = [column for column in stream.schema.columns if column.sql == "timestamp"]
+    known = retired.bounds
+    return {c.name: known[c.stored_name][1] for c in times if c.stored_name in known}
 
 
 def require_kept(

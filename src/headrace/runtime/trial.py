@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
+from headrace.catalog import logged
 from headrace.circuit import output_of
 from headrace.ledger import OffsetRange, Segment
 from headrace.log import LogShare, write_segment
@@ -50,7 +51,7 @@ def tried(
     """
     with loop.lock:
         left_out = loop.left_out() | without
-        file = write_segment(loop.directory / "log", rows)
+        file = write_segment(loop.directory / "log", logged(relation).in_log(rows))
         attempt = Attempt(loop.runs)
         try:
             first = loop.ledger.head.log_end(relation.id)

@@ -21,6 +21,7 @@ from headrace.errors import Code, HeadraceError, Span
 from headrace.formats.blocks import FilePosition, RecordBlock, after_mark, lines_of
 from headrace.formats.ipc import table_of_stream
 from headrace.formats.json_lines import JsonDecoder, require_lines
+from headrace.parts.former_names import as_present, with_former
 from headrace.server.answers import done
 from headrace.server.catalog import resolved
 from headrace.server.entrance import asking
@@ -200,7 +201,7 @@ def _lines(data: bytes, relation: object) -> pa.Table:
     require_lines("the body of the request", data)
     text = data[after_mark(data).position :]
     columns = _given(relation, text)
-    decoded = JsonDecoder("", Schema(columns)).decode(
+    decoded = JsonDecoder("", with_former(relation, Schema(columns))).decode(
         RecordBlock(text, 1, FilePosition(), len(text))
     )
     if decoded.rejects:
@@ -213,7 +214,8 @@ def _lines(data: bytes, relation: object) -> pa.Table:
             hint="Correct the line, and send the request again.",
             span=Span(first.raw, 0, len(first.raw), None, first.line or 1),
         )
-    return pa.concat_tables([Schema(columns).arrow.empty_table(), *decoded.tables])
+    tables = (as_present(relation, table) for table in decoded.tables)
+    return pa.concat_tables([Schema(columns).arrow.empty_table(), *tables])
 
 
 def _given(relation: Stream | Table, text: bytes) -> tuple[Column, ...]:

@@ -20,6 +20,7 @@ from headrace.errors import Code, HeadraceError, Span
 from headrace.parts.access import DATABASE
 from headrace.parts.naming import HIDDEN, SYSTEM_SCHEMA, schema_of
 from headrace.sql import (
+    IN_SCHEMAS,
     CreateMaterializedView,
     CreateTable,
     CreateTableAs,
@@ -62,6 +63,7 @@ if TYPE_CHECKING:
         Query,
         Reconcile,
         Refresh,
+        Rename,
         Replay,
         Show,
         ShowCreate,
@@ -216,6 +218,16 @@ def exchange(_asked: NamedRelations, statement: SwapView | DropCandidate) -> Ite
     """Yield the role of an owner of the schema of each name."""
     for name in statement.names:
         yield Need(Role.OWNER, schema_of(name.dotted), name.span)
+
+
+def renamed(_asked: NamedRelations, statement: Rename) -> Iterator[Need]:
+    """Yield the role of an owner of the schemas of both names; of a schema, of the database."""
+    if statement.kind not in IN_SCHEMAS:
+        yield Need(Role.OWNER, DATABASE, statement.span)
+        return
+    yield from creator(_asked, statement)
+    if len(statement.to.parts) > 1:
+        yield Need(Role.OWNER, schema_of(statement.to.dotted), statement.to.span)
 
 
 def index(_asked: NamedRelations, statement: CreateIndex) -> Iterator[Need]:

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from headrace.parts.openlineage import OpenLineage
     from headrace.parts.planning import Planning
     from headrace.parts.reader import Reader
+    from headrace.parts.reshaping import Reshaping
     from headrace.parts.schemas import Schemas
     from headrace.parts.sinks import Sinks
     from headrace.parts.snapshots import Snapshots
@@ -79,6 +80,7 @@ class DatabaseParts:
     log: Log
     declarations: Declarations
     definer: Definer
+    reshaping: Reshaping
     functions: Functions
     waiting: WaitingViews
     destinations: Destinations

@@ -45,6 +45,7 @@ from headrace.sql import (
     Drop,
     DropBranch,
     DropCandidate,
+    DropColumns,
     DropConnection,
     DropFunction,
     DropIndex,
@@ -67,10 +68,13 @@ from headrace.sql import (
     Reconcile,
     ReconcileSink,
     Refresh,
+    Rename,
+    RenameColumn,
     Repair,
     Replay,
     ResetOption,
     ResumeSource,
+    RetypeColumn,
     Revoke,
     Role,
     SetOption,
@@ -108,12 +112,18 @@ from headrace.statements.defining.alterations import Alterations
 from headrace.statements.defining.candidate_sets import CandidateSets
 from headrace.statements.defining.candidates import Candidates
 from headrace.statements.defining.captures import CaptureChanges
+from headrace.statements.defining.column_changes import ColumnChanges
 from headrace.statements.defining.connections import ConnectionChanges
 from headrace.statements.defining.derived import DerivedStreams
 from headrace.statements.defining.drops import Drops
 from headrace.statements.defining.indexes import Indexes
 from headrace.statements.defining.on_error import ErrorPolicies
 from headrace.statements.defining.relations import RelationDefinitions
+from headrace.statements.defining.renamings import (
+    RelationRenamings,
+    Renamings,
+    SchemaRenamings,
+)
 from headrace.statements.defining.retention import Retentions
 from headrace.statements.defining.schemas import SchemaChanges
 from headrace.statements.defining.secrets import SecretChanges
@@ -212,6 +222,10 @@ _ENTRIES: Final = (
     Entry(Grant, needs.owner, TokenChanges, TokenChanges.grant),
     Entry(Revoke, needs.owner, TokenChanges, TokenChanges.revoke),
     Entry(AddColumns, needs.creator, Alterations, Alterations.add_columns),
+    Entry(DropColumns, needs.creator, ColumnChanges, ColumnChanges.drop),
+    Entry(RenameColumn, needs.creator, ColumnChanges, ColumnChanges.rename),
+    Entry(RetypeColumn, needs.creator, ColumnChanges, ColumnChanges.retype),
+    Entry(Rename, needs.renamed, Renamings, Renamings.rename),
     Entry(AlterStream, needs.creator, Retentions, Retentions.alter),
     Entry(AlterViewQuery, needs.derived, Views, Views.alter),
     Entry(AlterView, needs.creator, ErrorPolicies, ErrorPolicies.alter),
@@ -262,6 +276,7 @@ TABLE: Final[Mapping[type[Statement], Entry[Any, Any]]] = {
 COMPOSED: Final[Mapping[str, type[Any]]] = {
     "builds": ViewBuilds,
     "capture_changes": CaptureChanges,
+    "connection_changes": ConnectionChanges,
     "corrections": Corrections,
     "creations": SinkCreations,
     "definition_changes": DefinitionChanges,
@@ -276,8 +291,11 @@ COMPOSED: Final[Mapping[str, type[Any]]] = {
     "reconciliations": Reconciliations,
     "refreshing": Refreshing,
     "relation_listings": RelationListings,
+    "relation_renamings": RelationRenamings,
     "relations": RelationDefinitions,
     "retries": Retries,
+    "schema_renamings": SchemaRenamings,
+    "secret_changes": SecretChanges,
     "selects": Selects,
     "sets": CandidateSets,
     "sink_sources": SinkSources,

@@ -4,6 +4,7 @@ The query inside a statement stays Spark SQL text, as written. Functions that on
 text are exported too, for the shell.
 """
 
+from headrace.sql.alter_columns import DropColumns, RenameColumn, RetypeColumn
 from headrace.sql.alter_stream import AlterStream
 from headrace.sql.as_of import AsOf, AsOfEpoch, AsOfTimestamp, ChangesBetween
 from headrace.sql.backups import Backup, ShowBackups
@@ -29,6 +30,7 @@ from headrace.sql.parts import (
 )
 from headrace.sql.reconcile import Reconcile
 from headrace.sql.refreshing import AlterView, Refresh
+from headrace.sql.renaming import IN_SCHEMAS, Rename, RenamedKind
 from headrace.sql.rewritten import Rewritten
 from headrace.sql.sinks import (
     AlterSink,
@@ -106,6 +108,7 @@ from headrace.sql.upkeep import (
 __all__ = [
     "CONNECTION",
     "EMBEDDED_METADATA",
+    "IN_SCHEMAS",
     "KEYWORDS",
     "STATEMENTS",
     "AddColumns",
@@ -142,6 +145,7 @@ __all__ = [
     "Drop",
     "DropBranch",
     "DropCandidate",
+    "DropColumns",
     "DropConnection",
     "DropFunction",
     "DropIndex",
@@ -172,10 +176,14 @@ __all__ = [
     "Reconcile",
     "ReconcileSink",
     "Refresh",
+    "Rename",
+    "RenameColumn",
+    "RenamedKind",
     "Repair",
     "Replay",
     "ResetOption",
     "ResumeSource",
+    "RetypeColumn",
     "Revoke",
     "Rewritten",
     "Role",

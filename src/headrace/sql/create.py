@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from headrace.errors import Code, HeadraceError
 from headrace.sql.access import take_token
+from headrace.sql.alter_columns import take_altered_columns
 from headrace.sql.alter_stream import at_stream_options, take_stream_options
 from headrace.sql.branches import take_create_branch
 from headrace.sql.change import take_dropped_partition
@@ -28,6 +29,7 @@ from headrace.sql.refreshing import (
     take_clauses,
     take_view_options,
 )
+from headrace.sql.renaming import at_rename, take_rename
 from headrace.sql.sinks import CreateSink, take_altered_sink, take_clauses_of_sink, take_into
 from headrace.sql.statements import (
     AddColumns,
@@ -46,11 +48,13 @@ from headrace.sql.taken import EVERY_ROW, take_taken
 from headrace.sql.view_columns import ViewColumns, at_only_key
 
 if TYPE_CHECKING:
+    from headrace.sql.alter_columns import AlteredColumn
     from headrace.sql.alter_stream import AlterStream
     from headrace.sql.cursor import Cursor
     from headrace.sql.lexer import Token
     from headrace.sql.parts import Statement
     from headrace.sql.refreshing import AlterView, Refresh
+    from headrace.sql.renaming import Rename
     from headrace.sql.sinks import AlterSink
     from headrace.sql.statements import Delete
 
@@ -76,15 +80,6 @@ _CLAUSES: dict[str, str] = {
     "TARGET_LAG": "Use it with a MATERIALIZED VIEW or a DYNAMIC TABLE.",
 }
 """Clauses of other systems that are refused, each with an alternative."""
-
-
-_CAST = ("altering", "CREATE VIEW ... AS SELECT CAST(column AS type) AS column, ... FROM {0}")
-_ALTERATIONS = {
-    "DROP": ("dropping", "CREATE VIEW ... AS SELECT the other columns FROM {0}"),
-    "RENAME": ("renaming", "CREATE VIEW ... AS SELECT former AS new, ... FROM {0}"),
-    **dict.fromkeys(("ALTER", "CHANGE", "MODIFY"), _CAST),
-}
-"""The unsupported changes of columns by ALTER TABLE, by first word, with an alternative."""
 
 
 def take_create(cursor: Cursor) -> Statement:
@@ -353,12 +348,25 @@ def _captured(
 
 def take_alter(
     cursor: Cursor,
-) -> AddColumns | AlterStream | AlterView | AlterViewQuery | AlterSink | Delete | Refresh:
+) -> (
+    AddColumns
+    | AlteredColumn
+    | AlterStream
+    | AlterView
+    | AlterViewQuery
+    | AlterSink
+    | Delete
+    | Refresh
+    | Rename
+):
     """Take ``ALTER STREAM | TABLE name ADD [COLUMN] name type``, or ``ADD [COLUMNS] (...)``.
 
-    Or ``DROP PARTITION (...)``, which deletes rows, ``ALTER STREAM name SET | RESET (...)``,
-    ``ALTER MATERIALIZED VIEW``, or ``ALTER SINK``.
+    Or another change of its columns; ``DROP PARTITION (...)``, which deletes rows;
+    ``ALTER STREAM name SET | RESET (...)``; ``ALTER MATERIALIZED VIEW``; ``ALTER SINK``;
+    or ``ALTER ... RENAME TO``.
     """
+    if at_rename(cursor):
+        return take_rename(cursor)
     if cursor.at("ALTER", "SINK"):
         return take_altered_sink(cursor)
     if at_altered_view(cursor):
@@ -367,15 +375,18 @@ def take_alter(
     first = cursor.token
     cursor.expect("ALTER")
     kind = ObjectKind.TABLE if cursor.at("TABLE") else ObjectKind.STREAM
-    if not cursor.accept("TABLE") and not cursor.accept("STREAM"):
+    if not any(cursor.accept(word) for word in ("TABLE", "STREAM", "SOURCE")):
         raise _no_alteration(cursor, first)
     name = cursor.name("a stream's name")
     if kind is ObjectKind.STREAM and at_stream_options(cursor):
         return take_stream_options(cursor, name, first)
     if cursor.at("DROP", "PARTITION") or cursor.at("DROP", "IF"):
         return take_dropped_partition(cursor, name, first)
+    of_columns = take_altered_columns(cursor, name, first)
+    if of_columns is not None:
+        return of_columns
     if not cursor.accept("ADD"):
-        raise _other_alteration(cursor, kind, name, first)
+        raise _no_alteration(cursor, first)
     cursor.accept("COLUMNS") or cursor.accept("COLUMN")
     columns = Columns(cursor, kind)
     if cursor.at_symbol("("):
@@ -388,29 +399,12 @@ def take_alter(
     return AddColumns(name, tuple(columns.definitions.values()), cursor.span(first))
 
 
-def _other_alteration(cursor: Cursor, kind: ObjectKind, name: Name, first: Token) -> HeadraceError:
-    """Return the error for an unsupported ALTER of columns, with an alternative."""
-    word = cursor.token.word
-    if word not in _ALTERATIONS or cursor.peek(1).word == "TO":
-        return _no_alteration(cursor, first)
-    doing, instead = _ALTERATIONS[word]
-    cursor.advance()
-    return HeadraceError(
-        Code.UNSUPPORTED,
-        f"{doing} a column of a {kind} is not supported",
-        detail="Its history has the columns with which rows were written.",
-        hint=f"Read {name} through a view: {instead.format(name)}. Or CREATE a {kind} with the"
-        f" columns that you need, INSERT INTO it SELECT these FROM {name}, and"
-        f" DROP {kind.value.upper()} {name}.",
-        span=cursor.span(first),
-    )
-
-
 def _no_alteration(cursor: Cursor, first: Token) -> HeadraceError:
     return HeadraceError(
         Code.UNSUPPORTED,
         "this ALTER is not supported",
-        hint="Write ALTER STREAM name ADD COLUMN column type, or SET (retention = '90 days')."
+        hint="Write ALTER STREAM name ADD COLUMN column type, DROP COLUMN column, RENAME COLUMN"
+        " column TO other, ALTER COLUMN column TYPE type, or SET (retention = '90 days')."
         " Otherwise CREATE a relation with the definition that you need, and INSERT INTO it SELECT"
         " the rows of this one.",
         span=cursor.span(first, cursor.previous),

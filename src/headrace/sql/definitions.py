@@ -30,8 +30,11 @@ from headrace.sql import (
     CreateTableAs,
     CreateView,
     Drop,
+    DropColumns,
     DropFunction,
     Name,
+    RenameColumn,
+    RetypeColumn,
     Statement,
     parse_statement,
     split,
@@ -67,7 +70,13 @@ CREATED: Final = (
     CreateStream, CreateTable, CreateTableAs, CreateView, CreateMaterializedView, CreateFunction,
     CreateSink, CreateIndex, CreateSchema, CreateSecret, CreateConnection, CreateSource,
 )  # fmt: skip
-_ALTERED: Final = (AddColumns, AlterStream, AlterView, AlterSink)
+Altered: TypeAlias = (
+    AddColumns | DropColumns | RenameColumn | RetypeColumn | AlterStream | AlterView | AlterSink
+)
+"""The statements that alter one of these."""
+_ALTERED: Final = (
+    AddColumns, DropColumns, RenameColumn, RetypeColumn, AlterStream, AlterView, AlterSink,
+)  # fmt: skip
 DEFINING: Final = (*CREATED, *_ALTERED, Drop, DropFunction)
 """The statements that are taken from the files of a project."""
 _APART: Final = {
@@ -179,13 +188,13 @@ class Definitions:
             match statement:
                 case Drop() | DropFunction():
                     self.by_name.pop(statement.name.dotted, None)
-                case AddColumns() | AlterStream() | AlterView() | AlterSink():
+                case _ if isinstance(statement, _ALTERED):
                     self._alter(statement)
                 case _ if isinstance(statement, CREATED):
                     self._create(statement)
         self._find_reads()
 
-    def _alter(self, statement: AddColumns | AlterStream | AlterView | AlterSink) -> None:
+    def _alter(self, statement: Altered) -> None:
         name = statement.name.dotted
         found = self.by_name.get(name)
         if found is None and isinstance(statement, AlterSink) and self.adapt is not None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from headrace.errors import Code, HeadraceError
 from headrace.sql.lexer import TokenKind
+from headrace.sql.renaming import at_rename
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -187,7 +188,7 @@ def refuse_statement(cursor: Cursor) -> None:
             break
         taken.append(token)
     words = [token.word for token in taken]
-    if words[:2] in (["ROLLBACK", "VIEW"], ["ROLLBACK", "MATERIALIZED"]):
+    if words[:2] in (["ROLLBACK", "VIEW"], ["ROLLBACK", "MATERIALIZED"]) or at_rename(cursor):
         return
     if words[:1] == ["DESC"]:
         words[0] = "DESCRIBE"

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema, to_arrow_type
 from pyspark.sql.types import (
     ArrayType,
@@ -27,9 +28,6 @@ from pyspark.sql.types import (
 
 from headrace.errors import Code, HeadraceError
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-
 _NOT_KEPT = (
     CalendarIntervalType,
     GeographyType,
@@ -38,6 +36,9 @@ _NOT_KEPT = (
     YearMonthIntervalType,
 )
 """Types that Arrow does not support, or whose equality does not identify values."""
+
+_STORED = "headrace.stored"
+"""The key in the metadata of a field of a schema's JSON under which its stored name is."""
 
 _MICROSECONDS = 6
 """The largest precision of a TIME: Python, and most other systems, have no nanoseconds."""
@@ -146,6 +147,13 @@ class Column:
     name: str
     type: DataType
     nullable: bool = True
+    stored: str | None = None
+    """Its name in the segments of a stream's log, if it had another one when it was declared."""
+
+    @property
+    def stored_name(self) -> str:
+        """Its name in the segments of a stream's log, which never changes."""
+        return self.name if self.stored is None else self.stored
 
     @property
     def sql(self) -> str:
@@ -179,6 +187,30 @@ class Schema:
         require_kept(self.spark)
         return to_arrow_schema(self.spark.toNullable(), timezone="UTC")
 
+    @property
+    def stored_names(self) -> tuple[str, ...]:
+        """The names of the columns in the segments of a stream's log, in order."""
+        return tuple(column.stored_name for column in self.columns)
+
+    @cached_property
+    def stored(self) -> pa.Schema:
+        """The schema in which rows are in a stream's log: as ``arrow``, with the stored names.
+
+        Earlier segments lack columns that were added later, may have some that were dropped since,
+        and narrower types of columns that were altered.
+        """
+        if self.stored_names == self.names:
+            return self.arrow
+        pairs = zip(self.arrow, self.stored_names, strict=True)
+        return pa.schema([field.with_name(name) for field, name in pairs])
+
+    def in_log(self, rows: pa.Table) -> pa.Table:
+        """Return rows with the stored names of these columns; other columns stay as they are."""
+        others = {c.name: c.stored for c in self.columns if c.stored is not None}
+        if not others:
+            return rows
+        return rows.rename_columns([others.get(name, name) for name in rows.column_names])
+
     def renamed(self, names: tuple[str, ...]) -> Schema:
         """Return the same columns under other names."""
         pairs = zip(self.columns, names, strict=True)
@@ -191,9 +223,19 @@ class Schema:
 
     def to_json(self) -> Any:
         """Return a JSON value that :meth:`of_json` reads."""
-        return self.spark.jsonValue()
+        found = self.spark.jsonValue()
+        for column, field in zip(self.columns, found["fields"], strict=True):
+            if column.stored is not None:
+                field["metadata"] = {_STORED: column.stored}
+        return found
 
     @classmethod
     def of_json(cls, value: Any) -> Schema:
         """Return the schema that :meth:`to_json` wrote."""
-        return cls.of_spark(StructType.fromJson(value))
+        spark = StructType.fromJson(value)
+        return cls(
+            tuple(
+                Column(f.name, f.dataType, f.nullable, (f.metadata or {}).get(_STORED))
+                for f in spark.fields
+            )
+        )

@@ -68,6 +68,8 @@ class Test:
     def mask(self, column: pa.Array) -> pa.BooleanArray:
         """Return which values pass; NULL for NULL, unless ``values`` contains it."""
         if self.values is not None:
+            if column.type != self.values.type:  # stored before the column's type was widened
+                column = column.cast(self.values.type)
             if len(self.values) == 1:
                 return pc.equal(column, self.values[0])
             return pc.is_in(column, value_set=self.values)

@@ -280,7 +280,7 @@ class Assembly:
         are counted.
         """
         schema = logged(relation)
-        read = pa.schema([schema.arrow.field(name) for name in columns])
+        read = pa.schema([schema.stored.field(schema.names.index(name)) for name in columns])
         if slice_ is not None:
             self.slices.append(slice_)
         task = LeafTask(relation.id, read, offsets, self.partitions, self.log, slice_)

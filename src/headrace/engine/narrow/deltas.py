@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 class Deltas:
     """The deltas of a step by relation: those of its shares, and those computed so far.
 
-    ``scans`` are the columns that leaves read of each relation. A share of more than ``most`` rows
-    ends the step.
+    ``scans`` are the columns that leaves read of each relation, by their stored names. A share of
+    more than ``most`` rows ends the step.
     """
 
     step: Step
@@ -77,7 +77,7 @@ class Deltas:
         share, scan = self.step.shares.get(relation), self.scans[relation]
         if share is None or not share.rows:
             return None
-        columns = logged(self.relations[relation]).arrow
+        columns = logged(self.relations[relation]).stored
         wanted = pa.schema([columns.field(name) for name in scan.columns])
         task = LeafTask(relation, wanted, scan.offsets, 1, self.log)
         found, count = [], 0

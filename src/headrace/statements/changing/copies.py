@@ -11,9 +11,10 @@ from headrace.catalog import Stream, Table
 from headrace.connectors import ChangeFormat, Given, format_of, is_captured
 from headrace.connectors.files.captured_lines import read_changes
 from headrace.connectors.files.directories import FilePattern, is_pattern
-from headrace.connectors.files.source import FileOptions, FileSource
+from headrace.connectors.files.source import FileFormat, FileOptions, FileSource
 from headrace.errors import Code, HeadraceError
 from headrace.parts.admission import takes_some
+from headrace.parts.former_names import as_present, with_former
 from headrace.parts.rows_before import depends_on_rows, rows_of, with_rows_before
 from headrace.parts.written_rows import weighted
 from headrace.statements.changing.loading import Load
@@ -112,9 +113,12 @@ class Copies:
             load = Load.begin(self.ledger, self.log, relation, path, restart=options.restart)
             if load.before and (once if options.once is None else options.once):
                 return _SKIPPED
-            source = FileSource(path, Schema(columns), options)
+            wanted = Schema(columns)
+            if options.format is FileFormat.JSON:  # whose unknown names are ignored
+                wanted = with_former(relation, wanted)
+            source = FileSource(path, wanted, options)
             for part in source.parts(load.ingest.position):
-                rows = self.log.with_defaults(relation, part.rows)
+                rows = self.log.with_defaults(relation, as_present(relation, part.rows))
                 if isinstance(relation, Table):
                     rows = weighted(rows, 1)
                 load.land(part, rows)

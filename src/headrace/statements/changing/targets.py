@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from headrace.catalog import Catalog, Relation, Sink, Stream, Table, View
 from headrace.errors import Code, HeadraceError, Span, meant
+from headrace.parts.former_names import present_name
 from headrace.parts.places import place_of_text
 from headrace.parts.written_rows import given_time
 
@@ -107,9 +108,12 @@ def _require_column(
     known = relation.schema.names
     if name.lower() in by_name:
         return
+    present = present_name(relation, name)
     raise HeadraceError(
         Code.INVALID,
         f'column "{name}" does not exist in {relation.kind} "{relation.name}"',
-        hint=meant(name, known, f"There are: {', '.join(known)}."),
+        hint=meant(name, known, f"There are: {', '.join(known)}.")
+        if present is None
+        else f'It was renamed to "{present}".',
         span=place_of_text(name, span),
     )

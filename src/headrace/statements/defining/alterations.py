@@ -6,14 +6,16 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from headrace.catalog import Stream, View
+from headrace.circuit.resembling import AlteredColumns
 from headrace.errors import Code, HeadraceError, masked
+from headrace.statements.defining.column_changes import stored_as
 from headrace.types import Schema
 
 if TYPE_CHECKING:
     from headrace.catalog import Declaration, Relation
-    from headrace.parts.definer import Definer
     from headrace.parts.feeding import Feeding
     from headrace.parts.reader import Reader
+    from headrace.parts.reshaping import Reshaping
     from headrace.runtime.feeds import Feeds
     from headrace.sql import AddColumns, ColumnDefinition
     from headrace.statements.defining.relations import RelationDefinitions
@@ -25,7 +27,7 @@ class Alterations:
     """Changes existing streams."""
 
     reader: Reader
-    definer: Definer
+    reshaping: Reshaping
     feeds: Feeds
     feeding: Feeding
     relations: RelationDefinitions
@@ -49,11 +51,16 @@ class Alterations:
                     span=definition.span,
                 )
             _require_plain(definition)
-        new = [self.relations.column(each) for each in statement.columns]
+        new: list[Column] = []
+        for each in statement.columns:
+            whole = Schema((*stream.schema.columns, *new))
+            new.append(stored_as(replace(stream, schema=whole), self.relations.column(each)))
         altered = _with_columns(stream, new, statement)
         self.feeds.forget(stream.id)
         try:
-            self.definer.redefine(altered)
+            self.reshaping.alter(
+                [stream], [altered], AlteredColumns(), refused="would have other columns"
+            )
         except HeadraceError as error:
             self.feeding.begin(stream)
             raise error.at(name.span) from error

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from headrace.catalog import Relation, Sink, Stream, Table
@@ -13,6 +13,7 @@ from headrace.sql import CONNECTION, CreateConnection, DropConnection
 if TYPE_CHECKING:
     from headrace.connectors import Captures, Connections
     from headrace.parts.reader import Reader
+    from headrace.sql import Rename
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +56,23 @@ class ConnectionChanges:
         self.connections.remove(name)
         return f"dropped connection {name}"
 
-    def _require_unused(self, statement: CreateConnection | DropConnection) -> None:
+    def rename(self, statement: Rename) -> str:
+        """Rename an unused connection."""
+        name, to = statement.name.dotted, statement.to.dotted
+        known = {each.name for each in self.connections}
+        if statement.if_exists and name not in known:
+            return f'"{name}" does not exist'
+        found = self.connections.find(name, span=statement.name.span)
+        if to in known:
+            raise HeadraceError(
+                Code.CONFLICT, f'connection "{to}" exists already', span=statement.to.span
+            )
+        self._require_unused(statement)
+        self.connections.put(replace(found, name=to))
+        self.connections.remove(name)
+        return f"renamed connection {name} to {to}"
+
+    def _require_unused(self, statement: CreateConnection | DropConnection | Rename) -> None:
         name = statement.name.dotted
         using = [each.name for each in self.reader.catalog if _connection_of(each) == name]
         using += [each.name for each in self.captures if each.connection == name]

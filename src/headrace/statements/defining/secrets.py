@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,7 +14,9 @@ from headrace.sql import CreateSecret, DropSecret, SecretSource
 if TYPE_CHECKING:
     from headrace.catalog import Relation
     from headrace.connectors import Connections
+    from headrace.errors import Span
     from headrace.parts.reader import Reader
+    from headrace.sql import Rename
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +54,26 @@ class SecretChanges:
         if statement.if_exists and name not in {secret.name for secret in secrets}:
             return f'"{name}" does not exist'
         secrets.find(name, statement.name.span)
+        self._require_unused(name, statement.name.span)
+        secrets.remove(name)
+        return f"dropped secret {name}"
+
+    def rename(self, statement: Rename) -> str:
+        """Rename an unused secret."""
+        name, to, secrets = statement.name.dotted, statement.to.dotted, self.secrets
+        if statement.if_exists and name not in {secret.name for secret in secrets}:
+            return f'"{name}" does not exist'
+        secret = secrets.find(name, statement.name.span)
+        if to in {secret.name for secret in secrets}:
+            raise HeadraceError(
+                Code.CONFLICT, f'secret "{to}" exists already', span=statement.to.span
+            )
+        self._require_unused(name, statement.name.span)
+        secrets.add(replace(secret, name=to))
+        secrets.remove(name)
+        return f"renamed secret {name} to {to}"
+
+    def _require_unused(self, name: str, span: Span) -> None:
         using = [
             relation.name
             for relation in self.reader.catalog
@@ -63,10 +85,8 @@ class SecretChanges:
                 Code.CONFLICT,
                 f'secret "{name}" is used by {", ".join(using)}',
                 hint="Drop these first, or CREATE OR REPLACE the secret.",
-                span=statement.name.span,
+                span=span,
             )
-        secrets.remove(name)
-        return f"dropped secret {name}"
 
 
 def _connector_options(relation: Relation) -> tuple[tuple[str, str], ...]:

@@ -1,0 +1,132 @@
+"""Whether a query over altered relations computes the same as the former one over the former ones.
+
+The columns of a relation may have moved or have another name. Two circuits resemble each other if
+they have the same nodes and state, and each expression refers to the same columns of the same
+types. A column is compared by where it comes from, not by its name, so that a name which has
+another meaning now is seen.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from headrace.catalyst import plan
+from headrace.catalyst.bound import bound_text
+from headrace.catalyst.node import FieldRole
+from headrace.catalyst.scala import items
+from headrace.circuit.circuit import Loop, Output, RelationDelta, Stateful, Stateless, inputs
+from headrace.circuit.digest import CircuitStructure
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from headrace.circuit.circuit import Circuit, Node
+    from headrace.types import RelationId
+
+
+@dataclass(frozen=True, slots=True)
+class AlteredColumns:
+    """What happened to the columns of relations.
+
+    ``moved`` has, by relation, the position that each former one has now; absent ones stay.
+    """
+
+    moved: Mapping[RelationId, Mapping[int, int]] = field(default_factory=dict)
+
+
+def resembles(before: Circuit, after: Circuit, altered: AlteredColumns) -> bool:
+    """Return whether ``after`` computes and stores what ``before`` did, over altered columns."""
+    return bool(_Bound(before, altered.moved).nodes() == _Bound(after).nodes())
+
+
+class _Bound(CircuitStructure):
+    """The structure of a circuit whose expressions refer to columns by their positions."""
+
+    def __init__(
+        self,
+        circuit: Circuit,
+        moved: Mapping[RelationId, Mapping[int, int]] = MappingProxyType({}),
+    ) -> None:
+        super().__init__(circuit)
+        self.moved = moved
+        self.places: dict[int, str] = {}
+        """Of each attribute, by its id: the first node that has it, and its position there."""
+
+    def nodes(self) -> list[Any]:
+        index: dict[Node | Output, int] = {}
+        described: list[Any] = []
+        for node in self.circuit.nodes:
+            below = [index[child] for child in inputs(node)]
+            index[node] = below[0] if _passes_all(node) else len(described)
+            attributes = () if isinstance(node, Output) else node.plan.attributes
+            for position, attribute in enumerate(attributes):
+                self.places.setdefault(attribute.id, f"{index[node]}.{position}")
+            if index[node] < len(described):
+                continue
+            kind, parts = self.node(node)
+            state = self.state(node) if isinstance(node, Stateful | Loop) else []
+            described.append([kind, below, parts, *state])
+        return [*described, self.circuit.unique]
+
+    def node(self, node: Node | Output) -> tuple[str, list[Any]]:
+        if not isinstance(node, RelationDelta):
+            return super().node(node)
+        places = self.moved.get(node.plan.relation, {})
+        guarded = () if node.guard is None else node.guard.columns
+        read, kept = (
+            [places.get(i, i) for i in columns] for columns in (node.plan.columns, guarded)
+        )
+        return "source", [node.plan.relation, read, kept]
+
+    def parts(self, query: plan.Plan) -> list[Any]:
+        found = super().parts(query)
+        match query:
+            case plan.Generate():
+                return [*found, self.bound(query.handle.generator())]
+            case plan.Window():
+                return [*found, *map(self.bound, items(query.handle.windowExpressions()))]
+            case _:
+                return found
+
+    def part(self, role: FieldRole, value: Any, *below: plan.Plan) -> Any:
+        if role is FieldRole.WORDS:
+            return None  # the text of what is compared as an expression
+        found = super().part(role, value, *below)
+        is_text = isinstance(found, str) and not isinstance(value, str)
+        return self.bound(value) if role is FieldRole.EXPRESSIONS and is_text else found
+
+    def value(self, value: Any, *below: plan.Plan) -> Any:
+        if isinstance(value, plan.AggregateFunction):
+            return self.bound(value.handle)
+        return super().value(value, *below)
+
+    def expression(self, found: plan.Expression, *below: plan.Plan) -> Any:
+        known = super().expression(found, *below)
+        if isinstance(known, int):
+            return known
+        return [self.bound(found.handle), found.type.simpleString()]
+
+    def function(self, call: plan.AggregateFunction, *below: plan.Plan) -> list[Any]:
+        _, *rest = super().function(call, *below)
+        return [self.bound(call.handle), *rest]
+
+    def bound(self, handle: Any) -> Any:
+        """Return the text of an expression with the places of columns instead of names, and types.
+
+        One that is not known is equal to nothing.
+        """
+        found = bound_text(handle, self.places)
+        return object() if found is None else [self.text(found[0]), found[1]]
+
+
+def _passes_all(node: Node | Output) -> bool:
+    """Whether a node returns its input: what is left of a projection to the columns that are read.
+
+    There is one only if the relation has other columns.
+    """
+    if not isinstance(node, Stateless) or not isinstance(node.plan, plan.Project):
+        return False
+    below = [attribute.id for attribute in node.plan.child.attributes]
+    return [each.passes for each in node.plan.expressions] == below

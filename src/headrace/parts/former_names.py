@@ -1,0 +1,60 @@
+"""Rows that give a renamed column under a former name: what writes them may not know the new one.
+
+They are decoded with a column for each former name; a value under the present name prevails.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow.compute as pc
+
+from headrace.types import Column, Schema
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import pyarrow as pa
+
+    from headrace.catalog import Stream, Table
+
+
+def with_former(relation: Stream | Table, schema: Schema) -> Schema:
+    """Return the columns of rows to decode, and after them the former names of nullable ones."""
+    columns = {column.name: column for column in schema.columns}
+    more = (
+        Column(former, columns[present].type)
+        for former, present in _former(relation)
+        if present in columns and columns[present].nullable
+    )
+    return Schema((*schema.columns, *more))
+
+
+def as_present(relation: Stream | Table, rows: pa.Table) -> pa.Table:
+    """Return decoded rows with their values under the present names only."""
+    for former, present in _former(relation):
+        if former in rows.column_names and present in rows.column_names:
+            values = pc.coalesce(rows[present], rows[former])
+            place = rows.column_names.index(present)
+            rows = rows.set_column(place, rows.schema.field(present), values)
+            rows = rows.drop_columns([former])
+    return rows
+
+
+def without_former(relation: Stream, names: list[str]) -> tuple[tuple[str, str], ...]:
+    """Return the former names of a stream's columns but some."""
+    return tuple(pair for pair in relation.declaration.former if pair[1] not in names)
+
+
+def present_name(relation: Stream | Table, name: str) -> str | None:
+    """Return the name that a column has now which had another one; None if there is none."""
+    found = {former.lower(): present for former, present in _former(relation)}
+    return found.get(name.lower())
+
+
+def _former(relation: Stream | Table) -> Iterator[tuple[str, str]]:
+    """Yield the former names that no other column has now, each with the present one."""
+    taken = {name.lower() for name in relation.schema.names}
+    for former, present in relation.declaration.former:
+        if former.lower() not in taken:
+            yield former, present

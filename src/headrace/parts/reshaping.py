@@ -1,0 +1,230 @@
+"""Alters relations that others depend on: columns and names, in one epoch with all definitions.
+
+What depends on them goes on with its stored rows and state: each definition is planned over the
+altered relations and must compute what it did (:mod:`headrace.circuit.resembling`). If one does
+not, or cannot be planned, nothing is altered.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from headrace.catalog import PlainView, Sink, Stream, Table, View, title
+from headrace.circuit.digest import digest
+from headrace.circuit.resembling import resembles
+from headrace.errors import Code, HeadraceError
+from headrace.ledger import EpochCommit
+from headrace.parts.filling import live
+from headrace.parts.naming import shown_name
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    from headrace.catalog import Catalog, Defined, Relation
+    from headrace.circuit import Circuit
+    from headrace.circuit.resembling import AlteredColumns
+    from headrace.ledger import Ledger
+    from headrace.parts.declarations import Declarations
+    from headrace.runtime.epoch import EpochLoop
+    from headrace.types import Epoch, RelationId
+
+
+@dataclass(frozen=True, slots=True)
+class Reshaping:
+    """Alters relations together with the definitions of what depends on them."""
+
+    ledger: Ledger
+    loop: EpochLoop
+    declarations: Declarations
+
+    def alter(
+        self,
+        former: Sequence[Relation],
+        present: Sequence[Relation],
+        columns: AlteredColumns,
+        follow: Callable[[Defined], Defined] = lambda defined: defined,
+        refused: str = "could not go on as it is",
+    ) -> Epoch:
+        """Replace ``former`` relations by ``present`` ones with the same ids, in order.
+
+        ``follow`` returns the definition of a dependant over the present relations, which are
+        declared when it is called, and so are the dependants before it. ``refused`` says of one
+        that could not go on, after its name, why the relations are not altered.
+
+        Raises:
+            HeadraceError: ``conflict`` if a dependant could not go on as it is, names the first.
+        """
+        with self.loop.exclusive(), self.declarations.planning:
+            before = self.loop.catalog
+            ids = [each.id for each in former]
+            live(before, ids, {each.id: each for each in former})
+            over = _defined(before, ids)
+            self._require_still([*ids, *(each.id for each in over)])
+            change = _Change(self.declarations, before, columns, self._circuits(over), refused)
+            given = {each.id: each for each in present}
+            with change.made():
+                for old in former:
+                    change.replace(old, given[old.id])
+                for each in over:
+                    change.follow(each, follow, given.get(each.id))
+                catalog, altered = before.replaced(change.after.values()), change.altered()
+                epoch = self.ledger.commit(
+                    EpochCommit(
+                        self.ledger.head.epoch,
+                        f"alter-{ids[0]}",
+                        redefined={each.id: each.to_json() for each in altered},
+                        renamed={
+                            each.id: each.name
+                            for each in altered
+                            if each.name != before.by_id[each.id].name
+                        },
+                    )
+                )
+            self.loop.published.publish(catalog, self.loop.published.current.layouts)
+        return epoch
+
+    def _require_still(self, ids: Sequence[RelationId]) -> None:
+        """Refuse while a view over the relations is filled, or a slice of one is recomputed."""
+        if self.declarations.engine.is_filling(ids):
+            raise HeadraceError(
+                Code.CONFLICT,
+                "a view over it was being filled, or a part of one recomputed",
+                hint="Run the statement again when that is done.",
+            )
+
+    def _circuits(self, relations: Iterable[Relation]) -> dict[RelationId, Circuit | None]:
+        """Return the present circuits of views; None for a plain view that cannot be maintained."""
+        engine = self.declarations.engine
+        found: dict[RelationId, Circuit | None] = {}
+        for each in relations:
+            if isinstance(each, View | PlainView) and not self.declarations.is_planned(each):
+                raise HeadraceError(
+                    Code.CONFLICT,
+                    f"{title(each)} waits for a function that is not registered",
+                    hint="Register the function first.",
+                )
+            if isinstance(each, View):
+                found[each.id] = engine.circuit(each)
+            elif isinstance(each, PlainView):
+                found[each.id] = engine.circuits.of_plain(each)
+        return found
+
+
+@dataclass(slots=True)
+class _Change:
+    """A change of the declarations, undone if it is not committed.
+
+    ``circuits`` are those before the change.
+    """
+
+    declarations: Declarations
+    before: Catalog
+    columns: AlteredColumns
+    circuits: Mapping[RelationId, Circuit | None]
+    refused: str
+    after: dict[RelationId, Relation] = field(default_factory=dict)
+
+    @contextmanager
+    def made(self) -> Iterator[None]:
+        """Restore the former declarations if the block fails."""
+        try:
+            yield
+        except BaseException:
+            self._undo()
+            raise
+
+    def replace(self, old: Relation, new: Relation) -> None:
+        """Declare a stream or table in place of its former definition."""
+        if isinstance(new, Stream | Table):
+            self.after[new.id] = new
+            if old.name != new.name:
+                self.declarations.withdraw([old], self.before)
+            self.declarations.announce(new)
+
+    def follow(
+        self, old: Defined, follow: Callable[[Defined], Defined], given: Relation | None
+    ) -> None:
+        """Declare a view or sink with its definition over the altered relations.
+
+        ``given`` is its own present definition, if it is one of these.
+        """
+        try:
+            new = follow(given if isinstance(given, View | PlainView | Sink) else old)
+            if isinstance(new, Sink):
+                self.after[new.id] = new
+            else:
+                self._plan(old, new)
+        except HeadraceError as error:
+            if error.code in (Code.CANCELLED, Code.UNAVAILABLE):
+                raise
+            raise HeadraceError(
+                Code.CONFLICT,
+                f"{_shown(old, self.before)} {self.refused}",
+                _sentences(error),
+                "DROP it first, and create it again afterwards.",
+            ) from error
+
+    def altered(self) -> list[Relation]:
+        """Return the relations whose definitions have changed."""
+        return [each for id_, each in self.after.items() if each != self.before.by_id[id_]]
+
+    def _plan(self, old: Relation, new: View | PlainView) -> None:
+        """Declare a view, whose query must compute over what is declared what it did before."""
+        former, circuits = self.circuits[old.id], self.declarations.engine.circuits
+        self.declarations.withdraw([old], self.before)
+        self.after[new.id] = new
+        if isinstance(new, PlainView):
+            found = circuits.of_plain(new)
+            same = isinstance(old, PlainView) and old.query == new.query
+            if former is None or found is None:
+                same = same and former is found
+            else:
+                same = resembles(former, found, self.columns)
+            if not same:
+                raise _other(new)
+            self.declarations.announce(new)
+            return
+        if former is None:
+            raise HeadraceError(Code.INTERNAL, f"{title(new)} has no circuit")
+        made = circuits.plan(new, lambda each: resembles(former, each, self.columns))
+        if not resembles(former, made, self.columns):
+            raise _other(new)
+        if new.circuit:
+            new = self.after[new.id] = replace(new, circuit=digest(made))
+        self.declarations.plan_again(new)
+
+    def _undo(self) -> None:
+        """Declare everything as it was, inputs first."""
+        for each in reversed(list(self.after.values())):
+            self.declarations.withdraw([each], self.before)
+        for id_ in self.after:
+            each = self.before.by_id[id_]
+            if isinstance(each, Stream | Table):
+                self.declarations.announce(each)
+        for id_ in self.circuits:  # all of them, so that each view follows those that it reads
+            view = self.before.by_id[id_]
+            if isinstance(view, View | PlainView):
+                self.declarations.plan_again(view)
+
+
+def _defined(catalog: Catalog, ids: Sequence[RelationId]) -> list[Defined]:
+    """Return the views and sinks among relations, and what depends on these; inputs first."""
+    over = {*ids, *(each.id for id_ in ids for each in catalog.dependants(id_))}
+    views: list[Defined] = [v for v in catalog.defined_in_order() if v.id in over]
+    return [*views, *(s for s in catalog if isinstance(s, Sink) and s.id in over)]
+
+
+def _other(view: View | PlainView) -> HeadraceError:
+    return HeadraceError(Code.CONFLICT, f"the query of {title(view)} would compute something else")
+
+
+def _sentences(error: HeadraceError) -> str:
+    first = f"{error.primary[:1].upper()}{error.primary[1:]}."
+    return first if error.detail is None else f"{first} {error.detail}"
+
+
+def _shown(relation: Relation, catalog: Catalog) -> str:
+    shown = shown_name(relation, catalog)
+    return title(relation) if shown == relation.name else shown

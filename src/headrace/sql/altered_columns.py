@@ -1,0 +1,68 @@
+"""A CREATE of a stream with the columns that the ALTERs after it have left it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from headrace.sql.alter_columns import DropColumns, RenameColumn, RetypeColumn
+from headrace.sql.edits import with_column
+from headrace.sql.statements import AddColumns, CreateStream
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from headrace.sql.parts import ColumnDefinition, Fragment, Statement
+
+
+def with_altered_columns(created: Statement, altered: Iterable[Statement]) -> Statement:
+    """Return the statement that creates a stream as it is after others; any other as it is."""
+    if not isinstance(created, CreateStream):
+        return created
+    for each in altered:
+        match each:
+            case AddColumns():
+                created = replace(created, columns=(*created.columns, *each.columns))
+            case DropColumns():
+                gone = {column.text.lower() for column in each.dropped}
+                left = tuple(c for c in created.columns if c.name.lower() not in gone)
+                created = replace(created, columns=left)
+            case RenameColumn():
+                created = _renamed(created, each.column.text, each.to.text)
+            case RetypeColumn():
+                name = each.column.text.lower()
+                columns = (
+                    replace(c, type=each.type) if c.name.lower() == name else c
+                    for c in created.columns
+                )
+                created = replace(created, columns=tuple(columns))
+            case _:
+                pass
+    return created
+
+
+def _renamed(created: CreateStream, name: str, to: str) -> CreateStream:
+    """Return a statement with another name of a column, wherever it names the column."""
+
+    def named(given: str) -> str:
+        return to if given.lower() == name.lower() else given
+
+    def column(each: ColumnDefinition) -> ColumnDefinition:
+        computed = None if each.computed is None else _over(each.computed, name, to)
+        return replace(each, name=named(each.name), computed=computed)
+
+    watermark = created.watermark
+    if watermark is not None:
+        expression = _over(watermark.expression, name, to)
+        watermark = replace(watermark, column=named(watermark.column), expression=expression)
+    return replace(
+        created,
+        columns=tuple(map(column, created.columns)),
+        message_key=tuple(map(named, created.message_key)),
+        watermark=watermark,
+        taken=replace(created.taken, unique=tuple(map(named, created.taken.unique))),
+    )
+
+
+def _over(given: Fragment, name: str, to: str) -> Fragment:
+    return replace(given, text=with_column(given.text, name, to))
