@@ -61,6 +61,7 @@ from headrace.parts.schemas import Schemas
 from headrace.parts.sinks import Sinks
 from headrace.parts.snapshots import Snapshots
 from headrace.parts.sources import SourceStates
+from headrace.parts.upgrades import Upgrades
 from headrace.parts.waiting import WaitingViews
 from headrace.parts.warming import Warming
 from headrace.runtime.compaction import Compaction
@@ -232,6 +233,7 @@ class Database(DefaultSession):
             if is_new:
                 self._lease.for_jobs  # noqa: B018  (raises if Spark cannot be started)
             self.parts.openlineage.start()
+            self.parts.upgrades.begin()
             undone.pop_all()
         self._open = True
         self._default = self.session()
@@ -394,6 +396,7 @@ class Database(DefaultSession):
             loop=loop,
             pump=pump,
             planning=Planning(loop, engine),
+            upgrades=Upgrades(engine, loop, definer, pump),
             retirement=retirement,
             deliveries=deliveries,
             feeds=feeds,
@@ -540,6 +543,7 @@ class Database(DefaultSession):
         self.parts.loop.published.wake()
         for session in list(self._sessions):
             session.close()
+        self.parts.upgrades.close()
         self.parts.planning.close()
         self.parts.reconciler.close()
         self.parts.repairing.close()

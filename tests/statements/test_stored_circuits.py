@@ -16,10 +16,9 @@ pytestmark = pytest.mark.spark
 @pytest.mark.parametrize(
     ("stored", "code", "said"),
     [
-        ("0f3a9c1d0f3a9c1d0f3a9c1d0f3a9c1d", Code.UNSUPPORTED, "by another version of Headrace"),
         (f"{FORMAT}:0f3a9c1d0f3a9c1d0f3a9c1d0f3a9c1d", Code.CORRUPT, "stored in a different form"),
     ],
-    ids=["another format", "another circuit"],
+    ids=["another circuit"],
 )
 def test_a_view_of_another_digest_stops_alone_when_it_is_first_planned(
     tmp_path, spark, monkeypatch, stored, code, said

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final, TypeAlias
 
+from headrace.catalog.fingerprint import Fingerprint
 from headrace.catalog.kept_history import KeptHistory
 from headrace.catalog.refreshing import CONTINUOUS, RefreshPolicy
 from headrace.errors import Code, HeadraceError
@@ -310,6 +311,8 @@ class View(_NamedQuery):
     """The view with which it may change places; it is hidden meanwhile."""
     has_served: bool = False
     """Whether a candidate is what that view was before."""
+    fingerprint: Fingerprint | None = None
+    """The versions that its build rests on; None if it was stored without one."""
     temporary: bool = False
     """Whether a candidate ends with the statement that fills it."""
     own_query: bool = False
@@ -342,6 +345,7 @@ class View(_NamedQuery):
             **({"ksqldb": True} if self.ksqldb else {}),
             **({"candidate_of": self.candidate_of} if self.candidate_of is not None else {}),
             **({"has_served": True} if self.has_served else {}),
+            **({"fingerprint": self.fingerprint.to_json()} if self.fingerprint else {}),
             **({"temporary": True} if self.temporary else {}),
             **({"own_query": True} if self.own_query else {}),
             **({"by_name": self.by_name} if self.by_name else {}),
@@ -367,6 +371,9 @@ class View(_NamedQuery):
             ksqldb=value.get("ksqldb", False),
             candidate_of=value.get("candidate_of"),
             has_served=value.get("has_served", False),
+            fingerprint=Fingerprint.of_json(value["fingerprint"])
+            if "fingerprint" in value
+            else None,
             temporary=value.get("temporary", False),
             own_query=value.get("own_query", False),
             by_name=value.get("by_name", ""),

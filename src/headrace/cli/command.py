@@ -44,6 +44,7 @@ from headrace.cli.progress import ProgressBar
 from headrace.cli.restore import restore
 from headrace.cli.statement_thread import Abandoned, StatementThread
 from headrace.cli.test import test
+from headrace.cli.upgrade import upgrade
 from headrace.sql import quote
 
 if TYPE_CHECKING:
@@ -515,3 +516,4 @@ headrace.add_command(lineage)
 headrace.add_command(plan)
 headrace.add_command(restore)
 headrace.add_command(test)
+headrace.add_command(upgrade)

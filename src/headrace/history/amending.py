@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from headrace.catalog import View
 from headrace.circuit.digest import digest
+from headrace.circuit.fingerprint import stamped
 from headrace.errors import Code, HeadraceError
 from headrace.log import AMENDED, open_segment
 from headrace.parts.written_rows import weighted
@@ -95,7 +96,7 @@ class Amending:
     def _rebuild(self, view: View, stream: Stream, progress: Progress) -> None:
         another = self._amendable(view, stream)
         planned = self.engine.planned(another)
-        planned = replace(planned, view=replace(another, circuit=digest(planned.circuit)))
+        planned = replace(planned, view=stamped(another, planned.circuit))
         if view.id in self.reader.published.stopped:
             self.definer.replace_stopped(view, planned)
         else:

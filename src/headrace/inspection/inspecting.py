@@ -8,7 +8,8 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Final
 
 from headrace.catalog import Catalog, relation_of_json
-from headrace.errors import HeadraceError
+from headrace.circuit.fingerprint import outdated
+from headrace.errors import Code, HeadraceError
 from headrace.inspection.files import FileChecks
 from headrace.inspection.findings import Finding, State
 from headrace.ledger import LEDGER_FORMAT, DeliveryState, holder_of, ledger_to_read
@@ -59,6 +60,33 @@ def inspect(
     return found
 
 
+def upgrades(inspected: Inspected) -> list[Finding]:
+    """Return what opening a database with this version would change, without opening it.
+
+    Raises:
+        HeadraceError: if its ledger cannot be read; not if that is of an earlier format.
+    """
+    try:
+        with ledger_to_read(inspected.directory, inspected.address) as ledger:
+            return [*_outdated(ledger)]
+    except HeadraceError as error:
+        if error.code is not Code.INVALID or "which is migrated first" not in error.primary:
+            raise
+        done = "It is migrated; then views whose state is not kept are rebuilt."
+        return [Finding("ledger", State.NOTE, f"{error.primary}", done)]
+
+
+def _outdated(ledger: Ledger) -> Iterator[Finding]:
+    catalog = _catalog(ledger)
+    for view, why in outdated(catalog):
+        done = "It is rebuilt before the first epoch, and read as it is meanwhile."
+        yield Finding(f'view "{view.name}"', State.NOTE, "; ".join(why), done)
+
+
+def _catalog(ledger: Ledger) -> Catalog:
+    return Catalog.of(relation_of_json(dict(r.definition)) for r in ledger.relations.existing())
+
+
 def _of_ledger(
     inspected: Inspected, ledger: Ledger, report: Callable[[int, int], None], *, quick: bool
 ) -> Iterator[Finding]:
@@ -87,7 +115,8 @@ def _of_ledger(
 
 
 def _of_catalog(ledger: Ledger) -> Iterator[Finding]:
-    catalog = Catalog.of(relation_of_json(dict(r.definition)) for r in ledger.relations.existing())
+    catalog = _catalog(ledger)
+    yield from _outdated(ledger)
     names = {relation.id: relation.name for relation in catalog}
     wrong, dirty = 0, 0
     for entry in ledger.head.dirty:

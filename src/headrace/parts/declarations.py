@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Final
 
 from headrace.catalog import Sink, View
 from headrace.circuit import shared
-from headrace.circuit.digest import digest, is_comparable
+from headrace.circuit.digest import digest
+from headrace.circuit.fingerprint import changes_since
 from headrace.engine.circuits import OF_THE_VIEW
 from headrace.errors import Code, HeadraceError
 from headrace.parts.system_relations import system_relations
@@ -171,7 +172,12 @@ class Declarations:
             return None
 
     def _check_stored(self, view: View, circuit: Circuit) -> None:
-        """Refuse a view whose stored state belongs to a circuit other than the planned one."""
+        """Refuse a view whose stored state belongs to a circuit other than the planned one.
+
+        One of another fingerprint is rebuilt or stopped before any epoch.
+        """
+        if changes_since(view):
+            return
         stored = self.ledger.head.arrangements
         planned: dict[ArrangementId, object] = {
             id_: layout.to_json() for id_, layout in circuit.arrangements().items()
@@ -185,13 +191,6 @@ class Declarations:
         ]
         if not differs and view.circuit in ("", digest(circuit)):
             return
-        if view.circuit and not is_comparable(view.circuit):
-            raise HeadraceError(
-                Code.UNSUPPORTED,
-                f'view "{view.name}" was stored by another version of Headrace',
-                detail="Whether this version computes it from its stored state is not known.",
-                hint=_REBUILT,
-            )
         raise HeadraceError(
             Code.CORRUPT,
             f'view "{view.name}" is stored in a different form than planned',

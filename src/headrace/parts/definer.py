@@ -152,12 +152,13 @@ class Definer:
         stays: bool = False,
         earliest: bool = False,
         names_row: bool = False,
+        held: bool = False,
     ) -> Epoch:
         """Replace the build of a view; views above follow the difference in the same epoch.
 
         Dirty entries that exist when this begins are repaired by it. If the view ``stays`` and
         lags, the new build is filled as of the view's frontier; otherwise up to the present. For
-        ``earliest`` see :meth:`create_view`, for ``names_row`` :meth:`Filling.fill`.
+        ``earliest`` see :meth:`create_view`, for ``names_row`` and ``held`` :meth:`Filling.fill`.
         """
         view, dirty = planned.view, repairable(self.ledger.head.dirty, former.id)
 
@@ -172,7 +173,13 @@ class Definer:
 
         with self.openlineage.filling(view, former):
             return self.filling.fill(
-                planned, progress, join, stays=stays, earliest=earliest, names_row=names_row
+                planned,
+                progress,
+                join,
+                stays=stays,
+                earliest=earliest,
+                names_row=names_row,
+                held=held,
             )
 
     def replace_stopped(self, former: View, planned: Planned) -> Epoch:

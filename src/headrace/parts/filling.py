@@ -49,14 +49,15 @@ class Filling:
         stays: bool = False,
         earliest: bool = False,
         names_row: bool = False,
+        held: bool = False,
     ) -> Epoch:
         """Fill a build of a view and let it join the epochs; return the epoch that it joins in.
 
         Epochs and other fills continue: the lock of epochs is held only for the last changes and
         for ``join``; for a view with recursions, during the whole fill. If it ``stays`` and lags,
-        it is filled as of its frontier. With ``earliest``, it is filled from the events that
-        streams still retain. With ``names_row``, the error of a failing query quotes a row that it
-        fails on: only for clients that may read the inputs.
+        it is filled as of its frontier; so is any view if epochs are ``held``. With ``earliest``,
+        it is filled from the events that streams still retain. With ``names_row``, the error of a
+        failing query quotes a row that it fails on: only for clients that may read the inputs.
 
         Raises:
             HeadraceError: ``conflict`` if a stream no longer retains all its events.
@@ -83,7 +84,7 @@ class Filling:
 
         try:
             with fill.attempt:
-                if standing:
+                if standing or held:
                     return self.join_standing(fill, joined, begun=begun)
                 return self.join(fill, joined, alone=bool(circuit.loops()), begun=begun)
         finally:

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from headrace.parts.sinks import Sinks
     from headrace.parts.snapshots import Snapshots
     from headrace.parts.sources import SourceStates
+    from headrace.parts.upgrades import Upgrades
     from headrace.parts.waiting import WaitingViews
     from headrace.runtime.deliveries import Deliveries
     from headrace.runtime.epoch import EpochLoop
@@ -63,6 +64,7 @@ class DatabaseParts:
     loop: EpochLoop
     pump: Pump
     planning: Planning
+    upgrades: Upgrades
     retirement: Retirement
     deliveries: Deliveries
     feeds: Feeds

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql.types import MapType, VariantType
 
 from headrace.catalog import Stream, Table, View, title
-from headrace.circuit.digest import digest
+from headrace.circuit.fingerprint import stamped
 from headrace.errors import Code, HeadraceError, masked, meant
 from headrace.parts.quarantined import quarantined_rows
 from headrace.statements.defining.history import HISTORY, history_of
@@ -164,7 +164,7 @@ class ErrorPolicies:
         try:
             self.definer.replace_view(
                 view,
-                replace(planned, view=replace(altered, circuit=digest(planned.circuit))),
+                replace(planned, view=stamped(altered, planned.circuit)),
                 lambda done, total: self.report(Progress(what, done, total, "rows")),
                 stays=view.refresh.lags,
             )

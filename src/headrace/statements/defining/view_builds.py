@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from headrace.catalog import View
 from headrace.circuit import GivenKey, InferredKey
 from headrace.circuit.digest import digest
+from headrace.circuit.fingerprint import fingerprint
 from headrace.dialects import with_bounds
 from headrace.engine.planned import Planned
 from headrace.errors import Code, HeadraceError, Span, masked
@@ -131,6 +132,7 @@ class ViewBuilds:
             single=circuit.unique and not unique,
             declares_key=stated is not None,
             checks_key=checked,
+            fingerprint=fingerprint(circuit),
         )
         return Planned(view, circuit, changes)
 
