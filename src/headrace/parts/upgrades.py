@@ -11,17 +11,14 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from headrace.circuit.fingerprint import outdated, stamped
 from headrace.errors import Code, HeadraceError
-from headrace.ledger import Dirty
 from headrace.parts.naming import shown_name
 from headrace.runtime.cancelling import Cancellation
-from headrace.runtime.published import STOPPED
-from headrace.runtime.unfit import UNFIT
+from headrace.runtime.unfit import mark_unfit
 
 if TYPE_CHECKING:
     from headrace.catalog import View
@@ -109,10 +106,6 @@ class Upgrades:
 
     def _stop(self, view: View, error: HeadraceError) -> None:
         """Stop a view that could not be rebuilt: no epoch may run on its former state."""
-        ledger = self.loop.ledger
-        head = ledger.head
-        stands = head.frontier(head.serving(view.id)).epoch
-        after = head.epoch if stands is None else stands
-        why = f"{HeadraceError(error.code, error.primary, error.detail, _HINT)}"
-        origin = {UNFIT: error.code.value}
-        ledger.dirty.mark(Dirty(view.id, STOPPED, time.time(), why, after, origin=origin))
+        shown = HeadraceError(error.code, error.primary, error.detail, _HINT)
+        mark_unfit(self.loop.ledger, view.id, shown)
+        self.loop.published.publish()

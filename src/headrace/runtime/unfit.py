@@ -35,16 +35,21 @@ def stop_unfit(
     Views in ``without`` and those above are left out; see :meth:`StepRunner.unfit` for ``few``.
     Returns whether a view stopped. The lock of epochs is held.
     """
-    head = loop.ledger.head
     errors = loop.runner.unfit(frozenset(changed), frozenset(without), few=few)
     for id_, error in errors.items():
-        stands = head.frontier(head.serving(id_)).epoch
-        after = head.epoch if stands is None else stands
-        origin = {UNFIT: error.code.value}
-        loop.ledger.dirty.mark(Dirty(id_, STOPPED, time.time(), str(error), after, origin=origin))
+        mark_unfit(loop.ledger, id_, error)
     if errors:
         loop.published.publish()
     return bool(errors)
+
+
+def mark_unfit(ledger: Ledger, view: RelationId, error: HeadraceError) -> None:
+    """Mark a view as stopped because it cannot be run as it is stored."""
+    head = ledger.head
+    stands = head.frontier(head.serving(view)).epoch
+    after = head.epoch if stands is None else stands
+    origin = {UNFIT: error.code.value}
+    ledger.dirty.mark(Dirty(view, STOPPED, time.time(), str(error), after, origin=origin))
 
 
 def resume_fitting(ledger: Ledger) -> None:
