@@ -15,6 +15,7 @@ from headrace.runtime.published import STOPPED
 if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
 
+    from headrace.errors import HeadraceError
     from headrace.ledger import Ledger
     from headrace.runtime.stages import Performer
     from headrace.types import RelationId
