@@ -182,6 +182,8 @@ def test_a_set_is_completed_rolled_back_and_dropped_as_one(layered):
             db.sql(statement)
     with pytest.raises(HeadraceError, match='belongs to that of "v"'):
         db.sql("CREATE OR REPLACE MATERIALIZED VIEW total WITH (auto_swap = false) AS SELECT 1 n")
+    with pytest.raises(HeadraceError, match="reads other candidates"):
+        db.sql("ALTER TABLE t RENAME TO things")
     # A view that is created meanwhile, and one that is changed, are part of the swap.
     db.sql("CREATE MATERIALIZED VIEW late AS SELECT max(x) AS most FROM v")
     db.sql("CREATE OR REPLACE MATERIALIZED VIEW total AS SELECT 2L AS n, max(x) AS x FROM plain")

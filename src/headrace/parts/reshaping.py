@@ -62,6 +62,7 @@ class Reshaping:
             live(before, ids, {each.id: each for each in former})
             over = _defined(before, ids)
             self._require_still([*ids, *(each.id for each in over)])
+            _refuse_sets(before, [*ids, *(each.id for each in over)])
             change = _Change(self.declarations, before, columns, self._circuits(over), refused)
             given = {each.id: each for each in present}
             with change.made():
@@ -228,3 +229,17 @@ def _sentences(error: HeadraceError) -> str:
 def _shown(relation: Relation, catalog: Catalog) -> str:
     shown = shown_name(relation, catalog)
     return title(relation) if shown == relation.name else shown
+
+
+def _refuse_sets(catalog: Catalog, ids: Iterable[RelationId]) -> None:
+    """Refuse while views among these have candidates whose queries read other candidates.
+
+    Once they serve, their queries are others, which nothing plans before.
+    """
+    for candidate in (catalog.candidate(id_) for id_ in ids):
+        if candidate is not None and candidate.by_name:
+            raise HeadraceError(
+                Code.CONFLICT,
+                f"{shown_name(candidate, catalog)} reads other candidates",
+                hint="SWAP or DROP the candidates first: information_schema.candidates lists them.",
+            )
