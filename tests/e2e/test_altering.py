@@ -46,6 +46,7 @@ def test_a_column_is_added_under_views_and_after_reopening(tmp_path, spark):
         assert created.count("ALTER") == 2
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "kind", ["MATERIALIZED VIEW", pytest.param("VIEW", marks=pytest.mark.long)]
 )
@@ -95,6 +96,7 @@ def test_other_alterations_are_refused(db, statement, code):
     assert db.sql("DESCRIBE s").to_arrow().num_rows == 2
 
 
+@pytest.mark.long
 def test_a_dropped_columns_name_can_be_used_again_and_history_stays_readable(tmp_path, spark):
     with headrace.connect(tmp_path / "db", spark=spark, continuous=False) as db:
         db.sql("CREATE STREAM s (id STRING, a INT, b INT) DEDUPLICATE ON id")
@@ -136,10 +138,12 @@ def test_a_dropped_columns_name_can_be_used_again_and_history_stays_readable(tmp
         ("STRING", "INT", False),
     ],
 )
+@pytest.mark.usefixtures("spark")
 def test_only_types_that_hold_all_values_are_wider(former, present, fits):
     assert widens(_parse_datatype_string(former), _parse_datatype_string(present)) is fits
 
 
+@pytest.mark.long
 def test_a_column_gets_a_wider_type_unless_something_has_stored_the_former(db):
     db.sql("CREATE STREAM s (k STRING, v INT, w FLOAT, d DECIMAL(4,1))")
     db.sql("INSERT INTO s VALUES ('a', 1, 0.1, 1.5), ('b', NULL, NULL, NULL)")

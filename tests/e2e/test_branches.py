@@ -83,6 +83,7 @@ def test_a_branch_and_its_parent_go_their_own_ways(oracle):
     assert not (run.directory / "branches").exists()
 
 
+@pytest.mark.long
 def test_a_branch_of_an_earlier_epoch_is_filled_again_and_goes_on(oracle):
     run = oracle()
     declare(run)

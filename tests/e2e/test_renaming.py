@@ -92,6 +92,7 @@ def test_followers_and_their_tokens_continue(db):
     assert rows(db, f"SELECT * FROM sums AS OF EPOCH {at}") == [("a", 1)]
 
 
+@pytest.mark.long
 def test_a_schema_is_renamed_with_all_that_is_in_it_and_roles_follow(db):
     db.sql("CREATE SCHEMA a")
     db.sql("CREATE TABLE a.t (k INT PRIMARY KEY, g INT)")

@@ -112,6 +112,7 @@ def test_a_raised_version_rebuilds_the_views_that_use_it_while_they_are_read(
         assert builds(db) == after
 
 
+@pytest.mark.long
 def test_another_spark_rebuilds_the_views_whose_expressions_it_evaluates(
     stored: Callable[[], headrace.Database], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -52,6 +52,7 @@ def typed(page: Browser, sql: str) -> None:
     page.press(sql)
 
 
+@pytest.mark.long
 def test_each_page_loads_without_a_complaint_and_fits_a_phone(page: Browser):
     for path in PAGES:
         page.open(path)

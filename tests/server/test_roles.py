@@ -124,6 +124,7 @@ def test_a_socket_needs_what_a_request_needs(place: tuple[Served, dict[str, Clie
         assert "4711" in socket.recv(timeout=60)
 
 
+@pytest.mark.long
 def test_a_browser_signs_in_sees_what_its_token_may_and_signs_out(
     place: tuple[Served, dict[str, Client]],
 ):

@@ -89,6 +89,7 @@ def test_views_go_on_as_columns_of_their_stream_are_dropped_renamed_and_widened(
     run.verify(*names)
 
 
+@pytest.mark.long
 def test_views_go_on_as_their_inputs_and_they_themselves_are_renamed(oracle):
     run = oracle(rows_per_change=400)
     run.stream("s", COLUMNS)

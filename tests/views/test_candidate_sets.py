@@ -47,7 +47,7 @@ def test_views_with_other_columns_serve_together_and_equal_batch(oracle, small_r
     run.table("t", "id INT, g INT, x INT", key="id")
     run.stream("s", "g INT, y INT")
     run.view("base", BASE[0])
-    above = choose(["again", "whole", "third", "top"], list(ABOVE))
+    above = choose(["again", "whole", "top"], list(ABOVE))
     for name in above:
         run.view(name, ABOVE[name])
     history = History(run, 5, domain=7)
@@ -59,11 +59,10 @@ def test_views_with_other_columns_serve_together_and_equal_batch(oracle, small_r
             run.swap("base", statement)
             history.write(["t", "s"], 12)
             run.epoch()
-    run.alter_view("base", BASE[3])
-    history.write(["t", "s"], 12)
-    run.rebuild("base", "WITH DEPENDANTS")
-    history.write(["t", "s"], 12)
-    run.alter_view("base", BASE[2])
+    for other in choose((BASE[2],), (BASE[3], BASE[2])):
+        run.alter_view("base", other)
+        history.write(["t", "s"], 12)
+        run.rebuild("base", "WITH DEPENDANTS")
     run.finish()
     run.candidate("base", BASE[1])
     run.reopen()
@@ -259,6 +258,7 @@ def test_candidates_read_candidates_so_that_any_change_of_a_graph_is_one_swap(la
     assert {verdict for *_, verdict in db.sql("VERIFY").fetchall()} == {"equal to batch"}
 
 
+@pytest.mark.long
 def test_a_candidate_that_waits_is_filled_again_over_one_below_it(layered):
     db = layered
     top = "CREATE OR REPLACE MATERIALIZED VIEW total WITH (auto_swap = false) AS {}"
@@ -300,7 +300,7 @@ def test_rows_of_other_columns_are_compared_by_the_columns_that_both_have(db):
 def test_a_failure_at_any_stage_leaves_what_served_and_no_candidate(layered, monkeypatch):
     db = layered
     before = [each.id for each in db.parts.reader.catalog]
-    for stage in ("fill", "exchange"):
+    for stage in choose(("exchange",), ("fill", "exchange")):
 
         def fault(at: str, stage: str = stage) -> None:
             if at == stage:
@@ -337,6 +337,7 @@ def test_what_a_statement_that_was_cut_off_has_filled_is_dropped_at_opening(
     db.close()
 
 
+@pytest.mark.long
 def test_readers_never_fail_while_a_view_is_altered(layered):
     db, failures, reads = layered, [], 0
     ends = threading.Event()

@@ -55,6 +55,7 @@ _MOST = 12
 """Epochs of more changes are wide."""
 
 
+@pytest.mark.long
 def test_narrow_and_wide_epochs_follow_each_other_on_the_same_rows(oracle):
     run = oracle(rows_per_change=400, small_rows=_MOST)
     columns = ", ".join(f"{name} {type_}" for name, type_ in TYPES.items())
