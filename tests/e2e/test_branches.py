@@ -45,6 +45,7 @@ def declare(oracle):
     oracle.epoch()
 
 
+@pytest.mark.long
 def test_a_branch_and_its_parent_go_their_own_ways(oracle):
     run = oracle()
     declare(run)

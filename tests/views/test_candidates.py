@@ -22,6 +22,7 @@ CANDIDATE = """CREATE OR REPLACE MATERIALIZED VIEW v WITH (auto_swap = false) AS
 SELECT g, count(*) AS n FROM t WHERE k > 1 GROUP BY g"""
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("small_rows", [20_000, pytest.param(0, marks=pytest.mark.long)])
 def test_views_above_follow_swaps_and_rollbacks_and_equal_batch(oracle, small_rows):
     run = oracle(rows_per_change=200, small_rows=small_rows)
