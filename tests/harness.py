@@ -444,9 +444,8 @@ class Oracle:
         """Return how many connected sets have too many changes for a narrow step."""
         sets = [{name} for name in self.models]
         catalog = self.db.parts.reader.catalog
-        for view in self.views:
-            below = catalog.resolve(view).depends_on
-            touched = {view, *(catalog.by_id[id_].name for id_ in below)}
+        for view in catalog.views_in_order():  # candidates too, which epochs step as well
+            touched = {view.name, *(catalog.by_id[id_].name for id_ in view.depends_on)}
             joined = [s for s in sets if s & touched]
             sets = [s for s in sets if not s & touched] + [set().union(touched, *joined)]
         rows = [sum(changed.get(name, 0) for name in each) for each in sets]

@@ -211,6 +211,9 @@ def test_what_cannot_be_swapped_is_refused(db):
         with pytest.raises(HeadraceError, match=said) as refused:
             db.sql(statement)
         assert refused.value.code is code
+    db.sql("CREATE MATERIALIZED VIEW above AS SELECT g, n FROM v")
+    with pytest.raises(HeadraceError, match='view "v" would depend on itself'):
+        db.sql("ALTER MATERIALIZED VIEW v WITH (auto_swap = false) AS SELECT g, n FROM above")
     db.sql(CANDIDATE)
     with pytest.raises(HeadraceError, match="has not served yet"):
         db.sql("ROLLBACK VIEW v")

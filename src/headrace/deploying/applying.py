@@ -52,14 +52,10 @@ def next_round(changes: Sequence[PlannedChange]) -> Round:
     for each in changes:
         reads = frozenset[str]() if each.definition is None else each.definition.reads
         late = {other.name for other in rest}
+        waits = False
         if each.candidate is None:
-            if each.action in (Action.REPLACE, Action.DROP):
-                waits = bool(filled)
-            else:
-                late |= filled
-                waits = False
-        else:
-            waits = False
+            late |= filled
+            waits = bool(filled) and each.action in (Action.REPLACE, Action.DROP)
         if waits or late & reads:
             rest.append(each)
             continue

@@ -248,9 +248,9 @@ class Definer:
             after: list[View | PlainView] = []
             with self.declarations.redeclared(former, self._after(order, after)):
                 plain = [each for each in after if isinstance(each, PlainView)]
+                changed = {each.id: each for each in after}
+                catalog = Catalog.of(changed.get(each.id, each) for each in catalog)
                 epoch = exchange(self.loop, places, plain, right)
-            changed = {each.id: each for each in after}
-            catalog = Catalog.of(changed.get(each.id, each) for each in catalog)
             for each in after:
                 self.declarations.announce_texts_above(each, catalog)
             self._publish(catalog, {})

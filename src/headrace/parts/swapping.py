@@ -10,12 +10,12 @@ from headrace.catalog import PlainView, Sink, View
 from headrace.circuit.digest import digest
 from headrace.dialects import macros_of
 from headrace.errors import Code, HeadraceError, Span
-from headrace.parts.naming import HIDDEN
+from headrace.parts.naming import HIDDEN, shown_name
 from headrace.runtime.exchange import ChangedPlaces
 from headrace.sql import CreateView, parse, select_all
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Container, Iterable, Mapping, Sequence
 
     from headrace.catalog import Catalog, Index
     from headrace.engine.engine import Engine
@@ -155,37 +155,56 @@ def is_outdated(view: View, candidate: View, pairs: Iterable[tuple[View, View]])
     return other or not members.isdisjoint(candidate.depends_on)
 
 
+def missing(
+    catalog: Catalog,
+    state: Published,
+    pairs: Sequence[tuple[View, View]],
+    *,
+    everything: bool = False,
+    without: Container[str] = (),
+) -> View | None:
+    """Return the first view that needs a candidate for a swap and has none, or an outdated one.
+
+    These are the views that read one with other columns; with ``everything``, all that have names
+    and read one of the pairs. Those called by the names ``without`` are left out.
+    """
+    moved = {view.id for view, other in pairs if not same_contents(state, view, other)}
+    members = {view.id: candidate for view, candidate in pairs}
+    for each in catalog.views_in_order():
+        if each.candidate_of is not None or shown_name(each, catalog) in without:
+            continue
+        if each.id in members:
+            if is_outdated(each, members[each.id], pairs):
+                return each
+            continue
+        all_ = everything and not each.name.startswith(HIDDEN)
+        if not (members.keys() if all_ else moved).isdisjoint(each.depends_on):
+            return each
+    return None
+
+
 def require_complete(
     catalog: Catalog, state: Published, pairs: Sequence[tuple[View, View]]
 ) -> None:
-    """Raise unless every view that reads one with other columns is among pairs to be swapped.
+    """Raise unless all that reads a view with other columns is among pairs to be swapped.
 
     Raises:
-        IncompleteSwapError: for a view; ``conflict`` for a sink, which cannot be.
+        IncompleteSwapError: for a view.
+        HeadraceError: ``conflict`` for a sink, which cannot be.
     """
     moved = {view.id for view, other in pairs if not same_contents(state, view, other)}
-    members = {view.id for view, _ in pairs}
-    outdated = [v for v, candidate in pairs if is_outdated(v, candidate, pairs)]
-    above = [each for id_ in moved for each in catalog.dependants(id_)]
-    for each in above:
+    for each in catalog:
         if isinstance(each, Sink) and each.source in moved:
             raise HeadraceError(
                 Code.CONFLICT,
                 f'sink "{each.name}" writes the rows of a view that would get other columns',
                 hint=f"DROP SINK {each.name} first, and create it again afterwards.",
             )
-    missing = [
-        each
-        for each in above
-        if isinstance(each, View)
-        and each.candidate_of is None
-        and each.id not in members
-        and not moved.isdisjoint(each.depends_on)
-    ]
-    for each in (*outdated, *missing):
+    view = missing(catalog, state, pairs)
+    if view is not None:
         raise IncompleteSwapError(
             Code.CONFLICT,
-            f'view "{each.name}" was created or changed meanwhile',
+            f'view "{view.name}" was created or changed meanwhile',
             hint="Run the statement again.",
         )
 

@@ -73,19 +73,6 @@ class AboveChanges:
                     instead[each.id] = _stand_in(each, found)
                 yield AboveChange(each, Becomes.COMPUTED if same else Becomes.RESHAPED)
 
-    def require_possible(self, view: View, schema: Schema, span: Span) -> None:
-        """Raise if a view or sink above cannot follow a view to other columns."""
-        for each in self.of(view, schema):
-            if each.becomes is Becomes.REFUSED:
-                name = shown_name(each.relation, self.reader.catalog)
-                raise HeadraceError(
-                    Code.CONFLICT,
-                    f'"{name}" reads view "{view.name}", and cannot follow it to other columns:'
-                    f" {each.why}",
-                    hint=f'Keep what "{name}" uses, or change or DROP it first.',
-                    span=span,
-                )
-
     def refused(self, view: View, schema: Schema) -> dict[str, str]:
         """Return why views and sinks above cannot follow to other columns, by their names."""
         catalog = self.reader.catalog

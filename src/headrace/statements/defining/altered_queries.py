@@ -16,7 +16,7 @@ from headrace.statements.defining.refresh_options import REFRESH_OPTIONS
 
 if TYPE_CHECKING:
     from headrace.catalog import Catalog
-    from headrace.sql import AlterViewQuery
+    from headrace.sql import AlterViewQuery, Name
 
 _OWN: Final = frozenset({*REFRESH_OPTIONS, HISTORY, ON_ERROR, AUTO_SWAP})
 """Options that ALTER may have changed since: they are those of the view."""
@@ -32,13 +32,7 @@ def redefined(catalog: Catalog, statement: AlterViewQuery) -> CreateMaterialized
             another statement made it, such as ``CREATE TABLE AS``.
     """
     name = statement.name
-    view = catalog.resolve(name.dotted, name.span)
-    if not isinstance(view, View) or view.name.startswith(HIDDEN):
-        raise HeadraceError(
-            Code.INVALID,
-            f'"{view.name}" is a {view.kind}, not a materialized view',
-            span=name.span,
-        )
+    view = materialized(catalog, name)
     created, *_ = parse(view.created_sql)
     if not isinstance(created, CreateMaterializedView):
         raise HeadraceError(
@@ -64,4 +58,14 @@ def redefined(catalog: Catalog, statement: AlterViewQuery) -> CreateMaterialized
         options=(*options, *statement.options),
         or_replace=True,
         if_not_exists=False,
+    )
+
+
+def materialized(catalog: Catalog, name: Name) -> View:
+    """Return the materialized view of a name; raise ``invalid``, at the name, for another kind."""
+    found = catalog.resolve(name.dotted, name.span)
+    if isinstance(found, View) and not found.name.startswith(HIDDEN):
+        return found
+    raise HeadraceError(
+        Code.INVALID, f'"{found.name}" is a {found.kind}, not a materialized view', span=name.span
     )

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from headrace.catalog import CONTINUOUS, View
 from headrace.errors import Code, EvaluationError, HeadraceError, Span, masked
-from headrace.parts.naming import HIDDEN, shown_name
-from headrace.parts.swapping import IncompleteSwapError, is_outdated, same_contents
+from headrace.parts.naming import shown_name
+from headrace.parts.swapping import IncompleteSwapError, missing
 from headrace.sql import CreateMaterializedView, Query, select_all
 from headrace.statements.defining.above_changes import AboveChanges, declared
+from headrace.statements.defining.altered_queries import materialized
 from headrace.statements.defining.auto_swap import swaps_by_itself, without_swap
 from headrace.statements.defining.history import history_of
 from headrace.statements.defining.on_error import on_error, quarantines
@@ -79,12 +80,7 @@ class CandidateSets:
 
     def rebuild(self, statement: RebuildView) -> str:
         """Compute a view again beside the one that serves; with dependants, all views above too."""
-        catalog, span = self.reader.catalog, statement.name.span
-        view = catalog.resolve(statement.name.dotted, span)
-        if not isinstance(view, View) or view.name.startswith(HIDDEN):
-            raise HeadraceError(
-                Code.INVALID, f'"{view.name}" is a {view.kind}, not a materialized view', span=span
-            )
+        view, span = materialized(self.reader.catalog, statement.name), statement.name.span
         swaps = swaps_by_itself(statement.options)
         made: list[RelationId] = []
         with self._undone(made):
@@ -207,12 +203,12 @@ class CandidateSets:
             history=history_of(statement.options),
             by_name="" if text is None else query.span.source,
         )
+        self.reader.catalog.with_(replace(view, id=former.id, name=former.name), span)
         refused: dict[str, str] = {}
         if view.schema != former.schema:
-            above = AboveChanges(self.reader, self.engine)
-            if temporary:
-                above.require_possible(former, view.schema, span)
-            refused = above.refused(former, view.schema)
+            refused = AboveChanges(self.reader, self.engine).refused(former, view.schema)
+        if temporary and refused:
+            raise _refusal(former, refused, span)
         gone = tuple(candidate.id for _, candidate in self.of(former))
         made: list[RelationId] = []
         with self._undone(made):
@@ -269,8 +265,8 @@ class CandidateSets:
         With ``everything``, all views above are among them; those ``without`` are left out.
         """
         while True:
-            pairs = self._over(roots)
-            view = self._missing(pairs, without, everything=everything)
+            pairs, catalog, state = self._over(roots), self.reader.catalog, self.reader.published
+            view = missing(catalog, state, pairs, everything=everything, without=without)
             if view is None:
                 return pairs
             members = {member.id for member, _ in pairs}
@@ -279,23 +275,6 @@ class CandidateSets:
             below = [each for each in pairs if each[0].id != view.id]
             candidate, _ = self._fill_member(view, below, span, temporary=temporary)
             made.append(candidate.id)
-
-    def _missing(self, pairs: Pairs, without: Container[str], *, everything: bool) -> View | None:
-        """Return the first view that needs a candidate and has none, or an outdated one."""
-        catalog, state = self.reader.catalog, self.reader.published
-        moved = {view.id for view, other in pairs if not same_contents(state, view, other)}
-        members = {view.id: candidate for view, candidate in pairs}
-        for each in catalog.views_in_order():
-            if each.candidate_of is not None or shown_name(each, catalog) in without:
-                continue
-            if each.id in members:
-                if is_outdated(each, members[each.id], pairs):
-                    return each
-                continue
-            all_ = everything and not each.name.startswith(HIDDEN)
-            if not (members.keys() if all_ else moved).isdisjoint(each.depends_on):
-                return each
-        return None
 
     def _fill_member(
         self, view: View, below: Pairs, span: Span, *, temporary: bool
@@ -361,13 +340,15 @@ class CandidateSets:
     def _over(self, roots: Pairs) -> Pairs:
         """Return views and their candidates with the candidates that read these, inputs first."""
         catalog = self.reader.catalog
-        found = {candidate.id: (view, candidate) for view, candidate in roots}
+        given = {candidate.id: (view, candidate) for view, candidate in roots}
+        found: dict[RelationId, tuple[View, View]] = {}
         for each in catalog.views_in_order():
             of = None if each.candidate_of is None else catalog.by_id[each.candidate_of]
-            if isinstance(of, View) and not found.keys().isdisjoint(each.depends_on):
+            if each.id in given:
+                found[each.id] = given[each.id]
+            elif isinstance(of, View) and not found.keys().isdisjoint(each.depends_on):
                 found[each.id] = of, each
-        order = {each.id: at for at, each in enumerate(catalog.views_in_order())}
-        return [found[id_] for id_ in sorted(found, key=lambda id_: order.get(id_, -1))]
+        return list(found.values())
 
     def _require_supported(self, view: View, span: Span, *, lags: bool = False) -> None:
         self.reader.require_running(view)
@@ -416,6 +397,17 @@ class CandidateSets:
         names = [shown_name(view, self.reader.catalog) for view, _ in pairs]
         *first, last = names or [""]
         return f"{', '.join(first)} and {last}" if first else last
+
+
+def _refusal(view: View, refused: dict[str, str], span: Span) -> HeadraceError:
+    """Return the error of a view that gets other columns, which something above cannot follow."""
+    name, why = next(iter(refused.items()))
+    return HeadraceError(
+        Code.CONFLICT,
+        f'"{name}" reads view "{view.name}", and cannot follow it to other columns: {why}',
+        hint=f'Keep what "{name}" uses, or change or DROP it first.',
+        span=span,
+    )
 
 
 def _changes(total: int) -> str:
