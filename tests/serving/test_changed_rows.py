@@ -22,6 +22,7 @@ from headrace.spine import PackWriter, Spine, partition_of
 from headrace.types import Epoch, rows_of
 from length import choose
 from runtime.pure import PureDatabase
+from serving.played import STEP, played
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -30,12 +31,6 @@ if TYPE_CHECKING:
     from headrace.types import RelationId
 
 OPERATION, WEIGHT, EPOCH = CHANGE_COLUMNS
-CHANGE = st.tuples(st.integers(0, 5), st.integers(0, 2), st.sampled_from([1, 1, -1]))
-STEP = st.one_of(
-    st.lists(CHANGE, min_size=1, max_size=6),
-    st.just("compact"),
-    st.sampled_from(["replace", "refill"]),
-)
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -100,21 +95,7 @@ def check(db: PureDatabase, id_: RelationId, part_rows: int) -> None:
 def test_contents_and_changes_make_later_contents(steps, part_rows) -> None:
     with TemporaryDirectory() as folder:
         db = PureDatabase(Path(folder))
-        table = db.create_table()
-        view = db.create_view("counts", table)
-        above = db.create_view("above", view)
-        for step in steps:
-            match step:
-                case "compact":
-                    db.compaction.run()
-                case "replace":
-                    view = db.finish_view(db.begin_view(view.name, table, view), view)
-                case "refill":
-                    db.finish_replay(db.begin_replay(view, [0, 1, 2]))
-                case _:
-                    db.append(table, step)
-                    db.loop.advance()
-        for relation in (table, view, above):
+        for relation in played(db, steps):
             check(db, relation.id, part_rows)
         db.close()
 

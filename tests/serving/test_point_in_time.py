@@ -21,36 +21,12 @@ from headrace.zset import HASH, WEIGHT, Layout, ZSet
 from headrace.zset.row_hash import hashes_of
 from length import choose
 from runtime.pure import PureDatabase
+from serving.played import STEP, played
 
 BIGINT = pa.int64()
-CHANGE = st.tuples(st.integers(0, 5), st.integers(0, 2), st.sampled_from([1, 1, -1]))
-STEP = st.one_of(
-    st.lists(CHANGE, min_size=1, max_size=6),
-    st.just("compact"),
-    st.sampled_from(["replace", "refill"]),
-)
 PAIR = st.tuples(st.one_of(st.none(), st.integers(-1, 6)), st.integers(0, 30))
 HOUR = timedelta(hours=1)
 START = datetime(2026, 3, 1, tzinfo=UTC)
-
-
-def played(db: PureDatabase, steps) -> list:
-    """Play a history; return the table, a view of it, and one above that."""
-    table = db.create_table()
-    view = db.create_view("counts", table)
-    above = db.create_view("above", view)
-    for step in steps:
-        match step:
-            case "compact":
-                db.compaction.run()
-            case "replace":
-                view = db.finish_view(db.begin_view(view.name, table, view), view)
-            case "refill":
-                db.finish_replay(db.begin_replay(view, [0, 1, 2]))
-            case _:
-                db.append(table, step)
-                db.loop.advance()
-    return [table, view, above]
 
 
 def asked_of(keys: list, name: str) -> AskedKeys:

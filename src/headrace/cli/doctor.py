@@ -6,10 +6,10 @@ import sys
 
 import click
 
-from headrace.cli.connection import Invocation, need_directory
+from headrace.cli.connection import Invocation
 from headrace.cli.environment import Environment
 from headrace.cli.failures import keep_quiet
-from headrace.cli.options import common_options, data_directory_of, format_option, printer_of
+from headrace.cli.options import common_options, format_option, local_directory, printer_of
 from headrace.cli.progress import ProgressBar
 
 _EXAMPLES = """\b
@@ -39,10 +39,7 @@ def doctor(context: click.Context, quick: bool, form: str) -> int:  # noqa: FBT0
 
     invocation = context.ensure_object(Invocation)
     keep_quiet(debug=invocation.debug)
-    if "headrace.url" in context.meta or "headrace.data" not in context.meta:
-        raise click.UsageError("Give --data DIR, on the machine that has it.", context)
-    directory = data_directory_of(context)
-    need_directory(directory)
+    directory = local_directory(context)
     with ProgressBar(sys.stderr) as bar:
         table, wrong = findings(directory, invocation.settings, bar.update, quick=quick)
     printer_of(form, Environment.of()).rows(table)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from headrace.cli.choices import Format
-from headrace.cli.connection import Address, Invocation
+from headrace.cli.connection import Address, Invocation, need_directory
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -74,6 +74,19 @@ def data_directory_of(context: click.Context) -> Path:
         return data_directory(data)
     directory, _ = Settings.of(given).in_store(data)
     given["store"] = data
+    return directory
+
+
+def local_directory(context: click.Context) -> Path:
+    """Return the data directory of a command that looks at its files: one that is there.
+
+    Raises:
+        HeadraceError: ``invalid`` if it does not exist; wrong usage if a server is given, or none.
+    """
+    if "headrace.url" in context.meta or "headrace.data" not in context.meta:
+        raise click.UsageError("Give --data DIR, on the machine that has it.", context)
+    directory = data_directory_of(context)
+    need_directory(directory)
     return directory
 
 

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from headrace.cli.connection import Invocation, need_directory
+from headrace.cli.connection import Invocation
 from headrace.cli.environment import Environment
 from headrace.cli.failures import keep_quiet
-from headrace.cli.options import common_options, data_directory_of, format_option, printer_of
+from headrace.cli.options import common_options, format_option, local_directory, printer_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -39,10 +39,7 @@ def upgrade(context: click.Context, check: bool, form: str) -> int:  # noqa: FBT
 
     invocation = context.ensure_object(Invocation)
     keep_quiet(debug=invocation.debug)
-    if "headrace.url" in context.meta or "headrace.data" not in context.meta:
-        raise click.UsageError("Give --data DIR, on the machine that has it.", context)
-    directory = data_directory_of(context)
-    need_directory(directory)
+    directory = local_directory(context)
     if not check:
         _open(directory, invocation)
     table = to_do(directory, invocation.settings)
