@@ -47,6 +47,7 @@ from headrace.parts.destinations import Destinations
 from headrace.parts.evaluating import OwnEvaluator
 from headrace.parts.feeding import Feeding
 from headrace.parts.filling import Filling
+from headrace.parts.fills import Fills
 from headrace.parts.functions import Functions
 from headrace.parts.ledger_follower import LedgerFollower
 from headrace.parts.lineage import Lineages
@@ -322,10 +323,11 @@ class Database(DefaultSession):
         captures = Captures(ledger, connections)
         reader = Reader(directory, ledger, publisher, pump, deliveries)
         versions = PendingVersions(reader, engine)
-        information = InformationSchema(reader, schemas, deliveries, admission, versions)
+        fills = Fills()
+        information = InformationSchema(reader, schemas, deliveries, admission, versions, fills)
         log = Log(directory / "log", ledger, appender, queries, pump, admission)
         declarations = Declarations(engine, queries, canonical, ledger)
-        filling = Filling(reader, engine, loop, pump)
+        filling = Filling(reader, engine, loop, pump, fills)
         functions = Functions(ledger, engine, queries, canonical)
         destinations = Destinations(
             directory, secrets, reader, log, queries, self.settings.sink_directories

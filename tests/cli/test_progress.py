@@ -10,6 +10,7 @@ import select
 import struct
 import termios
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from cli.terminal import COLUMNS, LINES, Screen
@@ -22,17 +23,19 @@ PATIENCE_SECONDS = 30
 def test_rate_and_time_left_follow_what_is_done() -> None:
     filling = Progress("filling", 1_200, 6_000, "rows")
     assert count_text(filling) == "1,200 of 6,000 rows"
-    assert count_text(filling, 4.0) == "1,200 of 6,000 rows, 300 rows/s, 0:16 left"
-    assert count_text(filling, 3600.0).endswith("4:00:00 left")
+    paced = replace(filling, rate=300.4, seconds_left=16.0)
+    assert count_text(paced) == "1,200 of 6,000 rows, 300 rows/s, 0:16 left"
+    assert count_text(replace(paced, seconds_left=4 * 3600.0)).endswith("4:00:00 left")
 
 
 def test_where_the_total_is_not_known_only_the_rate_is_shown() -> None:
-    copying = Progress("copying", 4_000_000, None, "bytes", rejected=2)
-    assert count_text(copying, 2.0) == "4.0 MB, 2 rejected, 2.0 MB/s"
+    copying = Progress("copying", 4_000_000, None, "bytes", rejected=2, rate=2e6)
+    assert count_text(copying) == "4.0 MB, 2 rejected, 2.0 MB/s"
 
 
 def test_nothing_is_left_at_the_end() -> None:
-    assert count_text(Progress("filling", 10, 10, "rows"), 5.0) == "10 of 10 rows, 2 rows/s"
+    done = Progress("filling", 10, 10, "rows", rate=2.0, seconds_left=0.0)
+    assert count_text(done) == "10 of 10 rows, 2 rows/s"
 
 
 def test_a_bar_is_as_full_as_the_share_that_is_done() -> None:

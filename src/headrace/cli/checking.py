@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from headrace.inspection import Inspected, State, inspect
 from headrace.objects import ObjectStore
 from headrace.settings import Settings
+from headrace.statements.pacing import Paced
 from headrace.statements.results import Progress, Result
 from headrace.types import Epoch
 
@@ -27,13 +28,13 @@ def findings(
     quick: bool,
 ) -> tuple[pa.Table, bool]:
     """Return what checks of a database have found, and whether anything is wrong."""
-    settings = Settings.of(given)
+    settings, paced = Settings.of(given), Paced(report)
 
     def store_at(url: str) -> ObjectStore:
         return ObjectStore.at(settings.store_address(settings.store or url))
 
     def shown(done: int, total: int) -> None:
-        report(Progress("reading files", done, total, "bytes"))
+        paced(Progress("reading files", done, total, "bytes"))
 
     inspected = Inspected(directory, settings.ledger_address, store_at)
     found = inspect(inspected, quick=quick, report=shown)

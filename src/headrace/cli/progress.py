@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 _DELAY_SECONDS = 0.7
-"""The delay before a running statement is shown, and before a rate is meaningful."""
+"""The delay before a running statement is shown."""
 _FRAME_SECONDS = 0.1
 _BAR_CELLS = 30
 _ERASE = "\r\x1b[2K"
@@ -109,7 +109,7 @@ class ProgressBar:
             if self._delay is None:
                 return
             self._delay.cancel()
-            self._show(progress_text(progress, monotonic() - self._began))
+            self._show(progress_text(progress))
 
     def __enter__(self) -> Self:
         if self._shown:
@@ -141,21 +141,21 @@ class ProgressBar:
         self._line.start()
 
 
-def progress_text(progress: Progress, seconds: float = 0.0) -> str:
+def progress_text(progress: Progress) -> str:
     """Return the work done, with a bar and the share done if the total is known."""
     if not progress.unit:
         return f"{progress.what}…"
-    shown = [progress.what, count_text(progress, seconds)]
+    shown = [progress.what, count_text(progress)]
     if progress.total:
         full = min(_BAR_CELLS, _BAR_CELLS * progress.done // progress.total)
         shown.insert(1, "━" * full + "─" * (_BAR_CELLS - full))
     return " ".join(shown)
 
 
-def count_text(progress: Progress, seconds: float = 0.0) -> str:
+def count_text(progress: Progress) -> str:
     """Return the work done so far, such as ``1,200 of 3,000 rows, 2 rejected``.
 
-    After some ``seconds``, the rate is added and, if the total is known, the remaining time.
+    The rate and the remaining time are added if they are known.
     """
     measured = decimal if progress.unit == "bytes" else "{:,}".format
     done = measured(progress.done)
@@ -165,14 +165,11 @@ def count_text(progress: Progress, seconds: float = 0.0) -> str:
         done += f" {progress.unit}"
     if progress.rejected:
         done += f", {progress.rejected:,} rejected"
-    if seconds < _DELAY_SECONDS or progress.done <= 0:
+    if progress.rate is None:
         return done
-    rate = progress.done / seconds
     unit = "/s" if progress.unit == "bytes" else f" {progress.unit}/s"
-    done += f", {measured(int(rate))}{unit}"
-    if progress.total is None or progress.done >= progress.total:
-        return done
-    return f"{done}, {_clock((progress.total - progress.done) / rate)} left"
+    done += f", {measured(int(progress.rate))}{unit}"
+    return f"{done}, {_clock(progress.seconds_left)} left" if progress.seconds_left else done
 
 
 def _clock(seconds: float) -> str:

@@ -10,6 +10,7 @@ from headrace.ledger import data_directory
 from headrace.objects import DirectoryPlace, StoreAddress
 from headrace.settings import LEDGER, Settings, backup_place
 from headrace.statements.backups import listed
+from headrace.statements.pacing import Paced
 from headrace.statements.results import Progress, Result
 from headrace.types import Epoch
 
@@ -41,10 +42,10 @@ def restore_backup(
         HeadraceError: as :func:`headrace.backups.restore`; ``invalid`` for an object store without
             a ledger in PostgreSQL.
     """
-    address = Settings.of(settings).ledger_address
+    address, paced = Settings.of(settings).ledger_address, Paced(report)
 
     def shown(done: int, total: int) -> None:
-        report(Progress("restoring", done, total, "bytes"))
+        paced(Progress("restoring", done, total, "bytes"))
 
     if StoreAddress.is_store(data):
         if address is None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from headrace.catalog import Stream
 from headrace.errors import Code, HeadraceError
+from headrace.parts.fills import FillProgress
 from headrace.parts.fold_checks import check_folds
 from headrace.runtime.fill import Fill
 from headrace.runtime.retirement import known_of, latest_times
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from headrace.circuit import Circuit
     from headrace.engine.engine import Engine
     from headrace.engine.planned import Planned
+    from headrace.parts.fills import Fills
     from headrace.parts.reader import Reader
     from headrace.runtime.epoch import EpochLoop
     from headrace.runtime.fill import Progress
@@ -39,6 +41,7 @@ class Filling:
     engine: Engine
     loop: EpochLoop
     pump: Pump
+    fills: Fills
 
     def fill(
         self,
@@ -66,10 +69,11 @@ class Filling:
         clocked = bool(circuit.temporal())
         standing = stays and view.id in self.reader.published.lagging
         may_miss = {} if earliest or standing else self._without(view, circuit)
+        running = FillProgress.of(view, self.reader.catalog, progress)
         fill = Fill(
             self.loop,
             view,
-            progress,
+            running.report,
             clocked=clocked,
             may_miss=None if earliest else may_miss,
             names_row=names_row,
@@ -83,7 +87,7 @@ class Filling:
             check_folds(circuit, fill.attempt.files, self.loop.runs)
 
         try:
-            with fill.attempt:
+            with self.fills.running(running), fill.attempt:
                 if standing or held:
                     return self.join_standing(fill, joined, begun=begun)
                 return self.join(fill, joined, alone=bool(circuit.loops()), begun=begun)

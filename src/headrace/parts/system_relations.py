@@ -199,4 +199,14 @@ _RELATIONS: Final[Mapping[str, Columns]] = {
         ("swapped_with", _TEXT),
         ("view_definition", _TEXT),
     ),
+    "fills": (
+        *_PLACE,
+        ("kind", _TEXT),
+        ("state", _TEXT),
+        ("rows_done", _WHOLE),
+        ("rows_total", _WHOLE),
+        ("rows_per_second", _REAL),
+        ("seconds_left", _REAL),
+        ("began_at", _TIME),
+    ),
 }

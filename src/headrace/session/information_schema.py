@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from headrace.history.pending_versions import PendingVersions
     from headrace.ledger import Ledger
     from headrace.parts.admission import Admission
+    from headrace.parts.fills import Fills
     from headrace.parts.reader import Reader
     from headrace.parts.schemas import Schemas
     from headrace.runtime.deliveries import Deliveries
@@ -54,6 +55,7 @@ class InformationSchema:
     deliveries: Deliveries
     admission: Admission
     versions: PendingVersions
+    fills: Fills
 
     def named(
         self, state: Published, names: Iterable[RelationId], sees: Callable[[str], bool]
@@ -72,8 +74,7 @@ class InformationSchema:
         ``sees`` returns whether rows may show a relation, by its name.
         """
         gather = _GATHERED[relation.name.partition(".")[2]]
-        parts = (self.reader, self.schemas, self.deliveries, self.admission, self.versions)
-        rows = gather(_Moment(*parts, state, sees))
+        rows = gather(_Moment(self, state, sees))
         arrays = [
             pa.array([row[i] for row in rows], field.type)
             for i, field in enumerate(relation.schema.arrow)
@@ -86,13 +87,13 @@ class InformationSchema:
 
 @dataclass(frozen=True, slots=True)
 class _Moment:
-    reader: Reader
-    schemas: Schemas
-    deliveries: Deliveries
-    admission: Admission
-    versions: PendingVersions
+    of: InformationSchema
     state: Published
     sees: Callable[[str], bool]
+
+    @property
+    def reader(self) -> Reader:
+        return self.of.reader
 
     @property
     def ledger(self) -> Ledger:
@@ -104,11 +105,15 @@ def _listed(at: _Moment) -> list[Relation]:
 
 
 def _place(relation: Relation) -> tuple[str, str]:
-    return schema_of(relation.name), relation.name.rpartition(".")[2]
+    return _named_place(relation.name)
+
+
+def _named_place(name: str) -> tuple[str, str]:
+    return schema_of(name), name.rpartition(".")[2]
 
 
 def _schemata(at: _Moment) -> list[tuple[Any, ...]]:
-    known = (DEFAULT_SCHEMA, *at.schemas.names(at.state.catalog))
+    known = (DEFAULT_SCHEMA, *at.of.schemas.names(at.state.catalog))
     return [(name,) for name in known if at.sees(f"{name}.")]
 
 
@@ -203,7 +208,7 @@ def _freshness(at: _Moment) -> list[tuple[Any, ...]]:
             None if found.next_refresh is None else _time(found.next_refresh),
             found.quarantined,
         )
-        for found in view_freshness(at.reader, at.admission, at.state)
+        for found in view_freshness(at.reader, at.of.admission, at.state)
         if at.sees(found.view.name)
     ]
 
@@ -224,7 +229,7 @@ def _dirty(at: _Moment) -> list[tuple[Any, ...]]:
             found.entry.state.value,
             found.detail,
         )
-        for found in dirty_slices(at.ledger, at.versions, at.state, at.sees)
+        for found in dirty_slices(at.ledger, at.of.versions, at.state, at.sees)
     ]
 
 
@@ -286,7 +291,7 @@ def _time(seconds: float) -> datetime:
 
 
 def _sinks(at: _Moment) -> list[tuple[Any, ...]]:
-    return jobs(at.deliveries, at.state, at.sees)
+    return jobs(at.of.deliveries, at.state, at.sees)
 
 
 def _rejects(at: _Moment) -> list[tuple[Any, ...]]:
@@ -343,6 +348,23 @@ def _candidates(at: _Moment) -> list[tuple[Any, ...]]:
     return found
 
 
+def _fills(at: _Moment) -> list[tuple[Any, ...]]:
+    return [
+        (
+            *_named_place(fill.name),
+            fill.kind,
+            fill.state,
+            fill.done,
+            fill.total,
+            fill.pace.rate,
+            fill.pace.seconds_left(fill.total),
+            _time(fill.began_at),
+        )
+        for fill in at.of.fills.listed()
+        if at.sees(fill.name)
+    ]
+
+
 _GATHERED: Final[Mapping[str, Callable[[_Moment], list[tuple[Any, ...]]]]] = {
     "schemata": _schemata,
     "tables": _tables,
@@ -360,4 +382,5 @@ _GATHERED: Final[Mapping[str, Callable[[_Moment], list[tuple[Any, ...]]]]] = {
     "dependencies": _dependencies,
     "arrangements": _arrangements,
     "candidates": _candidates,
+    "fills": _fills,
 }

@@ -14,6 +14,7 @@ from headrace.runtime.cancelling import cancelled, check_cancelled
 from headrace.session.client import Client, silent
 from headrace.session.dispatch import Dispatcher
 from headrace.sql.parameters import bind
+from headrace.statements.pacing import Paced
 from headrace.statements.reading.asked import followed_query, followed_text
 from headrace.statements.reading.asked_views import asked_views
 from headrace.statements.results import Progress, last_of
@@ -247,10 +248,11 @@ class Session:
     @contextmanager
     def _running(self, progress: Callable[[Progress], None]) -> Iterator[None]:
         """Run a statement so that it reports progress and :meth:`cancel` can end it."""
+        paced = Paced(progress)
 
         def report(made: Progress) -> None:
             check_cancelled()
-            progress(made)
+            paced(made)
             check_cancelled()  # the report itself may have cancelled the statement
 
         client = self._client

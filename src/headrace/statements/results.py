@@ -28,7 +28,8 @@ _POLL_SECONDS = 0.5
 class Progress:
     """The progress of a long statement. ``total`` is None if it is not known.
 
-    Without a ``unit``, nothing is counted: the statement waits for something.
+    Without a ``unit``, nothing is counted: the statement waits for something. ``rate`` is in units
+    per second, and ``seconds_left`` what the rest takes at that rate; None if they are not known.
     """
 
     what: str
@@ -36,6 +37,8 @@ class Progress:
     total: int | None
     unit: str
     rejected: int = 0
+    rate: float | None = None
+    seconds_left: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
