@@ -36,6 +36,7 @@ _RANGES: dict[str, tuple[int, int | None]] = {
     "partitions": (1, 1024),
     "epoch_rows": (1, None),
     "fill_rows": (1, None),
+    "reuse_rows": (0, None),
     "attempts": (1, 100),
     "recursion_rows": (1, None),
     "reconcile_budget": (0, 1),
@@ -88,6 +89,8 @@ class Settings:
     """The maximum number of changes for which an epoch runs in this process, not as Spark jobs."""
     fill_rows: int = 1_000_000
     """The maximum number of rows that one part of a backfill reads."""
+    reuse_rows: int = 100_000
+    """The least number of rows for which a backfill looks for state of other views to read."""
     history_epochs: int = 256
     """The number of past epochs at which tables and views can be read."""
     attempts: int = 3
@@ -279,6 +282,7 @@ class Settings:
             epoch_rows=self.epoch_rows,
             small_rows=self.small_rows,
             fill_rows=self.fill_rows,
+            reuse_rows=self.reuse_rows,
             history_epochs=self.history_epochs,
             attempts=self.attempts,
             recursion_rows=self.recursion_rows,

@@ -91,6 +91,13 @@ class Transplant:
         constant = self.scala.module(f"{EXPRESSIONS}.Literal").apply(value)
         return self.cast(constant, type_) if isinstance(type_, LongType) else constant
 
+    def zero(self, type_: DataType) -> Any:
+        """Return the constant 0 of a numeric type."""
+        if isinstance(type_, LongType):
+            return self.literal(0, type_)
+        value = self.cast(self.literal(0, LongType()), type_).eval(None)
+        return self.scala.expression("Literal", value, self.type(type_))
+
     def type(self, type_: DataType) -> Any:
         """Return the JVM's object for a Spark type."""
         return self.scala.type(type_.json())

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from headrace.errors import HeadraceError, Span
 from headrace.sql import quote, quote_dotted
 from headrace.sql.lexer import tokens
-from headrace.statements.defining.auto_swap import AUTO_SWAP
+from headrace.statements.defining.flags import AUTO_SWAP
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -21,6 +21,7 @@ from headrace.circuit.digest import digest
 from headrace.engine.circuits import ViewCircuits
 from headrace.engine.declared import DeclaredRelations
 from headrace.engine.expiring import left_by
+from headrace.engine.fill_programs import fill_program, part_here
 from headrace.engine.jobs.cancelling import tagged
 from headrace.engine.jobs.failures import step_failure
 from headrace.engine.jobs.on_demand import on_demand
@@ -36,15 +37,12 @@ from headrace.engine.narrow.parts import (
     StepParts,
     UnplannedPartError,
     Variant,
-    node_in,
-    part_over,
     run_parts,
     together,
 )
-from headrace.engine.narrow.reach import reach_of
-from headrace.engine.narrow.reading import interpreted
 from headrace.engine.narrow.ways import Way, ways
 from headrace.engine.planned import Planned, RunningFill
+from headrace.engine.restoring import Restoring, restoring
 from headrace.engine.running import Jobs
 from headrace.engine.sieve import HASHES, PLACES, Sieve
 from headrace.engine.slice_conditions import slice_conditions, slice_query
@@ -67,11 +65,11 @@ if TYPE_CHECKING:
     from headrace.engine.jobs.lease import SparkSource
     from headrace.engine.jobs.worker import LogReader
     from headrace.engine.lowering.assembly import Program
-    from headrace.engine.narrow.nodes import RowsNode
     from headrace.engine.narrow.stored import ProgramFiles
     from headrace.functions import Function
     from headrace.runtime.ports import Stepped, StepPlan
     from headrace.runtime.step import Report, Step
+    from headrace.runtime.takeover import Sizes, Takeover
     from headrace.types import ArrangementId, BuildId, RelationId
 
 _SLICES = "slices"
@@ -154,7 +152,7 @@ class Engine:
         """
         program = self.programs.known(FillKey(view.build, view.build, here=True))
         if program is not None and program.here is not None and not program.constants:
-            part = _part_here(program.here, program, filled, ticks=False)
+            part = part_here(program.here, program, filled, ticks=False)
             self._parts.add(part, self._relations)
 
     @contextmanager
@@ -189,6 +187,27 @@ class Engine:
                     )
             self._filling[view.build] = RunningFill(circuit, dict(self._relations))
             return circuit
+
+    @contextmanager
+    def taking_over(
+        self, build: BuildId, kept: Iterable[RelationId], rows: Sizes
+    ) -> Iterator[Takeover | None]:
+        """Let the steps of a fill read state of other views for the duration of a block."""
+        with self.planning:
+            filled = self._filling[build]
+            found = self.restoring(filled.circuit, kept, rows)
+            self._filling[build] = replace(filled, restoring=found)
+        try:
+            yield None if found is None else found.takeover
+        finally:
+            self._filling[build] = filled
+
+    def restoring(
+        self, circuit: Circuit, kept: Iterable[RelationId], rows: Sizes
+    ) -> Restoring | None:
+        """Return what a circuit would take over of views that are kept; None for nothing."""
+        with self.planning:
+            return restoring(circuit, self.circuits, kept, self._scala, rows)
 
     def is_filling(self, relations: Iterable[RelationId]) -> bool:
         """Whether a build, or a slice of one, that reads one of some relations is being filled."""
@@ -456,7 +475,7 @@ class Engine:
         try:
             with without_job(), on_demand(self._tagged, self._jobs.few_rows):
                 if program.here is not None:
-                    part = _part_here(program.here, program, self._running(build), ticks=ticks)
+                    part = part_here(program.here, program, self._running(build), ticks=ticks)
                     given = step, [part], part.relations, self.log
                     return run_parts(*given, MOST_FILLING, apart=True).reports
                 assert program.interpreted is not None  # noqa: S101  (it was asked above)
@@ -554,24 +573,15 @@ class Engine:
         here = here and filled.sliced is None and not circuit.loops()
 
         def build() -> Program:
-            lowering = self._jobs.lowering(partitions, filled.relations)
-            if looping:
-                none: frozenset[RelationId] = frozenset()
-                again = lowering.live((circuit,), none, frozenset({circuit.view}), none)
-                return self._jobs.staged(lowering, again)
-            program = lowering.stored(
-                circuit, ticks=ticks, sliced=filled.sliced, watch=filled.watch
+            return fill_program(
+                self._jobs, filled, partitions, looping=looping, ticks=ticks, here=here
             )
-            if here:
-                node = node_in(lowering, circuit.view)
-                return replace(program, here=node, reach=reach_of(node))
-            if filled.sliced is None or partitions > 1:
-                return self._jobs.staged(lowering, program)
-            return replace(program, interpreted=interpreted(lowering.transplant, program.jobs))
 
         known_as = _SLICES if self._is_shared(filled) else id_
-        key = FillKey(known_as, circuit.build, partitions, looping, ticks, here)
-        over = (circuit, *(filled.relations[id_] for id_ in sorted(circuit.reads)))
+        restoring = filled.restoring is not None
+        key = FillKey(known_as, circuit.build, partitions, looping, ticks, here, restoring)
+        read = (filled.relations[id_] for id_ in sorted(circuit.reads))
+        over = (circuit, filled.restoring, *read)
         with self.planning:
             return self.programs.get(key, over, build)
 
@@ -585,10 +595,3 @@ class Engine:
             and self.circuits.known(circuit.view) is circuit
             and all(self._relations.get(id_) is filled.relations[id_] for id_ in circuit.reads)
         )
-
-
-def _part_here(node: RowsNode, program: Program, filled: RunningFill, *, ticks: bool) -> StepPart:
-    """Return the part that fills a view in this process."""
-    circuit, needs = filled.circuit, program.needs([filled.circuit])
-    read = {id_: filled.relations[id_] for id_ in circuit.reads}
-    return part_over(node, circuit.view, Variant(ticks=ticks), circuit, read, needs)

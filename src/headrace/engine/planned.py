@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 
     from headrace.catalog import Relation, View
     from headrace.circuit import Circuit, Node, Sliced
+    from headrace.circuit.reuse import Input
+    from headrace.engine.lowering.restored import StateShare
+    from headrace.engine.restoring import Restoring
     from headrace.types import RelationId
 
 
@@ -37,6 +40,13 @@ class RunningFill:
     relations: Mapping[RelationId, Relation]
     sliced: Sliced | None = None
     watch: Mapping[Node, str] = field(default_factory=dict)
+    restoring: Restoring | None = None
+    """What it takes over of other builds, while it reads that."""
+
+    @property
+    def inputs(self) -> Mapping[Input, tuple[StateShare, ...]]:
+        """The inputs that are restored now, with their shares."""
+        return {} if self.restoring is None else self.restoring.inputs
 
 
 def as_stored(

@@ -120,6 +120,7 @@ class Definer:
         dropped: tuple[RelationId, ...] = (),
         *,
         earliest: bool = False,
+        reuse: bool = False,
     ) -> Epoch:
         """Create a view filled from its inputs, in place of ``dropped``.
 
@@ -141,7 +142,9 @@ class Definer:
             return epoch
 
         with self.openlineage.filling(view, former):
-            return self.filling.fill(planned, progress, join, earliest=earliest, names_row=True)
+            return self.filling.fill(
+                planned, progress, join, earliest=earliest, reuse=reuse, names_row=True
+            )
 
     def replace_view(
         self,
@@ -151,6 +154,7 @@ class Definer:
         *,
         stays: bool = False,
         earliest: bool = False,
+        reuse: bool = False,
         names_row: bool = False,
         held: bool = False,
     ) -> Epoch:
@@ -158,7 +162,7 @@ class Definer:
 
         Dirty entries that exist when this begins are repaired by it. If the view ``stays`` and
         lags, the new build is filled as of the view's frontier; otherwise up to the present. For
-        ``earliest`` see :meth:`create_view`, for ``names_row`` and ``held`` :meth:`Filling.fill`.
+        ``earliest`` see :meth:`create_view`, for the others :meth:`Filling.fill`.
         """
         view, dirty = planned.view, repairable(self.ledger.head.dirty, former.id)
 
@@ -178,6 +182,7 @@ class Definer:
                 join,
                 stays=stays,
                 earliest=earliest,
+                reuse=reuse,
                 names_row=names_row,
                 held=held,
             )

@@ -51,6 +51,7 @@ class Filling:
         *,
         stays: bool = False,
         earliest: bool = False,
+        reuse: bool = False,
         names_row: bool = False,
         held: bool = False,
     ) -> Epoch:
@@ -59,7 +60,8 @@ class Filling:
         Epochs and other fills continue: the lock of epochs is held only for the last changes and
         for ``join``; for a view with recursions, during the whole fill. If it ``stays`` and lags,
         it is filled as of its frontier; so is any view if epochs are ``held``. With ``earliest``,
-        it is filled from the events that streams still retain. With ``names_row``, the error of a
+        it is filled from the events that streams still retain. With ``reuse``, state of other views
+        is read in place of inputs, where that costs less. With ``names_row``, the error of a
         failing query quotes a row that it fails on: only for clients that may read the inputs.
 
         Raises:
@@ -77,6 +79,7 @@ class Filling:
             clocked=clocked,
             may_miss=None if earliest else may_miss,
             names_row=names_row,
+            takes_over=reuse and not (standing or held or circuit.loops()),
         )
 
         def joined() -> Epoch:

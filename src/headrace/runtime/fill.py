@@ -27,6 +27,7 @@ from headrace.runtime.retirement import require_kept
 from headrace.runtime.rounds import FeedbackRounds, arranged_for
 from headrace.runtime.shares import NOTHING, SharedContents, as_corrected, log_share, snapshot
 from headrace.runtime.step import Clock, RowsShare, Share, Step, StepArrangement
+from headrace.runtime.takeover import kept_views, sizes_in
 from headrace.spine import HIGHEST, LOWEST, sync_directory
 from headrace.types import ArrangementId, BuildId, FrontierId, Offset, RelationId, rows_of
 
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from headrace.runtime.ports import StepPlan
     from headrace.runtime.published import Published
     from headrace.runtime.step import Report
+    from headrace.runtime.takeover import Takeover
     from headrace.zset import Layout
 
 Progress = Callable[[int, int], None]
@@ -80,7 +82,11 @@ class Fill:
     query fails now are found."""
     names_row: bool = False
     """Whether the error of a failing query names a row on which it fails."""
+    takes_over: bool = False
+    """Whether state of other views is read in place of inputs, where that costs less."""
     attempt: Attempt = field(init=False)
+    taken_over: int = 0
+    """The number of rows of such state."""
     _clock: int = 0
     _partitions: int = 1
     _here: bool = False
@@ -161,24 +167,66 @@ class Fill:
 
     def _read_contents(self, state: Published, expects: int | None, *, few: bool) -> None:
         """Read the contents of the inputs; with ``few``, without a job if they have few rows."""
-        loop = self.loop
-        lookups = frozenset[RelationId]() if self.of_slice is None else self.of_slice.lookups
-        narrowed = whole_log if self.of_slice is None else self.of_slice.narrowed
         if self.may_miss is not None:
             require_kept(state, self.view, self.may_miss)
         self._begins = {id_: at for id_ in self.view.depends_on if (at := state.starts.get(id_))}
         inputs = [state.catalog.by_id[id_] for id_ in sorted(self.view.depends_on)]
         ends = self._fixed_point(inputs, state)
-        named = snapshot(loop.ledger, state, inputs, ends)
+        named = snapshot(self.loop.ledger, state, inputs, ends)
+        if not self._seeks_state(named):
+            self._read_parts(state, named, ends, expects, few=few)
+            return
+        kept, sizes = kept_views(state, self.view.depends_on, self.view), sizes_in(state, named)
+        try:
+            with self.loop.runner.taking_over(self._known_as, kept, sizes) as takeover:
+                self._read_parts(state, named, ends, expects, few=few, takeover=takeover)
+            if takeover is not None:
+                takeover.copy(state, self.loop.runs, self.attempt)
+        except HeadraceError as error:
+            if error.code is not Code.CORRUPT or takeover is None:
+                raise
+            self.attempt.abandon()
+            self._read_parts(state, named, ends, expects, few=few)
+            return
+        if takeover is not None:
+            self._layouts = {**self._layouts, **takeover.layouts()}
+            self.taken_over = takeover.rows(state)
+
+    def _seeks_state(self, named: Mapping[RelationId, Share]) -> bool:
+        """Whether there are enough rows to look for state that can be taken over."""
         rows = sum(share.rows for share in named.values())
+        return self.takes_over and rows >= self.loop.settings.reuse_rows
+
+    def _read_parts(
+        self,
+        state: Published,
+        named: Mapping[RelationId, Share],
+        ends: Mapping[RelationId, Offset],
+        expects: int | None,
+        *,
+        few: bool,
+        takeover: Takeover | None = None,
+    ) -> None:
+        """Read inputs part by part: what is taken over, and the other relations."""
+        loop = self.loop
+        lookups = frozenset[RelationId]() if self.of_slice is None else self.of_slice.lookups
+        narrowed = whole_log if self.of_slice is None else self.of_slice.narrowed
+        groups = () if takeover is None else takeover.groups(state)
+        every = [
+            *(share for id_, share in named.items() if takeover is None or id_ in takeover.reads),
+            *(share for group in groups for share in group.values()),
+        ]
+        rows = sum(share.rows for share in every)
         self._partitions = loop.partitions_for(rows if expects is None else min(rows, expects))
-        size = sum(share.bytes for share in named.values())
+        size = sum(share.bytes for share in every)
         needs = self._planned(rows, size)
         self._guards = self._begun(needs, state)
         wanted = needs.reads - lookups
         shares = {id_: as_corrected(share) for id_, share in named.items() if id_ in wanted}
-        self._ends = {id_: end for id_, end in ends.items() if id_ in needs.reads}
-        total, done = sum(share.rows for share in shares.values()), 0
+        taken = {name: share for group in groups for name, share in group.items()}
+        unread = frozenset() if takeover is None else ends.keys() - takeover.reads
+        self._ends = {id_: end for id_, end in ends.items() if id_ in needs.reads | unread}
+        total, done = sum(share.rows for share in (*shares.values(), *taken.values())), 0
         self.progress(0, total)
         rounds = FeedbackRounds(self.attempt, needs.loops, loop.settings.recursion_rows)
         pending = needs.globals
@@ -187,7 +235,7 @@ class Fill:
         least = total if expects is None or not needs.interpreted else expects
         most = min(loop.settings.fill_rows, self._rows_here(rows, size))
         together = least <= (most if self._here else min(loop.settings.rows_of_one_task, most))
-        read = Parts(shares, narrowed, most if self._here else loop.settings.fill_rows)
+        read = Parts(shares, narrowed, most if self._here else loop.settings.fill_rows, groups)
         for parts, rows in read.together() if together else read.one_by_one():
             for id_, part in parts.items():
                 contents.begin(rows_of(id_), part)
@@ -255,7 +303,17 @@ class Fill:
         last, guards = self.loop.published.current.epoch, frozenset(self._guards)
         if self.keeps and guards:
             require_same(directory, self._at, self._layouts, guards, files)
-        return Filled(last, reads, runs, self._layouts, self._rows, moved, self._clock, guards)
+        return Filled(
+            last,
+            reads,
+            runs,
+            self._layouts,
+            self._rows,
+            moved,
+            self._clock,
+            guards,
+            self.taken_over,
+        )
 
     def _fixed_point(
         self, inputs: Iterable[Relation], state: Published

@@ -49,25 +49,36 @@ class Parts:
     shares: Mapping[RelationId, Share]
     narrowed: Narrowed
     most: int
+    groups: tuple[Mapping[RelationId, RowsShare], ...] = ()
+    """Shares that are read before these; those of a group have the same hashes in each part."""
 
     def together(self) -> Iterator[Part]:
         """Yield all inputs as one part, as in a small epoch; nothing if they have no rows."""
-        rows = sum(share.rows for share in self.shares.values())
+        every = {id_: share for group in self.groups for id_, share in group.items()}
+        shares = {**every, **self.shares}
+        rows = sum(share.rows for share in shares.values())
         if rows:
-            yield {id_: self._between(id_, share) for id_, share in self.shares.items()}, rows
+            yield {id_: self._between(id_, share) for id_, share in shares.items()}, rows
 
     def one_by_one(self) -> Iterator[Part]:
         """Yield the parts of each input after the other."""
+        for group in self.groups:
+            yield from self._ranges(group)
         for id_, share in self.shares.items():
             match share:
                 case LogShare() if share.rows:
                     for kept in self.narrowed(id_, share):
                         for part in parts_of_log(kept, self.most):
                             yield {id_: part}, part.rows
-                case RowsShare() if share.rows:
-                    slices = -(-share.rows // self.most)
-                    for low, high in ranges(slices):
-                        yield {id_: replace(share, low=low, high=high)}, share.rows // slices
+                case RowsShare():
+                    yield from self._ranges({id_: share})
+
+    def _ranges(self, group: Mapping[RelationId, RowsShare]) -> Iterator[Part]:
+        """Yield the parts of some shares, each the rows of all of them in a range of hashes."""
+        rows = sum(share.rows for share in group.values())
+        slices = -(-rows // self.most)
+        for low, high in ranges(slices) if slices else ():
+            yield {i: replace(s, low=low, high=high) for i, s in group.items()}, rows // slices
 
     def _between(self, id_: RelationId, share: Share) -> Share:
         """Return a share; of a log, only the range with all rows of the slice."""

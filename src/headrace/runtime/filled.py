@@ -31,6 +31,8 @@ class Filled:
     clock: int = 0
     quarantines: frozenset[ArrangementId] = frozenset()
     """The quarantines among the view's own arrangements."""
+    taken_over: int = 0
+    """The number of rows of other views' state that were read or copied in place of inputs."""
 
     def runs_of(self, id_: ArrangementId) -> tuple[NewRun, ...]:
         """Return the runs of one arrangement."""
@@ -43,12 +45,13 @@ class Filled:
 
         The epoch's counters say that the relation of this name was, for example, ``filled``.
         """
+        taken = {"taken_over": self.taken_over} if self.taken_over else {}
         return EpochCommit(
             self.previous,
             uuid4().hex,
             self.reads,
             runs,
             caught_up=self.caught_up,
-            counters={verb: name, "changes": self.rows},
+            counters={verb: name, "changes": self.rows, **taken},
             clock=clock,
         )

@@ -10,11 +10,13 @@ from headrace.errors import Code, HeadraceError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from contextlib import AbstractContextManager
 
     import pyarrow as pa
 
     from headrace.ledger import LoadProgress, Reject
     from headrace.runtime.step import Report, Share, Step
+    from headrace.runtime.takeover import Sizes, Takeover
     from headrace.types import ArrangementId, BuildId, Epoch, Offset, RelationId
     from headrace.zset import Layout, Restriction
 
@@ -165,6 +167,16 @@ class StepRunner(Protocol):
         of a further round of its recursions, which reads no inputs; with ``ticks``, of a step in
         which time passes; with ``here``, of steps in this process, as far as the plan's ``reach``
         says. All of them write the same arrangements.
+        """
+        ...
+
+    def taking_over(
+        self, build: BuildId, kept: Iterable[RelationId], rows: Sizes
+    ) -> AbstractContextManager[Takeover | None]:
+        """Let steps that fill a build read state of ``kept`` views for the duration of a block.
+
+        ``rows`` returns the number of rows of their arrangements, and of relations. Yields what
+        the plans and steps of the block read of it; None if reading the inputs costs less.
         """
         ...
 

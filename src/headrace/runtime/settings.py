@@ -29,6 +29,8 @@ class RuntimeSettings:
     ``small_rows``: an epoch of at most this many changes is stepped in this process: starting tasks
     costs more than other cores save. If it is 0, each step is a job.
     ``fill_rows``: about how many rows each step of filling a view reads.
+    ``reuse_rows``: from how many rows of inputs on a fill looks for state of other views that it
+    can take over in place of reading all of them.
     ``refresh_views``: how many views that are refreshed one step takes at most.
     ``history_epochs``: how many epochs back a view or table can still be read.
     ``attempts``: how often a step is tried before its failure counts.
@@ -40,6 +42,7 @@ class RuntimeSettings:
     epoch_rows: int = 1_000_000
     small_rows: int = 100_000
     fill_rows: int = 1_000_000
+    reuse_rows: int = 100_000
     refresh_views: int = 64
     history_epochs: int = 256
     attempts: int = 3

@@ -140,6 +140,7 @@ from headrace.statements.describing.lineage import LineageListings
 from headrace.statements.describing.listings import Listings
 from headrace.statements.describing.names import NameListings
 from headrace.statements.describing.relations import RelationListings
+from headrace.statements.describing.reuse import ReusedState
 from headrace.statements.describing.states import StateListings
 from headrace.statements.describing.tokens import TokenListings
 from headrace.statements.functions import FunctionChanges
@@ -280,6 +281,7 @@ COMPOSED: Final[Mapping[str, type[Any]]] = {
     "corrections": Corrections,
     "creations": SinkCreations,
     "definition_changes": DefinitionChanges,
+    "reused": ReusedState,
     "errors": Errors,
     "following": QueryFollowing,
     "function_changes": FunctionChanges,

@@ -16,6 +16,7 @@ from pyspark.sql.types import BooleanType, LongType
 from headrace.catalyst import plan
 from headrace.catalyst.scala import items
 from headrace.engine.lowering.assembly import Assembly, Frame
+from headrace.engine.lowering.restored import StateShare
 from headrace.operators import FOLDED, PRESENT, VERSION
 from headrace.zset import HASH, WEIGHT
 
@@ -36,7 +37,7 @@ class _Touched:
     present: Any
 
 
-def recomputed(assembly: Assembly, node: Recompute, below: Frame) -> Frame:
+def recomputed(assembly: Assembly, node: Recompute, below: Frame | StateShare) -> Frame:
     """Lower a recomputation over the delta of its input."""
     match node.plan:
         case plan.Aggregate():
@@ -45,7 +46,7 @@ def recomputed(assembly: Assembly, node: Recompute, below: Frame) -> Frame:
             return _window(assembly, node, node.plan, below)
 
 
-def first_rows(assembly: Assembly, node: First, below: Frame) -> Frame:
+def first_rows(assembly: Assembly, node: First, below: Frame | StateShare) -> Frame:
     """Lower the first rows of each group over the delta of the input."""
     transplant = assembly.transplant
     order = [(key.expression.handle, key.expression.type) for key in node.plan.order]
@@ -88,7 +89,7 @@ def _arranged(
     node: First | FoldedRows | Recompute,
     keys: Sequence[plan.Expression],
     order: list[tuple[Any, DataType]],
-    below: Frame,
+    below: Frame | StateShare,
 ) -> tuple[Any, list[tuple[str, DataType]]]:
     """Name the columns that the operator stores, and send rows to the partition of their group.
 
@@ -103,10 +104,13 @@ def _arranged(
         found.setdefault(by.name, value)
     names = layout.columns.names
     columns = [(name, found[name][0]) for name in names]
+    kept = [(name, found[name][1]) for name in names]
+    types: list[tuple[str, DataType]] = [(HASH, LongType()), *kept]
+    if isinstance(below, StateShare):
+        return assembly.exchange(below.read(assembly, kept)), types
     there = bool(keys) and below.is_by(node.plan.child, [key.passes for key in keys])
     keyed = assembly.keyed(below, [key.handle for key in keys], columns, [], there=there)
-    types: list[tuple[str, DataType]] = [(HASH, LongType())]
-    return keyed, types + [(name, found[name][1]) for name in names]
+    return keyed, types
 
 
 def _renamed(
@@ -116,7 +120,10 @@ def _renamed(
 
 
 def _touched(
-    assembly: Assembly, node: Recompute, keys: tuple[plan.Expression, ...], below: Frame
+    assembly: Assembly,
+    node: Recompute,
+    keys: tuple[plan.Expression, ...],
+    below: Frame | StateShare,
 ) -> _Touched:
     transplant, layout = assembly.transplant, node.operator.layout
     keyed, types = _arranged(assembly, node, keys, [], below)
@@ -148,7 +155,9 @@ def _together(
     return transplant.sorted(rows, keys, order) if ordered else rows
 
 
-def _aggregate(assembly: Assembly, node: Recompute, query: plan.Aggregate, below: Frame) -> Frame:
+def _aggregate(
+    assembly: Assembly, node: Recompute, query: plan.Aggregate, below: Frame | StateShare
+) -> Frame:
     transplant = assembly.transplant
     touched = _touched(assembly, node, query.group_keys, below)
     there = {a.id for a in query.child.attributes}
@@ -172,7 +181,9 @@ def _aggregate(assembly: Assembly, node: Recompute, query: plan.Aggregate, below
     return _weighted(transplant, named, touched.version, whole)
 
 
-def _window(assembly: Assembly, node: Recompute, query: plan.Window, below: Frame) -> Frame:
+def _window(
+    assembly: Assembly, node: Recompute, query: plan.Window, below: Frame | StateShare
+) -> Frame:
     transplant = assembly.transplant
     touched = _touched(assembly, node, query.partition, below)
     partition = [key.handle for key in query.partition]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.types import BooleanType, LongType
 
 from headrace.engine.lowering.assembly import Assembly, Frame, Tail
+from headrace.engine.lowering.restored import StateShare
 from headrace.operators import FLAG, ROW, Emits, RowKind
 from headrace.zset import HASH, WEIGHT, Layout
 
@@ -40,7 +41,9 @@ class _Side:
 
 
 def joined(
-    assembly: Assembly, node: Join, frames: tuple[Frame | None, Frame | None]
+    assembly: Assembly,
+    node: Join,
+    frames: tuple[Frame | StateShare | None, Frame | StateShare | None],
 ) -> Frame | None:
     """Lower a join over the deltas of its sides; None where neither can change."""
     sides = _sides(node)
@@ -126,7 +129,11 @@ def _of_pairs(transplant: Transplant, condition: Any, row: Any | None) -> Any:
     return transplant.scala.expression("Or", alone, condition)
 
 
-def _joined_side(assembly: Assembly, index: int, sides: tuple[_Side, _Side], frame: Frame) -> Any:
+def _joined_side(
+    assembly: Assembly, index: int, sides: tuple[_Side, _Side], frame: Frame | StateShare
+) -> Any:
+    if isinstance(frame, StateShare):
+        return _restored_side(assembly, index, sides, frame)
     columns = [
         (name, type_, value if i == index else None)
         for i, side in enumerate(sides)
@@ -134,3 +141,16 @@ def _joined_side(assembly: Assembly, index: int, sides: tuple[_Side, _Side], fra
     ]
     hash_ = assembly.transplant.hash([key.handle for key in sides[index].keys])
     return assembly.side(index, hash_, columns, frame)
+
+
+def _restored_side(
+    assembly: Assembly, index: int, sides: tuple[_Side, _Side], stored: StateShare
+) -> Any:
+    below = stored.read(assembly, [(name, type_) for name, type_, _ in sides[index].columns()])
+    given = assembly.transplant.output(below)
+    columns = [
+        (name, type_, given[name] if i == index else None)
+        for i, side in enumerate(sides)
+        for name, type_, _ in side.columns()
+    ]
+    return assembly.side(index, given[HASH], columns, Frame(below, given[WEIGHT]))

@@ -61,6 +61,7 @@ class FillKey:
     looping: bool = False
     ticks: bool = False
     here: bool = False
+    restoring: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,6 +39,7 @@ from headrace.engine.lowering.guards import guarded
 from headrace.engine.lowering.joins import joined, matched
 from headrace.engine.lowering.loops import fed_back, looped
 from headrace.engine.lowering.ordered import compared, temporal
+from headrace.engine.lowering.restored import restored_increments
 from headrace.engine.watching import watched
 from headrace.operators import OFFSET
 from headrace.runtime.ports import LEAF
@@ -51,6 +52,8 @@ if TYPE_CHECKING:
     from headrace.catalyst.transplant import Transplant
     from headrace.circuit import InputGuard, Sliced
     from headrace.circuit.accumulators import Accumulator, Argument
+    from headrace.circuit.reuse import Input
+    from headrace.engine.lowering.restored import StateShare
     from headrace.types import DataType, RelationId
 
 
@@ -62,7 +65,8 @@ class Nodes:
     recursions read the feedback of their previous round. ``users`` is the number of users of each
     node of the circuit. With ``sliced``, only the slice of each leaf is read, and joins keep only
     pairs in their slice, since contents of relations are read in full. ``watch`` names nodes whose
-    rows in their slice are counted.
+    rows in their slice are counted. The inputs ``restored`` are read from shares with the state of
+    other builds, and nothing below them is lowered.
     """
 
     assembly: Assembly
@@ -73,6 +77,7 @@ class Nodes:
     loops: bool = False
     sliced: Sliced | None = None
     watch: Mapping[Node, str] = field(default_factory=dict)
+    restored: Mapping[Input, tuple[StateShare, ...]] = field(default_factory=dict)
     _reused: dict[Node, tuple[Any, bool] | None] = field(default_factory=dict)
     _guarded: dict[InputGuard, Any] = field(default_factory=dict)
 
@@ -125,14 +130,14 @@ class Nodes:
             case Sum():
                 return self._sum(node)
             case Join():
-                sides = self.node(node.left), self.node(node.right)
+                sides = self._input((node, 0), node.left), self._input((node, 1), node.right)
                 return self._in_slice(node, joined(self.assembly, node, sides))
             case Match():
                 below = self.node(node.child)
                 return None if below is None else matched(self.assembly, node, below)
             case First():
-                below = self.node(node.child)
-                return None if below is None else first_rows(self.assembly, node, below)
+                rows = self._input((node, 0), node.child)
+                return None if rows is None else first_rows(self.assembly, node, rows)
             case FoldedRows():
                 below = self.node(node.child)
                 return None if below is None else folded(self.assembly, node, below)
@@ -141,8 +146,8 @@ class Nodes:
             case ComparedRows():
                 return compared(self.assembly, node, self.node(node.child), self.node(node.value))
             case Recompute():
-                below = self.node(node.child)
-                return None if below is None else recomputed(self.assembly, node, below)
+                rows = self._input((node, 0), node.child)
+                return None if rows is None else recomputed(self.assembly, node, rows)
             case Aggregate():
                 return self._aggregate(node)
             case Loop():
@@ -197,30 +202,24 @@ class Nodes:
         union = self.transplant.union(branches)
         return Frame(union, items(union.output())[-1])
 
+    def _input(self, at: Input, child: Node) -> Frame | StateShare | None:
+        """Lower an input of an operator, or return the share that restores it."""
+        stored = self.restored.get(at)
+        return self.node(child) if stored is None else stored[0]
+
     def _aggregate(self, node: Aggregate) -> Frame | None:
-        below = self.node(node.child)
-        if below is None:
+        stored, query, kept = self.restored.get((node, 0)), node.plan, node.accumulators
+        below = None if stored is not None else self.node(node.child)
+        if below is None and stored is None:
             return None
-        transplant, query, kept = self.transplant, node.plan, node.accumulators
-        keys = [key.handle for key in query.grouping]
-        added = [
-            (
-                a.column,
-                transplant.increment(
-                    a.arguments, a.condition, a.type, below.weight, self._summand(a)
-                ),
-            )
-            for a in kept.increments
-        ]
-        columns = [(f"g{i}", key) for i, key in enumerate(keys)]
-        columns += [(a.column, self._value(a)) for a in kept.arguments]
+        long = LongType()
         identity = [(f"g{i}", key.type) for i, key in enumerate(query.grouping)]
         identity += [(a.column, a.value.type) for a in kept.arguments]
-        long = LongType()
         summed = [(WEIGHT, long), *((a.column, a.type) for a in kept.increments)]
-        passed = [key.passes for key in query.grouping]
-        there = bool(keys) and below.is_by(node.child.plan, passed)
-        keyed = self.assembly.keyed(below, keys, columns, added, there=there, totals=summed)
+        if below is None:
+            keyed = restored_increments(self.assembly, node, stored or (), [*identity, *summed])
+        else:
+            keyed = self._increments(node, below, summed)
         layout = node.operator.increments
         if node.operator.is_global:
             fields = [(HASH, long), *identity, *summed]
@@ -234,6 +233,25 @@ class Nodes:
         task = self.assembly.task(node.name, node.operator, node.arrangements, inputs, types)
         grouped = self.assembly.stepped(task, keyed, types)
         return self._results(node, grouped)
+
+    def _increments(self, node: Aggregate, below: Frame, summed: list[tuple[str, DataType]]) -> Any:
+        """Compute the increments of an aggregate, and send them to the partition of their group."""
+        transplant, query, kept = self.transplant, node.plan, node.accumulators
+        keys = [key.handle for key in query.grouping]
+        added = [
+            (
+                a.column,
+                transplant.increment(
+                    a.arguments, a.condition, a.type, below.weight, self._summand(a)
+                ),
+            )
+            for a in kept.increments
+        ]
+        columns = [(f"g{i}", key) for i, key in enumerate(keys)]
+        columns += [(a.column, self._value(a)) for a in kept.arguments]
+        passed = [key.passes for key in query.grouping]
+        there = bool(keys) and below.is_by(node.child.plan, passed)
+        return self.assembly.keyed(below, keys, columns, added, there=there, totals=summed)
 
     def _summand(self, accumulator: Accumulator) -> Any | None:
         """Return the argument that an accumulator sums, or None if it counts rows."""

@@ -34,8 +34,10 @@ if TYPE_CHECKING:
 
     from headrace.catalyst.transplant import Transplant
     from headrace.circuit import Node, Sliced
+    from headrace.circuit.reuse import Input
     from headrace.engine.jobs.worker import OperatorTask
     from headrace.engine.lowering.assembly import Assembly, Program
+    from headrace.engine.lowering.restored import StateShare
     from headrace.types import DataType, RelationId
 
 READ_ONCE_FROM = 4
@@ -118,10 +120,12 @@ class Lowering:
         ticks: bool = False,
         sliced: Sliced | None = None,
         watch: Mapping[Node, str] = MappingProxyType({}),
+        restored: Mapping[Input, tuple[StateShare, ...]] = MappingProxyType({}),
     ) -> Program:
         """Return the program that fills a view, or a slice of it, from its inputs.
 
         With ``ticks``, time passes in the step. The rows of the nodes in ``watch`` are counted.
+        The inputs ``restored`` are read from the state of other builds.
         """
         nodes = Nodes(
             self.assembly,
@@ -131,6 +135,7 @@ class Lowering:
             ticks=ticks,
             sliced=sliced,
             watch=watch,
+            restored=restored,
         )
         self._view(circuit, nodes)
         return self.assembly.program()

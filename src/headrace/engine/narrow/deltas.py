@@ -14,6 +14,7 @@ from headrace.engine.narrow.evaluated import with_schema
 from headrace.operators import OFFSET
 from headrace.runtime.ports import MoreRowsError
 from headrace.runtime.spent import Activity, Spending
+from headrace.runtime.step import RowsShare
 from headrace.zset import WEIGHT
 
 if TYPE_CHECKING:
@@ -77,7 +78,10 @@ class Deltas:
         share, scan = self.step.shares.get(relation), self.scans[relation]
         if share is None or not share.rows:
             return None
-        columns = logged(self.relations[relation]).stored
+        if isinstance(share, RowsShare) and relation not in self.relations:
+            columns = share.layout.schema  # it is state of operators
+        else:
+            columns = logged(self.relations[relation]).stored
         wanted = pa.schema([columns.field(name) for name in scan.columns])
         task = LeafTask(relation, wanted, scan.offsets, 1, self.log)
         found, count = [], 0

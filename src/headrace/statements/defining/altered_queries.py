@@ -9,7 +9,7 @@ from headrace.catalog import CONTINUOUS, View
 from headrace.errors import Code, HeadraceError, Span
 from headrace.parts.naming import HIDDEN
 from headrace.sql import CreateMaterializedView, Option, parse
-from headrace.statements.defining.auto_swap import AUTO_SWAP
+from headrace.statements.defining.flags import AUTO_SWAP
 from headrace.statements.defining.history import HISTORY
 from headrace.statements.defining.on_error import ON_ERROR
 from headrace.statements.defining.refresh_options import REFRESH_OPTIONS

@@ -5,14 +5,12 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from headrace.errors import Code, HeadraceError
+from headrace.statements.defining.flags import AUTO_SWAP
 
 if TYPE_CHECKING:
     from headrace.errors import Span
     from headrace.sql import Option
 
-AUTO_SWAP: Final = "auto_swap"
-"""The option of a replaced view: with ``false``, the new build waits for SWAP VIEW."""
 _OPTIONS: Final = re.compile(r"\s*\b\w+\s*\($")
 """The word before options, and what begins them."""
 
@@ -32,22 +30,3 @@ def without_swap(statement: Span, options: tuple[Option, ...]) -> str:
                 before, after = _OPTIONS.sub("", before), f" {after[1:].lstrip()}"
             text = before + after
     return text
-
-
-def swaps_by_itself(options: tuple[Option, ...]) -> bool:
-    """Return whether a new build of a view serves as soon as it is filled.
-
-    Raises:
-        HeadraceError: ``invalid``, at the option, for a value that is neither true nor false.
-    """
-    given = next((option for option in options if option.key.lower() == AUTO_SWAP), None)
-    if given is None or given.value.lower() == "true":
-        return True
-    if given.value.lower() == "false":
-        return False
-    raise HeadraceError(
-        Code.INVALID,
-        f"'{given.value}' is not a value of {AUTO_SWAP}",
-        hint="Use true or false.",
-        span=given.span,
-    )

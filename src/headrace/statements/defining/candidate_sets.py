@@ -13,7 +13,8 @@ from headrace.parts.swapping import IncompleteSwapError, missing
 from headrace.sql import CreateMaterializedView, Query, select_all
 from headrace.statements.defining.above_changes import AboveChanges, declared
 from headrace.statements.defining.altered_queries import materialized
-from headrace.statements.defining.auto_swap import swaps_by_itself, without_swap
+from headrace.statements.defining.auto_swap import without_swap
+from headrace.statements.defining.flags import AUTO_SWAP, REUSE, is_on
 from headrace.statements.defining.history import history_of
 from headrace.statements.defining.on_error import on_error, quarantines
 from headrace.statements.defining.options import begins_earliest
@@ -81,11 +82,11 @@ class CandidateSets:
     def rebuild(self, statement: RebuildView) -> str:
         """Compute a view again beside the one that serves; with dependants, all views above too."""
         view, span = materialized(self.reader.catalog, statement.name), statement.name.span
-        swaps = swaps_by_itself(statement.options)
+        swaps = is_on(statement.options, AUTO_SWAP)
         made: list[RelationId] = []
         with self._undone(made):
             self._require_alone(view, span)
-            candidate, total = self._fill_member(view, [], span, temporary=swaps)
+            candidate, total = self._fill_member(view, [], span, temporary=swaps, reuse=False)
             made.append(candidate.id)
             pairs = self._completed(
                 [(view, candidate)],
@@ -93,6 +94,7 @@ class CandidateSets:
                 everything=statement.dependants,
                 temporary=swaps,
                 made=made,
+                reuse=False,
             )
         if not swaps:
             return self._waits(pairs, total)
@@ -218,6 +220,7 @@ class CandidateSets:
                     None,
                     gone,
                     earliest=begins_earliest(statement.options),
+                    reuse=is_on(statement.options, REUSE),
                 )
             except EvaluationError as error:
                 raise error.within(statement.query.span) from error
@@ -259,6 +262,7 @@ class CandidateSets:
         temporary: bool,
         made: list[RelationId],
         without: Container[str] = (),
+        reuse: bool = True,
     ) -> Pairs:
         """Fill the candidates that are missing; return all that change places. Adds to ``made``.
 
@@ -273,11 +277,11 @@ class CandidateSets:
             if view.id not in members and temporary:
                 self._require_alone(view, span)
             below = [each for each in pairs if each[0].id != view.id]
-            candidate, _ = self._fill_member(view, below, span, temporary=temporary)
+            candidate, _ = self._fill_member(view, below, span, temporary=temporary, reuse=reuse)
             made.append(candidate.id)
 
     def _fill_member(
-        self, view: View, below: Pairs, span: Span, *, temporary: bool
+        self, view: View, below: Pairs, span: Span, *, temporary: bool, reuse: bool
     ) -> tuple[View, int]:
         """Fill a candidate of a view by its own query, which reads the candidates ``below``.
 
@@ -316,7 +320,8 @@ class CandidateSets:
                 by_name="" if text is None or index is not None else by_name,
             )
             gone = () if former is None else tuple(c.id for _, c in self._over([(view, former)]))
-            total = self.builds.fill(replace(planned, view=candidate), None, gone, earliest=False)
+            planned = replace(planned, view=candidate)
+            total = self.builds.fill(planned, None, gone, earliest=False, reuse=reuse)
         except HeadraceError as error:
             raise HeadraceError(
                 error.code,

@@ -15,7 +15,7 @@ from headrace.connectors import (
 )
 from headrace.errors import Code, HeadraceError, masked, unknown
 from headrace.sql import EMBEDDED_METADATA
-from headrace.statements.defining.auto_swap import AUTO_SWAP
+from headrace.statements.defining.flags import AUTO_SWAP, REUSE
 from headrace.statements.defining.history import HISTORY
 from headrace.statements.defining.on_error import ON_ERROR
 from headrace.statements.defining.refresh_options import REFRESH_OPTIONS
@@ -124,6 +124,7 @@ _OF_VIEWS = (
     HISTORY,
     "max_staleness",
     ON_ERROR,
+    REUSE,
     *TTL_OPTIONS,
     *_EXTERNAL,
 )

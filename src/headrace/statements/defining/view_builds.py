@@ -173,10 +173,12 @@ class ViewBuilds:
         replaced: tuple[RelationId, ...],
         *,
         earliest: bool,
+        reuse: bool = True,
     ) -> int:
         """Fill a view, or another build of a former one, and let it serve.
 
-        It takes the place of the relations ``replaced``. Returns the number of rows read.
+        It takes the place of the relations ``replaced``. With ``reuse``, state of other views is
+        read in place of inputs, where that costs less. Returns the number of rows read.
         """
         seen, view = 0, planned.view
         name = "the rows to follow" if view.name.startswith(HIDDEN) else view.name
@@ -190,9 +192,11 @@ class ViewBuilds:
             self.report(Progress(f"filling {name}", done, total, "rows"))
 
         if former is None:
-            self.definer.create_view(planned, report, replaced, earliest=earliest)
+            self.definer.create_view(planned, report, replaced, earliest=earliest, reuse=reuse)
         else:
-            self.definer.replace_view(former, planned, report, earliest=earliest, names_row=True)
+            self.definer.replace_view(
+                former, planned, report, earliest=earliest, reuse=reuse, names_row=True
+            )
         return seen
 
 

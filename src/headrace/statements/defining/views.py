@@ -11,7 +11,7 @@ from headrace.errors import Code, EvaluationError, HeadraceError, masked
 from headrace.parts.system_relations import refuse_system
 from headrace.sql import CreateTableAs
 from headrace.statements.defining.altered_queries import redefined
-from headrace.statements.defining.auto_swap import swaps_by_itself
+from headrace.statements.defining.flags import AUTO_SWAP, REUSE, is_on
 from headrace.statements.defining.history import history_of
 from headrace.statements.defining.on_error import on_error, quarantines, require_quarantine
 from headrace.statements.defining.options import (
@@ -87,7 +87,7 @@ class Views:
                 span=statement.name.span,
             )
         query = self.builds.with_ttl(query or with_windows(statement), statement)
-        if former is not None and not swaps_by_itself(statement.options):
+        if former is not None and not is_on(statement.options, AUTO_SWAP):
             return self.sets.create(former, statement, query)
         planned = None if former is None else self._planned_in_place_of(former, statement, query)
         if planned is None:
@@ -108,9 +108,9 @@ class Views:
         if asked is not None and view.quarantines:
             catalog = self.reader.catalog
             require_quarantine(view, planned.circuit, catalog, asked.span)
-        earliest = begins_earliest(statement.options)
+        earliest, reuse = begins_earliest(statement.options), is_on(statement.options, REUSE)
         try:
-            total = self.builds.fill(planned, former, replaced, earliest=earliest)
+            total = self.builds.fill(planned, former, replaced, earliest=earliest, reuse=reuse)
         except EvaluationError as error:
             raise error.within(statement.query.span) from error
         changes = "change" if total == 1 else "changes"

@@ -24,6 +24,7 @@ from headrace.sql import (
 from headrace.statements.defining.above_changes import AboveChange, AboveChanges, Becomes
 from headrace.statements.defining.altered_queries import redefined
 from headrace.statements.defining.drops import dropped_with
+from headrace.statements.defining.flags import REUSE, is_on
 from headrace.statements.defining.history import HISTORY
 from headrace.statements.defining.options import begins_earliest
 from headrace.statements.defining.retention import lost_events, retention_of
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from headrace.runtime.retirement import Retirement
     from headrace.sql import Name
     from headrace.statements.defining.view_builds import ViewBuilds
+    from headrace.statements.describing.reuse import ReusedState
     from headrace.types import RelationId
 
 Definition: TypeAlias = (
@@ -75,6 +77,7 @@ class DefinitionChanges:
     changes: ChangeClassifier
     engine: Engine
     builds: ViewBuilds
+    reused: ReusedState
 
     def of(self, statement: Definition) -> Iterator[Row]:
         """Yield the effect of a statement on each view; inputs come before their readers."""
@@ -161,11 +164,16 @@ class DefinitionChanges:
         if planned is not None and differs is not None:
             changes = AboveChanges(self.reader, self.engine)
             above = {c.relation.id: c for c in changes.of(view, planned.view.schema)}
+        reused = None
+        if planned is not None and is_on(statement.options, REUSE):
+            reused = self.reused.of(planned.circuit, planned.view)
         for each in self.changes.of_replaced(view):
             path: str = each.path
             rule, change = each.rule, above.pop(each.view, None)
             if differs is not None and each.view == view.id:
                 rule = f"filled again beside it: {differs}"
+            if reused is not None and each.view == view.id:
+                rule = f"{rule}. {reused}"
             elif change is not None and change.becomes is not Becomes.FOLLOWS:
                 refused = change.becomes is Becomes.REFUSED
                 path = REFUSED if refused else RepairPath.REBUILD

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from headrace.parts.evaluating import OwnEvaluator
     from headrace.parts.reader import Reader
     from headrace.runtime.epoch import EpochLoop
+    from headrace.statements.describing.reuse import ReusedState
     from headrace.types import ArrangementId
 
 
@@ -39,6 +40,7 @@ class Explanations:
     engine: Engine
     own_evaluator: OwnEvaluator
     loop: EpochLoop
+    reused: ReusedState
 
     def explain(self, statement: Explain) -> Result:
         """Return the output of EXPLAIN as a table, line by line."""
@@ -126,7 +128,9 @@ class Explanations:
         notes = self._notes(existing)
         lines += explain(circuit, lambda id_: catalog.by_id[id_].name, stored, notes)
         keyed = [] if existing is None else [f"Key: {key_text(existing)}."]
-        lines += ["", state(circuit, stored), summary(circuit), *keyed]
+        reused = self.reused.of(circuit) if existing is None else None
+        taken = [] if reused is None else [reused]
+        lines += ["", state(circuit, stored), summary(circuit), *taken, *keyed]
         return [*lines, *plan] if shown is ExplainKind.EVERYTHING else lines
 
     def _notes(self, view: View | None) -> Callable[[str], list[str]]:

@@ -1,0 +1,105 @@
+"""Numbers of plans: equal for parts, of one query or of several, that compute the same rows.
+
+Two parts are equal if they are so except for the ids that Spark generates: expressions are compared
+by the JVM, with each column replaced by its position in the inputs of its node.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from headrace.catalyst import plan
+from headrace.catalyst.node import Use
+from headrace.catalyst.resolved import attribute_of, columns_of, passed_on, type_of
+from headrace.catalyst.scala import EXPRESSIONS, Numbers, kind_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from headrace.catalyst.scala import Scala
+
+_ALONE = (plan.Constant, plan.Generate, plan.Loop, plan.LoopRef)
+"""Nodes that are equal to no other: their rows depend on more than their fields."""
+_QUERY_PLAN = "org.apache.spark.sql.catalyst.plans.QueryPlan"
+
+Number = tuple[object, ...]
+"""A key that is equal for equal values, and differs for different ones."""
+
+
+@dataclass(slots=True)
+class PlanNumbers:
+    """Gives equal nodes equal numbers."""
+
+    scala: Scala
+    _numbers: dict[Number, int] = field(default_factory=dict)
+    _of_nodes: dict[plan.Plan, int] = field(default_factory=dict)
+    _of_expressions: Numbers = field(default_factory=Numbers)
+
+    def of(self, node: plan.Plan) -> int:
+        """Return the number of a node: equal for nodes that compute the same rows."""
+        if node not in self._of_nodes:
+            self._of_nodes[node] = self._numbered(self._parts(node))
+        return self._of_nodes[node]
+
+    def of_core(self, node: plan.Aggregate) -> int:
+        """Return the number of an aggregate's groups and functions, whatever its results are."""
+        groups = (use for use in node.uses() if use.inputs)
+        return self._numbered(("core", *self._own(node, groups)))
+
+    def of_keys(self, node: plan.Plan, keys: Iterable[plan.Expression]) -> int:
+        """Return the number of a node's rows with some expressions over them."""
+        uses = (Use("key", key.handle, (node,)) for key in keys)
+        return self._numbered(("keys", self.of(node), *self._used(uses, (node,))))
+
+    def _numbered(self, parts: Number) -> int:
+        return self._numbers.setdefault(parts, len(self._numbers))
+
+    def _parts(self, node: plan.Plan) -> Number:
+        """Return everything on which a node's rows depend, as numbers."""
+        if isinstance(node, _ALONE) or len({a.id for a in node.attributes}) < len(node.attributes):
+            return (node,)
+        if isinstance(node, plan.Aggregate):
+            results = (use for use in node.uses() if not use.inputs)
+            return ("shown", self.of_core(node), *self._used(results, (core_of(node),)))
+        return (len(node.attributes), *self._own(node, node.uses()))
+
+    def _own(self, node: plan.Plan, uses: Iterable[Use]) -> Number:
+        """Return the kind of a node, its inputs, and some of its expressions over these."""
+        below = (self.of(child) for child in node.inputs)
+        return (type(node), *below, *node.parameters(), *self._used(uses, node.inputs))
+
+    def _used(self, uses: Iterable[Use], inputs: tuple[plan.Plan, ...]) -> Iterator[Number]:
+        attributes = [a for child in inputs for a in child.attributes]
+        over: Any = None
+        known = {a.id for a in attributes}
+        for use in uses:
+            if over is None:
+                over = self.scala.named(f"{EXPRESSIONS}.package$AttributeSeq")(
+                    self.scala.seq(a.handle for a in attributes)
+                )
+            yield use.field, use.how, self._expression(use.handle, over, known)
+
+    def _expression(self, handle: Any, over: Any, known: set[int]) -> object:
+        """Return the number of an expression, with its columns replaced by their positions."""
+        while kind_of(handle) == "Alias":
+            handle = handle.child()
+        if not {passed_on(a) for a in columns_of(handle)} <= known:
+            return handle  # it refers to other columns than those of its input: never equal
+        normal = self.scala.module(_QUERY_PLAN).normalizeExpressions(handle, over)
+        return self._of_expressions.of(normal)
+
+
+def core_of(node: plan.Aggregate) -> plan.Aggregate:
+    """Return an aggregate whose results are its keys and the values of its functions."""
+    results = tuple(
+        replace(attribute_of(call.handle.resultAttribute()), name=call.text)
+        for call in node.functions
+    )
+    shown = (*node.grouping_attributes, *results)
+    return replace(node, results=tuple(_itself(a) for a in shown), attributes=shown)
+
+
+def _itself(attribute: plan.Attribute) -> plan.Expression:
+    handle = attribute.handle
+    return plan.Expression(attribute.name, type_of(handle), attribute.id, attribute.id, handle)

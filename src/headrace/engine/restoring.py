@@ -1,0 +1,68 @@
+"""The program of a fill that takes over state of views: which shares restore which inputs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import count
+from typing import TYPE_CHECKING
+
+from headrace.catalyst.numbered import PlanNumbers
+from headrace.circuit.reuse import restored
+from headrace.engine.lowering.restored import StateShare
+from headrace.errors import HeadraceError
+from headrace.runtime.takeover import Takeover
+from headrace.types import RelationId
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from headrace.catalyst.scala import Scala
+    from headrace.circuit import Circuit
+    from headrace.circuit.reuse import Input
+    from headrace.engine.circuits import ViewCircuits
+    from headrace.runtime.takeover import Sizes
+
+_SHARES = -(1 << 33)
+"""Names of shares with state are below this one: they are ids of no relation."""
+
+
+@dataclass(frozen=True, slots=True)
+class Restoring:
+    """What a fill takes over, and the shares of each input that is restored."""
+
+    takeover: Takeover
+    inputs: Mapping[Input, tuple[StateShare, ...]]
+
+
+def restoring(
+    circuit: Circuit,
+    circuits: ViewCircuits,
+    kept: Iterable[RelationId],
+    scala: Scala,
+    rows: Sizes,
+) -> Restoring | None:
+    """Return what a circuit takes over of views that are kept; None if it is not worth it.
+
+    Views that cannot be planned are left out.
+    """
+    known: dict[RelationId, Circuit] = {}
+    for id_ in kept:
+        try:
+            known[id_] = circuits.of(id_)
+        except (HeadraceError, KeyError):
+            continue
+    found = restored(circuit, known.values(), PlanNumbers(scala), rows)
+    if not found.inputs:
+        return None
+    names = count(_SHARES, -1)
+    shares = {
+        at: tuple(StateShare(RelationId(next(names)), each.layout) for each in stored)
+        for at, stored in found.inputs.items()
+    }
+    groups = tuple(
+        {share.name: each for share, each in zip(shares[at], stored, strict=True)}
+        for at, stored in found.inputs.items()
+    )
+    taken = {each.arrangement for stored in found.inputs.values() for each in stored}
+    views = tuple(id_ for id_, each in known.items() if not taken.isdisjoint(each.arrangements()))
+    return Restoring(Takeover(groups, found.copied, found.reads, views), shares)
