@@ -1,9 +1,10 @@
 """``python -m benchmarks.rebuilds``: what it costs to fill a view, to change it, and to swap it.
 
 Three views over a stream of ``--rows`` rows are filled, each beside a plain Spark batch of its
-query over the same rows in Parquet: by few keys, by many, and over a join. Then the first one gets
-another column: as a candidate with the view above it, compared, validated and swapped. Epochs of
-one row go on meanwhile; their times are printed beside those of a quiet database.
+query over the same rows in Parquet: by few keys, by many, and over a join. Views that could take
+over state of these are filled with and without it. Then the first one gets another column: as a
+candidate with the view above it, compared, validated and swapped. Epochs of one row go on
+meanwhile; their times are printed beside those of a quiet database.
 """
 
 from __future__ import annotations
@@ -30,6 +31,12 @@ _QUERIES = {
     "joined": "SELECT tier, count(*) AS n, sum(x) AS x FROM s JOIN users ON s.u = users.u"
     " GROUP BY tier",
 }
+_LIKE = {
+    "few": "SELECT k, x / n AS mean FROM (SELECT k, count(*) AS n, sum(x) AS x FROM s GROUP BY k)",
+    "many": f"{_QUERIES['many']} HAVING count(*) > 10",
+    "joined": f"{_QUERIES['joined']} HAVING count(*) > 10",
+}
+"""Views like these, each with the same state below its last steps."""
 _ABOVE = "CREATE MATERIALIZED VIEW above AS SELECT n, count(*) AS groups FROM few GROUP BY n"
 _WIDER = "SELECT k, count(*) AS n, sum(x) AS x, max(x) AS most FROM s GROUP BY k"
 _CHANGES = {
@@ -72,6 +79,7 @@ def main(rows: int, users: int) -> None:
                 pq.write_table(table, place / f"{name}.parquet")
                 spark.read.parquet(str(place / f"{name}.parquet")).createOrReplaceTempView(name)
             _fills(db, spark, rows)
+            _with_state(db)
             _swaps(db)
 
 
@@ -90,6 +98,21 @@ def _fills(db: headrace.Database, spark: Any, rows: int) -> None:
                 f" {rows / fill / 1000:,.0f} thousand rows/s;"
                 f" batch {batch:.1f} s, ratio {fill / batch:.2f}"
             )
+
+
+def _with_state(db: headrace.Database) -> None:
+    """Fill views that could take over state, without it and with it, twice each."""
+    for name, query in _LIKE.items():
+        took = dict.fromkeys(("false", "true"), 0.0)
+        for reuse in ("false", "true", "false", "true"):
+            create = f"CREATE MATERIALIZED VIEW other WITH (reuse = {reuse}) AS {query}"
+            took[reuse] = _seconds(lambda text=create: db.sql(text))
+            db.sql("DROP MATERIALIZED VIEW other")
+        apart, with_it = took.values()
+        click.echo(
+            f"like {name}: filled in {apart:.2f} s, with its state in {with_it:.2f} s,"
+            f" ratio {with_it / apart:.2f}"
+        )
 
 
 def _swaps(db: headrace.Database) -> None:

@@ -10,6 +10,8 @@ from headrace.circuit.reuse import restored
 pytestmark = pytest.mark.spark
 
 GROUPS = "SELECT g, sum(x) AS x, count(*) AS n FROM t GROUP BY g"
+VALUES = "SELECT g, {} FROM t GROUP BY g"
+GROWS = "SELECT k, {} FROM u GROUP BY k"
 JOINED = "SELECT t.g, t.x, u.v FROM t JOIN u ON t.k = u.k"
 
 
@@ -39,7 +41,15 @@ def taken(planned, kept: str, query: str, *, rows: int = 1000, state: int = 10):
         (GROUPS, "SELECT g, sum(x) AS x, count(*) AS n FROM t WHERE x > 1 GROUP BY g", 0),
         (GROUPS, "SELECT g, sum(x * 2) AS x, count(*) AS n FROM t GROUP BY g", 0),
         (GROUPS, "SELECT k, sum(x) AS x, count(*) AS n FROM t GROUP BY k", 0),
-        (GROUPS, "SELECT g, sum(x) AS x, count(x) AS n FROM t GROUP BY g", 0),
+        (GROUPS, "SELECT g, count(x) AS n, avg(x) AS m FROM t GROUP BY g", 1),
+        (GROUPS, "SELECT g, count(k) AS n, sum(x) AS x FROM t GROUP BY g", 0),
+        (GROUPS, "SELECT g, sum(x) FILTER (WHERE x > 1) AS x FROM t GROUP BY g", 0),
+        (VALUES.format("sum(DISTINCT x) AS a"), VALUES.format("max(x) AS a, min(x) AS b"), 1),
+        (VALUES.format("min(x) AS a"), VALUES.format("count(DISTINCT x) AS a"), 1),
+        (GROWS.format("min(v) AS a"), GROWS.format("count(DISTINCT v) AS a"), 0),
+        (GROWS.format("min(v) AS a"), GROWS.format("max(v) AS a"), 0),
+        (GROWS.format("min(v) AS a, max(v) AS b"), GROWS.format("max(v) + 1 AS a"), 1),
+        (GROWS.format("count(DISTINCT v) AS a"), GROWS.format("max(v) AS a"), 1),
         (
             "SELECT a.g, count(*) AS n FROM t a JOIN t b ON a.k = b.g WHERE a.x > b.x GROUP BY a.g",
             "SELECT a.g, count(*) AS n FROM t a JOIN t b ON a.k = b.g WHERE b.x > a.x GROUP BY a.g",

@@ -10,13 +10,13 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from headrace.catalyst import plan
-from headrace.catalyst.node import Use
 from headrace.catalyst.resolved import attribute_of, columns_of, passed_on, type_of
 from headrace.catalyst.scala import EXPRESSIONS, Numbers, kind_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from headrace.catalyst.node import Use
     from headrace.catalyst.scala import Scala
 
 _ALONE = (plan.Constant, plan.Generate, plan.Loop, plan.LoopRef)
@@ -42,6 +42,13 @@ class PlanNumbers:
             self._of_nodes[node] = self._numbered(self._parts(node))
         return self._of_nodes[node]
 
+    def of_expressions(
+        self, node: plan.Plan, expressions: Iterable[plan.Expression | None]
+    ) -> tuple[object, ...]:
+        """Return a key of some expressions over a node's columns, with None for none."""
+        over = self._over((node,))
+        return tuple(each and self._expression(each.handle, *over) for each in expressions)
+
     def of_core(self, node: plan.Aggregate) -> int:
         """Return the number of an aggregate's groups and functions, whatever its results are."""
         groups = (use for use in node.uses() if use.inputs)
@@ -49,8 +56,7 @@ class PlanNumbers:
 
     def of_keys(self, node: plan.Plan, keys: Iterable[plan.Expression]) -> int:
         """Return the number of a node's rows with some expressions over them."""
-        uses = (Use("key", key.handle, (node,)) for key in keys)
-        return self._numbered(("keys", self.of(node), *self._used(uses, (node,))))
+        return self._numbered(("keys", self.of(node), *self.of_expressions(node, keys)))
 
     def _numbered(self, parts: Number) -> int:
         return self._numbers.setdefault(parts, len(self._numbers))
@@ -70,15 +76,16 @@ class PlanNumbers:
         return (type(node), *below, *node.parameters(), *self._used(uses, node.inputs))
 
     def _used(self, uses: Iterable[Use], inputs: tuple[plan.Plan, ...]) -> Iterator[Number]:
-        attributes = [a for child in inputs for a in child.attributes]
-        over: Any = None
-        known = {a.id for a in attributes}
+        over: tuple[Any, set[int]] | None = None
         for use in uses:
-            if over is None:
-                over = self.scala.named(f"{EXPRESSIONS}.package$AttributeSeq")(
-                    self.scala.seq(a.handle for a in attributes)
-                )
-            yield use.field, use.how, self._expression(use.handle, over, known)
+            over = over or self._over(inputs)
+            yield use.field, use.how, self._expression(use.handle, *over)
+
+    def _over(self, inputs: tuple[plan.Plan, ...]) -> tuple[Any, set[int]]:
+        """Return the columns of some nodes, for :meth:`_expression`."""
+        attributes = [a for child in inputs for a in child.attributes]
+        of = self.scala.named(f"{EXPRESSIONS}.package$AttributeSeq")
+        return of(self.scala.seq(a.handle for a in attributes)), {a.id for a in attributes}
 
     def _expression(self, handle: Any, over: Any, known: set[int]) -> object:
         """Return the number of an expression, with its columns replaced by their positions."""

@@ -106,21 +106,6 @@ class Accumulators:
         return self.summed + self.weights
 
     @property
-    def restoring(self) -> tuple[int, ...]:
-        """The parts, by position, whose arrangements together have the values of all parts.
-
-        Those with the same weight have the same values, unless they keep only an extremum.
-        """
-        extrema, every = set[int](), dict[str, int]()
-        for i, part in enumerate(self.parts):
-            if isinstance(part, Extremum) and part.append_only:
-                extrema.add(i)
-            else:
-                every[part.weight] = i
-        alone = {i for i in extrema if self.parts[i].weight not in every}
-        return tuple(sorted({*every.values(), *alone}))
-
-    @property
     def extrema(self) -> tuple[tuple[str, Expression], ...]:
         """The result column of each extremum, with its argument."""
         given = {argument.column: argument.value for argument in self.arguments}

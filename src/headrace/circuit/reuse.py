@@ -12,8 +12,9 @@ NULL: the operator's output is the same. Outer joins would miss these rows.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from headrace.catalyst import plan
 from headrace.circuit.circuit import (
@@ -30,13 +31,16 @@ from headrace.circuit.circuit import (
     own_arrangements,
     shared,
 )
-from headrace.operators import InnerJoin
+from headrace.operators import Extremum, InnerJoin
+from headrace.zset import WEIGHT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from headrace.catalyst.numbered import PlanNumbers
+    from headrace.circuit.accumulators import Accumulator
     from headrace.circuit.circuit import Circuit, Node, Output
+    from headrace.operators import Part
     from headrace.types import ArrangementId, RelationId
     from headrace.zset import Layout
 
@@ -44,15 +48,24 @@ _COPIED = (Aggregate, First, Join, Match, Recompute)
 """Operators whose state depends on their input only."""
 _PASSED = (RelationDelta, Stateless, Sum, *_COPIED)
 """The nodes that may be below an input that is restored."""
+_READS_PER_ROW = 2
+"""How many rows of a relation are read in the time in which one of state is, at least."""
 _COPIES_PER_ROW = 4
-"""How many rows are copied in the time in which one is read and stepped."""
+"""How many rows are copied in the time in which one is read."""
 
 
-class Stored(NamedTuple):
-    """A kept arrangement, and its layout."""
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A kept arrangement.
+
+    An input has its columns under other names: ``columns`` are the kept ones by the input's, and
+    ``weight`` is the input's column with the weights.
+    """
 
     arrangement: ArrangementId
     layout: Layout
+    columns: Mapping[str, str] = field(default_factory=dict)
+    weight: str = WEIGHT
 
 
 Input: TypeAlias = "tuple[Aggregate | First | Join | Recompute, int]"
@@ -85,8 +98,16 @@ def restored(
     found.visit(circuit.output)
     read = found.reached(circuit.output)
     relations = frozenset(n.plan.relation for n in read if isinstance(n, RelationDelta))
-    stored = {at: _stored(of) for at, of in found.inputs.items()}
+    stored = {at: each.stored for at, each in found.inputs.items()}
     return Restored(stored, found.copied(without=read), relations)
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """A kept input, and the arrangements that make up another one."""
+
+    at: Input
+    stored: tuple[Stored, ...]
 
 
 @dataclass(slots=True)
@@ -95,16 +116,16 @@ class _Search:
 
     numbers: PlanNumbers
     rows: Sizes
-    inputs: dict[Input, Input] = field(default_factory=dict)
-    """The inputs that are restored, each with the kept one."""
-    _kept: dict[object, Input] = field(default_factory=dict)
+    inputs: dict[Input, _Found] = field(default_factory=dict)
+    """The inputs that are restored."""
+    _kept: dict[object, list[Input]] = field(default_factory=lambda: defaultdict(list))
     _seen: set[Node | Output] = field(default_factory=set)
 
     def add(self, circuit: Circuit) -> None:
         """Add a kept circuit."""
         for node in circuit.nodes:
             for at in _restorable(node).values():
-                self._kept.setdefault(self._identity(at), at)
+                self._kept[self._identity(at)].append(at)
 
     def visit(self, node: Node | Output) -> None:
         """Find the topmost inputs at or below a node that are worth restoring."""
@@ -114,17 +135,27 @@ class _Search:
         possible = _restorable(node)
         for i, child in enumerate(inputs(node)):
             at = possible.get(i)
-            of = None if at is None else self._kept.get(self._identity(at))
-            if at is not None and of is not None and self._is_worth(child, of):
-                self.inputs[at] = of
+            found = None if at is None else self._found(at)
+            if at is not None and found is not None:
+                self.inputs[at] = found
             else:
                 self.visit(child)
+
+    def _found(self, at: Input) -> _Found | None:
+        """Return the kept input that restores one for the least cost, if that is worth it."""
+        among: list[_Found] = []
+        for of in self._kept.get(self._identity(at), ()):
+            stored = self._stored(at, of) if _alike(_child(at), _child(of)) else None
+            if stored is not None:
+                among.append(_Found(of, stored))
+        worth = [each for each in among if self._cost(each) < self._read(each.at)]
+        return min(worth, key=self._cost, default=None)
 
     def copied(self, without: frozenset[Node | Output]) -> dict[ArrangementId, Stored]:
         """Return the kept arrangements of the operators below the inputs, by the circuit's own."""
         found: dict[ArrangementId, Stored] = {}
-        below = (each for at, of in self.inputs.items() for each in _pairs(_child(at), _child(of)))
-        for own, kept in below:
+        pairs = ((_child(at), _child(each.at)) for at, each in self.inputs.items())
+        for own, kept in (below for pair in pairs for below in _pairs(*pair)):
             if isinstance(own, Stateful) and isinstance(kept, Stateful) and own not in without:
                 ids = zip(own_arrangements(own), own_arrangements(kept).items(), strict=True)
                 found |= {id_: Stored(*stored) for id_, stored in ids}
@@ -144,32 +175,91 @@ class _Search:
         visit(output)
         return frozenset(found)
 
-    def _is_worth(self, child: Node, of: Input) -> bool:
-        """Whether a kept input can take the place of a node's rows, for less than these cost."""
-        if not _alike(child, _child(of)):
-            return False
-        relations = {
-            n.plan.relation for n in _all_below(_child(of)) if isinstance(n, RelationDelta)
-        }
-        read = sum(map(self.rows, relations))
-        fed = sum(self.rows(each.arrangement) for each in _stored(of))
-        below = (node for node in _all_below(_child(of)) if isinstance(node, Stateful))
+    def _read(self, at: Input) -> int:
+        """Return how many rows of relations are below an input."""
+        below = (node for node in _all_below(_child(at)) if isinstance(node, RelationDelta))
+        return sum(map(self.rows, {node.plan.relation for node in below}))
+
+    def _cost(self, found: _Found) -> int:
+        """Return what restoring costs, as a number of rows that are read."""
+        fed = sum(self.rows(each.arrangement) for each in found.stored)
+        below = (node for node in _all_below(_child(found.at)) if isinstance(node, Stateful))
         copied = sum(self.rows(id_) for node in below for id_ in own_arrangements(node))
-        return 2 * fed + copied // _COPIES_PER_ROW < read
+        return _READS_PER_ROW * fed + copied // _COPIES_PER_ROW
 
     def _identity(self, at: Input) -> object:
-        """Return a key that is equal for inputs with the same rows, arranged alike."""
+        """Return a key that is equal for inputs with the same rows, arranged alike.
+
+        Aggregates may still sum up different values of these rows.
+        """
         node, side = at
         of = self.numbers
         match node:
             case Aggregate():
-                return "aggregate", of.of_core(node.plan), node.operator
+                return "groups", of.of_keys(node.plan.child, node.plan.grouping)
             case Join():
                 sides = node.plan.left_keys, node.plan.right_keys
                 child = (node.plan.left, node.plan.right)[side]
                 return "side", of.of_keys(child, sides[side]), node.operator.layouts[side]
             case First() | Recompute():
                 return type(node), of.of(node.plan), node.operator
+
+    def _stored(self, at: Input, of: Input) -> tuple[Stored, ...] | None:
+        """Return the arrangements of a kept input that make up another one; None if they do not."""
+        own, (kept, side) = at[0], of
+        if isinstance(own, Aggregate) and isinstance(kept, Aggregate):
+            return self._of_groups(own, kept)
+        layout = kept.operator.layouts[side]
+        names = {name: name for name in layout.columns.names}
+        return (Stored(kept.arrangements[side], layout, names),)
+
+    def _of_groups(self, own: Aggregate, kept: Aggregate) -> tuple[Stored, ...] | None:
+        """Return the totals of a kept aggregate, and the values of those of its parts, if any.
+
+        The totals must have all sums over rows, in any order, and others may be among them. Parts
+        with equal weights have the same values, unless they keep only an extremum.
+        """
+        sums = {self._slot(kept, each): each.column for each in kept.accumulators.summed}
+        weights = {self._slot(kept, each): each.column for each in kept.accumulators.weights}
+        keys = {name: name for name in own.operator.layout.key}
+        names = {each.column: sums.get(self._slot(own, each)) for each in own.accumulators.summed}
+        totals = {name: column for name, column in names.items() if column is not None}
+        if len(totals) < len(names):
+            return None
+        found = [Stored(kept.arrangements[0], kept.operator.layouts[0], {**keys, **totals})]
+        for weight in own.accumulators.weights:
+            parts = [part for part in own.accumulators.parts if part.weight == weight.column]
+            chosen = _with_values_of(parts, kept, weights.get(self._slot(own, weight)))
+            if chosen is None:
+                return None
+            for i in chosen:
+                theirs = kept.accumulators.parts[i].arguments.names
+                given = dict(zip(parts[0].arguments.names, theirs, strict=True))
+                id_, layout = kept.arrangements[1 + i], kept.operator.layouts[1 + i]
+                found.append(Stored(id_, layout, {**keys, **given}, weight.column))
+        return tuple(found)
+
+    def _slot(self, node: Aggregate, of: Accumulator) -> object:
+        """Return a key that is equal for sums of equal values over equal rows."""
+        over = (*of.arguments, of.condition)
+        return of.kind, self.numbers.of_expressions(node.plan.child, over)
+
+
+def _with_values_of(parts: list[Part], kept: Aggregate, weight: str | None) -> list[int] | None:
+    """Return the kept parts of a weight, by position, that have all values of some parts."""
+    among = {i: part for i, part in enumerate(kept.accumulators.parts) if part.weight == weight}
+    whole = [i for i, part in among.items() if not _is_one(part)]
+    if whole:
+        return whole[:1]
+    ends = {part.end: i for i, part in among.items() if isinstance(part, Extremum)}
+    if not all(isinstance(part, Extremum) and _is_one(part) and part.end in ends for part in parts):
+        return None
+    return [ends[part.end] for part in parts if isinstance(part, Extremum)]
+
+
+def _is_one(part: Part) -> bool:
+    """Whether a part keeps one value of a group."""
+    return isinstance(part, Extremum) and part.append_only
 
 
 def _restorable(node: Node | Output) -> dict[int, Input]:
@@ -181,19 +271,6 @@ def _restorable(node: Node | Output) -> dict[int, Input]:
             return {side: (node, side) for side in (0, 1) if side not in node.shared}
         case _:
             return {}
-
-
-def _stored(at: Input) -> tuple[Stored, ...]:
-    """Return the arrangements of a kept operator that make up an input."""
-    node, side = at
-    match node:
-        case Join():
-            return (Stored(node.arrangements[side], node.operator.layouts[side]),)
-        case Aggregate():
-            stored = tuple(map(Stored, node.arrangements, node.operator.layouts))
-            return stored[0], *(stored[1 + i] for i in node.accumulators.restoring)
-        case First() | Recompute():
-            return (Stored(node.arrangements[0], node.operator.layouts[0]),)
 
 
 def _child(at: Input) -> Node:

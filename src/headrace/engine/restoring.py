@@ -56,13 +56,10 @@ def restoring(
         return None
     names = count(_SHARES, -1)
     shares = {
-        at: tuple(StateShare(RelationId(next(names)), each.layout) for each in stored)
+        at: tuple(StateShare(RelationId(next(names)), each) for each in stored)
         for at, stored in found.inputs.items()
     }
-    groups = tuple(
-        {share.name: each for share, each in zip(shares[at], stored, strict=True)}
-        for at, stored in found.inputs.items()
-    )
+    groups = tuple({share.name: share.kept for share in of_input} for of_input in shares.values())
     taken = {each.arrangement for stored in found.inputs.values() for each in stored}
     views = tuple(id_ for id_, each in known.items() if not taken.isdisjoint(each.arrangements()))
     return Restoring(Takeover(groups, found.copied, found.reads, views), shares)

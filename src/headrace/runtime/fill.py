@@ -177,6 +177,7 @@ class Fill:
             self._read_parts(state, named, ends, expects, few=few)
             return
         kept, sizes = kept_views(state, self.view.depends_on, self.view), sizes_in(state, named)
+        takeover: Takeover | None = None
         try:
             with self.loop.runner.taking_over(self._known_as, kept, sizes) as takeover:
                 self._read_parts(state, named, ends, expects, few=few, takeover=takeover)

@@ -61,11 +61,11 @@ class Takeover:
 
     def copy(self, state: Published, directory: Path, attempt: Attempt) -> None:
         """Copy the arrangements that are taken over as they are, run by run."""
-        for own, (id_, layout) in self.copied.items():
+        for own, kept in self.copied.items():
             made = []
-            for run in state.spines[id_]:
+            for run in state.spines[kept.arrangement]:
                 check_cancelled()
-                made.append(merge(directory, layout, [run.file]))
+                made.append(merge(directory, kept.layout, [run.file]))
             attempt.put(own, [file for file in made if file is not None])
 
 

@@ -107,7 +107,7 @@ def _arranged(
     kept = [(name, found[name][1]) for name in names]
     types: list[tuple[str, DataType]] = [(HASH, LongType()), *kept]
     if isinstance(below, StateShare):
-        return assembly.exchange(below.read(assembly, kept)), types
+        return assembly.exchange(below.read(assembly, dict(kept))), types
     there = bool(keys) and below.is_by(node.plan.child, [key.passes for key in keys])
     keyed = assembly.keyed(below, [key.handle for key in keys], columns, [], there=there)
     return keyed, types

@@ -146,7 +146,7 @@ def _joined_side(
 def _restored_side(
     assembly: Assembly, index: int, sides: tuple[_Side, _Side], stored: StateShare
 ) -> Any:
-    below = stored.read(assembly, [(name, type_) for name, type_, _ in sides[index].columns()])
+    below = stored.read(assembly, {name: type_ for name, type_, _ in sides[index].columns()})
     given = assembly.transplant.output(below)
     columns = [
         (name, type_, given[name] if i == index else None)

@@ -217,7 +217,7 @@ class Nodes:
         identity += [(a.column, a.value.type) for a in kept.arguments]
         summed = [(WEIGHT, long), *((a.column, a.type) for a in kept.increments)]
         if below is None:
-            keyed = restored_increments(self.assembly, node, stored or (), [*identity, *summed])
+            keyed = restored_increments(self.assembly, stored or (), [*identity, *summed])
         else:
             keyed = self._increments(node, below, summed)
         layout = node.operator.increments

@@ -10,74 +10,58 @@ from pyspark.sql.types import LongType
 
 from headrace.catalyst.transplant import spark_schema
 from headrace.engine.jobs.worker import LeafTask
-from headrace.zset import HASH, WEIGHT, Layout
+from headrace.zset import HASH, WEIGHT
 
 if TYPE_CHECKING:
-    from headrace.circuit import Aggregate
+    from collections.abc import Mapping
+
+    from headrace.circuit.reuse import Stored
     from headrace.engine.lowering.assembly import Assembly
     from headrace.types import DataType, RelationId
-
-    Fields = list[tuple[str, DataType]]
-    """Columns with their types."""
 
 
 @dataclass(frozen=True, slots=True)
 class StateShare:
-    """A share of the step with the rows of an arrangement. Its name is the id of no relation."""
+    """A share of the step with the rows of a kept arrangement. Its name is no relation's id."""
 
     name: RelationId
-    layout: Layout
+    kept: Stored
 
-    def read(self, assembly: Assembly, fields: Fields) -> Any:
-        """Return a plan of its hashes, columns and weights; ``fields`` are columns in any order."""
-        wanted = dict(fields)
-        schema = [field for field in self.layout.schema if field.name in wanted]
-        read = pa.schema([self.layout.schema.field(HASH), *schema])
+    def read(self, assembly: Assembly, types: Mapping[str, DataType]) -> Any:
+        """Return a plan of its hashes, columns and weights, with the names of the input."""
+        transplant, long, columns = assembly.transplant, LongType(), self.kept.columns
+        schema = self.kept.layout.schema
+        read = pa.schema([schema.field(HASH), *(schema.field(name) for name in columns.values())])
         task = LeafTask(self.name, read, False, assembly.partitions, assembly.log)  # noqa: FBT003
         assembly.scans[self.name] += 1
-        transplant, long = assembly.transplant, LongType()
-        given = [(f"c{i}", wanted.get(name, long)) for i, name in enumerate(read.names)]
+        fields = [("c0", long), *((f"c{i + 1}", types[name]) for i, name in enumerate(columns))]
         below = transplant.mapped(
-            transplant.range(assembly.partitions), task, spark_schema([*given, (WEIGHT, long)])
+            transplant.range(assembly.partitions), task, spark_schema([*fields, (WEIGHT, long)])
         )
-        columns = transplant.output(below)
-        named = [transplant.alias(columns[f"c{i}"], name) for i, name in enumerate(read.names)]
-        named.append(transplant.alias(columns[WEIGHT], WEIGHT))
-        return transplant.project(named, below)
+        given = transplant.output(below)
+        names = zip((HASH, *columns, self.kept.weight), (*dict(fields), WEIGHT), strict=True)
+        return transplant.project([transplant.alias(given[c], name) for name, c in names], below)
 
 
 def restored_increments(
-    assembly: Assembly, node: Aggregate, stored: tuple[StateShare, ...], fields: Fields
+    assembly: Assembly, shares: tuple[StateShare, ...], fields: list[tuple[str, DataType]]
 ) -> Any:
-    """Return the increments that add up to the state of an aggregate: its ``fields``.
+    """Return increments with all ``fields`` that add up to the state of an aggregate.
 
     Those of the totals have no values of parts; those of a part count no rows, only its values.
+    Fields before the weight are values, and NULL where a share lacks them; the others are sums.
     """
-    (totals, *values), kept = stored, node.accumulators
-    sums = [(name, type_) for name, type_ in fields if name != WEIGHT]
-    branches = [_with_all(assembly, totals.read(assembly, sums), fields)]
-    for share, i in zip(values, kept.restoring, strict=True):
-        part = kept.parts[i]
-        own = {*node.operator.layout.key, *part.arguments.names}
-        rows = share.read(assembly, [(name, type_) for name, type_ in fields if name in own])
-        branches.append(_with_all(assembly, rows, fields, part.weight))
-    below = branches[0] if len(branches) == 1 else assembly.transplant.union(branches)
+    transplant, types = assembly.transplant, dict(fields)
+    names = list(types)
+    sums = {*names[names.index(WEIGHT) :]}
+    branches = []
+    for share in shares:
+        rows = share.read(assembly, types)
+        given = transplant.output(rows)
+        named = [transplant.alias(given[HASH], HASH)]
+        for name, type_ in fields:
+            none = transplant.zero(type_) if name in sums else transplant.literal(None, type_)
+            named.append(transplant.alias(given.get(name, none), name))
+        branches.append(transplant.project(named, rows))
+    below = branches[0] if len(branches) == 1 else transplant.union(branches)
     return assembly.exchange(below)
-
-
-def _with_all(assembly: Assembly, rows: Any, fields: Fields, weight: str = WEIGHT) -> Any:
-    """Return rows with all fields, NULL or 0 in those that they lack, and a name for their weight.
-
-    Fields before the weight are values; those from it on are sums.
-    """
-    transplant, names = assembly.transplant, [name for name, _ in fields]
-    given, summed = transplant.output(rows), fields[names.index(WEIGHT) :]
-    given[weight] = given.pop(WEIGHT)
-    zeros = {name: transplant.zero(type_) for name, type_ in summed}
-    values = {name: given.get(name) or zeros.get(name) for name in names}
-    named = [transplant.alias(given[HASH], HASH)]
-    for name, type_ in fields:
-        value = values[name]
-        filled = transplant.literal(None, type_) if value is None else value
-        named.append(transplant.alias(filled, name))
-    return transplant.project(named, rows)
