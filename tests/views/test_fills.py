@@ -95,3 +95,29 @@ def test_a_fill_in_this_process_takes_no_job_and_goes_on_as_jobs_where_rows_are_
     run.insert("s", [(i % 9, i) for i in range(90, 95)])
     run.epoch()
     run.finish()
+
+
+@pytest.mark.parametrize("kind", ["STREAM", "TABLE"])
+def test_a_part_with_too_many_rows_on_their_way_is_divided(oracle, monkeypatch, kind):
+    monkeypatch.setattr("headrace.engine.engine.MOST_FILLING", 300)
+    monkeypatch.setattr("headrace.runtime.fill_parts._LEAST", 4)
+    run = oracle(small_rows=10_000, reuse_rows=1, rows_per_change=9000)
+    run.table("t", "k INT, w INT", key="k")
+    if kind == "STREAM":
+        run.stream("s", "g INT, v INT")
+    else:
+        run.table("s", "g INT, v INT")
+    run.insert("t", [(i, i % 3) for i in range(40)])
+    run.insert("s", [(i % 40, i) for i in range(800)])
+    run.epoch()
+    jobs, steps = run.db.parts.engine._jobs, []
+    monkeypatch.setattr(jobs, "run", lambda step, _program: steps.append(step))
+    run.view("joined", "SELECT t.w, s.v FROM t JOIN s ON t.k = s.g")
+    run.view("pairs", "SELECT a.v, b.v AS w FROM s a JOIN s b ON a.g = b.g AND a.v < b.v")
+    run.view("sums", "SELECT t.w, max(s.v) AS v FROM t JOIN s ON t.k = s.g GROUP BY t.w")
+    assert not steps
+    run.insert("t", [(i, 5) for i in range(0, 50, 7)])
+    run.insert("s", [(i % 45, i) for i in range(30)])
+    monkeypatch.undo()
+    run.epoch()
+    run.finish()

@@ -55,7 +55,7 @@ _COPIES_PER_ROW = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class KeptState:
     """A kept arrangement.
 
     An input has its columns under other names: ``columns`` are the kept ones by the input's, and
@@ -76,21 +76,21 @@ Sizes: TypeAlias = "Callable[[ArrangementId | RelationId], int]"
 
 
 @dataclass(frozen=True, slots=True)
-class Restored:
+class RestoredInputs:
     """What a circuit takes from kept ones: nothing below its ``inputs`` is read.
 
     ``inputs`` have the arrangements that make up each, and ``copied``, by the circuit's own
     arrangements, those of the operators below. ``reads`` are the relations that are still read.
     """
 
-    inputs: Mapping[Input, tuple[Stored, ...]]
-    copied: Mapping[ArrangementId, Stored]
+    inputs: Mapping[Input, tuple[KeptState, ...]]
+    copied: Mapping[ArrangementId, KeptState]
     reads: frozenset[RelationId]
 
 
 def restored(
     circuit: Circuit, kept: Iterable[Circuit], numbers: PlanNumbers, rows: Sizes
-) -> Restored:
+) -> RestoredInputs:
     """Return what a circuit takes from kept ones, where that costs less than reading its inputs."""
     found = _Search(numbers, rows)
     for each in kept:
@@ -99,7 +99,7 @@ def restored(
     read = found.reached(circuit.output)
     relations = frozenset(n.plan.relation for n in read if isinstance(n, RelationDelta))
     stored = {at: each.stored for at, each in found.inputs.items()}
-    return Restored(stored, found.copied(without=read), relations)
+    return RestoredInputs(stored, found.copied(without=read), relations)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +107,7 @@ class _Found:
     """A kept input, and the arrangements that make up another one."""
 
     at: Input
-    stored: tuple[Stored, ...]
+    stored: tuple[KeptState, ...]
 
 
 @dataclass(slots=True)
@@ -151,14 +151,14 @@ class _Search:
         worth = [each for each in among if self._cost(each) < self._read(each.at)]
         return min(worth, key=self._cost, default=None)
 
-    def copied(self, without: frozenset[Node | Output]) -> dict[ArrangementId, Stored]:
+    def copied(self, without: frozenset[Node | Output]) -> dict[ArrangementId, KeptState]:
         """Return the kept arrangements of the operators below the inputs, by the circuit's own."""
-        found: dict[ArrangementId, Stored] = {}
+        found: dict[ArrangementId, KeptState] = {}
         pairs = ((_child(at), _child(each.at)) for at, each in self.inputs.items())
         for own, kept in (below for pair in pairs for below in _pairs(*pair)):
             if isinstance(own, Stateful) and isinstance(kept, Stateful) and own not in without:
                 ids = zip(own_arrangements(own), own_arrangements(kept).items(), strict=True)
-                found |= {id_: Stored(*stored) for id_, stored in ids}
+                found |= {id_: KeptState(*stored) for id_, stored in ids}
         return found
 
     def reached(self, output: Output) -> frozenset[Node | Output]:
@@ -204,16 +204,16 @@ class _Search:
             case First() | Recompute():
                 return type(node), of.of(node.plan), node.operator
 
-    def _stored(self, at: Input, of: Input) -> tuple[Stored, ...] | None:
+    def _stored(self, at: Input, of: Input) -> tuple[KeptState, ...] | None:
         """Return the arrangements of a kept input that make up another one; None if they do not."""
         own, (kept, side) = at[0], of
         if isinstance(own, Aggregate) and isinstance(kept, Aggregate):
             return self._of_groups(own, kept)
         layout = kept.operator.layouts[side]
         names = {name: name for name in layout.columns.names}
-        return (Stored(kept.arrangements[side], layout, names),)
+        return (KeptState(kept.arrangements[side], layout, names),)
 
-    def _of_groups(self, own: Aggregate, kept: Aggregate) -> tuple[Stored, ...] | None:
+    def _of_groups(self, own: Aggregate, kept: Aggregate) -> tuple[KeptState, ...] | None:
         """Return the totals of a kept aggregate, and the values of those of its parts, if any.
 
         The totals must have all sums over rows, in any order, and others may be among them. Parts
@@ -226,7 +226,7 @@ class _Search:
         totals = {name: column for name, column in names.items() if column is not None}
         if len(totals) < len(names):
             return None
-        found = [Stored(kept.arrangements[0], kept.operator.layouts[0], {**keys, **totals})]
+        found = [KeptState(kept.arrangements[0], kept.operator.layouts[0], {**keys, **totals})]
         for weight in own.accumulators.weights:
             parts = [part for part in own.accumulators.parts if part.weight == weight.column]
             chosen = _with_values_of(parts, kept, weights.get(self._slot(own, weight)))
@@ -236,7 +236,7 @@ class _Search:
                 theirs = kept.accumulators.parts[i].arguments.names
                 given = dict(zip(parts[0].arguments.names, theirs, strict=True))
                 id_, layout = kept.arrangements[1 + i], kept.operator.layouts[1 + i]
-                found.append(Stored(id_, layout, {**keys, **given}, weight.column))
+                found.append(KeptState(id_, layout, {**keys, **given}, weight.column))
         return tuple(found)
 
     def _slot(self, node: Aggregate, of: Accumulator) -> object:

@@ -7,6 +7,7 @@ just opened are only read.
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
+from contextlib import suppress
 from dataclasses import dataclass, field
 from graphlib import TopologicalSorter
 from typing import TYPE_CHECKING
@@ -107,6 +108,14 @@ class ViewCircuits:
             self.check(view, circuit)
             self._planned[id_] = circuit
         return circuit
+
+    def of_those(self, ids: Iterable[RelationId]) -> dict[RelationId, Circuit]:
+        """Return the circuits of declared views, without those that cannot be run."""
+        found = {}
+        for id_ in ids:
+            with suppress(HeadraceError, KeyError):
+                found[id_] = self.of(id_)
+        return found
 
     def of_build(self, build: BuildId) -> Circuit:
         """Return the circuit of a declared build."""

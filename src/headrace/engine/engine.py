@@ -207,7 +207,7 @@ class Engine:
     ) -> Restoring | None:
         """Return what a circuit would take over of views that are kept; None for nothing."""
         with self.planning:
-            return restoring(circuit, self.circuits, kept, self._scala, rows)
+            return restoring(circuit, self.circuits.of_those(kept), self._scala, rows)
 
     def is_filling(self, relations: Iterable[RelationId]) -> bool:
         """Whether a build, or a slice of one, that reads one of some relations is being filled."""

@@ -9,17 +9,15 @@ from typing import TYPE_CHECKING
 from headrace.catalyst.numbered import PlanNumbers
 from headrace.circuit.reuse import restored
 from headrace.engine.lowering.restored import StateShare
-from headrace.errors import HeadraceError
 from headrace.runtime.takeover import Takeover
 from headrace.types import RelationId
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
     from headrace.catalyst.scala import Scala
     from headrace.circuit import Circuit
     from headrace.circuit.reuse import Input
-    from headrace.engine.circuits import ViewCircuits
     from headrace.runtime.takeover import Sizes
 
 _SHARES = -(1 << 33)
@@ -35,23 +33,10 @@ class Restoring:
 
 
 def restoring(
-    circuit: Circuit,
-    circuits: ViewCircuits,
-    kept: Iterable[RelationId],
-    scala: Scala,
-    rows: Sizes,
+    circuit: Circuit, kept: Mapping[RelationId, Circuit], scala: Scala, rows: Sizes
 ) -> Restoring | None:
-    """Return what a circuit takes over of views that are kept; None if it is not worth it.
-
-    Views that cannot be planned are left out.
-    """
-    known: dict[RelationId, Circuit] = {}
-    for id_ in kept:
-        try:
-            known[id_] = circuits.of(id_)
-        except (HeadraceError, KeyError):
-            continue
-    found = restored(circuit, known.values(), PlanNumbers(scala), rows)
+    """Return what a circuit takes over of views that are kept; None if it is not worth it."""
+    found = restored(circuit, kept.values(), PlanNumbers(scala), rows)
     if not found.inputs:
         return None
     names = count(_SHARES, -1)
@@ -61,5 +46,5 @@ def restoring(
     }
     groups = tuple({share.name: share.kept for share in of_input} for of_input in shares.values())
     taken = {each.arrangement for stored in found.inputs.values() for each in stored}
-    views = tuple(id_ for id_, each in known.items() if not taken.isdisjoint(each.arrangements()))
+    views = tuple(id_ for id_, each in kept.items() if not taken.isdisjoint(each.arrangements()))
     return Restoring(Takeover(groups, found.copied, found.reads, views), shares)

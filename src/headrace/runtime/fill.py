@@ -7,7 +7,7 @@ read with the lock of epochs, and one commit publishes the view and its contents
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, assert_never
 from uuid import uuid4
@@ -18,7 +18,7 @@ from headrace.ledger import LIVE, Read, RunKind
 from headrace.runtime.attempt import Attempt, retried
 from headrace.runtime.declared_keys import require_key_of_all
 from headrace.runtime.faults import found_fault
-from headrace.runtime.fill_parts import OfSlice, Parts, whole_log
+from headrace.runtime.fill_parts import OfSlice, Part, Parts, in_two, whole_log
 from headrace.runtime.filled import Filled
 from headrace.runtime.isolating import isolating, may_be_of_data
 from headrace.runtime.ports import LEAF, MoreRowsError, Reach
@@ -237,20 +237,53 @@ class Fill:
         most = min(loop.settings.fill_rows, self._rows_here(rows, size))
         together = least <= (most if self._here else min(loop.settings.rows_of_one_task, most))
         read = Parts(shares, narrowed, most if self._here else loop.settings.fill_rows, groups)
-        for parts, rows in read.together() if together else read.one_by_one():
-            for id_, part in parts.items():
-                contents.begin(rows_of(id_), part)
-            self._step(needs, parts, contents, pending, rounds, few=few and together)
-            for id_, part in parts.items():
-                contents.finish(rows_of(id_), part)
+        divides = not (groups and together)  # those of a group stay together
+        for each in read.together() if together else read.one_by_one():
+            given = (needs, contents, pending, rounds)
+            for rows in self._in_pieces(each, *given, few=few and together, divides=divides):
+                done += rows
+                self.progress(min(done, total), total)
             pending = frozenset()
-            done += rows
-            self.progress(min(done, total), total)
         self.progress(total, total)
         if pending:
             self._step(needs, {}, contents, pending, rounds, few=True)
         self._layouts = self._own(needs) | self._rounds(contents, rounds)
         self._at, self._rows = state, total
+
+    def _in_pieces(
+        self,
+        part: Part,
+        needs: StepPlan,
+        contents: SharedContents,
+        pending: frozenset[str],
+        rounds: FeedbackRounds,
+        *,
+        few: bool,
+        divides: bool,
+    ) -> Iterator[int]:
+        """Step over a part; yield the number of rows after each piece of it.
+
+        If it ``divides``, it does so as long as a piece has too many rows on their way for this
+        process, as a join may. Else the rest is left to jobs.
+        """
+        left = [part]
+        while left:
+            shares, rows = left.pop()
+            pieces = in_two(shares, rows) if self._here and divides else None
+            for id_, share in shares.items():
+                contents.begin(rows_of(id_), share)
+            try:
+                splits = pieces is not None
+                self._step(needs, shares, contents, pending, rounds, few=few, splits=splits)
+            except MoreRowsError:
+                if pieces is None:
+                    raise
+                left += reversed(pieces)
+                continue
+            for id_, share in shares.items():
+                contents.finish(rows_of(id_), share)
+            pending = frozenset()
+            yield rows
 
     def _read_changes(self, state: Published, clock: Clock) -> int:
         loop, before = self.loop, self._at
@@ -349,8 +382,13 @@ class Fill:
         *,
         ticks: bool = False,
         few: bool = False,
+        splits: bool = False,
     ) -> None:
-        """Run the step of one part. Recursions continue only after all parts have been read."""
+        """Run the step of one part. Recursions continue only after all parts have been read.
+
+        Raises:
+            MoreRowsError: the part ``splits``, and has too many rows on their way for this process.
+        """
         loop = self.loop
         step = Step(
             uuid4().hex,
@@ -365,7 +403,7 @@ class Fill:
             few=few and self.of_slice is not None,
         )
         loop.fault("fill")
-        if self._here and self._done_here(step, needs, rounds, ticks=ticks):
+        if self._here and self._done_here(step, needs, rounds, ticks=ticks, splits=splits):
             return
         try:
             self._run(step, needs, rounds, ticks=ticks)
@@ -413,12 +451,18 @@ class Fill:
         return max(1, min(_PART_ROWS, _PART_BYTES * rows // max(size, 1)))
 
     def _done_here(
-        self, step: Step, needs: StepPlan, rounds: FeedbackRounds, *, ticks: bool
+        self, step: Step, needs: StepPlan, rounds: FeedbackRounds, *, ticks: bool, splits: bool
     ) -> bool:
-        """Run a step in this process; if it has too many rows or fails, all steps are jobs."""
+        """Run a step in this process; if it fails or has too many rows, all steps are jobs.
+
+        Raises:
+            MoreRowsError: it has too many rows, and ``splits``.
+        """
         try:
             self._run(replace(step, partitions=1, few=True), needs, rounds, ticks=ticks)
         except MoreRowsError:
+            if splits:
+                raise
             self._here = False
         except HeadraceError as failure:
             if failure.code in _NOT_OF_ROWS:

@@ -9,17 +9,22 @@ from headrace.log import LogShare
 from headrace.runtime.shares import NOTHING, parts_of_log, within
 from headrace.runtime.step import RowsShare, Share
 from headrace.spine import ranges
+from headrace.types import Offset, RelationId
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
-    from headrace.types import BuildId, RelationId
+    from headrace.types import BuildId
 
 Narrowed: TypeAlias = "Callable[[RelationId, LogShare], Iterable[LogShare]]"
 """Returns the parts of a log that may have rows of a slice."""
 
 Part: TypeAlias = "tuple[Mapping[RelationId, Share], int]"
 """What a step reads, and its number of rows."""
+
+
+_LEAST = 1 << 14
+"""The rows of a part that is not divided."""
 
 
 def whole_log(_relation: RelationId, share: LogShare) -> Iterable[LogShare]:
@@ -86,3 +91,34 @@ class Parts:
             return share
         parts = list(self.narrowed(id_, share))
         return within(share, parts[0].first, parts[-1].end) if parts else NOTHING
+
+
+def in_two(part: Mapping[RelationId, Share], rows: int) -> tuple[Part, Part] | None:
+    """Divide a part that has about so many rows; None if they are few.
+
+    Ranges of hashes are halved, or else relations are read one after the other, or else a log is
+    halved.
+    """
+    if rows <= _LEAST:
+        return None
+    (first, share), *others = part.items()
+    low: Mapping[RelationId, Share]
+    high: Mapping[RelationId, Share]
+    if isinstance(share, RowsShare) and all(_has_range_of(share, each) for _, each in others):
+        middle = (share.low + share.high) // 2
+        low = {id_: _between(each, share.low, middle) for id_, each in part.items()}
+        high = {id_: _between(each, middle + 1, share.high) for id_, each in part.items()}
+        return (low, rows // 2), (high, rows - rows // 2)
+    if others or isinstance(share, RowsShare):
+        return ({first: share}, share.rows), (dict(others), rows - share.rows)
+    half = Offset((share.first + share.end) // 2)
+    low, high = {first: within(share, share.first, half)}, {first: within(share, half, share.end)}
+    return (low, rows // 2), (high, rows - rows // 2)
+
+
+def _has_range_of(share: RowsShare, other: Share) -> bool:
+    return isinstance(other, RowsShare) and (other.low, other.high) == (share.low, share.high)
+
+
+def _between(share: Share, low: int, high: int) -> Share:
+    return replace(share, low=low, high=high) if isinstance(share, RowsShare) else share

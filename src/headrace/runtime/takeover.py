@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
     from pathlib import Path
 
-    from headrace.circuit.reuse import Stored
+    from headrace.circuit.reuse import KeptState
     from headrace.runtime.attempt import Attempt
     from headrace.runtime.published import Published
     from headrace.runtime.step import Share
@@ -39,8 +39,8 @@ class Takeover:
     ``views`` those whose state it is.
     """
 
-    inputs: tuple[Mapping[RelationId, Stored], ...]
-    copied: Mapping[ArrangementId, Stored]
+    inputs: tuple[Mapping[RelationId, KeptState], ...]
+    copied: Mapping[ArrangementId, KeptState]
     reads: frozenset[RelationId]
     views: tuple[RelationId, ...]
 
@@ -98,7 +98,7 @@ def sizes_in(state: Published, shares: Mapping[RelationId, Share]) -> Sizes:
     return size
 
 
-def _contents(state: Published, kept: Stored) -> RowsShare:
+def _contents(state: Published, kept: KeptState) -> RowsShare:
     files = tuple(run.file for run in state.spines[kept.arrangement])
     return RowsShare(kept.layout, files, LOWEST, HIGHEST)
 

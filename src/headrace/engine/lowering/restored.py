@@ -15,7 +15,7 @@ from headrace.zset import HASH, WEIGHT
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from headrace.circuit.reuse import Stored
+    from headrace.circuit.reuse import KeptState
     from headrace.engine.lowering.assembly import Assembly
     from headrace.types import DataType, RelationId
 
@@ -25,7 +25,7 @@ class StateShare:
     """A share of the step with the rows of a kept arrangement. Its name is no relation's id."""
 
     name: RelationId
-    kept: Stored
+    kept: KeptState
 
     def read(self, assembly: Assembly, types: Mapping[str, DataType]) -> Any:
         """Return a plan of its hashes, columns and weights, with the names of the input."""
