@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from headrace.catalog import Defined, Relation
-    from headrace.engine.engine import Engine
     from headrace.history.changes import ChangeClassifier
     from headrace.ledger import Carried
     from headrace.parts.functions import Functions
@@ -75,7 +74,6 @@ class DefinitionChanges:
     retirement: Retirement
     functions: Functions
     changes: ChangeClassifier
-    engine: Engine
     builds: ViewBuilds
     reused: ReusedState
 
@@ -162,7 +160,7 @@ class DefinitionChanges:
             return
         above: dict[RelationId, AboveChange] = {}
         if planned is not None and differs is not None:
-            changes = AboveChanges(self.reader, self.engine)
+            changes = AboveChanges(self.reader, self.builds.engine)
             above = {c.relation.id: c for c in changes.of(view, planned.view.schema)}
         reused = None
         if planned is not None and is_on(statement.options, REUSE):
