@@ -215,18 +215,20 @@ class Oracle:
         row: Callable[[Row], Row] = lambda row: row,
         views: dict[str, str] | None = None,
         to: str | None = None,
+        key: str | None = None,
     ) -> None:
         """Alter a stream or table, and check the views over it at that epoch: they go on.
 
         ``columns`` are those it has then, ``row`` returns a row of it from a former one, ``views``
         are queries of views in plain Spark SQL, where they name something else now. ``to`` is
-        its new name.
+        its new name, ``key`` its primary key if that has another name.
         """
         self.epoch()
         builds = {v.name: v.build for v in self.db.parts.reader.catalog.views_in_order()}
         self.db.sql(statement)
         former = self.models.pop(name)
-        model = Model.of(to or name, columns, ",".join(former.key), deletes=former.deletes)
+        by = key or ",".join(former.key)
+        model = Model.of(to or name, columns, by, deletes=former.deletes)
         model.write([(weight, row(each)) for weight, each in former.log])
         model.advance(former.position)
         self.models[model.name] = model

@@ -57,6 +57,8 @@ def test_an_alter_names_a_relation_and_then_its_columns() -> None:
         assert _completed(before) == ["`odd name`", "orders"], before
     assert _completed("ALTER STREAM orders DROP COLUMN us")[0] == "user_id"
     assert _completed("ALTER STREAM orders RENAME COLUMN unit")[0] == "`unit price`"
+    assert _completed("ALTER TABLE orders DROP COLUMN us")[0] == "user_id"
+    assert _completed("ALTER TABLE orders RENAME COLUMN unit")[0] == "`unit price`"
     assert "rename" in _completed("alter stream orders re")
 
 

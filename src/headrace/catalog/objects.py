@@ -60,7 +60,7 @@ class Declaration:
     ksqldb: bool = False
     """Whether it was declared as in ksqlDB, so that queries of it are read as ksqlDB's."""
     dropped: tuple[str, ...] = ()
-    """The names under which a stream's log has columns that were dropped."""
+    """The names under which files have columns that were dropped."""
     former: tuple[tuple[str, str], ...] = ()
     """Former names of columns, each with the present one: sources may still use them."""
 
@@ -205,6 +205,11 @@ class Table:
     effective_from: str | None = None
     """The column with the time from which a row is valid; None unless the table is versioned."""
     declaration: Declaration = Declaration()
+    arranged: tuple[str, ...] = ()
+    """The columns by which its rows are arranged; empty until its columns are altered.
+
+    The primary key or, without one, the columns with which the table was created.
+    """
 
     @property
     def versioned_key(self) -> tuple[str, ...]:
@@ -219,6 +224,7 @@ class Table:
             "primary_key": list(self.primary_key),
             **versioned,
             "declaration": self.declaration.to_json(),
+            **({"arranged": list(self.arranged)} if self.arranged else {}),
         }
 
     @classmethod
@@ -229,6 +235,7 @@ class Table:
             primary_key=tuple(value["primary_key"]),
             effective_from=value.get("effective_from"),
             declaration=Declaration.of_json(value.get("declaration", {})),
+            arranged=tuple(value.get("arranged", ())),
         )
 
 

@@ -207,7 +207,8 @@ class CircuitStructure:
     def value(self, value: Any, *below: plan.Plan) -> Any:
         """Return a parameter of a node or an operator as a JSON value.
 
-        Fields of dataclasses that are not compared are computed from the others, and left out.
+        Fields of dataclasses that are not compared are computed from the others, and left out, as
+        are those that say so: what they have makes no difference to a circuit.
         """
         match value:
             case str():
@@ -234,7 +235,7 @@ class CircuitStructure:
                 parts = {
                     field.name: self.value(getattr(value, field.name), *below)
                     for field in fields(value)
-                    if field.compare
+                    if field.compare and field.metadata.get("digest", True)
                 }
                 return [type(value).__name__, parts]
             case _:

@@ -16,7 +16,16 @@ from headrace.catalyst import plan
 from headrace.catalyst.bound import bound_text
 from headrace.catalyst.node import FieldRole
 from headrace.catalyst.scala import items
-from headrace.circuit.circuit import Loop, Output, RelationDelta, Stateful, Stateless, inputs
+from headrace.circuit.circuit import (
+    Loop,
+    Output,
+    RelationDelta,
+    Shared,
+    Stateful,
+    Stateless,
+    inputs,
+    shared,
+)
 from headrace.circuit.digest import CircuitStructure
 
 if TYPE_CHECKING:
@@ -30,7 +39,8 @@ if TYPE_CHECKING:
 class AlteredColumns:
     """What happened to the columns of relations.
 
-    ``moved`` has, by relation, the position that each former one has now; absent ones stay.
+    ``moved`` has, by relation, the position that each former one has now, and -1 of those that were
+    dropped; absent ones stay.
     """
 
     moved: Mapping[RelationId, Mapping[int, int]] = field(default_factory=dict)
@@ -79,6 +89,23 @@ class _Bound(CircuitStructure):
             [places.get(i, i) for i in columns] for columns in (node.plan.columns, guarded)
         )
         return "source", [node.plan.relation, read, kept]
+
+    def state(self, node: Stateful | Loop) -> list[Any]:
+        """Return the operator and arrangements; of contents that it shares, what it reads of them.
+
+        Other columns of these do not matter.
+        """
+        read = {} if isinstance(node, Loop) else shared(node)
+        operator, arrangements, _ = super().state(node)
+        return [operator, arrangements, [[i, self.read(each)] for i, each in sorted(read.items())]]
+
+    def read(self, contents: Shared) -> list[Any]:
+        """Return the columns that are read of shared contents, and those by which it is found."""
+        columns, places = contents.layout.columns, self.moved.get(contents.relation, {})
+        at = {name: places.get(i, i) for i, name in enumerate(columns.names)}
+        named = (contents.columns, contents.layout.key)
+        found = ([[at[n], str(columns.field(n).type)] for n in names] for names in named)
+        return [contents.relation, *found, list(contents.present)]
 
     def parts(self, query: plan.Plan) -> list[Any]:
         found = super().parts(query)

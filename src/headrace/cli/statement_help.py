@@ -263,6 +263,15 @@ STATEMENTS: dict[str, Synopsis] = {
         "ALTER STREAM name DROP PARTITION (condition, ...)",
         "ALTER STREAM orders ADD COLUMN region STRING;",
     ),
+    "ALTER TABLE": Synopsis(
+        "add, drop, rename and widen columns of a table; rows that it has are NULL in new ones",
+        "ALTER TABLE name ADD COLUMN column type [DEFAULT expression]\n"
+        "ALTER TABLE name ADD COLUMNS (column type, ...)\n"
+        "ALTER TABLE name DROP COLUMN [IF EXISTS] column | DROP COLUMNS (column, ...)\n"
+        "ALTER TABLE name RENAME COLUMN column TO other\n"
+        "ALTER TABLE name ALTER COLUMN column TYPE type",
+        "ALTER TABLE customers ADD COLUMN region STRING;",
+    ),
     "PAUSE": Synopsis(
         "stop deliveries to a sink until it is resumed",
         "PAUSE SINK name",

@@ -19,7 +19,8 @@ from headrace.history.marking import THROUGH, with_above
 from headrace.ledger import Dirty, RepairPath, Slice
 from headrace.log import EmbeddedLog
 from headrace.runtime.shares import log_share
-from headrace.types import Offset
+from headrace.types import Offset, Schema
+from headrace.zset import WEIGHT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -63,17 +64,16 @@ class PendingVersions:
 
     def _of(self, table: Table, first: Offset, end: Offset) -> Dirty:
         """Return the slice of a table that changes in a range of its log."""
-        share, schema = log_share(self.reader.ledger, table.id, first, end), table.schema.arrow
+        share = log_share(self.reader.ledger, table.id, first, end)
         origin = {"table": table.name}
         slice_ = Slice()
         if end - first <= _MOST_VERSIONS:
+            key = [c for c in table.schema.columns if c.name in table.primary_key]
+            columns = Schema(tuple(key))
             read = EmbeddedLog().read(
-                self.reader.directory / "log",
-                share,
-                pa.schema([schema.field(name) for name in table.primary_key]),
-                offsets=False,
+                self.reader.directory / "log", share, columns.stored, offsets=False
             )
-            rows = pa.Table.from_batches(read)
+            rows = pa.Table.from_batches(read).rename_columns([*columns.names, WEIGHT])
             keys = {name: rows[name].combine_chunks() for name in table.versioned_key}
             since = pc.min(rows[table.effective_from]).as_py()
             known = all(is_literal(values.type) for values in keys.values())

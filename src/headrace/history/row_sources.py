@@ -315,7 +315,7 @@ class RowSources:
             return among
         names = [*key, *among.schema.names]
         found = [among.schema.empty_table()] if not key else []
-        for part in candidates(spine, restriction):
+        for part in candidates(spine, restriction.named(spine.layout.shown)):
             rows = part.table.select([*names, WEIGHT])
             rows = rows.filter(pa.array(_is_among(rows, among)))
             copies = np.repeat(np.arange(rows.num_rows), rows[WEIGHT].to_numpy().clip(0))

@@ -237,6 +237,9 @@ def _arrange(connection: sa.Connection, commit: EpochCommit) -> None:
     state = [_arrangement(a, new.view, new.id) for new in commit.builds for a in new.arrangements]
     rows = ({**row, "since": commit.epoch} for row in (*contents, *state))
     _insert(connection, schema.arrangements, rows)
+    table = schema.arrangements
+    for id_, layout in commit.arranged.items():
+        connection.execute(table.update().where(table.c.id == id_).values(layout=dict(layout)))
 
 
 def _arrangement(new: NewArrangement, owner: RelationId, build: int | None) -> dict[str, Any]:

@@ -135,6 +135,11 @@ class Head:
                 i: replace(a, owner=change.exchanged.get(a.build, a.owner)) if a.build else a
                 for i, a in arrangements.items()
             }
+        if change.arranged:
+            arrangements = {
+                i: replace(a, layout=dict(change.arranged[i])) if i in change.arranged else a
+                for i, a in arrangements.items()
+            }
         kept = _merged(kept, change.merges, epoch)
         kept = _with_runs(kept, change.runs, epoch)
         born = {new.relation: Offset(0) for new in change.created}

@@ -361,7 +361,7 @@ class EpochCommit:
     Drops happen before creations, so one epoch can replace a relation by another of the same name.
     ``redefined`` are new definitions of relations; those of views, also of the builds that serve.
     Relations that are redefined may also be ``renamed``, all at once, and be ``reading`` other
-    inputs.
+    inputs. ``arranged`` are new layouts of arrangements, which apply to earlier runs too.
     ``builds`` are new programs of views, ``serve`` builds that compute their view's contents from
     this epoch on, ``retired`` those that are given up. ``caught_up`` are the frontiers that have
     read stored tables and views as of this epoch; one that does not exist is created. Builds in
@@ -397,6 +397,7 @@ class EpochCommit:
     redefined: Mapping[RelationId, Mapping[str, Any]] = field(default_factory=dict)
     renamed: Mapping[RelationId, str] = field(default_factory=dict)
     reading: Mapping[RelationId, tuple[RelationId, ...]] = field(default_factory=dict)
+    arranged: Mapping[ArrangementId, Mapping[str, Any]] = field(default_factory=dict)
 
     @property
     def epoch(self) -> Epoch:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from headrace.catalog import Sink, View
 from headrace.circuit import shared
@@ -16,7 +16,7 @@ from headrace.parts.system_relations import system_relations
 
 if TYPE_CHECKING:
     import threading
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from headrace.catalog import Catalog, PlainView, Relation, Stream, Table
     from headrace.circuit import Circuit
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from headrace.engine.verifying.history import CanonicalHistory
     from headrace.ledger import Ledger
     from headrace.types import ArrangementId, RelationId
+    from headrace.zset import Layout
 
 _REBUILT: Final = (
     "DROP the view and create it again, which fills it; or open the database with the version that"
@@ -46,6 +47,8 @@ class Declarations:
     canonical: CanonicalHistory
     ledger: Ledger
     _unplanned: set[RelationId] = field(default_factory=set)
+    _arranged: dict[ArrangementId, dict[str, Any]] = field(default_factory=dict)
+    """The layouts that an epoch which is being made gives to arrangements."""
 
     def __post_init__(self) -> None:
         """Compare the stored state of each view with its circuit."""
@@ -171,6 +174,15 @@ class Declarations:
                 raise
             return None
 
+    @contextmanager
+    def arranging(self, layouts: Mapping[ArrangementId, Layout]) -> Iterator[None]:
+        """Plan views over contents that get other layouts, which the block commits."""
+        self._arranged.update({id_: layout.to_json() for id_, layout in layouts.items()})
+        try:
+            yield
+        finally:
+            self._arranged.clear()
+
     def _check_stored(self, view: View, circuit: Circuit) -> None:
         """Refuse a view whose stored state belongs to a circuit other than the planned one.
 
@@ -187,7 +199,7 @@ class Declarations:
         differs = [
             id_
             for id_, layout in planned.items()
-            if id_ not in stored or dict(stored[id_].layout) != layout
+            if id_ not in stored or (self._arranged.get(id_) or dict(stored[id_].layout)) != layout
         ]
         if not differs and view.circuit in ("", digest(circuit)):
             return

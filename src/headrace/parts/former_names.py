@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from headrace.types import Column, Schema
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Container, Iterator
 
     import pyarrow as pa
 
@@ -41,8 +41,8 @@ def as_present(relation: Stream | Table, rows: pa.Table) -> pa.Table:
     return rows
 
 
-def without_former(relation: Stream, names: list[str]) -> tuple[tuple[str, str], ...]:
-    """Return the former names of a stream's columns but some."""
+def without_former(relation: Stream | Table, names: Container[str]) -> tuple[tuple[str, str], ...]:
+    """Return the former names of a relation's columns but some."""
     return tuple(pair for pair in relation.declaration.former if pair[1] not in names)
 
 

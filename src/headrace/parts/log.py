@@ -273,7 +273,7 @@ class Log:
         return changed.count, self.append(table, rows, guard=guard).end
 
     def _logged(self, share: LogShare) -> pa.Table | None:
-        """Return the changes of a part of a log; None if there are none."""
+        """Return the changes of a part of a log, with stored names; None if there are none."""
         batches = list(read_range(self.directory, share.segments, share.first, share.end))
         return pa.Table.from_batches(batches) if batches else None
 
@@ -311,5 +311,6 @@ def _touches(table: Table, rows: pa.Table, meanwhile: pa.Table | None) -> bool:
         return False
     if not table.primary_key:
         return bool((pc.min(meanwhile[WEIGHT]).as_py() or 0) < 0)
-    key = list(table.primary_key)
-    return not set(key_values(rows, key)).isdisjoint(key_values(meanwhile, key))
+    columns = [c for c in table.schema.columns if c.name in table.primary_key]
+    changed = key_values(rows, [c.name for c in columns])
+    return not set(changed).isdisjoint(key_values(meanwhile, [c.stored_name for c in columns]))

@@ -7,17 +7,19 @@ not, or cannot be planned, nothing is altered.
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from headrace.catalog import PlainView, Sink, Stream, Table, View, title
 from headrace.circuit.digest import digest
 from headrace.circuit.resembling import resembles
+from headrace.engine.lowering.programs import table_layout
 from headrace.errors import Code, HeadraceError
 from headrace.ledger import EpochCommit
 from headrace.parts.filling import live
 from headrace.parts.naming import shown_name
+from headrace.types import rows_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -28,7 +30,8 @@ if TYPE_CHECKING:
     from headrace.ledger import Ledger
     from headrace.parts.declarations import Declarations
     from headrace.runtime.epoch import EpochLoop
-    from headrace.types import Epoch, RelationId
+    from headrace.types import ArrangementId, Epoch, RelationId
+    from headrace.zset import Layout
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +59,10 @@ class Reshaping:
         Raises:
             HeadraceError: ``conflict`` if a dependant could not go on as it is, names the first.
         """
-        with self.loop.exclusive(), self.declarations.planning:
+        arranged = _arranged(former, present)
+        # A refresh that was planned before reads the rows of tables as they were arranged then.
+        refreshing = self.loop.refreshing if arranged else nullcontext()
+        with refreshing, self.loop.exclusive(), self.declarations.planning:
             before = self.loop.catalog
             ids = [each.id for each in former]
             live(before, ids, {each.id: each for each in former})
@@ -65,7 +71,7 @@ class Reshaping:
             _refuse_sets(before, [*ids, *(each.id for each in over)])
             change = _Change(self.declarations, before, columns, self._circuits(over), refused)
             given = {each.id: each for each in present}
-            with change.made():
+            with change.made(), self.declarations.arranging(arranged):
                 for old in former:
                     change.replace(old, given[old.id])
                 for each in over:
@@ -81,9 +87,11 @@ class Reshaping:
                             for each in altered
                             if each.name != before.by_id[each.id].name
                         },
+                        arranged={id_: layout.to_json() for id_, layout in arranged.items()},
                     )
                 )
-            self.loop.published.publish(catalog, self.loop.published.current.layouts)
+            layouts = self.loop.published.current.layouts
+            self.loop.published.publish(catalog, {**layouts, **arranged} if arranged else layouts)
         return epoch
 
     def _require_still(self, ids: Sequence[RelationId]) -> None:
@@ -208,6 +216,20 @@ class _Change:
             view = self.before.by_id[id_]
             if isinstance(view, View | PlainView):
                 self.declarations.plan_again(view)
+
+
+def _arranged(
+    former: Sequence[Relation], present: Sequence[Relation]
+) -> dict[ArrangementId, Layout]:
+    """Return the layouts of the contents of tables that have others than before."""
+    given = {each.id: each for each in present}
+    return {
+        rows_of(old.id): table_layout(new)
+        for old in former
+        if isinstance(old, Table)
+        and isinstance(new := given[old.id], Table)
+        and table_layout(old) != table_layout(new)
+    }
 
 
 def _defined(catalog: Catalog, ids: Sequence[RelationId]) -> list[Defined]:

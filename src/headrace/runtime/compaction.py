@@ -88,11 +88,14 @@ class Compaction:
     def _merge(self, arrangements: tuple[ArrangementRecord, ...], until: float) -> int:
         ledger, directory = self.loop.ledger, self.loop.runs
         spines = ledger.spines.of([record.id for record in arrangements])
+        layouts = ledger.head.arrangements  # not older than the runs: it applies to all of them
         leaving = self._to_be_left([run.file for runs in spines.values() for run in runs])
         merges = []
         with PackWriter(directory) as pack:
-            for record in arrangements:
-                files = [run.file for run in spines.get(record.id, ())]
+            for record in map(layouts.get, spines):
+                if record is None:
+                    continue
+                files = [run.file for run in spines[record.id]]
                 for group in due_by_partition(files, self.loop.partitions, leaving):
                     self.loop.let_pass(until)
                     layout = Layout.of_json(dict(record.layout))

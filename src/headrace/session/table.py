@@ -108,11 +108,11 @@ from headrace.statements.checking.repairs import Repairs
 from headrace.statements.checking.replays import ReplayStatements
 from headrace.statements.checking.retries import Retries
 from headrace.statements.checking.verifications import Verifications
-from headrace.statements.defining.alterations import Alterations
 from headrace.statements.defining.candidate_sets import CandidateSets
 from headrace.statements.defining.candidates import Candidates
 from headrace.statements.defining.captures import CaptureChanges
 from headrace.statements.defining.column_changes import ColumnChanges
+from headrace.statements.defining.column_plans import ColumnPlans
 from headrace.statements.defining.connections import ConnectionChanges
 from headrace.statements.defining.derived import DerivedStreams
 from headrace.statements.defining.drops import Drops
@@ -222,10 +222,10 @@ _ENTRIES: Final = (
     Entry(CreateToken, needs.owner, TokenChanges, TokenChanges.create),
     Entry(Grant, needs.owner, TokenChanges, TokenChanges.grant),
     Entry(Revoke, needs.owner, TokenChanges, TokenChanges.revoke),
-    Entry(AddColumns, needs.creator, Alterations, Alterations.add_columns),
-    Entry(DropColumns, needs.creator, ColumnChanges, ColumnChanges.drop),
-    Entry(RenameColumn, needs.creator, ColumnChanges, ColumnChanges.rename),
-    Entry(RetypeColumn, needs.creator, ColumnChanges, ColumnChanges.retype),
+    Entry(AddColumns, needs.creator, ColumnChanges, ColumnChanges.alter),
+    Entry(DropColumns, needs.creator, ColumnChanges, ColumnChanges.alter),
+    Entry(RenameColumn, needs.creator, ColumnChanges, ColumnChanges.alter),
+    Entry(RetypeColumn, needs.creator, ColumnChanges, ColumnChanges.alter),
     Entry(Rename, needs.renamed, Renamings, Renamings.rename),
     Entry(AlterStream, needs.creator, Retentions, Retentions.alter),
     Entry(AlterViewQuery, needs.derived, Views, Views.alter),
@@ -277,6 +277,7 @@ TABLE: Final[Mapping[type[Statement], Entry[Any, Any]]] = {
 COMPOSED: Final[Mapping[str, type[Any]]] = {
     "builds": ViewBuilds,
     "capture_changes": CaptureChanges,
+    "column_plans": ColumnPlans,
     "connection_changes": ConnectionChanges,
     "corrections": Corrections,
     "creations": SinkCreations,

@@ -19,7 +19,7 @@ from headrace.errors import Code, HeadraceError
 from headrace.spine.checked import LEAST_BYTES, REGISTER
 from headrace.spine.mounts import fetch
 from headrace.spine.run import Run
-from headrace.spine.stored import opened
+from headrace.spine.stored import lacks_columns, opened
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterable
@@ -164,7 +164,7 @@ def keep_written(directory: Path, file: RunFile, layout: Layout, data: pa.Buffer
     It is read from its pack afterwards.
     """
     key = f"{directory}/{file.pack}", file.position
-    run = Run.of_batches(layout, _batches(data))
+    run = Run.of_batches(layout, opened(_batches(data), layout) or ())
     with _process.lock:
         _process.keep(key, _Opened(file, run, data))
         _process.written[key] = data.size
@@ -278,7 +278,7 @@ def _read(path: str, file: RunFile, layout: Layout, memory: pa.Buffer, *, verifi
     run = Run.of_batches(layout, batches)
     if run.rows != file.rows:
         raise _corrupt(file, f"has {run.rows} rows instead of {file.rows}")
-    return run
+    return run.added_up() if layout.stored and lacks_columns(found, layout) else run
 
 
 def _batches(data: pa.Buffer) -> list[pa.RecordBatch]:

@@ -25,7 +25,7 @@ from headrace.spine.durable import ChecksummedWriter
 from headrace.spine.mounts import delete_units, discard, files_in, keep, mount_of, new_name
 from headrace.spine.open_runs import keep_written, let_go
 from headrace.spine.run_file import RunFile
-from headrace.spine.stored import stored
+from headrace.spine.stored import in_files, stored
 from headrace.zset.zset import in_one_piece
 
 if TYPE_CHECKING:
@@ -119,8 +119,11 @@ class PackWriter:
     def _composed(self, rows: ZSet) -> tuple[RunFile, pa.Buffer]:
         """Write a run at once; return its bytes too. Arrow would make many small writes."""
         stream = pa.BufferOutputStream()
-        with pa.ipc.new_file(stream, rows.layout.schema) as arrow:
-            arrow.write_table(in_one_piece(rows.table), max_chunksize=BATCH_ROWS)
+        table = in_one_piece(rows.table)
+        if rows.layout.stored:
+            table = table.rename_columns(rows.layout.stored_names)
+        with pa.ipc.new_file(stream, table.schema) as arrow:
+            arrow.write_table(table, max_chunksize=BATCH_ROWS)
         data, hashes = stream.getvalue(), rows.hashes
         with self._range() as written:
             written.write(data)
@@ -132,7 +135,7 @@ class PackWriter:
         with self._range() as written, pa.PythonFile(written, mode="w") as sink:
             for table in batches.of(parts):
                 for batch in table.to_batches(max_chunksize=BATCH_ROWS):
-                    kept = stored(batch, layout)
+                    kept = in_files(stored(batch, layout), layout)
                     with pa.ipc.new_stream(sink, kept.schema) as arrow:
                         arrow.write_batch(kept)
             sink.flush()

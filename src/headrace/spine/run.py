@@ -32,6 +32,8 @@ _COPIED = 512
 """The rows of a run that are copied rather than taken from it, ..."""
 _MANY = 8
 """... and how many more for each row that is taken."""
+_ADDED_UP = 1 << 18
+"""The most rows of a run that are added up in memory when it is opened."""
 _TOGETHER = 3
 """From so many small runs on they are searched together, ..."""
 _SEVERAL = 16
@@ -49,7 +51,8 @@ class Run:
     """Consolidated rows in batches; batch ``i`` starts at row ``offsets[i]``.
 
     ``lows`` and ``highs`` are the first and the last hash of each batch. No batch is empty; a run
-    without rows has no batches.
+    without rows has no batches. If the run is not ``distinct``, it may have the same row several
+    times.
     """
 
     layout: Layout
@@ -58,6 +61,7 @@ class Run:
     offsets: Ints
     lows: Ints
     highs: Ints
+    distinct: bool = True
     _members: list[frozenset[int]] = field(default_factory=list, repr=False)
     """The hashes of a small run, cached by the first lookup."""
     _repeated: list[Ints] = field(default_factory=list, repr=False)
@@ -90,6 +94,23 @@ class Run:
     def of(cls, rows: ZSet) -> Run:
         """Return a consolidated Z-set as a run in memory, without a file."""
         return cls.of_batches(rows.layout, rows.table.to_batches())
+
+    def added_up(self) -> Run:
+        """Return the run of a file whose rows may be equal, since it has columns that were dropped.
+
+        Small ones are consolidated in memory. Large ones mostly have one row of each hash.
+        """
+        if self._has_single_rows():
+            return self
+        if self.rows > _ADDED_UP:
+            return replace(self, distinct=False)
+        return Run.of(self.slice(0, self.rows).consolidated())
+
+    def _has_single_rows(self) -> bool:
+        """Whether no hash has several rows."""
+        between = self.lows[1:] != self.highs[:-1]
+        within = (bool((own[1:] != own[:-1]).all()) for own in self.hashes)
+        return bool(between.all()) and all(within)
 
     def excerpt(self, layout: Layout, columns: tuple[str, ...]) -> Run:
         """Return some columns under the names of another layout, without a copy.

@@ -123,7 +123,8 @@ class Spine:
     ) -> Spine:
         """Open the run files that have rows in the range; see :func:`open_run` for errors."""
         near = [file for file in files if file.rows and file.low <= high and file.high >= low]
-        return cls(layout, open_all(directory, near, layout), low, high)
+        runs = open_all(directory, near, layout)
+        return cls(layout, runs, low, high, distinct=all(run.distinct for run in runs))
 
     @property
     def rows_upper_bound(self) -> int:

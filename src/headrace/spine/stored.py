@@ -100,9 +100,17 @@ def stored(batch: pa.RecordBatch, layout: Layout) -> pa.RecordBatch:
 
 
 def opened(batches: Sequence[pa.RecordBatch], layout: Layout) -> list[Batch] | None:
-    """Return the batches of a run file as batches of a layout; None if they are not of it."""
+    """Return the batches of a run file as batches of a layout; None if they are not of it.
+
+    A batch that was written before the columns were altered gets its present ones: without those
+    that were dropped, and with NULL in those that were added. If columns were dropped, rows of a
+    run may have become equal.
+    """
     found: list[Batch] = []
-    for batch in batches:
+    for given in batches:
+        batch = _altered(given, layout) if layout.stored else given
+        if batch is None:
+            return None
         if batch.schema.equals(layout.schema):
             found.append(batch)
         elif _is_stored_as(batch.schema, layout):
@@ -110,6 +118,42 @@ def opened(batches: Sequence[pa.RecordBatch], layout: Layout) -> list[Batch] | N
         else:
             return None
     return found
+
+
+def lacks_columns(batches: Sequence[pa.RecordBatch], layout: Layout) -> bool:
+    """Whether a layout lacks columns that batches of a run file have, since they were dropped."""
+    kept = {*layout.stored_names}
+    return any(not kept.issuperset(batch.schema.names) for batch in batches)
+
+
+def in_files(batch: pa.RecordBatch, layout: Layout) -> pa.RecordBatch:
+    """Return a batch with the names that the columns of its layout have in run files."""
+    return batch.rename_columns(layout.stored_names) if layout.stored else batch
+
+
+def _altered(batch: pa.RecordBatch, layout: Layout) -> pa.RecordBatch | None:
+    """Return a batch of a run file with the columns of a layout; None if others are missing."""
+    arrays, known = [], {*batch.schema.names}
+    for name, type_ in zip(layout.stored_names, layout.types, strict=True):
+        if name in known:
+            column = batch.column(name)
+            arrays.append(column.cast(type_) if _widens(column.type, type_) else column)
+        elif name in layout.stored:
+            arrays.append(pa.nulls(batch.num_rows, type_))
+        else:
+            return None
+    fields = [
+        of if of.type == column.type else pa.field(of.name, column.type)
+        for of, column in zip(layout.schema, arrays, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
+
+
+def _widens(former: pa.DataType, present: pa.DataType) -> bool:
+    """Whether values of a type that is stored as it is were written before it was widened."""
+    if pa.types.is_decimal128(former) and pa.types.is_decimal128(present):
+        return bool(former.scale == present.scale and former.precision < present.precision)
+    return bool(pa.types.is_float32(former) and pa.types.is_float64(present))
 
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)

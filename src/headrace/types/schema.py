@@ -148,11 +148,11 @@ class Column:
     type: DataType
     nullable: bool = True
     stored: str | None = None
-    """Its name in the segments of a stream's log, if it had another one when it was declared."""
+    """Its name in files, if it had another one when it was declared."""
 
     @property
     def stored_name(self) -> str:
-        """Its name in the segments of a stream's log, which never changes."""
+        """Its name in the segments of a log and in a table's runs, which never changes."""
         return self.name if self.stored is None else self.stored
 
     @property
@@ -189,12 +189,12 @@ class Schema:
 
     @property
     def stored_names(self) -> tuple[str, ...]:
-        """The names of the columns in the segments of a stream's log, in order."""
+        """The names of the columns in the segments of a log and in a table's runs, in order."""
         return tuple(column.stored_name for column in self.columns)
 
     @cached_property
     def stored(self) -> pa.Schema:
-        """The schema in which rows are in a stream's log: as ``arrow``, with the stored names.
+        """The schema in which rows are in a log: as ``arrow``, with the stored names.
 
         Earlier segments lack columns that were added later, may have some that were dropped since,
         and narrower types of columns that were altered.

@@ -31,12 +31,16 @@ class Layout:
     accumulators. They are never NULL.
     ``order`` names identity columns: in a consolidated Z-set, the rows of one hash are sorted by
     them. If it is empty, the order of these rows is unspecified.
+    ``stored`` are the names of the identity columns in run files, which never change; if it is
+    empty, they are their present names. Runs that were written before the columns were altered may
+    lack some of them, have others, and have narrower types.
     """
 
     key: tuple[str, ...]
     columns: pa.Schema
     summed: pa.Schema
     order: tuple[OrderBy, ...] = ()
+    stored: tuple[str, ...] = field(default=(), metadata={"digest": False})
     schema: pa.Schema = field(init=False, repr=False, compare=False)
     """The physical schema of a table of this layout."""
     names: list[str] = field(init=False, repr=False, compare=False)
@@ -53,6 +57,10 @@ class Layout:
             raise _malformed("two columns have the same name", names)
         if not set(self.key) <= set(self.columns.names):
             raise _malformed("a key column is not an identity column", list(self.key))
+        if self.stored:
+            files = [HASH, *self.stored, *self.summed.names]
+            if len(self.stored) != len(self.columns) or len(set(files)) != len(files):
+                raise _malformed("stored names are not those of its columns", list(self.stored))
         for by in self.order:
             if by.name not in self.columns.names:
                 raise _malformed("an order column is not an identity column", [by.name])
@@ -80,9 +88,31 @@ class Layout:
             self._no_rows.append(self.schema.empty_table())
         return self._no_rows[0]
 
+    @property
+    def stored_names(self) -> list[str]:
+        """The names of all columns in run files, in physical order."""
+        return [HASH, *self.stored, *self.summed.names] if self.stored else self.names
+
+    def shown(self, stored: str) -> str:
+        """Return the present name of a column by its name in run files.
+
+        Raises:
+            HeadraceError: ``conflict`` if no column is stored under the name: it was dropped.
+        """
+        if not self.stored and stored in self.columns.names:
+            return stored
+        if stored in self.stored:
+            return str(self.columns.names[self.stored.index(stored)])
+        raise HeadraceError(
+            Code.CONFLICT,
+            f'column "{stored}" was altered meanwhile',
+            hint="Run the statement again.",
+        )
+
     def with_summed(self, *fields: pa.Field) -> Layout:
         """Return the layout with further summed columns."""
-        return Layout(self.key, self.columns, pa.schema([*self.summed, *fields]), self.order)
+        summed = pa.schema([*self.summed, *fields])
+        return Layout(self.key, self.columns, summed, self.order, self.stored)
 
     def to_json(self) -> dict[str, Any]:
         """Return a JSON value that :meth:`of_json` reads."""
@@ -91,14 +121,19 @@ class Layout:
             "columns": _encoded(self.columns),
             "summed": _encoded(self.summed),
         }
-        return value | ({"order": [asdict(by) for by in self.order]} if self.order else {})
+        order = {"order": [asdict(by) for by in self.order]} if self.order else {}
+        return value | order | ({"stored": list(self.stored)} if self.stored else {})
 
     @classmethod
     def of_json(cls, value: dict[str, Any]) -> Layout:
         """Return the layout that :meth:`to_json` wrote."""
         order = tuple(OrderBy(**by) for by in value.get("order", ()))
         return cls(
-            tuple(value["key"]), _decoded(value["columns"]), _decoded(value["summed"]), order
+            tuple(value["key"]),
+            _decoded(value["columns"]),
+            _decoded(value["summed"]),
+            order,
+            tuple(value.get("stored", ())),
         )
 
 

@@ -129,6 +129,10 @@ class Restriction:
         """Whether a row could pass whose columns are within bounds, as far as these are known."""
         return all(test.may_hold(bounds[t]) for test in self.tests if (t := test.column) in bounds)
 
+    def named(self, name_of: Callable[[str], str]) -> Restriction:
+        """Return the same tests for columns with other names."""
+        return Restriction(tuple(test.of(name_of(test.column)) for test in self.tests))
+
     def to_json(self) -> list[dict[str, Any]]:
         """Return a JSON value that :meth:`of_json` reads."""
         return [test.to_json() for test in self.tests]

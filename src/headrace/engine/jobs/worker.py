@@ -119,8 +119,9 @@ def _own_cache(mounted: Mounted) -> Path:
 class LeafTask:
     """Yield this partition's part of a relation's share of the step.
 
-    With a ``slice``, only rows that meet the step's restriction of that name, if any, are read; a
-    report under the name counts them.
+    ``columns`` have the names under which they are stored, and the types to yield. With a
+    ``slice``, only rows that meet the step's restriction of that name, if any, are read; a report
+    under the name counts them.
     """
 
     relation: RelationId
@@ -160,7 +161,7 @@ class LeafTask:
                 low, high = max(low, share.low), min(high, share.high)
                 spine = Spine.open(step.runs_directory, share.layout, share.runs, low, high)
                 among = spine.rows_upper_bound
-                found = _columns_of(spine, tuple(self.columns.names), restriction)
+                found = self._of_rows(spine, restriction)
         names = [f"c{i}" for i in range(len(self.columns))]
         names += [WEIGHT, "__offset"] if self.offsets else [WEIGHT]
         begun, rows = time.perf_counter(), 0
@@ -170,6 +171,24 @@ class LeafTask:
         if self.slice is not None:
             seconds = time.perf_counter() - begun
             leave_report(Report(self.slice, index, {}, among, rows, rows, seconds))
+
+    def _of_rows(self, spine: Spine, restriction: Restriction) -> Iterator[pa.RecordBatch]:
+        """Yield the columns of stored rows, whose layout may be newer than the plan of the task."""
+        layout = spine.layout
+        names = tuple(map(layout.shown, self.columns.names))
+        found = _columns_of(spine, names, restriction.named(layout.shown))
+        pairs = zip(names, self.columns.types, strict=True)
+        others = [
+            i for i, (name, type_) in enumerate(pairs) if layout.columns.field(name).type != type_
+        ]
+        if not layout.stored or not others:
+            yield from found
+            return
+        for batch in found:
+            arrays = batch.columns
+            for i in others:
+                arrays[i] = arrays[i].cast(self.columns.types[i])
+            yield pa.RecordBatch.from_arrays(arrays, names=batch.schema.names)
 
 
 def _columns_of(

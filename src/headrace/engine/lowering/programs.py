@@ -239,9 +239,13 @@ class Lowering:
 
 
 def table_layout(table: Table) -> Layout:
-    """Return the layout of a table's rows: by primary key, or else by all columns."""
+    """Return the layout of a table's rows: by primary key, or else by all columns.
+
+    Without a key, columns that were added later are not among those by which rows are arranged.
+    """
     return Layout(
-        key=table.primary_key or table.schema.names,
+        key=table.arranged or table.primary_key or table.schema.names,
         columns=table.schema.arrow,
         summed=pa.schema([pa.field(WEIGHT, pa.int64())]),
+        stored=table.schema.stored_names if table.arranged else (),
     )

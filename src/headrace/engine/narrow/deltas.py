@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from headrace.catalog import logged
+from headrace.catalog import Table, logged
 from headrace.engine.jobs.worker import LeafTask
 from headrace.engine.narrow.evaluated import with_schema
 from headrace.operators import OFFSET
@@ -46,7 +46,8 @@ class Deltas:
 
     def add(self, relation: RelationId, rows: pa.Table) -> None:
         """Add the delta that a view or table has in this step."""
-        self._computed[relation] = rows
+        of = self.relations.get(relation)
+        self._computed[relation] = of.schema.in_log(rows) if isinstance(of, Table) else rows
 
     def has_rows(self, relations: Iterable[RelationId]) -> bool:
         """Whether one of some relations has changes."""

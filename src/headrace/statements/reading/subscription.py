@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from headrace.catalog import Table
 from headrace.errors import Code, HeadraceError
 from headrace.parts.naming import HIDDEN, is_candidate
 from headrace.statements.results import Subscription
@@ -11,7 +12,7 @@ from headrace.statements.results import Subscription
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from headrace.catalog import Table, View
+    from headrace.catalog import View
     from headrace.parts.reader import Reader
     from headrace.serving import Change, Follower, History
     from headrace.types import Epoch
@@ -58,18 +59,33 @@ class ViewSubscription(Subscription):
     def _next(self, timeout: float) -> list[Change] | None:
         self._reader.require_epochs()
         self._require_same()
-        found = self._follower.poll()
+        found = self._poll()
         if found is None and timeout > 0:
             self._reader.wait_beyond(self._follower.at, lambda: not self._open, timeout)
-            found = self._follower.poll() if self._open else None
+            found = self._poll() if self._open else None
+        return found
+
+    def _poll(self) -> list[Change] | None:
+        """Return new changes, unless the columns of the relation were altered meanwhile."""
+        at = self._follower.at
+        try:
+            found = self._follower.poll()
+        except HeadraceError:
+            self._require_same()
+            raise
+        try:
+            self._require_same()
+        except HeadraceError:
+            self._follower.at = at
+            raise
         return found
 
     def _require_same(self) -> None:
-        """Raise if the relation was dropped, or another one has its name."""
+        """Raise if the relation was dropped or altered, or another one has its name."""
         now = self._reader.catalog.by_id.get(self.relation.id)
         if now is None:
             what, hint = "was dropped", None
-        elif is_candidate(now):
+        elif is_candidate(now) or (isinstance(now, Table) and now.schema != self.relation.schema):
             what, hint = "has other columns now", "Subscribe again."
         else:
             return

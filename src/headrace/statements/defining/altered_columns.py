@@ -1,0 +1,203 @@
+"""Definitions of streams and tables with other columns, and what of them uses a column."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from headrace.catalog import Stream, Table
+from headrace.circuit.resembling import AlteredColumns
+from headrace.errors import Span, masked
+from headrace.parts.former_names import without_former
+from headrace.sql import quote
+from headrace.sql.edits import names_column, with_column
+from headrace.types import Schema
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from headrace.catalog import Declaration, Defined
+    from headrace.types import Column, DataType
+
+UNIQUE: Final = "its DEDUPLICATE clause"
+ARRANGED: Final = "its rows, which are arranged by all columns since it has no PRIMARY KEY"
+
+
+def _unchanged(defined: Defined) -> Defined:
+    return defined
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnChange:
+    """A change of the columns of a relation, found to be possible as far as it itself is concerned.
+
+    ``done`` says that it was made. ``follow`` returns the definitions of what depends on the
+    relation; ``readers`` are those of a column whose type changes. ``refused`` says of one that
+    cannot go on why the change is refused.
+    """
+
+    relation: Stream | Table
+    altered: Stream | Table
+    done: str
+    place: Span
+    follow: Callable[[Defined], Defined] = _unchanged
+    readers: tuple[str, ...] = ()
+    refused: str = "could not go on as it is"
+
+    @property
+    def moved(self) -> AlteredColumns:
+        """Where the columns are now: the new one of each that is renamed is at its place."""
+        dropped = len(self.altered.schema.columns) < len(self.relation.schema.columns)
+        if not dropped:
+            return AlteredColumns()
+        left = {name: at for at, name in enumerate(self.altered.schema.names)}
+        places = {i: left.get(name, -1) for i, name in enumerate(self.relation.schema.names)}
+        return AlteredColumns({self.relation.id: places})
+
+
+def with_columns(
+    relation: Stream | Table, new: Sequence[Column], defaults: Iterable[tuple[str, str]], span: Span
+) -> Stream | Table:
+    """Return a relation with more columns; earlier rows have NULL in them."""
+    declaration = replace(
+        relation.declaration,
+        created_sql=with_alteration(relation, span),
+        defaults=(*relation.declaration.defaults, *defaults),
+    )
+    columns = (*relation.schema.columns, *new)
+    return _altered(relation, Schema(columns), declaration)
+
+
+def without_columns(relation: Stream | Table, names: Sequence[str], span: Span) -> Stream | Table:
+    """Return a relation without columns that nothing else of it uses."""
+    declaration = relation.declaration
+
+    def kept(pairs: tuple[tuple[str, Any], ...]) -> tuple[tuple[str, Any], ...]:
+        return tuple(pair for pair in pairs if pair[0] not in names)
+
+    gone = tuple(c.stored_name for c in relation.schema.columns if c.name in names)
+    declared = replace(
+        declaration,
+        created_sql=with_alteration(relation, span),
+        computed=kept(declaration.computed),
+        metadata=kept(declaration.metadata),
+        defaults=kept(declaration.defaults),
+        precisions=kept(declaration.precisions),
+        dropped=(*declaration.dropped, *gone),
+        former=without_former(relation, names),
+    )
+    left = tuple(c for c in relation.schema.columns if c.name not in names)
+    return _altered(relation, Schema(left), declared)
+
+
+def retyped(relation: Stream | Table, name: str, type_: DataType, span: Span) -> Stream | Table:
+    """Return a relation with a wider type of a column."""
+    columns = (replace(c, type=type_) if c.name == name else c for c in relation.schema.columns)
+    declared = replace(relation.declaration, created_sql=with_alteration(relation, span))
+    return _altered(relation, Schema(tuple(columns)), declared)
+
+
+def renamed(relation: Stream | Table, name: str, to: str, span: Span) -> Stream | Table:
+    """Return a relation with another name of a column; its files have the former one."""
+
+    def column(given: str) -> str:
+        return to if given == name else given
+
+    def pairs(given: tuple[tuple[str, Any], ...]) -> tuple[tuple[str, Any], ...]:
+        return tuple((column(key), value) for key, value in given)
+
+    def expressions(given: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
+        return tuple((column(key), with_column(text, name, to)) for key, text in given)
+
+    declaration = relation.declaration
+    watermark = declaration.watermark
+    former = (
+        (name, to),
+        *((o, column(c)) for o, c in declaration.former if o.lower() != to.lower()),
+    )
+    declared = replace(
+        declaration,
+        created_sql=with_alteration(relation, span),
+        options=tuple(
+            (key, to if key == "timestamp" and value.lower() == name.lower() else value)
+            for key, value in declaration.options
+        ),
+        watermark=None if watermark is None else expressions((watermark,))[0],
+        computed=expressions(declaration.computed),
+        metadata=pairs(declaration.metadata),
+        defaults=pairs(declaration.defaults),
+        precisions=pairs(declaration.precisions),
+        unique=tuple(map(column, declaration.unique)),
+        former=former,
+    )
+    columns = (
+        replace(c, name=to, stored=None if c.stored_name == to else c.stored_name)
+        if c.name == name
+        else c
+        for c in relation.schema.columns
+    )
+    found = _altered(relation, Schema(tuple(columns)), declared)
+    if isinstance(found, Table):
+        effective = found.effective_from
+        found = replace(
+            found,
+            primary_key=tuple(map(column, found.primary_key)),
+            effective_from=None if effective is None else column(effective),
+            arranged=tuple(map(column, found.arranged)),
+        )
+    return found
+
+
+def _altered(relation: Stream | Table, schema: Schema, declaration: Declaration) -> Stream | Table:
+    if isinstance(relation, Stream):
+        return replace(relation, schema=schema, declaration=declaration)
+    arranged = relation.arranged or relation.primary_key or relation.schema.names
+    return replace(relation, schema=schema, declaration=declaration, arranged=arranged)
+
+
+def own_users(relation: Stream | Table, name: str) -> Iterator[str]:
+    """Yield the parts of a relation's own definition that use a column."""
+    declaration, mark = relation.declaration, relation.declaration.watermark
+    if isinstance(relation, Table):
+        if name in relation.primary_key:
+            yield "its PRIMARY KEY"
+        elif not relation.primary_key and name in (relation.arranged or relation.schema.names):
+            yield ARRANGED
+    if mark is not None and (mark[0].lower() == name.lower() or names_column(mark[1], name)):
+        yield "its watermark"
+    elif mark is None and (declaration.option("timestamp") or "").lower() == name.lower():
+        yield "its option timestamp"
+    if name in declaration.unique:
+        yield UNIQUE
+    if name in declaration.message_key:
+        yield "its message key"
+    for column, expression in declaration.computed:
+        if column != name and names_column(expression, name):
+            yield f'its computed column "{column}"'
+
+
+def computed_queries(relation: Stream | Table) -> list[str]:
+    """Return queries of the computed columns of a relation, over NULL in its other columns."""
+    computed = dict(relation.declaration.computed)
+    nulls = ", ".join(
+        f"CAST(NULL AS {c.type.simpleString()}) AS {quote(c.name)}"
+        for c in relation.schema.columns
+        if c.name not in computed
+    )
+    return [f"SELECT ({text}) AS value FROM (SELECT {nulls})" for text in computed.values()]
+
+
+def with_alteration(relation: Stream | Table, span: Span) -> str:
+    """Return the statements that create a relation, with one more."""
+    return f"{relation.declaration.created_sql};\n{masked(span.source)}"
+
+
+def stored_as(relation: Stream | Table, column: Column) -> Column:
+    """Return a new column of a relation with a name that its files have not had yet."""
+    used = {name.lower() for name in (*relation.schema.stored_names, *relation.declaration.dropped)}
+    if column.name.lower() not in used:
+        return column
+    number = 2
+    while f"{column.name}_{number}".lower() in used | {n.lower() for n in relation.schema.names}:
+        number += 1
+    return replace(column, stored=f"{column.name}_{number}")

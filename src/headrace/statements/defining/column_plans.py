@@ -1,0 +1,413 @@
+"""What changes of the columns of streams and tables are: checked, and not made yet."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final, TypeAlias, assert_never
+
+from pyspark.sql.types import ByteType, DecimalType, FloatType, IntegerType, LongType, ShortType
+
+from headrace.catalog import Sink, Stream, Table, View
+from headrace.connectors import CONNECTOR
+from headrace.errors import Code, HeadraceError, Span
+from headrace.parts.naming import shown_name
+from headrace.parts.renamed_definitions import RenamedDefinitions
+from headrace.parts.renamed_queries import RenamedColumn
+from headrace.sql import AddColumns, DropColumns, RenameColumn, RetypeColumn
+from headrace.statements.defining.altered_columns import (
+    UNIQUE,
+    ColumnChange,
+    computed_queries,
+    own_users,
+    renamed,
+    retyped,
+    stored_as,
+    with_columns,
+    without_columns,
+)
+from headrace.statements.describing.lineage import column_of
+from headrace.types import Schema
+from headrace.types.widening import widens, wider_than
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from headrace.catalog import Catalog, Relation
+    from headrace.engine.engine import Engine
+    from headrace.parts.feeding import Feeding
+    from headrace.parts.lineage import Lineages
+    from headrace.parts.reader import Reader
+    from headrace.sql import ColumnDefinition, Name
+    from headrace.sql.alter_columns import ColumnName
+    from headrace.statements.defining.relations import RelationDefinitions
+    from headrace.types import Column, DataType
+
+AlteringColumns: TypeAlias = AddColumns | DropColumns | RenameColumn | RetypeColumn
+"""The statements that change the columns of a stream or table."""
+
+_INTEGERS: Final = (ByteType(), ShortType(), IntegerType(), LongType())
+_OF_MESSAGES: Final = frozenset({"kafka", "kinesis", "filesystem"})
+"""The connectors whose values have fields by name, in a format that ignores unknown ones."""
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnPlans:
+    """Finds what statements change the columns of existing streams and tables to."""
+
+    reader: Reader
+    lineages: Lineages
+    feeding: Feeding
+    engine: Engine
+    relations: RelationDefinitions
+
+    def of(self, statement: AlteringColumns) -> ColumnChange:
+        """Return the change that a statement makes, as far as its own relation allows it.
+
+        Raises:
+            HeadraceError: ``invalid`` if a column or type does not exist; ``conflict`` if a name is
+                taken, or something uses a column that is dropped, with the names of what does;
+                ``unsupported`` for other relations, for columns that need a value in earlier rows,
+                for types that do not hold all values, and for names that a source uses.
+        """
+        match statement:
+            case AddColumns():
+                return self._added(statement)
+            case DropColumns():
+                return self._dropped(statement)
+            case RenameColumn():
+                return self._renamed(statement)
+            case RetypeColumn():
+                return self._retyped(statement)
+            case _:
+                assert_never(statement)
+
+    def _added(self, statement: AddColumns) -> ColumnChange:
+        relation = self._relation(statement.name, "adding")
+        known = {column.lower() for column in relation.schema.names}
+        for definition in statement.columns:
+            if definition.name.lower() in known:
+                raise _exists(relation, definition.name, definition.span)
+            _require_plain(definition)
+        new: list[Column] = []
+        for each in statement.columns:
+            whole = Schema((*relation.schema.columns, *new))
+            new.append(stored_as(replace(relation, schema=whole), self.relations.column(each)))
+        defaults = (
+            (each.name, each.default.text) for each in statement.columns if each.default is not None
+        )
+        altered = with_columns(relation, new, defaults, statement.span)
+        if isinstance(altered, Table) and altered.declaration.source:
+            try:
+                self.feeding.check(altered)
+            except HeadraceError as error:
+                raise error.at(statement.span) from error
+        done = f"added {_quoted([c.name for c in new])} to {_title(relation)}"
+        return ColumnChange(
+            relation,
+            altered,
+            f"{done}: NULL in rows that it has",
+            statement.name.span,
+            refused="would have other columns",
+        )
+
+    def _dropped(self, statement: DropColumns) -> ColumnChange:
+        relation = self._relation(statement.name, "dropping")
+        names: list[str] = []
+        for each in statement.dropped:
+            known = {name.lower() for name in relation.schema.names}
+            if statement.if_exists and each.text.lower() not in known:
+                continue
+            name = column_of(relation, each.text, each.span)
+            self._require_unused(relation, name, each.span)
+            names.append(name)
+        if relation.declaration.source and _format(relation) == "csv":
+            raise HeadraceError(
+                Code.CONFLICT,
+                f"the columns of {_shown(relation)} are the fields of its source, in order",
+                hint="Read it through a view without the column.",
+                span=statement.span,
+            )
+        place = statement.name.span
+        if not names:
+            return ColumnChange(relation, relation, f"{_title(relation)} has no such column", place)
+        if len(names) == len(relation.schema.names):
+            raise HeadraceError(
+                Code.CONFLICT,
+                f"{_shown(relation)} would have no columns",
+                hint=f"DROP {relation.kind.upper()} {relation.name} drops it.",
+                span=statement.span,
+            )
+        altered = without_columns(relation, names, statement.span)
+        done = f"dropped {_quoted(names)} of {_title(relation)}"
+        return ColumnChange(relation, altered, done, place)
+
+    def _renamed(self, statement: RenameColumn) -> ColumnChange:
+        relation = self._relation(statement.name, "renaming")
+        name = column_of(relation, statement.column.text, statement.column.span)
+        to = statement.to.text
+        _require_free(relation, name, statement.to)
+        self._require_renameable(relation, name, statement.column.span)
+        altered = renamed(relation, name, to, statement.span)
+        self._require_computable(relation, altered, statement.column.span)
+        follow = RenamedDefinitions(RenamedColumn(name, to), self.engine.planner.analyse)
+        done = f'renamed column "{name}" of {_title(relation)} to "{to}"'
+        return ColumnChange(relation, altered, done, statement.name.span, follow.over)
+
+    def _retyped(self, statement: RetypeColumn) -> ColumnChange:
+        relation = self._relation(statement.name, "altering")
+        name = column_of(relation, statement.column.text, statement.column.span)
+        (column,) = (c for c in relation.schema.columns if c.name == name)
+        span, place = statement.type.span, statement.name.span
+        with self.engine.planning:
+            type_ = self.engine.planner.parse_type(span, statement.type.text)
+        said = f'column "{name}" of {_title(relation)} is'
+        if type_ == column.type:
+            return ColumnChange(relation, relation, f"{said} {column.sql.upper()}", place)
+        if not widens(column.type, type_):
+            raise _not_wider(column, type_.simpleString(), span)
+        if isinstance(relation, Table) and not _is_stored_alike(column.type, type_):
+            raise _stored_otherwise(column, type_.simpleString(), span)
+        users = [*own_users(relation, name)]
+        if name in relation.declaration.unique and {column.type, type_} <= {*_INTEGERS}:
+            users.remove(UNIQUE)  # whose ids are the same text
+        if users:
+            raise HeadraceError(
+                Code.CONFLICT,
+                f'column "{name}" of {_shown(relation)} is used by {", ".join(users)}',
+                "What they have computed has the present type.",
+                "ADD COLUMN of the wider type, and write both.",
+                statement.column.span,
+            )
+        altered = retyped(relation, name, type_, statement.span)
+        done = f"{said} {type_.simpleString().upper()} now"
+        readers = tuple(self._readers(relation, name))
+        return ColumnChange(relation, altered, done, place, readers=readers)
+
+    # -- what refuses a change -----------------------------------------------------------------
+
+    def _relation(self, name: Name, doing: str) -> Stream | Table:
+        """Return the stream or table whose columns are changed."""
+        catalog = self.reader.catalog
+        relation = catalog.resolve(name.dotted, name.span)
+        if not isinstance(relation, Stream | Table):
+            raise _not_altered(relation, name, doing)
+        if isinstance(relation, Table):
+            self._require_alterable(relation, name)
+        return relation
+
+    def _require_alterable(self, table: Table, name: Name) -> None:
+        """Refuse a table whose columns others have as they are: its source, indexes and sinks."""
+        catalog = self.reader.catalog
+        joint = table.declaration.shared_source
+        if joint is not None:
+            raise HeadraceError(
+                Code.UNSUPPORTED,
+                f'{_shown(table)} has the columns of a table of source "{joint}"',
+                hint=f"DROP it and CREATE it again FROM SOURCE {joint} with other columns; or read"
+                " it through a view.",
+                span=name.span,
+            )
+        indexes = [
+            v.index.name for v in catalog.views_in_order() if v.index and v.index.of == table.id
+        ]
+        if indexes:
+            raise HeadraceError(
+                Code.CONFLICT,
+                f"{_quoted(indexes, 'index')} has all columns of {_shown(table)}",
+                hint=f"DROP INDEX {indexes[0]} first, and create it again afterwards.",
+                span=name.span,
+            )
+        sinks = [each for each in catalog if isinstance(each, Sink) and each.source == table.id]
+        if sinks:
+            raise HeadraceError(
+                Code.CONFLICT,
+                f"{_quoted([s.name for s in sinks], 'sink')} writes all columns of {_shown(table)}",
+                hint="DROP it first, and create it again afterwards; or have it read a view, whose"
+                " columns stay.",
+                span=name.span,
+            )
+
+    def _require_renameable(self, relation: Stream | Table, name: str, span: Span) -> None:
+        """Refuse a column that is named by what cannot be rewritten."""
+        declaration = relation.declaration
+        (column,) = (c for c in relation.schema.columns if c.name == name)
+        why = None
+        if name in declaration.message_key:
+            why = "it is in the key of its messages"
+        elif declaration.source and (isinstance(relation, Table) or not _accepts_former(relation)):
+            why = "its source knows no other name of it"
+        elif declaration.source and not column.nullable:
+            why = "it is NOT NULL, and messages may have either name"
+        writers = self._writers(relation, name)
+        if writers:
+            why = f"{', '.join(writers)} writes into it"
+        if why is not None:
+            raise HeadraceError(
+                Code.CONFLICT,
+                f'column "{name}" of {_shown(relation)} cannot be renamed: {why}',
+                hint="ADD COLUMN with the new name; or read it through a view that renames it.",
+                span=span,
+            )
+
+    def _require_computable(
+        self, relation: Stream | Table, altered: Stream | Table, span: Span
+    ) -> None:
+        """Refuse if a computed column would have another type, or could not be computed."""
+        queries = computed_queries(relation), computed_queries(altered)
+        for before, after in zip(*queries, strict=True):
+            with self.engine.planning:
+                types = [self.engine.planner.analyse(Span.whole(t)).schema for t in (before, after)]
+            if types[0] != types[1]:
+                raise HeadraceError(
+                    Code.CONFLICT, "a computed column would have another type", span=span
+                )
+
+    def _require_unused(self, relation: Stream | Table, name: str, span: Span) -> None:
+        """Refuse a column that something uses."""
+        own = [*own_users(relation, name)]
+        users = [*own, *self._readers(relation, name)]
+        if not users:
+            return
+        hint = (
+            "DROP these first, or CREATE OR REPLACE them without the column."
+            f" SHOW LINEAGE OF {relation.name}.{name} DOWNSTREAM lists all that depends on it."
+        )
+        if isinstance(relation, Table) and own:
+            hint = (
+                "CREATE a table without it, and INSERT INTO it SELECT the rows of this one; or read"
+                " it through a view without the column."
+            )
+        raise HeadraceError(
+            Code.CONFLICT,
+            f'column "{name}" of {_shown(relation)} is used by {", ".join(users)}',
+            hint=hint,
+            span=span,
+        )
+
+    def _readers(self, relation: Stream | Table, name: str) -> Iterator[str]:
+        """Yield what reads a column directly, and what writes into it."""
+        catalog = self.reader.catalog
+        found: dict[str, None] = {}
+        for each in self.lineages.downstream(catalog, relation.id):
+            if each.distance == 1 and each.input.column == name:
+                found[_named(catalog.by_id[each.relation], catalog)] = None
+        found |= dict.fromkeys(self._writers(relation, name))
+        yield from found
+
+    def _writers(self, relation: Stream | Table, name: str) -> list[str]:
+        """Return the sinks that write into a column."""
+        catalog = self.reader.catalog
+        sinks = (each for each in catalog if isinstance(each, Sink) and each.target == relation.id)
+        return [_named(each, catalog) for each in sinks if name in each.columns]
+
+
+def _is_stored_alike(former: DataType, present: DataType) -> bool:
+    """Whether stored values of a type can be read as those of a wider one.
+
+    Large runs store numbers in fewer bytes, so the type that they had is not known from them.
+    """
+    if isinstance(former, DecimalType) and isinstance(present, DecimalType):
+        return bool(former.scale == present.scale)
+    return (former in _INTEGERS and present in _INTEGERS) or isinstance(former, FloatType)
+
+
+def _stored_otherwise(column: Column, given: str, span: Span) -> HeadraceError:
+    return HeadraceError(
+        Code.UNSUPPORTED,
+        f'column "{column.name}" of type {column.sql.upper()} of a table cannot become'
+        f" {given.upper()}",
+        "The stored rows of a table have its values in another form. An integer type can become a"
+        " wider one, FLOAT can become DOUBLE, and a DECIMAL can have more digits before the point.",
+        "ADD COLUMN of the wider type, and write both; or compute it in a view.",
+        span,
+    )
+
+
+def _not_altered(relation: Relation, name: Name, doing: str) -> HeadraceError:
+    hint = f"Read {name} through a view with the columns that you need."
+    if isinstance(relation, View):
+        hint = f"ALTER MATERIALIZED VIEW {name} AS, with a query that has these columns."
+    return HeadraceError(
+        Code.UNSUPPORTED,
+        f'{doing} a column of {relation.kind} "{relation.name}" is not supported',
+        "The columns of streams and tables can be altered.",
+        hint,
+        name.span,
+    )
+
+
+def _not_wider(column: Column, given: str, span: Span) -> HeadraceError:
+    allowed = wider_than(column.type)
+    return HeadraceError(
+        Code.UNSUPPORTED,
+        f'column "{column.name}" of type {column.sql.upper()} cannot become {given.upper()}',
+        "Only a type that holds all values of the present one as they are is possible.",
+        f"Its type can become {allowed}. Otherwise compute it in a view."
+        if allowed
+        else "Compute the other type in a view; or ADD COLUMN, and write both.",
+        span,
+    )
+
+
+def _require_plain(definition: ColumnDefinition) -> None:
+    """Raise if a column needs a value in earlier rows."""
+    what = (
+        "NOT NULL"
+        if definition.not_null
+        else "computed"
+        if definition.computed is not None
+        else "METADATA"
+        if definition.metadata is not None
+        else None
+    )
+    if what is not None:
+        raise HeadraceError(
+            Code.UNSUPPORTED,
+            f'column "{definition.name}" is {what}, which earlier rows are not',
+            hint="Add it without that; compute it in a view.",
+            span=definition.span,
+        )
+
+
+def _require_free(relation: Stream | Table, name: str, to: ColumnName) -> None:
+    """Refuse a new name of a column that another column has."""
+    taken = {other.lower() for other in relation.schema.names if other != name}
+    if to.text.lower() in taken:
+        raise _exists(relation, to.text, to.span)
+
+
+def _exists(relation: Stream | Table, name: str, span: Span) -> HeadraceError:
+    return HeadraceError(
+        Code.CONFLICT,
+        f'column "{name}" of {_shown(relation)} exists already',
+        hint="Choose another name.",
+        span=span,
+    )
+
+
+def _format(relation: Stream | Table) -> str:
+    declared = relation.declaration.option("format", "value.format", "value_format")
+    return (declared or "json").lower()
+
+
+def _accepts_former(stream: Stream | Table) -> bool:
+    """Whether the values of a stream's source may name a column as it was called before."""
+    connector = dict(stream.declaration.source)[CONNECTOR]
+    return _format(stream) == "json" and connector in _OF_MESSAGES
+
+
+def _named(relation: Relation, catalog: Catalog) -> str:
+    shown = shown_name(relation, catalog)
+    return shown if shown != relation.name else f'{relation.kind} "{relation.name}"'
+
+
+def _shown(relation: Stream | Table) -> str:
+    return f'{relation.kind} "{relation.name}"'
+
+
+def _title(relation: Stream | Table) -> str:
+    return f"{relation.kind} {relation.name}"
+
+
+def _quoted(names: list[str], kind: str = "") -> str:
+    return ", ".join(f'{kind} "{name}"'.lstrip() for name in names)

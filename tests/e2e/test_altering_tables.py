@@ -1,0 +1,178 @@
+"""ALTER TABLE of columns: rows, history and what depends on the table, and what is refused."""
+
+from __future__ import annotations
+
+import pytest
+
+import headrace
+from headrace.cli.command import main
+from headrace.errors import Code, HeadraceError
+from length import each
+
+pytestmark = pytest.mark.spark
+
+
+def rows(db, query):
+    return sorted(db.sql(query).fetchall(), key=repr)
+
+
+def refused(db, statement):
+    with pytest.raises(HeadraceError) as caught:
+        db.sql(statement)
+    assert caught.value.span is not None
+    return caught.value
+
+
+def test_rows_and_history_have_the_present_columns(tmp_path, spark):
+    with headrace.connect(tmp_path / "db", spark=spark, continuous=False) as db:
+        db.sql("CREATE TABLE t (k STRING PRIMARY KEY, a INT, v SMALLINT DEFAULT 7)")
+        db.sql("CREATE MATERIALIZED VIEW n AS SELECT v, count(*) AS n FROM t GROUP BY v")
+        db.sql("INSERT INTO t VALUES ('x', 1, 10), ('y', 2, 20), ('z', 3, NULL)")
+        first = db.sql("SELECT * FROM t").epoch
+        db.sql("UPDATE t SET a = 4 WHERE k = 'x'")
+        db.flush()
+        assert str(db.sql("ALTER TABLE t DROP COLUMN a")) == 'dropped "a" of table t'
+        said = str(db.sql("ALTER TABLE t ADD COLUMN a STRING DEFAULT 'new'"))
+        assert said == 'added "a" to table t: NULL in rows that it has'
+        db.sql("ALTER TABLE t RENAME COLUMN k TO id")
+        db.sql("INSERT INTO t (id) VALUES ('w')")
+        db.sql("DELETE FROM t WHERE id = 'y'")
+        assert rows(db, "SELECT * FROM t") == [("w", 7, "new"), ("x", 10, None), ("z", None, None)]
+        assert rows(db, "SELECT * FROM t WHERE id = 'x'") == [("x", 10, None)]
+        assert rows(db, "SELECT upper(id) FROM t WHERE a = 'new'") == [("W",)]
+        assert rows(db, f"SELECT * FROM t AS OF EPOCH {first}") == [
+            ("x", 10, None), ("y", 20, None), ("z", None, None)
+        ]  # fmt: skip
+        db.sql("INSERT INTO t VALUES ('x', 11, 'again') ON CONFLICT (id) DO UPDATE SET v = 12")
+    with headrace.connect(tmp_path / "db", spark=spark, continuous=False) as db:
+        assert rows(db, "SELECT * FROM t") == [("w", 7, "new"), ("x", 12, None), ("z", None, None)]
+        assert rows(db, "SELECT * FROM n") == [(12, 1), (7, 1), (None, 1)]
+        db.sql("DROP MATERIALIZED VIEW n")
+        db.sql("ALTER TABLE t ALTER COLUMN v TYPE INT")
+        db.sql("UPDATE t SET v = 70000 WHERE v IS NULL")
+        db.sql("CREATE INDEX by_v ON t (v)")
+        assert rows(db, "SELECT id FROM t WHERE v = 70000") == [("z",)]
+        ((*_, verdict),) = db.sql("RECONCILE TABLE t SAMPLE 100 PERCENT").fetchall()
+        assert verdict == "equal"
+        assert refused(db, "INSERT INTO t (k) VALUES ('q')").hint == 'It was renamed to "id".'
+
+
+@pytest.mark.long
+def test_a_copy_of_an_altered_table_is_restored_and_repaired(tmp_path, spark):
+    with headrace.connect(tmp_path / "db", spark=spark, continuous=False) as db:
+        db.sql("CREATE TABLE t (k INT PRIMARY KEY, a INT, v INT)")
+        db.sql("INSERT INTO t VALUES (1, 1, 10), (2, 2, 20)")
+        db.sql("CREATE MATERIALIZED VIEW m AS SELECT sum(v) AS v FROM t")
+        db.sql("UPDATE t SET a = 9")
+        before = db.sql("SELECT * FROM t").epoch
+        db.sql("ALTER TABLE t DROP COLUMN a")
+        db.sql("ALTER TABLE t RENAME COLUMN v TO w")
+        db.sql("UPDATE t SET w = 11 WHERE k = 1")
+        assert rows(db, "SELECT * FROM m") == [(31,)]
+        db.sql(f"BACKUP TO '{tmp_path / 'copy'}'")
+        with pytest.raises(HeadraceError, match="altered"):
+            db.sql(f"CREATE BRANCH c FROM EPOCH {before}")
+    assert main(["restore", str(tmp_path / "copy"), "--data", str(tmp_path / "again")]) == 0
+    for place in ("db", "again"):
+        with headrace.connect(tmp_path / place, spark=spark, continuous=False) as db:
+            db.sql("INSERT INTO t VALUES (3, 1)")
+            assert rows(db, "SELECT * FROM t") == [(1, 11), (2, 20), (3, 1)]
+            assert rows(db, "SELECT * FROM m") == [(32,)]
+            assert {row[3] for row in db.sql("VERIFY").fetchall()} == {"equal to batch"}
+
+
+def test_a_subscription_to_an_altered_table_ends_and_one_to_a_view_goes_on(db):
+    db.sql("CREATE TABLE t (k INT PRIMARY KEY, a INT, v INT)")
+    db.sql("CREATE MATERIALIZED VIEW m AS SELECT k, v FROM t WHERE v > 0")
+    db.sql("INSERT INTO t VALUES (1, 1, 1)")
+    with db.subscribe("t") as whole, db.subscribe("m") as part:
+        assert [change.row for change in whole.poll()] == [{"k": 1, "a": 1, "v": 1}]
+        assert [change.row for change in part.poll()] == [{"k": 1, "v": 1}]
+        db.sql("ALTER TABLE t DROP COLUMN a")
+        db.sql("INSERT INTO t VALUES (2, 2)")
+        db.flush()
+        with pytest.raises(HeadraceError, match='"t" has other columns now') as caught:
+            whole.poll()
+        assert caught.value.hint == "Subscribe again."
+        assert [change.row for change in part.poll()] == [{"k": 2, "v": 2}]
+    with db.subscribe("t") as whole:
+        assert len(whole.poll()) == 2
+
+
+@pytest.mark.parametrize(
+    ("statement", "code", "text"),
+    each(
+        3,
+        [
+            ("t DROP COLUMN k", "conflict", "its PRIMARY KEY"),
+            ("t DROP COLUMN v", "conflict", 'view "m"'),
+            ("t ADD COLUMN V INT", "conflict", "exists already"),
+            ("t ADD COLUMN x INT NOT NULL", "unsupported", "NOT NULL"),
+            ("t RENAME COLUMN a TO v", "conflict", "exists already"),
+            ("t ALTER COLUMN a TYPE DOUBLE", "unsupported", "another form"),
+            ("t ALTER COLUMN k TYPE BIGINT", "conflict", "its PRIMARY KEY"),
+            ("t ALTER COLUMN v TYPE BIGINT", "conflict", 'view "m" could not go on'),
+            ("every ADD COLUMN x INT", "conflict", 'view "stars" would have other columns'),
+            ("u DROP COLUMN q", "conflict", "no PRIMARY KEY"),
+            ("u ALTER COLUMN q TYPE BIGINT", "conflict", "no PRIMARY KEY"),
+            ("i ADD COLUMN x INT", "conflict", 'index "by_v" has all columns of table "i"'),
+            ("d DROP COLUMN v", "conflict", 'sink "out" writes all columns of table "d"'),
+            ("m DROP COLUMN v", "unsupported", "The columns of streams and tables"),
+        ],
+    ),
+)
+def test_other_alterations_are_refused(db, statement, code, text):
+    db.sql("CREATE TABLE t (k INT PRIMARY KEY, a INT, v INT)")
+    db.sql("CREATE TABLE u (p INT, q INT)")
+    if statement.startswith(("t", "m")):
+        db.sql("CREATE MATERIALIZED VIEW m AS SELECT k, v FROM t")
+    if statement.startswith("every"):
+        db.sql("CREATE TABLE every (k INT)")
+        db.sql("CREATE MATERIALIZED VIEW stars AS SELECT * FROM every")
+    if statement.startswith("i"):
+        db.sql("CREATE TABLE i (k INT PRIMARY KEY, v INT)")
+        db.sql("CREATE INDEX by_v ON i (v)")
+    if statement.startswith("d"):
+        db.sql("CREATE TABLE d (k INT PRIMARY KEY, v INT)")
+        db.sql("CREATE TABLE other (k INT PRIMARY KEY, v INT)")
+        db.sql("CREATE SINK out INTO other FROM d")
+    before = db.sql("SELECT * FROM information_schema.columns").fetchall()
+    error = refused(db, f"ALTER TABLE {statement}")
+    assert error.code is Code(code)
+    assert text in f"{error.primary} {error.detail}"
+    assert db.sql("SELECT * FROM information_schema.columns").fetchall() == before
+
+
+def test_an_alteration_that_is_not_committed_leaves_nothing(tmp_path, spark):
+    class Killed(BaseException):
+        pass
+
+    with headrace.connect(tmp_path / "db", spark=spark, continuous=False) as db:
+        db.sql("CREATE TABLE t (k INT PRIMARY KEY, a INT, v INT)")
+        db.sql("CREATE STREAM s (k INT)")
+        db.sql("CREATE MATERIALIZED VIEW m AS SELECT sum(v) AS v FROM s JOIN t ON s.k = t.k")
+        db.sql("INSERT INTO t VALUES (1, 1, 2)")
+        db.sql("INSERT INTO s VALUES (1)")
+        commit = type(db.parts.ledger).commit
+
+        def killed(_ledger, _change):
+            raise Killed
+
+        for number, statement in enumerate(
+            ("DROP COLUMN a", "RENAME COLUMN v TO w", "ADD COLUMN x INT")
+        ):
+            type(db.parts.ledger).commit = killed
+            try:
+                with pytest.raises(Killed):
+                    db.sql(f"ALTER TABLE t {statement}")
+            finally:
+                type(db.parts.ledger).commit = commit
+            db.sql(f"UPDATE t SET v = {number}")
+            assert rows(db, "SELECT * FROM m") == [(number,)]
+        assert {row[3] for row in db.sql("VERIFY").fetchall()} == {"equal to batch"}
+    with headrace.connect(tmp_path / "db", spark=spark, continuous=False) as db:
+        db.sql("INSERT INTO s VALUES (1)")
+        assert rows(db, "SELECT * FROM m") == [(4,)]
+        db.sql("ALTER TABLE t RENAME COLUMN v TO w")
+        db.sql("UPDATE t SET w = 5")
+        assert rows(db, "SELECT * FROM m") == [(10,)]
