@@ -99,10 +99,8 @@ class Layout:
         Raises:
             HeadraceError: ``conflict`` if no column is stored under the name: it was dropped.
         """
-        if not self.stored and stored in self.columns.names:
-            return stored
-        if stored in self.stored:
-            return str(self.columns.names[self.stored.index(stored)])
+        if stored in self.stored_names:
+            return str(self.names[self.stored_names.index(stored)])
         raise HeadraceError(
             Code.CONFLICT,
             f'column "{stored}" was altered meanwhile',

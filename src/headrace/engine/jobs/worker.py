@@ -174,14 +174,17 @@ class LeafTask:
 
     def _of_rows(self, spine: Spine, restriction: Restriction) -> Iterator[pa.RecordBatch]:
         """Yield the columns of stored rows, whose layout may be newer than the plan of the task."""
-        layout = spine.layout
-        names = tuple(map(layout.shown, self.columns.names))
+        layout, names = spine.layout, tuple(self.columns.names)
+        if not layout.stored:
+            yield from _columns_of(spine, names, restriction)
+            return
+        names = tuple(map(layout.shown, names))
         found = _columns_of(spine, names, restriction.named(layout.shown))
         pairs = zip(names, self.columns.types, strict=True)
         others = [
-            i for i, (name, type_) in enumerate(pairs) if layout.columns.field(name).type != type_
+            i for i, (name, type_) in enumerate(pairs) if layout.schema.field(name).type != type_
         ]
-        if not layout.stored or not others:
+        if not others:
             yield from found
             return
         for batch in found:
