@@ -415,6 +415,7 @@ class Database(DefaultSession):
             log=log,
             declarations=declarations,
             definer=definer,
+            fills=fills,
             reshaping=reshaping,
             functions=functions,
             waiting=WaitingViews(functions, declarations, ledger, loop, pump),

@@ -52,6 +52,12 @@ def test_only_relations_are_offered_where_only_they_can_stand() -> None:
         assert _completed(before) == ["`odd name`", "orders"], before
 
 
+def test_a_fill_is_paused_by_the_name_of_its_view() -> None:
+    assert _completed("PAUSE FIL") == ["FILL", "FILTER"]
+    for before in ("PAUSE FILL OF o", "resume fill of o"):
+        assert _completed(before) == ["`odd name`", "orders"], before
+
+
 def test_an_alter_names_a_relation_and_then_its_columns() -> None:
     for before in ("ALTER STREAM o", "alter table o", "ALTER MATERIALIZED VIEW o", "ALTER VIEW o"):
         assert _completed(before) == ["`odd name`", "orders"], before

@@ -399,6 +399,8 @@ def test_rows_as_of_their_times_need_a_reader_of_each_view(who: dict[str, Client
         ("PAUSE SINK s", "owner"),
         ("RESUME SINK s", "owner"),
         ("RESET SINK s", "owner"),
+        ("PAUSE FILL OF items", "owner"),
+        ("RESUME FILL OF items", "owner"),
         ("ALTER SINK s SET (batch_rows = 1)", "owner"),
         ("RECONCILE SINK s CHECK", "owner"),
         ("CREATE SINK s FROM items INTO CONNECTION c", "owner"),

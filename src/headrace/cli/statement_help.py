@@ -273,13 +273,13 @@ STATEMENTS: dict[str, Synopsis] = {
         "ALTER TABLE customers ADD COLUMN region STRING;",
     ),
     "PAUSE": Synopsis(
-        "stop deliveries to a sink until it is resumed",
-        "PAUSE SINK name",
+        "stop deliveries to a sink, or the fill of a view, until it is resumed",
+        "PAUSE SINK name\nPAUSE FILL OF [VIEW] name",
         "PAUSE SINK archive;",
     ),
     "RESUME": Synopsis(
-        "retry a stopped source; the rows that it has stopped at become rejects",
-        "RESUME SOURCE name [ON ERROR REJECT]\nRESUME SINK name",
+        "retry a stopped source; continue a paused sink, or the paused fill of a view",
+        "RESUME SOURCE name [ON ERROR REJECT]\nRESUME SINK name\nRESUME FILL OF [VIEW] name",
         "RESUME SOURCE orders;",
     ),
     "REFRESH": Synopsis(

@@ -64,6 +64,9 @@ class Filling:
         is read in place of inputs, where that costs less. With ``names_row``, the error of a
         failing query quotes a row that it fails on: only for clients that may read the inputs.
 
+        It can be paused between two parts, unless others wait for its end: if it ``stays``, if
+        epochs are ``held``, or if the view has recursions.
+
         Raises:
             HeadraceError: ``conflict`` if a stream no longer retains all its events.
         """
@@ -71,7 +74,9 @@ class Filling:
         clocked = bool(circuit.temporal())
         standing = stays and view.id in self.reader.published.lagging
         may_miss = {} if earliest or standing else self._without(view, circuit)
-        running = FillProgress.of(view, self.reader.catalog, progress)
+        alone = bool(circuit.loops())
+        pauses = not (stays or held or alone)
+        running = FillProgress.of(view, self.reader.catalog, progress, pauses=pauses)
         fill = Fill(
             self.loop,
             view,
@@ -79,7 +84,7 @@ class Filling:
             clocked=clocked,
             may_miss=None if earliest else may_miss,
             names_row=names_row,
-            takes_over=reuse and not (standing or held or circuit.loops()),
+            takes_over=reuse and not (standing or held or alone),
         )
 
         def joined() -> Epoch:
@@ -93,7 +98,7 @@ class Filling:
             with self.fills.running(running), fill.attempt:
                 if standing or held:
                     return self.join_standing(fill, joined, begun=begun)
-                return self.join(fill, joined, alone=bool(circuit.loops()), begun=begun)
+                return self.join(fill, joined, alone=alone, begun=begun, between=running.wait)
         finally:
             self.engine.end_fill(view)
 
@@ -104,11 +109,13 @@ class Filling:
         *,
         alone: bool,
         begun: Callable[[], None] = lambda: None,
+        between: Callable[[], None] = lambda: None,
     ) -> T:
         """Fill the builds that the engine knows of, and publish them by ``join``.
 
         If ``alone``, the lock of epochs is held for the whole fill; otherwise ``begun`` is called
-        without it, once most rows are written.
+        without it, once most rows are written, and ``between`` whenever many changes have been read
+        since.
         """
         reader, loop, view = self.reader, self.loop, fill.view
         for relation in live(reader.catalog, view.depends_on):
@@ -119,7 +126,7 @@ class Filling:
                 fill.begin(reader.settled(view.depends_on))
                 begun()
                 while fill.catch_up(reader.published) > loop.settings.small_rows:
-                    pass
+                    between()
             with loop.exclusive():
                 for relation in live(reader.catalog, inputs, inputs):
                     reader.require_running(relation)

@@ -1,4 +1,4 @@
-"""The fills of views that are running, with their progress."""
+"""The fills of views that are running: how far they are, and which of them wait."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ import threading
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from enum import StrEnum
+from typing import TYPE_CHECKING, Final
 
 from headrace.catalog import View
 from headrace.parts.naming import HIDDEN
+from headrace.runtime.cancelling import check_cancelled, running_statement
 from headrace.runtime.pace import Pace
 
 if TYPE_CHECKING:
@@ -18,10 +20,22 @@ if TYPE_CHECKING:
     from headrace.catalog import Catalog
     from headrace.runtime.fill import Progress
 
+_LISTEN_SECONDS: Final = 0.1
+"""The interval at which a fill that waits looks whether its statement was cancelled."""
+
+
+class FillState(StrEnum):
+    """What a fill does now."""
+
+    RUNNING = "running"
+    PAUSING = "pausing"
+    """It is to wait after the part that it reads."""
+    PAUSED = "paused"
+
 
 @dataclass(slots=True, eq=False)
 class FillProgress:
-    """The fill of a build of a view, and how far it is.
+    """The fill of a build of a view, how far it is, and whether it is to wait.
 
     ``progress`` is called with what is reported.
     """
@@ -30,6 +44,8 @@ class FillProgress:
     """The name of the view, of the one whose candidate is filled, or of the index."""
     kind: str
     progress: Progress
+    pauses: bool = True
+    """Whether it may wait: nobody else waits for its end then."""
     began_at: float = field(default_factory=time.time)
     """In Unix seconds."""
     pace: Pace = field(default_factory=Pace)
@@ -37,22 +53,63 @@ class FillProgress:
     """How many rows of its inputs have been read."""
     total: int | None = None
     """How many rows its inputs had when it began; None until that is known."""
+    _state: FillState = FillState.RUNNING
+    _changed: threading.Condition = field(default_factory=threading.Condition)
 
     @classmethod
-    def of(cls, view: View, catalog: Catalog, progress: Progress) -> FillProgress:
+    def of(cls, view: View, catalog: Catalog, progress: Progress, *, pauses: bool) -> FillProgress:
         """Return the fill of a view before it begins."""
-        return cls(*_named(view, catalog), progress)
+        return cls(*_named(view, catalog), progress, pauses)
+
+    @property
+    def state(self) -> FillState:
+        """What it does now."""
+        return self._state
+
+    def pause(self) -> None:
+        """Let it wait after the part that it reads; the caller has asked :attr:`pauses`."""
+        with self._changed:
+            if self._state is FillState.RUNNING:
+                self._state = FillState.PAUSING
+
+    def resume(self) -> bool:
+        """Let it go on; return whether it was to wait."""
+        with self._changed:
+            waited = self._state is not FillState.RUNNING
+            self._state = FillState.RUNNING
+            self._changed.notify_all()
+        return waited
 
     def report(self, done: int, total: int) -> None:
-        """Record the rows read so far and their total, and report them to the statement."""
+        """Report the rows read so far and their total to the statement; wait if that is asked.
+
+        Raises:
+            HeadraceError: ``cancelled`` if the statement is cancelled.
+        """
         self.done, self.total = done, total
         self.pace.report(done)
         self.progress(done, total)
+        self.wait()
 
-    @property
-    def state(self) -> str:
-        """What it does now."""
-        return "running"
+    def wait(self) -> None:
+        """Wait until it may go on, between two parts of the work: on the statement's thread.
+
+        Raises:
+            HeadraceError: ``cancelled`` if the statement is cancelled meanwhile.
+        """
+        if self._state is FillState.RUNNING:
+            return
+        self.pace.wait()
+        if (statement := running_statement()) is not None:
+            name = self.name
+            statement.waits(f"filling {name} is paused; RESUME FILL OF {name} continues it")
+        with self._changed:
+            while self._state is not FillState.RUNNING:
+                self._state = FillState.PAUSED
+                self._changed.wait(_LISTEN_SECONDS)
+                check_cancelled()
+        self.pace.report(self.done)
+        self.progress(self.done, self.total or 0)
 
 
 @dataclass(slots=True)

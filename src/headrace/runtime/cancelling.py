@@ -28,7 +28,7 @@ class Cancellation:
     """Whether a client's statement is running, and whether it is to be cancelled.
 
     ``tag`` identifies the Spark jobs that the client's statements start. ``waits`` is called with
-    what a statement waits for before it can run.
+    what a statement waits for before it can run, or go on.
     """
 
     tag: str = field(default_factory=lambda: f"headrace-{uuid4().hex}")

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from headrace.parts.destinations import Destinations
     from headrace.parts.evaluating import OwnEvaluator
     from headrace.parts.feeding import Feeding
+    from headrace.parts.fills import Fills
     from headrace.parts.functions import Functions
     from headrace.parts.lineage import Lineages
     from headrace.parts.log import Log
@@ -82,6 +83,7 @@ class DatabaseParts:
     log: Log
     declarations: Declarations
     definer: Definer
+    fills: Fills
     reshaping: Reshaping
     functions: Functions
     waiting: WaitingViews

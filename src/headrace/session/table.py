@@ -62,6 +62,7 @@ from headrace.sql import (
     Insert,
     Invalidate,
     Name,
+    PauseFill,
     Print,
     Query,
     RebuildView,
@@ -73,6 +74,7 @@ from headrace.sql import (
     Repair,
     Replay,
     ResetOption,
+    ResumeFill,
     ResumeSource,
     RetypeColumn,
     Revoke,
@@ -116,6 +118,7 @@ from headrace.statements.defining.column_plans import ColumnPlans
 from headrace.statements.defining.connections import ConnectionChanges
 from headrace.statements.defining.derived import DerivedStreams
 from headrace.statements.defining.drops import Drops
+from headrace.statements.defining.fills import FillChanges
 from headrace.statements.defining.indexes import Indexes
 from headrace.statements.defining.on_error import ErrorPolicies
 from headrace.statements.defining.relations import RelationDefinitions
@@ -232,6 +235,8 @@ _ENTRIES: Final = (
     Entry(AlterView, needs.creator, ErrorPolicies, ErrorPolicies.alter),
     Entry(RebuildView, needs.creator, CandidateSets, CandidateSets.rebuild),
     Entry(SwapView, needs.exchange, Candidates, Candidates.swap),
+    Entry(PauseFill, needs.creator, FillChanges, FillChanges.pause),
+    Entry(ResumeFill, needs.creator, FillChanges, FillChanges.resume),
     Entry(Drop, needs.drop, Drops, Drops.drop),
     Entry(DropCandidate, needs.exchange, Candidates, Candidates.drop),
     Entry(DropIndex, needs.creator, Indexes, Indexes.drop),

@@ -12,6 +12,7 @@ from headrace.sql.branches import CreateBranch, DropBranch, ShowBranches
 from headrace.sql.columns import EMBEDDED_METADATA
 from headrace.sql.connections import CONNECTION
 from headrace.sql.copying import Copy, CopyTo
+from headrace.sql.fills import PauseFill, ResumeFill
 from headrace.sql.keywords import quote, quote_dotted, select_all
 from headrace.sql.lexer import StatementText, split
 from headrace.sql.lineage import ShowLineage
@@ -170,6 +171,7 @@ __all__ = [
     "OnConflict",
     "Option",
     "OverConnection",
+    "PauseFill",
     "Print",
     "Query",
     "RebuildView",
@@ -182,6 +184,7 @@ __all__ = [
     "Repair",
     "Replay",
     "ResetOption",
+    "ResumeFill",
     "ResumeSource",
     "RetypeColumn",
     "Revoke",

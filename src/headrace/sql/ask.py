@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 from headrace.errors import Code, HeadraceError
 from headrace.sql.backups import ShowBackups, take_show_backups
 from headrace.sql.branches import DropBranch, ShowBranches, take_drop_branch, take_show_branches
+from headrace.sql.fills import take_handled_fill
 from headrace.sql.fragments import at_query, take_as_of, take_query
 from headrace.sql.lexer import TokenKind
 from headrace.sql.lineage import ShowLineage, take_show_lineage
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from headrace.sql.cursor import Cursor
+    from headrace.sql.fills import PauseFill, ResumeFill
     from headrace.sql.lexer import Token
     from headrace.sql.sinks import HandleSink
 
@@ -303,14 +305,26 @@ def take_flush(cursor: Cursor) -> Flush:
     return Flush(cursor.span(first))
 
 
-def take_resume(cursor: Cursor) -> ResumeSource | HandleSink:
-    """Take ``RESUME SOURCE name [ON ERROR REJECT]``, or ``RESUME SINK name``."""
+def take_pause(cursor: Cursor) -> HandleSink | PauseFill | ResumeFill:
+    """Take ``PAUSE SINK name``, or ``PAUSE FILL OF name``."""
+    if cursor.at("PAUSE", "SINK"):
+        return take_handled_sink(cursor)
+    if cursor.at("PAUSE", "FILL"):
+        return take_handled_fill(cursor)
+    cursor.expect("PAUSE")
+    raise cursor.expected("SINK", "FILL")
+
+
+def take_resume(cursor: Cursor) -> ResumeSource | HandleSink | PauseFill | ResumeFill:
+    """Take ``RESUME SOURCE name [ON ERROR REJECT]``, or ``RESUME SINK`` or ``RESUME FILL``."""
     first = cursor.token
     if cursor.at("RESUME", "SINK"):
         return take_handled_sink(cursor)
+    if cursor.at("RESUME", "FILL"):
+        return take_handled_fill(cursor)
     cursor.expect("RESUME")
     if not cursor.accept("SOURCE"):
-        raise cursor.expected("SOURCE", "SINK")
+        raise cursor.expected("SOURCE", "SINK", "FILL")
     name = cursor.name("a stream's, table's or source's name")
     rejecting = cursor.accept("ON", "ERROR", "REJECT")
     cursor.expect_end(*(() if rejecting else ("ON ERROR REJECT",)))

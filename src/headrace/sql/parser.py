@@ -11,6 +11,7 @@ from headrace.sql.ask import (
     take_describe,
     take_drop,
     take_flush,
+    take_pause,
     take_repair,
     take_reset,
     take_resume,
@@ -33,7 +34,6 @@ from headrace.sql.push import take_print, take_whole_query
 from headrace.sql.reconcile import take_reconcile
 from headrace.sql.refreshing import AlterView, take_refresh
 from headrace.sql.refusals import FIRST_WORDS, refuse_statement
-from headrace.sql.sinks import take_handled_sink
 from headrace.sql.slices import (
     at_explain_replay,
     at_explain_row,
@@ -218,7 +218,7 @@ _STATEMENTS: dict[str, Callable[[Cursor], Statement]] = {
     "GRANT": take_grant,
     "INSERT": take_insert,
     "INVALIDATE": take_invalidate,
-    "PAUSE": take_handled_sink,
+    "PAUSE": take_pause,
     "PRINT": take_print,
     "REBUILD": take_rebuild,
     "RECONCILE": take_reconcile,
