@@ -20,8 +20,15 @@ def main() -> int:
     parser.add_argument(
         "--processes", type=int, default=1, help="divide the pairs among so many, of 3 GiB each"
     )
+    parser.add_argument(
+        "--again",
+        action="store_true",
+        help="fill each view once more before the last epoch, from state of the first",
+    )
     given = parser.parse_args()
-    result = played(given.processes, given.pairs, given.seed, given.views, given.shrink)
+    result = played(
+        given.processes, given.pairs, given.seed, given.views, given.shrink, again=given.again
+    )
     print(result.coverage.table())
     for sort, count in result.failures.most_common():
         print(f"{count:>6}  {sort}")

@@ -22,6 +22,7 @@ from generator.cases import Case, View
 from generator.changes import Epoch
 from harness import Oracle
 from headrace.catalyst.collect import collect_arrow
+from headrace.circuit import reuse
 from headrace.engine.lowering import kept
 from headrace.errors import Code, HeadraceError
 
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _MOST_RUNS = 12
+_AGAIN = "_again"
 _BATCH_ERRORS = (PySparkException, Py4JJavaError)
 """How a query fails in Spark; the latter where Spark itself is at fault."""
 
@@ -197,12 +199,16 @@ class Player:
 
     Steps over few rows are narrow: they run in this process. With
     ``parted``, every step is run as one over many rows is: as jobs, in all partitions, by generated
-    code, and sets of changed relations share programs as soon as they can.
+    code, and sets of changed relations share programs as soon as they can. With ``again``, each
+    view is filled once more before the last epoch, from all state of the first that can be taken
+    over; ``taken_over`` counts the views that took some.
     """
 
-    def __init__(self, spark: SparkSession, *, parted: bool = False) -> None:
+    def __init__(self, spark: SparkSession, *, parted: bool = False, again: bool = False) -> None:
         self.spark = spark
         self.parted = parted
+        self.again = again
+        self.taken_over = 0
         self.batch = spark.newSession()
         logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)  # errors are expected
 
@@ -240,8 +246,11 @@ class Player:
         with (
             tempfile.TemporaryDirectory(prefix="headrace-random-") as directory,
             patch.object(kept, "MOST_SETS", sets),
+            patch.multiple(reuse, _READS_PER_ROW=0, _COPIES_PER_ROW=1 << 40),
         ):
             settings = {"small_rows": 0} if self.parted else {}
+            settings |= {"reuse_rows": 0 if self.again else 1 << 40}
+            last = case.epochs[-1] if self.again and case.epochs else None
             run = RandomOracle(self.spark, Path(directory) / "db", **settings)
             try:
                 for relation in case.relations:
@@ -250,6 +259,8 @@ class Player:
                     else:
                         run.table(relation.name, relation.columns_sql, ", ".join(relation.key))
                 for step in case.steps:
+                    if step is last:
+                        self._create_again(run, case, outcomes)
                     if isinstance(step, View):
                         outcomes[step.name] = _create(run, step, outcomes)
                     elif run.views:
@@ -259,6 +270,15 @@ class Player:
             finally:
                 run.close()
         return outcomes
+
+    def _create_again(self, run: Oracle, case: Case, outcomes: dict[str, Outcome]) -> None:
+        """Create the views again that agree, with other names."""
+        for view in case.views:
+            if view.name in outcomes and outcomes[view.name].verdict is Verdict.AGREED:
+                name = f"{view.name}{_AGAIN}"
+                if _created(run, name, view).verdict is Verdict.AGREED:
+                    counters = run.db.parts.ledger.epochs.newest(1)[0].counters
+                    self.taken_over += "taken_over" in counters
 
     def _blamed(self, case: Case, failure: Failure) -> Failure:
         """Find the view that fails alone, where the failure does not name it."""
@@ -305,20 +325,24 @@ def _create(run: Oracle, view: View, outcomes: dict[str, Outcome]) -> Outcome:
     for name in words(view.sql) & outcomes.keys():
         if outcomes[name].verdict is not Verdict.AGREED:
             return Outcome(outcomes[name].verdict, "(over such a view)")
+    return _created(run, view.name, view)
+
+
+def _created(run: Oracle, name: str, view: View) -> Outcome:
     try:
         run.epoch()
-        run.define(view.name, view.sql)
+        run.define(name, view.sql)
     except _BATCH_ERRORS as error:
         return Outcome(Verdict.BATCH_ERROR, _condition(error))
     except Exception as error:
         raise Failed(_failure(error, None)) from error
     try:
-        run.view(view.name, view.sql)
+        run.view(name, view.sql)
     except Exception as error:
         if isinstance(error, HeadraceError) and error.code is Code.UNSUPPORTED:
             reason = re.sub(r"#\d+|\br\d+\.", "", error.primary)
             return Outcome(Verdict.REFUSED, reason)
-        _raise_broken(run, [view.name])
+        _raise_broken(run, [name])
         raise Failed(_failure(error, view.name)) from error
     return Outcome(Verdict.AGREED)
 
@@ -378,7 +402,7 @@ def _failure(error: Exception, view: str | None) -> Failure:
     text = str(error) or f"{place.line} in {place.name}"
     named = re.match(r"view (\w+) differs in (the changelog)?", text)
     if named:
-        return Failure(f"wrong {named[2] or 'rows'}", text, named[1])
+        return Failure(f"wrong {named[2] or 'rows'}", text, named[1].removesuffix(_AGAIN))
     if isinstance(error, HeadraceError):
         primary = re.sub(r"\d+|\"[^\"]*\"", "#", error.primary)
         return Failure(f"{error.code}: {primary}", text, view)

@@ -18,13 +18,17 @@ _MANY = 500
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What one process is to try: so many pairs, from a seed on; ``seconds`` are of shrinking."""
+    """What one process is to try: so many pairs, from a seed on; ``seconds`` are of shrinking.
+
+    With ``again``, each view is filled once more, from state of the first.
+    """
 
     name: str
     seed: int
     pairs: int
     views: int
     seconds: float
+    again: bool = False
 
     def play(self) -> Result:
         """Try it, with a line per case; what is interrupted returns what it has."""
@@ -39,21 +43,26 @@ class Part:
                 flush=True,
             )
 
-        search = Search(Player(spark), report, self.seconds)
+        player = Player(spark, again=self.again)
+        search = Search(player, report, self.seconds)
         try:
             search.run(itertools.count(self.seed), self.pairs, self.views)
         except KeyboardInterrupt:
             report("stopped")
+        if self.again:
+            report(f"{player.taken_over} views took over state")
         spark.stop()
         return search.result
 
 
-def played(processes: int, pairs: int, seed: int, views: int, seconds: float) -> Result:
+def played(
+    processes: int, pairs: int, seed: int, views: int, seconds: float, *, again: bool = False
+) -> Result:
     """Try so many pairs in so many processes, and add up what became of them."""
     if processes == 1:
-        return Part("", seed, pairs, views, seconds).play()
+        return Part("", seed, pairs, views, seconds, again).play()
     parts = [
-        Part(f"{i + 1}: ", seed + i * pairs, len(range(i, pairs, processes)), views, seconds)
+        Part(f"{i + 1}: ", seed + i * pairs, len(range(i, pairs, processes)), views, seconds, again)
         for i in range(processes)
     ]
     with ProcessPoolExecutor(processes, get_context("spawn")) as pool:

@@ -27,6 +27,17 @@ Number = tuple[object, ...]
 """A key that is equal for equal values, and differs for different ones."""
 
 
+def shape_of(node: plan.Plan) -> Number:
+    """Return a key that is equal for equal nodes, and computed without calls to Spark.
+
+    It may be equal for different ones.
+    """
+    below = tuple(shape_of(child) for child in node.inputs)
+    if isinstance(node, plan.Scan):
+        return (plan.Scan, node.relation, node.columns)
+    return below[0] if isinstance(node, plan.Filter) else (type(node), *below)
+
+
 @dataclass(slots=True)
 class PlanNumbers:
     """Gives equal nodes equal numbers."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from headrace.catalyst import plan
-from headrace.catalyst.numbered import Number, PlanNumbers, core_of
+from headrace.catalyst.numbered import PlanNumbers, core_of, shape_of
 from headrace.catalyst.presence import Relaxed, relaxed
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def once(scala: Scala, expression: Callable[[Any], plan.Expression], query: plan
 
     ``expression`` converts an expression of Catalyst.
     """
-    shapes = Counter(_shape(node) for node in _nodes(query) if not isinstance(node, _ROWWISE))
+    shapes = Counter(shape_of(node) for node in _nodes(query) if not isinstance(node, _ROWWISE))
     if max(shapes.values(), default=0) <= 1:
         return query
     plain = _Repeated(scala)
@@ -59,14 +59,6 @@ def once(scala: Scala, expression: Callable[[Any], plan.Expression], query: plan
 def _kept(query: plan.Plan) -> int:
     """Return the number of nodes with stored state."""
     return len({node for node in _nodes(query) if not isinstance(node, _ROWWISE)})
-
-
-def _shape(node: plan.Plan) -> Number:
-    """Return a key that is equal for equal nodes, computed without calls to Spark."""
-    below = tuple(_shape(child) for child in node.inputs)
-    if isinstance(node, plan.Scan):
-        return (plan.Scan, node.relation, node.columns)
-    return below[0] if isinstance(node, plan.Filter) else (type(node), *below)
 
 
 def _nodes(node: plan.Plan) -> Iterator[plan.Plan]:

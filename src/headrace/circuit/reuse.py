@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
 from headrace.catalyst import plan
+from headrace.catalyst.numbered import shape_of
 from headrace.circuit.circuit import (
     Aggregate,
     First,
@@ -119,13 +120,14 @@ class _Search:
     inputs: dict[Input, _Found] = field(default_factory=dict)
     """The inputs that are restored."""
     _kept: dict[object, list[Input]] = field(default_factory=lambda: defaultdict(list))
+    """The inputs of kept circuits, by shapes: comparing these needs no calls to Spark."""
     _seen: set[Node | Output] = field(default_factory=set)
 
     def add(self, circuit: Circuit) -> None:
         """Add a kept circuit."""
         for node in circuit.nodes:
             for at in _restorable(node).values():
-                self._kept[self._identity(at)].append(at)
+                self._kept[_shape(at)].append(at)
 
     def visit(self, node: Node | Output) -> None:
         """Find the topmost inputs at or below a node that are worth restoring."""
@@ -144,8 +146,9 @@ class _Search:
     def _found(self, at: Input) -> _Found | None:
         """Return the kept input that restores one for the least cost, if that is worth it."""
         among: list[_Found] = []
-        for of in self._kept.get(self._identity(at), ()):
-            stored = self._stored(at, of) if _alike(_child(at), _child(of)) else None
+        for of in self._kept.get(_shape(at), ()):
+            same = _alike(_child(at), _child(of)) and self._identity(at) == self._identity(of)
+            stored = self._stored(at, of) if same else None
             if stored is not None:
                 among.append(_Found(of, stored))
         worth = [each for each in among if self._cost(each) < self._read(each.at)]
@@ -155,7 +158,7 @@ class _Search:
         """Return the kept arrangements of the operators below the inputs, by the circuit's own."""
         found: dict[ArrangementId, KeptState] = {}
         pairs = ((_child(at), _child(each.at)) for at, each in self.inputs.items())
-        for own, kept in (below for pair in pairs for below in _pairs(*pair)):
+        for own, kept in (below for pair in pairs for below in _pairs(*pair).items()):
             if isinstance(own, Stateful) and isinstance(kept, Stateful) and own not in without:
                 ids = zip(own_arrangements(own), own_arrangements(kept).items(), strict=True)
                 found |= {id_: KeptState(*stored) for id_, stored in ids}
@@ -273,6 +276,12 @@ def _restorable(node: Node | Output) -> dict[int, Input]:
             return {}
 
 
+def _shape(at: Input) -> object:
+    """Return a key that is equal for inputs that may be equal."""
+    node, side = at
+    return type(node), side if isinstance(node, Join) else 0, shape_of(_child(at).plan)
+
+
 def _child(at: Input) -> Node:
     return inputs(at[0])[at[1]]
 
@@ -291,18 +300,29 @@ def _all_below(node: Node) -> Iterator[Node]:
     yield from visit(node)
 
 
-def _pairs(own: Node, kept: Node) -> Iterator[tuple[Node, Node]]:
-    """Yield the nodes at the same places at and below two nodes that are alike."""
-    yield own, kept
-    for below in zip(inputs(own), inputs(kept), strict=True):
-        yield from _pairs(*below)
+def _pairs(own: Node, kept: Node) -> dict[Node, Node]:
+    """Return the nodes at and below one, each with the node at the same place of another."""
+    found: dict[Node, Node] = {}
+
+    def visit(own: Node, kept: Node) -> None:
+        if own not in found:
+            found[own] = kept
+            for below in zip(inputs(own), inputs(kept), strict=False):
+                visit(*below)
+
+    visit(own, kept)
+    return found
 
 
 def _alike(own: Node, kept: Node) -> bool:
     """Whether the nodes at the same places of two circuits have the same operators and state.
 
-    Their plans are equal already; what is inferred from other relations may differ.
+    Their plans may still differ; what is inferred from other relations is compared here.
     """
+    return all(_are_one(*pair) for pair in _pairs(own, kept).items())
+
+
+def _are_one(own: Node, kept: Node) -> bool:
     if type(own) is not type(kept) or not isinstance(own, _PASSED):
         return False
     if isinstance(own, RelationDelta) and (own.guard or getattr(kept, "guard", None)):
@@ -313,7 +333,4 @@ def _alike(own: Node, kept: Node) -> bool:
         own.operator != kept.operator or {**shared(own)} != {**shared(kept)}
     ):
         return False
-    below = inputs(own), inputs(kept)
-    return len(below[0]) == len(below[1]) and all(
-        _alike(*each) for each in zip(*below, strict=True)
-    )
+    return len(inputs(own)) == len(inputs(kept))

@@ -109,13 +109,17 @@ class ViewCircuits:
             self._planned[id_] = circuit
         return circuit
 
-    def of_those(self, ids: Iterable[RelationId]) -> dict[RelationId, Circuit]:
-        """Return the circuits of declared views, without those that cannot be run."""
-        found = {}
-        for id_ in ids:
-            with suppress(HeadraceError, KeyError):
-                found[id_] = self.of(id_)
-        return found
+    def of_those(self, ids: Iterable[RelationId], most: int) -> dict[RelationId, Circuit]:
+        """Return the circuits of those declared views that have been planned.
+
+        At most so many others are planned; those that cannot be run are left out.
+        """
+        declared = [id_ for id_ in ids if id_ in self._views]
+        others = [id_ for id_ in declared if id_ not in self._planned]
+        for id_ in others[:most]:
+            with suppress(HeadraceError):
+                self.of(id_)
+        return {id_: self._planned[id_] for id_ in declared if id_ in self._planned}
 
     def of_build(self, build: BuildId) -> Circuit:
         """Return the circuit of a declared build."""

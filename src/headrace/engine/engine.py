@@ -42,7 +42,7 @@ from headrace.engine.narrow.parts import (
 )
 from headrace.engine.narrow.ways import Way, ways
 from headrace.engine.planned import Planned, RunningFill
-from headrace.engine.restoring import Restoring, restoring
+from headrace.engine.restoring import MOST_PLANNED, Restoring, restoring
 from headrace.engine.running import Jobs
 from headrace.engine.sieve import HASHES, PLACES, Sieve
 from headrace.engine.slice_conditions import slice_conditions, slice_query
@@ -207,7 +207,8 @@ class Engine:
     ) -> Restoring | None:
         """Return what a circuit would take over of views that are kept; None for nothing."""
         with self.planning:
-            return restoring(circuit, self.circuits.of_those(kept), self._scala, rows)
+            known = self.circuits.of_those(kept, MOST_PLANNED)
+            return restoring(circuit, known, self._scala, rows)
 
     def is_filling(self, relations: Iterable[RelationId]) -> bool:
         """Whether a build, or a slice of one, that reads one of some relations is being filled."""

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from headrace.circuit.reuse import Input
     from headrace.runtime.takeover import Sizes
 
+MOST_PLANNED = 4
+"""How many views are planned to see what they keep: planning takes as long as reading many rows."""
 _SHARES = -(1 << 33)
 """Names of shares with state are below this one: they are ids of no relation."""
 
