@@ -258,7 +258,9 @@ class Definer:
                 epoch = exchange(self.loop, places, plain, right)
             for each in after:
                 self.declarations.announce_texts_above(each, catalog)
+            replaced = self.loop.catalog
             self._publish(catalog, {})
+            self.openlineage.replaced(replaced, ((pair.view, pair.serves) for pair in places))
         if right:
             self.drop([pair.former.id for pair in reversed(places)])
         return epoch

@@ -18,10 +18,11 @@ from headrace.types import rows_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from headrace.catalog import Relation
+    from headrace.catalog import Catalog, Relation
     from headrace.parts.openlineage_events import OpenLineageEvents
     from headrace.parts.openlineage_sending import Making
     from headrace.parts.reader import Reader
+    from headrace.runtime.published import Published
     from headrace.types import RelationId
 
 
@@ -79,8 +80,24 @@ class OpenLineage:
         state = self.reader.published
         report(RunState.COMPLETE, state)
         if former is not None and former.build != view.build:
-            self._put(self.events.run, catalog, former, RunState.COMPLETE)
+            self._ends(catalog, former)
             self._put(self.events.run, state.catalog, view, RunState.START, state)
+        self._runs(view, state)
+
+    def replaced(self, catalog: Catalog, pairs: Iterable[tuple[View, View]]) -> None:
+        """Report that views of a former catalog have got builds that were filled before."""
+        state = self.reader.published
+        for former, view in pairs:
+            if not view.name.startswith(HIDDEN):
+                self._ends(catalog, former)
+                self._put(self.events.run, state.catalog, view, RunState.START, state)
+                self._runs(view, state)
+
+    def _ends(self, catalog: Catalog, former: View) -> None:
+        self._shown.pop(former.id, None)
+        self._put(self.events.run, catalog, former, RunState.COMPLETE)
+
+    def _runs(self, view: View, state: Published) -> None:
         self._put(self.events.run, state.catalog, view, RunState.RUNNING, state)
         self._shown[view.id] = state.spines.get(rows_of(view.id))
 
