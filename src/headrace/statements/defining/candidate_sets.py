@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from headrace.catalog import CONTINUOUS, View
+from headrace.circuit.explain import counted
 from headrace.errors import Code, EvaluationError, HeadraceError, Span, masked
 from headrace.parts.naming import shown_name
 from headrace.parts.swapping import IncompleteSwapError, missing
@@ -75,7 +76,7 @@ class CandidateSets:
         names = self._names(pairs[1:])
         again = f"; computed {names} again" if names else ""
         return (
-            f"replaced materialized view {former.name} from {_changes(total)}{again},"
+            f"replaced materialized view {former.name} from {counted(total, 'change')}{again},"
             f" all in epoch {epoch}"
         )
 
@@ -101,7 +102,8 @@ class CandidateSets:
         names = self._names(pairs)
         with self._undone([candidate.id for _, candidate in pairs]):
             epoch = self.swap(pairs[:1], span, everything=statement.dependants)
-        return f"rebuilt {names} from {_changes(total)}: {self.changed_in(epoch)} in epoch {epoch}"
+        read, differs = counted(total, "change"), self.changed_in(epoch)
+        return f"rebuilt {names} from {read}: {differs} in epoch {epoch}"
 
     def swap(self, pairs: Pairs, span: Span, *, everything: bool = False) -> Epoch:
         """Exchange views and their candidates, and those that must be at the same time.
@@ -360,7 +362,7 @@ class CandidateSets:
         if view.into is not None or view.refresh.lags or lags:
             raise HeadraceError(
                 Code.UNSUPPORTED,
-                f'a candidate of view "{shown_name(view, self.reader.catalog)}" is not supported',
+                f'view "{shown_name(view, self.reader.catalog)}" cannot be filled beside itself',
                 "It accepts INSERT." if view.into is not None else "It is refreshed apart.",
                 span=span,
             )
@@ -394,7 +396,7 @@ class CandidateSets:
         name, others = pairs[0][0].name, self._names(pairs[1:])
         also = f" and of {others}, which read it," if others else ""
         return (
-            f"filled a candidate of materialized view {name}{also} from {_changes(total)}:"
+            f"filled a candidate of materialized view {name}{also} from {counted(total, 'change')}:"
             f" SWAP VIEW {name} lets {'them' if others else 'it'} serve"
         )
 
@@ -413,7 +415,3 @@ def _refusal(view: View, refused: dict[str, str], span: Span) -> HeadraceError:
         hint=f'Keep what "{name}" uses, or change or DROP it first.',
         span=span,
     )
-
-
-def _changes(total: int) -> str:
-    return f"{total:,} {'change' if total == 1 else 'changes'}"

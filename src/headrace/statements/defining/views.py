@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from headrace.catalog import CONTINUOUS, PlainView, View
+from headrace.circuit.explain import counted
 from headrace.dialects import index_base, is_of_ksqldb, refuse_undecided
 from headrace.errors import Code, EvaluationError, HeadraceError, masked
 from headrace.parts.system_relations import refuse_system
@@ -113,13 +114,12 @@ class Views:
             total = self.builds.fill(planned, former, replaced, earliest=earliest, reuse=reuse)
         except EvaluationError as error:
             raise error.within(statement.query.span) from error
-        changes = "change" if total == 1 else "changes"
         note = storage_note(statement.options) + refresh_note(statement.options, policy)
         note += self._index_note(statement.query)
         if isinstance(statement, CreateTableAs) and into is None and not policy.lags:
             note += "; it is maintained as its inputs change, and cannot be written to"
         done = "created" if former is None else "replaced"
-        return f"{done} materialized view {view.name} from {total:,} {changes}{note}"
+        return f"{done} materialized view {view.name} from {counted(total, 'change')}{note}"
 
     def alter(self, statement: AlterViewQuery) -> str:
         """Replace a view's query; its other options stay as they are."""
