@@ -48,6 +48,7 @@ from headrace.parts.evaluating import OwnEvaluator
 from headrace.parts.feeding import Feeding
 from headrace.parts.filling import Filling
 from headrace.parts.fills import Fills
+from headrace.parts.former_builds import FormerBuilds
 from headrace.parts.functions import Functions
 from headrace.parts.ledger_follower import LedgerFollower
 from headrace.parts.lineage import Lineages
@@ -244,6 +245,7 @@ class Database(DefaultSession):
             self.parts.pump.start()
             self.parts.repairing.start()
             self.parts.reconciler.start()
+            self.parts.former_builds.start()
         self.parts.sinks.begin_all()
         self.parts.feeding.begin_all()
         self.parts.capturing.begin_all()
@@ -416,6 +418,7 @@ class Database(DefaultSession):
             declarations=declarations,
             definer=definer,
             fills=fills,
+            former_builds=FormerBuilds(definer, pump),
             reshaping=reshaping,
             functions=functions,
             waiting=WaitingViews(functions, declarations, ledger, loop, pump),
@@ -529,7 +532,11 @@ class Database(DefaultSession):
         return self.parts.loop.pending()
 
     def compact(self) -> None:
-        """Merge runs until no merge is due, now instead of in the background."""
+        """Merge runs until no merge is due, now instead of in the background.
+
+        What served before swaps, and need not be kept any more, is dropped.
+        """
+        self.parts.former_builds.drop_due()
         while self.parts.pump.compaction.run():
             pass
 
@@ -548,6 +555,7 @@ class Database(DefaultSession):
             session.close()
         self.parts.upgrades.close()
         self.parts.planning.close()
+        self.parts.former_builds.close()
         self.parts.reconciler.close()
         self.parts.repairing.close()
         self.parts.feeds.close()

@@ -19,6 +19,7 @@ from headrace.errors import Code, HeadraceError, unknown
 from headrace.objects import StoreAddress
 from headrace.runtime.settings import OnDifference, RuntimeSettings
 from headrace.spine.mounts import Mounted
+from headrace.statements.defining.durations import seconds_in
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -93,6 +94,9 @@ class Settings:
     """The least number of rows for which a backfill looks for state of other views to read."""
     history_epochs: int = 256
     """The number of past epochs at which tables and views can be read."""
+    keep_former: str = ""
+    """How long what served before SWAP VIEW is kept for ROLLBACK VIEW, such as ``1 day``; by
+    default, until it is dropped."""
     attempts: int = 3
     """The number of attempts at a step."""
     recursion_rows: int = 4_000_000
@@ -286,6 +290,7 @@ class Settings:
             history_epochs=self.history_epochs,
             attempts=self.attempts,
             recursion_rows=self.recursion_rows,
+            keep_former=seconds_in(self.keep_former),
         )
 
 
@@ -361,6 +366,9 @@ def _require_sense(what: str, name: str, value: Any) -> None:
         require_heap(what, value)
     if name == "store" and value:
         StoreAddress.of(value)
+    if name == "keep_former" and value and seconds_in(value) is None:
+        hint = 'Give a duration such as "1 day".'
+        raise HeadraceError(Code.INVALID, f'{what} cannot be "{value}"', hint=hint)
     if name == "sink_roots":
         relative = [each for each in value.split(os.pathsep) if each and not each.startswith("/")]
         if relative:

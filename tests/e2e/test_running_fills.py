@@ -186,7 +186,8 @@ def test_the_fill_of_a_recursive_view_cannot_be_paused(loaded: headrace.Database
         loaded,
         """
         CREATE MATERIALIZED VIEW m AS WITH RECURSIVE r (k, v) AS (
-          SELECT k, v FROM t WHERE k = 1 UNION SELECT t.k, t.v FROM t JOIN r ON t.v = r.k
+          SELECT k, v FROM t WHERE k = 1
+          UNION ALL SELECT t.k, t.v FROM t JOIN r ON t.v = r.k AND t.k > r.k
         ) SELECT k, v FROM r
         """,
     )

@@ -332,6 +332,12 @@ STATEMENTS: list[tuple[str, dict[str, Any]]] = [
     ),
     ("PAUSE SINK s", {"is": "HandleSink", "action": "pause", "name": "s"}),
     ("RESUME SINK `S`", {"is": "HandleSink", "action": "resume", "name": "S"}),
+    ("SWAP VIEW v, a.w", {"is": "SwapView", "names": ("v", "a.w")}),
+    (
+        "SWAP VIEW v WITH (keep_former = '1 day')",
+        {"is": "SwapView", "names": ("v",), "options": (("keep_former", "1 day"),)},
+    ),
+    ("ROLLBACK VIEW v", {"is": "SwapView", "names": ("v",), "back": True}),
     ("PAUSE FILL OF v", {"is": "PauseFill", "name": "v"}),
     ("pause fill of materialized view a.v", {"is": "PauseFill", "name": "a.v"}),
     ("RESUME FILL OF VIEW v", {"is": "ResumeFill", "name": "v"}),

@@ -328,6 +328,8 @@ class View(_NamedQuery):
     """The query as it is once it serves, of a candidate whose ``query`` reads other candidates."""
     history: KeptHistory | None = None
     """How long its former states can be read; None: as long as those of tables."""
+    kept_until: float | None = None
+    """When a candidate that has served is dropped, in Unix seconds; None: not by itself."""
 
     @property
     def build(self) -> BuildId:
@@ -357,6 +359,7 @@ class View(_NamedQuery):
             **({"own_query": True} if self.own_query else {}),
             **({"by_name": self.by_name} if self.by_name else {}),
             **({} if self.history is None else {"history": self.history.to_json()}),
+            **({} if self.kept_until is None else {"kept_until": self.kept_until}),
         }
 
     @classmethod
@@ -385,6 +388,7 @@ class View(_NamedQuery):
             own_query=value.get("own_query", False),
             by_name=value.get("by_name", ""),
             history=KeptHistory.of_json(value["history"]) if "history" in value else None,
+            kept_until=value.get("kept_until"),
         )
 
 

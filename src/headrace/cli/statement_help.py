@@ -223,7 +223,8 @@ STATEMENTS: dict[str, Synopsis] = {
     ),
     "SWAP": Synopsis(
         "let the candidate of a view serve, made by CREATE OR REPLACE ... WITH (auto_swap = false)",
-        "SHOW DIFF name\nSWAP VIEW name, ...\nDROP CANDIDATE OF VIEW name, ...",
+        "SHOW DIFF name\nSWAP VIEW name, ... [WITH (keep_former = '1 day')]\n"
+        "DROP CANDIDATE OF VIEW name, ...",
         "SWAP VIEW totals;",
     ),
     "REBUILD": Synopsis(

@@ -224,14 +224,15 @@ class Definer:
             self._publish(catalog, {})
         return epoch
 
-    def swap(self, pairs: Sequence[tuple[View, View]]) -> Epoch:
+    def swap(self, pairs: Sequence[tuple[View, View]], kept_until: float | None = None) -> Epoch:
         """Exchange views and their candidates, in one epoch.
 
         A view whose candidate has the same columns and key changes by the difference, and views
         above, followers and sinks get that in the same epoch. A candidate with other columns takes
         its view's name; all views that read it must be among the ``pairs``, whose inputs come
         first. The candidates are then what the views were; they are dropped if slices of that are
-        dirty. All are maintained in every epoch.
+        dirty. All are maintained in every epoch. What served is kept until a time in Unix seconds,
+        or until it is dropped.
 
         Raises:
             IncompleteSwapError: if a view reads one with other columns and is not among them.
@@ -245,7 +246,7 @@ class Definer:
             require_right(dirty, [candidate for _, candidate in pairs])
             state = self.loop.published.current
             require_complete(catalog, state, pairs)
-            swapped = SwappedDefinitions(self.declarations.engine, state, pairs)
+            swapped = SwappedDefinitions(self.declarations.engine, state, pairs, kept_until)
             places = swapped.places()
             former, order = declared_in_order(catalog, places)
             repaired = [each for view, _ in pairs for each in repairable(dirty, view.id)]

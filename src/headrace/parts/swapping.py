@@ -41,12 +41,14 @@ def same_contents(state: Published, view: View, other: View) -> bool:
 class SwappedDefinitions:
     """The definitions of views and their candidates after a swap. The lock of planning is held.
 
-    ``pairs`` are views and their candidates, inputs first.
+    ``pairs`` are views and their candidates, inputs first. What then has served is kept until a
+    time in Unix seconds, or until it is dropped.
     """
 
     engine: Engine
     state: Published
     pairs: Sequence[tuple[View, View]]
+    kept_until: float | None = None
 
     def places(self) -> list[ChangedPlaces]:
         """Return each view and its candidate with what they are afterwards."""
@@ -68,6 +70,7 @@ class SwappedDefinitions:
                 has_served=False,
                 temporary=False,
                 own_query=False,
+                kept_until=None,
                 depends_on=_moved(candidate.depends_on, serving),
                 circuit=self._digest(candidate, serving),
             )
@@ -80,6 +83,7 @@ class SwappedDefinitions:
                 has_served=not candidate.has_served,
                 temporary=candidate.temporary,
                 own_query=candidate.own_query,
+                kept_until=None if candidate.has_served else self.kept_until,
                 depends_on=_moved(view.depends_on, former),
                 circuit=self._digest(view, former),
             )

@@ -198,6 +198,7 @@ _RELATIONS: Final[Mapping[str, Columns]] = {
         ("same_columns", _FLAG),
         ("swapped_with", _TEXT),
         ("view_definition", _TEXT),
+        ("kept_until", _TIME),
     ),
     "fills": (
         *_PLACE,

@@ -37,6 +37,8 @@ class RuntimeSettings:
     ``recursion_rows``: by how many rows the recursions of one set of views may change in an epoch,
     in all rounds together. It stops recursions that grow without bound.
     ``quarantine_rows``: how many different rows one step may add to the quarantines of a view.
+    ``keep_former``: for how many seconds what served before a swap is kept; None: until it is
+    dropped.
     """
 
     epoch_rows: int = 1_000_000
@@ -48,6 +50,7 @@ class RuntimeSettings:
     attempts: int = 3
     recursion_rows: int = 4_000_000
     quarantine_rows: int = 1_000
+    keep_former: int | None = None
 
     @property
     def rows_of_one_task(self) -> int:

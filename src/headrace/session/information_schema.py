@@ -343,6 +343,7 @@ def _candidates(at: _Moment) -> list[tuple[Any, ...]]:
                 same_contents(at.state, of, each),
                 ", ".join(names) or None,
                 (each.by_name or each.query) if shown else None,
+                None if each.kept_until is None else _time(each.kept_until),
             )
         )
     return found

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from headrace.parts.evaluating import OwnEvaluator
     from headrace.parts.feeding import Feeding
     from headrace.parts.fills import Fills
+    from headrace.parts.former_builds import FormerBuilds
     from headrace.parts.functions import Functions
     from headrace.parts.lineage import Lineages
     from headrace.parts.log import Log
@@ -84,6 +85,7 @@ class DatabaseParts:
     declarations: Declarations
     definer: Definer
     fills: Fills
+    former_builds: FormerBuilds
     reshaping: Reshaping
     functions: Functions
     waiting: WaitingViews

@@ -18,11 +18,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class SwapView(Statement):
-    """``SWAP VIEW name, ...``, or ``ROLLBACK VIEW name, ...``: ``back`` to what served before."""
+    """``SWAP VIEW name, ... [WITH (options)]``, or ``ROLLBACK VIEW name, ...``.
+
+    ``back``: to what served before.
+    """
 
     names: tuple[Name, ...]
     span: Span
     back: bool = False
+    options: tuple[Option, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,11 +103,14 @@ def take_validate(cursor: Cursor) -> ValidateView:
 
 
 def take_swap(cursor: Cursor) -> SwapView:
-    """Take ``SWAP | ROLLBACK [MATERIALIZED] VIEW name, ...``."""
+    """Take ``SWAP | ROLLBACK [MATERIALIZED] VIEW name, ...``; SWAP with ``WITH (options)``."""
     first = cursor.advance()
     accept_kind(cursor)
     names = _names(cursor)
-    return SwapView(names, cursor.span(first), first.word == "ROLLBACK")
+    back = first.word == "ROLLBACK"
+    options = () if back else take_options(cursor, "WITH")
+    cursor.expect_end('","', *(() if back or options else ("WITH",)))
+    return SwapView(names, cursor.span(first), back, options)
 
 
 def take_rebuild(cursor: Cursor) -> RebuildView:
@@ -128,13 +135,13 @@ def take_drop_candidate(cursor: Cursor) -> DropCandidate:
     cursor.expect("OF")
     accept_kind(cursor)
     names = _names(cursor)
+    cursor.expect_end('","')
     return DropCandidate(names, cursor.span(first))
 
 
 def _names(cursor: Cursor) -> tuple[Name, ...]:
-    """Take the names of views, to the end of the statement."""
+    """Take the names of views."""
     names = [cursor.name("a view's name")]
     while cursor.accept_symbol(","):
         names.append(cursor.name("a view's name"))
-    cursor.expect_end('","')
     return tuple(names)

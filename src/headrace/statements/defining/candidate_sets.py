@@ -105,10 +105,18 @@ class CandidateSets:
         read, differs = counted(total, "change"), self.changed_in(epoch)
         return f"rebuilt {names} from {read}: {differs} in epoch {epoch}"
 
-    def swap(self, pairs: Pairs, span: Span, *, everything: bool = False) -> Epoch:
+    def swap(
+        self,
+        pairs: Pairs,
+        span: Span,
+        *,
+        everything: bool = False,
+        kept_until: float | None = None,
+    ) -> Epoch:
         """Exchange views and their candidates, and those that must be at the same time.
 
-        What is missing is filled first. What temporary candidates have replaced is dropped.
+        What is missing is filled first. What temporary candidates have replaced is dropped; what
+        others have replaced is kept until a time in Unix seconds, or until it is dropped.
         """
         temporary = all(candidate.temporary for _, candidate in pairs)
         made: list[RelationId] = []
@@ -120,7 +128,7 @@ class CandidateSets:
                 for member in (each for both in all_ for each in both):
                     self.reader.require_running(member)
                 try:
-                    epoch = self.definer.swap(all_)
+                    epoch = self.definer.swap(all_, kept_until)
                 except IncompleteSwapError:
                     continue
             if temporary:

@@ -11,7 +11,8 @@ from headrace.catalog import View
 from headrace.errors import Code, HeadraceError
 from headrace.parts.candidate_differences import candidate_difference
 from headrace.serving.values import json_text
-from headrace.statements.results import Listed
+from headrace.statements.defining.keep_former import kept_for
+from headrace.statements.results import Listed, shown_time
 
 if TYPE_CHECKING:
     from headrace.parts.definer import Definer
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from headrace.sql import DropCandidate, Name, ShowDiff, SwapView
     from headrace.statements.defining.candidate_sets import CandidateSets
 
+_SECOND: Final = 1_000_000
 _TYPES: Final = {"column": pa.string(), "rows": pa.int64()}
 _NONE: Final = "CREATE OR REPLACE it WITH (auto_swap = false) to make one."
 
@@ -46,11 +48,17 @@ class Candidates:
                     " it serve.",
                     span=name.span,
                 )
-        epoch = self.sets.swap(pairs, statement.names[0].span)
+        loop = self.definer.loop
+        keeps = None if statement.back else kept_for(statement.options, loop.settings.keep_former)
+        until = None if keeps is None else loop.now() / _SECOND + keeps
+        epoch = self.sets.swap(pairs, statement.names[0].span, kept_until=until)
         done = "rolled back" if statement.back else "swapped"
         names = ", ".join(view.name for view, _ in pairs)
         views = "view" if len(pairs) == 1 else "views"
-        return f"{done} {views} {names}: {self.sets.changed_in(epoch)} in epoch {epoch}"
+        there = self.reader.catalog.candidate(pairs[0][0].id)
+        ends = None if there is None else there.kept_until
+        kept = "" if ends is None else f"; what served before is kept until {shown_time(ends)}"
+        return f"{done} {views} {names}: {self.sets.changed_in(epoch)} in epoch {epoch}{kept}"
 
     def difference(self, statement: ShowDiff) -> Listed:
         """Return what a swap would change: the number of rows by kind and column, and examples."""

@@ -19,13 +19,22 @@ def seconds_of(option: Option) -> int:
     Raises:
         HeadraceError: ``invalid``, at the option, unless it is one of whole seconds, at least one.
     """
-    interval = option.value.upper().removeprefix("INTERVAL ").replace("'", "")
-    found = duration_of(f"INTERVAL '{interval}'")
-    if found is None or found < _SECOND or found % _SECOND:
+    found = seconds_in(option.value)
+    if found is None:
         raise HeadraceError(
             Code.INVALID,
             f"option \"{option.key}\": '{option.value}' is not a duration",
             hint="Use one such as '90 days'.",
             span=option.span,
         )
-    return found // _SECOND
+    return found
+
+
+def seconds_in(text: str) -> int | None:
+    """Return the length of time that a text such as ``90 days`` gives, in seconds.
+
+    None unless it is one of whole seconds, at least one.
+    """
+    interval = text.upper().removeprefix("INTERVAL ").replace("'", "")
+    found = duration_of(f"INTERVAL '{interval}'")
+    return None if found is None or found < _SECOND or found % _SECOND else found // _SECOND
