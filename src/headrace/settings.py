@@ -19,7 +19,6 @@ from headrace.errors import Code, HeadraceError, unknown
 from headrace.objects import StoreAddress
 from headrace.runtime.settings import OnDifference, RuntimeSettings
 from headrace.spine.mounts import Mounted
-from headrace.statements.defining.durations import seconds_in
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -290,7 +289,7 @@ class Settings:
             history_epochs=self.history_epochs,
             attempts=self.attempts,
             recursion_rows=self.recursion_rows,
-            keep_former=seconds_in(self.keep_former),
+            keep_former=_seconds(self.keep_former),
         )
 
 
@@ -358,6 +357,15 @@ def _refuse_mistyped(environment: Mapping[str, str], names: list[str]) -> None:
             )
 
 
+def _seconds(text: str) -> int | None:
+    """Return a length of time in seconds; None for an empty text, and for what is none."""
+    if not text:
+        return None
+    from headrace.statements.defining.durations import seconds_in  # noqa: PLC0415  (slow to import)
+
+    return seconds_in(text)
+
+
 def _require_sense(what: str, name: str, value: Any) -> None:
     """Refuse a value that has the right type but is out of range."""
     if name == "driver_memory" or (name == "executor_memory" and value):
@@ -366,7 +374,7 @@ def _require_sense(what: str, name: str, value: Any) -> None:
         require_heap(what, value)
     if name == "store" and value:
         StoreAddress.of(value)
-    if name == "keep_former" and value and seconds_in(value) is None:
+    if name == "keep_former" and value and _seconds(value) is None:
         hint = 'Give a duration such as "1 day".'
         raise HeadraceError(Code.INVALID, f'{what} cannot be "{value}"', hint=hint)
     if name == "sink_roots":
