@@ -140,6 +140,36 @@ def test_a_table_follows_what_debezium_captures(create, opened, broker) -> None:
     assert rows(again, "SELECT id, text, unix_micros(at) FROM debezium") == [(4, "long", 0)]
 
 
+@pytest.mark.long
+def test_a_captured_table_goes_on_with_other_columns(create, opened, broker) -> None:
+    db, topic = create("c", "id INT PRIMARY KEY, text STRING, v INT", DEBEZIUM)
+    db.sql("CREATE MATERIALIZED VIEW m AS SELECT id, v FROM c")
+
+    def captured(op: str, **row: Any) -> dict[str, Any]:
+        return message({"op": op, "after": row}, {"id": row["id"]})
+
+    broker.produce(topic, [captured("c", id=1, text="a", v=1), captured("c", id=2, text="b", v=2)])
+    read_to(db, "c", 2)
+    db.sql("ALTER TABLE c DROP COLUMN text")
+    broker.produce(topic, [captured("u", id=1, text="x", v=10), captured("c", id=3, more="m", v=3)])
+    read_to(db, "c", 4)
+    assert rows(db, "SELECT * FROM c") == [(1, 10), (2, 2), (3, 3)]
+    db.sql("ALTER TABLE c ADD COLUMN more STRING")
+    broker.produce(topic, [captured("u", id=2, text="x", more="n", v=20)])
+    read_to(db, "c", 5)
+    assert rows(db, "SELECT * FROM c") == [(1, 10, None), (2, 20, "n"), (3, 3, None)]
+    with pytest.raises(HeadraceError, match="its source knows no other name") as caught:
+        db.sql("ALTER TABLE c RENAME COLUMN v TO w")
+    assert caught.value.code is Code.CONFLICT
+    assert rows(db, "SELECT * FROM m") == [(1, 10), (2, 20), (3, 3)]
+    assert {verdict for *_, verdict in db.verify()} == {"equal to batch"}
+    db.close()
+    broker.produce(topic, [message({"op": "d", "before": {"id": 3}}, {"id": 3})])
+    again = opened()
+    read_to(again, "c", 6)
+    assert rows(again, "SELECT * FROM c") == [(1, 10, None), (2, 20, "n")]
+
+
 def test_a_table_without_a_key_takes_back_the_rows_before(create, broker) -> None:
     db, bag = create("bag", "v INT, op STRING", DEBEZIUM)
     inserted = [message({"op": "c", "after": {"v": v}}) for v in (1, 1, 2)]

@@ -14,7 +14,7 @@ from headrace.deploying.stored import result_of
 from headrace.deploying.texts import as_written, dropping, in_its_file, replacing
 from headrace.errors import Code, HeadraceError
 from headrace.sql import CreateMaterializedView, CreateTableAs, CreateView
-from headrace.statements.describing.definitions import REFUSED
+from headrace.statements.describing.alteration_effects import REFUSED
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -81,8 +81,14 @@ def _explained(
         case Action.REPLACE if isinstance(created, CreateMaterializedView | CreateTableAs):
             effects = _effects(_rows(database, replacing(created, _CHANGE), created.span))
         case Action.ALTER:
-            lists = [_effects(_rows(database, f"{_CHANGE}{each}")) for each in change.statements]
-            effects = tuple(dict.fromkeys(effect for found in lists for effect in found))
+            lists = [_altering(database, each, change.place) for each in change.statements]
+            every = dict.fromkeys(effect for found in lists for effect in found)
+            # A view that one of the statements refuses does not go on.
+            refuse = {each.view for each in every if each.path == REFUSED}
+            effects = tuple(e for e in every if e.path == REFUSED or e.view not in refuse)
+            if change.after and all(each in named for each in refuse):
+                kept = tuple(each for each in effects if each.path != REFUSED)
+                return replace(change, effects=kept)  # these are changed before
         case Action.DROP if change.kind in _RELATIONS:
             drop = dropping(change.kind, change.name)
             effects = _effects(_rows(database, f"{_CHANGE}{drop}"))
@@ -106,6 +112,14 @@ def _explained(
     if refused:
         return replace(change, note="filled again, after what reads it is dropped")
     return replace(change, effects=effects)
+
+
+def _altering(database: AnyDatabase, text: str, place: Span | None) -> tuple[Effect, ...]:
+    """Return the effects of an ALTER that no file has; errors are placed at the definition."""
+    try:
+        return _effects(_rows(database, f"{_CHANGE}{text}"))
+    except HeadraceError as error:
+        raise HeadraceError(error.code, error.primary, error.detail, error.hint, place) from error
 
 
 def _effects_as_it_is(

@@ -60,6 +60,73 @@ class Reshaping:
             HeadraceError: ``conflict`` if a dependant could not go on as it is, names the first.
         """
         arranged = _arranged(former, present)
+        with self._changing(former, present, columns, refused) as (change, over):
+            for each in over:
+                change.follow(each, follow)
+            before = change.before
+            catalog, altered = before.replaced(change.after.values()), change.altered()
+            epoch = self.ledger.commit(
+                EpochCommit(
+                    self.ledger.head.epoch,
+                    f"alter-{former[0].id}",
+                    redefined={each.id: each.to_json() for each in altered},
+                    renamed={
+                        each.id: each.name
+                        for each in altered
+                        if each.name != before.by_id[each.id].name
+                    },
+                    arranged={id_: layout.to_json() for id_, layout in arranged.items()},
+                )
+            )
+            change.committed = True
+            layouts = self.loop.published.current.layouts
+            self.loop.published.publish(catalog, {**layouts, **arranged} if arranged else layouts)
+        return epoch
+
+    def tried(
+        self,
+        former: Sequence[Relation],
+        present: Sequence[Relation],
+        columns: AlteredColumns,
+        follow: Callable[[Defined], Defined],
+        refused: str,
+    ) -> list[AlteredDependant]:
+        """Return what depends on relations as :meth:`alter` would leave it, and alter nothing.
+
+        What depends on something that could not go on is left out. It plans what :meth:`alter` does
+        under the same locks.
+        """
+        found: list[AlteredDependant] = []
+        gone: set[RelationId] = set()
+        with self._changing(former, present, columns, refused) as (change, over):
+            for each in over:
+                if not gone.isdisjoint(each.inputs):
+                    gone.add(each.id)
+                    continue
+                try:
+                    change.follow(each, follow)
+                except HeadraceError as error:
+                    if error.code is not Code.CONFLICT:
+                        raise
+                    gone.add(each.id)
+                    found.append(AlteredDependant(each, None, error))
+                else:
+                    found.append(AlteredDependant(each, change.after[each.id]))
+        return found
+
+    @contextmanager
+    def _changing(
+        self,
+        former: Sequence[Relation],
+        present: Sequence[Relation],
+        columns: AlteredColumns,
+        refused: str,
+    ) -> Iterator[tuple[_Change, list[Defined]]]:
+        """Declare relations as they are to be, and yield what depends on them, inputs first.
+
+        They are declared as they were again unless the block commits the change.
+        """
+        arranged = _arranged(former, present)
         # A refresh that was planned before reads the rows of tables as they were arranged then.
         refreshing = self.loop.refreshing if arranged else nullcontext()
         with refreshing, self.loop.exclusive(), self.declarations.planning:
@@ -69,30 +136,13 @@ class Reshaping:
             over = _defined(before, ids)
             self._require_still([*ids, *(each.id for each in over)])
             _refuse_sets(before, [*ids, *(each.id for each in over)])
-            change = _Change(self.declarations, before, columns, self._circuits(over), refused)
             given = {each.id: each for each in present}
+            circuits = self._circuits(over)
+            change = _Change(self.declarations, before, columns, circuits, refused, given)
             with change.made(), self.declarations.arranging(arranged):
                 for old in former:
                     change.replace(old, given[old.id])
-                for each in over:
-                    change.follow(each, follow, given.get(each.id))
-                catalog, altered = before.replaced(change.after.values()), change.altered()
-                epoch = self.ledger.commit(
-                    EpochCommit(
-                        self.ledger.head.epoch,
-                        f"alter-{ids[0]}",
-                        redefined={each.id: each.to_json() for each in altered},
-                        renamed={
-                            each.id: each.name
-                            for each in altered
-                            if each.name != before.by_id[each.id].name
-                        },
-                        arranged={id_: layout.to_json() for id_, layout in arranged.items()},
-                    )
-                )
-            layouts = self.loop.published.current.layouts
-            self.loop.published.publish(catalog, {**layouts, **arranged} if arranged else layouts)
-        return epoch
+                yield change, over
 
     def _require_still(self, ids: Sequence[RelationId]) -> None:
         """Refuse while a view over the relations is filled, or a slice of one is recomputed."""
@@ -121,11 +171,24 @@ class Reshaping:
         return found
 
 
+@dataclass(frozen=True, slots=True)
+class AlteredDependant:
+    """What becomes of what depends on altered relations.
+
+    ``present`` is its definition then; None if it could not go on, for the reason that the
+    ``error`` says.
+    """
+
+    former: Defined
+    present: Relation | None
+    error: HeadraceError | None = None
+
+
 @dataclass(slots=True)
 class _Change:
-    """A change of the declarations, undone if it is not committed.
+    """A change of the declarations, undone if it is not ``committed``.
 
-    ``circuits`` are those before the change.
+    ``circuits`` are those before the change, ``given`` the present definitions of what is altered.
     """
 
     declarations: Declarations
@@ -133,16 +196,18 @@ class _Change:
     columns: AlteredColumns
     circuits: Mapping[RelationId, Circuit | None]
     refused: str
+    given: Mapping[RelationId, Relation]
+    committed: bool = False
     after: dict[RelationId, Relation] = field(default_factory=dict)
 
     @contextmanager
     def made(self) -> Iterator[None]:
-        """Restore the former declarations if the block fails."""
+        """Restore the former declarations unless the block commits the change."""
         try:
             yield
-        except BaseException:
-            self._undo()
-            raise
+        finally:
+            if not self.committed:
+                self._undo()
 
     def replace(self, old: Relation, new: Relation) -> None:
         """Declare a stream or table in place of its former definition."""
@@ -152,13 +217,9 @@ class _Change:
                 self.declarations.withdraw([old], self.before)
             self.declarations.announce(new)
 
-    def follow(
-        self, old: Defined, follow: Callable[[Defined], Defined], given: Relation | None
-    ) -> None:
-        """Declare a view or sink with its definition over the altered relations.
-
-        ``given`` is its own present definition, if it is one of these.
-        """
+    def follow(self, old: Defined, follow: Callable[[Defined], Defined]) -> None:
+        """Declare a view or sink with its definition over the altered relations."""
+        given = self.given.get(old.id)
         try:
             new = follow(given if isinstance(given, View | PlainView | Sink) else old)
             if isinstance(new, Sink):

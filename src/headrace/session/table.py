@@ -134,6 +134,7 @@ from headrace.statements.defining.sql_functions import SqlFunctions
 from headrace.statements.defining.tokens import TokenChanges
 from headrace.statements.defining.view_builds import ViewBuilds
 from headrace.statements.defining.views import Views
+from headrace.statements.describing.alteration_effects import AlterationEffects
 from headrace.statements.describing.changes import ChangeExplanations
 from headrace.statements.describing.definitions import DefinitionChanges
 from headrace.statements.describing.descriptions import Descriptions
@@ -280,6 +281,7 @@ TABLE: Final[Mapping[type[Statement], Entry[Any, Any]]] = {
 """The entries by class of statement. Every class has one."""
 
 COMPOSED: Final[Mapping[str, type[Any]]] = {
+    "alteration_effects": AlterationEffects,
     "builds": ViewBuilds,
     "capture_changes": CaptureChanges,
     "column_plans": ColumnPlans,

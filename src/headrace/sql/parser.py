@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from headrace.errors import Code, HeadraceError, meant
 from headrace.sql.access import take_grant, take_revoke
+from headrace.sql.alter_columns import DropColumns, RenameColumn, RetypeColumn
 from headrace.sql.alter_stream import AlterStream
 from headrace.sql.ask import (
     take_describe,
@@ -199,8 +200,8 @@ _CHANGES = (
 )  # fmt: skip
 """The first words of statements that change, correct or recompute rows."""
 _EXPLAINED = (
-    Insert, Update, Delete, Truncate, Correct, Invalidate, AddColumns, AlterStream, AlterView,
-    AlterViewQuery,
+    Insert, Update, Delete, Truncate, Correct, Invalidate, AddColumns, DropColumns, RenameColumn,
+    RetypeColumn, AlterStream, AlterView, AlterViewQuery,
     CreateMaterializedView, CreateTableAs, Drop, DropFunction,
 )  # fmt: skip
 

@@ -9,6 +9,7 @@ from headrace.sql.parts import Statement
 
 if TYPE_CHECKING:
     from headrace.errors import Span
+    from headrace.sql.alter_columns import DropColumns, RenameColumn, RetypeColumn
     from headrace.sql.alter_stream import AlterStream
     from headrace.sql.parts import Fragment, Name
     from headrace.sql.refreshing import AlterView
@@ -101,6 +102,9 @@ class ExplainChange(Statement):
         | Correct
         | Invalidate
         | AddColumns
+        | DropColumns
+        | RenameColumn
+        | RetypeColumn
         | AlterStream
         | AlterView
         | AlterViewQuery

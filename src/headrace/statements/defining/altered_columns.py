@@ -16,9 +16,12 @@ from headrace.types import Schema
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from headrace.catalog import Declaration, Defined
+    from headrace.catalog import Declaration, Defined, Sink
+    from headrace.errors import HeadraceError
     from headrace.types import Column, DataType
 
+_NAMING: Final = frozenset({"timestamp", "effective_from"})
+"""The options whose value is the name of a column."""
 UNIQUE: Final = "its DEDUPLICATE clause"
 ARRANGED: Final = "its rows, which are arranged by all columns since it has no PRIMARY KEY"
 
@@ -32,8 +35,9 @@ class ColumnChange:
     """A change of the columns of a relation, found to be possible as far as it itself is concerned.
 
     ``done`` says that it was made. ``follow`` returns the definitions of what depends on the
-    relation; ``readers`` are those of a column whose type changes. ``refused`` says of one that
-    cannot go on why the change is refused.
+    relation; ``readers`` are those of a column whose type changes, ``writers`` the sinks into a
+    column that is dropped. ``used`` is why a column cannot be dropped since others use it.
+    ``refused`` says of one that cannot go on why the change is refused.
     """
 
     relation: Stream | Table
@@ -42,6 +46,8 @@ class ColumnChange:
     place: Span
     follow: Callable[[Defined], Defined] = _unchanged
     readers: tuple[str, ...] = ()
+    writers: tuple[Sink, ...] = ()
+    used: HeadraceError | None = None
     refused: str = "could not go on as it is"
 
     @property
@@ -119,7 +125,7 @@ def renamed(relation: Stream | Table, name: str, to: str, span: Span) -> Stream 
         declaration,
         created_sql=with_alteration(relation, span),
         options=tuple(
-            (key, to if key == "timestamp" and value.lower() == name.lower() else value)
+            (key, to if key in _NAMING and value.lower() == name.lower() else value)
             for key, value in declaration.options
         ),
         watermark=None if watermark is None else expressions((watermark,))[0],

@@ -32,10 +32,12 @@ class ColumnChanges:
         """Change the columns of a stream or table; its source continues with it.
 
         Raises:
-            HeadraceError: as :meth:`ColumnPlans.of`; and ``conflict`` if something that reads the
-                relation cannot go on.
+            HeadraceError: as :meth:`ColumnPlans.of`; and ``conflict`` if something uses a column
+                that is dropped, or cannot go on, with the names of what does.
         """
         change = self.column_plans.of(statement)
+        if change.used is not None:
+            raise change.used
         if change.altered != change.relation:
             self._make(change)
         return change.done

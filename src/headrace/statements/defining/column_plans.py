@@ -65,9 +65,9 @@ class ColumnPlans:
 
         Raises:
             HeadraceError: ``invalid`` if a column or type does not exist; ``conflict`` if a name is
-                taken, or something uses a column that is dropped, with the names of what does;
-                ``unsupported`` for other relations, for columns that need a value in earlier rows,
-                for types that do not hold all values, and for names that a source uses.
+                taken, or the relation itself uses a column that is dropped; ``unsupported`` for
+                other relations, for columns that need a value in earlier rows, for types that do
+                not hold all values, and for names that a source uses.
         """
         match statement:
             case AddColumns():
@@ -113,12 +113,16 @@ class ColumnPlans:
     def _dropped(self, statement: DropColumns) -> ColumnChange:
         relation = self._relation(statement.name, "dropping")
         names: list[str] = []
+        errors: list[HeadraceError] = []
+        writers: dict[Sink, None] = {}
         for each in statement.dropped:
             known = {name.lower() for name in relation.schema.names}
             if statement.if_exists and each.text.lower() not in known:
                 continue
             name = column_of(relation, each.text, each.span)
-            self._require_unused(relation, name, each.span)
+            _require_own_use(relation, name, each.span)
+            errors += self._used(relation, name, each.span)
+            writers |= dict.fromkeys(self._writers(relation, name))
             names.append(name)
         if relation.declaration.source and _format(relation) == "csv":
             raise HeadraceError(
@@ -139,7 +143,8 @@ class ColumnPlans:
             )
         altered = without_columns(relation, names, statement.span)
         done = f"dropped {_quoted(names)} of {_title(relation)}"
-        return ColumnChange(relation, altered, done, place)
+        used = errors[0] if errors else None
+        return ColumnChange(relation, altered, done, place, writers=(*writers,), used=used)
 
     def _renamed(self, statement: RenameColumn) -> ColumnChange:
         relation = self._relation(statement.name, "renaming")
@@ -240,7 +245,8 @@ class ColumnPlans:
             why = "it is NOT NULL, and messages may have either name"
         writers = self._writers(relation, name)
         if writers:
-            why = f"{', '.join(writers)} writes into it"
+            named = (_named(each, self.reader.catalog) for each in writers)
+            why = f"{', '.join(named)} writes into it"
         if why is not None:
             raise HeadraceError(
                 Code.CONFLICT,
@@ -262,27 +268,17 @@ class ColumnPlans:
                     Code.CONFLICT, "a computed column would have another type", span=span
                 )
 
-    def _require_unused(self, relation: Stream | Table, name: str, span: Span) -> None:
-        """Refuse a column that something uses."""
-        own = [*own_users(relation, name)]
-        users = [*own, *self._readers(relation, name)]
-        if not users:
-            return
-        hint = (
-            "DROP these first, or CREATE OR REPLACE them without the column."
-            f" SHOW LINEAGE OF {relation.name}.{name} DOWNSTREAM lists all that depends on it."
-        )
-        if isinstance(relation, Table) and own:
-            hint = (
-                "CREATE a table without it, and INSERT INTO it SELECT the rows of this one; or read"
-                " it through a view without the column."
+    def _used(self, relation: Stream | Table, name: str, span: Span) -> Iterator[HeadraceError]:
+        """Yield an error if something else uses a column."""
+        users = [*self._readers(relation, name)]
+        if users:
+            yield HeadraceError(
+                Code.CONFLICT,
+                f'column "{name}" of {_shown(relation)} is used by {", ".join(users)}',
+                hint="DROP these first, or CREATE OR REPLACE them without the column."
+                f" SHOW LINEAGE OF {relation.name}.{name} DOWNSTREAM lists all that depends on it.",
+                span=span,
             )
-        raise HeadraceError(
-            Code.CONFLICT,
-            f'column "{name}" of {_shown(relation)} is used by {", ".join(users)}',
-            hint=hint,
-            span=span,
-        )
 
     def _readers(self, relation: Stream | Table, name: str) -> Iterator[str]:
         """Yield what reads a column directly, and what writes into it."""
@@ -291,14 +287,26 @@ class ColumnPlans:
         for each in self.lineages.downstream(catalog, relation.id):
             if each.distance == 1 and each.input.column == name:
                 found[_named(catalog.by_id[each.relation], catalog)] = None
-        found |= dict.fromkeys(self._writers(relation, name))
+        found |= dict.fromkeys(_named(s, catalog) for s in self._writers(relation, name))
         yield from found
 
-    def _writers(self, relation: Stream | Table, name: str) -> list[str]:
+    def _writers(self, relation: Stream | Table, name: str) -> list[Sink]:
         """Return the sinks that write into a column."""
-        catalog = self.reader.catalog
-        sinks = (each for each in catalog if isinstance(each, Sink) and each.target == relation.id)
-        return [_named(each, catalog) for each in sinks if name in each.columns]
+        sinks = (each for each in self.reader.catalog if isinstance(each, Sink))
+        return [s for s in sinks if s.target == relation.id and name in s.columns]
+
+
+def _require_own_use(relation: Stream | Table, name: str, span: Span) -> None:
+    """Refuse a column that the relation itself uses."""
+    users = [*own_users(relation, name)]
+    if users:
+        hint = "CREATE one without it, and INSERT INTO it SELECT the rows of this one"
+        raise HeadraceError(
+            Code.CONFLICT,
+            f'column "{name}" of {_shown(relation)} is used by {", ".join(users)}',
+            hint=f"{hint}; or read it through a view without the column.",
+            span=span,
+        )
 
 
 def _is_stored_alike(former: DataType, present: DataType) -> bool:

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from headrace.parts.reader import Reader
     from headrace.sql import ExplainChange
     from headrace.statements.changing.trials import RowChange, Trials
+    from headrace.statements.describing.alteration_effects import Row as DefinitionRow
     from headrace.statements.describing.definitions import DefinitionChanges
-    from headrace.statements.describing.definitions import Row as DefinitionRow
 
 CARRIED = ("view", "path", "rule", "rows", "changed", "rebuild_rows")
 _TYPES = dict.fromkeys(("rows", "changed", "rebuild_rows"), pa.int64())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
-from headrace.catalog import Stream, View
+from headrace.catalog import View
 from headrace.errors import Code, HeadraceError, unknown
 from headrace.ledger import RepairPath
 from headrace.parts.functions import above, users
@@ -19,7 +19,10 @@ from headrace.sql import (
     CreateMaterializedView,
     CreateTableAs,
     Drop,
+    DropColumns,
     DropFunction,
+    RenameColumn,
+    RetypeColumn,
 )
 from headrace.statements.defining.above_changes import AboveChange, AboveChanges, Becomes
 from headrace.statements.defining.altered_queries import redefined
@@ -27,18 +30,17 @@ from headrace.statements.defining.drops import dropped_with
 from headrace.statements.defining.flags import REUSE, is_on
 from headrace.statements.defining.history import HISTORY
 from headrace.statements.defining.options import begins_earliest
-from headrace.statements.defining.retention import lost_events, retention_of
 from headrace.statements.defining.view_builds import with_windows
+from headrace.statements.describing.alteration_effects import REFUSED, AlterationEffects, Row
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from headrace.catalog import Defined, Relation
+    from headrace.catalog import Defined
     from headrace.history.changes import ChangeClassifier
     from headrace.ledger import Carried
     from headrace.parts.functions import Functions
     from headrace.parts.reader import Reader
-    from headrace.runtime.retirement import Retirement
     from headrace.sql import Name
     from headrace.statements.defining.view_builds import ViewBuilds
     from headrace.statements.describing.reuse import ReusedState
@@ -46,6 +48,9 @@ if TYPE_CHECKING:
 
 Definition: TypeAlias = (
     AddColumns
+    | DropColumns
+    | RenameColumn
+    | RetypeColumn
     | AlterStream
     | AlterView
     | AlterViewQuery
@@ -56,14 +61,11 @@ Definition: TypeAlias = (
 )
 """The statements on the catalog whose effect on views can be explained."""
 DEFINITIONS = (
-    AddColumns, AlterStream, AlterView, AlterViewQuery, CreateMaterializedView, CreateTableAs, Drop,
-    DropFunction,
+    AddColumns, DropColumns, RenameColumn, RetypeColumn, AlterStream, AlterView, AlterViewQuery,
+    CreateMaterializedView, CreateTableAs, Drop, DropFunction,
 )  # fmt: skip
 
-Row: TypeAlias = "tuple[Relation, str, str, int | None]"
-"""A relation, the effect on it, the reason, and the number of rows that a rebuild reads, if any."""
-
-DROP, REFUSED = "drop", "refused"
+DROP = "drop"
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,11 +73,11 @@ class DefinitionChanges:
     """Finds the effects of statements on views, without running them."""
 
     reader: Reader
-    retirement: Retirement
     functions: Functions
     changes: ChangeClassifier
     builds: ViewBuilds
     reused: ReusedState
+    alteration_effects: AlterationEffects
 
     def of(self, statement: Definition) -> Iterator[Row]:
         """Yield the effect of a statement on each view; inputs come before their readers."""
@@ -88,11 +90,9 @@ class DefinitionChanges:
                 for view in above(self.reader.catalog, calling):
                     yield view, how, f"needs function {statement.name.dotted}", None
             case AlterStream():
-                yield from self._kept_for(statement)
-            case AddColumns():
-                for view in self._above(statement.name):
-                    why = "unchanged; earlier events are NULL in the column"
-                    yield view, RepairPath.NONE, why, None
+                yield from self.alteration_effects.of_retention(statement)
+            case AddColumns() | DropColumns() | RenameColumn() | RetypeColumn():
+                yield from self.alteration_effects.of_columns(statement)
             case AlterView():
                 altered = self.reader.catalog.resolve(statement.name.dotted, statement.name.span)
                 kept = any(option.key.lower() == HISTORY for option in statement.options)
@@ -124,20 +124,6 @@ class DefinitionChanges:
         yield relation, how, "its rows are deleted" if how == DROP else "others read it", None
         for view in others:
             yield view, how, f"reads {relation.name}", None
-
-    def _kept_for(self, statement: AlterStream) -> Iterator[Row]:
-        catalog, name = self.reader.catalog, statement.name
-        stream = catalog.resolve(name.dotted, name.span)
-        if not isinstance(stream, Stream):
-            return
-        due = self.retirement.due(stream, retention_of(statement.options))
-        why = "unchanged: this retires no event"
-        if due is not None:
-            lost = lost_events(stream, self.reader.ledger.head, due)
-            why = f"keeps rows of {lost}, and can no longer be verified or computed again"
-        for view in self._above(name):
-            if stream.id in view.depends_on:
-                yield view, RepairPath.NONE, why, None
 
     def _replaced(self, statement: CreateMaterializedView | CreateTableAs) -> Iterator[Row]:
         catalog, state = self.reader.catalog, self.reader.published
@@ -180,12 +166,6 @@ class DefinitionChanges:
         for change in above.values():
             if change.becomes is Becomes.REFUSED:
                 yield change.relation, REFUSED, change.why, None
-
-    def _above(self, name: Name) -> list[View]:
-        catalog = self.reader.catalog
-        relation = catalog.resolve(name.dotted, name.span)
-        over = {view.id for view in catalog.dependants(relation.id)}
-        return [v for v in catalog.views_in_order() if v.id in over and not _is_hidden(v)]
 
 
 def _is_hidden(relation: Defined) -> bool:
