@@ -71,6 +71,72 @@ def deployer(db: headrace.Database, tmp_path: Path, capsys: pytest.CaptureFixtur
     return Deployer(db, directory, capsys)
 
 
+def test_columns_follow_their_files_and_rows_stay(deployer: Deployer) -> None:
+    """Columns of a stream and a table are dropped, renamed, widened and added."""
+    deployer.write(
+        inputs="""
+CREATE TABLE people (id INT PRIMARY KEY, name STRING, age SMALLINT, note STRING);
+CREATE STREAM orders (id INT, person INT, amount INT, old STRING);
+""",
+        views="""
+CREATE MATERIALIZED VIEW named AS SELECT p.name, o.amount FROM orders o JOIN people p ON p.id = o.person;
+CREATE MATERIALIZED VIEW olds AS SELECT old, count(*) AS n FROM orders GROUP BY old;
+""",
+    )  # fmt: skip
+    assert deployer.apply() == 0, deployer.err
+    db = deployer.db
+    db.sql(
+        "INSERT INTO people VALUES (1, 'ann', 3, 'x'); INSERT INTO orders VALUES (1, 1, 10, 'o')"
+    )
+
+    deployer.write(
+        inputs="""
+CREATE TABLE people (
+  id INT PRIMARY KEY,
+  first_name STRING, -- was name
+  age INT,
+  born DATE
+);
+CREATE STREAM orders (id INT, person INT, amount INT);
+""",
+        views="""
+CREATE MATERIALIZED VIEW named AS SELECT p.first_name AS name, o.amount FROM orders o JOIN people p ON p.id = o.person;
+CREATE MATERIALIZED VIEW olds AS SELECT person, count(*) AS n FROM orders GROUP BY person;
+""",
+    )  # fmt: skip
+    assert deployer.plan() == 2, deployer.err
+    for each in (
+        "ALTER COLUMN `age` TYPE INT, RENAME COLUMN `name` TO `first_name`\n",
+        "DROP COLUMN `note`\n",
+        "named: none: unchanged; its query has the new name",
+        "alter    stream orders (dropped columns): columns",
+    ):
+        assert each in deployer.out
+    assert deployer.apply() == 0, deployer.err
+    assert deployer.plan() == 0, deployer.out
+    db.sql("INSERT INTO people VALUES (2, 'bob', 70000, DATE '2000-01-01')")
+    db.sql("INSERT INTO orders VALUES (2, 2, 20)")
+    assert sorted(db.sql("SELECT id, first_name, age FROM people").fetchall()) == [
+        (1, "ann", 3), (2, "bob", 70000)
+    ]  # fmt: skip
+    assert sorted(db.sql("SELECT * FROM named").fetchall()) == [("ann", 10), ("bob", 20)]
+    assert sorted(db.sql("SELECT * FROM olds").fetchall()) == [(1, 1), (2, 1)]
+
+    # What cannot be done is said before anything is changed.
+    deployer.write(
+        inputs="""
+CREATE TABLE people (id INT PRIMARY KEY, age INT, born DATE);
+CREATE STREAM orders (id INT, person INT, amount STRING);
+"""
+    )
+    before = db.parts.ledger.head.epoch
+    assert deployer.apply() == 1
+    assert "people: none" not in deployer.out
+    assert "table people cannot be changed: named: " in deployer.err
+    assert 'column "amount" of type INT cannot become STRING' in deployer.err
+    assert db.parts.ledger.head.epoch == before
+
+
 def test_a_database_follows_its_files(deployer: Deployer) -> None:
     """A renamed table, a new column, a changed query and a view that is gone."""
     deployer.write(a=VIEWS.replace("CREATE INDEX by_name ON people (name);", ""), b=BASE)

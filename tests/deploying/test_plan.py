@@ -139,13 +139,89 @@ def test_a_stream_gets_new_columns_at_its_end_and_another_retention():
     )
 
 
+@pytest.mark.parametrize("kind", ["STREAM", "TABLE"])
+def test_columns_are_dropped_renamed_widened_and_added(kind):
+    stored = database(f"CREATE {kind} s (k INT, gone STRING, v INT, d DECIMAL(6,2))")
+    files = f"""CREATE {kind} s (
+        key INT, -- was k
+        v BIGINT, /* as it is */
+        d DECIMAL(8, 2), e DATE -- new
+    )"""
+    (change,) = plan(files, stored).changes
+    assert change.action is Action.ALTER
+    assert [each.removeprefix(f"ALTER {kind} `s` ") for each in change.statements] == [
+        "ALTER COLUMN `v` TYPE BIGINT",
+        "ALTER COLUMN `d` TYPE DECIMAL(8, 2)",
+        "RENAME COLUMN `k` TO `key`",
+        "ADD COLUMNS (`e` DATE)",
+        "DROP COLUMN `gone`",
+    ]
+    assert change.note.endswith("RENAME COLUMN `k` TO `key`, DROP COLUMN `gone`")
+    after = database(
+        f"CREATE {kind} s (k INT, gone STRING, v INT, d DECIMAL(6,2));"
+        + ";".join(change.statements)
+    )
+    found = plan(files, after)
+    assert (found.changes, found.problems, found.unchanged) == ([], [], ["s"])
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "statements"),
+    [
+        # What has the same name is the same column: comments may be old ones.
+        ("a DATE, b INT", "b BIGINT -- was a", ["ALTER COLUMN `b` TYPE BIGINT", "DROP COLUMN `a`"]),
+        ("a INT, b INT", "b INT, c INT -- was a", None),
+        ("a INT, b INT", "b INT, /* was a */ c INT", None),
+        ("k INT, b INT, a INT", "k INT, c INT, b INT -- was a", None),
+        ("a INT, b INT", "c INT /* was a */, d INT /* was b */",
+         ["RENAME COLUMN `a` TO `c`", "RENAME COLUMN `b` TO `d`"]),
+        ("a INT, b DATE", "a INT, c STRING", ["ADD COLUMNS (`c` STRING)", "DROP COLUMN `b`"]),
+        ("a INT, b INT", "a INT, c INT -- new", ["ADD COLUMNS (`c` INT)", "DROP COLUMN `b`"]),
+        ("a INT, b INT", "A INT, b INT", ["RENAME COLUMN `a` TO `A`"]),
+        ("a INT, b INT", "a INT", ["DROP COLUMN `b`"]),
+        ("a INT, b INT", "a INT DEFAULT '-- was b'", None),
+    ],
+)  # fmt: skip
+def test_the_statements_follow_from_names_types_and_comments(before, after, statements):
+    found = plan(f"CREATE STREAM s ({after}\n)", database(f"CREATE STREAM s ({before})"))
+    if statements is None:
+        assert [each.code for each in found.problems] == ["unsupported"]
+        return
+    (change,) = found.changes
+    assert [each.removeprefix("ALTER STREAM `s` ") for each in change.statements] == statements
+
+
+def test_a_column_that_may_be_renamed_or_another_one_is_asked_about():
+    stored = database("CREATE TABLE t (k INT PRIMARY KEY, a INT)")
+    (problem,) = plan("CREATE TABLE t (k INT PRIMARY KEY, b BIGINT)", stored).problems
+    assert problem.primary == (
+        'column "b" of table "t" is new, and "a" is gone: it may have another name, or be another'
+        " column"
+    )
+    assert problem.hint == "Write behind it which it is: -- was a, or -- new."
+    assert problem.span.source == "b BIGINT"
+
+
+def test_columns_are_dropped_after_what_uses_them_is_replaced():
+    view = "CREATE MATERIALIZED VIEW v AS SELECT k, {} FROM s;"
+    stored = database("CREATE STREAM s (k INT, a INT);" + view.format("a"), s={"v"})
+    files = "CREATE STREAM s (k INT, b STRING);" + view.format("b")
+    found = plan(files, stored)
+    assert shown(found) == ["alter s", "replace v", "alter s (dropped columns)"]
+    now = next_round(found.changes)
+    assert [each.name for each in now.changes] == ["s", "v"]
+    assert [each.statements for each in now.rest] == [("ALTER STREAM `s` DROP COLUMN `a`",)]
+    found = plan("CREATE STREAM s (k INT);" + view.format("k AS b"), stored)
+    assert shown(found) == ["replace v", "alter s (dropped columns)"]
+
+
 @pytest.mark.parametrize(
     ("before", "after", "match"),
     [
         ("CREATE STREAM s (k INT)", "CREATE STREAM s (v INT, k INT)", "cannot be changed"),
         ("CREATE STREAM s (k INT)", "CREATE STREAM s (k INT, v INT NOT NULL)", "cannot be changed"),
-        ("CREATE STREAM s (k INT, v INT)", "CREATE STREAM s (k INT)", "cannot be changed"),
-        ("CREATE TABLE s (k INT)", "CREATE TABLE s (k INT, v INT)", "cannot be changed"),
+        ("CREATE STREAM s (k INT, v INT)", "CREATE STREAM s (v INT, k INT)", "cannot be changed"),
+        ("CREATE TABLE s (k INT)", "CREATE TABLE s (k INT NOT NULL)", "cannot be changed"),
         ("CREATE TABLE s (k INT)", "CREATE MATERIALIZED VIEW s AS SELECT 1 AS k", "become a"),
     ],
 )

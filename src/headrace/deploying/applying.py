@@ -44,7 +44,7 @@ def next_round(changes: Sequence[PlannedChange]) -> Round:
     """Return the changes up to a swap: those that need it wait, and what reads what waits.
 
     What is created over a view that is replaced needs it; so do drops and replacements without a
-    candidate that come after one.
+    candidate that come after one, and drops of columns that one still uses.
     """
     now: list[PlannedChange] = []
     rest: list[PlannedChange] = []
@@ -56,7 +56,7 @@ def next_round(changes: Sequence[PlannedChange]) -> Round:
         if each.candidate is None:
             late |= filled
             waits = bool(filled) and each.action in (Action.REPLACE, Action.DROP)
-        if waits or late & reads:
+        if waits or late & (reads | each.after):
             rest.append(each)
             continue
         now.append(each)

@@ -102,9 +102,14 @@ def form_of(statements: Sequence[Statement]) -> DefinitionForm:
 
 
 def columns_of(statements: Sequence[Statement]) -> tuple[ColumnDefinition, ...]:
-    """Return the columns of a stream: those of its CREATE, as the ALTERs after it change them."""
+    """Return the columns of a stream or table: of its CREATE, as ALTERs after it change them."""
     created, *altered = statements
     return tuple(getattr(with_altered_columns(created, altered), "columns", ()))
+
+
+def type_of(column: ColumnDefinition) -> tuple[str, ...]:
+    """Return the words of a column's type, equal for types that are written differently."""
+    return tuple(word.upper() for word in _words(column.type.text))
 
 
 def statements_of(text: str) -> tuple[Statement, ...]:
@@ -144,7 +149,7 @@ def _plain(value: Any) -> Any:
         case Query():
             return (_words(value.text), value.emit_changes, _plain(value.as_of), value.limit)
         case ColumnDefinition():
-            type_ = tuple(word.upper() for word in _words(value.type.text))
+            type_ = type_of(value)
             rest = _fields(replace(value, type=Fragment("", value.span)))
             return (value.name, type_, rest)
         case Option():

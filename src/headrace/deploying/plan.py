@@ -6,14 +6,15 @@ reads, and a drop after those of what read it.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from graphlib import CycleError, TopologicalSorter
 from typing import TYPE_CHECKING, Any, Final
 
-from headrace.deploying.forms import columns_of, form_of, has_secret
+from headrace.deploying.columns import column_steps
+from headrace.deploying.forms import form_of, has_secret, statements_of
 from headrace.deploying.texts import (
-    adding,
     altering,
     as_candidate,
     as_written,
@@ -54,6 +55,7 @@ _PRUNED: Final = frozenset({
     "stream", "table", "materialized view", "view", "sink", "function", "index",
 })  # fmt: skip
 _RETENTION: Final = 'option "retention"'
+_AFTER_NAME: Final = re.compile(r"(DROP|RENAME|ALTER) COLUMN .*")
 _ALTERED_OPTIONS: Final = frozenset({
     'option "history"', 'option "on_error"', 'option "refresh"',
 })  # fmt: skip
@@ -88,7 +90,9 @@ class PlannedChange:
     """A change of a database: the statements that make it, each to be run after the one before.
 
     ``place`` is that of the definition, None for a drop. ``candidate`` is the statement that fills
-    a candidate in place of the last of ``statements``, for views that may have one.
+    a candidate in place of the last of ``statements``, for views that may have one. ``dropping``
+    are statements that come after those of what reads it, and ``after`` the names of changes that
+    come before.
     """
 
     action: Action
@@ -101,6 +105,8 @@ class PlannedChange:
     candidate: str | None = None
     effects: tuple[Effect, ...] = ()
     note: str = ""
+    dropping: tuple[str, ...] = ()
+    after: frozenset[str] = frozenset()
 
     @property
     def title(self) -> str:
@@ -188,6 +194,8 @@ def planned(
             changes[name] = PlannedChange(Action.DROP, former.kind, name, (drop,))
         else:
             plan.kept.append((former.kind, name.removeprefix(f"{former.kind} ")))
+    changes |= _dropping_columns(changes, stored)
+    changes = {name: each for name, each in changes.items() if each.statements}
     plan.problems += _still_read(changes, stored)
     plan.problems += _unreplaceable(changes, stored)
     plan.changes = _in_order(changes, wanted, stored.read_by)
@@ -286,8 +294,8 @@ def _changed(definition: Definition, former: StoredDefinition) -> PlannedChange 
     )
     later = tuple(as_written(each) for each in definition.statements[1:])
     match created:
-        case CreateStream() if not created.primary_key and former.statements:
-            return _altered_stream(change, definition, former)
+        case CreateStream() | CreateTable() if former.statements:
+            return _altered_columns(change, definition, former)
         case CreateMaterializedView() | CreateTableAs() if kind == "materialized view":
             if set(differs) <= _ALTERED_OPTIONS and (altered := _altered_view(change, definition)):
                 return altered
@@ -318,26 +326,65 @@ def _group_of(created: Statement) -> str:
     return "stream by a query" if into else kind_of(created)
 
 
-def _altered_stream(
+def _altered_columns(
     change: PlannedChange, definition: Definition, former: StoredDefinition
 ) -> PlannedChange:
-    """Return the change of a stream by added columns, or another retention."""
-    before, after = form_of(former.statements), form_of(definition.statements)
-    if not set(change.differs) <= {"columns", _RETENTION}:
+    """Return the change of a stream or table by other columns, or another retention."""
+    wanted = definition.statements
+    steps = column_steps(change.kind, change.name, former.statements, wanted)
+    altered = [each for text in steps.every for each in statements_of(text)]
+    left = form_of((*former.statements, *altered)).differences(form_of(wanted))
+    if not set(left) <= ({_RETENTION} if change.kind == "stream" else set()):
         raise _unchangeable(change)
-    kept = len(before.columns)
-    added = columns_of(definition.statements)[kept:]
-    if after.columns[:kept] != before.columns:
-        raise _unchangeable(change)
-    if any(each.not_null or each.computed or each.metadata for each in added):
-        raise _unchangeable(change)
-    statements = []
-    if added:
-        statements.append(adding(change.name, added))
-    if _RETENTION in change.differs:
-        given = _option(definition.statements, "retention")
+    statements = list(steps.statements)
+    if _RETENTION in left:
+        given = _option(wanted, "retention")
         statements.append(altering("STREAM", change.name, given, "retention"))
-    return replace(change, action=Action.ALTER, statements=tuple(statements))
+    return replace(
+        change,
+        action=Action.ALTER,
+        statements=tuple(statements),
+        note=_note(steps.statements),
+        dropping=steps.dropping,
+    )
+
+
+def _note(statements: Iterable[str]) -> str:
+    """Return what statements do to columns that exist."""
+    parts = (_AFTER_NAME.search(each) for each in statements)
+    return ", ".join(part[0] for part in parts if part is not None)
+
+
+def _dropping_columns(
+    changes: Mapping[str, PlannedChange], stored: StoredDefinitions
+) -> dict[str, PlannedChange]:
+    """Return changes with the columns that they drop: after what reads the relation, if it changes.
+
+    What is replaced may still use them.
+    """
+    found: dict[str, PlannedChange] = {}
+    for name, change in changes.items():
+        if not change.dropping:
+            continue
+        readers = stored.read_by.get(name, set()) & changes.keys()
+        note = _note(change.dropping)
+        if not readers:
+            statements = (*change.statements, *change.dropping)
+            notes = ", ".join(filter(None, (change.note, note)))
+            found[name] = replace(change, statements=statements, note=notes, dropping=())
+            continue
+        later = f"{name} (dropped columns)"
+        found[name] = replace(change, dropping=())
+        found[later] = replace(
+            change,
+            name=later,
+            statements=change.dropping,
+            definition=None,
+            note=note,
+            dropping=(),
+            after=frozenset({name, *readers}),
+        )
+    return found
 
 
 def _altered_view(change: PlannedChange, definition: Definition) -> PlannedChange | None:
@@ -371,12 +418,15 @@ def _option(statements: Iterable[Statement], key: str) -> Option | None:
 
 def _unchangeable(change: PlannedChange) -> HeadraceError:
     what = ", ".join(change.differs)
-    later = "Columns can be added at the end of a stream: plain ones, which may be NULL. "
+    later = (
+        "Columns can be added at the end, plain ones that may be NULL; they can be dropped, get"
+        " another name (-- was name), or a wider type. "
+    )
     return HeadraceError(
         Code.UNSUPPORTED,
         f'{change.kind} "{change.name}" cannot be changed to its definition',
         f"It differs from the database in: {what}.",
-        (later if change.kind == "stream" else "")
+        (later if change.kind in {"stream", "table"} else "")
         + "CREATE one with another name and INSERT INTO it SELECT the rows of this one; or DROP"
         " this one first, which deletes its rows.",
         change.place,
@@ -477,6 +527,7 @@ def _before(
         found = {
             name for name in needed if name in changes and changes[name].action is not Action.DROP
         }
+    found |= change.after & changes.keys()
     if drops_first and change.action is Action.REPLACE:
         found |= {each for each in readers if changes[each].action is Action.DROP}
     return found - {change.name}

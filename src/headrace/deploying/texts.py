@@ -13,7 +13,7 @@ from headrace.sql.lexer import tokens
 from headrace.statements.defining.flags import AUTO_SWAP
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from headrace.sql import (
         ColumnDefinition,
@@ -53,12 +53,6 @@ def as_candidate(statement: CreateMaterializedView | CreateTableAs) -> str:
     return _at(span, _edited(span, [*_with_replace(span), *edits]))
 
 
-def adding(name: str, columns: Iterable[ColumnDefinition]) -> str:
-    """Return the statement that adds columns to a stream."""
-    listed = ", ".join(_column(each) for each in columns)
-    return f"ALTER STREAM {quote_dotted(name)} ADD COLUMNS ({listed})"
-
-
 def altering(kind: str, name: str, option: Option | None, key: str) -> str:
     """Return the statement that sets an option, or resets it."""
     if option is None:
@@ -85,7 +79,8 @@ def in_its_file(error: HeadraceError, text: str, span: Span) -> HeadraceError:
     return HeadraceError(error.code, error.primary, error.detail, error.hint, place)
 
 
-def _column(column: ColumnDefinition) -> str:
+def column_text(column: ColumnDefinition) -> str:
+    """Return the definition of a plain column, as ADD COLUMNS takes it."""
     default = "" if column.default is None else f" DEFAULT {column.default.text}"
     comment = "" if column.comment is None else f" COMMENT {_string(column.comment)}"
     return f"{quote(column.name)} {column.type.span.source}{default}{comment}"

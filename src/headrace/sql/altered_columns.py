@@ -1,4 +1,4 @@
-"""A CREATE of a stream with the columns that the ALTERs after it have left it."""
+"""A CREATE of a stream or table with the columns that the ALTERs after it have left it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from headrace.sql.alter_columns import DropColumns, RenameColumn, RetypeColumn
 from headrace.sql.edits import with_column
-from headrace.sql.statements import AddColumns, CreateStream
+from headrace.sql.statements import AddColumns, CreateStream, CreateTable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -16,8 +16,11 @@ if TYPE_CHECKING:
 
 
 def with_altered_columns(created: Statement, altered: Iterable[Statement]) -> Statement:
-    """Return the statement that creates a stream as it is after others; any other as it is."""
-    if not isinstance(created, CreateStream):
+    """Return the statement that creates a stream or table as it is after others.
+
+    Any other statement is returned as it is.
+    """
+    if not isinstance(created, CreateStream | CreateTable):
         return created
     for each in altered:
         match each:
@@ -41,7 +44,7 @@ def with_altered_columns(created: Statement, altered: Iterable[Statement]) -> St
     return created
 
 
-def _renamed(created: CreateStream, name: str, to: str) -> CreateStream:
+def _renamed(created: CreateStream | CreateTable, name: str, to: str) -> CreateStream | CreateTable:
     """Return a statement with another name of a column, wherever it names the column."""
 
     def named(given: str) -> str:
@@ -55,13 +58,16 @@ def _renamed(created: CreateStream, name: str, to: str) -> CreateStream:
     if watermark is not None:
         expression = _over(watermark.expression, name, to)
         watermark = replace(watermark, column=named(watermark.column), expression=expression)
-    return replace(
+    altered = replace(
         created,
         columns=tuple(map(column, created.columns)),
-        message_key=tuple(map(named, created.message_key)),
+        primary_key=tuple(map(named, created.primary_key)),
         watermark=watermark,
         taken=replace(created.taken, unique=tuple(map(named, created.taken.unique))),
     )
+    if isinstance(altered, CreateStream):
+        return replace(altered, message_key=tuple(map(named, altered.message_key)))
+    return altered
 
 
 def _over(given: Fragment, name: str, to: str) -> Fragment:
