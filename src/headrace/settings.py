@@ -358,7 +358,7 @@ def _refuse_mistyped(environment: Mapping[str, str], names: list[str]) -> None:
 
 
 def _seconds(text: str) -> int | None:
-    """Return a length of time in seconds; None for an empty text, and for what is none."""
+    """Return a length of time in seconds; None if the text is empty, or not a length of time."""
     if not text:
         return None
     from headrace.statements.defining.durations import seconds_in  # noqa: PLC0415  (slow to import)

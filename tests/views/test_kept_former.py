@@ -166,3 +166,5 @@ def test_what_is_not_a_duration_is_refused(db: headrace.Database) -> None:
             db.sql(f"SWAP VIEW v WITH ({options})")
         assert caught.value.code is Code.INVALID
     assert listed(db) == [("v", "waits", None)]
+    with pytest.raises(HeadraceError, match='option "keep_former" does not exist'):
+        db.sql("REBUILD VIEW v WITH (keep_former = '1 day')")

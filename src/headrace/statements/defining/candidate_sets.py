@@ -18,7 +18,7 @@ from headrace.statements.defining.auto_swap import without_swap
 from headrace.statements.defining.flags import AUTO_SWAP, REUSE, is_on
 from headrace.statements.defining.history import history_of
 from headrace.statements.defining.on_error import on_error, quarantines
-from headrace.statements.defining.options import begins_earliest
+from headrace.statements.defining.options import begins_earliest, require_known
 from headrace.statements.defining.refresh_options import refresh_of
 
 if TYPE_CHECKING:
@@ -83,6 +83,7 @@ class CandidateSets:
     def rebuild(self, statement: RebuildView) -> str:
         """Compute a view again beside the one that serves; with dependants, all views above too."""
         view, span = materialized(self.reader.catalog, statement.name), statement.name.span
+        require_known(statement.options, AUTO_SWAP)
         swaps = is_on(statement.options, AUTO_SWAP)
         made: list[RelationId] = []
         with self._undone(made):

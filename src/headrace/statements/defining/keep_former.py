@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from headrace.errors import unknown
 from headrace.statements.defining.durations import seconds_of
+from headrace.statements.defining.options import require_known
 
 if TYPE_CHECKING:
     from headrace.sql import Option
@@ -22,9 +22,8 @@ def kept_for(options: tuple[Option, ...], default: int | None) -> int | None:
         HeadraceError: ``invalid``, at the option, for another option or a value that is not a
             duration.
     """
-    for option in options:
-        if option.key.lower() != KEEP_FORMER:
-            hint = f"There is: {KEEP_FORMER}."
-            raise unknown("option", option.key, (KEEP_FORMER,), hint, option.span)
-        return None if option.value.strip().lower() == FOREVER else seconds_of(option)
-    return default
+    require_known(options, KEEP_FORMER)
+    if not options:
+        return default
+    (option,) = options
+    return None if option.value.strip().lower() == FOREVER else seconds_of(option)

@@ -162,6 +162,14 @@ def check_relation_options(options: tuple[Option, ...]) -> None:
     _check(options, (*_OF_RELATIONS, *own))
 
 
+def require_known(options: tuple[Option, ...], *known: str) -> None:
+    """Raise ``invalid``, at its place, for an option that a statement does not have."""
+    for option in options:
+        if option.key.lower() not in known:
+            hint = f"{'There are' if len(known) > 1 else 'There is'}: {', '.join(known)}."
+            raise unknown("option", option.key, known, hint, option.span)
+
+
 def check_view_options(options: tuple[Option, ...]) -> None:
     """Raise if a view has unknown options, invalid values, or an external address."""
     _check(options, _OF_VIEWS)
