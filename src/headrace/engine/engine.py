@@ -129,10 +129,12 @@ class Engine:
 
     # -- the catalog -----------------------------------------------------------------------
 
-    def declare(self, relation: Relation, *, planned: bool = True) -> None:
+    def declare(
+        self, relation: Relation, *, planned: bool = True, circuit: Circuit | None = None
+    ) -> None:
         """Declare a relation; declare a view after the relations that it depends on.
 
-        A view is planned when its circuit is first needed. One that is not ``planned`` has no
+        A view without a ``circuit`` is planned when that is needed. One not ``planned`` has no
         circuit, so steps leave it out. A plain view that is not ``planned`` is not replaced by its
         query.
         """
@@ -140,7 +142,7 @@ class Engine:
             self.declared.declare(relation, planned=planned)
             if isinstance(relation, View) and planned:
                 filled = self._filling.pop(relation.build, None)
-                self.circuits.declare(relation, filled.circuit if filled else None)
+                self.circuits.declare(relation, filled.circuit if filled else circuit)
                 if filled is not None:
                     self._keep_part(relation, filled)
             self._changed()

@@ -64,9 +64,9 @@ class Declarations:
         for relation in system_relations():
             self.engine.declare(relation)
 
-    def announce(self, relation: Relation) -> None:
-        """Declare a relation, for views and for queries."""
-        self.engine.declare(relation)
+    def announce(self, relation: Relation, circuit: Circuit | None = None) -> None:
+        """Declare a relation, for views and for queries; a view maybe with its ``circuit``."""
+        self.engine.declare(relation, circuit=circuit)
         self._declare_texts(relation)
 
     def announce_waiting(self, view: View | PlainView) -> None:
@@ -84,24 +84,28 @@ class Declarations:
 
     @contextmanager
     def redeclared(
-        self, before: Sequence[View | PlainView], after: Iterable[View | PlainView]
+        self,
+        before: Sequence[View | PlainView],
+        after: Iterable[View | PlainView],
+        circuits: Mapping[RelationId, Circuit],
     ) -> Iterator[None]:
-        """Declare views, inputs first, as what they are ``after`` a change, and plan them.
+        """Declare views, inputs first, as what they are ``after`` a change, with these circuits.
 
-        Each of ``after`` is taken when those that come first are declared. If one cannot be planned
-        as it is stored, or the block fails, all are what they were before.
+        Each of ``after`` is taken when those that come first are declared. If one cannot be
+        declared, or the block fails, all are what they were before.
         """
         declared: list[View | PlainView] = []
+        former = {view.id: self.engine.circuit(view) for view in before if isinstance(view, View)}
         try:
             self._undeclare(before)
             for view in after:
                 declared.append(view)
-                self._announce_planned(view)
+                self.announce(view, circuits.get(view.id))
             yield
         except BaseException:
             self._undeclare([*before, *declared])
             for view in before:
-                self._announce_planned(view)
+                self.announce(view, former.get(view.id))
             raise
 
     def _undeclare(self, views: Sequence[View | PlainView]) -> None:
@@ -109,11 +113,6 @@ class Declarations:
             self.engine.forget(view)
             self.queries.forget(view)
             self.canonical.forget(view)
-
-    def _announce_planned(self, view: View | PlainView) -> None:
-        self.announce(view)
-        if isinstance(view, View):
-            self.engine.circuit(view)
 
     def announce_replaced(self, view: View, catalog: Catalog) -> None:
         """Declare a view whose query was replaced, and the views above that name it."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from headrace.catalog import Catalog, PlainView, Sink, Stream, Table, View, title
+from headrace.circuit.digest import digest
 from headrace.engine.lowering.programs import table_layout
 from headrace.errors import Code, HeadraceError
 from headrace.ledger import LIVE, EpochCommit, NewArrangement, NewBuild, NewObject, Read
@@ -252,7 +253,8 @@ class Definer:
             repaired = [each for view, _ in pairs for each in repairable(dirty, view.id)]
             right = removed_with(repaired, dirty, catalog)
             after: list[View | PlainView] = []
-            with self.declarations.redeclared(former, self._after(order, after)):
+            circuits = swapped.circuits(places)
+            with self.declarations.redeclared(former, self._after(order, after), circuits):
                 plain = [each for each in after if isinstance(each, PlainView)]
                 changed = {each.id: each for each in after}
                 catalog = Catalog.of(changed.get(each.id, each) for each in catalog)
@@ -264,7 +266,25 @@ class Definer:
             self.openlineage.replaced(replaced, ((pair.view, pair.serves) for pair in places))
         if right:
             self.drop([pair.former.id for pair in reversed(places)])
+        for each in after:
+            self._require_stored(each)
         return epoch
+
+    def _require_stored(self, view: View | PlainView) -> None:
+        """Raise unless the query of a view that was swapped makes the circuit that it has.
+
+        Epochs do not wait for that: they do not plan it again.
+        """
+        with self.declarations.planning:
+            if not isinstance(view, View) or self.loop.catalog.by_id.get(view.id) is not view:
+                return
+            circuit = self.declarations.engine.circuits.plan(view)
+        if digest(circuit) != view.circuit:
+            raise HeadraceError(
+                Code.INTERNAL,
+                f'the query of view "{view.name}" is not what its rows are of',
+                hint="REBUILD VIEW computes them again. Please report this with the query.",
+            )
 
     def _after(
         self, order: Iterable[View | PlainView], found: list[View | PlainView]

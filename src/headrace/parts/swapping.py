@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from headrace.catalog import PlainView, Sink, View
 from headrace.circuit.digest import digest
+from headrace.circuit.moved import moved
 from headrace.dialects import macros_of
 from headrace.errors import Code, HeadraceError, Span
 from headrace.parts.naming import HIDDEN, shown_name
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Mapping, Sequence
 
     from headrace.catalog import Catalog, Index
+    from headrace.circuit import Circuit
     from headrace.engine.engine import Engine
     from headrace.ledger import Dirty
     from headrace.runtime.published import Published
@@ -52,9 +54,7 @@ class SwappedDefinitions:
 
     def places(self) -> list[ChangedPlaces]:
         """Return each view and its candidate with what they are afterwards."""
-        alike = [pair for pair in self.pairs if same_contents(self.state, *pair)]
-        former = {view.id: candidate.id for view, candidate in alike}
-        serving = {candidate.id: view.id for view, candidate in alike}
+        serving, former = self._serving(), self._former()
         names = {candidate.id: view.name for view, candidate in self.pairs}
         hidden = {view.id: f"{HIDDEN}{former.get(view.id, view.id)}" for view, _ in self.pairs}
         others = {view.name: hidden[view.id] for view, _ in self.pairs}
@@ -96,6 +96,35 @@ class SwappedDefinitions:
             after = {ids[0]: serves, ids[1]: replaced}
             found.append(ChangedPlaces(view, candidate, after))
         return found
+
+    def circuits(self, places: Iterable[ChangedPlaces]) -> dict[RelationId, Circuit]:
+        """Return the circuits of views and candidates in their places, by their ids there.
+
+        They are those that they have now: no query is planned.
+        """
+        found = {}
+        for pair in places:
+            for view, after, ids in (
+                (pair.candidate, pair.serves, self._serving()),
+                (pair.view, pair.former, self._former()),
+            ):
+                circuit = moved(self.engine.circuit(view), after.id, ids)
+                if digest(circuit) != after.circuit:
+                    raise HeadraceError(
+                        Code.INTERNAL, f'view "{after.name}" would have another circuit'
+                    )
+                found[after.id] = circuit
+        return found
+
+    def _alike(self) -> list[tuple[View, View]]:
+        """Return the pairs that keep their ids and exchange their builds."""
+        return [pair for pair in self.pairs if same_contents(self.state, *pair)]
+
+    def _serving(self) -> dict[RelationId, RelationId]:
+        return {candidate.id: view.id for view, candidate in self._alike()}
+
+    def _former(self) -> dict[RelationId, RelationId]:
+        return {view.id: candidate.id for view, candidate in self._alike()}
 
     def _by_name(self, view: View) -> View:
         """Return a view whose query names views instead of candidates."""
