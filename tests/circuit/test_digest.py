@@ -17,6 +17,8 @@ import headrace
 from headrace.catalyst.editions import Edition
 from headrace.circuit import Circuit, Recompute
 from headrace.circuit.digest import FORMAT, digest, is_comparable, structure
+from headrace.circuit.moved import moved
+from headrace.types import RelationId
 from length import each
 
 DIGESTS: dict[str, str] = json.loads(Path(__file__).with_name("digests.json").read_text())
@@ -210,3 +212,31 @@ def test_a_digest_of_another_format_is_not_compared(planned):
     assert current.startswith(f"{FORMAT}:")
     assert is_comparable(current)
     assert not is_comparable("0f3a9c1d0f3a9c1d0f3a9c1d0f3a9c1d")
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        (
+            "SELECT a.g, b.n, u.v FROM (SELECT g, count(*) AS n FROM t GROUP BY g) a"
+            " JOIN (SELECT g, count(*) AS n FROM t GROUP BY g) b ON a.n = b.g LEFT JOIN u ON u.k = b.n"
+        ),
+        (
+            "WITH RECURSIVE r AS (SELECT k, g FROM t UNION ALL SELECT r.k, t.g FROM r JOIN t ON r.g = t.k)"
+            " SELECT k, count(*) AS n FROM r GROUP BY k"
+        ),
+        "SELECT g, row_number() OVER (PARTITION BY g ORDER BY x, k) AS r FROM t WHERE ts > now()",
+    ],
+)
+def test_a_circuit_that_moves_is_that_of_the_same_query_over_other_relations(planned, query):
+    before = planned.circuit(query)
+    ids = {RelationId(1): RelationId(70), RelationId(2): RelationId(80)}
+    after = moved(before, RelationId(90), ids)
+    assert after.view == 90
+    assert after.reads == {ids[id_] for id_ in before.reads}
+    assert digest(after) == digest(before, ids)
+    assert digest(after) != digest(before)
+    assert len(after.nodes) == len(before.nodes)
+    back = moved(after, before.view, {new: old for old, new in ids.items()})
+    assert digest(back) == digest(before)
+    assert moved(before, before.view, {RelationId(5): RelationId(6)}) is before
