@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 
 from headrace.errors import Code, HeadraceError
-from headrace.ledger import EpochCommit, Files, Ledger, Merge, NewObject, RunKind
+from headrace.ledger import EpochCommit, Files, Ledger, Merge, Mode, NewObject, RunKind
 from headrace.spine import RunFile
 from headrace.types import ArrangementId, Epoch
 from ledger.building import merge, relation, run, segment, step
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 OWN = ArrangementId("1/0")
 
@@ -50,6 +55,18 @@ def test_runs_that_cancel_out_are_merged_into_none(ledger: Ledger, three: list[s
     ledger.spines.compact([merge(OWN, tuple(three), None)])
     assert names(ledger) == []
     assert names(ledger, 4) == three
+
+
+def test_an_arrangement_that_gets_another_layout_keeps_its_runs(
+    ledger: Ledger, address: str | Path, three: list[str]
+) -> None:
+    layout = {"other": "columns"}
+    ledger.commit(EpochCommit(Epoch(4), "alter-1", arranged={OWN: layout}))
+    assert ledger.head.arrangements[OWN].layout == layout
+    assert [names(ledger, epoch) for epoch in (2, 5, None)] == [["a"], three, three]
+    with Ledger.open(address, Mode.READ) as again:
+        assert again.head.arrangements == ledger.head.arrangements
+        assert again.head.spines == ledger.head.spines
 
 
 def test_a_merge_of_a_dropped_arrangement_is_a_conflict(ledger: Ledger, orders: NewObject) -> None:

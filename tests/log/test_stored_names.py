@@ -37,6 +37,7 @@ def read(directory, share, restriction):
 def test_earlier_segments_are_read_under_stored_names_and_as_present_types(tmp_path):
     old = pa.table({"a": pa.array([1, None], pa.int32()), "k": ["x", "y"]})
     new = pa.table({"b": pa.array([2**40], pa.int64()), "a": ["z"]})
+    assert PRESENT.of_log(PRESENT.in_log(new)) == new
     written = share(tmp_path, FORMER.in_log(old), PRESENT.in_log(new))
     assert read(tmp_path, written, Restriction()) == [(1, None), (None, None), (2**40, "z")]
     wanted = Restriction((Test("a", pa.array([1, 2**40], pa.int64())),))

@@ -116,7 +116,7 @@ class ChangeClassifier:
         last = Offset(end - 1)
         segments = self.ledger.log.segments(table.id, last, end)
         (rows,) = (open_segment(self.loop.directory / "log", s.file) for s in segments)
-        note = in_effect(table, rows)
+        note = in_effect(table, table.schema.of_log(rows))
         return [
             self._left_out(view, [table.id], note)
             or Carried(view.id, RepairPath.DELTAS, note + summary(self.engine.circuit(view)))

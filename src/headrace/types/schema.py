@@ -211,6 +211,13 @@ class Schema:
             return rows
         return rows.rename_columns([others.get(name, name) for name in rows.column_names])
 
+    def of_log(self, rows: pa.Table) -> pa.Table:
+        """Return rows of a log with the present names of these columns."""
+        present = {c.stored: c.name for c in self.columns if c.stored is not None}
+        if not present:
+            return rows
+        return rows.rename_columns([present.get(name, name) for name in rows.column_names])
+
     def renamed(self, names: tuple[str, ...]) -> Schema:
         """Return the same columns under other names."""
         pairs = zip(self.columns, names, strict=True)
