@@ -337,6 +337,28 @@ STATEMENTS: list[tuple[str, dict[str, Any]]] = [
         "SWAP VIEW v WITH (keep_former = '1 day')",
         {"is": "SwapView", "names": ("v",), "options": (("keep_former", "1 day"),)},
     ),
+    (
+        "REBUILD VIEW v WITH DEPENDANTS",
+        {"is": "RebuildView", "name": "v", "dependants": True, "options": ()},
+    ),
+    (
+        "REBUILD VIEW v WITH (auto_swap = false)",
+        {
+            "is": "RebuildView",
+            "name": "v",
+            "dependants": False,
+            "options": (("auto_swap", "false"),),
+        },
+    ),
+    (
+        "REBUILD VIEW v WITH DEPENDANTS WITH (auto_swap = false)",
+        {
+            "is": "RebuildView",
+            "name": "v",
+            "dependants": True,
+            "options": (("auto_swap", "false"),),
+        },
+    ),
     ("ROLLBACK VIEW v", {"is": "SwapView", "names": ("v",), "back": True}),
     ("PAUSE FILL OF v", {"is": "PauseFill", "name": "v"}),
     ("pause fill of materialized view a.v", {"is": "PauseFill", "name": "a.v"}),

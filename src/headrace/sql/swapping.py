@@ -119,7 +119,7 @@ def take_rebuild(cursor: Cursor) -> RebuildView:
     accept_kind(cursor)
     name = cursor.name("a view's name")
     dependants = False
-    if cursor.at("WITH") and not cursor.at("WITH", "("):
+    if cursor.at("WITH") and cursor.peek(1).text != "(":
         cursor.expect("WITH")
         cursor.expect("DEPENDANTS")
         dependants = True
