@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 import headrace
 from asked import rows
 from headrace.errors import Code, HeadraceError
+from served import served
 from waiting import until
 
 if TYPE_CHECKING:
@@ -197,3 +199,37 @@ def test_the_fill_of_a_recursive_view_cannot_be_paused(loaded: headrace.Database
     assert caught.value.code is Code.UNSUPPORTED
     filling.goes_on.set()
     assert filling.end() is None
+
+
+@pytest.mark.long
+def test_a_fill_is_paused_and_resumed_over_http(loaded: headrace.Database) -> None:
+    def slowly(value: int) -> int:
+        time.sleep(0.02)
+        return value
+
+    loaded.register("slowly", slowly, returns="INT", deterministic=True)
+    text = "CREATE MATERIALIZED VIEW m AS SELECT slowly(v) AS v, count(*) AS n FROM t GROUP BY 1"
+    seen: list[headrace.Progress] = []
+    with served(loaded) as server, headrace.connect(server.server.url) as remote:
+
+        def fill() -> None:
+            with remote.session() as session:
+                session.sql(text, progress=seen.append)
+
+        thread = threading.Thread(target=fill, daemon=True)
+        thread.start()
+        until(lambda: bool(seen))
+        remote.sql("PAUSE FILL OF m")
+        paused = "filling m is paused; RESUME FILL OF m continues it"
+        until(lambda: seen[-1].what == paused)
+        (running,) = server.client.ask("GET", "/v1/statements").json["statements"]
+        assert (running["sql"], running["progress"]["what"]) == (text, paused)
+        ((state, done),) = remote.sql(
+            "SELECT state, rows_done FROM information_schema.fills"
+        ).fetchall()
+        assert state == "paused"
+        assert done < ROWS
+        remote.sql("RESUME FILL OF m")
+        thread.join()
+        assert sorted(remote.sql("SELECT v, n FROM m").fetchall()) == [(v, 10) for v in range(40)]
+    assert seen[-1].done == ROWS
