@@ -141,6 +141,9 @@ def test_explain_says_what_is_taken_over_and_the_option_turns_it_off(grouped):
     assert (words,) in db.sql(f"EXPLAIN CREATE MATERIALIZED VIEW w AS {MANY}").fetchall()
     (row,) = db.sql(f"EXPLAIN CHANGE ALTER MATERIALIZED VIEW v AS {MANY}").fetchall()
     assert row[2].endswith(words)
+    for apart in ("CREATE MATERIALIZED VIEW w", "CREATE OR REPLACE MATERIALIZED VIEW v"):
+        explained = db.sql(f"EXPLAIN {apart} WITH (reuse = false) AS {MANY}").fetchall()
+        assert not [line for (line,) in explained if "Filled from" in line]
     db.sql(f"CREATE MATERIALIZED VIEW apart WITH (reuse = false) AS {MANY}")
     assert taken_over(db) == 0
     found = db.sql(f"CREATE MATERIALIZED VIEW w AS {MANY}")

@@ -14,6 +14,7 @@ from headrace.parts.epoch_records import per_change
 from headrace.parts.system_relations import is_system
 from headrace.sql import CreateMaterializedView, Explain, Explainable, ExplainKind, Name, Query
 from headrace.statements.defining.declared_keys import declared_columns, key_text
+from headrace.statements.defining.flags import REUSE, is_on
 from headrace.statements.defining.view_builds import check_names
 from headrace.statements.results import Result
 from headrace.types import BuildId, RelationId
@@ -128,7 +129,9 @@ class Explanations:
         notes = self._notes(existing)
         lines += explain(circuit, lambda id_: catalog.by_id[id_].name, stored, notes)
         keyed = [] if existing is None else [f"Key: {key_text(existing)}."]
-        reused = self.reused.of(circuit) if existing is None else None
+        options = () if isinstance(target, Query | Name) else target.options
+        taking = existing is None and is_on(options, REUSE)
+        reused = self.reused.of(circuit) if taking else None
         taken = [] if reused is None else [reused]
         lines += ["", state(circuit, stored), summary(circuit), *taken, *keyed]
         return [*lines, *plan] if shown is ExplainKind.EVERYTHING else lines
