@@ -19,12 +19,9 @@ if TYPE_CHECKING:
 
 PROPOSED = {
     "ADD JAR x": ["COPY t FROM '{rows}'"],
-    "RENAME TABLE t TO u": [
-        "CREATE TABLE wider (id INT PRIMARY KEY, x INT, y INT)",
-        "INSERT INTO wider SELECT id, x, x FROM t",
-    ],
+    "RENAME TABLE t TO u": ["ALTER TABLE t RENAME TO renamed", "ALTER TABLE renamed RENAME TO t"],
     "ALTER VIEW v AS SELECT 1": [
-        "CREATE OR REPLACE MATERIALIZED VIEW v AS SELECT id, x + 1 AS x FROM t",
+        "ALTER MATERIALIZED VIEW v AS SELECT id, x + 1 AS x FROM t",
         "CREATE OR REPLACE VIEW named AS SELECT id FROM t",
     ],
     "ALTER SESSION SET x = 1": ["SET auto.offset.reset = 'earliest'"],

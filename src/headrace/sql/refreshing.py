@@ -161,7 +161,7 @@ def take_alter_view(cursor: Cursor) -> AlterView | Refresh:
         raise HeadraceError(
             Code.UNSUPPORTED,
             "this ALTER of a view is not supported",
-            hint="Write SET (refresh = 'every 1 hour'); for another query, CREATE OR REPLACE it.",
+            hint="Write SET (refresh = 'every 1 hour'), AS and another query, or RENAME TO.",
             span=cursor.span(first, cursor.token),
         )
     cursor.expect_end()

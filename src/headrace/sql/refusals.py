@@ -41,11 +41,7 @@ _FUNCTIONS = "Register a Python function instead: db.register, or headrace.conne
 _SOURCES = "Use CREATE STREAM or CREATE TABLE; COPY loads files into it."
 _SCHEMAS = "Use CREATE SCHEMA name, or qualify names, such as gold.orders."
 _INDEXES = "Use CREATE INDEX name ON relation (columns)."
-_DEFINITION = "Use CREATE OR REPLACE VIEW or MATERIALIZED VIEW, with the whole new query."
-_COLUMNS = (
-    "Create another one with the new columns, and INSERT INTO it SELECT ... FROM this one:"
-    " CREATE OR REPLACE of a stream or table starts without rows."
-)
+_DEFINITION = "Use ALTER MATERIALIZED VIEW name AS SELECT ..., or CREATE OR REPLACE a plain view."
 _REFRESH = "Views are maintained as their inputs change: FLUSH waits for all changes so far."
 _ATOMIC = "Every statement is atomic: one INSERT of many rows is one transaction."
 _ACCOUNTS = "Use CREATE TOKEN name, and GRANT a role to it: READER, WRITER or OWNER."
@@ -133,7 +129,7 @@ REFUSALS: tuple[Refusal, ...] = (
     _refused("PREPARE", _SCRIPTS),
     _refused("REDUCE", "Use SELECT: queries cannot start other programs.", "REDUCE ... USING"),
     _refused("REINDEX", "Arrangements are sorted automatically."),
-    _refused("RENAME", _COLUMNS),
+    _refused("RENAME", "Use ALTER TABLE name RENAME TO other."),
     _refused("REPLACE", "Use CREATE OR REPLACE, or INSERT INTO a table with a PRIMARY KEY."),
     _refused("ROLLBACK", _ATOMIC),
     _refused("RUN", _SCRIPTS),

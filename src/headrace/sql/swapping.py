@@ -118,13 +118,12 @@ def take_rebuild(cursor: Cursor) -> RebuildView:
     first = cursor.advance()
     accept_kind(cursor)
     name = cursor.name("a view's name")
-    dependants = False
-    if cursor.at("WITH") and cursor.peek(1).text != "(":
-        cursor.expect("WITH")
-        cursor.expect("DEPENDANTS")
-        dependants = True
+    dependants = cursor.at("WITH") and cursor.peek(1).text != "("
+    if dependants:
+        cursor.expect("WITH", "DEPENDANTS")
     options = take_options(cursor) if cursor.at("WITH") else ()
-    cursor.expect_end(*(() if dependants else ("WITH DEPENDANTS",)))
+    more = () if options else ("WITH (auto_swap = false)",)
+    cursor.expect_end(*(() if dependants or options else ("WITH DEPENDANTS",)), *more)
     return RebuildView(name, dependants, options, cursor.span(first))
 
 
