@@ -47,6 +47,7 @@ def shown(found):
         (SPENT, SPENT.lower().replace(" as ", "\n  AS -- so\n ").replace("sum(", "SUM(")),
         (SPENT, SPENT.replace("CREATE", "CREATE OR REPLACE")),
         (SPENT, SPENT.replace(" AS SELECT", " WITH (auto_swap = false) AS SELECT")),
+        (SPENT, SPENT.replace(" AS SELECT", " WITH (reuse = false) AS SELECT")),
         (ORDERS, "CREATE STREAM IF NOT EXISTS orders (id int, amount decimal(10, 2));"),
         (ORDERS, "CREATE STREAM orders (id INT); ALTER STREAM orders ADD COLUMN amount DECIMAL(10,2)"),
         (

@@ -202,6 +202,7 @@ def test_what_cannot_be_swapped_is_refused(db):
         ("DROP CANDIDATE OF t", Code.INVALID, 'table "t" has no candidate'),
         ("ROLLBACK", Code.UNSUPPORTED, "ROLLBACK"),
         ("REBUILD VIEW t", Code.INVALID, "not a materialized view"),
+        ("REBUILD VIEW v WITH (reuse = false)", Code.INVALID, 'option "reuse" does not exist'),
         (
             "CREATE OR REPLACE MATERIALIZED VIEW v WITH (auto_swap = later) AS SELECT g FROM t",
             Code.INVALID,
@@ -250,6 +251,8 @@ def test_a_query_is_altered_and_all_else_stays(db):
         ("ALTER MATERIALIZED VIEW t AS SELECT 1 AS one", "not a materialized view"),
         ("ALTER MATERIALIZED VIEW none AS SELECT 1 AS one", "does not exist"),
         ("ALTER MATERIALIZED VIEW v AS SELECT g, array(1) FROM t", "cannot follow it"),
+        ("ALTER MATERIALIZED VIEW v WITH (ttl = '1 day') AS SELECT g, 5L FROM t", "of ALTER"),
+        ("ALTER MATERIALIZED VIEW v WITH (reuze = false) AS SELECT g, 5L FROM t", "not exist"),
     ):
         with pytest.raises(HeadraceError, match=said):
             db.sql(statement)

@@ -44,8 +44,8 @@ _LABELS: Final = {
     "captured": "source",
     "body": "expression",
 }
-_HOW: Final = "auto_swap"
-"""The option of a view that says how it is replaced, not what it is."""
+_HOW: Final = frozenset({"auto_swap", "reuse"})
+"""Options of a view that say how it is filled, not what it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +135,7 @@ def _options(given: Iterable[Option]) -> dict[str, tuple[str, bool]]:
         each.key.lower(): ("*" if each.value and set(each.value) == {"*"} else each.value,
                            each.secret)
         for each in given
-        if each.key.lower() != _HOW
+        if each.key.lower() not in _HOW
     }  # fmt: skip
 
 

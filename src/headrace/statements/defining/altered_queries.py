@@ -9,9 +9,10 @@ from headrace.catalog import CONTINUOUS, View
 from headrace.errors import Code, HeadraceError, Span
 from headrace.parts.naming import HIDDEN
 from headrace.sql import CreateMaterializedView, Option, parse
-from headrace.statements.defining.flags import AUTO_SWAP
+from headrace.statements.defining.flags import AUTO_SWAP, REUSE
 from headrace.statements.defining.history import HISTORY
 from headrace.statements.defining.on_error import ON_ERROR
+from headrace.statements.defining.options import check_view_options
 from headrace.statements.defining.refresh_options import REFRESH_OPTIONS
 
 if TYPE_CHECKING:
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
 _OWN: Final = frozenset({*REFRESH_OPTIONS, HISTORY, ON_ERROR, AUTO_SWAP})
 """Options that ALTER may have changed since: they are those of the view."""
+_FILLED: Final = frozenset({AUTO_SWAP, REUSE})
+"""Options that say how the new query is filled, which ALTER may give."""
 
 
 def redefined(catalog: Catalog, statement: AlterViewQuery) -> CreateMaterializedView:
@@ -29,9 +32,21 @@ def redefined(catalog: Catalog, statement: AlterViewQuery) -> CreateMaterialized
 
     Raises:
         HeadraceError: ``invalid``, at the name, if there is no such view; ``unsupported`` if
-            another statement made it, such as ``CREATE TABLE AS``.
+            another statement made it, such as ``CREATE TABLE AS``, or at an option that says what
+            the view is.
     """
-    name = statement.name
+    name, given = statement.name, {option.key.lower() for option in statement.options}
+    check_view_options(statement.options)
+    for option in statement.options:
+        if option.key.lower() not in _FILLED:
+            raise HeadraceError(
+                Code.UNSUPPORTED,
+                f'option "{option.key}" of ALTER MATERIALIZED VIEW ... AS is not supported',
+                "It changes the query alone; other options stay as they are.",
+                "ALTER MATERIALIZED VIEW ... SET changes refresh, on_error and history; CREATE OR"
+                " REPLACE gives all options again.",
+                option.span,
+            )
     view = materialized(catalog, name)
     created, *_ = parse(view.created_sql)
     if not isinstance(created, CreateMaterializedView):
@@ -43,7 +58,8 @@ def redefined(catalog: Catalog, statement: AlterViewQuery) -> CreateMaterialized
         )
     text, query = created.span.text, created.query.span
     whole = text[: query.start] + statement.query.span.source + text[query.end :]
-    options = [option for option in created.options if option.key.lower() not in _OWN]
+    own = [option for option in created.options if option.key.lower() not in _OWN]
+    options = [option for option in own if option.key.lower() not in given]
     if view.refresh != CONTINUOUS:
         options.append(Option(REFRESH_OPTIONS[0], str(view.refresh), statement.span))
     if view.history is not None:
