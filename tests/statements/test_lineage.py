@@ -81,7 +81,7 @@ def test_downstream_goes_through_sinks_into_tables_and_to_other_systems(database
 def test_a_name_that_is_no_relation_or_column_is_refused(database):
     for statement, primary in {
         "SHOW LINEAGE OF nothing": 'table, stream or view "nothing" does not exist',
-        "SHOW LINEAGE OF orders.amuont": 'column of table "orders" "amuont" does not exist',
+        "SHOW LINEAGE OF orders.amuont": 'column "amuont" does not exist in table "orders"',
         "SHOW LINEAGE OF spent.total FORMAT OPENLINEAGE": '"spent.total" is a column',
     }.items():
         with pytest.raises(HeadraceError) as refused:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from headrace.catalog import title
-from headrace.errors import Code, HeadraceError, unknown
+from headrace.errors import Code, HeadraceError, meant
 from headrace.parts.naming import HIDDEN
 from headrace.parts.openlineage_events import as_json
 from headrace.statements.describing.listed import listed
@@ -129,5 +129,7 @@ def column_of(relation: Relation, column: str, span: Span | None = None) -> str:
     names = relation.schema.names
     found = next((name for name in names if name.lower() == column.lower()), None)
     if found is None:
-        raise unknown(f"column of {title(relation)}", column, names, span=span)
+        primary = f'column "{column}" does not exist in {title(relation)}'
+        hint = meant(column, names, f"There are: {', '.join(names)}.")
+        raise HeadraceError(Code.INVALID, primary, hint=hint, span=span)
     return found
