@@ -55,10 +55,19 @@ class Candidates:
         done = "rolled back" if statement.back else "swapped"
         names = ", ".join(view.name for view, _ in pairs)
         views = "view" if len(pairs) == 1 else "views"
-        there = self.reader.catalog.candidate(pairs[0][0].id)
+        serving = [self.reader.catalog.resolve(view.name) for view, _ in pairs]
+        there = self.reader.catalog.candidate(serving[0].id)
         ends = None if there is None else there.kept_until
         kept = "" if ends is None else f"; what served before is kept until {shown_time(ends)}"
-        return f"{done} {views} {names}: {self.sets.changed_in(epoch)} in epoch {epoch}{kept}"
+        changed = self.sets.changed_in(epoch)
+        # A view with other columns has got another's name: its rows are not counted.
+        other = [
+            now.name for (view, _), now in zip(pairs, serving, strict=True) if now.id != view.id
+        ]
+        if other:
+            has = "has" if len(other) == 1 else "have"
+            changed = f"{', '.join(other)} {has} other columns or another key; elsewhere {changed}"
+        return f"{done} {views} {names}: {changed} in epoch {epoch}{kept}"
 
     def difference(self, statement: ShowDiff) -> Listed:
         """Return what a swap would change: the number of rows by kind and column, and examples."""
