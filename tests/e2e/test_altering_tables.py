@@ -81,6 +81,36 @@ def test_a_copy_of_an_altered_table_is_restored_and_repaired(tmp_path, spark):
             assert {row[3] for row in db.sql("VERIFY").fetchall()} == {"equal to batch"}
 
 
+@pytest.mark.long
+def test_a_versioned_table_goes_on_under_other_names(db):
+    db.sql(
+        "CREATE TABLE f (kind STRING, percent INT, note STRING, since TIMESTAMP, PRIMARY KEY (kind))"
+        " WITH (effective_from = 'since')"
+    )
+    db.sql("CREATE STREAM s (kind STRING, amount INT, at TIMESTAMP)")
+    db.sql(
+        "CREATE MATERIALIZED VIEW billed AS SELECT s.at, s.amount * f.percent AS fee FROM s"
+        " JOIN f FOR SYSTEM_TIME AS OF s.at f ON s.kind = f.kind"
+    )
+    db.sql("INSERT INTO f VALUES ('a', 5, 'x', TIMESTAMP '2026-01-01 00:00:00')")
+    db.sql("INSERT INTO s VALUES ('a', 10, TIMESTAMP '2026-03-01 00:00:00')")
+    db.sql("INSERT INTO s VALUES ('a', 20, TIMESTAMP '2026-03-09 00:00:00')")
+    assert [row[1] for row in rows(db, "SELECT * FROM billed")] == [50, 100]
+    for change in ("DROP COLUMN note", "ADD COLUMN more INT"):  # its state has whole versions
+        assert 'view "billed"' in refused(db, f"ALTER TABLE f {change}").primary
+    db.sql("ALTER TABLE f RENAME COLUMN since TO begins")
+    db.sql("ALTER TABLE f RENAME COLUMN kind TO name")
+    db.sql("INSERT INTO f VALUES ('a', 7, 'y', TIMESTAMP '2026-03-05 00:00:00')")
+    ((view, *_),) = db.sql("SHOW DIRTY").fetchall()
+    assert view == "billed"
+    assert [row[1] for row in rows(db, "SELECT * FROM billed")] == [50, 140]
+    db.sql("UPDATE f SET percent = 8 WHERE name = 'a' AND begins > TIMESTAMP '2026-02-01 00:00:00'")
+    assert [row[1] for row in rows(db, "SELECT * FROM billed")] == [50, 160]
+    assert {row[3] for row in db.sql("VERIFY").fetchall()} == {"equal to batch"}
+    for column in ("begins", "name"):
+        assert "its PRIMARY KEY" in refused(db, f"ALTER TABLE f DROP COLUMN {column}").primary
+
+
 def test_a_subscription_to_an_altered_table_ends_and_one_to_a_view_goes_on(db):
     db.sql("CREATE TABLE t (k INT PRIMARY KEY, a INT, v INT)")
     db.sql("CREATE MATERIALIZED VIEW m AS SELECT k, v FROM t WHERE v > 0")
