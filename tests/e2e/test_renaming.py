@@ -119,6 +119,7 @@ def test_a_schema_is_renamed_with_all_that_is_in_it_and_roles_follow(db):
     ("statement", "code", "match"),
     [
         ("ALTER TABLE t RENAME TO s", Code.CONFLICT, 'stream "s" exists already'),
+        ("ALTER TABLE t RENAME TO `T`", Code.INVALID, 'table "t" has that name'),
         ("ALTER TABLE t RENAME TO information_schema.u", Code.INVALID, "reserved"),
         ("ALTER SINK t RENAME TO u", Code.INVALID, "not a sink"),
         ("ALTER TABLE nothing RENAME TO u", Code.INVALID, "does not exist"),

@@ -77,6 +77,21 @@ def test_views_with_qualified_names_are_kept_verified_and_restored(tmp_path, spa
         assert rows(db, "SHOW SCHEMAS") == [("gold",), ("information_schema",), ("top",)]
 
 
+def test_names_may_have_any_characters(tmp_path, spark):
+    view = 'SELECT "a""b" AS "select", sum("x`y") AS `tick``ed` FROM "a`b" GROUP BY "a""b"'
+    with headrace.connect(tmp_path / "odd", spark=spark, continuous=False) as db:
+        db.sql('CREATE TABLE `a``b` (`a"b` INT PRIMARY KEY, `x``y` INT)')
+        db.sql(f"CREATE MATERIALIZED VIEW `größe`.`it's ``n``` AS {view}")
+        db.sql("CREATE VIEW `日 本` AS SELECT `tick``ed` AS `;--` FROM `größe`.`it's ``n```")
+        db.sql("INSERT INTO `a``b` VALUES (1, 5), (2, 7)")
+        assert rows(db, "SELECT `;--` FROM `日 本`") == [(5,), (7,)]
+        db.sql("ALTER TABLE `a``b` RENAME TO `c``d`.`from`")
+    with headrace.connect(tmp_path / "odd", spark=spark, continuous=False) as db:
+        db.sql('DELETE FROM `c``d`.`from` WHERE `a"b` = 2')
+        assert rows(db, "SELECT `select` FROM `größe`.`it's ``n```") == [(1,)]
+        assert {verdict for *_, verdict in db.sql("VERIFY")} == {"equal to batch"}
+
+
 def test_an_error_points_at_the_qualified_name_as_it_was_written(gold):
     error = refused(gold, "SELECT gold.orders.usr FROM gold.orders")
     assert (error.span.source, error.span.start) == ("gold.orders.usr", 7)

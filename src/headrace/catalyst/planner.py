@@ -252,7 +252,7 @@ class Planner:
         frame = self._session.createDataFrame(empty, java_schema)
         leaf = frame.queryExecution().analyzed()
         self._relations[leaf.rdd().id()] = relation
-        frame.createOrReplaceTempView(f"`{name}`")
+        frame.createOrReplaceTempView(quote(name))
         self._registered.add(name)
 
     def define(self, relation: RelationId, name: str, query: str, columns: Sequence[str]) -> None:

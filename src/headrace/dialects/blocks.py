@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from headrace.dialects.tree import Group, Node, bare_name, is_group, is_query
+from headrace.sql.keywords import quote
 from headrace.sql.lexer import Token, TokenKind
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ class Named:
     @property
     def qualifier(self) -> str:
         """The qualifier of its columns."""
-        return self.alias.text if self.alias else f"`{self.name.rpartition('.')[2]}`"
+        return self.alias.text if self.alias else quote(self.name.rpartition(".")[2])
 
 
 def blocks_of(nodes: Sequence[Node]) -> list[Block]:

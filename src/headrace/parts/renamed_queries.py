@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
 from headrace.errors import Code, HeadraceError, Span
-from headrace.sql.edits import NAMES, Edit, as_name, dotted_as_name, edited, is_name
+from headrace.sql.edits import NAMES, Edit, edited, in_place_of, is_name
 from headrace.sql.lexer import tokens
 
 if TYPE_CHECKING:
@@ -84,8 +84,9 @@ class RenamedColumn:
         found = [i for i in within if is_name(every[i], self.former)]
         if found and all(every[i].kind in NAMES or every[i].text == "." for i in within):
             found = found[-1:]
-        text = as_name(self.present)
-        return [Edit(every[i].start, every[i].end, text) for i in found]
+        return [
+            Edit(every[i].start, every[i].end, in_place_of(every[i], self.present)) for i in found
+        ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +135,7 @@ class RenamedRelation:
         joined = all(every[i].text == "." for i in range(at + 1, last, 2))
         if not (named and joined):
             return None
-        return Edit(every[at].start, every[last].end, dotted_as_name(text))
+        return Edit(every[at].start, every[last].end, in_place_of(every[at], text))
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from headrace.sql.keywords import NOT_NAMES, WORDS, quote
+from headrace.sql.keywords import NOT_NAMES, WORDS, double_quoted, quote
 from headrace.sql.lexer import TokenKind, identifier_value, tokens
 
 if TYPE_CHECKING:
@@ -42,6 +42,16 @@ def as_name(name: str) -> str:
 def dotted_as_name(name: str) -> str:
     """Return a dotted name as it is written in SQL."""
     return ".".join(map(as_name, name.split(".")))
+
+
+def in_place_of(token: Token, name: str) -> str:
+    """Return a dotted name as it is written where a token was a name.
+
+    A name between double quotes stays one: it may say that others in the query are names.
+    """
+    if token.kind is TokenKind.DQUOTED:
+        return ".".join(map(double_quoted, name.split(".")))
+    return dotted_as_name(name)
 
 
 def is_name(token: Token, name: str) -> bool:

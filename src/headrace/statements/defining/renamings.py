@@ -104,6 +104,13 @@ class RelationRenamings:
                 span=name.span,
             )
         to = _new_name(relation.name, statement.to)
+        if to == relation.name:
+            raise HeadraceError(
+                Code.INVALID,
+                f'{relation.kind} "{to}" has that name',
+                hint="Names are the same in upper and lower case.",
+                span=statement.to.span,
+            )
         self._require_free(catalog, to, statement.to)
         self.alter([(relation, to)], name)
         return f"renamed {relation.kind} {relation.name} to {to}"
