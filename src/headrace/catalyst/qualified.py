@@ -31,9 +31,9 @@ def with_one_word_names(parser: Any, query: Span, names: Collection[str]) -> Rew
 
     A query that Spark cannot parse is returned unchanged: the caller's parsing reports the error.
     """
-    text = query.source.lower()
+    text = _unquoted(query.source)
     dotted = {name for name in names if "." in name}
-    if not any(name.rpartition(".")[2] in text for name in dotted):
+    if not any(_unquoted(name.rpartition(".")[2]) in text for name in dotted):
         return unchanged(query)
     try:
         parsed = parser.parsePlan(query.source)
@@ -103,6 +103,11 @@ class _Places:
             if not bare and called[name] != name:
                 rewriting.add(f" AS {quote(called[name])}")
         return rewriting.done()
+
+
+def _unquoted(text: str) -> str:
+    """Return a text in lower case without quotes of names, which are doubled in quoted names."""
+    return text.lower().replace("`", "").replace('"', "")
 
 
 def _dotted(parts: list[Any]) -> str:
