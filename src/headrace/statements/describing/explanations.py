@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from headrace.catalog import FUNCTION_VIEW, PlainView, Relation, Stream, Table, View
 from headrace.circuit import GivenKey, InferredKey
+from headrace.circuit.digest import digest
 from headrace.circuit.explain import counted, explain, state, summary
 from headrace.dialects import index_base
 from headrace.errors import HeadraceError, Span
@@ -129,12 +130,21 @@ class Explanations:
         notes = self._notes(existing)
         lines += explain(circuit, lambda id_: catalog.by_id[id_].name, stored, notes)
         keyed = [] if existing is None else [f"Key: {key_text(existing)}."]
-        options = () if isinstance(target, Query | Name) else target.options
-        taking = existing is None and is_on(options, REUSE)
-        reused = self.reused.of(circuit) if taking else None
-        taken = [] if reused is None else [reused]
+        taken = [] if existing is not None else self._taken_over(circuit, target)
         lines += ["", state(circuit, stored), summary(circuit), *taken, *keyed]
         return [*lines, *plan] if shown is ExplainKind.EVERYTHING else lines
+
+    def _taken_over(self, circuit: Circuit, target: Explainable) -> list[str]:
+        """Return a line on the state that a fill would take over, if any."""
+        if isinstance(target, Query | Name):
+            found = self.reused.of(circuit)
+        elif is_on(target.options, REUSE):
+            former = self.reader.catalog.find(target.name.dotted)
+            build = former if isinstance(former, View) else None
+            found = self.reused.of(circuit, build and replace(build, circuit=digest(circuit)))
+        else:
+            found = None
+        return [] if found is None else [found]
 
     def _notes(self, view: View | None) -> Callable[[str], list[str]]:
         """Return a function of an operator's name: how it runs, and what it did so far.
