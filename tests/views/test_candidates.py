@@ -256,3 +256,30 @@ def test_a_query_is_altered_and_all_else_stays(db):
     ):
         with pytest.raises(HeadraceError, match=said):
             db.sql(statement)
+
+
+def test_a_candidate_that_has_stopped_is_named_after_its_view(db):
+    db.sql("CREATE TABLE t (k INT PRIMARY KEY, x INT)")
+    db.sql("CREATE MATERIALIZED VIEW v AS SELECT k, x FROM t")
+    db.sql("ALTER MATERIALIZED VIEW v WITH (auto_swap = false) AS SELECT k, 10 DIV x AS x FROM t")
+    db.sql("INSERT INTO t VALUES (1, 5), (2, 0)")
+    db.flush()
+    assert sorted(db.sql("SELECT * FROM v").fetchall()) == [(1, 5), (2, 0)]
+    for statement in ("SHOW DIFF v", "SWAP VIEW v"):
+        with pytest.raises(HeadraceError, match="the candidate of v stopped") as refused:
+            db.sql(statement).fetchall()
+        assert refused.value.code is Code.UNAVAILABLE
+        assert refused.value.hint.endswith("DROP CANDIDATE OF v.")
+    db.sql("DROP CANDIDATE OF v")
+
+
+def test_what_is_refreshed_apart_and_read_is_refused_other_columns_beforehand(db):
+    db.sql("CREATE TABLE t (k INT PRIMARY KEY, x INT)")
+    db.sql("CREATE MATERIALIZED VIEW v WITH (refresh = 'manual') AS SELECT k, x FROM t")
+    db.sql("CREATE MATERIALIZED VIEW above WITH (refresh = 'manual') AS SELECT k FROM v")
+    change = "ALTER MATERIALIZED VIEW v AS SELECT k, x, k + x AS y FROM t"
+    (row,) = db.sql(f"EXPLAIN CHANGE {change}").fetchall()
+    assert row[:2] == ("v", "refused")
+    assert row[2].startswith("it is refreshed apart, and others read it")
+    with pytest.raises(HeadraceError, match='view "v" cannot be filled beside itself'):
+        db.sql(change)

@@ -11,6 +11,7 @@ from headrace.catalog import PlainView, View
 from headrace.catalyst.python import waits
 from headrace.errors import Code, HeadraceError
 from headrace.ledger import NO_EPOCH, Dirty
+from headrace.parts.naming import shown_name
 from headrace.runtime.published import STOPPED, WAITING
 from headrace.runtime.unfit import UNFIT
 
@@ -88,6 +89,14 @@ def refuse_stopped(
     why = f"its {failing}"
     if failed is not relation:
         why = f'it reads view "{failed.name}", whose {failing}'
+    if isinstance(relation, View) and relation.candidate_of is not None:
+        of = shown_name(catalog.by_id[relation.candidate_of], catalog)
+        raise HeadraceError(
+            Code.UNAVAILABLE,
+            f"{shown_name(relation, catalog)} stopped, since {why}",
+            in_sentences(entry.detail),
+            f"Make another one with another query, or DROP CANDIDATE OF {of}.",
+        )
     again = (
         f'DROP VIEW "{failed.name}" CASCADE, and create it and the views that read it again'
         if over[failed.id]

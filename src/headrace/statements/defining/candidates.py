@@ -73,6 +73,7 @@ class Candidates:
         """Return what a swap would change: the number of rows by kind and column, and examples."""
         view, candidate = candidate_of(self.reader, statement.name)
         self.reader.settle_all()
+        self.reader.require_running(candidate)
         found = candidate_difference(self.definer.loop, view, candidate)
         rows: list[tuple[str, str | None, int | None, str]] = [
             (change, column, None, json_text([]))

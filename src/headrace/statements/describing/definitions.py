@@ -144,6 +144,9 @@ class DefinitionChanges:
                 raise
             yield view, REFUSED, error.primary, None
             return
+        if differs is not None and view.refresh.lags and catalog.dependants(view.id):
+            yield view, REFUSED, f"it is refreshed apart, and others read it: {differs}", None
+            return
         above: dict[RelationId, AboveChange] = {}
         if planned is not None and differs is not None:
             changes = AboveChanges(self.reader, self.builds.engine)
