@@ -173,6 +173,7 @@ def test_other_alterations_are_refused(db, statement, code, text):
     assert db.sql("SELECT * FROM information_schema.columns").fetchall() == before
 
 
+@pytest.mark.long
 def test_an_alteration_that_is_not_committed_leaves_nothing(tmp_path, spark):
     class Killed(BaseException):
         pass

@@ -74,9 +74,6 @@ SETUP = """
 
 ON_DATA = {
     "SELECT a[1] FROM s": ["SELECT get(a, 1) FROM s", "SELECT try_element_at(a, 2) FROM s"],
-    "SELECT id, LATEST_BY_OFFSET(m) FROM s GROUP BY id": [
-        "SELECT id, max_by(m, ROWOFFSET) AS latest, min_by(m, ROWOFFSET) AS first FROM s GROUP BY id"
-    ],
     "SELECT EXPLODE(st)->f FROM s": [
         "SELECT element.f FROM s LATERAL VIEW explode(st) x AS element"
     ],

