@@ -14,7 +14,8 @@ def effects(db, statement):
     return {each["view"]: (each["path"], each["rule"]) for each in found}
 
 
-@pytest.mark.parametrize("kind", ["TABLE", pytest.param("STREAM", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("kind", ["TABLE", "STREAM"])
 def test_what_becomes_of_each_view_is_said(db, kind):
     key = " PRIMARY KEY" if kind == "TABLE" else ""
     db.sql(f"CREATE {kind} t (k INT{key}, a INT, v INT, w INT)")
