@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 from uuid import uuid4
 
 from headrace.catalog import Catalog, PlainView, Sink, Stream, Table, View, title
@@ -43,6 +44,10 @@ if TYPE_CHECKING:
     from headrace.runtime.published import Published
     from headrace.types import ArrangementId, BuildId, Epoch, FrontierId, RelationId
     from headrace.zset import Layout
+
+
+_OTHERS_FIRST_SECONDS: Final = 0.02
+"""How long a thread leaves the lock of planning to others that wait for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,8 +278,9 @@ class Definer:
     def _require_stored(self, view: View | PlainView) -> None:
         """Raise unless the query of a view that was swapped makes the circuit that it has.
 
-        Epochs do not wait for that: they do not plan it again.
+        Epochs and reads that have to be planned come first: they have waited for the swap.
         """
+        time.sleep(_OTHERS_FIRST_SECONDS)
         with self.declarations.planning:
             if not isinstance(view, View) or self.loop.catalog.by_id.get(view.id) is not view:
                 return
