@@ -82,7 +82,7 @@ def test_what_is_below_a_restored_input_is_copied_and_not_read(planned):
     found = taken(planned, query, f"SELECT g FROM ({query}) WHERE v > 1")
     assert len(found.inputs) == 1
     assert {id_.split("/", 1)[1].split(".")[1] for id_ in found.copied} == {"left", "right"}
-    assert found.reads == frozenset()
+    assert found.unread == {1, 2}
 
 
 def test_what_is_read_for_another_reason_is_not_copied(planned):

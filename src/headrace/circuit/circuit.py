@@ -280,7 +280,7 @@ class Circuit:
 
     def __post_init__(self) -> None:
         """Walk the nodes once: each epoch asks for them."""
-        object.__setattr__(self, "nodes", tuple(_below(self.output, set())))
+        object.__setattr__(self, "nodes", tuple(below(self.output)))
         read = frozenset(source.plan.relation for source in self.sources())
         object.__setattr__(self, "reads", read)
 
@@ -362,9 +362,15 @@ def inputs(node: Node | Output) -> tuple[Node, ...]:
             return (node.child,)
 
 
-def _below(node: Node | Output, seen: set[Node | Output]) -> Iterator[Node | Output]:
-    if node not in seen:
-        seen.add(node)
-        for child in inputs(node):
-            yield from _below(child, seen)
-        yield node
+def below(node: Node | Output) -> Iterator[Node | Output]:
+    """Yield the nodes at and below one, each once, inputs before the nodes that use them."""
+    seen: set[Node | Output] = set()
+
+    def visit(each: Node | Output) -> Iterator[Node | Output]:
+        if each not in seen:
+            seen.add(each)
+            for child in inputs(each):
+                yield from visit(child)
+            yield each
+
+    yield from visit(node)

@@ -28,6 +28,7 @@ from headrace.circuit.circuit import (
     Stateful,
     Stateless,
     Sum,
+    below,
     inputs,
     own_arrangements,
     shared,
@@ -36,7 +37,7 @@ from headrace.operators import Extremum, InnerJoin
 from headrace.zset import WEIGHT
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from headrace.catalyst.numbered import PlanNumbers
     from headrace.circuit.accumulators import Accumulator
@@ -45,10 +46,8 @@ if TYPE_CHECKING:
     from headrace.types import ArrangementId, RelationId
     from headrace.zset import Layout
 
-_COPIED = (Aggregate, First, Join, Match, Recompute)
-"""Operators whose state depends on their input only."""
-_PASSED = (RelationDelta, Stateless, Sum, *_COPIED)
-"""The nodes that may be below an input that is restored."""
+_PASSED = (RelationDelta, Stateless, Sum, Aggregate, First, Join, Match, Recompute)
+"""The nodes that may be below an input that is restored: their state depends on rows only."""
 _READS_PER_ROW = 2
 """How many rows of a relation are read in the time in which one of state is, at least."""
 _COPIES_PER_ROW = 4
@@ -81,12 +80,12 @@ class RestoredInputs:
     """What a circuit takes from kept ones: nothing below its ``inputs`` is read.
 
     ``inputs`` have the arrangements that make up each, and ``copied``, by the circuit's own
-    arrangements, those of the operators below. ``reads`` are the relations that are still read.
+    arrangements, those of the operators below. ``unread`` are relations that need not be read.
     """
 
     inputs: Mapping[Input, tuple[KeptState, ...]]
     copied: Mapping[ArrangementId, KeptState]
-    reads: frozenset[RelationId]
+    unread: frozenset[RelationId]
 
 
 def restored(
@@ -100,7 +99,7 @@ def restored(
     read = found.reached(circuit.output)
     relations = frozenset(n.plan.relation for n in read if isinstance(n, RelationDelta))
     stored = {at: each.stored for at, each in found.inputs.items()}
-    return RestoredInputs(stored, found.copied(without=read), relations)
+    return RestoredInputs(stored, found.copied(without=read), circuit.reads - relations)
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +157,7 @@ class _Search:
         """Return the kept arrangements of the operators below the inputs, by the circuit's own."""
         found: dict[ArrangementId, KeptState] = {}
         pairs = ((_child(at), _child(each.at)) for at, each in self.inputs.items())
-        for own, kept in (below for pair in pairs for below in _pairs(*pair).items()):
+        for own, kept in (each for pair in pairs for each in _pairs(*pair).items()):
             if isinstance(own, Stateful) and isinstance(kept, Stateful) and own not in without:
                 ids = zip(own_arrangements(own), own_arrangements(kept).items(), strict=True)
                 found |= {id_: KeptState(*stored) for id_, stored in ids}
@@ -180,14 +179,14 @@ class _Search:
 
     def _read(self, at: Input) -> int:
         """Return how many rows of relations are below an input."""
-        below = (node for node in _all_below(_child(at)) if isinstance(node, RelationDelta))
-        return sum(map(self.rows, {node.plan.relation for node in below}))
+        leaves = (node for node in below(_child(at)) if isinstance(node, RelationDelta))
+        return sum(map(self.rows, {leaf.plan.relation for leaf in leaves}))
 
     def _cost(self, found: _Found) -> int:
         """Return what restoring costs, as a number of rows that are read."""
         fed = sum(self.rows(each.arrangement) for each in found.stored)
-        below = (node for node in _all_below(_child(found.at)) if isinstance(node, Stateful))
-        copied = sum(self.rows(id_) for node in below for id_ in own_arrangements(node))
+        nodes = (node for node in below(_child(found.at)) if isinstance(node, Stateful))
+        copied = sum(self.rows(id_) for node in nodes for id_ in own_arrangements(node))
         return _READS_PER_ROW * fed + copied // _COPIES_PER_ROW
 
     def _identity(self, at: Input) -> object:
@@ -284,20 +283,6 @@ def _shape(at: Input) -> object:
 
 def _child(at: Input) -> Node:
     return inputs(at[0])[at[1]]
-
-
-def _all_below(node: Node) -> Iterator[Node]:
-    """Yield a node and all below it, each once."""
-    seen: set[Node] = set()
-
-    def visit(each: Node) -> Iterator[Node]:
-        if each not in seen:
-            seen.add(each)
-            yield each
-            for child in inputs(each):
-                yield from visit(child)
-
-    yield from visit(node)
 
 
 def _pairs(own: Node, kept: Node) -> dict[Node, Node]:

@@ -49,4 +49,4 @@ def restoring(
     groups = tuple({share.name: share.kept for share in of_input} for of_input in shares.values())
     taken = {each.arrangement for stored in found.inputs.values() for each in stored}
     views = tuple(id_ for id_, each in kept.items() if not taken.isdisjoint(each.arrangements()))
-    return Restoring(Takeover(groups, found.copied, found.reads, views), shares)
+    return Restoring(Takeover(groups, found.copied, found.unread, views), shares)

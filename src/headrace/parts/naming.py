@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from headrace.catalog import Sink, View
 
 if TYPE_CHECKING:
-    from headrace.catalog import Catalog, Relation
+    from headrace.catalog import Catalog, Defined, Relation
 
 SYSTEM_SCHEMA: Final = "information_schema"
 """The schema of relations that describe the database itself."""
@@ -27,6 +27,11 @@ def schema_of(name: str) -> str:
 def is_candidate(relation: Relation) -> bool:
     """Return whether a relation is a candidate, or what served before, and so has no name."""
     return isinstance(relation, View) and relation.candidate_of is not None
+
+
+def is_hidden(relation: Defined) -> bool:
+    """Whether a view or sink has no name that users know."""
+    return relation.name.startswith(HIDDEN)
 
 
 def shown_name(relation: Relation, catalog: Catalog) -> str:

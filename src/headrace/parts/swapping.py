@@ -102,11 +102,11 @@ class SwappedDefinitions:
 
         They are those that they have now: no query is planned.
         """
-        found = {}
+        found, serving, former = {}, self._serving(), self._former()
         for pair in places:
             for view, after, ids in (
-                (pair.candidate, pair.serves, self._serving()),
-                (pair.view, pair.former, self._former()),
+                (pair.candidate, pair.serves, serving),
+                (pair.view, pair.former, former),
             ):
                 circuit = moved(self.engine.circuit(view), after.id, ids)
                 if digest(circuit) != after.circuit:

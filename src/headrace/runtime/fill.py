@@ -212,11 +212,10 @@ class Fill:
         loop = self.loop
         lookups = frozenset[RelationId]() if self.of_slice is None else self.of_slice.lookups
         narrowed = whole_log if self.of_slice is None else self.of_slice.narrowed
+        unread = frozenset[RelationId]() if takeover is None else takeover.unread
         groups = () if takeover is None else takeover.groups(state)
-        every = [
-            *(share for id_, share in named.items() if takeover is None or id_ in takeover.reads),
-            *(share for group in groups for share in group.values()),
-        ]
+        taken = [share for group in groups for share in group.values()]
+        every = [*(share for id_, share in named.items() if id_ not in unread), *taken]
         rows = sum(share.rows for share in every)
         self._partitions = loop.partitions_for(rows if expects is None else min(rows, expects))
         size = sum(share.bytes for share in every)
@@ -224,10 +223,8 @@ class Fill:
         self._guards = self._begun(needs, state)
         wanted = needs.reads - lookups
         shares = {id_: as_corrected(share) for id_, share in named.items() if id_ in wanted}
-        taken = {name: share for group in groups for name, share in group.items()}
-        unread = frozenset() if takeover is None else ends.keys() - takeover.reads
         self._ends = {id_: end for id_, end in ends.items() if id_ in needs.reads | unread}
-        total, done = sum(share.rows for share in (*shares.values(), *taken.values())), 0
+        total, done = sum(share.rows for share in (*shares.values(), *taken)), 0
         self.progress(0, total)
         rounds = FeedbackRounds(self.attempt, needs.loops, loop.settings.recursion_rows)
         pending = needs.globals

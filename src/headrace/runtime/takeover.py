@@ -35,13 +35,13 @@ class Takeover:
 
     ``inputs`` are the kept arrangements that the first steps read, by the names of their shares,
     which are ids of no relation; those of one group are read together. ``copied`` are those that
-    the build's own arrangements are copies of. ``reads`` are the relations that are still read,
+    the build's own arrangements are copies of. ``unread`` are relations that need not be read,
     ``views`` those whose state it is.
     """
 
     inputs: tuple[Mapping[RelationId, KeptState], ...]
     copied: Mapping[ArrangementId, KeptState]
-    reads: frozenset[RelationId]
+    unread: frozenset[RelationId]
     views: tuple[RelationId, ...]
 
     def groups(self, state: Published) -> tuple[Mapping[RelationId, RowsShare], ...]:

@@ -132,25 +132,17 @@ def _of_pairs(transplant: Transplant, condition: Any, row: Any | None) -> Any:
 def _joined_side(
     assembly: Assembly, index: int, sides: tuple[_Side, _Side], frame: Frame | StateShare
 ) -> Any:
+    own = sides[index]
     if isinstance(frame, StateShare):
-        return _restored_side(assembly, index, sides, frame)
+        below = frame.read(assembly, {name: type_ for name, type_, _ in own.columns()})
+        values = assembly.transplant.output(below)
+        hash_, frame = values[HASH], Frame(below, values[WEIGHT])
+    else:
+        values = {name: value for name, _, value in own.columns()}
+        hash_ = assembly.transplant.hash([key.handle for key in own.keys])
     columns = [
-        (name, type_, value if i == index else None)
-        for i, side in enumerate(sides)
-        for name, type_, value in side.columns()
-    ]
-    hash_ = assembly.transplant.hash([key.handle for key in sides[index].keys])
-    return assembly.side(index, hash_, columns, frame)
-
-
-def _restored_side(
-    assembly: Assembly, index: int, sides: tuple[_Side, _Side], stored: StateShare
-) -> Any:
-    below = stored.read(assembly, {name: type_ for name, type_, _ in sides[index].columns()})
-    given = assembly.transplant.output(below)
-    columns = [
-        (name, type_, given[name] if i == index else None)
-        for i, side in enumerate(sides)
+        (name, type_, values[name] if side is own else None)
+        for side in sides
         for name, type_, _ in side.columns()
     ]
-    return assembly.side(index, given[HASH], columns, Frame(below, given[WEIGHT]))
+    return assembly.side(index, hash_, columns, frame)

@@ -209,17 +209,16 @@ class Nodes:
 
     def _aggregate(self, node: Aggregate) -> Frame | None:
         stored, query, kept = self.restored.get((node, 0)), node.plan, node.accumulators
-        below = None if stored is not None else self.node(node.child)
-        if below is None and stored is None:
-            return None
         long = LongType()
         identity = [(f"g{i}", key.type) for i, key in enumerate(query.grouping)]
         identity += [(a.column, a.value.type) for a in kept.arguments]
         summed = [(WEIGHT, long), *((a.column, a.type) for a in kept.increments)]
-        if below is None:
-            keyed = restored_increments(self.assembly, stored or (), [*identity, *summed])
-        else:
+        if stored is not None:
+            keyed = restored_increments(self.assembly, stored, [*identity, *summed])
+        elif (below := self.node(node.child)) is not None:
             keyed = self._increments(node, below, summed)
+        else:
+            return None
         layout = node.operator.increments
         if node.operator.is_global:
             fields = [(HASH, long), *identity, *summed]

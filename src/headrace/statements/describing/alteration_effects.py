@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from headrace.catalog import PlainView, Stream, View
 from headrace.ledger import RepairPath
-from headrace.parts.naming import HIDDEN
+from headrace.parts.naming import is_hidden
 from headrace.sql import AddColumns
 from headrace.statements.defining.retention import lost_events, retention_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from headrace.catalog import Defined, Relation
+    from headrace.catalog import Relation
     from headrace.errors import HeadraceError
     from headrace.parts.reader import Reader
     from headrace.parts.reshaping import AlteredDependant, Reshaping
@@ -58,7 +58,7 @@ class AlterationEffects:
         for each in tried:
             if each.error is not None:
                 yield each.former, REFUSED, _why(each.error), None
-            elif isinstance(each.former, View | PlainView) and not _is_hidden(each.former):
+            elif isinstance(each.former, View | PlainView) and not is_hidden(each.former):
                 yield each.former, RepairPath.NONE, _goes_on(each, statement), None
 
     def of_retention(self, statement: AlterStream) -> Iterator[Row]:
@@ -80,7 +80,7 @@ class AlterationEffects:
         catalog = self.reader.catalog
         relation = catalog.resolve(name.dotted, name.span)
         over = {view.id for view in catalog.dependants(relation.id)}
-        return [v for v in catalog.views_in_order() if v.id in over and not _is_hidden(v)]
+        return [v for v in catalog.views_in_order() if v.id in over and not is_hidden(v)]
 
 
 def _goes_on(followed: AlteredDependant, statement: AlteringColumns) -> str:
@@ -93,7 +93,3 @@ def _goes_on(followed: AlteredDependant, statement: AlteringColumns) -> str:
 def _why(error: HeadraceError) -> str:
     """Return why something could not go on, as a part of a sentence."""
     return (error.detail or error.primary).rstrip(".")
-
-
-def _is_hidden(relation: Defined) -> bool:
-    return relation.name.startswith(HIDDEN)

@@ -9,7 +9,7 @@ from headrace.catalog import View
 from headrace.errors import Code, HeadraceError, unknown
 from headrace.ledger import RepairPath
 from headrace.parts.functions import above, users
-from headrace.parts.naming import HIDDEN
+from headrace.parts.naming import is_hidden
 from headrace.runtime.retirement import require_kept
 from headrace.sql import (
     AddColumns,
@@ -36,7 +36,6 @@ from headrace.statements.describing.alteration_effects import REFUSED, Alteratio
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from headrace.catalog import Defined
     from headrace.history.changes import ChangeClassifier
     from headrace.ledger import Carried
     from headrace.parts.functions import Functions
@@ -119,7 +118,7 @@ class DefinitionChanges:
     def _dropped(self, statement: Drop) -> Iterator[Row]:
         catalog = self.reader.catalog
         relation = catalog.resolve(statement.name.dotted, statement.name.span)
-        others = [view for view in dropped_with(catalog, relation) if not _is_hidden(view)]
+        others = [view for view in dropped_with(catalog, relation) if not is_hidden(view)]
         how = REFUSED if others and not statement.cascade else DROP
         yield relation, how, "its rows are deleted" if how == DROP else "others read it", None
         for view in others:
@@ -169,7 +168,3 @@ class DefinitionChanges:
         for change in above.values():
             if change.becomes is Becomes.REFUSED:
                 yield change.relation, REFUSED, change.why, None
-
-
-def _is_hidden(relation: Defined) -> bool:
-    return relation.name.startswith(HIDDEN)

@@ -40,7 +40,6 @@ class ReusedState:
         if found is None:
             return None
         taken, catalog = found.takeover, state.catalog
-        unread = [share for id_, share in shares.items() if id_ not in taken.reads]
-        rows, of = f"{taken.rows(state):,}", f"{sum(share.rows for share in unread):,}"
+        rows, of = f"{taken.rows(state):,}", f"{sum(shares[id_].rows for id_ in taken.unread):,}"
         views = ", ".join(shown_name(catalog.by_id[id_], catalog) for id_ in taken.views)
         return f"Filled from {rows} rows of state of {views} in place of {of} rows of inputs."
