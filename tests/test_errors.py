@@ -164,10 +164,30 @@ def test_the_nearest_word_is_found_regardless_of_case(
         (r"api_key='a\'b'", "api_key='****'"),
         ("topic = 'orders'", "topic = 'orders'"),
         ("WHERE password = other", "WHERE password = other"),
+        ("url = 'http://ann:pw@host/a@b'", "url = 'http://******@host/a@b'"),
+        ("url = 'http://ann:p@w@host/a'", "url = 'http://*******@host/a'"),
+        ("url = 'http://ann:p/w@host/a'", "url = 'http://ann:***@host/a'"),
+        ("'https://t0ken@host:80/'", "'https://*****@host:80/'"),
+        ("'redis://:pw@host'", "'redis://***@host'"),
+        ("'http://host/a?sig=x1&to=y'", "'http://host/a?sig=**&to=y'"),
+        ("'http://host?my_token=x1'", "'http://host?my_token=**'"),
+        ("'http://host:8080/a@b', '[::1]'", "'http://host:8080/a@b', '[::1]'"),
+        ("'postgresql://ann@host/db'", "'postgresql://ann@host/db'"),
+        ("'SASL_SSL://b1:9092,SASL_SSL://b2:9092' @", "'SASL_SSL://b1:9092,SASL_SSL://b2:9092' @"),
+        ("'http://host/a?key_id=1'", "'http://host/a?key_id=1'"),
     ],
 )
 def test_the_values_of_secret_options_are_masked(sql: str, shown: str) -> None:
     assert masked(sql) == shown
+
+
+def test_a_message_that_quotes_a_url_shows_no_password_of_it() -> None:
+    error = HeadraceError(
+        Code.INVALID, "'ftp://ann:hunter2@host' is not the URL of an HTTP server", "ftp://a:pw@b"
+    )
+    for shown in (str(error), str(error.to_json()), repr(error)):
+        assert "hunter2" not in shown
+        assert "pw" not in shown
 
 
 def test_the_line_of_an_error_shows_no_secret() -> None:

@@ -139,17 +139,38 @@ _SECRET = re.compile(
 )
 
 
+_SECRET_IN_URL = re.compile(
+    r"""(?ix)
+    :// (?: (?P<user> [^\s'"/?\#@:]*+ : [^\s'"/?\#]{0,300} ) @
+      | [^\s'"/?\#@:\[]*+ : (?! \d{1,5}+ (?: [/?\#,\s'"] | $ ) ) (?P<unescaped> [^\s'"]{0,300} ) @ )
+    | https?+ :// (?P<token> [^\s'"/?\#@:]++ ) @
+    | [?&] (?: key | sig | auth | code
+      | [\w.\-]*? (?: authorization | cookie | token | secret | passw | signature | credential
+        | api[-_.]?key | access[-_.]?key ) [\w.\-]*+ )
+      = (?P<parameter> [^\s'"&\#]++ )
+    """
+)
+
+
 def masked(sql: str) -> str:
     """Return SQL text with the values of secret options replaced by asterisks, of equal length.
 
     A quoted value is considered secret if a name such as ``password`` precedes it, with or without
-    ``=`` between, or ``SECRET name AS``.
+    ``=`` between, or ``SECRET name AS``. Secrets in URLs: see :func:`masked_urls`.
     """
-    return _SECRET.sub(_mask, sql)
+    return masked_urls(_SECRET.sub(_mask, sql))
+
+
+def masked_urls(text: str) -> str:
+    """Return a text with the secrets in its URLs replaced by asterisks, of equal length.
+
+    These are the user and password before the host, and parameters with names such as ``token``.
+    """
+    return _SECRET_IN_URL.sub(_mask, text) if "://" in text else text
 
 
 def _mask(secret: re.Match[str]) -> str:
-    start, end = secret.span("single" if secret["single"] is not None else "double")
+    start, end = secret.span(secret.lastgroup or 0)
     text, at = secret[0], secret.start()
     return text[: start - at] + "*" * (end - start) + text[end - at :]
 
@@ -169,7 +190,8 @@ class HeadraceError(Exception):
     """The only exception of Headrace's API, with the place in the SQL and a hint.
 
     The primary message is lower case (except SQL keywords), without a full stop; ``detail`` and
-    ``hint`` are sentences. Pickling preserves every field, since errors cross processes.
+    ``hint`` are sentences. Pickling preserves every field, since errors cross processes. Secrets in
+    URLs that ``primary`` and ``detail`` quote are masked.
     """
 
     def __init__(
@@ -180,6 +202,7 @@ class HeadraceError(Exception):
         hint: str | None = None,
         span: Span | None = None,
     ) -> None:
+        primary, detail = masked_urls(primary), None if detail is None else masked_urls(detail)
         super().__init__(code, primary, detail, hint, span)
         self.code = code
         self.primary = primary

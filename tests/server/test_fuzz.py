@@ -7,6 +7,7 @@ import random
 import socket
 import time
 from collections import Counter
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -171,6 +172,50 @@ def test_a_head_that_is_too_long_is_refused(running: Served, head: bytes):
     made.close()
     assert found.startswith(b"HTTP/1.1 400") or found == b""  # reset while more was sent
     assert running.client.get("/healthz").status == 200
+
+
+@pytest.mark.parametrize("header", ["X: ", "X: y\r\n"])
+def test_a_head_of_more_than_64_kib_is_refused_however_it_arrives(running: Served, header: str):
+    fixed = f"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1:{running.client.port}\r\n"
+    for length, status in ((66_000, b"400"), (60_000, b"200")):
+        times = 1 if header == "X: " else length // len(header)
+        filled = header * times if times > 1 else header + "x" * length + "\r\n"
+        text = f"{fixed}{filled}Connection: close\r\n\r\n"
+        made, found = raw(running.client, text.encode())
+        made.close()
+        assert found.split(b" ", 2)[1] == status, (length, found[:200])
+
+
+@pytest.mark.parametrize(("secret", "status"), [(None, b"413"), ("hrt_wrong", b"401")])
+def test_an_endless_body_is_not_taken_after_the_answer(
+    running: Served, secret: str | None, status: bytes
+):
+    client = running.client
+    head = f"POST /v1/sql HTTP/1.1\r\nHost: 127.0.0.1:{client.port}\r\n"
+    head += "Content-Type: application/json\r\nTransfer-Encoding: chunked\r\n"
+    head += f"Authorization: Bearer {secret}\r\n\r\n" if secret else "\r\n"
+    chunk, sent = b"10000\r\n" + b" " * (1 << 16) + b"\r\n", 0
+    with socket.create_connection(("127.0.0.1", client.port), timeout=30.0) as made:
+        made.sendall(head.encode())
+        with suppress(ConnectionError):
+            while sent < 256 << 20:
+                sent += made.send(chunk)
+        assert sent < 64 << 20
+        assert made.recv(100).split(b" ", 2)[1] == status
+
+
+def test_a_connection_can_be_used_again_after_a_short_body_that_was_refused(running: Served):
+    client = running.client
+    head = "POST /v1/sql HTTP/1.1\r\nHost: other\r\nContent-Length: 100000\r\n\r\n"
+    again = f"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1:{client.port}\r\nConnection: close\r\n\r\n"
+    with socket.create_connection(("127.0.0.1", client.port), timeout=30.0) as made:
+        made.sendall(head.encode())
+        found = made.recv(1 << 16)
+        assert found.startswith(b"HTTP/1.1 403")
+        made.sendall(b"x" * 100_000 + again.encode())
+        while part := made.recv(1 << 16):
+            found += part
+    assert found.endswith(b'{"status":"ok"}'), found
 
 
 EXPENSIVE = [

@@ -329,7 +329,9 @@ def test_a_script_is_split_as_it_would_be_run(client: Client):
 def test_statements_that_ended_are_kept_with_their_time_and_outcome(client: Client):
     client.sql("SELECT 4711 AS kept")
     client.sql("SELECT nothing FROM shown.orders")
-    failed, fine = client.get("/v1/statements").json["ended"][:2]
+    client.sql("SELECT nothing, 'http://ann:hunter2@host' FROM shown.orders")
+    secret, failed, fine = client.get("/v1/statements").json["ended"][:3]
+    assert secret["sql"] == "SELECT nothing, 'http://***********@host' FROM shown.orders"
     assert (fine["sql"], fine["outcome"], fine["error"]) == (
         "SELECT 4711 AS kept",
         "finished",

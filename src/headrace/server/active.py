@@ -8,7 +8,7 @@ from collections import deque
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from itertools import count
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from headrace.errors import Code, HeadraceError, masked
 from headrace.server.answers import done
@@ -17,7 +17,7 @@ from headrace.server.failures import StatusError
 from headrace.sql import Role
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     from starlette.requests import Request
     from starlette.responses import Response
@@ -53,44 +53,59 @@ class RunningStatement:
             self.listener(made)
 
     def is_of(self, principal: Principal) -> bool:
-        """Whether a principal may see and cancel the statement: its own, or any for an owner."""
-        return self.principal.name == principal.name or principal.may(Role.OWNER)
+        """Whether a principal may see and cancel the statement."""
+        return _is_of(self.principal, principal)
 
     def to_json(self) -> dict[str, Any]:
         """Return it as others may see it: secrets are masked."""
         return {
             "id": self.id,
-            "sql": masked(self.sql)[:_SHOWN],
+            "sql": _shown(self.sql),
             "began_at": self.began_at,
             "by": self.principal.name,
             "progress": None if self.progress is None else asdict(self.progress),
         }
 
 
+def _is_of(owner: Principal, principal: Principal) -> bool:
+    """Whether a statement of ``owner`` concerns a principal: its own, or any for an owner."""
+    return owner.name == principal.name or principal.may(Role.OWNER)
+
+
+def _shown(text: str) -> str:
+    """Return the beginning of a text, with secrets masked."""
+    return masked(text[: 2 * _SHOWN])[:_SHOWN]
+
+
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """An ended statement: its duration in seconds, and its error, or None."""
+    """An ended statement: what is shown of it, and its duration in seconds.
 
-    statement: RunningStatement
+    Its text, its session and its error, whose traceback has the rows that it worked on, are not
+    kept.
+    """
+
+    number: int
+    principal: Principal
     seconds: float
-    error: HeadraceError | None
+    shown: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, statement: RunningStatement, seconds: float, error: HeadraceError | None) -> Self:
+        """Return what is kept of a statement; ``error`` is None if it succeeded."""
+        shown = {
+            **statement.to_json(),
+            "seconds": round(seconds, 6),
+            "outcome": "finished" if error is None else str(error.code),
+            "error": None if error is None else _shown(error.primary),
+        }
+        del shown["progress"]
+        return cls(int(statement.id), statement.principal, seconds, shown)
 
     @property
     def is_slow(self) -> bool:
         """Whether it took a second or more."""
         return self.seconds >= _SLOW_SECONDS
-
-    def to_json(self) -> dict[str, Any]:
-        """Return it as others may see it: secrets are masked."""
-        error = self.error
-        found = self.statement.to_json()
-        del found["progress"]
-        return {
-            **found,
-            "seconds": round(self.seconds, 6),
-            "outcome": "finished" if error is None else str(error.code),
-            "error": None if error is None else masked(error.primary)[:_SHOWN],
-        }
 
 
 @dataclass(slots=True)
@@ -105,8 +120,7 @@ class Active:
     @property
     def ended(self) -> list[Ended]:
         """The latest statements that ended, and the latest slow ones, newest first."""
-        every = {each.statement.id: each for each in (*self._slow, *self._ended)}
-        return sorted(every.values(), key=lambda each: -int(each.statement.id))
+        return sorted((*self._slow, *self._ended), key=lambda each: -each.number)
 
     @contextmanager
     def running(
@@ -135,7 +149,7 @@ class Active:
             raise
         finally:
             del self.by_id[statement.id]
-            ended = Ended(statement, time.monotonic() - began, error)
+            ended = Ended.of(statement, time.monotonic() - began, error)
             (self._slow if ended.is_slow else self._ended).append(ended)
 
     # -- handlers ----------------------------------------------------------------------------
@@ -150,7 +164,7 @@ class Active:
         return done(
             {
                 "statements": [each.to_json() for each in running if each.is_of(principal)],
-                "ended": [each.to_json() for each in self.ended if each.statement.is_of(principal)],
+                "ended": [each.shown for each in self.ended if _is_of(each.principal, principal)],
             }
         )
 
