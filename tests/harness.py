@@ -495,7 +495,7 @@ class Oracle:
 
     def _take_changes(self, name: str, epoch: int) -> None:
         """Add up what a subscriber gets; after the first rows, each changes once in an epoch."""
-        first = self._followed[name].epoch is None
+        first = not self._followed[name].epoch
         fields = list(self._followed[name]._follower.history.layout.columns)
         changes = self._followed[name].poll() or []
         log, seen = self._changelogs[name], Counter()

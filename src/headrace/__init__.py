@@ -11,7 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from headrace.connecting import connect
+    from headrace.connecting import AnyDatabase, connect
     from headrace.database import Database
     from headrace.errors import Code, HeadraceError
     from headrace.functions import Function, fold, function
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "AnyDatabase",
     "Change",
     "Code",
     "Database",
@@ -42,6 +43,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "AnyDatabase": "headrace.connecting",
     "Change": "headrace.serving",
     "Code": "headrace.errors",
     "Database": "headrace.database",
@@ -65,3 +67,8 @@ def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    """Return the public names, imported or not."""
+    return sorted({*__all__, *(name for name in globals() if name.startswith("__"))})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, TypeAlias, overload
 
 from headrace import remote, settings
 from headrace.errors import Code, HeadraceError
@@ -11,15 +11,17 @@ from headrace.remote.server import is_url
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
+    from typing import Unpack
 
     from pyspark.sql import SparkSession
 
     from headrace.database import Database
     from headrace.functions import Function
     from headrace.ledger import Waits
+    from headrace.settings import GivenSettings
 
-    AnyDatabase = Database | remote.RemoteDatabase
-    """What :func:`connect` returns."""
+AnyDatabase: TypeAlias = "Database | remote.RemoteDatabase"
+"""What :func:`connect` returns: a database in this process, or on a server."""
 
 
 @overload
@@ -31,7 +33,7 @@ def connect(
     functions: Sequence[Function] = (),
     standby: bool | Waits = False,
     branch: str | None = None,
-    **settings: Any,
+    **settings: Unpack[GivenSettings],
 ) -> Database: ...
 @overload
 def connect(
@@ -44,7 +46,7 @@ def connect(
     functions: Sequence[Function] = (),
     standby: bool | Waits = False,
     branch: str | None = None,
-    **settings: Any,
+    **settings: Unpack[GivenSettings],
 ) -> AnyDatabase: ...
 def connect(
     target: str | Path = "data",

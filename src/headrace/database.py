@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack, nullcontext
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self, overload
 from weakref import WeakSet
 
 from headrace.backups import Backups
@@ -95,12 +95,14 @@ from headrace.statements.functions import FunctionChanges
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
+    from typing import Unpack
 
     from pyspark.sql import SparkSession
     from pyspark.sql.types import DataType
 
     from headrace.ledger import Ledger, Waits
     from headrace.parts.evaluating import Evaluator
+    from headrace.settings import GivenSettings
     from headrace.types import Epoch
 
 _SPARK_AFTER_SECONDS: Final = 0.5
@@ -115,7 +117,7 @@ def connect(
     functions: Sequence[Function] = (),
     standby: bool | Waits = False,
     branch: str | None = None,
-    **settings: Any,
+    **settings: Unpack[GivenSettings],
 ) -> Database:
     """Open the database in a directory, which is created if it does not exist.
 
@@ -463,6 +465,44 @@ class Database(DefaultSession):
         self._sessions.add(session)
         return session
 
+    @overload
+    def register(self, name: Function, body: None = None, *, replace: bool = False) -> Function: ...
+    @overload
+    def register(
+        self,
+        name: Callable[..., Any],
+        body: None = None,
+        *,
+        returns: str | DataType,
+        arguments: Sequence[str | DataType] | None = None,
+        kind: str = Kind.PYTHON,
+        deterministic: bool = False,
+        replace: bool = False,
+    ) -> Function: ...
+    @overload
+    def register(
+        self,
+        name: str | None = None,
+        body: None = None,
+        *,
+        returns: str | DataType,
+        arguments: Sequence[str | DataType] | None = None,
+        kind: str = Kind.PYTHON,
+        deterministic: bool = False,
+        replace: bool = False,
+    ) -> Callable[[Callable[..., Any]], Function]: ...
+    @overload
+    def register(
+        self,
+        name: str | None,
+        body: Callable[..., Any],
+        *,
+        returns: str | DataType,
+        arguments: Sequence[str | DataType] | None = None,
+        kind: str = Kind.PYTHON,
+        deterministic: bool = False,
+        replace: bool = False,
+    ) -> Function: ...
     def register(
         self,
         name: str | Callable[..., Any] | Function | None = None,
@@ -473,7 +513,7 @@ class Database(DefaultSession):
         kind: str = Kind.PYTHON,
         deterministic: bool = False,
         replace: bool = False,
-    ) -> Any:
+    ) -> Function | Callable[[Callable[..., Any]], Function]:
         """Make a Python function callable from queries; without a ``body``, return a decorator.
 
         Takes the arguments of :func:`headrace.function`, or a function that it made. Returns the
@@ -496,7 +536,8 @@ class Database(DefaultSession):
 
         if isinstance(name, Function):
             return registered(name)
-        made = function(
+        declare: Callable[..., Function | Callable[[Callable[..., Any]], Function]] = function
+        made = declare(
             name,
             body,
             returns=returns,

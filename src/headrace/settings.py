@@ -12,7 +12,7 @@ import tempfile
 from dataclasses import dataclass, field, fields, replace
 from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_type_hints
+from typing import TYPE_CHECKING, Any, TypedDict, get_type_hints
 
 from headrace.engine.jobs.heap import LEAST_HEAP, heap_bytes
 from headrace.errors import Code, HeadraceError, unknown
@@ -53,6 +53,40 @@ TOKEN = "HEADRACE_TOKEN"  # noqa: S105  (the name of a variable)
 _DECIMAL = re.compile(r"\d+(\.\d*)?|\.\d+")
 _URL = re.compile(r"\w+:")
 _NO_SETTING = ("HEADRACE_HISTORY", URL, TOKEN)
+
+
+class GivenSettings(TypedDict, total=False):
+    """Settings as keywords of :func:`headrace.connect`; see :class:`Settings` for each."""
+
+    master: str
+    partitions: int
+    driver_memory: str
+    executor_memory: str
+    executor_cores: int
+    cores: int
+    executor_archive: str
+    cache: str
+    continuous: bool
+    epoch_rows: int
+    small_rows: int
+    fill_rows: int
+    reuse_rows: int
+    history_epochs: int
+    keep_former: str
+    attempts: int
+    recursion_rows: int
+    repair: str
+    reconcile_budget: float
+    on_difference: str
+    ledger: str
+    ledger_schema: str
+    ledger_password_file: str
+    sink_roots: str
+    store: str
+    store_cache: str
+    executor_cache: str
+    openlineage: str
+    openlineage_namespace: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,9 +11,10 @@ import pyarrow as pa
 
 from headrace.errors import Code, HeadraceError
 from headrace.serving import Change
-from headrace.session import Progress, Result
+from headrace.session import Progress, Result, Subscription
 from headrace.session.parts import DatabaseParts
 from headrace.sql import split
+from headrace.types import Epoch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -30,29 +31,26 @@ CHANGES = [
 ]
 
 
-class FakeSubscription:
+class FakeSubscription(Subscription):
     """Delivers epochs one poll at a time; then ``at_end`` is called at each poll."""
 
-    kind = "changes"
     columns = ("user", "total")
+    epoch = Epoch(0)
 
     def __init__(self, epochs: Sequence[list[Change]], at_end: Callable[[], None]) -> None:
+        super().__init__(None)
         self._epochs = list(epochs)
         self._at_end = at_end
         self.closed = False
 
-    @property
-    def is_open(self) -> bool:
-        return not self.closed
-
-    def poll(self, timeout: float = 0.0) -> list[Change] | None:
+    def _next(self, timeout: float) -> list[Change] | None:
         del timeout
         if self._epochs:
             return self._epochs.pop(0)
         self._at_end()
         return None
 
-    def close(self) -> None:
+    def _release(self) -> None:
         self.closed = True
 
 
@@ -81,7 +79,7 @@ class FakeDatabase:
         self.subscription: FakeSubscription | None = None
         self._cancelled = threading.Event()
 
-    def script(
+    def results(
         self,
         text: str,
         *,
@@ -91,6 +89,10 @@ class FakeDatabase:
         for source in split(text, file):
             self.ran.append(source.sql)
             yield self._run(source, progress)
+
+    def sql(self, text: str, *, progress: Callable[[Progress], None] | None = None) -> Any:
+        (result,) = self.results(text, progress=progress)
+        return result
 
     def _run(self, source: Any, progress: Callable[[Progress], None] | None) -> Any:
         match source.sql.split()[0].upper():

@@ -57,6 +57,34 @@ def test_results_come_in_every_form_and_say_their_epoch(db):
     assert "<table>" in result._repr_html_()
 
 
+def test_a_script_runs_though_nobody_takes_its_results(db):
+    db.script(f"{READINGS}; INSERT INTO readings VALUES ('a', 'x', 1)")
+    assert len(db.sql("SELECT * FROM readings")) == 1
+    db.results("INSERT INTO readings VALUES ('b', 'x', 1)")
+    assert [r.kind for r in db.results("FLUSH; SELECT * FROM readings")] == ["done", "rows"]
+    assert len(db.sql("SELECT * FROM readings")) == 1
+
+
+def test_subscribe_takes_a_statement_that_follows_changes(db):
+    db.sql(f"{READINGS}; INSERT INTO readings VALUES ('a', 'x', 1)")
+    db.sql(AVERAGES)
+    db.flush()
+    with db.subscribe("SUBSCRIBE averages WITH (SNAPSHOT = false)") as changes:
+        assert changes.poll() is None
+    with db.subscribe("PRINT readings FROM BEGINNING LIMIT 1") as changes:
+        assert [change.row["sensor"] for change in changes] == ["a"]
+    with db.subscribe("SUBSCRIBE averages") as changes:
+        assert changes.epoch == 0
+        assert len(changes.poll()) == 1
+        after = changes.epoch
+    with db.subscribe("SUBSCRIBE averages", after=after) as resumed:
+        assert resumed.poll() is None
+    with db.subscribe("SUBSCRIBE averages WITH (SNAPSHOT = false)", after=0) as again:
+        assert len(again.poll()) == 1
+    with pytest.raises(HeadraceError, match="only a query can be followed"):
+        db.subscribe("INSERT INTO readings VALUES ('a', 'x', 1)")
+
+
 def test_a_subscription_gives_the_rows_and_then_their_changes(db):
     db.sql(READINGS)
     db.sql(AVERAGES)

@@ -326,7 +326,7 @@ def test_where_the_server_says_what_to_follow_it_is_asked_for_that(
     server.play = [follow, lambda exchange: following(exchange, None, [])]
     subscription = db.sql("PRINT 'topic'")
     assert isinstance(subscription, headrace.Subscription)
-    assert (subscription.columns, subscription.epoch) == (("x",), None)
+    assert (subscription.columns, subscription.epoch) == (("x",), 0)
     assert "sql=SELECT+x+FROM+t&snapshot=true" in server.asked[-1].path
     assert "rows=arrow" in server.asked[-1].headers["accept"]
     subscription.close()

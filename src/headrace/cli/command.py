@@ -314,8 +314,6 @@ def verify(
     Checks the view NAME, or all views. Exits with 1 if one differs. See also: headrace doctor,
     which checks files and the ledger without opening the database.
     """
-    from headrace.statements.results import Result  # noqa: PLC0415  (as above)
-
     target = target_of(context)
     invocation = context.ensure_object(Invocation)
     keep_quiet(debug=invocation.debug)
@@ -326,10 +324,8 @@ def verify(
     given = FunctionFiles(functions, replace_functions)
     with opened(target, invocation, thread, sys.stderr, given) as database:
         with ProgressBar(sys.stderr) as bar:
-            answers = thread.call(
-                lambda: list(database.script(text, progress=bar.update)), database.cancel
-            )
-        table = next(answer.to_arrow() for answer in answers if isinstance(answer, Result))
+            answer = thread.call(lambda: database.sql(text, progress=bar.update), database.cancel)
+        table = answer.to_arrow()
         printer.rows(table)
     bad = zip(table["differences"].to_pylist(), table["verdict"].to_pylist(), strict=True)
     return _FAILED if any(count or verdict.startswith(_UNREAD) for count, verdict in bad) else _DONE

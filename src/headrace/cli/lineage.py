@@ -66,8 +66,6 @@ def lineage(
 
     NAME is a table, stream, view or sink, or a column of one.
     """
-    from headrace.statements.results import Result  # noqa: PLC0415  (--help is quick)
-
     if (name is None and not openlineage) or (address is not None and not openlineage):
         raise click.UsageError("Give NAME, or --openlineage.", context)
     if downstream and openlineage:
@@ -82,12 +80,7 @@ def lineage(
     given = FunctionFiles(functions, replace_functions)
     with opened(target, invocation, thread, sys.stderr, given) as database:
         table: pa.Table = thread.call(
-            lambda: next(
-                answer.to_arrow()
-                for answer in database.script(f"SHOW LINEAGE{of}{shown}")
-                if isinstance(answer, Result)
-            ),
-            database.cancel,
+            lambda: database.sql(f"SHOW LINEAGE{of}{shown}").to_arrow(), database.cancel
         )
     if openlineage:
         _emit(table["event"].to_pylist(), address)

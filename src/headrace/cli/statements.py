@@ -11,7 +11,7 @@ from headrace.cli.progress import ProgressBar
 from headrace.cli.statement_thread import Interrupted, let_finish
 from headrace.cli.terminal import ScreenArea, keys_unseen, size
 from headrace.errors import Code, HeadraceError
-from headrace.statements.results import Result
+from headrace.statements.results import Subscription
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from headrace.cli.statement_thread import StatementThread
     from headrace.connecting import AnyDatabase
     from headrace.serving import Change
-    from headrace.statements.results import Subscription
+    from headrace.statements.results import Result
 
 _POLL_SECONDS = 0.5
 """How long one wait for changes is; Ctrl-C is handled between waits."""
@@ -46,12 +46,12 @@ class Statements:
             KeyboardInterrupt: Ctrl-C was pressed; the rest of the script has not run.
         """
         bar = ProgressBar(self.err, shown=once)
-        script: Iterator[Result | Subscription] | None = None
+        script: Iterator[Result] | None = None
 
-        def following() -> Result | Subscription | None:
+        def following() -> Result | None:
             nonlocal script
             if script is None:
-                script = self.database.script(text, file=file, progress=bar.update)
+                script = self.database.results(text, file=file, progress=bar.update)
             return next(script, None)
 
         while True:
@@ -64,7 +64,7 @@ class Statements:
                 raise
             if answer is None:
                 return
-            if isinstance(answer, Result):
+            if not isinstance(answer, Subscription):
                 self._show(answer, monotonic() - started)
             elif once:
                 self._follow(answer)
@@ -76,12 +76,12 @@ class Statements:
                     hint=r"It shows changes by itself: run it without \watch, with \live on.",
                 )
 
-    def _show_finished(self, answer: Result | Subscription | None, started: float) -> None:
+    def _show_finished(self, answer: Result | None, started: float) -> None:
         """Show the result of a statement that finished although Ctrl-C was pressed."""
-        if isinstance(answer, Result):
-            self._show(answer, monotonic() - started)
-        elif answer is not None:
+        if isinstance(answer, Subscription):
             self.thread.call(answer.close)
+        elif answer is not None:
+            self._show(answer, monotonic() - started)
 
     def _show(self, result: Result, seconds: float) -> None:
         show(result, self.printer, seconds)

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from headrace.deploying.plan import Action
-from headrace.deploying.stored import result_of
 from headrace.deploying.texts import in_its_file
 from headrace.errors import HeadraceError
 from headrace.sql import quote_dotted
@@ -80,8 +79,7 @@ def make(
         statements = (*statements[:-1], change.candidate)
     for text in statements:
         try:
-            for answer in database.script(text, file=change.file, progress=progress):
-                yield result_of(answer).message or ""
+            yield database.sql(text, file=change.file, progress=progress).message
         except HeadraceError as error:
             if change.place is None:
                 raise
@@ -92,8 +90,7 @@ def make(
 
 def difference(database: AnyDatabase, change: PlannedChange) -> Any:
     """Return what the swap of a view with its candidate would change, as an Arrow table."""
-    answer = database.sql(f"SHOW DIFF {quote_dotted(change.name)}")
-    return result_of(answer).to_arrow()
+    return database.sql(f"SHOW DIFF {quote_dotted(change.name)}").to_arrow()
 
 
 def summary(found: Any) -> str:
@@ -110,8 +107,7 @@ def summary(found: Any) -> str:
 
 def verdict(database: AnyDatabase, change: PlannedChange) -> str | None:
     """Compare a candidate with plain Spark batch; return what differs, if anything does."""
-    answer = database.sql(f"VALIDATE VIEW {quote_dotted(change.name)}")
-    (row,) = result_of(answer).to_arrow().to_pylist()
+    (row,) = database.sql(f"VALIDATE VIEW {quote_dotted(change.name)}").to_pylist()
     return row["verdict"] if row["differences"] else None
 
 
@@ -127,4 +123,4 @@ def drop_candidates(database: AnyDatabase, changes: Sequence[PlannedChange]) -> 
 
 def _of_all(database: AnyDatabase, what: str, changes: Sequence[PlannedChange]) -> str:
     names = ", ".join(quote_dotted(each.name) for each in changes)
-    return result_of(database.sql(f"{what} {names}")).message or ""
+    return database.sql(f"{what} {names}").message

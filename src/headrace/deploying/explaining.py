@@ -10,7 +10,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from headrace.deploying.plan import Action, Effect
-from headrace.deploying.stored import result_of
 from headrace.deploying.texts import as_written, dropping, in_its_file, replacing
 from headrace.errors import Code, HeadraceError
 from headrace.sql import CreateMaterializedView, CreateTableAs, CreateView
@@ -167,8 +166,6 @@ def _effects(rows: list[dict[str, Any]]) -> tuple[Effect, ...]:
 def _rows(database: AnyDatabase, text: str, span: Span | None = None) -> list[dict[str, Any]]:
     """Return the rows of a statement; errors are placed in the file of the span that it has."""
     try:
-        answers = list(database.script(text, file=None if span is None else span.file))
+        return database.sql(text, file=None if span is None else span.file).to_pylist()
     except HeadraceError as error:
         raise error if span is None else in_its_file(error, text, span) from error
-    found: list[dict[str, Any]] = result_of(answers[-1]).to_arrow().to_pylist()
-    return found

@@ -7,15 +7,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from headrace.catalog import FUNCTION_VIEW
 from headrace.deploying.forms import statements_of
-from headrace.errors import Code, HeadraceError
+from headrace.errors import HeadraceError
 from headrace.sql import quote, quote_dotted
 from headrace.sql.definitions import CREATED, name_of
-from headrace.statements.results import Result
 
 if TYPE_CHECKING:
     from headrace.connecting import AnyDatabase
     from headrace.sql import Statement
-    from headrace.statements.results import Subscription
 
 _HIDDEN: Final = "__"
 
@@ -107,18 +105,5 @@ def _shown(name: str) -> str:
     return name.removeprefix(FUNCTION_VIEW)
 
 
-def result_of(answer: Result | Subscription) -> Result:
-    """Return the result of a statement that follows no changes.
-
-    Raises:
-        HeadraceError: ``internal`` for one that does.
-    """
-    if isinstance(answer, Result):
-        return answer
-    raise HeadraceError(Code.INTERNAL, "the statement follows changes")
-
-
 def _rows(database: AnyDatabase, text: str) -> list[dict[str, Any]]:
-    answer = database.sql(text)
-    found: list[dict[str, Any]] = result_of(answer).to_arrow().to_pylist()
-    return found
+    return database.sql(text).to_pylist()

@@ -1,13 +1,19 @@
-"""Rows from Python, of unknown columns, as an Arrow table."""
+"""Rows from Python, of unknown columns, as an Arrow table; Arrow tables as data frames."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal, TypeAlias, get_args
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from headrace.errors import Code, HeadraceError
+from headrace.errors import Code, HeadraceError, unknown
+from headrace.serving.python_values import beyond_python, python_values
+
+FrameTypes: TypeAlias = Literal["numpy", "nullable", "arrow"]
+"""The types of a frame's columns: NumPy's where they keep each value, pandas' own, which have NULL,
+or Arrow's."""
 
 
 def table_of(rows: Any) -> pa.Table:
@@ -53,3 +59,65 @@ def _table(rows: Any) -> pa.Table:
             raise TypeError(f"A row is of type {type(row).__name__}")
     names = dict.fromkeys(name for row in objects for name in row)
     return pa.table({str(name): [row.get(name) for row in objects] for name in names})
+
+
+def data_frame(table: pa.Table, types: FrameTypes = "numpy") -> Any:
+    """Return a table as a data frame of pandas, in which each value is what it was.
+
+    With ``numpy``, NumPy's types are left where they would change values: a column of integers with
+    a NULL, of which they would make floats, has pandas' nullable type; one of lists with such
+    integers, and one of dates beyond Python's, are objects (:func:`python_values`).
+
+    Raises:
+        HeadraceError: ``invalid`` for other types.
+    """
+    import pandas as pd  # noqa: PLC0415  (takes a while to import)
+
+    if types not in (known := get_args(FrameTypes)):
+        raise unknown("kind of types", types, known, f"There are: {', '.join(known)}.")
+    if types == "arrow":
+        return table.to_pandas(types_mapper=pd.ArrowDtype)
+    integers = {
+        pa.int8(): pd.Int8Dtype(),
+        pa.int16(): pd.Int16Dtype(),
+        pa.int32(): pd.Int32Dtype(),
+        pa.int64(): pd.Int64Dtype(),
+    }
+    others = {
+        pa.bool_(): pd.BooleanDtype(),
+        pa.float32(): pd.Float32Dtype(),
+        pa.float64(): pd.Float64Dtype(),
+        pa.string(): pd.StringDtype(),
+    }
+
+    def series(column: pa.ChunkedArray) -> Any:
+        if _needs_objects(column):
+            return pd.Series(python_values(column), dtype=object)
+        if types == "nullable":
+            return column.to_pandas(types_mapper=(integers | others).get)
+        return column.to_pandas(types_mapper=integers.get if column.null_count else None)
+
+    frame = pd.DataFrame(
+        {at: series(column) for at, column in enumerate(table.columns)},
+        index=range(table.num_rows),
+    )
+    frame.columns = pd.Index(table.column_names)
+    return frame
+
+
+def _needs_objects(column: pa.ChunkedArray | pa.Array, *, in_list: bool = False) -> bool:
+    """Whether NumPy would change a value in a column: of lists, or of dates."""
+    kind = column.type
+    if pa.types.is_date(kind):
+        return bool(pc.any(beyond_python(column)).as_py())
+    if pa.types.is_integer(kind):
+        return in_list and column.null_count > 0
+    if isinstance(column, pa.ChunkedArray):
+        return any(_needs_objects(chunk) for chunk in column.chunks)
+    if pa.types.is_struct(kind):
+        return any(_needs_objects(each, in_list=in_list) for each in column.flatten())
+    if pa.types.is_map(kind):
+        return _needs_objects(column.keys) or _needs_objects(column.items)
+    if pa.types.is_list(kind):
+        return _needs_objects(column.flatten(), in_list=True)
+    return False

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import Any, overload
 
 from pyspark.sql.types import DataType
 
@@ -229,6 +229,36 @@ class Function:
         return HeadraceError(Code.INVALID, f'function "{self.name}" {why}', hint=hint)
 
 
+@overload
+def function(
+    name: Body,
+    body: None = None,
+    *,
+    returns: str | DataType,
+    arguments: Sequence[str | DataType] | None = None,
+    kind: str = Kind.PYTHON,
+    deterministic: bool = False,
+) -> Function: ...
+@overload
+def function(
+    name: str | None = None,
+    body: None = None,
+    *,
+    returns: str | DataType,
+    arguments: Sequence[str | DataType] | None = None,
+    kind: str = Kind.PYTHON,
+    deterministic: bool = False,
+) -> Callable[[Body], Function]: ...
+@overload
+def function(
+    name: str | None,
+    body: Body,
+    *,
+    returns: str | DataType,
+    arguments: Sequence[str | DataType] | None = None,
+    kind: str = Kind.PYTHON,
+    deterministic: bool = False,
+) -> Function: ...
 def function(
     name: str | Body | None = None,
     body: Body | None = None,
@@ -237,7 +267,7 @@ def function(
     arguments: Sequence[str | DataType] | None = None,
     kind: str = Kind.PYTHON,
     deterministic: bool = False,
-) -> Any:
+) -> Function | Callable[[Body], Function]:
     """Make a Python function callable from SQL, once it is registered; also a decorator.
 
     >>> @function(returns="INT", deterministic=True)

@@ -39,9 +39,9 @@ from headrace.sql import (
 )
 from headrace.sql.lexer import StatementText
 from headrace.sql.parameters import bind
-from headrace.statements.reading.asked import followed_query, followed_text
+from headrace.statements.reading.asked import followed_statement, followed_text
 from headrace.statements.reading.asked_views import asked_views
-from headrace.statements.results import Freshness, Progress, Result, last_of
+from headrace.statements.results import Freshness, Progress, Result, all_of, last_of
 from headrace.types import Epoch
 
 if TYPE_CHECKING:
@@ -116,9 +116,9 @@ class RemoteSession:
         *,
         file: str | None = None,
         progress: Callable[[Progress], None] | None = None,
-    ) -> Result | Subscription:
+    ) -> Result:
         """Run one statement, or several; see :meth:`headrace.Session.sql`."""
-        return last_of(self.script(text, parameters, file=file, progress=progress), text, file)
+        return last_of(self.results(text, parameters, file=file, progress=progress), text, file)
 
     def script(
         self,
@@ -127,8 +127,19 @@ class RemoteSession:
         *,
         file: str | None = None,
         progress: Callable[[Progress], None] | None = None,
-    ) -> Iterator[Result | Subscription]:
-        """Run statements one by one, and yield each result when its statement finishes."""
+    ) -> list[Result]:
+        """Run statements; return the result of each."""
+        return all_of(self.results(text, parameters, file=file, progress=progress))
+
+    def results(
+        self,
+        text: str,
+        parameters: Parameters | None = None,
+        *,
+        file: str | None = None,
+        progress: Callable[[Progress], None] | None = None,
+    ) -> Iterator[Result]:
+        """Run statements one by one; see :meth:`headrace.Session.results`."""
         bound = bind(text, parameters, file)
         for source, statement in bound.parsed(file):
             with self._running(), bound.rewritten.mapping_errors(), _placed(source):
@@ -223,7 +234,7 @@ class RemoteSession:
         """
         bound = bind(followed_text(query), parameters)
         with self._running(), bound.rewritten.mapping_errors():
-            asked = followed_query(bound)
+            asked = followed_statement(bound)
             ((source, _),) = bound.parsed()
             with _placed(source):
                 found = self._run(source.sql, asked, None, follow=True)
@@ -233,9 +244,7 @@ class RemoteSession:
 
     def flush(self) -> Epoch:
         """Wait until all written changes are readable; return the epoch."""
-        flushed = self.sql("FLUSH")
-        assert isinstance(flushed, Result)  # noqa: S101  (as it is documented)
-        return flushed.epoch
+        return self.sql("FLUSH").epoch
 
     def cancel(self) -> bool:
         """Cancel the running statement, which then fails; return whether one was running.
@@ -402,8 +411,8 @@ class Followed:
     start: int | None
 
     def resumed(self, after: int) -> Followed:
-        """Return the same subscription, from after an epoch on."""
-        return replace(self, after=after)
+        """Return the same subscription, from after an epoch on; after 0, from its rows on."""
+        return replace(self, after=after or None, snapshot=True)
 
     @property
     def query(self) -> dict[str, str]:

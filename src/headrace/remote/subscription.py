@@ -67,7 +67,7 @@ class RemoteSubscription(Subscription):
         except BaseException:
             self.close()
             raise
-        self._columns, self._epoch = began
+        self._columns, self._at = began
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -75,9 +75,9 @@ class RemoteSubscription(Subscription):
         return self._columns
 
     @property
-    def epoch(self) -> Epoch | None:
-        """The last delivered epoch; a later subscription can start after it."""
-        return self._epoch
+    def epoch(self) -> Epoch:
+        """The last epoch that was delivered; a later subscription can start after it."""
+        return self._at or Epoch(0)
 
     def _may_continue(self) -> bool:
         return self._session_is_open()
@@ -86,7 +86,7 @@ class RemoteSubscription(Subscription):
         found = self._feed.take(timeout)
         if found is None:
             return None
-        self._epoch = found.epoch
+        self._at = found.epoch
         return found.changes
 
     def _release(self) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from headrace.serving.operations import OPERATION, OPERATIONS, with_operations
 from headrace.serving.python_values import python_rows
@@ -17,8 +17,7 @@ if TYPE_CHECKING:
     from headrace.zset import ZSet
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
+class Change(NamedTuple):
     """A row that was added or removed in one epoch.
 
     ``operation`` is ``+I``, ``-U``, ``+U`` or ``-D``; ``weight`` is the number of copies added

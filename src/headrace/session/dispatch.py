@@ -43,7 +43,6 @@ if TYPE_CHECKING:
     from headrace.statements.changing.given_rows import Rows
     from headrace.statements.reading.following import Pushed
     from headrace.statements.reading.subscription import ViewSubscription
-    from headrace.statements.results import Subscription
     from headrace.types import Epoch, Offset, RelationId
 
 
@@ -73,7 +72,7 @@ class Dispatcher:
             COMPOSED,
         )
 
-    def run(self, statement: Statement) -> Result | Subscription:
+    def run(self, statement: Statement) -> Result:
         """Run one statement.
 
         Raises:
@@ -124,9 +123,9 @@ class Dispatcher:
                 self._rights.require(statement)
             return found
 
-    def followed(self, query: Query) -> Pushed:
+    def followed(self, statement: Query | Subscribe | Print) -> Pushed:
         """Return the query and where following it begins in this session."""
-        return self._injector.of(SessionReads).followed(query)
+        return self._injector.of(SessionReads).followed(statement)
 
     def insert(self, name: str, rows: Rows, producer: ProducerPosition | None = None) -> int:
         """Append rows, matched to columns by name; return their number."""
@@ -156,11 +155,13 @@ class Dispatcher:
         """Wait until an epoch, and the changes before some offsets, can be read."""
         self._reader.wait_for(epoch, ends)
 
-    def subscribe(self, query: Query, after: Epoch | None = None) -> ViewSubscription:
+    def subscribe(
+        self, statement: Query | Subscribe | Print, after: Epoch | None = None
+    ) -> ViewSubscription:
         """Follow a query; one that is not a whole view becomes a hidden view for that time."""
-        with self._shown(query):
-            self._rights.require(query)
-            return self._injector.of(SessionReads).follow(query, after)
+        with self._shown(statement):
+            self._rights.require(statement)
+            return self._injector.of(SessionReads).follow(statement, after)
 
     def flush(self) -> Epoch:
         """Make all written changes readable; return the epoch."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, assert_never
 
 from headrace.session.properties import OFFSET_RESET, RUNTIME_MODE
 from headrace.sql import Print, Query, Subscribe
@@ -42,25 +42,36 @@ class SessionReads:
         """Follow what PRINT names."""
         return self.following.follow(*self.following.printed(statement))
 
-    def follow(self, query: Query, after: Epoch | None = None) -> ViewSubscription:
-        """Follow a query, from its rows or after an epoch."""
-        return self.following.follow(*self.followed(query, after))
+    def follow(
+        self, statement: Query | Subscribe | Print, after: Epoch | None = None
+    ) -> ViewSubscription:
+        """Follow what a statement names, from its rows or after an epoch."""
+        found = self.followed(statement)
+        if after is None:
+            return self.following.follow(*found)
+        return self.following.follow(found.query, after or SubscriptionStart.CONTENTS)
 
     def pushed(self, statement: Statement) -> Pushed | None:
         """Return what a statement follows; None if it follows nothing."""
         match statement:
             case Query() if statement.emit_changes or self._is_streaming(statement):
                 return self.followed(statement)
+            case Subscribe() | Print():
+                return self.followed(statement)
+            case _:
+                return None
+
+    def followed(self, statement: Query | Subscribe | Print) -> Pushed:
+        """Return the query and where following it begins in this session."""
+        match statement:
+            case Query():
+                return Pushed(statement, self._begin())
             case Subscribe():
                 return self.following.subscribed(statement, self._begin())
             case Print():
                 return self.following.printed(statement)
             case _:
-                return None
-
-    def followed(self, query: Query, after: Epoch | None = None) -> Pushed:
-        """Return the query and where following it begins in this session."""
-        return Pushed(query, after or self._begin())
+                assert_never(statement)
 
     def _begin(self) -> SubscriptionStart:
         """Return where a push query of this session begins."""

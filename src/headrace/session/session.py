@@ -15,9 +15,9 @@ from headrace.session.client import Client, silent
 from headrace.session.dispatch import Dispatcher
 from headrace.sql.parameters import bind
 from headrace.statements.pacing import Paced
-from headrace.statements.reading.asked import followed_query, followed_text
+from headrace.statements.reading.asked import followed_statement, followed_text
 from headrace.statements.reading.asked_views import asked_views
-from headrace.statements.results import Progress, last_of
+from headrace.statements.results import Progress, all_of, last_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from headrace.statements.reading.asked_views import Views
     from headrace.statements.reading.following import Pushed
     from headrace.statements.reading.subscription import ViewSubscription
-    from headrace.statements.results import Result, Subscription
+    from headrace.statements.results import Result
     from headrace.types import Epoch, Offset, RelationId
 
 
@@ -67,13 +67,17 @@ class Session:
         *,
         file: str | None = None,
         progress: Callable[[Progress], None] | None = None,
-    ) -> Result | Subscription:
+    ) -> Result:
         """Run one statement, or several separated by semicolons; return the last one's result.
 
         ``parameters`` is a sequence with the values of ``?``, or a mapping with those of ``:name``.
-        Queries, INSERT, UPDATE, DELETE and SUBSCRIBE take them.
+        Queries, INSERT, UPDATE, DELETE and SUBSCRIBE take them. The result of a statement that
+        follows changes is a :class:`headrace.Subscription`, which :meth:`subscribe` always returns.
+
+        Raises:
+            HeadraceError: of the first statement that fails; those before it have taken effect.
         """
-        return last_of(self.script(text, parameters, file=file, progress=progress), text, file)
+        return last_of(self.results(text, parameters, file=file, progress=progress), text, file)
 
     def script(
         self,
@@ -82,15 +86,29 @@ class Session:
         *,
         file: str | None = None,
         progress: Callable[[Progress], None] | None = None,
-    ) -> Iterator[Result | Subscription]:
-        """Run statements one by one, and yield each result when its statement has run."""
+    ) -> list[Result]:
+        """Run statements separated by semicolons; return the result of each."""
+        return all_of(self.results(text, parameters, file=file, progress=progress))
+
+    def results(
+        self,
+        text: str,
+        parameters: Parameters | None = None,
+        *,
+        file: str | None = None,
+        progress: Callable[[Progress], None] | None = None,
+    ) -> Iterator[Result]:
+        """Run a statement whenever the next result is asked for, and yield the result.
+
+        A statement whose result nobody asks for does not run; :meth:`script` runs all.
+        """
         bound = bind(text, parameters, file)
         for statement in bound.statements(file):
             with self._running(progress or silent), bound.rewritten.mapping_errors():
                 result = self._statements.run(statement)
             yield result
 
-    def run(self, statement: Statement) -> Result | Subscription:
+    def run(self, statement: Statement) -> Result:
         """Run a statement that :func:`headrace.sql.parse` returned, or one derived from it."""
         with self._running(silent):
             return self._statements.run(statement)
@@ -135,10 +153,14 @@ class Session:
     def subscribe(
         self, query: str, parameters: Parameters | None = None, *, after: Epoch | None = None
     ) -> ViewSubscription:
-        """Follow a query or a view: its rows, then its changes. ``after`` resumes from an epoch."""
+        """Follow a query or a view: its rows, then its changes. ``after`` resumes from an epoch.
+
+        ``query`` is the name of a relation, a query, or a statement that follows one: SUBSCRIBE
+        with its options, or PRINT.
+        """
         bound = bind(followed_text(query), parameters)
         with self._running(silent), bound.rewritten.mapping_errors():
-            return self._statements.subscribe(followed_query(bound), after)
+            return self._statements.subscribe(followed_statement(bound), after)
 
     def pushed(
         self, text: str, parameters: Parameters | None = None, *, follow: bool = False
@@ -150,7 +172,7 @@ class Session:
         bound = bind(text, parameters)
         with self._running(silent), bound.rewritten.mapping_errors():
             if follow:
-                return self._statements.followed(followed_query(bound))
+                return self._statements.followed(followed_statement(bound))
             statements = bound.statements()
             return self._statements.pushed(statements[0]) if len(statements) == 1 else None
 

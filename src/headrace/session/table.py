@@ -163,9 +163,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from headrace.sql import Statement
-    from headrace.statements.results import Listed, Result, Subscription
+    from headrace.statements.results import Listed, Result
 
-Answer: TypeAlias = "str | Listed | Result | Subscription"
+Answer: TypeAlias = "str | Listed | Result"
 """The value of a statement: a message or rows as of the last epoch, or a result with its own."""
 
 S = TypeVar("S", bound="Statement")

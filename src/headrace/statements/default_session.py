@@ -24,7 +24,7 @@ class AnySession(Protocol):
         *,
         file: str | None = None,
         progress: Callable[[Progress], None] | None = None,
-    ) -> Result | Subscription:
+    ) -> Result:
         """Run one or several statements; return the last one's result."""
         ...
 
@@ -35,8 +35,19 @@ class AnySession(Protocol):
         *,
         file: str | None = None,
         progress: Callable[[Progress], None] | None = None,
-    ) -> Iterator[Result | Subscription]:
-        """Run statements one by one, and yield each result."""
+    ) -> list[Result]:
+        """Run statements; return the result of each."""
+        ...
+
+    def results(
+        self,
+        text: str,
+        parameters: Parameters | None = None,
+        *,
+        file: str | None = None,
+        progress: Callable[[Progress], None] | None = None,
+    ) -> Iterator[Result]:
+        """Run a statement whenever the next result is asked for, and yield the result."""
         ...
 
     def insert(
@@ -76,7 +87,7 @@ class DefaultSession:
         *,
         file: str | None = None,
         progress: Callable[[Progress], None] | None = None,
-    ) -> Result | Subscription:
+    ) -> Result:
         """Run statements in the default session; see :meth:`headrace.Session.sql`."""
         return self._default.sql(text, parameters, file=file, progress=progress)
 
@@ -87,9 +98,20 @@ class DefaultSession:
         *,
         file: str | None = None,
         progress: Callable[[Progress], None] | None = None,
-    ) -> Iterator[Result | Subscription]:
+    ) -> list[Result]:
         """Run statements in the default session; see :meth:`headrace.Session.script`."""
         return self._default.script(text, parameters, file=file, progress=progress)
+
+    def results(
+        self,
+        text: str,
+        parameters: Parameters | None = None,
+        *,
+        file: str | None = None,
+        progress: Callable[[Progress], None] | None = None,
+    ) -> Iterator[Result]:
+        """Run statements in the default session; see :meth:`headrace.Session.results`."""
+        return self._default.results(text, parameters, file=file, progress=progress)
 
     def insert(
         self, name: str, rows: Rows, *, producer: str | None = None, sequence: int | None = None
@@ -111,7 +133,7 @@ class DefaultSession:
         """Wait until all written changes are readable; return the epoch."""
         return self._default.flush()
 
-    def verify(self, name: str | None = None) -> Result | Subscription:
+    def verify(self, name: str | None = None) -> Result:
         """Compare views with their queries, recomputed by plain Spark batch."""
         return self.sql(f"VERIFY {name}" if name else "VERIFY")
 

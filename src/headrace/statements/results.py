@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import html
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Self
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import pyarrow as pa
 
 from headrace.errors import Code, HeadraceError, Span
-from headrace.serving.python_values import python_values
+from headrace.formats.frames import FrameTypes, data_frame
+from headrace.serving.python_values import python_rows, python_values
+from headrace.types import Epoch
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from headrace.runtime.published import Published
     from headrace.serving import Change
-    from headrace.types import Epoch, Offset, RelationId
+    from headrace.types import Offset, RelationId
 
 _SHOWN = 20
 _POLL_SECONDS = 0.5
@@ -96,8 +99,8 @@ class Listed:
 class Result:
     """The result of one statement.
 
-    ``kind`` is ``rows``, or ``done`` for a statement without rows, with a ``message``. ``epoch`` is
-    the epoch of the rows, or the epoch that the statement made.
+    ``kind`` is ``rows``; ``done`` for a statement without rows, with a ``message``; or ``changes``
+    for a :class:`Subscription`, whose rows are changes and have no end.
     """
 
     def __init__(
@@ -108,7 +111,7 @@ class Result:
         freshness: Freshness | None = None,
     ) -> None:
         self._table = table
-        self.epoch = epoch
+        self._epoch = epoch
         self.message = message
         self.freshness = freshness
 
@@ -133,9 +136,14 @@ class Result:
         return cls(pa.Table.from_arrays(arrays, names=list(names)), epoch)
 
     @property
-    def kind(self) -> str:
-        """Either ``rows`` or ``done``."""
+    def kind(self) -> Literal["rows", "done", "changes"]:
+        """What the statement returned."""
         return "done" if self._table is None else "rows"
+
+    @property
+    def epoch(self) -> Epoch:
+        """The epoch of the rows, or the epoch that the statement made."""
+        return self._epoch
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -146,9 +154,46 @@ class Result:
         """Return the rows as an Arrow table."""
         return pa.table({}) if self._table is None else self._table
 
-    def to_pandas(self) -> Any:
-        """Return the rows as a pandas DataFrame."""
-        return self.to_arrow().to_pandas()
+    def to_pylist(self) -> list[dict[str, Any]]:
+        """Return the rows as dicts of Python values by column, as :meth:`fetchall` has them.
+
+        Raises:
+            HeadraceError: ``invalid`` if two columns have one name.
+        """
+        if len(set(self.columns)) < len(self.columns):
+            twice = next(name for name in self.columns if self.columns.count(name) > 1)
+            raise HeadraceError(
+                Code.INVALID,
+                f'two columns have the name "{twice}"',
+                hint="Give them other names with AS, or use fetchall().",
+            )
+        return python_rows(self.to_arrow())
+
+    def to_pandas(self, types: FrameTypes = "numpy") -> Any:
+        """Return the rows as a pandas DataFrame, in which each value is what it was.
+
+        ``types`` are those of the columns: ``numpy``, or pandas' nullable integers for a column of
+        integers with a NULL, of which NumPy would make floats; ``nullable``, pandas' own types;
+        ``arrow``, Arrow's.
+        """
+        return data_frame(self.to_arrow(), types)
+
+    def to_polars(self) -> Any:
+        """Return the rows as a Polars DataFrame.
+
+        Raises:
+            HeadraceError: ``invalid`` if Polars is not installed.
+        """
+        try:
+            polars = import_module("polars")
+        except ImportError as error:
+            hint = "Install it: pip install polars."
+            raise HeadraceError(Code.INVALID, "polars is not installed", hint=hint) from error
+        return polars.from_arrow(self.to_arrow())
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        """Return the rows for any library that reads Arrow, by its C interface for streams."""
+        return self.to_arrow().__arrow_c_stream__(requested_schema)
 
     def fetchall(self) -> list[tuple[Any, ...]]:
         """Return the rows as tuples of Python values.
@@ -191,18 +236,24 @@ class Result:
         return f"<table><tr>{head}</tr>{body}</table><p>{note}</p>"
 
 
-class Subscription(ABC):
+class Subscription(Result, ABC):
     """Follows a query: its rows first, as insertions, then its changes, by whole epochs.
 
     Iterating waits for changes, and ends when the subscription or the database is closed. With a
-    ``limit`` it ends after that many rows; an update counts as one row.
+    ``limit`` it ends after that many rows; an update counts as one row. Each row of this result is
+    a :class:`headrace.Change`. The methods that return all rows at once raise ``invalid``: it has
+    no end.
     """
 
-    kind = "changes"
-
     def __init__(self, limit: int | None) -> None:
+        super().__init__(None, Epoch(0))
         self._left = limit
         self._open = True
+
+    @property
+    def kind(self) -> Literal["changes"]:
+        """What the statement returned: changes."""
+        return "changes"
 
     @property
     @abstractmethod
@@ -211,8 +262,29 @@ class Subscription(ABC):
 
     @property
     @abstractmethod
-    def epoch(self) -> Epoch | None:
-        """The last epoch that was delivered; a later subscription can start after it."""
+    def epoch(self) -> Epoch:
+        """The last epoch that was delivered; a later subscription can start after it.
+
+        0 until the rows with which it begins are delivered.
+        """
+
+    def to_arrow(self) -> pa.Table:
+        """Raise: a subscription has no end.
+
+        Raises:
+            HeadraceError: ``invalid``.
+        """
+        raise HeadraceError(
+            Code.INVALID,
+            "a subscription has no end, so it cannot be returned as a whole",
+            hint="Iterate over it or use poll(); for the rows of now, SELECT without following.",
+        )
+
+    def __len__(self) -> int:
+        raise TypeError("a subscription has no length")
+
+    def __bool__(self) -> bool:
+        return True
 
     @abstractmethod
     def _next(self, timeout: float) -> list[Change] | None:
@@ -248,7 +320,7 @@ class Subscription(ABC):
                 taken.append(change)  # an update counts as one row with its +U
                 continue
             rows = min(abs(change.weight), left)
-            taken.append(replace(change, weight=rows if change.weight > 0 else -rows))
+            taken.append(change._replace(weight=rows if change.weight > 0 else -rows))
             left -= rows
         self._left = left
         if left == 0:
@@ -265,6 +337,9 @@ class Subscription(ABC):
             self._open = False
             self._release()
 
+    def _repr_html_(self) -> str:
+        return f"<p>{html.escape(repr(self))}</p>"
+
     def __repr__(self) -> str:
         """Return the query and the last epoch."""
         state = f"at epoch {self.epoch}" if self._open else "closed"
@@ -277,21 +352,37 @@ class Subscription(ABC):
         self.close()
 
 
-def last_of(
-    results: Iterable[Result | Subscription], text: str, file: str | None
-) -> Result | Subscription:
-    """Return the last result of a script.
+def last_of(results: Iterable[Result], text: str, file: str | None = None) -> Result:
+    """Return the last result of a script; subscriptions before it are closed.
 
     Raises:
         HeadraceError: ``invalid`` for a text without a statement.
     """
-    last: Result | Subscription | None = None
-    for last in results:  # noqa: B007  (the last one is returned)
-        pass
+    last: Result | None = None
+    for each in results:
+        if isinstance(last, Subscription):
+            last.close()
+        last = each
     if last is None:
         span = Span(text, 0, len(text), file)
         raise HeadraceError(Code.INVALID, "there is no statement to run", span=span)
     return last
+
+
+def all_of(results: Iterable[Result]) -> list[Result]:
+    """Run a script to its end; return its results.
+
+    Its subscriptions are closed if a statement fails.
+    """
+    found: list[Result] = []
+    try:
+        found.extend(results)
+    except BaseException:
+        for each in found:
+            if isinstance(each, Subscription):
+                each.close()
+        raise
+    return found
 
 
 def _values(table: pa.Table) -> list[list[Any]]:

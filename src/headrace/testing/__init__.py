@@ -26,3 +26,8 @@ def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    """Return the public names, imported or not."""
+    return sorted({*__all__, *(name for name in globals() if name.startswith("__"))})

@@ -14,7 +14,7 @@ from headrace.parts.written_rows import weighted
 from headrace.serving import Change, Follower
 from headrace.serving.python_values import python_rows
 from headrace.sql import Query, Verify, parse, quote_dotted
-from headrace.statements.results import Result, Subscription
+from headrace.statements.results import last_of
 from headrace.testing.at_clock import with_clock
 from headrace.testing.clock import BEGINNING, ControlledClock, instant_of
 from headrace.testing.comparing import RowDifference, difference, rows_of
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from headrace.sql import Statement
     from headrace.sql.definitions import Definition, Definitions
     from headrace.sql.parameters import Parameters
+    from headrace.statements.results import Result
     from headrace.testing.prepared import PreparedDatabases, Template
     from headrace.types import Column, Epoch
 
@@ -146,22 +147,19 @@ class TestDatabase:
 
     # -- writing ---------------------------------------------------------------------------
 
-    def sql(self, text: str, parameters: Parameters | None = None) -> Result | Subscription:
+    def sql(self, text: str, parameters: Parameters | None = None) -> Result:
         """Run statements; return the last one's result. ``now()`` in them is the test's clock.
 
         Raises:
             HeadraceError: as the statements.
         """
+        __tracebackhide__ = True
+        clocked = with_clock(text, self.clock.now)
         if parameters is not None:
-            return self._open.session.sql(with_clock(text, self.clock.now), parameters)
-        found: Result | Subscription | None = None
-        for statement in parse(with_clock(text, self.clock.now)):
-            found = self.run(statement)
-        if found is None:
-            raise HeadraceError(Code.INVALID, "there is no statement to run")
-        return found
+            return self._open.session.sql(clocked, parameters)
+        return last_of((self.run(statement) for statement in parse(clocked)), clocked)
 
-    def run(self, statement: Statement) -> Result | Subscription:
+    def run(self, statement: Statement) -> Result:
         """Run a parsed statement.
 
         Raises:
@@ -169,9 +167,9 @@ class TestDatabase:
             HeadraceError: as the statement.
         """
         __tracebackhide__ = True
-        found = self._open.session.run(statement)
-        if isinstance(statement, Verify) and isinstance(found, Result):
-            wrong = [row for row in found.to_arrow().to_pylist() if row["differences"]]
+        found = last_of([self._open.session.run(statement)], statement.span.text)
+        if isinstance(statement, Verify):
+            wrong = [row for row in found.to_pylist() if row["differences"]]
             assert not wrong, f"views differ from their queries: {wrong}"  # noqa: S101
         return found
 
@@ -275,10 +273,10 @@ class TestDatabase:
 
         Each has the columns ``reason`` and ``row``, a dict of its values as JSON.
         """
-        found = _result(self._open.session.sql(f"SHOW REJECTS FOR {quote_dotted(name)}"))
+        found = self._open.session.sql(f"SHOW REJECTS FOR {quote_dotted(name)}")
         return [
             {"reason": each["reason"], "row": json.loads(each["raw"])}
-            for each in reversed(found.to_arrow().to_pylist())
+            for each in reversed(found.to_pylist())
         ]
 
     def late(self, name: str) -> int:
@@ -303,7 +301,7 @@ class TestDatabase:
         For a view without ``on_error = 'quarantine'``, this is the error at which it stopped.
         """
         self._end_epoch()
-        found = _result(self._open.session.sql(f"SHOW ERRORS FOR {quote_dotted(view.strip())}"))
+        found = self._open.session.sql(f"SHOW ERRORS FOR {quote_dotted(view.strip())}")
         return [
             {
                 "relation": each["relation"],
@@ -311,7 +309,7 @@ class TestDatabase:
                 "copies": each["copies"],
                 "error": each["error"],
             }
-            for each in found.to_arrow().to_pylist()
+            for each in found.to_pylist()
         ]
 
     def _source(self, name: str) -> dict[str, Any]:
@@ -322,7 +320,7 @@ class TestDatabase:
                 f"{title(relation)} counts no rows that it leaves out",
                 hint="Only a stream does.",
             )
-        found = _result(self._open.session.sql("SHOW SOURCES")).to_arrow().to_pylist()
+        found = self._open.session.sql("SHOW SOURCES").to_pylist()
         return next(each for each in found if each["name"] == relation.name)
 
     # -- comparing -------------------------------------------------------------------------
@@ -432,7 +430,7 @@ class TestDatabase:
                 Code.INVALID, f"{statement.span.source!r} is not a query", span=statement.span
             )
         self._end_epoch()
-        return _result(self.run(statement)).to_arrow()
+        return self.run(statement).to_arrow()
 
     # -- the database ----------------------------------------------------------------------
 
@@ -486,12 +484,6 @@ def _names(given: str | Sequence[str]) -> Sequence[str]:
 
 def _statements(definitions: Iterable[Definition]) -> list[Statement]:
     return [statement for each in definitions for statement in each.statements]
-
-
-def _result(found: Result | Subscription) -> Result:
-    if not isinstance(found, Result):
-        raise HeadraceError(Code.INVALID, "a query that is followed has no end")
-    return found
 
 
 def _is_name(view: str) -> bool:

@@ -12,7 +12,6 @@ from headrace.catalog import Stream, title
 from headrace.errors import Code, HeadraceError, unexpected
 from headrace.formats.values import RejectedValueError, from_json
 from headrace.sql import Query, parse, parse_statement
-from headrace.statements.results import Result
 from headrace.testing.at_clock import with_clock
 from headrace.testing.database import TestDatabase
 from headrace.testing.definitions import definitions_of
@@ -142,8 +141,7 @@ def _run_sql(database: TestDatabase, action: RunSql) -> None:
     if isinstance(statement, Query):
         rows, what = database.queried(statement), "rows of the query"
     else:
-        found, what = database.run(statement), "rows of the statement"
-        rows = found.to_arrow() if isinstance(found, Result) else pa.table({})
+        rows, what = database.run(statement).to_arrow(), "rows of the statement"
     if action.table is not None:
         database.expect_table(rows, columns_of(rows), what, action.table)
 

@@ -8,6 +8,7 @@ from headrace.catalog import Table
 from headrace.errors import Code, HeadraceError
 from headrace.parts.naming import HIDDEN, is_candidate
 from headrace.statements.results import Subscription
+from headrace.types import Epoch
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
     from headrace.catalog import View
     from headrace.parts.reader import Reader
     from headrace.serving import Change, Follower, History
-    from headrace.types import Epoch
 
 
 class ViewSubscription(Subscription):
@@ -49,9 +49,9 @@ class ViewSubscription(Subscription):
         return self._follower.history
 
     @property
-    def epoch(self) -> Epoch | None:
+    def epoch(self) -> Epoch:
         """The last epoch that was delivered; a later subscription can start after it."""
-        return self._follower.at
+        return self._follower.at or Epoch(0)
 
     def _may_continue(self) -> bool:
         return self._session_is_open()
