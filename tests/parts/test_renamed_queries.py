@@ -6,6 +6,7 @@ import re
 
 import pytest
 
+from headrace.catalyst.written import RelationPlace
 from headrace.errors import Code, HeadraceError, Span
 from headrace.parts.renamed_queries import (
     RenamedColumn,
@@ -13,8 +14,10 @@ from headrace.parts.renamed_queries import (
     RenamedRelations,
     keeping_names,
     renamed,
+    under_former_names,
+    with_other_variables,
 )
-from headrace.sql.edits import as_name, with_column
+from headrace.sql.edits import as_name
 
 
 def refusing(pattern):
@@ -85,8 +88,40 @@ def test_an_error_elsewhere_is_raised():
         renamed("SELECT u FROM s", RenamedColumn("v", "w"), refusing("u"))
 
 
-def test_expressions_over_one_relation_follow():
-    assert (
-        with_column("v + x.v + v(v) - 'v'", "v", "select") == "`select` + x.v + v(`select`) - 'v'"
-    )
+def test_a_name_with_a_dot_is_one_name():
+    found = renamed("SELECT v FROM s", RenamedColumn("v", "a.b"), refusing(r"\bv\b"))
+    assert found == "SELECT `a.b` FROM s"
     assert as_name("a b") == "`a b`"
+
+
+def test_in_a_wide_place_only_names_of_columns_are_replaced():
+    query = "SELECT transform(xs, v -> v + INTERVAL '1' day * day) FROM s"
+    at = query.index("day)")
+    name = RenamedColumn("day", "d", lambda *_: [Span(query, at, at + 3)])
+    found = renamed(query, name, refusing(r"transform.*day\)"))
+    assert found == "SELECT transform(xs, v -> v + INTERVAL '1' day * d) FROM s"
+
+
+def test_where_no_relation_can_be_named_the_first_part_is_the_column():
+    name = RenamedColumn("v", "w", alone=True)
+    assert renamed("SELECT v.v FROM s", name, refusing(r"\bv\.v")) == "SELECT w.v FROM s"
+
+
+def test_variables_get_a_name_that_nothing_has():
+    query = "SELECT transform(xs, W -> w + w_2 + v) FROM s"
+    places = [Span(query, at.start(), at.end()) for at in re.finditer(r"\b[wW]\b", query)]
+    found = with_other_variables(query, "w", lambda _, name: places if name == "w" else [])
+    assert found == "SELECT transform(xs, w_3 -> w_3 + w_2 + v) FROM s"
+    assert with_other_variables("SELECT v FROM s", "w", lambda *_: places) == "SELECT v FROM s"
+
+
+def test_a_relation_is_read_with_the_former_names_of_its_columns():
+    query = "SELECT * FROM gold.s JOIN gold.s x USING (v)"
+    places = [
+        RelationPlace("gold.s", Span(query, at.start(), at.end()), is_named)
+        for at, is_named in zip(re.finditer(r"gold\.s", query), (False, True), strict=True)
+    ]
+    assert under_former_names(query, places, "w AS v, k") == (
+        "SELECT * FROM (SELECT w AS v, k FROM gold.s) AS s"
+        " JOIN (SELECT w AS v, k FROM gold.s) x USING (v)"
+    )

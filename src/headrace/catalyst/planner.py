@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from pyspark.errors import PySparkException
@@ -19,6 +19,7 @@ from pyspark.sql.types import DataType, LongType, StructType, _parse_datatype_js
 from headrace.catalog import FUNCTION_VIEW, PlainView, View, with_rowtime
 from headrace.catalyst.allowed import ALWAYS_CLOCK, ONCE, OUTSIDE
 from headrace.catalyst.analysed import Analysed, QueryProperties, Shape
+from headrace.catalyst.bound import BoundExpression, bound_column
 from headrace.catalyst.clock import CALLS, CONDITIONS, with_clock_marked
 from headrace.catalyst.constants import (
     VALUES_PARSED,
@@ -71,6 +72,7 @@ from headrace.catalyst.ties import REORDERING, with_ties_marked
 from headrace.catalyst.transplant import Transplant
 from headrace.catalyst.void_keys import with_keys_typed
 from headrace.catalyst.walk import READ_BY_TASK
+from headrace.catalyst.written import RelationPlace, columns, relations_in, variables
 from headrace.dialects import (
     OFFSET,
     log_of,
@@ -302,6 +304,43 @@ class Planner:
 
         Plain views are inputs like others.
         """
+        with self._reading(query) as (_, plain):
+            reader = LineageReader(self._relations, self._names, self.check)
+            return reader.lineage(self._resolved(plain), columns)
+
+    def bound(self, query: Span) -> BoundExpression | None:
+        """Return the only column of a query over a list of columns, by their positions in it.
+
+        None if Spark does not compute it from a row alone, or does not say how.
+        """
+        with self._reading(query) as (_, plain):
+            return bound_column(self._resolved(plain))
+
+    def variables(self, query: Span, name: str) -> list[Span]:
+        """Return the places in a query where lambdas declare or read a variable of a name."""
+        with self._reading(query) as (read, plain):
+            parsed, _ = self._parsed(self.scala.parser(self._session), plain, frozenset())
+            return [_back(read, plain, span) for span in variables(parsed, plain.span, name)]
+
+    def columns(self, query: Span, name: str) -> list[Span]:
+        """Return the places of names in a query that may mean a column of a name."""
+        with self._reading(query) as (read, plain):
+            parsed, _ = self._parsed(self.scala.parser(self._session), plain, frozenset())
+            return [_back(read, plain, span) for span in columns(parsed, plain.span, name)]
+
+    def places(self, query: Span, relation: str) -> list[RelationPlace]:
+        """Return the places in a query where it reads a relation by its dotted name."""
+        with self._reading(query) as (read, plain):
+            parsed, _ = self._parsed(self.scala.parser(self._session), plain, frozenset())
+            return [
+                replace(each, span=_back(read, plain, each.span))
+                for each in relations_in(nodes(parsed), plain.span)
+                if each.name == relation
+            ]
+
+    @contextmanager
+    def _reading(self, query: Span) -> Iterator[tuple[Rewritten, Rewritten]]:
+        """Yield a query after each rewriting for Spark; errors have their place in the query."""
         read = spark_text(query, self.relations, self._folds)
         plain = self._one_word(read)
         with (
@@ -310,12 +349,13 @@ class Planner:
             shallow(plain.span),
             translating(plain.span),
         ):
-            parsed, _ = self._parsed(self.scala.parser(self._session), plain, frozenset())
-            self._register_named(plain.text)
-            dataset = self.scala.named("org.apache.spark.sql.classic.Dataset")
-            resolved = dataset.ofRows(self._session, parsed).queryExecution().analyzed()
-            reader = LineageReader(self._relations, self._names, self.check)
-            return reader.lineage(resolved, columns)
+            yield read, plain
+
+    def _resolved(self, plain: Rewritten) -> Any:
+        parsed, _ = self._parsed(self.scala.parser(self._session), plain, frozenset())
+        self._register_named(plain.text)
+        dataset = self.scala.named("org.apache.spark.sql.classic.Dataset")
+        return dataset.ofRows(self._session, parsed).queryExecution().analyzed()
 
     def substituted(self, query: Span, names: Mapping[str, str]) -> str | None:
         """Return a query in Spark SQL that reads other relations, which ``names`` has by name.
@@ -590,6 +630,13 @@ class Planner:
                 if not expression.deterministic() and not items(expression.children()):
                     raise refused(str(expression.prettyName()), origin(expression, query))
         return QueryProperties(clocked, calls, views, tuple(sorted(stored)))
+
+
+def _back(read: Rewritten, plain: Rewritten, span: Span) -> Span:
+    """Return the place in a query of one in its text for Spark, after both rewritings."""
+    if plain.pieces:
+        span = plain.back(span)
+    return read.back(span) if read.pieces else span
 
 
 def _schema(analysed: Any) -> Schema:

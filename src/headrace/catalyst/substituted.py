@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
-from headrace.catalyst.fence import nodes, origin
+from headrace.catalyst.fence import nodes
 from headrace.catalyst.scala import items, part
+from headrace.catalyst.written import relations_in
 from headrace.errors import Code, HeadraceError
 from headrace.sql import quote
 from headrace.sql.rewritten import Rewriting
@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from headrace.errors import Span
     from headrace.types import Schema
-
-_TABLE: Final = re.compile(r"\bTABLE\s*$", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,28 +40,19 @@ class Substitution:
         Raises:
             HeadraceError: ``unsupported`` if WITH gives one of the names another meaning.
         """
-        parsed = self.parser.parsePlan(query.source)
-        found: dict[int, tuple[Span, str]] = {}
-        aliased: set[int] = set()
-        for node in nodes(parsed):
+        every = list(nodes(self.parser.parsePlan(query.source)))
+        for node in every:
             if node.kind == "UnresolvedWith":
                 self._refuse_hidden(node.handle, query)
-            elif node.kind == "SubqueryAlias":
-                (child,) = node.below
-                if str(child.nodeName()) == "UnresolvedRelation":
-                    aliased.add(origin(child, query).start)
-            elif node.kind == "UnresolvedRelation":
-                name = ".".join(map(str, items(node.handle.multipartIdentifier())))
-                span = origin(node.handle, query)
-                found[span.start] = span, name.lower()
         rewriting, changed = Rewriting(query), False
-        for start, (span, name) in sorted(found.items()):
-            other = self._instead(name)
+        for each in relations_in(every, query):
+            other = self._instead(each.name)
             if other is None:
                 continue
             changed = True
-            named = start in aliased or _TABLE.search(query.text[:start])
-            rewriting.replace(span, [other if named else f"{other} AS {quote(name)}"])
+            rewriting.replace(
+                each.span, [other if each.is_named else f"{other} AS {quote(each.name)}"]
+            )
         return rewriting.done().span.source if changed else None
 
     def _instead(self, name: str) -> str | None:

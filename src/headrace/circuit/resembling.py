@@ -62,7 +62,7 @@ class _Bound(CircuitStructure):
         super().__init__(circuit)
         self.moved = moved
         self.places: dict[int, str] = {}
-        """Of each attribute, by its id: the first node that has it, and its position there."""
+        """Of each attribute, by its id: its place in the inputs of the node that is described."""
 
     def nodes(self) -> list[Any]:
         index: dict[Node | Output, int] = {}
@@ -70,11 +70,10 @@ class _Bound(CircuitStructure):
         for node in self.circuit.nodes:
             below = [index[child] for child in inputs(node)]
             index[node] = below[0] if _passes_all(node) else len(described)
-            attributes = () if isinstance(node, Output) else node.plan.attributes
-            for position, attribute in enumerate(attributes):
-                self.places.setdefault(attribute.id, f"{index[node]}.{position}")
             if index[node] < len(described):
                 continue
+            if not isinstance(node, Output):
+                self.places = _places(node.plan)
             kind, parts = self.node(node)
             state = self.state(node) if isinstance(node, Stateful | Loop) else []
             described.append([kind, below, parts, *state])
@@ -146,6 +145,25 @@ class _Bound(CircuitStructure):
         """
         found = bound_text(handle, self.places)
         return object() if found is None else [self.text(found[0]), found[1]]
+
+
+def _places(query: plan.Plan) -> dict[int, str]:
+    """Return where each attribute is that a node's expressions may refer to, by its id.
+
+    It is a column of an input, by position, or one that the node itself computes first.
+    """
+    found: dict[int, str] = {}
+    if isinstance(query, plan.Aggregate):
+        for number, attribute in enumerate(query.grouping_attributes):
+            found[attribute.id] = f"key {number}"
+        for number, call in enumerate(query.functions):
+            found[int(call.handle.resultId().id())] = f"call {number}"
+    for number, attribute in enumerate(query.attributes):
+        found.setdefault(attribute.id, f"own {number}")
+    for number, child in enumerate(query.inputs):
+        for position, attribute in enumerate(child.attributes):
+            found[attribute.id] = f"{number}.{position}"
+    return found
 
 
 def _passes_all(node: Node | Output) -> bool:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from headrace.catalog import FUNCTION_VIEW, PlainView, Sink, Stream, Table, View
-from headrace.errors import Code, HeadraceError
+from headrace.errors import Code, HeadraceError, Span
 from headrace.parts.naming import HIDDEN
 from headrace.parts.renamed_queries import (
     RenamedColumn,
-    RenamedRelations,
     keeping_names,
     renamed,
+    under_former_names,
+    with_other_variables,
 )
 from headrace.sql import (
     CreateMaterializedView,
@@ -29,20 +30,60 @@ if TYPE_CHECKING:
 
     from headrace.catalog import Defined, Relation
     from headrace.catalyst.analysed import Analysed
-    from headrace.errors import Span
-    from headrace.parts.renamed_queries import Renamed
+    from headrace.catalyst.planner import Planner
+    from headrace.parts.renamed_queries import RenamedRelations
     from headrace.sql import Statement
 
 
 @dataclass(frozen=True, slots=True)
 class RenamedDefinitions:
-    """Returns definitions with another name in them.
+    """Returns definitions over what has another name.
 
-    ``analyse`` resolves a query over the present names.
+    ``renamed`` returns a query over the present names, which ``analyse`` resolves; ``relations``
+    are those that have other names.
     """
 
-    name: Renamed
+    renamed: Callable[[str], str]
     analyse: Callable[[Span], Analysed]
+    relations: RenamedRelations | None = None
+
+    @classmethod
+    def of_relations(cls, relations: RenamedRelations, planner: Planner) -> Self:
+        """Return the definitions over relations with other names."""
+
+        def over(query: str) -> str:
+            return renamed(query, relations, planner.analyse)
+
+        return cls(over, planner.analyse, relations)
+
+    @classmethod
+    def of_column(cls, relation: Relation, former: str, to: str, planner: Planner) -> list[Self]:
+        """Return the definitions over a relation with another name of a column, best first.
+
+        Where others would hide or take the new name, or names cannot be replaced, as in USING, the
+        relation is read with the former names.
+        """
+        name = RenamedColumn(former, to, planner.columns)
+
+        def replaced(query: str) -> str:
+            return renamed(query, name, planner.analyse)
+
+        def not_hidden(query: str) -> str:
+            return replaced(with_other_variables(query, to, planner.variables))
+
+        again = f"{as_name(to)} AS {as_name(former)}"
+        listed = (again if each == former else as_name(each) for each in relation.schema.names)
+        columns = f"* EXCEPT ({as_name(to)}), {again}", ", ".join(listed)
+
+        def reading(columns: str) -> Callable[[str], str]:
+            def over(query: str) -> str:
+                places = planner.places(Span.whole(query), relation.name)
+                return under_former_names(query, places, columns)
+
+            return over
+
+        every = (replaced, not_hidden, *map(reading, columns))
+        return [cls(each, planner.analyse) for each in every]
 
     def over(self, defined: Defined) -> Defined:
         """Return the definition of what depends on what was renamed.
@@ -57,7 +98,7 @@ class RenamedDefinitions:
                 Code.UNSUPPORTED,
                 f"function {defined.name.removeprefix(FUNCTION_VIEW)} by CREATE FUNCTION reads it",
             )
-        query = renamed(defined.query, self.name, self.analyse)
+        query = self.renamed(defined.query)
         created = self._created(defined, query)
         return replace(defined, query=query, created_sql=created)
 
@@ -89,12 +130,12 @@ class RenamedDefinitions:
             for part in _parts(statement):
                 if isinstance(part, Query):
                     own = part.span.source
-                    new = query if own == former else renamed(own, self.name, self.analyse)
-                    if isinstance(self.name, RenamedColumn):
+                    new = query if own == former else self.renamed(own)
+                    if self.relations is None:
                         new = keeping_names(own, new)
                     edits.append(Edit(part.span.start, part.span.end, new))
-                elif isinstance(self.name, RenamedRelations):
-                    to = self.name.present(part.dotted)
+                elif self.relations is not None:
+                    to = self.relations.present(part.dotted)
                     edits += [] if to is None else [_edit(part, to)]
         return edited(text, edits)
 

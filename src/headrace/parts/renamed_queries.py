@@ -2,21 +2,25 @@
 
 Spark says which names in a query have become unknown, one after the other, and only these are
 replaced: there is no resolver of names here. Whether the query then computes the same is for
-:mod:`headrace.circuit.resembling` to say: a name may have got another meaning unnoticed.
+:mod:`headrace.circuit.resembling` to say: a name may have got another meaning unnoticed. A query
+in which names cannot be replaced reads the relation under its former names
+(:func:`under_former_names`).
 """
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
 from headrace.errors import Code, HeadraceError, Span
-from headrace.sql.edits import NAMES, Edit, edited, in_place_of, is_name
-from headrace.sql.lexer import tokens
+from headrace.sql.edits import NAMES, Edit, as_name, edited, in_place_of, is_name
+from headrace.sql.lexer import identifier_value, tokens
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
+    from headrace.catalyst.written import RelationPlace
     from headrace.sql.lexer import Token
 
 _MOST: Final = 1000
@@ -65,12 +69,51 @@ def renamed(query: str, name: Renamed, analyse: Callable[[Span], object]) -> str
     raise HeadraceError(Code.UNSUPPORTED, "the query has too many names")
 
 
+def with_other_variables(
+    query: str, name: str, variables: Callable[[Span, str], list[Span]]
+) -> str:
+    """Return a query with another name of the lambdas' variables that are called so.
+
+    A column that gets the name would be hidden by them. ``variables`` returns their places.
+    """
+    if "->" not in query:
+        return query
+    places = variables(Span.whole(query), name)
+    if not places:
+        return query
+    taken = {identifier_value(t).lower() for t in tokens(query) if t.kind in NAMES}
+    numbered = (f"{name}_{number}" for number in itertools.count(2))
+    other = as_name(next(each for each in numbered if each.lower() not in taken))
+    return edited(query, [Edit(place.start, place.end, other) for place in places])
+
+
+def under_former_names(query: str, places: Iterable[RelationPlace], columns: str) -> str:
+    """Return a query that reads a relation as ``columns`` of it, under the name that it has."""
+    edits = []
+    for each in places:
+        inner = f"(SELECT {columns} FROM {each.span.source})"
+        called = "" if each.is_named else f" AS {as_name(each.name.rpartition('.')[2])}"
+        edits.append(Edit(each.span.start, each.span.end, f"{inner}{called}"))
+    return edited(query, edits)
+
+
+def _nowhere(query: Span, name: str) -> list[Span]:
+    del query, name
+    return []
+
+
 @dataclass(frozen=True, slots=True)
 class RenamedColumn:
-    """A column with another name."""
+    """A column with another name.
+
+    ``places`` returns the places of names in a query that may mean a column of a name. ``alone``:
+    whether no name of a relation can come before that of a column.
+    """
 
     former: str
     present: str
+    places: Callable[[Span, str], list[Span]] = _nowhere
+    alone: bool = False
 
     def begin(self, query: str) -> list[Edit]:
         """Return no edits: any name may be that of another column."""
@@ -78,15 +121,28 @@ class RenamedColumn:
         return []
 
     def edits(self, query: str, start: int, end: int) -> list[Edit]:
-        """Return edits of the column in a range; of a name of several parts, the last that fits."""
+        """Return edits of the column in a range: one in each name that may mean it.
+
+        In a range that Spark knows no names of, such as one that a dialect has rewritten, they are
+        of all words that may.
+        """
         every = list(tokens(query))
-        within = [i for i, t in enumerate(every) if start <= t.start and t.end <= end]
-        found = [i for i in within if is_name(every[i], self.former)]
-        if found and all(every[i].kind in NAMES or every[i].text == "." for i in within):
-            found = found[-1:]
-        return [
-            Edit(every[i].start, every[i].end, in_place_of(every[i], self.present)) for i in found
-        ]
+        within = [t for t in every if start <= t.start and t.end <= end]
+        if all(t.kind in NAMES or t.text == "." for t in within):
+            return self._named(within)
+        edits: list[Edit] = []
+        for place in self.places(Span.whole(query), self.former):
+            if start <= place.start and place.end <= end:
+                edits += self._named(t for t in within if place.start <= t.start < place.end)
+        return edits or [self._edit(t) for t in within if is_name(t, self.former)]
+
+    def _named(self, name: Iterable[Token]) -> list[Edit]:
+        """Return the edit in a name of several parts: of the last that fits, or of the first."""
+        found = [token for token in name if is_name(token, self.former)]
+        return [self._edit(each) for each in (found[:1] if self.alone else found[-1:])]
+
+    def _edit(self, token: Token) -> Edit:
+        return Edit(token.start, token.end, in_place_of(token, [self.present]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +191,7 @@ class RenamedRelation:
         joined = all(every[i].text == "." for i in range(at + 1, last, 2))
         if not (named and joined):
             return None
-        return Edit(every[at].start, every[last].end, in_place_of(every[at], text))
+        return Edit(every[at].start, every[last].end, in_place_of(every[at], text.split(".")))
 
 
 @dataclass(frozen=True, slots=True)

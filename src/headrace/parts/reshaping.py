@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from headrace.catalog import PlainView, Sink, Stream, Table, View, title
 from headrace.circuit.digest import digest
@@ -34,6 +34,10 @@ if TYPE_CHECKING:
     from headrace.zset import Layout
 
 
+Follow: TypeAlias = "Callable[[Defined], Defined]"
+"""Returns the definition of what depends on altered relations over these."""
+
+
 @dataclass(frozen=True, slots=True)
 class Reshaping:
     """Alters relations together with the definitions of what depends on them."""
@@ -47,14 +51,15 @@ class Reshaping:
         former: Sequence[Relation],
         present: Sequence[Relation],
         columns: AlteredColumns,
-        follow: Callable[[Defined], Defined] = lambda defined: defined,
+        follow: Sequence[Follow] = (),
         refused: str = "could not go on as it is",
     ) -> Epoch:
         """Replace ``former`` relations by ``present`` ones with the same ids, in order.
 
-        ``follow`` returns the definition of a dependant over the present relations, which are
-        declared when it is called, and so are the dependants before it. ``refused`` says of one
-        that could not go on, after its name, why the relations are not altered.
+        ``follow`` return the definition of a dependant over the present relations, which are
+        declared when they are called, and so are the dependants before it. They are tried in order;
+        without any, definitions stay as they are. ``refused`` says of one that could not go on,
+        after its name, why the relations are not altered.
 
         Raises:
             HeadraceError: ``conflict`` if a dependant could not go on as it is, names the first.
@@ -88,7 +93,7 @@ class Reshaping:
         former: Sequence[Relation],
         present: Sequence[Relation],
         columns: AlteredColumns,
-        follow: Callable[[Defined], Defined],
+        follow: Sequence[Follow],
         refused: str,
     ) -> list[AlteredDependant]:
         """Return what depends on relations as :meth:`alter` would leave it, and alter nothing.
@@ -199,6 +204,8 @@ class _Change:
     given: Mapping[RelationId, Relation]
     committed: bool = False
     after: dict[RelationId, Relation] = field(default_factory=dict)
+    ways: dict[RelationId, int] = field(default_factory=dict)
+    """Which of several ways each dependant has followed."""
 
     @contextmanager
     def made(self) -> Iterator[None]:
@@ -217,24 +224,37 @@ class _Change:
                 self.declarations.withdraw([old], self.before)
             self.declarations.announce(new)
 
-    def follow(self, old: Defined, follow: Callable[[Defined], Defined]) -> None:
+    def follow(self, old: Defined, follow: Sequence[Follow]) -> None:
         """Declare a view or sink with its definition over the altered relations."""
         given = self.given.get(old.id)
-        try:
-            new = follow(given if isinstance(given, View | PlainView | Sink) else old)
-            if isinstance(new, Sink):
-                self.after[new.id] = new
+        present = given if isinstance(given, View | PlainView | Sink) else old
+        first: HeadraceError | None = None
+        # A sink's statement has the query of the hidden view that it writes.
+        from_way = self.ways.get(old.source, 0) if isinstance(old, Sink) else 0
+        for way, each in enumerate(follow or (_unchanged,)):
+            if way < from_way:
+                continue
+            try:
+                self._made_as(old, each(present))
+            except HeadraceError as error:
+                if error.code in (Code.CANCELLED, Code.UNAVAILABLE):
+                    raise
+                first = first or error
             else:
-                self._plan(old, new)
-        except HeadraceError as error:
-            if error.code in (Code.CANCELLED, Code.UNAVAILABLE):
-                raise
-            raise HeadraceError(
-                Code.CONFLICT,
-                f"{_shown(old, self.before)} {self.refused}",
-                _sentences(error),
-                "DROP it first, and create it again afterwards.",
-            ) from error
+                self.ways[old.id] = way
+                return
+        raise HeadraceError(
+            Code.CONFLICT,
+            f"{_shown(old, self.before)} {self.refused}",
+            None if first is None else _sentences(first),
+            "DROP it first, and create it again afterwards.",
+        ) from first
+
+    def _made_as(self, old: Defined, new: Defined) -> None:
+        if isinstance(new, Sink):
+            self.after[new.id] = new
+        else:
+            self._plan(old, new)
 
     def altered(self) -> list[Relation]:
         """Return the relations whose definitions have changed."""
@@ -298,6 +318,10 @@ def _defined(catalog: Catalog, ids: Sequence[RelationId]) -> list[Defined]:
     over = {*ids, *(each.id for id_ in ids for each in catalog.dependants(id_))}
     views: list[Defined] = [v for v in catalog.defined_in_order() if v.id in over]
     return [*views, *(s for s in catalog if isinstance(s, Sink) and s.id in over)]
+
+
+def _unchanged(defined: Defined) -> Defined:
+    return defined
 
 
 def _other(view: View | PlainView) -> HeadraceError:

@@ -44,14 +44,13 @@ def dotted_as_name(name: str) -> str:
     return ".".join(map(as_name, name.split(".")))
 
 
-def in_place_of(token: Token, name: str) -> str:
-    """Return a dotted name as it is written where a token was a name.
+def in_place_of(token: Token, parts: Iterable[str]) -> str:
+    """Return a name of some parts as it is written where a token was a name.
 
     A name between double quotes stays one: it may say that others in the query are names.
     """
-    if token.kind is TokenKind.DQUOTED:
-        return ".".join(map(double_quoted, name.split(".")))
-    return dotted_as_name(name)
+    written = double_quoted if token.kind is TokenKind.DQUOTED else as_name
+    return ".".join(map(written, parts))
 
 
 def is_name(token: Token, name: str) -> bool:

@@ -9,15 +9,16 @@ from headrace.catalog import Stream, Table
 from headrace.circuit.resembling import AlteredColumns
 from headrace.errors import Span, masked
 from headrace.parts.former_names import without_former
-from headrace.sql import quote
-from headrace.sql.edits import names_column, with_column
+from headrace.statements.defining.columns import ColumnExpressions
 from headrace.types import Schema
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
-    from headrace.catalog import Declaration, Defined, Sink
+    from headrace.catalog import Declaration, Sink
+    from headrace.engine.engine import Engine
     from headrace.errors import HeadraceError
+    from headrace.parts.reshaping import Follow
     from headrace.types import Column, DataType
 
 _NAMING: Final = frozenset({"timestamp", "effective_from"})
@@ -26,15 +27,11 @@ UNIQUE: Final = "its DEDUPLICATE clause"
 ARRANGED: Final = "its rows, which are arranged by all columns since it has no PRIMARY KEY"
 
 
-def _unchanged(defined: Defined) -> Defined:
-    return defined
-
-
 @dataclass(frozen=True, slots=True)
 class ColumnChange:
     """A change of the columns of a relation, found to be possible as far as it itself is concerned.
 
-    ``done`` says that it was made. ``follow`` returns the definitions of what depends on the
+    ``done`` says that it was made. ``follow`` return the definitions of what depends on the
     relation; ``readers`` are those of a column whose type changes, ``writers`` the sinks into a
     column that is dropped. ``used`` is why a column cannot be dropped since others use it.
     ``refused`` says of one that cannot go on why the change is refused.
@@ -44,7 +41,7 @@ class ColumnChange:
     altered: Stream | Table
     done: str
     place: Span
-    follow: Callable[[Defined], Defined] = _unchanged
+    follow: Sequence[Follow] = ()
     readers: tuple[str, ...] = ()
     writers: tuple[Sink, ...] = ()
     used: HeadraceError | None = None
@@ -103,8 +100,15 @@ def retyped(relation: Stream | Table, name: str, type_: DataType, span: Span) ->
     return _altered(relation, Schema(tuple(columns)), declared)
 
 
-def renamed(relation: Stream | Table, name: str, to: str, span: Span) -> Stream | Table:
-    """Return a relation with another name of a column; its files have the former one."""
+def renamed(
+    relation: Stream | Table, name: str, to: str, span: Span, engine: Engine
+) -> Stream | Table:
+    """Return a relation with another name of a column; its files have the former one.
+
+    Raises:
+        HeadraceError: ``conflict`` if an expression of its definition cannot have the new name.
+    """
+    computing, marking = expressions(relation, engine)
 
     def column(given: str) -> str:
         return to if given == name else given
@@ -112,8 +116,8 @@ def renamed(relation: Stream | Table, name: str, to: str, span: Span) -> Stream 
     def pairs(given: tuple[tuple[str, Any], ...]) -> tuple[tuple[str, Any], ...]:
         return tuple((column(key), value) for key, value in given)
 
-    def expressions(given: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
-        return tuple((column(key), with_column(text, name, to)) for key, text in given)
+    def over(by: ColumnExpressions, key: str, text: str) -> tuple[str, str]:
+        return column(key), by.renamed(text, name, to)
 
     declaration = relation.declaration
     watermark = declaration.watermark
@@ -128,8 +132,8 @@ def renamed(relation: Stream | Table, name: str, to: str, span: Span) -> Stream 
             (key, to if key in _NAMING and value.lower() == name.lower() else value)
             for key, value in declaration.options
         ),
-        watermark=None if watermark is None else expressions((watermark,))[0],
-        computed=expressions(declaration.computed),
+        watermark=None if watermark is None else over(marking, *watermark),
+        computed=tuple(over(computing, *each) for each in declaration.computed),
         metadata=pairs(declaration.metadata),
         defaults=pairs(declaration.defaults),
         precisions=pairs(declaration.precisions),
@@ -161,15 +165,25 @@ def _altered(relation: Stream | Table, schema: Schema, declaration: Declaration)
     return replace(relation, schema=schema, declaration=declaration, arranged=arranged)
 
 
-def own_users(relation: Stream | Table, name: str) -> Iterator[str]:
+def expressions(
+    relation: Stream | Table, engine: Engine
+) -> tuple[ColumnExpressions, ColumnExpressions]:
+    """Return what the computed columns of a relation are over, and what its watermark is over."""
+    columns, generated = relation.schema.columns, relation.declaration.generated
+    given = tuple(column for column in columns if column.name not in generated)
+    return ColumnExpressions(engine, given), ColumnExpressions(engine, columns)
+
+
+def own_users(relation: Stream | Table, name: str, engine: Engine) -> Iterator[str]:
     """Yield the parts of a relation's own definition that use a column."""
+    computing, marking = expressions(relation, engine)
     declaration, mark = relation.declaration, relation.declaration.watermark
     if isinstance(relation, Table):
         if name in relation.primary_key:
             yield "its PRIMARY KEY"
         elif not relation.primary_key and name in (relation.arranged or relation.schema.names):
             yield ARRANGED
-    if mark is not None and (mark[0].lower() == name.lower() or names_column(mark[1], name)):
+    if mark is not None and (mark[0].lower() == name.lower() or name in marking.reads(mark[1])):
         yield "its watermark"
     elif mark is None and (declaration.option("timestamp") or "").lower() == name.lower():
         yield "its option timestamp"
@@ -178,19 +192,8 @@ def own_users(relation: Stream | Table, name: str) -> Iterator[str]:
     if name in declaration.message_key:
         yield "its message key"
     for column, expression in declaration.computed:
-        if column != name and names_column(expression, name):
+        if column != name and name in computing.reads(expression):
             yield f'its computed column "{column}"'
-
-
-def computed_queries(relation: Stream | Table) -> list[str]:
-    """Return queries of the computed columns of a relation, over NULL in its other columns."""
-    computed = dict(relation.declaration.computed)
-    nulls = ", ".join(
-        f"CAST(NULL AS {c.type.simpleString()}) AS {quote(c.name)}"
-        for c in relation.schema.columns
-        if c.name not in computed
-    )
-    return [f"SELECT ({text}) AS value FROM (SELECT {nulls})" for text in computed.values()]
 
 
 def with_alteration(relation: Stream | Table, span: Span) -> str:

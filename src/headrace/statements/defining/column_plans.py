@@ -12,12 +12,10 @@ from headrace.connectors import CONNECTOR
 from headrace.errors import Code, HeadraceError, Span
 from headrace.parts.naming import shown_name
 from headrace.parts.renamed_definitions import RenamedDefinitions
-from headrace.parts.renamed_queries import RenamedColumn
 from headrace.sql import AddColumns, DropColumns, RenameColumn, RetypeColumn
 from headrace.statements.defining.altered_columns import (
     UNIQUE,
     ColumnChange,
-    computed_queries,
     own_users,
     renamed,
     retyped,
@@ -120,7 +118,7 @@ class ColumnPlans:
             if statement.if_exists and each.text.lower() not in known:
                 continue
             name = column_of(relation, each.text, each.span)
-            _require_own_use(relation, name, each.span)
+            self._require_own_use(relation, name, each.span)
             errors += self._used(relation, name, each.span)
             writers |= dict.fromkeys(self._writers(relation, name))
             names.append(name)
@@ -152,11 +150,15 @@ class ColumnPlans:
         to = statement.to.text
         _require_free(relation, name, statement.to)
         self._require_renameable(relation, name, statement.column.span)
-        altered = renamed(relation, name, to, statement.span)
-        self._require_computable(relation, altered, statement.column.span)
-        follow = RenamedDefinitions(RenamedColumn(name, to), self.engine.planner.analyse)
+        try:
+            altered = renamed(relation, name, to, statement.span, self.engine)
+        except HeadraceError as error:
+            raise error.at(statement.column.span) from error
+        planner = self.engine.planner
+        follow = RenamedDefinitions.of_column(relation, name, to, planner)
         done = f'renamed column "{name}" of {_title(relation)} to "{to}"'
-        return ColumnChange(relation, altered, done, statement.name.span, follow.over)
+        over = [each.over for each in follow]
+        return ColumnChange(relation, altered, done, statement.name.span, over)
 
     def _retyped(self, statement: RetypeColumn) -> ColumnChange:
         relation = self._relation(statement.name, "altering")
@@ -172,7 +174,7 @@ class ColumnPlans:
             raise _not_wider(column, type_.simpleString(), span)
         if isinstance(relation, Table) and not _is_stored_alike(column.type, type_):
             raise _stored_otherwise(column, type_.simpleString(), span)
-        users = [*own_users(relation, name)]
+        users = [*own_users(relation, name, self.engine)]
         if name in relation.declaration.unique and {column.type, type_} <= {*_INTEGERS}:
             users.remove(UNIQUE)  # whose ids are the same text
         if users:
@@ -255,18 +257,17 @@ class ColumnPlans:
                 span=span,
             )
 
-    def _require_computable(
-        self, relation: Stream | Table, altered: Stream | Table, span: Span
-    ) -> None:
-        """Refuse if a computed column would have another type, or could not be computed."""
-        queries = computed_queries(relation), computed_queries(altered)
-        for before, after in zip(*queries, strict=True):
-            with self.engine.planning:
-                types = [self.engine.planner.analyse(Span.whole(t)).schema for t in (before, after)]
-            if types[0] != types[1]:
-                raise HeadraceError(
-                    Code.CONFLICT, "a computed column would have another type", span=span
-                )
+    def _require_own_use(self, relation: Stream | Table, name: str, span: Span) -> None:
+        """Refuse a column that the relation itself uses."""
+        users = [*own_users(relation, name, self.engine)]
+        if users:
+            hint = "CREATE one without it, and INSERT INTO it SELECT the rows of this one"
+            raise HeadraceError(
+                Code.CONFLICT,
+                f'column "{name}" of {_shown(relation)} is used by {", ".join(users)}',
+                hint=f"{hint}; or read it through a view without the column.",
+                span=span,
+            )
 
     def _used(self, relation: Stream | Table, name: str, span: Span) -> Iterator[HeadraceError]:
         """Yield an error if something else uses a column."""
@@ -294,19 +295,6 @@ class ColumnPlans:
         """Return the sinks that write into a column."""
         sinks = (each for each in self.reader.catalog if isinstance(each, Sink))
         return [s for s in sinks if s.target == relation.id and name in s.columns]
-
-
-def _require_own_use(relation: Stream | Table, name: str, span: Span) -> None:
-    """Refuse a column that the relation itself uses."""
-    users = [*own_users(relation, name)]
-    if users:
-        hint = "CREATE one without it, and INSERT INTO it SELECT the rows of this one"
-        raise HeadraceError(
-            Code.CONFLICT,
-            f'column "{name}" of {_shown(relation)} is used by {", ".join(users)}',
-            hint=f"{hint}; or read it through a view without the column.",
-            span=span,
-        )
 
 
 def _is_stored_alike(former: DataType, present: DataType) -> bool:

@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
 
 from headrace.errors import Code, HeadraceError, Span
 from headrace.formats.fitted import not_fitting
 from headrace.formats.fitting import is_of_kind
 from headrace.formats.literals import NoLiteral, constant
 from headrace.formats.values import RejectedValueError, refuse, type_name
+from headrace.parts.renamed_queries import RenamedColumn, with_other_variables
+from headrace.parts.renamed_queries import renamed as in_query
 from headrace.sql.keywords import quote
 from headrace.sql.rewritten import Rewriting
 from headrace.types import Column, Schema, to_arrow
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from headrace.catalog import Table
+    from headrace.catalyst.bound import BoundExpression
     from headrace.engine.engine import Engine
     from headrace.sql import ColumnDefinition
+
+_BEFORE: Final = "SELECT ("
+"""The beginning of the query of an expression."""
 
 
 def require_default(engine: Engine, column: Column, span: Span) -> None:
@@ -63,14 +72,8 @@ def computed_column(engine: Engine, definition: ColumnDefinition, arriving: Sche
     if expression is None:
         raise HeadraceError(Code.INTERNAL, f"column {definition.name} is not computed")
     span = expression.span
-    nulls = ", ".join(
-        f"CAST(NULL AS {column.type.simpleString()}) AS {quote(column.name)}"
-        for column in arriving.columns
-    )
     rewriting = Rewriting(span)
-    rewriting.replace(
-        span, ["SELECT (", (span.start, span.end), f") AS value FROM (SELECT {nulls})"]
-    )
+    rewriting.replace(span, [_BEFORE, (span.start, span.end), _after(arriving.columns)])
     rewritten = rewriting.done()
     with rewritten.mapping_errors(), engine.planning:
         analysed = engine.planner.analyse(rewritten.span)
@@ -96,6 +99,68 @@ def computed_column(engine: Engine, definition: ColumnDefinition, arriving: Sche
             )
         found = declared
     return Column(definition.name, found, nullable=not definition.not_null)
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnExpressions:
+    """Expressions over columns of a relation that Spark has accepted: computed ones, watermarks."""
+
+    engine: Engine
+    columns: tuple[Column, ...]
+
+    def reads(self, expression: str) -> frozenset[str]:
+        """Return the names of the columns that an expression reads."""
+        found = self._bound(expression, self.columns)
+        if found is None:
+            return frozenset(column.name for column in self.columns)
+        return frozenset(self.columns[position].name for position in found.reads)
+
+    def renamed(self, expression: str, name: str, to: str) -> str:
+        """Return an expression that computes the same when a column has another name.
+
+        Raises:
+            HeadraceError: ``conflict`` if its names cannot be replaced.
+        """
+        before = self._bound(expression, self.columns)
+        columns = tuple(replace(c, name=to) if c.name == name else c for c in self.columns)
+        after, planner = _after(columns), self.engine.planner
+
+        column = RenamedColumn(name, to, planner.columns, alone=True)
+
+        def replaced(query: str) -> str:
+            return in_query(query, column, planner.analyse)
+
+        def not_hidden(query: str) -> str:
+            return replaced(with_other_variables(query, to, planner.variables))
+
+        reason: HeadraceError | None = None
+        for way in (replaced, not_hidden):
+            try:
+                with self.engine.planning:
+                    query = way(f"{_BEFORE}{expression}{after}")
+            except HeadraceError as error:
+                reason = error
+                continue
+            found = query.removeprefix(_BEFORE).removesuffix(after)
+            if before is not None and self._bound(found, columns) == before:
+                return found
+        raise HeadraceError(
+            Code.CONFLICT,
+            f'"{expression}" cannot be written with "{to}" in place of "{name}"',
+            None if reason is None else reason.primary,
+        )
+
+    def _bound(self, expression: str, columns: Sequence[Column]) -> BoundExpression | None:
+        with self.engine.planning:
+            return self.engine.planner.bound(Span.whole(f"{_BEFORE}{expression}{_after(columns)}"))
+
+
+def _after(columns: Sequence[Column]) -> str:
+    """Return the end of the query of an expression over columns that are NULL."""
+    nulls = ", ".join(
+        f"CAST(NULL AS {column.type.simpleString()}) AS {quote(column.name)}" for column in columns
+    )
+    return f") AS value FROM (SELECT {nulls})"
 
 
 def require_known_rows(table: Table, span: Span) -> None:

@@ -128,13 +128,13 @@ class RelationRenamings:
                 present.append(replace(candidate, created_sql=text))
         names = {relation.id: to for relation, to in pairs}
         renamed = RenamedRelations(tuple(RenamedRelation(r.name, to) for r, to in pairs))
-        definitions = RenamedDefinitions(renamed, self.engine.planner.analyse)
+        definitions = RenamedDefinitions.of_relations(renamed, self.engine.planner)
 
         def follow(defined: Defined) -> Defined:
             return _with_index_of(definitions.over(defined), names)
 
         try:
-            self.reshaping.alter(former, present, AlteredColumns(), follow)
+            self.reshaping.alter(former, present, AlteredColumns(), [follow])
         except HeadraceError as error:
             raise error.at(place.span) from error
         for relation in present:
