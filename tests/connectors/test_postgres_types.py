@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from decimal import Decimal
 
 import pyarrow as pa
 from pyspark.sql import types as t
@@ -34,3 +35,10 @@ def test_a_time_of_postgresql_keeps_those_of_no_more_digits():
     assert keeps(PgType(TIME, 3), t.TimeType(3))
     assert not keeps(PgType(TIME, 2), t.TimeType(3))
     assert not keeps(PgType(TIME_WITH_ZONE), t.TimeType(3))
+
+
+def test_a_numeric_that_is_too_large_for_its_decimal_is_rejected() -> None:
+    texts = ["1" * 60, "5555555555555555.5555", "0.25", None]
+    found = read(pa.array(texts), Column("n", t.DecimalType(38, 25)))
+    assert found.values.to_pylist()[2:] == [Decimal("0.25"), None]
+    assert list(found.refused) == [0, 1]

@@ -50,6 +50,15 @@ def test_a_value_is_a_row_or_a_reject_in_its_place() -> None:
     }
 
 
+def test_a_number_that_is_too_large_for_its_decimal_is_rejected() -> None:
+    columns = Schema((Column("n", t.DecimalType(38, 25)),))
+    values = [b"5555555555555555.5555", b" -1.5 ", b"-1.5e30", b"1e-25", b"9" * 39]
+    found = CsvMessages(columns, Dialect()).decode(values)
+    given = [None if n is None else str(n) for n in found.rows["n"].to_pylist()]
+    assert given == [f"-1.5{'0' * 24}", "1E-25"]
+    assert [reject.line for reject in found.rejects] == [0, 2, 4]
+
+
 def test_the_delimiter_is_chosen() -> None:
     found = CsvMessages(COLUMNS, Dialect("|", "'", "-")).decode([b"1|'a|b'", b"-|-"])
     assert found.rows.to_pylist() == [{"id": 1, "text": "a|b"}, {"id": None, "text": None}]

@@ -27,6 +27,7 @@ TYPES: dict[str, t.DataType] = {
     "single": t.FloatType(),
     "real": t.DoubleType(),
     "exact": t.DecimalType(20, 2),
+    "long": t.DecimalType(38, 25),
     "truth": t.BooleanType(),
     "text": t.StringType(),
     "day": t.DateType(),
@@ -40,6 +41,7 @@ ROW = {
     "single": 0.5,
     "real": -1.25e300,
     "exact": Decimal("1.50"),
+    "long": Decimal("0.25"),
     "truth": True,
     "text": "é, {}: [null]",
     "day": dt.date(2026, 1, 31),
@@ -215,6 +217,20 @@ def agrees(data: str, of: Schema) -> None:
     decoded = JsonDecoder("a", of).decode(RecordBlock(data.encode(), 1, FilePosition(), 0))
     assert repr([row for table in decoded.tables for row in table.to_pylist()]) == repr(rows)
     assert len(decoded.rejects) == rejects
+
+
+@pytest.mark.parametrize(
+    "number",
+    ["5555555555555555.5555", "-1.5e30", "9" * 60, "1e12", "9" * 13 + "." + "9" * 25, "1e-25"],
+)
+def test_a_number_is_the_same_decimal_or_rejected_for_its_digits(number: str) -> None:
+    value = Decimal(number)
+    rows, rejects = one_by_one(f'{{"long":{number}}}\n', schema("long"))
+    fits = value.copy_abs() < Decimal(10) ** 13
+    assert (rows, rejects) == (([{"long": value}], 0) if fits else ([], 1))
+    agrees(f'{{"long":{number}}}\n{{"long":0.5}}\n', schema("long"))
+    nested = Schema((Column("a", t.ArrayType(t.DecimalType(38, 25))),))
+    agrees(f'{{"a":[{number},null]}}\n{{"a":[0.5]}}\n', nested)
 
 
 MEMBERS = st.tuples(

@@ -25,18 +25,23 @@ if TYPE_CHECKING:
 
 INTEGERS: Final = frozenset({ByteType, ShortType, IntegerType, LongType})
 """The classes of the types of whole numbers."""
+SIGNED_DIGITS: Final = 34
+"""The digits to which Spark rounds a decimal when it changes its sign, in ``abs`` and ``-``."""
 
 
 def keeps_all_digits(handle: Any) -> bool:
     """Whether arithmetic is on integers or decimals, and its result exact or an overflow.
 
-    Spark rounds decimals if the exact result would have more digits than a DECIMAL has.
+    Spark rounds decimals if the exact result would have more digits than a DECIMAL has, and where
+    it changes the sign of one, to 34 digits.
     """
     of = type_of(handle)
     if type(of) in INTEGERS:
         return True
     if not isinstance(of, DecimalType):
         return False
+    if kind_of(handle) == "UnaryMinus":
+        return bool(of.precision <= SIGNED_DIGITS)
     sides = [type_of(each) for each in items(handle.children())]
     scales = [side.scale for side in sides if isinstance(side, DecimalType)]
     exact = sum(scales) if kind_of(handle) == "Multiply" else max(scales, default=0)

@@ -7,11 +7,14 @@ import json
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, BinaryIO
 
+import pyarrow as pa
 import xxhash
 
 from headrace.errors import Code, HeadraceError
 from headrace.formats.avro import AvroRecords
 from headrace.formats.blocks import Decoded, FilePosition, RecordBlock
+from headrace.formats.calendars import Calendar
+from headrace.formats.fitting import with_leaves
 from headrace.formats.values import RejectedValueError
 from headrace.ledger import Reject
 
@@ -40,6 +43,7 @@ def avro_chunks(
             raise HeadraceError(Code.INVALID, f'file "{path}": {refused}') from refused
         checksum = _header_checksum(reader)
         start.require_same(path, checksum)
+        calendar = Calendar.of_datetimes(reader.metadata)
         row = 0
         for values in _blocks(path, reader):
             end = row + len(values)
@@ -51,13 +55,25 @@ def avro_chunks(
                     Reject(str(path), line + each.line, each.column, each.reason, each.raw)
                     for each in found.rejects
                 ]
-                tables = [found.rows] if found.rows.num_rows else []
+                tables = [_moved(found.rows, calendar)] if found.rows.num_rows else []
                 done = stored.tell()
                 yield (
                     RecordBlock(b"", line, FilePosition(end, end, checksum), done),
                     Decoded(tables, rejects),
                 )
             row = end
+
+
+def _moved(rows: pa.Table, calendar: Calendar) -> pa.Table:
+    if not calendar.is_former:
+        return rows
+
+    def moved(leaf: pa.Array) -> pa.Array:
+        is_local = pa.types.is_timestamp(leaf.type) and leaf.type.tz is None
+        return leaf if is_local else calendar.moved(leaf)
+
+    columns = [with_leaves(column.combine_chunks(), moved) for column in rows.columns]
+    return pa.table(columns, schema=rows.schema)
 
 
 def _opened(path: Path, stored: BinaryIO) -> Any:

@@ -346,9 +346,9 @@ class _RefusedField(Exception):  # noqa: N818 (a verdict, not a failure)
 
 
 def _read_type(data_type: t.DataType, arrow: pa.DataType) -> pa.DataType:
-    """Return the type that Arrow reads; times are read as text, with or without zones."""
-    is_time = isinstance(data_type, t.TimestampType | t.TimestampNTZType | t.TimeType)
-    return pa.string() if is_time else arrow
+    """Return the type that Arrow reads; times, with or without zones, and decimals are texts."""
+    times = t.TimestampType | t.TimestampNTZType | t.TimeType
+    return pa.string() if isinstance(data_type, times | t.DecimalType) else arrow
 
 
 def _of_texts(
@@ -356,7 +356,9 @@ def _of_texts(
 ) -> pa.ChunkedArray:
     if column.type == target:
         return column
-    if isinstance(data_type, t.TimeType):
+    if isinstance(data_type, t.DecimalType):
+        column = pc.ascii_trim_whitespace(column)
+    if isinstance(data_type, t.TimeType | t.DecimalType):
         return cast_texts(column, data_type, target)
     return _moments(column, target)
 

@@ -28,14 +28,11 @@ from headrace.formats.fitted import Fitted
 from headrace.formats.values import RejectedValueError, out_of_range, refuse
 from headrace.runtime.offenders import divided
 from headrace.types import holds, to_arrow
+from headrace.zset.decimals import exactly
 
 Conversion: TypeAlias = Callable[[Any], Any]
 """A function between Arrow arrays; raises ``pa.ArrowException`` if a value does not fit."""
 
-_EVERY_INTEGER = 20
-"""The number of digits of the widest integer, 2^64."""
-_WIDEST = 76
-"""The precision of Arrow's widest decimal."""
 _NANOSECONDS_PER_DAY = 86_400 * 10**9
 _FRACTIONS = (
     *((1, "second"), (100, "millisecond"), (10, "millisecond"), (1, "millisecond")),
@@ -197,12 +194,9 @@ def _scalar_conversion(
 
 
 def _decimals(values: Any, wanted: pa.DataType) -> Any:
-    if pa.types.is_integer(values.type):
-        whole = pc.cast(values, pa.decimal256(_EVERY_INTEGER, 0))
-        return pc.cast(pc.cast(whole, pa.decimal256(_WIDEST, wanted.scale)), wanted)
     if pa.types.is_floating(values.type):
-        return pc.cast(pc.cast(values, pa.string()), wanted)
-    return pc.cast(values, wanted)
+        values = pc.cast(values, pa.string())
+    return exactly(values, wanted)
 
 
 def _floats(values: Any, wanted: pa.DataType) -> Any:
@@ -351,6 +345,26 @@ def _offsets(values: Any) -> pa.Array:
         values = pc.cast(values, pa.list_(item))
     lengths = pc.fill_null(pc.list_value_length(values), 0).to_numpy(zero_copy_only=False)
     return offsets_of(lengths)
+
+
+def with_leaves(values: pa.Array, changed: Conversion) -> pa.Array:
+    """Return values in all whose leaves a function was called, in the order of their types."""
+    kind = values.type
+    if pa.types.is_struct(kind):
+        parts = [with_leaves(part, changed) for part in values.flatten()]
+        fields = [each.with_type(part.type) for each, part in zip(kind, parts, strict=True)]
+        return pa.StructArray.from_arrays(parts, fields=fields, mask=values.is_null())
+    if pa.types.is_map(kind):
+        pairs = pa.struct([kind.key_field, kind.item_field])
+        listed = pc.cast(values, pa.list_(pairs))
+        keys, items = (with_leaves(part, changed) for part in listed.flatten().flatten())
+        wanted = pa.map_(keys.type, kind.item_field.with_type(items.type))
+        return list_array(_offsets(listed), listed.is_null(), [keys, items], wanted)
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        items = with_leaves(values.flatten(), changed)
+        wanted = pa.list_(kind.value_field.with_type(items.type))
+        return list_array(_offsets(values), values.is_null(), [items], wanted)
+    return changed(values)
 
 
 def offsets_of(lengths: Any) -> pa.Array:

@@ -36,6 +36,7 @@ from headrace.formats.rows import (
 )
 from headrace.formats.values import RejectedValueError, cast_texts, field_of, from_json, parse_json
 from headrace.ledger import Reject
+from headrace.zset.decimals import wide
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -67,7 +68,7 @@ class JsonDecoder:
         self._options = pj.ParseOptions(
             explicit_schema=pa.schema(
                 [
-                    (column.name, pa.string() if _is_read_as_text(column.type) else field.type)
+                    (column.name, _read_type(column.type, field.type))
                     for column, field in zip(schema.columns, self._target, strict=True)
                 ]
             ),
@@ -252,9 +253,10 @@ def _lines_fit(data: Text) -> bool:
     return True
 
 
-def _is_read_as_text(data_type: t.DataType) -> bool:
-    """Return whether a type is read as text: Arrow's JSON reader does not support it fully."""
-    return isinstance(data_type, t.DateType | t.TimestampNTZType | t.TimeType)
+def _read_type(data_type: t.DataType, arrow: pa.DataType) -> pa.DataType:
+    """Return the type that Arrow reads: text for what its JSON reader does not support fully."""
+    is_text = isinstance(data_type, t.DateType | t.TimestampNTZType | t.TimeType)
+    return pa.string() if is_text else wide(arrow)
 
 
 def _is_vectorised(data_type: t.DataType, *, nested: bool = False) -> bool:

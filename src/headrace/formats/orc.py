@@ -1,8 +1,14 @@
-"""ORC files: stripe by stripe; see :mod:`headrace.formats.columnar`."""
+"""ORC files: stripe by stripe; see :mod:`headrace.formats.columnar`.
+
+A file says in which calendar its dates are: that of :mod:`headrace.formats.calendars`, in which
+ORC's library for Java writes unless it is told otherwise, or the proleptic Gregorian one. Arrow
+refuses times before 1677.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from itertools import islice
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import xxhash
@@ -10,7 +16,9 @@ from pyarrow import orc
 
 from headrace.errors import Code, HeadraceError
 from headrace.formats.blocks import Decoded, FilePosition, RecordBlock
+from headrace.formats.calendars import Calendar
 from headrace.formats.columnar import decoded, matched
+from headrace.formats.fitting import with_leaves
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,6 +27,8 @@ if TYPE_CHECKING:
     from headrace.types import Schema
 
 _BATCH_ROWS = 131_072
+_FOOTER, _CALENDAR, _PROLEPTIC = 2, 11, 2
+"""Fields of ORC's file tail and footer, and the value of the latter for the present calendar."""
 _FOOTER_BYTES = 1 << 16
 
 
@@ -49,6 +59,11 @@ def _batches(
 ) -> Iterator[tuple[RecordBlock, Decoded]]:
     columns = matched(path, file.schema, schema)
     wanted = [name for name in columns if name is not None]
+    calendar = Calendar("UTC" if _is_in_former_calendar(file) else None)
+
+    def moved(leaf: pa.Array) -> pa.Array:
+        return calendar.moved(leaf) if pa.types.is_date32(leaf.type) else leaf
+
     total_rows, total_bytes = file.nrows, path.stat().st_size
     row = 0
     for number in range(file.nstripes):
@@ -59,10 +74,39 @@ def _batches(
             end = row + batch.num_rows
             if skipped < batch.num_rows:
                 line = row + skipped + 1
-                rows = decoded(str(path), batch.slice(skipped), schema, columns, line)
+                table = pa.table(
+                    [with_leaves(c.combine_chunks(), moved) for c in batch.slice(skipped).columns],
+                    names=batch.column_names,
+                )
+                rows = decoded(str(path), table, schema, columns, line)
                 done = total_bytes * end // max(1, total_rows)
                 yield RecordBlock(b"", line, FilePosition(end, end, checksum), done), rows
             row = end
+
+
+def _is_in_former_calendar(file: orc.ORCFile) -> bool:
+    footer = dict(_fields(dict(_fields(file.reader.serialized_file_tail()))[_FOOTER]))
+    known = footer.get(_CALENDAR)
+    return file.writer == "ORC_JAVA" if known is None else bool(known != _PROLEPTIC)
+
+
+def _fields(message: bytes) -> Iterator[tuple[int, Any]]:
+    """Yield the numbers and values of a message of Protobuf with numbers and bytes alone."""
+    rest = iter(message)
+    for key in rest:
+        number = _varint(key, rest)
+        field, is_bytes = number >> 3, number & 7 == 2  # noqa: PLR2004
+        value = _varint(next(rest), rest)
+        yield field, bytes(islice(rest, value)) if is_bytes else value
+
+
+def _varint(first: int, rest: Iterator[int]) -> int:
+    found, shift = first & 0x7F, 7
+    while first & 0x80:
+        first = next(rest)
+        found |= (first & 0x7F) << shift
+        shift += 7
+    return found
 
 
 def _end_checksum(path: Path) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from typing import TYPE_CHECKING
 
@@ -11,10 +12,12 @@ import xxhash
 
 from headrace.errors import Code, HeadraceError
 from headrace.formats.blocks import Decoded, FilePosition, RecordBlock
+from headrace.formats.calendars import SPARK, Calendar
 from headrace.formats.columnar import decoded, matched
+from headrace.formats.fitting import with_leaves
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
     from headrace.types import Schema
@@ -32,7 +35,7 @@ def parquet_chunks(
             CONFLICT if its footer differs from that of the file that was read up to ``start``.
     """
     try:
-        with pq.ParquetFile(path) as file:
+        with pq.ParquetFile(path, coerce_int96_timestamp_unit="us") as file:
             yield from _batches(path, file, schema, start)
     except (pa.ArrowException, OSError) as error:
         raise HeadraceError(
@@ -48,6 +51,7 @@ def _batches(
     total_rows, total_bytes = file.metadata.num_rows, path.stat().st_size
     checksum = _footer_checksum(path)
     start.require_same(path, checksum)
+    calendars = _calendars(file)
     row = 0
     for group in range(file.metadata.num_row_groups):
         rows_of_group = file.metadata.row_group(group).num_rows
@@ -59,6 +63,10 @@ def _batches(
             skipped = max(0, start.position - row)
             if skipped < batch.num_rows:
                 table = pa.table(batch.slice(skipped))
+                for place, name in enumerate(table.column_names):
+                    if name in calendars:
+                        moved = _moved(table.column(place), calendars[name])
+                        table = table.set_column(place, name, moved)
                 rows = decoded(str(path), table, schema, columns, row + skipped + 1)
                 done = total_bytes * end // max(1, total_rows)
                 yield (
@@ -66,6 +74,27 @@ def _batches(
                     rows,
                 )
             row = end
+
+
+def _calendars(file: pq.ParquetFile) -> Mapping[str, Sequence[Calendar]]:
+    """Return the calendar of each leaf of each column, if any may be in the former one."""
+    stored = file.metadata.metadata or {}
+    marks = {key.decode(): stored[key].decode() for key in stored if key.startswith(SPARK)}
+    datetimes, int96 = Calendar.of_datetimes(marks), Calendar.of_int96(marks)
+    found: dict[str, list[Calendar]] = {}
+    if datetimes.is_former or int96.is_former:
+        for leaf in map(file.schema.column, range(len(file.schema.names))):
+            is_int96 = leaf.physical_type == "INT96"
+            logical = json.loads(leaf.logical_type.to_json())
+            is_moved = logical["Type"] == "Date" or logical.get("isAdjustedToUTC", False)
+            calendar = int96 if is_int96 else datetimes if is_moved else Calendar(None)
+            found.setdefault(leaf.path.partition(".")[0], []).append(calendar)
+    return found
+
+
+def _moved(values: pa.ChunkedArray, calendars: Sequence[Calendar]) -> pa.Array:
+    leaves = iter(calendars)
+    return with_leaves(values.combine_chunks(), lambda leaf: next(leaves).moved(leaf))
 
 
 def _footer_checksum(path: Path) -> str:

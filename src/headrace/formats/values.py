@@ -24,6 +24,7 @@ import pyarrow.compute as pc
 from pyspark.sql import types as t
 
 from headrace.errors import Code, HeadraceError, shortened
+from headrace.zset.decimals import exactly
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -211,11 +212,13 @@ def time_nanos(text: str, data_type: t.TimeType) -> int:
 def cast_texts(texts: Any, data_type: t.DataType, arrow: pa.DataType) -> Any:
     """Cast an array of text to ``arrow``, the Arrow type of ``data_type``.
 
+    Decimals, and what contains them, may also be wide.
+
     Raises:
         pa.ArrowException: if a text is not valid, or only :func:`from_text` can decide.
     """
     if not isinstance(data_type, t.TimeType):
-        return pc.cast(texts, arrow)
+        return exactly(texts, arrow)
     if pc.all(pc.match_substring_regex(texts, _PLAIN_TIME)).as_py() is False:
         raise pa.ArrowInvalid("no time of day")
     moments = pc.cast(pc.binary_join_element_wise(_SOME_DAY, texts, ""), pa.timestamp("ns"))

@@ -25,8 +25,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.zset import HASH
+from headrace.zset.decimals import decimal_words
 from headrace.zset.equality import bit_width, is_text, valid, words
-from headrace.zset.sums import decimal_words
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

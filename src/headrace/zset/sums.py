@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.errors import Code, HeadraceError
+from headrace.zset.decimals import decimal_words
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -83,12 +84,6 @@ def halves(values: Ints) -> tuple[Ints, Ints]:
     one may then be of more than 32 bits, and fit 64 bits for up to 2**31 values.
     """
     return values >> _HALF, values & _LOW
-
-
-def decimal_words(column: pa.Array) -> npt.NDArray[np.int64]:
-    """View a decimal128 array as an ``(n, 2)`` array: the low 64 bits, the high 64 bits."""
-    data = np.frombuffer(column.buffers()[1], np.int64).reshape(-1, 2)
-    return data[column.offset : column.offset + len(column)]
 
 
 def negated(column: pa.Array, where: npt.NDArray[np.bool_] | None = None) -> pa.Array:

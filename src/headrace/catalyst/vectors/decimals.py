@@ -14,10 +14,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headrace.catalyst.exact import SIGNED_DIGITS
 from headrace.catalyst.vectors.arrays import floats, integers, made, present
 from headrace.catalyst.vectors.vector import DoubtError
+from headrace.zset.decimals import decimal_words, exactly, rounded
 from headrace.zset.equality import valid
-from headrace.zset.sums import decimal_words
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -36,10 +37,11 @@ _EXACT: Final = 1 << 53
 """All integers up to this one are exact as floats."""
 _EXACT_POWER: Final = 22
 """All powers of ten up to this one are exact as floats."""
-_DIGITS: Final = 19
-"""The most digits of an integer of 64 bits."""
 _PLAIN: Final = 6
 """Decimals with so many digits after the point are never written with an exponent."""
+_NEXT: Final = 1 << 21
+"""A float of 64 bits below 2**31 is the next integer only for a number that is nearer to it than
+by one part of so many."""
 _SHORT: Final = 18
 """Every number with so many digits fits 64 bits."""
 
@@ -144,7 +146,8 @@ def average(left: Value, right: Value, type_: pa.Decimal128Type) -> Value:
 
 
 def negated(value: Value, type_: pa.Decimal128Type) -> Value:
-    """Return the negatives of decimals."""
+    """Return the negatives of decimals; see :func:`_require_signed`."""
+    _require_signed(value)
     return _narrow(pc.negate_checked(value), type_)
 
 
@@ -154,10 +157,8 @@ def rescaled(value: Value, type_: pa.Decimal128Type) -> Value:
         return value
     lost = value.type.scale - type_.scale
     found = _scaled(value, max(value.type.scale, type_.scale))
-    if found is None:
-        if lost > 0:
-            value = pc.round(_wide(value), type_.scale, "half_towards_infinity")
-        return _narrow(_wide(value), type_)
+    if found is None or lost > _SHORT or (lost > 0 and found.most >= _LIMIT):
+        return rounded(value, type_)
     return _made(_rounded(found.units, max(lost, 0)), type_, present(value))
 
 
@@ -180,13 +181,24 @@ def nearest(value: Value, type_: pa.DataType) -> Value:
 
 
 def whole(value: Value, type_: pa.DataType) -> Value:
-    """Return decimals as integers, rounded towards zero."""
+    """Return decimals as integers, rounded towards zero.
+
+    Where Spark rounds a float instead, and that may be the next integer, it is a doubt.
+    """
     found = _scaled(value)
     if found is None:
         raise DoubtError
     power = 10**found.scale
-    units = np.zeros_like(found.units) if power >= _LIMIT else _towards_zero(found.units, power)
-    return made(units, pa.int64(), present(value)).cast(type_)
+    if power >= _LIMIT:
+        whole, near = np.zeros_like(found.units), found.most > power - power // _NEXT
+    else:
+        whole, rest = np.divmod(found.units, np.int64(power))
+        below = (rest != 0) & (found.units < 0)
+        whole = whole + below
+        near = (np.where(below, power - rest, rest) > power - power // _NEXT).any()
+    if near and type_ != pa.int64():
+        raise DoubtError
+    return made(whole, pa.int64(), present(value)).cast(type_)
 
 
 def whole_below(value: Value, type_: pa.Decimal128Type) -> Value:
@@ -246,11 +258,6 @@ def _rounded_float(given: float, scale: int) -> int:
     return int(Decimal(repr(given)).scaleb(scale).quantize(Decimal(1), ROUND_HALF_UP))
 
 
-def _towards_zero(units: Ints, power: int) -> Ints:
-    whole, rest = np.divmod(units, np.int64(power))
-    return np.asarray(whole + ((rest != 0) & (units < 0)))
-
-
 def units_of(value: Value) -> Value:
     """Return decimals without their points, as BIGINT; more than 64 bits are a doubt."""
     found = _scaled(value)
@@ -265,7 +272,8 @@ def of_units(value: Value, type_: pa.Decimal128Type) -> Value:
 
 
 def absolute(value: Value, type_: pa.Decimal128Type) -> Value:
-    """Return decimals without their signs."""
+    """Return decimals without their signs; see :func:`_require_signed`."""
+    _require_signed(value)
     return _narrow(pc.abs_checked(value), type_)
 
 
@@ -273,8 +281,7 @@ def of_integers(value: Value, type_: pa.Decimal128Type) -> Value:
     """Return integers as decimals."""
     found = _Scaled(integers(value), 0).at(type_.scale)
     if found is None:
-        wide = pa.decimal256(_DIGITS + type_.scale, type_.scale)
-        return _narrow(value.cast(pa.int64()).cast(wide), type_)
+        return exactly(value, type_)
     return _made(found.units, type_, present(value))
 
 
@@ -324,6 +331,12 @@ def _wide(value: Value, most: int = 38) -> Value:
     if pa.types.is_decimal256(kind):
         return value
     return value.cast(pa.decimal256(min(kind.precision, most), kind.scale))
+
+
+def _require_signed(value: Value) -> None:
+    """Leave values of more than 34 digits to Spark, which rounds them as it changes their sign."""
+    if value.type.precision > SIGNED_DIGITS:
+        value.cast(pa.decimal128(SIGNED_DIGITS, value.type.scale))
 
 
 def _narrow(value: Value, type_: pa.Decimal128Type) -> Value:

@@ -32,6 +32,7 @@ from headrace.catalyst.vectors.reader import (
 from headrace.catalyst.vectors.times import DAY, UNITS, parts_of_pattern, seconds_passed
 from headrace.catalyst.vectors.vector import DoubtError
 from headrace.types import to_arrow
+from headrace.zset.decimals import rounded
 from headrace.zset.equality import valid
 
 if TYPE_CHECKING:
@@ -166,10 +167,10 @@ def decimal(value: Value, type_: pa.Decimal128Type, *, tried: bool) -> Value:
     if max(map(len, known), default=0) < _FEW_DIGITS:
         found = decimals.rescaled(direct.cast(pa.decimal128(_DIGITS, scale)), type_)
     else:
-        found = direct.cast(pa.decimal256(2 * _DIGITS, min(scale, _DIGITS)))
-        if scale > type_.scale:
-            found = pc.round(found, type_.scale, "half_towards_infinity")
-        found = found.cast(type_)
+        # One digit more than the type has decides how the text is rounded.
+        kept = min(scale, type_.scale + 1)
+        cut = pc.replace_substring_regex(direct, rf"(\.[0-9]{{{kept}}})[0-9]+", r"\1")
+        found = rounded(cut.cast(pa.decimal256(2 * _DIGITS, kept)), type_)
     return _known_column(found, ways, shown, tried=tried)
 
 

@@ -17,9 +17,9 @@ import pyarrow.compute as pc
 
 from headrace.catalyst.vectors import DoubtError
 from headrace.zset import OrderBy, row_codes
+from headrace.zset.decimals import decimal_words
 from headrace.zset.equality import valid
 from headrace.zset.order import order_keys, ordered, refined
-from headrace.zset.sums import decimal_words
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
