@@ -1,7 +1,7 @@
 """ORC files: stripe by stripe; see :mod:`headrace.formats.columnar`.
 
 A file says in which calendar its dates are: that of :mod:`headrace.formats.calendars`, in which
-ORC's library for Java writes unless it is told otherwise, or the proleptic Gregorian one. Arrow
+ORC's library for Java writes by default, or the proleptic Gregorian one. Arrow
 refuses times before 1677.
 """
 
