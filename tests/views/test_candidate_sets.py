@@ -119,8 +119,10 @@ def test_subscribers_above_get_the_difference_and_those_of_other_columns_an_erro
     assert db.sql("SELECT * FROM plain").fetchall() == [(1, 30)]
     assert db.sql("SELECT * FROM v WHERE x = 30").fetchall() == [(1, 30, 2)]
     assert db.sql(f"SELECT * FROM total AS OF EPOCH {before}").fetchall() == [(2, 35)]
-    with pytest.raises(HeadraceError, match="cannot be read at epoch"):
+    with pytest.raises(HeadraceError, match="cannot be read at epoch") as caught:
         db.sql(f"SELECT * FROM v AS OF EPOCH {before}")
+    assert "in which it got other columns or another key" in str(caught.value.detail)
+    assert caught.value.hint == "Read a newer epoch."
 
 
 def test_what_becomes_of_the_views_above_is_explained_first(layered):
@@ -259,6 +261,30 @@ def test_candidates_read_candidates_so_that_any_change_of_a_graph_is_one_swap(la
     assert {verdict for *_, verdict in db.sql("VERIFY").fetchall()} == {"equal to batch"}
 
 
+def test_what_is_above_a_swapped_view_can_be_replaced_and_the_way_back_stays(db):
+    db.sql(TABLE)
+    db.insert("t", [(1, 1, 10), (2, 1, 20), (3, 2, 5)])
+    db.sql(VIEW)
+    db.sql("CREATE MATERIALIZED VIEW whole AS SELECT * FROM v")
+    db.sql("CREATE MATERIALIZED VIEW total AS SELECT count(*) AS n FROM whole")
+    db.sql(f"ALTER MATERIALIZED VIEW v WITH (auto_swap = false) AS {MORE}")
+    db.sql("SWAP VIEW v")
+    for refused, said in (("ROLLBACK VIEW whole", "lets both"), ("REBUILD VIEW whole", "or DROP")):
+        with pytest.raises(HeadraceError) as caught:
+            db.sql(refused)
+        assert str(caught.value.hint).startswith("ROLLBACK VIEW v")
+        assert said in str(caught.value.hint)
+    db.sql("CREATE OR REPLACE MATERIALIZED VIEW whole AS SELECT g, 1 AS one FROM v")
+    db.sql("ROLLBACK VIEW v")
+    assert sorted(db.sql("SELECT * FROM whole").fetchall()) == [(1, 1), (2, 1)]
+    db.sql("SWAP VIEW v")
+    db.sql("CREATE OR REPLACE MATERIALIZED VIEW whole AS SELECT g, 1 AS one FROM v WHERE g > 1")
+    db.sql("ROLLBACK VIEW v")
+    assert db.sql("SELECT * FROM whole").fetchall() == [(2, 1)]
+    assert db.sql("SELECT * FROM total").fetchall() == [(1,)]
+    assert {verdict for *_, verdict in db.sql("VERIFY").fetchall()} == {"equal to batch"}
+
+
 @pytest.mark.long
 def test_a_candidate_that_waits_is_filled_again_over_one_below_it(layered):
     db = layered
@@ -296,6 +322,49 @@ def test_rows_of_other_columns_are_compared_by_the_columns_that_both_have(db):
         ("gone", None, 3),
         ("changed", None, 0),
     ]
+
+
+def test_values_of_a_column_that_gets_another_type_are_compared(db):
+    db.sql("CREATE TABLE t (k INT PRIMARY KEY, x DECIMAL(9,2), s STRING)")
+    db.sql("INSERT INTO t VALUES (1, 1.50, '1'), (2, 0, 'b'), (3, NULL, NULL), (4, 2.25, '4')")
+    query = "CREATE OR REPLACE MATERIALIZED VIEW v WITH (auto_swap = {}) AS SELECT {} FROM t {}"
+    db.sql(query.format("true", "k, sum(x) AS s", "GROUP BY k"))
+    db.sql(query.format("false", "k, sum(x) * 3 AS s", "GROUP BY k"))
+    assert [
+        (change, column, rows, json.loads(examples))
+        for change, column, rows, examples in db.sql("SHOW DIFF v").fetchall()
+    ] == [
+        ("other type", "s", None, [["DECIMAL(19,2)", "DECIMAL(21,2)"]]),
+        ("added", None, 0, []),
+        ("gone", None, 0, []),
+        ("changed", None, 2, []),
+        (
+            "changed",
+            "s",
+            2,
+            [
+                [{"k": 1, "s": "1.50"}, {"k": 1, "s": "4.50"}],
+                [{"k": 4, "s": "2.25"}, {"k": 4, "s": "6.75"}],
+            ],
+        ),
+    ]
+    # Another key type pairs rows as before, and values without a common type are texts.
+    db.sql(query.format("true", "k, CAST(x AS DOUBLE) AS s, s AS t", ""))
+    other = "CAST(k AS BIGINT) AS k, CAST(max(x) + 0.50BD AS FLOAT) AS s, max(k) AS t"
+    db.sql(query.format("false", other, "GROUP BY CAST(k AS BIGINT)"))
+    found = db.sql("SHOW DIFF v").fetchall()
+    assert [row[:3] for row in found] == [
+        ("other type", "k", None),
+        ("other type", "s", None),
+        ("other type", "t", None),
+        ("added", None, 0),
+        ("gone", None, 0),
+        ("changed", None, 4),
+        ("changed", "s", 3),
+        ("changed", "t", 2),
+    ]
+    rows = [{"k": 2, "s": 0.0, "t": "b"}, {"k": 2, "s": 0.5, "t": "2"}]
+    assert rows in json.loads(found[-1][3])
 
 
 def test_a_failure_at_any_stage_leaves_what_served_and_no_candidate(layered, monkeypatch):

@@ -7,6 +7,7 @@ import json
 import pytest
 
 from headrace.errors import Code, HeadraceError
+from headrace.parts.definer import Definer
 from headrace.sql import parse
 from headrace.statements.defining.auto_swap import without_swap
 from histories import History
@@ -77,6 +78,25 @@ def test_subscribers_get_the_difference_and_keep_their_place(db):
     shown = str(db.sql("SHOW CREATE v").fetchall())
     assert "WHERE" in shown
     assert "auto_swap" not in shown
+
+
+def test_a_swap_counts_its_own_changes_while_others_write(db, monkeypatch):
+    db.sql(TABLE)
+    db.sql(VIEW)
+    db.sql("INSERT INTO t VALUES (1, 1), (2, 1)")
+    db.sql(CANDIDATE)
+    committed = Definer._require_stored
+
+    def write(self, view):
+        db.sql(f"INSERT INTO t VALUES ({100 + db.parts.ledger.head.epoch}, 1)")
+        db.flush()
+        committed(self, view)
+
+    monkeypatch.setattr(Definer, "_require_stored", write)
+    for statement in ("SWAP VIEW v", "ROLLBACK VIEW v"):
+        epoch = db.parts.ledger.head.epoch + 1
+        assert f"v: 2 rows changed in epoch {epoch}" in str(db.sql(statement))
+        assert db.parts.ledger.head.epoch > epoch
 
 
 def test_what_a_swap_would_change_is_shown_by_kind_and_column(db):

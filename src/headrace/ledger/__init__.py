@@ -26,6 +26,7 @@ from headrace.ledger.postgres_address import PostgresAddress
 from headrace.ledger.records import (
     LIVE,
     NO_EPOCH,
+    RESHAPED,
     AppendRecord,
     ArrangementRecord,
     Build,
@@ -78,6 +79,7 @@ __all__ = [
     "LEDGER_FORMAT",
     "LIVE",
     "NO_EPOCH",
+    "RESHAPED",
     "RESTORING",
     "STORE_SETTING",
     "AppendRecord",

@@ -100,6 +100,15 @@ class Epochs:
         with self._transactions.reading() as connection:
             return committed(connection, epoch)[0]
 
+    def counters(self, epoch: Epoch) -> Mapping[str, Any]:
+        """Return the counters that were committed with an epoch."""
+        table = schema.epochs.c
+        with self._transactions.reading() as connection:
+            counters: Mapping[str, Any] = connection.execute(
+                sa.select(table.counters).where(table.epoch == epoch)
+            ).scalar_one()
+        return counters
+
     def clock(self, epoch: Epoch | None = None) -> int:
         """Return ``now()`` of an epoch (None: the last one) in microseconds UTC; 0 if never set."""
         head = self._transactions.head

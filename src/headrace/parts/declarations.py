@@ -16,7 +16,7 @@ from headrace.parts.system_relations import system_relations
 
 if TYPE_CHECKING:
     import threading
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 
     from headrace.catalog import Catalog, PlainView, Relation, Stream, Table
     from headrace.circuit import Circuit
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from headrace.engine.reading.queries import Queries
     from headrace.engine.verifying.history import CanonicalHistory
     from headrace.ledger import Ledger
-    from headrace.types import ArrangementId, RelationId
+    from headrace.types import ArrangementId, BuildId, RelationId
     from headrace.zset import Layout
 
 _REBUILT: Final = (
@@ -95,18 +95,29 @@ class Declarations:
         declared, or the block fails, all are what they were before.
         """
         declared: list[View | PlainView] = []
-        former = {view.id: self.engine.circuit(view) for view in before if isinstance(view, View)}
+        former = {view.id: self.circuit(view) for view in before if isinstance(view, View)}
+        lacking = {view.build for view in before if isinstance(view, View) and not former[view.id]}
         try:
             self._undeclare(before)
             for view in after:
                 declared.append(view)
-                self.announce(view, circuits.get(view.id))
+                self._announce_moved(view, circuits.get(view.id), lacking)
             yield
         except BaseException:
             self._undeclare([*before, *declared])
             for view in before:
-                self.announce(view, former.get(view.id))
+                self._announce_moved(view, former.get(view.id), lacking)
             raise
+
+    def _announce_moved(
+        self, view: View | PlainView, circuit: Circuit | None, lacking: Container[BuildId]
+    ) -> None:
+        """Declare a view whose build may have been another's: one of those ``lacking`` a plan."""
+        if isinstance(view, View) and view.build in lacking:
+            self.announce_waiting(view)
+        else:
+            self._unplanned.discard(view.id)
+            self.announce(view, circuit)
 
     def _undeclare(self, views: Sequence[View | PlainView]) -> None:
         for view in reversed(views):
@@ -116,6 +127,7 @@ class Declarations:
 
     def announce_replaced(self, view: View, catalog: Catalog) -> None:
         """Declare a view whose query was replaced, and the views above that name it."""
+        self._unplanned.discard(view.id)
         self.announce(view)
         self.announce_texts_above(view, catalog)
 

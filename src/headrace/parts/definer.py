@@ -14,7 +14,8 @@ from headrace.engine.lowering.programs import table_layout
 from headrace.errors import Code, HeadraceError
 from headrace.ledger import LIVE, EpochCommit, NewArrangement, NewBuild, NewObject, Read
 from headrace.parts.filling import live
-from headrace.parts.naming import HIDDEN
+from headrace.parts.naming import HIDDEN, shown_name
+from headrace.parts.stopped import stops_moved
 from headrace.parts.swapping import (
     SwappedDefinitions,
     analysed_again,
@@ -24,7 +25,7 @@ from headrace.parts.swapping import (
 )
 from headrace.runtime.builds import create_filled, take_over
 from headrace.runtime.dirty import removed_with, repairable
-from headrace.runtime.exchange import exchange
+from headrace.runtime.exchange import Exchanged, exchange
 from headrace.runtime.refresh import ViewRefresh
 from headrace.types import Offset, rows_of
 
@@ -166,7 +167,8 @@ class Definer:
     ) -> Epoch:
         """Replace the build of a view; views above follow the difference in the same epoch.
 
-        Dirty entries that exist when this begins are repaired by it. If the view ``stays`` and
+        Dirty entries that exist when this begins are repaired by it. A stopped view runs again;
+        views above it that had stopped stay so until they are filled again. If the view ``stays`` and
         lags, the new build is filled as of the view's frontier; otherwise up to the present. For
         ``earliest`` see :meth:`create_view`, for the others :meth:`Filling.fill`.
         """
@@ -176,7 +178,10 @@ class Definer:
             live(self.loop.catalog, [former.id], {former.id: former})
             catalog = self.loop.catalog.with_(view)
             right = removed_with(dirty, self.ledger.head.dirty, self.loop.catalog)
-            epoch = take_over(fill, former.build, right, stays=stays)
+            stops = stops_moved(
+                self.ledger, self.loop.catalog, catalog, {view.id}, {}, view.name
+            )
+            epoch = take_over(fill, former.build, right, stops.ended, stops.marked, stays=stays)
             self.declarations.announce_replaced(view, catalog)
             self._publish(catalog, {})
             return epoch
@@ -230,15 +235,18 @@ class Definer:
             self._publish(catalog, {})
         return epoch
 
-    def swap(self, pairs: Sequence[tuple[View, View]], kept_until: float | None = None) -> Epoch:
+    def swap(
+        self, pairs: Sequence[tuple[View, View]], kept_until: float | None = None
+    ) -> Exchanged:
         """Exchange views and their candidates, in one epoch.
 
         A view whose candidate has the same columns and key changes by the difference, and views
         above, followers and sinks get that in the same epoch. A candidate with other columns takes
         its view's name; all views that read it must be among the ``pairs``, whose inputs come
         first. The candidates are then what the views were; they are dropped if slices of that are
-        dirty. All are maintained in every epoch. What served is kept until a time in Unix seconds,
-        or until it is dropped.
+        dirty, and have stopped if that had. All are maintained in every epoch. What served is kept
+        until a time in Unix seconds, or until it is dropped. Views above that had stopped stay so
+        until they are filled again.
 
         Raises:
             IncompleteSwapError: if a view reads one with other columns and is not among them.
@@ -252,9 +260,10 @@ class Definer:
             require_right(dirty, [candidate for _, candidate in pairs])
             state = self.loop.published.current
             require_complete(catalog, state, pairs)
-            swapped = SwappedDefinitions(self.declarations.engine, state, pairs, kept_until)
+            swapped = SwappedDefinitions(self.declarations, state, pairs, kept_until)
             places = swapped.places()
             former, order = declared_in_order(catalog, places)
+            exchanged = {p.view.id: p.candidate.id for p in places if not p.by_name}
             repaired = [each for view, _ in pairs for each in repairable(dirty, view.id)]
             right = removed_with(repaired, dirty, catalog)
             after: list[View | PlainView] = []
@@ -263,7 +272,12 @@ class Definer:
                 plain = [each for each in after if isinstance(each, PlainView)]
                 changed = {each.id: each for each in after}
                 catalog = Catalog.of(changed.get(each.id, each) for each in catalog)
-                epoch = exchange(self.loop, places, plain, right)
+                known = self.loop.catalog
+                of = shown_name(pairs[0][0], known)
+                stops = stops_moved(
+                    self.ledger, known, catalog, exchanged.keys(), exchanged, of
+                )
+                done = exchange(self.loop, places, plain, right, stops.ended, stops.marked)
             for each in after:
                 self.declarations.announce_texts_above(each, catalog)
             replaced = self.loop.catalog
@@ -273,7 +287,7 @@ class Definer:
             self.drop([pair.former.id for pair in reversed(places)])
         for each in after:
             self._require_stored(each)
-        return epoch
+        return done
 
     def _require_stored(self, view: View | PlainView) -> None:
         """Raise unless the query of a view that was swapped makes the circuit that it has.
@@ -283,6 +297,8 @@ class Definer:
         time.sleep(_OTHERS_FIRST_SECONDS)
         with self.declarations.planning:
             if not isinstance(view, View) or self.loop.catalog.by_id.get(view.id) is not view:
+                return
+            if self.declarations.circuit(view) is None:
                 return
             circuit = self.declarations.engine.circuits.plan(view)
         if digest(circuit) != view.circuit:

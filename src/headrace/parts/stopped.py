@@ -4,25 +4,29 @@ from __future__ import annotations
 
 import re
 import time
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from headrace.catalog import PlainView, View
 from headrace.catalyst.python import waits
 from headrace.errors import Code, HeadraceError
-from headrace.ledger import NO_EPOCH, Dirty
+from headrace.ledger import NO_EPOCH, Dirty, RepairedView
 from headrace.parts.naming import shown_name
-from headrace.runtime.published import STOPPED, WAITING
+from headrace.runtime.published import STOPPED, WAITING, marked_and_above
 from headrace.runtime.unfit import UNFIT
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Collection, Iterable, Iterator, Mapping
 
     from headrace.catalog import Catalog, Relation
     from headrace.ledger import Ledger
+    from headrace.runtime.published import Published
     from headrace.types import Epoch, RelationId
 
 _CODE: Final = re.compile(r"^error\[\w+\]: ")
+
+BEHIND: Final = "behind"
+"""The key of an entry's origin with the view that runs again, and that its view has to follow."""
 
 _OF_KEY = "PRIMARY KEY ("
 """Contained in the error of a view whose rows violate its declared key."""
@@ -50,8 +54,69 @@ def stopped_below(entries: Iterable[Dirty], catalog: Catalog) -> Iterator[Dirty]
         for above in catalog.dependants(entry.view):
             if isinstance(above, View) and above.id not in known:
                 known.add(above.id)
-                why = f'It reads view "{catalog.by_id[entry.view].name}", which stopped.'
+                why = f'It reads view "{shown_name(catalog.by_id[entry.view], catalog)}", which stopped.'
                 yield replace(entry, view=above.id, detail=why, origin={}, id=None)
+
+
+@dataclass(frozen=True, slots=True)
+class StopsMoved:
+    """What an epoch records in which other builds take the places of some that have stopped.
+
+    What has ``ended`` was not right in between. Those ``marked`` are stopped from this epoch on.
+    """
+
+    ended: tuple[RepairedView, ...] = ()
+    marked: tuple[Dirty, ...] = ()
+
+
+def stops_moved(
+    ledger: Ledger,
+    before: Catalog,
+    after: Catalog,
+    filled: Collection[RelationId],
+    places: Mapping[RelationId, RelationId],
+    of: str,
+) -> StopsMoved:
+    """Return what becomes of stopped views when builds that run take the places of others.
+
+    The contents of the views ``filled`` are right with it. What served some of these goes to other
+    ``places``, and what has stopped is stopped there. A view above the one named ``of`` that could run again would
+    continue from an old state, which is that of another time than its other inputs: it stays
+    stopped until it is filled again. One that is refreshed apart continues where it stands.
+    """
+    head = ledger.head
+    marks = [entry for entry in head.dirty if entry.cause in (STOPPED, WAITING)]
+    stopped = marked_and_above({entry.view for entry in marks}, before)
+    left, ended, marked = set(), list[RepairedView](), list[Dirty]()
+    for entry in marks:
+        if entry.view not in filled:
+            left.add(entry.view)
+            continue
+        right_until = stopped_after(ledger, before, before.by_id[entry.view])
+        ended.append(RepairedView(entry.view, entry.cause, right_until))
+        if entry.view in places:
+            left.add(places[entry.view])
+            marked.append(replace(entry, view=places[entry.view], id=None))
+    runs = stopped - marked_and_above(left, after) - head.lagging.keys()
+    own = {entry.view for entry in marks}
+    for view in after.views_in_order():
+        if view.id not in runs or view.id in own:
+            continue
+        right_until = stopped_after(ledger, before, before.by_id[view.id])
+        if view.id in filled:
+            ended.append(RepairedView(view.id, STOPPED, right_until))
+        else:
+            why = "It reads a view that had stopped, and that another build computes now."
+            origin = {BEHIND: of}
+            marked.append(Dirty(view.id, STOPPED, time.time(), why, right_until, origin=origin))
+    return StopsMoved(tuple(ended), tuple(marked))
+
+
+def stopped_above(state: Published, views: Iterable[RelationId]) -> list[RelationId]:
+    """Return the views above some that have stopped, inputs first."""
+    catalog = state.catalog
+    above = {each.id for id_ in views for each in catalog.dependants(id_)}
+    return [v.id for v in catalog.views_in_order() if v.id in above and v.id in state.stopped]
 
 
 def view_state(relation: Relation, stopped: frozenset[RelationId]) -> str:
@@ -75,16 +140,21 @@ def refuse_stopped(
     if waiting:
         raise waits(relation.name, waiting[0])
     marked = {entry.view: entry for entry in dirty if entry.cause in (STOPPED, WAITING)}
-    over = {id_: {v.id for v in catalog.dependants(id_)} for id_ in marked}
-    failed = relation
-    if relation.id not in marked:
-        failed = catalog.by_id[next(id_ for id_ in marked if relation.id in over[id_])]
+    below = catalog.below([relation.id])
+    failed = next(v for v in catalog.views_in_order() if v.id in marked and v.id in below)
     entry = marked[failed.id]
     if "evidence" in entry.origin:
         raise _quarantined(relation, failed, entry)
     if UNFIT in entry.origin:
         raise _unfit(relation, failed, entry)
-    by_key = isinstance(failed, View) and failed.checks_key and _OF_KEY in entry.detail
+    by_key = failed.checks_key and _OF_KEY in entry.detail
+    if BEHIND in entry.origin:
+        raise HeadraceError(
+            Code.UNAVAILABLE,
+            f'view "{relation.name}" stopped, since "{failed.name}" has to be filled again',
+            in_sentences(entry.detail),
+            f"REPAIR {failed.name} fills it, and what is above.",
+        )
     failing = "rows break its PRIMARY KEY" if by_key else "query failed on its data"
     why = f"its {failing}"
     if failed is not relation:
@@ -95,13 +165,9 @@ def refuse_stopped(
             Code.UNAVAILABLE,
             f"{shown_name(relation, catalog)} stopped, since {why}",
             in_sentences(entry.detail),
-            f"Make another one with another query, or DROP CANDIDATE OF {of}.",
+            f"Correct the data, then REPAIR {of}; or make another one with another query, or DROP"
+            f" CANDIDATE OF {of}.",
         )
-    again = (
-        f'DROP VIEW "{failed.name}" CASCADE, and create it and the views that read it again'
-        if over[failed.id]
-        else "CREATE OR REPLACE the view"
-    )
     quarantine = (
         f", or have the view quarantine such rows, ALTER MATERIALIZED VIEW {failed.name}"
         " SET (on_error = 'quarantine')"
@@ -112,8 +178,18 @@ def refuse_stopped(
         f'view "{relation.name}" stopped, since {why}',
         detail=in_sentences(entry.detail),
         hint=f"Correct the data{'' if by_key else quarantine}, then REPAIR {failed.name}; or"
-        f" correct the query: {again}.{before}",
+        f" correct the query: CREATE OR REPLACE {failed.name}.{_way_back(catalog, failed)}{before}",
     )
+
+
+def _way_back(catalog: Catalog, failed: View) -> str:
+    """Return the hint that another build of a stopped view can serve, if there is one."""
+    other = catalog.candidate(failed.id)
+    if other is None:
+        return ""
+    if other.has_served:
+        return f" ROLLBACK VIEW {failed.name} lets what served before serve again."
+    return f" SWAP VIEW {failed.name} lets its candidate serve."
 
 
 def in_sentences(error: str) -> str:

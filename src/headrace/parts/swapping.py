@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from headrace.circuit import Circuit
     from headrace.engine.engine import Engine
     from headrace.ledger import Dirty
+    from headrace.parts.declarations import Declarations
     from headrace.runtime.published import Published
     from headrace.types import RelationId
 
@@ -43,11 +44,14 @@ def same_contents(state: Published, view: View, other: View) -> bool:
 class SwappedDefinitions:
     """The definitions of views and their candidates after a swap. The lock of planning is held.
 
+    A view that has stopped because its query cannot be planned has no circuit, neither before nor
+    afterwards.
+
     ``pairs`` are views and their candidates, inputs first. What then has served is kept until a
     time in Unix seconds, or until it is dropped.
     """
 
-    engine: Engine
+    declarations: Declarations
     state: Published
     pairs: Sequence[tuple[View, View]]
     kept_until: float | None = None
@@ -108,7 +112,10 @@ class SwappedDefinitions:
                 (pair.candidate, pair.serves, serving),
                 (pair.view, pair.former, former),
             ):
-                circuit = moved(self.engine.circuit(view), after.id, ids)
+                planned = self.declarations.circuit(view)
+                if planned is None:
+                    continue
+                circuit = moved(planned, after.id, ids)
                 if digest(circuit) != after.circuit:
                     raise HeadraceError(
                         Code.INTERNAL, f'view "{after.name}" would have another circuit'
@@ -130,8 +137,8 @@ class SwappedDefinitions:
         """Return a view whose query names views instead of candidates."""
         if not view.by_name:
             return view
-        relations, span = self.engine.planner.relations, Span.whole(view.by_name)
-        named = self.engine.planner.named(span, lambda _name: True)
+        planner, span = self.declarations.engine.planner, Span.whole(view.by_name)
+        relations, named = planner.relations, planner.named(span, lambda _name: True)
         plain = [each for name in named if isinstance(each := relations.get(name), PlainView)]
         through = {id_ for each in plain for id_ in (each.id, *each.through)}
         through.update(macros_of(span, relations))
@@ -139,14 +146,16 @@ class SwappedDefinitions:
 
     def _reading(self, view: View, names: Mapping[str, str]) -> View:
         """Return a view that reads others in place of those that its query names."""
-        text = self.engine.planner.substituted(Span.whole(view.query), names)
+        planner = self.declarations.engine.planner
+        text = planner.substituted(Span.whole(view.query), names)
         if text is None:
             return view
         return replace(view, query=text, by_name=view.query, through=())
 
     def _digest(self, view: View, ids: Mapping[RelationId, RelationId]) -> str:
-        """Return the digest of a view's circuit over the relations that it will read."""
-        return digest(self.engine.circuit(view), ids)
+        """Return the digest of a view's circuit over the relations that it will read, if known."""
+        circuit = self.declarations.circuit(view)
+        return "" if circuit is None else digest(circuit, ids)
 
 
 def declared_in_order(

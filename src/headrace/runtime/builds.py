@@ -12,7 +12,7 @@ from headrace.spine import differences, sync_directory
 from headrace.types import rows_of
 
 if TYPE_CHECKING:
-    from headrace.ledger import RepairedView
+    from headrace.ledger import Dirty, RepairedView
     from headrace.runtime.fill import Fill
     from headrace.runtime.filled import Filled
     from headrace.types import BuildId, DirtyId, Epoch, FrontierId, RelationId
@@ -38,13 +38,20 @@ def create_filled(fill: Fill, dropped: tuple[RelationId, ...] = ()) -> Epoch:
 
 
 def take_over(
-    fill: Fill, former: BuildId, cleaned: tuple[DirtyId, ...] = (), *, stays: bool = False
+    fill: Fill,
+    former: BuildId,
+    cleaned: tuple[DirtyId, ...] = (),
+    ended: tuple[RepairedView, ...] = (),
+    marked: tuple[Dirty, ...] = (),
+    *,
+    stays: bool = False,
 ) -> Epoch:
     """Commit a build in place of a former one of the same view; see :func:`create_filled`.
 
     The view's contents change by the difference, in the epoch of the commit, and so does
-    everything that reads them. The dirty entries ``cleaned`` are repaired by that. If the view
-    ``stays`` and lags behind, the fill was begun where it stands, and that does not change.
+    everything that reads them. The dirty entries ``cleaned`` are repaired by that, views that had
+    ``ended`` run again, and those ``marked`` have stopped. If the view ``stays`` and lags behind,
+    the fill was begun where it stands, and that does not change.
     """
     loop, view = fill.loop, fill.view
     if stays and view.refresh.lags:
@@ -63,6 +70,8 @@ def take_over(
         builds=(_new_build(fill, state, frontier),),
         retired=(former,),
         cleaned=cleaned,
+        repaired=ended,
+        dirtied=marked,
     )
     return swap(loop, fill.attempt, change, above)
 

@@ -483,11 +483,13 @@ class EpochLoop:
     ) -> Attempt:
         """Run a step of the views that read some relations, over deltas that no epoch's step made.
 
-        The views ``settled`` change by their own deltas alone, or not at all. The lock is held.
+        The views ``settled`` change by their own deltas alone, or not at all; what reads a stopped
+        one has stopped too. The lock is held.
         Time stays at ``clock``, by which no row is due.
         """
         attempt = Attempt(self.runs)
-        state, given = self.published.current, {id_: each for id_, each in deltas.items() if each}
+        state = self.published.current
+        given = {id_: each for id_, each in deltas.items() if each and id_ not in state.stopped}
         without = state.left_out.union(id_ for id_ in settled if id_ not in given)
         maintained = [v.id for v in self.catalog.views_in_order() if v.id not in without]
         apart = given.keys() | state.lagging.keys()

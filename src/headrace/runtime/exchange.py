@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
-from headrace.ledger import EpochCommit, NewRun, RunKind
+from headrace.ledger import RESHAPED, EpochCommit, NewRun, RunKind
 from headrace.runtime.attempt import Attempt
 from headrace.runtime.swap import followed, swap
 from headrace.spine import differences, sync_directory
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from headrace.catalog import PlainView, View
+    from headrace.ledger import Dirty, RepairedView
     from headrace.runtime.epoch import EpochLoop
     from headrace.spine import RunFile
     from headrace.types import DirtyId, Epoch, RelationId
@@ -55,18 +56,29 @@ class ChangedPlaces:
         return self.view, self.candidate
 
 
+@dataclass(frozen=True, slots=True)
+class Exchanged:
+    """The epoch of an exchange, and how many rows of views it has changed by itself."""
+
+    epoch: Epoch
+    changes: int
+
+
 def exchange(
     loop: EpochLoop,
     pairs: Sequence[ChangedPlaces],
     plain: Sequence[PlainView] = (),
     cleaned: tuple[DirtyId, ...] = (),
-) -> Epoch:
+    ended: tuple[RepairedView, ...] = (),
+    marked: tuple[Dirty, ...] = (),
+) -> Exchanged:
     """Commit an epoch in which views and their candidates change places; the lock is held.
 
     All are maintained in every epoch. The views above, followers and sinks are given the difference
     as that of any epoch. ``plain`` are the new definitions of plain views that name some of them.
-    The dirty entries ``cleaned`` are repaired by that. A view that takes another's name has no
-    history under it, so its earlier epochs cannot be read any more.
+    The dirty entries ``cleaned`` are repaired by that, views that had ``ended`` run again, and
+    those ``marked`` have stopped. A view that takes another's name has no history under it, so its
+    earlier epochs cannot be read any more.
     """
     ledger, attempt = loop.ledger, Attempt(loop.runs)
     state = loop.published.current
@@ -87,6 +99,7 @@ def exchange(
         after: list[View | PlainView] = [*plain]
         after += [view for pair in pairs for view in pair.after.values()]
         by_name = [pair for pair in pairs if pair.by_name]
+        changes = sum(file.rows for pair in by_build for file in deltas[pair.view.id])
         change = EpochCommit(
             state.epoch,
             uuid4().hex,
@@ -99,14 +112,16 @@ def exchange(
                 pair.after[view.id].build: view.id for pair in by_build for view in pair.both
             },
             cleaned=cleaned,
+            repaired=ended,
+            dirtied=marked,
             redefined={each.id: each.to_json() for each in after},
             renamed={id_: view.name for pair in by_name for id_, view in pair.after.items()},
             reading={each.id: each.inputs for each in after},
             forgets=tuple(rows_of(pair.serves.id) for pair in by_name),
-            counters={"swapped": pairs[0].view.name, "changes": _changes(by_build, deltas)},
+            counters={
+                "swapped": pairs[0].view.name,
+                "changes": changes,
+                RESHAPED: sorted(pair.serves.id for pair in by_name),
+            },
         )
-        return swap(loop, attempt, change, above)
-
-
-def _changes(pairs: Sequence[ChangedPlaces], deltas: Mapping[RelationId, Sequence[RunFile]]) -> int:
-    return sum(file.rows for pair in pairs for file in deltas[pair.view.id])
+        return Exchanged(swap(loop, attempt, change, above), changes)

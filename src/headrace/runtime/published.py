@@ -14,13 +14,13 @@ from weakref import WeakSet
 
 from headrace.catalog import Catalog, Stream, Table, View
 from headrace.errors import Code, HeadraceError
-from headrace.ledger import RepairPath
+from headrace.ledger import RESHAPED, RepairPath
 from headrace.spine import Spine, times_forgotten, unchecked_bytes
 from headrace.types import Epoch, Offset, rows_of
 from headrace.zset import Layout
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
     from pathlib import Path
 
     from headrace.catalog import Relation
@@ -261,13 +261,23 @@ class Publisher:
             if isinstance(relation, Table | View):
                 since = oldest.get(rows_of(relation.id), epoch)
                 if epoch < since:
+                    why = self._begins(relation, since)
+                    hint = "" if why else f" {_longer(relation)}"
                     return HeadraceError(
                         Code.INVALID,
                         f'{relation.kind} "{relation.name}" cannot be read at epoch {epoch}',
-                        f"The first epoch at which it can be read is {since}.",
-                        f"Read a newer epoch. {_longer(relation)}",
+                        f"The first epoch at which it can be read is {since}{why}.",
+                        f"Read a newer epoch.{hint}",
                     )
         return error
+
+    def _begins(self, relation: Relation, since: Epoch) -> str:
+        """Return why nothing before an epoch can be read of a relation, unless it was forgotten."""
+        if relation.id in self.ledger.epochs.counters(since).get(RESHAPED, ()):
+            return ", in which it got other columns or another key"
+        existing = self.ledger.relations.existing()
+        created = {each.relation: each.created_epoch for each in existing}
+        return ", in which it was created" if created.get(relation.id) == since else ""
 
     def at_frontier(self, view: View, others: Iterable[View] = ()) -> Published:
         """Return the state of its inputs that a view shows: of one that lags, an earlier one.
@@ -325,7 +335,12 @@ def _longer(relation: Table | View) -> str:
 def stopped_views(head: Head, catalog: Catalog) -> frozenset[RelationId]:
     """Return the views that are not maintained: stopped, waiting, and their dependants."""
     marked = {entry.view for entry in head.dirty if entry.cause in (STOPPED, WAITING)}
-    return frozenset(marked | {v.id for id_ in marked for v in catalog.dependants(id_)})
+    return marked_and_above(marked, catalog)
+
+
+def marked_and_above(marked: Collection[RelationId], catalog: Catalog) -> frozenset[RelationId]:
+    """Return views and those that depend on them."""
+    return frozenset({*marked, *(v.id for id_ in marked for v in catalog.dependants(id_))})
 
 
 def maintained_logs(catalog: Catalog, left_out: frozenset[RelationId]) -> frozenset[RelationId]:

@@ -12,7 +12,7 @@ from headrace.errors import Code, HeadraceError
 from headrace.ledger import NO_EPOCH, Dirty, RepairedView
 from headrace.log import forget_segments
 from headrace.parts.naming import shown_name
-from headrace.parts.stopped import mark_stopped, stopped_after
+from headrace.parts.stopped import mark_stopped, stopped_above, stopped_after
 from headrace.runtime.builds import fill_again, rebuild_filled
 from headrace.runtime.dirty import repairable
 from headrace.runtime.fill import Fill
@@ -24,10 +24,11 @@ from headrace.statements.results import Progress
 from headrace.types import rows_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from headrace.ledger import Ledger
     from headrace.parts.reader import Reader
+    from headrace.parts.waiting import WaitingViews
     from headrace.runtime.epoch import EpochLoop
     from headrace.runtime.fill import Progress as FillProgress
     from headrace.runtime.pump import Pump
@@ -41,6 +42,11 @@ _DAMAGED_SINCE: Final = "One of its files was damaged after it stopped."
 
 Row: TypeAlias = tuple[str, str, str]
 """A relation, its problem, and the action."""
+
+
+def restarted_note(rows: Iterable[Row]) -> str:
+    """Return what is said of views above that were started again after a replacement."""
+    return "".join(f"; {name}: {done}" for name, _, done in rows)
 
 
 class Rebuilt(NamedTuple):
@@ -59,6 +65,7 @@ class Rebuilds:
     ledger: Ledger
     loop: EpochLoop
     pump: Pump
+    waiting: WaitingViews
     report: Callable[[Progress], None]
 
     def rebuild(self, name: Name | None) -> Rebuilt:
@@ -71,8 +78,17 @@ class Rebuilds:
             rows += self._restart(scope)
         return Rebuilt(scope, stopped, rows)
 
+    def restart(self, above: Iterable[RelationId]) -> list[Row]:
+        """Fill the stopped views above some that were replaced; list what becomes of each."""
+        if not stopped_above(self.reader.published, above):
+            return []
+        self.waiting.resume()
+        with self.loop.refreshing, self.loop.exclusive(), self.pump.compaction.busy:
+            wanted = {*stopped_above(self.loop.published.current, above)}
+            return self._restart([v for v in self.loop.catalog.views_in_order() if v.id in wanted])
+
     def _scope(self, name: Name | None) -> list[Table | View]:
-        """Return tables, then views, each after its inputs."""
+        """Return tables, then views with their candidates, each after its inputs."""
         catalog = self.reader.catalog
         tables = [r for r in catalog if isinstance(r, Table)]
         in_order: list[Table | View] = [*tables, *catalog.views_in_order()]
@@ -89,6 +105,7 @@ class Rebuilds:
                 below = catalog.by_id[id_]
                 pending += below.inputs if isinstance(below, View | PlainView) else ()
                 pending += below.depends_on if isinstance(below, View | PlainView) else ()
+                pending += [each.id for each in [catalog.candidate(id_)] if each is not None]
         return [r for r in in_order if r.id in wanted]
 
     def _rebuild_damaged(self, scope: list[Table | View]) -> list[Row]:

@@ -12,6 +12,7 @@ from headrace.errors import Code, EvaluationError, HeadraceError, Span, masked
 from headrace.parts.naming import shown_name
 from headrace.parts.swapping import IncompleteSwapError, missing
 from headrace.sql import CreateMaterializedView, Query, select_all
+from headrace.statements.checking.rebuilds import restarted_note
 from headrace.statements.defining.above_changes import AboveChanges, declared
 from headrace.statements.defining.altered_queries import materialized
 from headrace.statements.defining.auto_swap import without_swap
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from headrace.parts.definer import Definer
     from headrace.parts.reader import Reader
     from headrace.sql import CreateTableAs, RebuildView
+    from headrace.statements.checking.rebuilds import Rebuilds, Row
     from headrace.statements.defining.view_builds import ViewBuilds
     from headrace.types import Epoch, RelationId
 
@@ -37,6 +39,25 @@ Pairs: TypeAlias = "Sequence[tuple[View, View]]"
 
 _ATTEMPTS: Final = 8
 """How often a swap is tried while other statements create views that read what it changes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Swapped:
+    """A swap: its epoch, how many rows of the views it has changed, and what ran again above."""
+
+    epoch: Epoch
+    changes: int
+    restarted: Sequence[Row]
+
+    @property
+    def changed(self) -> str:
+        """How many rows have changed."""
+        return f"{counted(self.changes, 'row')} changed"
+
+    @property
+    def note(self) -> str:
+        """What became of the views above that had stopped."""
+        return restarted_note(self.restarted)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +73,7 @@ class CandidateSets:
     engine: Engine
     definer: Definer
     builds: ViewBuilds
+    rebuilds: Rebuilds
 
     def create(
         self, former: View, statement: CreateMaterializedView | CreateTableAs, query: Query
@@ -72,12 +94,12 @@ class CandidateSets:
         """Fill a view with other columns, and those that read it; let all serve in one epoch."""
         total, pairs, _ = self._filled(former, statement, query, temporary=True)
         with self._undone([candidate.id for _, candidate in pairs]):
-            epoch = self.swap(pairs[:1], statement.name.span)
+            done = self.swap(pairs[:1], statement.name.span)
         names = self._names(pairs[1:])
         again = f"; computed {names} again" if names else ""
         return (
             f"replaced materialized view {former.name} from {counted(total, 'change')}{again},"
-            f" all in epoch {epoch}"
+            f" all in epoch {done.epoch}{done.note}"
         )
 
     def rebuild(self, statement: RebuildView) -> str:
@@ -102,9 +124,9 @@ class CandidateSets:
             return self._waits(pairs, total)
         names = self._names(pairs)
         with self._undone([candidate.id for _, candidate in pairs]):
-            epoch = self.swap(pairs[:1], span, everything=statement.dependants)
-        read, differs = counted(total, "change"), self.changed_in(epoch)
-        return f"rebuilt {names} from {read}: {differs} in epoch {epoch}"
+            done = self.swap(pairs[:1], span, everything=statement.dependants)
+        read = counted(total, "change")
+        return f"rebuilt {names} from {read}: {done.changed} in epoch {done.epoch}{done.note}"
 
     def swap(
         self,
@@ -113,11 +135,12 @@ class CandidateSets:
         *,
         everything: bool = False,
         kept_until: float | None = None,
-    ) -> Epoch:
+    ) -> Swapped:
         """Exchange views and their candidates, and those that must be at the same time.
 
         What is missing is filled first. What temporary candidates have replaced is dropped; what
-        others have replaced is kept until a time in Unix seconds, or until it is dropped.
+        others have replaced is kept until a time in Unix seconds, or until it is dropped. A view
+        may have stopped: what is above it is then filled again, as far as its own query runs.
         """
         temporary = all(candidate.temporary for _, candidate in pairs)
         made: list[RelationId] = []
@@ -126,15 +149,16 @@ class CandidateSets:
                 all_ = self._completed(
                     pairs, span, everything=everything, temporary=temporary, made=made
                 )
-                for member in (each for both in all_ for each in both):
-                    self.reader.require_running(member)
+                for _, candidate in all_:
+                    self.reader.require_running(candidate)
                 try:
-                    epoch = self.definer.swap(all_, kept_until)
+                    done = self.definer.swap(all_, kept_until)
                 except IncompleteSwapError:
                     continue
             if temporary:
                 self.drop([view.name for view, _ in pairs])
-            return epoch
+            serving = [self.reader.catalog.resolve(view.name).id for view, _ in pairs]
+            return Swapped(done.epoch, done.changes, self.rebuilds.restart(serving))
         raise HeadraceError(
             Code.CONFLICT,
             f'views over "{pairs[0][0].name}" are created all the time',
@@ -156,30 +180,40 @@ class CandidateSets:
         candidate = self.reader.catalog.candidate(view.id)
         return [] if candidate is None else self._over([(view, candidate)])
 
-    def changed_in(self, epoch: Epoch) -> str:
-        """Return how many rows of a view a swap has changed."""
-        (record,) = self.reader.ledger.epochs.newest(1)
-        changes = record.counters.get("changes", 0) if record.epoch == epoch else 0
-        return "1 row changed" if changes == 1 else f"{changes:,} rows changed"
-
     def require_root(self, view: View, span: Span, among: Container[RelationId] = ()) -> None:
         """Raise if a candidate reads that of another view, which is not ``among`` the views."""
+        candidate = self.reader.catalog.candidate(view.id)
+        root = None if candidate is None else self._root(view, among)
+        if root is not None and root is not view:
+            of = root.name
+            raise HeadraceError(
+                Code.CONFLICT,
+                f'the candidate of "{shown_name(view, self.reader.catalog)}" belongs to that of'
+                f' "{of}", which it reads',
+                hint=f"{self._swapping(root)} lets both serve; DROP CANDIDATE OF {of} drops both.",
+                span=span,
+            )
+
+    def _root(self, view: View, among: Container[RelationId] = ()) -> View:
+        """Return the view with whose candidate that of a view changes places, maybe itself.
+
+        It is the lowest, or one of those ``among``.
+        """
         catalog = self.reader.catalog
         candidate = catalog.candidate(view.id)
-        below = () if candidate is None else (catalog.by_id[id_] for id_ in candidate.depends_on)
-        for each in below:
-            if (
-                isinstance(each, View)
-                and each.candidate_of is not None
-                and each.candidate_of not in among
-            ):
-                of = catalog.by_id[each.candidate_of].name
-                raise HeadraceError(
-                    Code.CONFLICT,
-                    f'the candidate of "{view.name}" belongs to that of "{of}", which it reads',
-                    hint=f"SWAP VIEW {of} lets both serve; DROP CANDIDATE OF {of} drops both.",
-                    span=span,
-                )
+        for id_ in () if candidate is None else candidate.depends_on:
+            each = catalog.by_id[id_]
+            of = each.candidate_of if isinstance(each, View) else None
+            below = None if of is None or of in among else catalog.by_id[of]
+            if isinstance(below, View):
+                return self._root(below, among)
+        return view
+
+    def _swapping(self, root: View) -> str:
+        """Return the statement that lets the candidate of a view serve."""
+        candidate = self.reader.catalog.candidate(root.id)
+        back = candidate is not None and candidate.has_served
+        return f"{'ROLLBACK' if back else 'SWAP'} VIEW {root.name}"
 
     # -- filling -----------------------------------------------------------------------------
 
@@ -199,7 +233,8 @@ class CandidateSets:
         policy = refresh_of(statement.options) or CONTINUOUS
         self._require_supported(former, span, lags=policy.lags)
         text = None if temporary else self._over_candidates(former, query.span)
-        if text is None:
+        waits = self.reader.catalog.candidate(former.id)
+        if text is None and waits is not None and not waits.has_served:
             self.require_root(former, span)
         kept = quarantines(on_error(statement.options))
         columns = statement.columns if isinstance(statement, CreateMaterializedView) else ()
@@ -301,11 +336,13 @@ class CandidateSets:
         self._require_supported(view, span)
         catalog = self.reader.catalog
         former = catalog.candidate(view.id)
-        if former is not None and former.has_served:
-            self._require_alone(view, span)
-        source = former if former is not None and former.own_query else view
-        by_name = source.by_name or source.query
         ids = {each.id: candidate.id for each, candidate in below}
+        if former is not None and former.has_served:
+            if {*ids.values()}.isdisjoint(former.depends_on):
+                self._require_alone(view, span)
+        waits = former is not None and former.own_query and not former.has_served
+        source = former if former is not None and waits else view
+        by_name = source.by_name or source.query
         try:
             index = view.index and replace(view.index, of=ids.get(view.index.of, view.index.of))
             text = self._text(by_name, below) if index is None else self._all_of(index)
@@ -367,7 +404,6 @@ class CandidateSets:
         return list(found.values())
 
     def _require_supported(self, view: View, span: Span, *, lags: bool = False) -> None:
-        self.reader.require_running(view)
         if view.into is not None or view.refresh.lags or lags:
             raise HeadraceError(
                 Code.UNSUPPORTED,
@@ -379,10 +415,11 @@ class CandidateSets:
     def _require_alone(self, view: View, span: Span) -> None:
         """Raise if a view has a candidate already."""
         if self.reader.catalog.candidate(view.id) is not None:
+            root = self._root(view)
             raise HeadraceError(
                 Code.CONFLICT,
-                f'view "{view.name}" has a candidate of its own',
-                hint=f"SWAP VIEW {view.name}, or DROP CANDIDATE OF {view.name}, first.",
+                f'view "{shown_name(view, self.reader.catalog)}" has a candidate already',
+                hint=f"{self._swapping(root)}, or DROP CANDIDATE OF {root.name}, first.",
                 span=span,
             )
 

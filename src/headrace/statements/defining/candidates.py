@@ -51,7 +51,7 @@ class Candidates:
         loop = self.definer.loop
         keeps = None if statement.back else kept_for(statement.options, loop.settings.keep_former)
         until = None if keeps is None else loop.now() / _SECOND + keeps
-        epoch = self.sets.swap(pairs, statement.names[0].span, kept_until=until)
+        swapped = self.sets.swap(pairs, statement.names[0].span, kept_until=until)
         done = "rolled back" if statement.back else "swapped"
         names = ", ".join(view.name for view, _ in pairs)
         views = "view" if len(pairs) == 1 else "views"
@@ -59,7 +59,7 @@ class Candidates:
         there = self.reader.catalog.candidate(serving[0].id)
         ends = None if there is None else there.kept_until
         kept = "" if ends is None else f"; what served before is kept until {shown_time(ends)}"
-        changed = self.sets.changed_in(epoch)
+        changed = swapped.changed
         # A view with other columns has got another's name: its rows are not counted.
         other = [
             now.name for (view, _), now in zip(pairs, serving, strict=True) if now.id != view.id
@@ -67,7 +67,7 @@ class Candidates:
         if other:
             has = "has" if len(other) == 1 else "have"
             changed = f"{', '.join(other)} {has} other columns or another key; elsewhere {changed}"
-        return f"{done} {views} {names}: {changed} in epoch {epoch}{kept}"
+        return f"{done} {views} {names}: {changed} in epoch {swapped.epoch}{kept}{swapped.note}"
 
     def difference(self, statement: ShowDiff) -> Listed:
         """Return what a swap would change: the number of rows by kind and column, and examples."""
@@ -79,6 +79,14 @@ class Candidates:
             (change, column, None, json_text([]))
             for change, columns in (("new column", found.new), ("dropped column", found.dropped))
             for column in columns
+        ]
+        types = [
+            {each.name: each.type.simpleString().upper() for each in relation.schema.columns}
+            for relation in (view, candidate)
+        ]
+        rows += [
+            ("other type", column, None, json_text([[each[column] for each in types]]))
+            for column in found.retyped
         ]
         rows += [
             ("added", None, found.added, json_text(found.of_added)),

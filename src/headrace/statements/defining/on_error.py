@@ -11,6 +11,7 @@ from headrace.catalog import Stream, Table, View, title
 from headrace.circuit.fingerprint import stamped
 from headrace.errors import Code, HeadraceError, masked, meant
 from headrace.parts.quarantined import quarantined_rows
+from headrace.statements.checking.rebuilds import restarted_note
 from headrace.statements.defining.history import HISTORY, history_of
 from headrace.statements.results import Progress
 from headrace.types import holds, rows_of
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from headrace.parts.definer import Definer
     from headrace.parts.reader import Reader
     from headrace.sql import AlterView, Option
+    from headrace.statements.checking.rebuilds import Rebuilds
     from headrace.statements.refreshing import Refreshing
 
 ON_ERROR: Final = "on_error"
@@ -108,6 +110,7 @@ class ErrorPolicies:
     reader: Reader
     engine: Engine
     definer: Definer
+    rebuilds: Rebuilds
     refreshing: Refreshing
     report: Callable[[Progress], None]
 
@@ -137,7 +140,7 @@ class ErrorPolicies:
     def _set(self, statement: AlterView, option: Option) -> str:
         """Make a view stop on errors or quarantine rows, by filling another build of it.
 
-        A stopped view still has to be repaired afterwards.
+        A stopped view runs again with it, and so do the views above it.
 
         Raises:
             HeadraceError: the error of the query, if the view would stop and has rows in
@@ -170,7 +173,7 @@ class ErrorPolicies:
             )
         except HeadraceError as error:
             raise self._with_rows(view, error) from error
-        note = f"; REPAIR {view.name} restarts it" if stopped else ""
+        note = restarted_note(self.rebuilds.restart([view.id])) if stopped else ""
         return f"altered view {view.name}: on an error it is to {option.value.lower()}{note}"
 
     def _with_rows(self, view: View, error: HeadraceError) -> HeadraceError:

@@ -11,6 +11,7 @@ from headrace.dialects import index_base, is_of_ksqldb, refuse_undecided
 from headrace.errors import Code, EvaluationError, HeadraceError, masked
 from headrace.parts.system_relations import refuse_system
 from headrace.sql import CreateTableAs
+from headrace.statements.checking.rebuilds import restarted_note
 from headrace.statements.defining.altered_queries import redefined
 from headrace.statements.defining.flags import AUTO_SWAP, REUSE, is_on
 from headrace.statements.defining.history import history_of
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from headrace.parts.definer import Definer
     from headrace.parts.reader import Reader
     from headrace.sql import AlterViewQuery, CreateMaterializedView, CreateView, Query
+    from headrace.statements.checking.rebuilds import Rebuilds
     from headrace.statements.defining.candidate_sets import CandidateSets
     from headrace.statements.defining.view_builds import ViewBuilds
     from headrace.types import RelationId
@@ -46,6 +48,7 @@ class Views:
     engine: Engine
     definer: Definer
     builds: ViewBuilds
+    rebuilds: Rebuilds
     sets: CandidateSets
 
     def create_materialized(
@@ -116,6 +119,7 @@ class Views:
             raise error.within(statement.query.span) from error
         note = storage_note(statement.options) + refresh_note(statement.options, policy)
         note += self._index_note(statement.query)
+        note += "" if former is None else restarted_note(self.rebuilds.restart([former.id]))
         if isinstance(statement, CreateTableAs) and into is None and not policy.lags:
             note += "; it is maintained as its inputs change, and cannot be written to"
         done = "created" if former is None else "replaced"
@@ -129,16 +133,12 @@ class Views:
         self, former: View, statement: CreateMaterializedView | CreateTableAs, query: Query
     ) -> Planned | None:
         """Plan a view with another query; return None if it cannot keep the former contents."""
-        if former.id in self.reader.published.stopped:
-            return None
         planned = self.builds.of_statement(statement, query, former)
         self.reader.catalog.with_(planned.view, statement.name.span)
         return planned if self.builds.differing(former, planned) is None else None
 
     def _is_read(self, view: View) -> bool:
-        catalog = self.reader.catalog
-        above = catalog.dependants(view.id)
-        return view.id not in self.reader.published.stopped and bool(above)
+        return bool(self.reader.catalog.dependants(view.id))
 
     def _with_candidates(self, ids: tuple[RelationId, ...]) -> tuple[RelationId, ...]:
         found = (self.reader.catalog.candidate(id_) for id_ in ids)

@@ -11,6 +11,7 @@ from headrace.history.dirty_slices import dirty_slices, origin_words, slice_word
 from headrace.parts.epoch_records import fan_out_words, spent_words
 from headrace.parts.freshness import view_freshness
 from headrace.parts.jobs import JOB_COLUMNS, jobs
+from headrace.parts.naming import shown_name
 from headrace.sql import Listing, Role
 from headrace.statements.describing.changes import CARRIED
 from headrace.statements.describing.listed import is_shown, listed, moment
@@ -132,7 +133,7 @@ class StateListings:
             only = state.catalog.resolve(statement.relation.dotted, statement.relation.span).id
         rows = [
             (
-                found.relation.name,
+                shown_name(found.relation, state.catalog),
                 found.entry.cause,
                 slice_words(found.entry.slice),
                 shown_time(found.entry.since),
