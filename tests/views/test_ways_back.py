@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import headrace
-from headrace.errors import Code, HeadraceError
+from headrace.errors import HeadraceError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -36,11 +36,15 @@ def directory(tmp_path: Path, spark: SparkSession) -> Path:
             "INSERT INTO g VALUES (1), (2)",
             f"CREATE MATERIALIZED VIEW v AS {FORMER}",
             "CREATE MATERIALIZED VIEW joined AS SELECT v.k, n FROM v JOIN g ON v.k = g.k",
-            "CREATE MATERIALIZED VIEW late WITH (refresh = 'manual') AS"
-            " SELECT count(*) AS rows FROM joined",
+            (
+                "CREATE MATERIALIZED VIEW late WITH (refresh = 'manual') AS"
+                " SELECT count(*) AS rows FROM joined"
+            ),
             "CREATE MATERIALIZED VIEW over_late AS SELECT rows FROM late, g WHERE g.k = 2",
-            "CREATE SINK s FROM joined WITH (connector = 'filesystem', path = 'out',"
-            " format = 'json')",
+            (
+                "CREATE SINK s FROM joined WITH (connector = 'filesystem', path = 'out',"
+                " format = 'json')"
+            ),
         ):
             db.sql(statement)
     return tmp_path
@@ -130,7 +134,9 @@ def test_a_stopped_view_under_others_can_be_given_another_query(db: headrace.Dat
     stop(db)
     with pytest.raises(HeadraceError, match="cannot be cast"):
         db.sql("REBUILD VIEW v")
-    said = str(db.sql("CREATE OR REPLACE MATERIALIZED VIEW v AS SELECT k, length(txt) + k AS n FROM t"))
+    said = str(
+        db.sql("CREATE OR REPLACE MATERIALIZED VIEW v AS SELECT k, length(txt) + k AS n FROM t")
+    )
     assert "; joined: rebuilt in epoch" in said
     assert db.parts.reader.catalog.resolve("v").id == id_
     assert rows(db, "joined") == [(2, 3), (3, 8)]
@@ -152,7 +158,9 @@ def test_a_stopped_view_under_others_can_be_given_another_query(db: headrace.Dat
         db.sql("SELECT * FROM v")
     with pytest.raises(HeadraceError, match='"half" cannot be computed again'):
         db.sql("ALTER MATERIALIZED VIEW v AS SELECT k, length(txt) + 999 AS n, txt FROM t")
-    said = str(db.sql("CREATE OR REPLACE MATERIALIZED VIEW v AS SELECT k, length(txt) + 999 AS n FROM t"))
+    said = str(
+        db.sql("CREATE OR REPLACE MATERIALIZED VIEW v AS SELECT k, length(txt) + 999 AS n FROM t")
+    )
     assert "; joined: rebuilt in epoch" in said
     assert "; half: still stopped: " in said
     assert rows(db, "total") == [(2006,)]

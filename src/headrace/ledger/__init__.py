@@ -26,7 +26,6 @@ from headrace.ledger.postgres_address import PostgresAddress
 from headrace.ledger.records import (
     LIVE,
     NO_EPOCH,
-    RESHAPED,
     AppendRecord,
     ArrangementRecord,
     Build,
@@ -79,7 +78,6 @@ __all__ = [
     "LEDGER_FORMAT",
     "LIVE",
     "NO_EPOCH",
-    "RESHAPED",
     "RESTORING",
     "STORE_SETTING",
     "AppendRecord",

@@ -353,9 +353,6 @@ CLOCK = "clock"
 REDEFINED = "redefined"
 """The counter of an epoch with the ids of relations whose definitions it has replaced."""
 
-RESHAPED = "reshaped"
-"""The counter of an epoch with the ids of views that have other columns or another key from it."""
-
 
 @dataclass(frozen=True, slots=True)
 class EpochCommit:

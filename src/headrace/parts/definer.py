@@ -25,7 +25,7 @@ from headrace.parts.swapping import (
 )
 from headrace.runtime.builds import create_filled, take_over
 from headrace.runtime.dirty import removed_with, repairable
-from headrace.runtime.exchange import Exchanged, exchange
+from headrace.runtime.exchange import ExchangedPlaces, exchange
 from headrace.runtime.refresh import ViewRefresh
 from headrace.types import Offset, rows_of
 
@@ -168,7 +168,7 @@ class Definer:
         """Replace the build of a view; views above follow the difference in the same epoch.
 
         Dirty entries that exist when this begins are repaired by it. A stopped view runs again;
-        views above it that had stopped stay so until they are filled again. If the view ``stays`` and
+        those above that had stopped stay so until they are filled again. If the view ``stays`` and
         lags, the new build is filled as of the view's frontier; otherwise up to the present. For
         ``earliest`` see :meth:`create_view`, for the others :meth:`Filling.fill`.
         """
@@ -178,9 +178,7 @@ class Definer:
             live(self.loop.catalog, [former.id], {former.id: former})
             catalog = self.loop.catalog.with_(view)
             right = removed_with(dirty, self.ledger.head.dirty, self.loop.catalog)
-            stops = stops_moved(
-                self.ledger, self.loop.catalog, catalog, {view.id}, {}, view.name
-            )
+            stops = stops_moved(self.ledger, self.loop.catalog, catalog, {view.id}, {}, view.name)
             epoch = take_over(fill, former.build, right, stops.ended, stops.marked, stays=stays)
             self.declarations.announce_replaced(view, catalog)
             self._publish(catalog, {})
@@ -237,7 +235,7 @@ class Definer:
 
     def swap(
         self, pairs: Sequence[tuple[View, View]], kept_until: float | None = None
-    ) -> Exchanged:
+    ) -> ExchangedPlaces:
         """Exchange views and their candidates, in one epoch.
 
         A view whose candidate has the same columns and key changes by the difference, and views
@@ -274,9 +272,7 @@ class Definer:
                 catalog = Catalog.of(changed.get(each.id, each) for each in catalog)
                 known = self.loop.catalog
                 of = shown_name(pairs[0][0], known)
-                stops = stops_moved(
-                    self.ledger, known, catalog, exchanged.keys(), exchanged, of
-                )
+                stops = stops_moved(self.ledger, known, catalog, exchanged.keys(), exchanged, of)
                 done = exchange(self.loop, places, plain, right, stops.ended, stops.marked)
             for each in after:
                 self.declarations.announce_texts_above(each, catalog)

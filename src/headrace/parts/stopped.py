@@ -54,7 +54,8 @@ def stopped_below(entries: Iterable[Dirty], catalog: Catalog) -> Iterator[Dirty]
         for above in catalog.dependants(entry.view):
             if isinstance(above, View) and above.id not in known:
                 known.add(above.id)
-                why = f'It reads view "{shown_name(catalog.by_id[entry.view], catalog)}", which stopped.'
+                below = shown_name(catalog.by_id[entry.view], catalog)
+                why = f'It reads view "{below}", which stopped.'
                 yield replace(entry, view=above.id, detail=why, origin={}, id=None)
 
 
@@ -80,8 +81,8 @@ def stops_moved(
     """Return what becomes of stopped views when builds that run take the places of others.
 
     The contents of the views ``filled`` are right with it. What served some of these goes to other
-    ``places``, and what has stopped is stopped there. A view above the one named ``of`` that could run again would
-    continue from an old state, which is that of another time than its other inputs: it stays
+    ``places``, and what has stopped is stopped there. A view above ``of`` that could run again
+    would continue from an old state, which is that of another time than its other inputs: it stays
     stopped until it is filled again. One that is refreshed apart continues where it stands.
     """
     head = ledger.head

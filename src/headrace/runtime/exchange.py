@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
-from headrace.ledger import RESHAPED, EpochCommit, NewRun, RunKind
+from headrace.ledger import EpochCommit, NewRun, RunKind
 from headrace.runtime.attempt import Attempt
+from headrace.runtime.published import RESHAPED
 from headrace.runtime.swap import followed, swap
 from headrace.spine import differences, sync_directory
 from headrace.types import rows_of
@@ -57,7 +58,7 @@ class ChangedPlaces:
 
 
 @dataclass(frozen=True, slots=True)
-class Exchanged:
+class ExchangedPlaces:
     """The epoch of an exchange, and how many rows of views it has changed by itself."""
 
     epoch: Epoch
@@ -71,7 +72,7 @@ def exchange(
     cleaned: tuple[DirtyId, ...] = (),
     ended: tuple[RepairedView, ...] = (),
     marked: tuple[Dirty, ...] = (),
-) -> Exchanged:
+) -> ExchangedPlaces:
     """Commit an epoch in which views and their candidates change places; the lock is held.
 
     All are maintained in every epoch. The views above, followers and sinks are given the difference
@@ -124,4 +125,4 @@ def exchange(
                 RESHAPED: sorted(pair.serves.id for pair in by_name),
             },
         )
-        return Exchanged(swap(loop, attempt, change, above), changes)
+        return ExchangedPlaces(swap(loop, attempt, change, above), changes)

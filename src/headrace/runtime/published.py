@@ -14,7 +14,7 @@ from weakref import WeakSet
 
 from headrace.catalog import Catalog, Stream, Table, View
 from headrace.errors import Code, HeadraceError
-from headrace.ledger import RESHAPED, RepairPath
+from headrace.ledger import RepairPath
 from headrace.spine import Spine, times_forgotten, unchecked_bytes
 from headrace.types import Epoch, Offset, rows_of
 from headrace.zset import Layout
@@ -32,6 +32,9 @@ STOPPED = "stopped"
 
 WAITING = "waiting"
 """The cause of the dirty entry of a view that lacks a function, or depends on such a view."""
+
+RESHAPED = "reshaped"
+"""The counter of an epoch with the ids of views that have other columns or another key from it."""
 
 REFILLED = "refilled"
 """The key in the origin of such an entry of a view that has no state of its operators: it is filled

@@ -45,7 +45,7 @@ Row: TypeAlias = tuple[str, str, str]
 
 
 def restarted_note(rows: Iterable[Row]) -> str:
-    """Return what is said of views above that were started again after a replacement."""
+    """Return the note on the views above that were started again after a replacement."""
     return "".join(f"; {name}: {done}" for name, _, done in rows)
 
 

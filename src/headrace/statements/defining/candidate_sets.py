@@ -337,9 +337,9 @@ class CandidateSets:
         catalog = self.reader.catalog
         former = catalog.candidate(view.id)
         ids = {each.id: candidate.id for each, candidate in below}
-        if former is not None and former.has_served:
-            if {*ids.values()}.isdisjoint(former.depends_on):
-                self._require_alone(view, span)
+        served = former is not None and former.has_served
+        if former is not None and served and {*ids.values()}.isdisjoint(former.depends_on):
+            self._require_alone(view, span)
         waits = former is not None and former.own_query and not former.has_served
         source = former if former is not None and waits else view
         by_name = source.by_name or source.query
