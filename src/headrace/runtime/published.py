@@ -27,14 +27,14 @@ if TYPE_CHECKING:
     from headrace.ledger import Dirty, Frontier, Head, Ledger, RunRecord, Slice
     from headrace.types import ArrangementId, RelationId
 
+RESHAPED = "reshaped"
+"""The counter of an epoch with the ids of views that have other columns or another key from it."""
+
 STOPPED = "stopped"
 """The cause of the dirty entry of a view whose query fails on its data."""
 
 WAITING = "waiting"
 """The cause of the dirty entry of a view that lacks a function, or depends on such a view."""
-
-RESHAPED = "reshaped"
-"""The counter of an epoch with the ids of views that have other columns or another key from it."""
 
 REFILLED = "refilled"
 """The key in the origin of such an entry of a view that has no state of its operators: it is filled
