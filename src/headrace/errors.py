@@ -134,7 +134,7 @@ _SECRET = re.compile(
     (?: password | passwd | secret | token | jaas | credential | private[._-]?key | api[._-]?key
       | authorization | cookie | (?: secret | access ) [ _.-] key )
     (?: [\w.\-]{0,80}+ ['"]? (?: \s*+ = \s*+ | \s++ ) | \s++ \w{1,80}+ \s++ as \s++ )
-    (?: ' (?P<single> (?: [^'\\] | \\. | '' )*+ ) | " (?P<double> (?: [^"\\] | \\. | "" )*+ ) )
+    (?: ' (?P<single> (?: [^'\\] | \\. | '' )*+ ) | \\?+ " (?P<double> (?: [^"\\] | \\. | "" )*+ ) )
     """
 )
 

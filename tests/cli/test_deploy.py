@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from headrace.cli.command import main
+from headrace.session.table import TABLE
+from headrace.sql import parse
 from pages import LeftOpen
 from served import served
 
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     import headrace
+    from servers.postgres import Postgres
 
 BASE = """
 CREATE TABLE people (id INT PRIMARY KEY, name STRING);
@@ -106,10 +109,11 @@ CREATE MATERIALIZED VIEW olds AS SELECT person, count(*) AS n FROM orders GROUP 
     )  # fmt: skip
     assert deployer.plan() == 2, deployer.err
     for each in (
-        "ALTER COLUMN `age` TYPE INT, RENAME COLUMN `name` TO `first_name`\n",
-        "DROP COLUMN `note`\n",
+        "alter    table people: columns (new first_name, born; gone name, note; age SMALLINT to INT)",
+        "ALTER COLUMN `age` TYPE INT, RENAME COLUMN `name` TO `first_name`, DROP COLUMN `note`\n",
         "named: none: unchanged; its query has the new name",
-        "alter    stream orders (dropped columns): columns",
+        "alter    stream orders (dropped columns): columns (gone old)",
+        "1 to replace, 2 to alter, 1 unchanged; 1 row to read",  # named only has another name in it
     ):
         assert each in deployer.out
     assert deployer.apply() == 0, deployer.err
@@ -158,19 +162,21 @@ CREATE STREAM orders (id INT, person INT, amount DECIMAL(10,2), at TIMESTAMP);
     )  # fmt: skip
     assert deployer.plan("--prune") == 2
     lines = [line.partition("  (")[0] for line in deployer.out.splitlines() if line[0] != " "]
-    assert lines[:-1] == [
-        "create   table customers",
-        "alter    stream orders: columns",
-        "replace  materialized view spent: query",
-        "replace  materialized view named: query",
-        "drop     view everyone",
-        "drop     table people",
-    ]
-    assert (
-        "named: deltas: follows the difference of what it reads, in the same epoch" in deployer.out
+    assert {*lines[:2]} == {
+        "replace  materialized view spent: query", "replace  materialized view named: query",
+    }, "what reads most rows comes first"  # fmt: skip
+    assert lines[-1] == (
+        "1 to create, 2 to replace, 1 to alter, 2 to drop, 0 unchanged; 3 rows to read"
     )
-    assert "checked once what it reads exists" in deployer.out
     assert "people: drop: its rows are deleted" in deployer.out
+    assert deployer.changes("--prune") == [
+        "create table customers",
+        "alter stream orders",
+        "replace materialized view spent",
+        "replace materialized view named",
+        "drop view everyone",
+        "drop table people",
+    ]
     assert deployer.apply("--prune") == 0, deployer.err
     assert deployer.plan("--prune") == 0, deployer.out
     assert [name for _, name in db.relations()] == ["orders", "spent", "named", "customers"]
@@ -179,6 +185,98 @@ CREATE STREAM orders (id INT, person INT, amount DECIMAL(10,2), at TIMESTAMP);
         ("anna", "-10.00")
     ]
     assert db.columns("orders")[-1] == ("at", "timestamp")
+
+
+ONE_OF_EACH = """
+CREATE SCHEMA gold;
+CREATE SECRET pw FROM ENV 'PG'; CREATE SECRET written FROM FILE '{place}/written';
+CREATE CONNECTION pg TO POSTGRES (HOST '127.0.0.1', PORT {port}, DATABASE '{name}', USER 'postgres',
+  PASSWORD SECRET pw);
+CREATE SOURCE src FROM POSTGRES CONNECTION pg (PUBLICATION 'p');
+CREATE TABLE followed FROM SOURCE src (REFERENCE public.items);
+CREATE SOURCE "Two" FROM POSTGRES CONNECTION pg (PUBLICATION 'p', SLOT '{name}') FOR TABLES (items AS others);
+CREATE SOURCE every FROM POSTGRES CONNECTION pg (PUBLICATION 'q') FOR ALL TABLES;
+CREATE STREAM s (id INT, who STRING COMMENT 'a', at TIMESTAMP, day AS CAST(at AS DATE),
+  WATERMARK FOR at AS at - INTERVAL '5' SECOND) DEDUPLICATE ON id WITH (retention = '30 days');
+CREATE STREAM made (id INT, n INT) WITH (connector = 'datagen', 'rows-per-second' = '1');
+CREATE TABLE appended (id INT) APPEND ONLY; CREATE STREAM upserted (id INT PRIMARY KEY, n INT);
+CREATE TABLE t (id INT PRIMARY KEY, name STRING DEFAULT 'none', `a b` ARRAY<INT>);
+CREATE TABLE versions (id INT, rate INT, at TIMESTAMP, PRIMARY KEY (id)) WITH (effective_from = 'at');
+CREATE STREAM derived AS SELECT id, at FROM s; CREATE TABLE ctas AS SELECT id FROM t;
+CREATE MATERIALIZED VIEW gold.v (id, n, PRIMARY KEY (id)) WITH (on_error = 'stop') AS
+  SELECT id, count(*) FROM s GROUP BY id;
+CREATE MATERIALIZED VIEW hourly SCHEDULE EVERY 1 HOUR AS SELECT id FROM t;
+CREATE DYNAMIC TABLE dynamic AS SELECT id FROM t; CREATE VIEW plain (a) AS SELECT twice(id) FROM t;
+CREATE FUNCTION twice(x INT) RETURNS INT RETURN x * 2;
+CREATE INDEX by_name ON t (name); CREATE INDEX ON followed (note); CREATE INDEX by_n ON gold.v (n);
+CREATE TABLE copy (id INT PRIMARY KEY, n BIGINT); CREATE SINK into_copy INTO copy FROM gold.v;
+CREATE SINK file FROM gold.v WITH (connector = 'file', path = 'v', format = 'json');
+CREATE SINK asked WITH (connector = 'blackhole') AS SELECT id + 1 AS id FROM t;
+CREATE SINK back FROM gold.v INTO CONNECTION pg (TABLE 'back') WITH (create_table = true);
+CREATE TABLE outside (id INT) WITH (connector = 'print');
+INSERT INTO outside SELECT id FROM t WHERE id > 1; INSERT INTO outside SELECT id FROM t WHERE id < 1;
+INSERT INTO t (id) VALUES (1);
+"""
+NOT_DEFINED = {"CreateToken", "CreateBranch"}
+"""A token has a secret that is only shown when it is created; a branch is a database of its own."""
+
+
+def test_a_database_with_one_of_each_kind_of_object_has_nothing_to_change(
+    deployer: Deployer, postgres_server: Postgres, monkeypatch: Any, tmp_path: Path
+) -> None:
+    name = postgres_server.create("deployed")
+    there = postgres_server.connect(name)
+    there.execute(
+        "CREATE TABLE items (id INT PRIMARY KEY, note TEXT); CREATE TABLE more (id INT PRIMARY KEY)"
+    )
+    there.execute("CREATE PUBLICATION p FOR TABLE items; CREATE PUBLICATION q FOR TABLE more")
+    (tmp_path / "written").write_text("x", encoding="utf-8")
+    text = ONE_OF_EACH.format(place=tmp_path, port=postgres_server.port, name=name)
+    creates = {each.__name__ for each in TABLE if each.__name__.startswith("Create")}
+    assert creates - {type(each).__name__ for each in parse(text)} == NOT_DEFINED
+    deployer.write(all=text)
+
+    # What cannot be made is known before anything is changed, and what it prevents is not tried.
+    assert deployer.plan() == 1
+    assert "The variable PG is not set." in deployer.err
+    assert "not checked: pw: the value of secret" in deployer.out
+    assert not there.execute("SELECT 1 FROM pg_replication_slots").fetchall()
+    assert deployer.db.relations() == []
+    monkeypatch.setenv("PG", "any")
+    deployer.write(
+        all=text.replace(
+            "FROM gold.v INTO CONNECTION pg (TABLE 'back') WITH (create_table = true)",
+            "FROM gold.v INTO CONNECTION pg (TABLE 'nowhere')",
+        )
+    )
+    assert deployer.plan() == 1
+    assert deployer.err.count("error[") == 1
+    assert 'table "public.nowhere" does not exist in PostgreSQL' in deployer.err
+    deployer.write(all=text)
+    assert deployer.plan() == 2, deployer.err
+    assert "not checked" not in deployer.out
+    assert not there.execute("SELECT to_regclass('back')").fetchone()[0]
+    assert deployer.plan("--offline") == 2, deployer.err
+    assert (
+        'not checked: the columns of "public.items" in PostgreSQL are not asked for' in deployer.out
+    )
+
+    assert deployer.apply() == 0, deployer.err + deployer.out
+    for options in ((), ("--prune",)):
+        assert deployer.plan(*options) == 0, deployer.out + deployer.err
+        assert "kept" not in deployer.out
+    assert deployer.apply() == 0, deployer.err
+    deployer.write(
+        all=text.replace("WHERE id > 1", "WHERE id > 2").replace(
+            "(items AS others)", "(items AS others, items AS again)"
+        )
+    )
+    assert deployer.changes() == ["alter source two", "replace job insert into outside"]
+    deployer.write(all="")
+    (deployer.directory / "all.sql").write_text("CREATE SCHEMA gold;", encoding="utf-8")
+    assert deployer.apply("--prune") == 0, deployer.err
+    for each in ("src", "`Two`", "every"):
+        deployer.db.sql(f"DROP SOURCE {each} CASCADE")
 
 
 @pytest.mark.long

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.deploying.applying import next_round
+from headrace.deploying.applying import next_round, together
 from headrace.deploying.forms import form_of, statements_of
 from headrace.deploying.plan import Action, planned
 from headrace.deploying.stored import StoredDefinitions
@@ -25,7 +25,7 @@ def database(text: str, **read_by: set[str]) -> StoredDefinitions:
         made.setdefault(name, []).append(masked(each.span.source))
     kinds = {"STREAM": "stream", "TABLE": "table", "MATERIALIZED": "materialized view",
              "VIEW": "view", "SINK": "sink", "FUNCTION": "function", "INDEX": "index",
-             "SECRET": "secret"}  # fmt: skip
+             "SECRET": "secret", "SOURCE": "source"}  # fmt: skip
     for name, texts in made.items():
         words = [word for word in texts[0].split() if word not in {"OR", "REPLACE"}]
         found.add(kinds[words[1]], name, ";\n".join(texts))
@@ -91,8 +91,9 @@ def test_what_is_written_otherwise_is_the_same(one, other):
 )  # fmt: skip
 def test_what_says_something_else_differs(one, other, differs):
     found = form_of(statements_of(one)).differences(form_of(statements_of(other)))
-    assert set(found) <= set(differs)
-    assert found
+    shown = {str(each).partition(" (")[0] for each in found}
+    assert shown <= set(differs)
+    assert shown
 
 
 def test_changes_come_after_what_they_read_and_drops_after_their_readers():
@@ -119,15 +120,24 @@ def test_changes_come_after_what_they_read_and_drops_after_their_readers():
     assert shown(plan(files, stored)) == ["create sales", "replace spent", "create top"]
 
 
-def test_what_the_files_do_not_name_is_not_dropped_if_another_object_made_it():
-    stored = database("CREATE TABLE t (k INT) WITH (connector = 'kafka', topic = 't')")
+def test_what_another_object_made_is_not_dropped_and_jobs_are_known_by_what_they_say():
+    made = "CREATE TABLE t (k INT) WITH (connector = 'kafka', topic = 't'); CREATE TABLE s (k INT);"
+    stored = database(made)
     stored.add("sink", "t_to_kafka", "CREATE TABLE t (k INT) WITH (topic = 't')")
     stored.add("sink", "insert_into_t", "INSERT INTO t SELECT k FROM s")
+    stored.add("sink", "insert_into_t_1", "INSERT INTO t SELECT k + 1 FROM s")
     stored.add("schema", "schema gold", None)
-    found = plan(
-        "CREATE TABLE t (k INT) WITH (connector = 'kafka', topic = 't')", stored, prune=True
+    both = f"{made} INSERT INTO t SELECT k + 1 FROM s; insert into t select k from s;"
+    assert shown(plan(both, stored, prune=True)) == []
+    found = plan(both.replace("+ 1", "+ 2"), stored, prune=True)
+    assert [each.statements for each in found.changes] == [
+        ("DROP JOB `insert_into_t_1`", "INSERT INTO t SELECT k + 2 FROM s".rjust(len(made) + 34))
+    ]
+    assert shown(plan(made, stored, prune=True)) == ["drop insert_into_t", "drop insert_into_t_1"]
+    none = (
+        f"{made} INSERT INTO s SELECT k FROM t; INSERT INTO t VALUES (1); INSERT INTO t SELECT 1;"
     )
-    assert shown(found) == []
+    assert shown(plan(none, stored)) == []
 
 
 def test_a_stream_gets_new_columns_at_its_end_and_another_retention():
@@ -314,3 +324,54 @@ def test_what_is_created_over_a_view_that_waits_comes_after_its_swap():
     first = next_round(plan(files, stored).changes)
     assert [each.name for each in first.changes] == ["spent"]
     assert [each.name for each in first.rest] == ["over", "top"]
+
+
+def test_a_sink_comes_after_the_swap_of_what_its_view_reads():
+    """The view over it is not in the plan, and gets other columns by the swap."""
+    over = "CREATE MATERIALIZED VIEW over AS SELECT * FROM spent;"
+    stored = database(ORDERS + SPENT + over, orders={"spent"}, spent={"over"})
+    sink = "CREATE SINK k FROM over WITH (connector = 'blackhole');"
+    files = ORDERS + SPENT.replace("AS spent", "AS spent, 1 AS more") + over + sink
+    first = next_round(plan(files, stored).changes)
+    assert [each.name for each in first.changes] == ["spent"]
+    assert [each.name for each in first.rest] == ["k"]
+    del stored.by_name["over"]  # which is not in the files either
+    stored.add("materialized view", "over", over)
+    first = next_round(plan(files.replace(over, ""), stored).changes)
+    assert [each.name for each in first.rest] == ["k"]
+
+
+def test_a_renamed_column_is_no_change_of_what_reads_it():
+    view = "CREATE MATERIALIZED VIEW v AS SELECT {} AS k, b FROM s;"
+    stored = database("CREATE STREAM s (a INT, b INT);" + view.format("a"), s={"v"})
+    stored.redefined("v", view.format("`c`"))  # as EXPLAIN SCRIPT of the rename says
+    found = plan("CREATE STREAM s (c INT, -- was a\n b INT);" + view.format("c"), stored)
+    assert shown(found) == ["alter s"]
+
+
+def test_a_source_gets_tables_and_keeps_what_it_has():
+    source = "CREATE SOURCE s FROM POSTGRES CONNECTION c (PUBLICATION 'p'{}){};"
+    stored = database("CREATE TABLE a FROM SOURCE s (REFERENCE `public`.`a`)")
+    stored.add("source", "source s", source.format(", SLOT 'x'", ""))
+    bare = source.format("", "") + "CREATE TABLE a FROM SOURCE s (REFERENCE a);"
+    for files in (bare, source.format("", " FOR TABLES (a)"), source.format("", " FOR ALL TABLES")):
+        found = plan(files, stored, prune=True)
+        assert shown(found) == [], files
+    (change,) = plan(source.format("", " FOR TABLES (a, gold.b AS c)"), stored).changes
+    assert change.statements == ("CREATE TABLE `c` FROM SOURCE `s` (REFERENCE `gold`.`b`)",)
+    assert str(change.differs[0]) == "tables (new c)"
+    assert shown(plan(source.format("", ""), stored, prune=True)) == ["drop a"]
+    (problem,) = plan(source.format(", SLOT 'y'", ""), stored).problems
+    assert problem.detail == 'It differs from the database in: option "slot".'
+
+
+def test_candidates_that_need_each_other_are_given_up_together():
+    over = "CREATE MATERIALIZED VIEW over AS SELECT spent FROM spent;"
+    other = "CREATE MATERIALIZED VIEW other AS SELECT id FROM orders;"
+    stored = database(ORDERS + SPENT + over + other, orders={"spent", "other"}, spent={"over"})
+    files = (ORDERS + SPENT + over + other).replace("SELECT", "SELECT 1 AS one,")
+    sets = together(next_round(plan(files, stored).changes).candidates)
+    assert sorted(sorted(each.name for each in one) for one in sets) == [
+        ["other"],
+        ["over", "spent"],
+    ]

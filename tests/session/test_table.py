@@ -22,6 +22,7 @@ OF_A_CLIENT = {
     "seen": "Callable[[Iterable[RelationId]], Published]",
     "is_open": "Callable[[], bool]",
     "wrote": "Callable[[RelationId, Offset], None]",
+    "rehearse": "Callable[[ExplainScript], Listed]",
 }
 """What a session adds to the parts of its database, by name; the types as they are written."""
 

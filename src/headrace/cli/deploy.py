@@ -4,11 +4,19 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from headrace.cli.connection import Invocation, make_directory, need_directory, opened
+from headrace.cli.connection import (
+    Address,
+    Invocation,
+    make_directory,
+    need_directory,
+    need_no_file,
+    opened,
+)
 from headrace.cli.failures import keep_quiet
 from headrace.cli.functions import FunctionFiles, functions_options
 from headrace.cli.options import common_options, target_of
@@ -81,6 +89,11 @@ def _paths(command: F) -> F:
 @common_options
 @_paths
 @click.option("--json", "as_json", is_flag=True, help="Print an object of JSON.")
+@click.option(
+    "--offline",
+    is_flag=True,
+    help="Do not ask other systems whether connections, sources and sinks can be created.",
+)
 @functions_options
 @click.pass_context
 def plan(
@@ -90,20 +103,31 @@ def plan(
     paths: tuple[Path, ...],
     prune: bool,
     as_json: bool,
+    offline: bool,
     functions: tuple[Path, ...],
     replace_functions: bool,
 ) -> int:
     """Say what apply would change, and change nothing.
 
     FILE is a file of CREATE statements, and a DIRECTORY stands for all its files *.sql except
-    *.test.sql; their order does not matter.
+    *.test.sql; their order does not matter. Of a data directory that does not exist yet, all is to
+    be created.
     """
 
     def run(deployment: Deployment) -> int:
-        return deployment.plan(paths, prune=prune, as_json=as_json)
+        return deployment.plan(paths, prune=prune, offline=offline, as_json=as_json)
 
-    need_directory(target_of(context))
-    return _deploy(context, FunctionFiles(functions, replace_functions), run)
+    from headrace.ledger.directory import LEDGER  # noqa: PLC0415  (--help is quick)
+
+    target, given = target_of(context), FunctionFiles(functions, replace_functions)
+    if isinstance(target, Path):
+        need_no_file(target)
+        if context.ensure_object(Invocation).settings:  # its ledger is elsewhere
+            need_directory(target)
+        elif not (target / LEDGER).exists():
+            with TemporaryDirectory() as empty:
+                return _deploy(context, given, run, Path(empty))
+    return _deploy(context, given, run, target)
 
 
 @click.command(epilog=_APPLY_EXAMPLES)
@@ -145,11 +169,17 @@ def apply(
     def run(deployment: Deployment) -> int:
         return deployment.apply(paths, prune=prune, validate=validate, review=review, yes=yes)
 
-    make_directory(target_of(context), sys.stderr)
-    return _deploy(context, FunctionFiles(functions, replace_functions), run)
+    target = target_of(context)
+    make_directory(target, sys.stderr)
+    return _deploy(context, FunctionFiles(functions, replace_functions), run, target)
 
 
-def _deploy(context: click.Context, given: FunctionFiles, run: Callable[[Deployment], int]) -> int:
+def _deploy(
+    context: click.Context,
+    given: FunctionFiles,
+    run: Callable[[Deployment], int],
+    target: Path | Address,
+) -> int:
     from headrace.cli.deploying import Deployment  # noqa: PLC0415  (--help is quick)
 
     invocation = context.ensure_object(Invocation)
@@ -157,7 +187,7 @@ def _deploy(context: click.Context, given: FunctionFiles, run: Callable[[Deploym
     thread = StatementThread(lambda text: click.echo(text, err=True))
     deployment = Deployment(
         thread,
-        lambda: opened(target_of(context), invocation, thread, sys.stderr, given),
+        lambda: opened(target, invocation, thread, sys.stderr, given),
         debug=invocation.debug,
     )
     return run(deployment)

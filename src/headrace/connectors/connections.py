@@ -85,14 +85,25 @@ class Connections:
             HeadraceError: ``unsupported`` for an unknown kind; ``invalid`` for unknown options or
                 if the system refuses access; ``unavailable`` if it does not answer.
         """
+        made = self.read(name, kind, given, span)
+        connection_kind(made.kind).check(made.options, self.secrets.value)
+        self.put(made)
+        return made
+
+    def read(
+        self, name: str, kind: str, given: Iterable[Given], span: Span | None
+    ) -> NamedConnection:
+        """Return a connection of some options, without reaching its system.
+
+        Raises:
+            HeadraceError: ``unsupported`` for an unknown kind; ``invalid`` for unknown options and
+                secrets.
+        """
         known = connection_kind(kind, span)
         options = read_options(known.options, given, f"a {known.name} connection")
         for secret in used_secrets(options):
             self.secrets.find(secret, span)
-        known.check(options, self.secrets.value)
-        made = NamedConnection(name, known.name, stored_options(options))
-        self.put(made)
-        return made
+        return NamedConnection(name, known.name, stored_options(options))
 
     def put(self, connection: NamedConnection) -> None:
         """Store a connection, replacing one of its name."""

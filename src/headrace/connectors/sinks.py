@@ -29,7 +29,9 @@ class SinkContext:
     databases: the target records epochs under it. With ``stops``, a refused row stops the sink; see
     :class:`headrace.runtime.ports.SinkWriter`. If the sink ``exists``, nothing is created for it.
     ``moved``, after a change of address, is the last epoch that the target must already have.
-    ``roots`` are directories outside the data directory below which sinks may write.
+    ``roots`` are directories outside the data directory below which sinks may write. With
+    ``tries``, it is only asked whether the sink could be created: nothing is created for it, and
+    with ``offline`` no other system is reached.
     """
 
     directory: Path
@@ -41,6 +43,8 @@ class SinkContext:
     exists: bool = False
     moved: Epoch | None = None
     roots: tuple[Path, ...] = ()
+    tries: bool = False
+    offline: bool = False
 
 
 def at_once(text: str) -> int:

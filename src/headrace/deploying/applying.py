@@ -40,28 +40,41 @@ class Round:
 
 
 def next_round(changes: Sequence[PlannedChange]) -> Round:
-    """Return the changes up to a swap: those that need it wait, and what reads what waits.
+    """Return the changes up to a swap: those that need it wait, and what needs what waits.
 
-    What is created over a view that is replaced needs it; so do drops and replacements without a
-    candidate that come after one, and drops of columns that one still uses.
+    What is created over a view that is replaced needs it, also through others; so do drops and
+    replacements without a candidate that come after one, and drops of columns that one still uses.
     """
     now: list[PlannedChange] = []
     rest: list[PlannedChange] = []
     filled: set[str] = set()
     for each in changes:
-        reads = frozenset[str]() if each.definition is None else each.definition.reads
         late = {other.name for other in rest}
         waits = False
         if each.candidate is None:
             late |= filled
             waits = bool(filled) and each.action in (Action.REPLACE, Action.DROP)
-        if waits or late & (reads | each.after):
+        if waits or late & each.after:
             rest.append(each)
             continue
         now.append(each)
         if each.candidate is not None:
             filled.add(each.name)
     return Round(tuple(now), tuple(rest))
+
+
+def together(candidates: Sequence[PlannedChange]) -> list[list[PlannedChange]]:
+    """Return the sets of candidates that need each other, directly or through others."""
+    sets: list[list[PlannedChange]] = []
+    for each in candidates:
+        near = [
+            found
+            for found in sets
+            if any(each.name in other.after or other.name in each.after for other in found)
+        ]
+        sets = [found for found in sets if found not in near]
+        sets.append([member for found in near for member in found] + [each])
+    return sets
 
 
 def make(

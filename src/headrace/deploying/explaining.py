@@ -1,143 +1,166 @@
-"""Asks the database what each change of a plan will do to views; nothing is changed.
+"""Asks the database what the changes of a plan will do, one after another; nothing is changed.
 
-The queries of new and replaced views are planned for that, so that a wrong one is found before the
-first change. A query over what does not exist yet is checked when its turn comes.
+All statements are tried in their order, so that what a later one needs is there, and what any of
+them refuses is found before the first change.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+import json
+from bisect import bisect_right
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
+from headrace.deploying.columns import column_steps
+from headrace.deploying.forms import statements_of
 from headrace.deploying.plan import Action, Effect
-from headrace.deploying.texts import as_written, dropping, in_its_file, replacing
-from headrace.errors import Code, HeadraceError
-from headrace.sql import CreateMaterializedView, CreateTableAs, CreateView
+from headrace.deploying.texts import explained_script
+from headrace.errors import Code, HeadraceError, Span
+from headrace.ledger import RepairPath
+from headrace.sql import CreateStream, CreateTable, RenameColumn
 from headrace.statements.describing.alteration_effects import REFUSED
+from headrace.statements.describing.changes import CREATE, DEFINED, UNCHECKED
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Iterable, Iterator
 
     from headrace.connecting import AnyDatabase
     from headrace.deploying.plan import DeploymentPlan, PlannedChange
     from headrace.deploying.stored import StoredDefinitions
-    from headrace.errors import Span
+    from headrace.sql.definitions import Definition
 
-_LATER: Final = "checked once what it reads exists"
-_CHANGE: Final = "EXPLAIN CHANGE "
-_RELATIONS: Final = frozenset({"stream", "table", "materialized view", "view"})
+_READS: Final = frozenset({RepairPath.REBUILD.value, CREATE})
+"""The paths by which rows of inputs are read."""
+
+
+@dataclass(slots=True)
+class _Told:
+    """What the database says of a change: effects, rows to read, and why it would be refused."""
+
+    effects: list[Effect] = field(default_factory=list)
+    rows: int | None = None
+    seconds: float | None = None
+    unchecked: str | None = None
+    error: HeadraceError | None = None
 
 
 def explain(
-    plan: DeploymentPlan,
-    stored: StoredDefinitions,
-    database: AnyDatabase,
-    says: Callable[[str], None] = lambda _: None,
+    plan: DeploymentPlan, stored: StoredDefinitions, database: AnyDatabase, *, offline: bool = False
 ) -> None:
-    """Add to a plan the effects of its changes, and what is wrong with their queries.
+    """Add to a plan the effects of its changes and their costs, and what is wrong with them.
 
-    ``says`` is called with the title of each change before it is asked about.
+    With ``offline``, no other system is asked about what is created in it or reads it.
     """
-    explained: list[PlannedChange] = []
+    if not plan.changes:
+        return
+    told = _told(plan.changes, database, offline=offline)
     named = {each.name: each for each in plan.changes}
-    for change in plan.changes:
-        says(change.title)
-        try:
-            explained.append(_explained(change, named, stored, database))
-        except HeadraceError as error:
-            if error.code is Code.UNAVAILABLE:
-                raise
-            refused = error.code is Code.CONFLICT
-            if not refused and _reads_a_change(change, named):
-                effects = _effects_as_it_is(change, stored, database)
-                explained.append(replace(change, effects=effects, note=_LATER))
-            else:
-                plan.problems.append(error)
-                explained.append(change)
+    explained: list[PlannedChange] = []
+    for change, found in zip(plan.changes, told, strict=True):
+        made = replace(
+            change, effects=_effects(found.effects), rows=found.rows, seconds=found.seconds
+        )
+        if found.unchecked is not None:
+            made = replace(made, note=", ".join(filter(None, (made.note, found.unchecked))))
+        error = found.error or _refused(made, named, stored)
+        if error is not None:
+            made = replace(made, problem=error)
+            plan.problems.append(error)
+        explained.append(_without_refusals(made))
     plan.changes = explained
 
 
-def _explained(
-    change: PlannedChange,
-    named: dict[str, PlannedChange],
-    stored: StoredDefinitions,
-    database: AnyDatabase,
-) -> PlannedChange:
-    """Return a change with its effects.
+def follow_renames(
+    definitions: Iterable[Definition], stored: StoredDefinitions, database: AnyDatabase
+) -> None:
+    """Let the stored definitions be what they are after the renames of columns in files.
 
-    Raises:
-        HeadraceError: as its statement would; ``conflict`` if views that stay prevent it.
+    What reads a column goes on when it has another name, and its definition follows: it is only
+    changed if its file says anything else.
     """
-    created = None if change.definition is None else change.definition.created
-    match change.action:
-        case Action.CREATE if isinstance(created, CreateMaterializedView | CreateTableAs):
-            _rows(database, as_written(created, "EXPLAIN CIRCUIT "), created.span)
-            return replace(change, note="filled from its inputs")
-        case Action.CREATE | Action.REPLACE if isinstance(created, CreateView):
-            query = created.query
-            _rows(database, as_written(query, "EXPLAIN CIRCUIT "), query.span)
-            return change
-        case Action.REPLACE if isinstance(created, CreateMaterializedView | CreateTableAs):
-            effects = _effects(_rows(database, replacing(created, _CHANGE), created.span))
-        case Action.ALTER:
-            lists = [_altering(database, each, change.place) for each in change.statements]
-            every = dict.fromkeys(effect for found in lists for effect in found)
-            # A view that one of the statements refuses does not go on.
-            refuse = {each.view for each in every if each.path == REFUSED}
-            effects = tuple(e for e in every if e.path == REFUSED or e.view not in refuse)
-            if change.after and all(each in named for each in refuse):
-                kept = tuple(each for each in effects if each.path != REFUSED)
-                return replace(change, effects=kept)  # these are changed before
-        case Action.DROP if change.kind in _RELATIONS:
-            drop = dropping(change.kind, change.name)
-            effects = _effects(_rows(database, f"{_CHANGE}{drop}"))
-            gone = Effect(change.name, "drop", "its rows are deleted", None)
-            return replace(change, effects=(gone,) if effects and change.kind != "view" else ())
-        case _:
-            return change
-    refused = [each for each in effects if each.path == REFUSED]
-    if refused and change.candidate is not None and all(_waits(e.view, named) for e in refused):
-        others = ", ".join(each.view for each in refused)
-        kept = tuple(each for each in effects if each not in refused)
-        return replace(change, effects=kept, note=f"together with {others}")
-    if refused and not _clears(change, named, stored):
-        raise HeadraceError(
-            Code.CONFLICT,
-            f"{change.title} cannot be changed: {refused[0].view}: {refused[0].rule}",
-            hint="Keep what the others use; or define a view with another name, and let them read"
-            " that.",
-            span=change.place,
-        )
-    if refused:
-        return replace(change, note="filled again, after what reads it is dropped")
-    return replace(change, effects=effects)
+    renames = [text for each in definitions for text in _renames(each, stored)]
+    if not renames:
+        return
+    for row in _rows(database, renames, offline=True):
+        if row["path"] == DEFINED and row["view"] in stored.by_name:
+            stored.redefined(row["view"], row["definition"])
 
 
-def _altering(database: AnyDatabase, text: str, place: Span | None) -> tuple[Effect, ...]:
-    """Return the effects of an ALTER that no file has; errors are placed at the definition."""
+def _renames(definition: Definition, stored: StoredDefinitions) -> Iterator[str]:
+    former, created = stored.by_name.get(definition.name), definition.created
+    if former is None or not isinstance(created, CreateStream | CreateTable):
+        return
+    if not former.statements or not isinstance(former.statements[0], CreateStream | CreateTable):
+        return
+    kind = "stream" if former.kind == "stream" else "table"
     try:
-        return _effects(_rows(database, f"{_CHANGE}{text}"))
-    except HeadraceError as error:
-        raise HeadraceError(error.code, error.primary, error.detail, error.hint, place) from error
+        steps = column_steps(kind, definition.name, former.statements, definition.statements)
+    except HeadraceError:  # the plan says so
+        return
+    for text in steps.statements:
+        if any(isinstance(each, RenameColumn) for each in statements_of(text)):
+            yield text
 
 
-def _effects_as_it_is(
-    change: PlannedChange, stored: StoredDefinitions, database: AnyDatabase
-) -> tuple[Effect, ...]:
-    """Return the effects of the replacement of a view whose query cannot be planned yet.
+def _told(changes: Iterable[PlannedChange], database: AnyDatabase, *, offline: bool) -> list[_Told]:
+    """Return what the database says of each change."""
+    texts: list[tuple[int, str, PlannedChange]] = [
+        (at, text, change) for at, change in enumerate(changes) for text in change.statements
+    ]
+    found = [_Told() for _ in range(1 + max((at for at, *_ in texts), default=-1))]
+    script = [text for _, text, _ in texts]
+    for row in _rows(database, script, offline=offline):
+        at, text, change = texts[row["statement"] - 1]
+        told = found[at]
+        if row["error"] is not None:
+            error = HeadraceError.of_json(json.loads(row["error"]))
+            told.error = told.error or _placed(error, script, row["statement"] - 1, text, change)
+        elif row["path"] == UNCHECKED:
+            told.unchecked = f"not checked: {row['rule']}"
+        elif row["path"] != DEFINED:
+            _add(told, row)
+    return found
 
-    They are those of replacing it by itself: they hold if its columns stay.
-    """
-    former = stored.by_name.get(change.name)
-    created = former.statements[0] if former is not None and former.statements else None
-    if not isinstance(created, CreateMaterializedView | CreateTableAs):
-        return ()
-    return _effects(_rows(database, replacing(created, _CHANGE)))
+
+def _add(told: _Told, row: dict[str, Any]) -> None:
+    effect = Effect(row["view"], row["path"], row["rule"], row["rebuild_rows"], row["seconds"])
+    if effect.path != CREATE and effect not in told.effects:
+        told.effects.append(effect)
+    if effect.path in _READS and effect.rows is not None:
+        told.rows = (told.rows or 0) + effect.rows
+        if effect.seconds is not None:
+            told.seconds = (told.seconds or 0.0) + effect.seconds
 
 
-def _waits(view: str, named: dict[str, PlannedChange]) -> bool:
-    """Whether a view gets another query by a candidate, in the same swap."""
-    return view in named and named[view].candidate is not None
+def _effects(found: list[Effect]) -> tuple[Effect, ...]:
+    """Return effects without those on views that one of the statements refuses to change."""
+    refuse = {each.view for each in found if each.path == REFUSED}
+    return tuple(e for e in found if e.path == REFUSED or e.view not in refuse)
+
+
+def _refused(
+    change: PlannedChange, named: dict[str, PlannedChange], stored: StoredDefinitions
+) -> HeadraceError | None:
+    """Return the error that views which stay prevent a change; None if they do not."""
+    refused = [each for each in change.effects if each.path == REFUSED]
+    left = [each for each in refused if not _gets_another(each.view, change, named)]
+    if not left or _clears(change, named, stored):
+        return None
+    return HeadraceError(
+        Code.CONFLICT,
+        f"{change.title} cannot be changed: {left[0].view}: {left[0].rule}",
+        hint="Keep what the others use; or define a view with another name, and let them read"
+        " that.",
+        span=change.place,
+    )
+
+
+def _gets_another(view: str, change: PlannedChange, named: dict[str, PlannedChange]) -> bool:
+    """Whether a view gets another query in the same swap, or is dropped or changed before."""
+    other = named.get(view)
+    if other is None:
+        return False
+    return (change.candidate is not None and other.candidate is not None) or view in change.after
 
 
 def _clears(
@@ -149,23 +172,57 @@ def _clears(
     return bool(readers) and readers <= gone
 
 
-def _reads_a_change(change: PlannedChange, named: dict[str, PlannedChange]) -> bool:
-    """Whether a change reads what another one creates or changes."""
-    reads = frozenset() if change.definition is None else change.definition.reads
-    return any(
-        name in reads and each.action is not Action.DROP
-        for name, each in named.items()
-        if name != change.name
-    )
+def _without_refusals(change: PlannedChange) -> PlannedChange:
+    """Return a change without the refusals that other changes resolve, which are noted."""
+    if change.problem is not None:
+        return change
+    refused = [each for each in change.effects if each.path == REFUSED]
+    if not refused:
+        return change
+    kept = tuple(each for each in change.effects if each not in refused)
+    note = f"together with {', '.join(each.view for each in refused)}"
+    if change.candidate is None:
+        note = "" if change.after else "filled again, after what reads it is dropped"
+    return replace(change, effects=kept, note=", ".join(filter(None, (change.note, note))))
 
 
-def _effects(rows: list[dict[str, Any]]) -> tuple[Effect, ...]:
-    return tuple(Effect(row["view"], row["path"], row["rule"], row["rebuild_rows"]) for row in rows)
+def _placed(
+    error: HeadraceError, script: list[str], at: int, text: str, change: PlannedChange
+) -> HeadraceError:
+    """Return the error of a statement of a script with its place in the file.
+
+    What is added to a statement is before its query, so places are counted from the end; a
+    statement that no file has is placed at the definition that needs it.
+    """
+    place, found = change.place, error.span
+    bare = HeadraceError(error.code, error.primary, error.detail, error.hint)
+    if place is None:
+        return bare
+    if found is None or not text.lstrip().upper().startswith("CREATE"):
+        return bare.at(place)
+    if found.file is not None:  # in the text of a plain view
+        return error
+    offset = _offset(explained_script(script)[0], *found.position)
+    begins = explained_script(script)[1]
+    if bisect_right(begins, offset) - 1 != at:
+        return bare.at(place)
+    from_end = len(text.strip()) - (offset - begins[at])
+    start = max(place.start, place.end - from_end)
+    end = min(place.end, start + (found.end - found.start))
+    return bare.at(Span(place.text, start, max(start, end), place.file))
 
 
-def _rows(database: AnyDatabase, text: str, span: Span | None = None) -> list[dict[str, Any]]:
-    """Return the rows of a statement; errors are placed in the file of the span that it has."""
-    try:
-        return database.sql(text, file=None if span is None else span.file).to_pylist()
-    except HeadraceError as error:
-        raise error if span is None else in_its_file(error, text, span) from error
+def _offset(text: str, line: int, column: int) -> int:
+    """Return the offset of a position, which is counted from 1."""
+    begin = 0
+    for _ in range(line - 1):
+        begin = text.find("\n", begin) + 1
+    return begin + column - 1
+
+
+def _rows(database: AnyDatabase, script: list[str], *, offline: bool) -> list[dict[str, Any]]:
+    text, _ = explained_script(script)
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    how = "OFFLINE " if offline else ""
+    answer = database.sql(f'EXPLAIN SCRIPT {how}"{escaped}"')
+    return answer.to_pylist()

@@ -7,35 +7,46 @@ options are masked in a database, so they are not compared; the names of secrets
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, fields, is_dataclass, replace
-from enum import Enum
+from enum import Enum, StrEnum
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from headrace.errors import masked
+from headrace.connectors import Given
+from headrace.connectors.options import given_again, read_options, stored_options
+from headrace.connectors.registry import connection_kind
+from headrace.errors import HeadraceError, masked
 from headrace.sql import (
     AlterSink,
     AlterStream,
     AlterView,
     ColumnDefinition,
+    CreateConnection,
     CreateIndex,
+    CreateSecret,
+    FromSource,
     Name,
     Option,
     Query,
+    SecretSource,
     Statement,
     parse_statement,
     split,
 )
 from headrace.sql.altered_columns import with_altered_columns
 from headrace.sql.keywords import NOT_NAMES, WORDS
-from headrace.sql.lexer import tokens
+from headrace.sql.lexer import TokenKind, identifier_value, tokens
 from headrace.sql.parts import Fragment
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from headrace.errors import Span
+    from headrace.sql.lexer import Token
 
 _KEYWORDS: Final = NOT_NAMES | frozenset(WORDS)
+_PLAIN: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _NOT_COMPARED: Final = frozenset({"span", "or_replace", "if_not_exists", "options", "columns"})
 _LABELS: Final = {
     "primary_key": "key",
@@ -48,6 +59,29 @@ _HOW: Final = frozenset({"auto_swap", "reuse"})
 """Options of a view that say how it is filled, not what it is."""
 
 
+class Part(StrEnum):
+    """What kind of a part of a definition it is in which two differ."""
+
+    KIND = "kind"
+    CLAUSE = "clause"
+    COLUMNS = "columns"
+    OPTION = "option"
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """A part in which two definitions differ: its name, and for columns which of them."""
+
+    part: Part
+    name: str
+    detail: str = ""
+
+    def __str__(self) -> str:
+        """Return it for people."""
+        shown = f'option "{self.name}"' if self.part is Part.OPTION else self.name
+        return f"{shown} ({self.detail})" if self.detail else shown
+
+
 @dataclass(frozen=True, slots=True)
 class DefinitionForm:
     """What a definition says: its kind, its parts by name, columns in order, options by key."""
@@ -57,18 +91,20 @@ class DefinitionForm:
     columns: tuple[Any, ...]
     options: dict[str, tuple[str, bool]]
 
-    def differences(self, other: DefinitionForm) -> tuple[str, ...]:
-        """Return the names of the parts that differ, such as ``query`` or ``option "refresh"``."""
+    def differences(self, other: DefinitionForm) -> tuple[Difference, ...]:
+        """Return the parts in which a later definition differs."""
         if self.kind != other.kind:
-            return ("kind",)
+            return (Difference(Part.KIND, "kind"),)
         found = [
-            _LABELS.get(name, name.replace("_", " "))
+            Difference(Part.CLAUSE, _LABELS.get(name, name.replace("_", " ")))
             for name, value in self.parts.items()
             if value != other.parts[name]
         ]
         if self.columns != other.columns:
-            found.append("columns")
-        return (*found, *(f'option "{key}"' for key in self.options_that_differ(other)))
+            detail = _other_columns(self.columns, other.columns)
+            found.append(Difference(Part.COLUMNS, "columns", detail))
+        options = (Difference(Part.OPTION, key) for key in self.options_that_differ(other))
+        return (*found, *options)
 
     def options_that_differ(self, other: DefinitionForm) -> list[str]:
         """Return the keys of the options that differ, sorted."""
@@ -76,10 +112,35 @@ class DefinitionForm:
         return sorted(key for key in keys if self.options.get(key) != other.options.get(key))
 
 
+def _other_columns(before: tuple[Any, ...], after: tuple[Any, ...]) -> str:
+    """Return which columns are gone or new, and which have another type or other clauses."""
+    former, present = ({_name(each): each for each in some} for some in (before, after))
+    new = [name for name in present if name not in former]
+    gone = [name for name in former if name not in present]
+    found = [f"new {', '.join(new)}"] if new else []
+    found += [f"gone {', '.join(gone)}"] if gone else []
+    for name in (each for each in present if each in former and former[each] != present[each]):
+        types = [_type_text(each[name]) for each in (former, present)]
+        found.append(
+            f"{name} {' to '.join(types)}" if types[0] != types[1] else f"clauses of {name}"
+        )
+    return "; ".join(found) or "in another order"
+
+
+def _name(column: Any) -> str:
+    return column if isinstance(column, str) else str(column[0])
+
+
+def _type_text(column: Any) -> str:
+    return "" if isinstance(column, str) else "".join(column[1]).replace(",", ", ")
+
+
 def form_of(statements: Sequence[Statement]) -> DefinitionForm:
     """Return the form of a CREATE statement and the ALTERs after it."""
     created, *altered = (_masked(each) for each in statements)
     options = _options(getattr(created, "options", ()))
+    if isinstance(created, CreateConnection):
+        options = _of_connection(created)
     created = with_altered_columns(created, altered)
     columns = [_plain(each) for each in getattr(created, "columns", ())]
     if isinstance(created, CreateIndex):
@@ -98,6 +159,8 @@ def form_of(statements: Sequence[Statement]) -> DefinitionForm:
         for each in fields(created)  # type: ignore[arg-type]  # each statement is a dataclass
         if each.name not in _NOT_COMPARED
     }
+    if isinstance(created, CreateSecret) and created.source is SecretSource.FILE:
+        parts["where"] = str(Path(created.where).expanduser().resolve())
     return DefinitionForm(type(created).__name__, parts, tuple(columns), options)
 
 
@@ -139,9 +202,22 @@ def _options(given: Iterable[Option]) -> dict[str, tuple[str, bool]]:
     }  # fmt: skip
 
 
+def _of_connection(created: CreateConnection) -> dict[str, tuple[str, bool]]:
+    """Return the options of a connection under the keys, and with the values, that are stored."""
+    given = Given.of(created.options)
+    try:
+        kind = connection_kind(created.kind)
+        stored = stored_options(read_options(kind.options, given, "a connection"))
+        return {each.key: (each.value, each.secret) for each in given_again(kind.options, stored)}
+    except HeadraceError:  # it is refused when it is created
+        return _options(created.options)
+
+
 def _plain(value: Any) -> Any:
     """Return a value that equals that of a statement which says the same."""
     match value:
+        case FromSource():
+            return (value.source.dotted, value.reference.dotted.removeprefix("public."))
         case Name():
             return value.dotted
         case Fragment():
@@ -170,10 +246,20 @@ def _fields(value: Any) -> tuple[Any, ...]:
 
 
 def _words(text: str) -> tuple[str, ...]:
-    """Return the tokens of SQL, keywords and the names of functions in upper case."""
+    """Return the tokens of SQL, keywords and the names of functions in upper case.
+
+    A name in backquotes is the same as without, unless it is a word of its own then.
+    """
     found = list(tokens(text))
     after = [*(each.text for each in found), ""][1:]
-    return tuple(
-        each.word if each.word in _KEYWORDS or (each.word and following == "(") else each.text
-        for each, following in zip(found, after, strict=True)
-    )
+    return tuple(_word(each, following) for each, following in zip(found, after, strict=True))
+
+
+def _word(token: Token, following: str) -> str:
+    if token.word in _KEYWORDS or (token.word and following == "("):
+        return token.word
+    if token.kind is TokenKind.BACKQUOTED:
+        name = identifier_value(token)
+        if _PLAIN.fullmatch(name) and name.upper() not in _KEYWORDS:
+            return name
+    return token.text

@@ -6,14 +6,13 @@ reads, and a drop after those of what read it.
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from graphlib import CycleError, TopologicalSorter
 from typing import TYPE_CHECKING, Any, Final
 
 from headrace.deploying.columns import column_steps
-from headrace.deploying.forms import form_of, has_secret, statements_of
+from headrace.deploying.forms import Difference, Part, form_of, has_secret, statements_of
 from headrace.deploying.texts import (
     altering,
     as_candidate,
@@ -35,7 +34,13 @@ from headrace.sql import (
     CreateTable,
     CreateTableAs,
     CreateView,
+    DropColumns,
+    Insert,
     ObjectKind,
+    RenameColumn,
+    RetypeColumn,
+    quote,
+    quote_dotted,
 )
 from headrace.sql.definitions import CREATED
 from headrace.statements.defining.refresh_options import refresh_of
@@ -52,13 +57,12 @@ if TYPE_CHECKING:
 _FIRST: Final = ("schema", "secret", "connection", "source")
 """The kinds that are created before all others, in this order."""
 _PRUNED: Final = frozenset({
-    "stream", "table", "materialized view", "view", "sink", "function", "index",
+    "stream", "table", "materialized view", "view", "sink", "job", "function", "index",
 })  # fmt: skip
-_RETENTION: Final = 'option "retention"'
-_AFTER_NAME: Final = re.compile(r"(DROP|RENAME|ALTER) COLUMN .*")
-_ALTERED_OPTIONS: Final = frozenset({
-    'option "history"', 'option "on_error"', 'option "refresh"',
-})  # fmt: skip
+_RETENTION: Final = Difference(Part.OPTION, "retention")
+_ALTERED_OPTIONS: Final = frozenset(
+    Difference(Part.OPTION, key) for key in ("history", "on_error", "refresh")
+)
 
 
 class Action(StrEnum):
@@ -72,17 +76,16 @@ class Action(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """The effect of a change on a view, as EXPLAIN CHANGE says it; ``rows`` are those to read."""
+    """The effect of a change on a view, as EXPLAIN CHANGE says it.
+
+    A rebuild of it reads so many ``rows``, in about so many ``seconds``.
+    """
 
     view: str
     path: str
     rule: str
     rows: int | None
-
-    def __str__(self) -> str:
-        """Return the effect as a line."""
-        rows = "" if self.rows is None else f" ({self.rows:,} row{'s' * (self.rows != 1)} to read)"
-        return f"{self.view}: {self.path}: {self.rule}{rows if self.path == 'rebuild' else ''}"
+    seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +94,10 @@ class PlannedChange:
 
     ``place`` is that of the definition, None for a drop. ``candidate`` is the statement that fills
     a candidate in place of the last of ``statements``, for views that may have one. ``dropping``
-    are statements that come after those of what reads it, and ``after`` the names of changes that
-    come before.
+    are statements that come after those of what reads it, and ``after`` the names of the changes
+    that it needs: none of them is made later. ``rows`` are the stored rows that it reads, which
+    takes about so many ``seconds``; None where that is not known. With a ``problem`` it cannot be
+    made at present.
     """
 
     action: Action
@@ -100,13 +105,16 @@ class PlannedChange:
     name: str
     statements: tuple[str, ...]
     place: Span | None = None
-    differs: tuple[str, ...] = ()
+    differs: tuple[Difference, ...] = ()
     definition: Definition | None = None
     candidate: str | None = None
     effects: tuple[Effect, ...] = ()
     note: str = ""
     dropping: tuple[str, ...] = ()
     after: frozenset[str] = frozenset()
+    rows: int | None = None
+    seconds: float | None = None
+    problem: HeadraceError | None = None
 
     @property
     def title(self) -> str:
@@ -126,11 +134,19 @@ class PlannedChange:
             "name": self.name.removeprefix(f"{self.kind} "),
             "file": self.file,
             "line": None if self.place is None else self.place.position[0],
-            "differs": list(self.differs),
+            "differs": list(map(str, self.differs)),
             "effects": [
-                {"view": e.view, "path": e.path, "rule": e.rule, "rebuild_rows": e.rows}
+                {
+                    "view": e.view,
+                    "path": e.path,
+                    "rule": e.rule,
+                    "rebuild_rows": e.rows,
+                    "seconds": e.seconds,
+                }
                 for e in self.effects
             ],
+            "rows": self.rows,
+            "seconds": self.seconds,
             "note": self.note or None,
         }
 
@@ -145,6 +161,11 @@ class DeploymentPlan:
     """The kinds and names of what the database has and the files do not."""
     problems: list[HeadraceError] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+
+    @property
+    def wrong(self) -> list[HeadraceError]:
+        """The problems for which nothing is changed: of the files, not of the present."""
+        return [each for each in self.problems if each.code is not Code.UNAVAILABLE]
 
     def counted(self) -> dict[Action, int]:
         """Return how many changes there are by action."""
@@ -171,11 +192,15 @@ def planned(
     """
     wanted = {each.name: each for each in definitions}
     plan, changes = DeploymentPlan(), {}
-    found = {each.name: _existing(each, stored) for each in wanted.values()}
+    found = {each.name: _existing(each, stored) for each in wanted.values()} | _jobs(
+        wanted.values(), stored
+    )
     for name, definition in wanted.items():
         former = found[name]
         try:
-            change = _created(definition) if former is None else _changed(definition, former)
+            change = (
+                _created(definition) if former is None else _changed(definition, former, stored)
+            )
         except HeadraceError as error:
             plan.problems.append(error)
             continue
@@ -186,6 +211,7 @@ def planned(
         else:
             changes[name] = change
     matched = {each.name for each in found.values() if each is not None}
+    matched.update(_followed_through(wanted.values(), stored))
     for name, former in stored.by_name.items():
         if name in matched or not former.own or former.kind not in _PRUNED:
             continue
@@ -229,6 +255,8 @@ def kind_of(created: Statement) -> str:
             return "connection"
         case CreateSource():
             return "source"
+        case Insert():
+            return "job"
         case _:
             raise HeadraceError(Code.INTERNAL, f"{type(created).__name__} creates nothing")
 
@@ -236,8 +264,12 @@ def kind_of(created: Statement) -> str:
 def _existing(definition: Definition, stored: StoredDefinitions) -> StoredDefinition | None:
     """Return what the database has of the name; for an index without one, that of its columns."""
     created = definition.created
-    if not isinstance(created, CreateIndex) or created.name is not None:
+    if not isinstance(created, CreateIndex):
         return stored.by_name.get(definition.name)
+    schema = created.relation.dotted.rpartition(".")[0]
+    if created.name is not None:
+        own = created.name.dotted.rpartition(".")[2]
+        return stored.by_name.get(f"index {schema}.{own}" if schema else f"index {own}")
     form = form_of((created,))
     for each in stored.by_name.values():
         if each.kind == "index" and _same_index(form, each):
@@ -245,10 +277,67 @@ def _existing(definition: Definition, stored: StoredDefinitions) -> StoredDefini
     return None
 
 
+def _jobs(
+    wanted: Iterable[Definition], stored: StoredDefinitions
+) -> dict[str, StoredDefinition | None]:
+    """Return the jobs of a database that are those of definitions, which have no names.
+
+    They are the same if they say the same. If one is left of a table's jobs on either side, it is
+    the same one, with another query.
+    """
+    found: dict[str, StoredDefinition | None] = {}
+    left = [each for each in stored.by_name.values() if each.kind == "job" and each.statements]
+    others: dict[str, list[Definition]] = {}
+    for each in wanted:
+        if isinstance(each.created, Insert):
+            form = form_of(each.statements)
+            same = next((s for s in left if not form_of(s.statements).differences(form)), None)
+            found[each.name] = same
+            if same is None:
+                others.setdefault(each.created.target.dotted, []).append(each)
+            else:
+                left.remove(same)
+    for target, definitions in others.items():
+        near = [s for s in left if form_of(s.statements).parts["target"] == target]
+        if len(near) == len(definitions) == 1:
+            found[definitions[0].name] = near[0]
+    return found
+
+
 def _same_index(form: DefinitionForm, stored: StoredDefinition) -> bool:
     other = form_of(stored.statements)
     same = form.parts["relation"] == other.parts["relation"]
     return same and form.columns == other.columns
+
+
+def _followed_through(wanted: Iterable[Definition], stored: StoredDefinitions) -> Iterable[str]:
+    """Yield the tables of a database that a wanted source creates with it."""
+    for each in wanted:
+        if not isinstance(each.created, CreateSource):
+            continue
+        for name, table in stored.by_name.items():
+            if _source_of(table) == each.created.name.dotted and (
+                each.created.all_tables or name in _tables_of(each.created)
+            ):
+                yield name
+
+
+def _tables_of(source: CreateSource) -> dict[str, str]:
+    """Return the references of the tables that a statement creates with a source, by name."""
+    return {
+        (each.name or each.reference).dotted.rpartition(".")[2]
+        if each.name is None
+        else each.name.dotted: ".".join(map(quote, each.reference.parts))
+        for each in source.tables
+    }
+
+
+def _source_of(table: StoredDefinition) -> str | None:
+    """Return the source that a table of a database follows; None for another relation."""
+    created = table.statements[0] if table.statements else None
+    if isinstance(created, CreateTable) and created.captured is not None:
+        return created.captured.source.dotted
+    return None
 
 
 def _created(definition: Definition) -> PlannedChange:
@@ -264,22 +353,25 @@ def _created(definition: Definition) -> PlannedChange:
     )
 
 
-def _changed(definition: Definition, former: StoredDefinition) -> PlannedChange | None:
+def _changed(
+    definition: Definition, former: StoredDefinition, stored: StoredDefinitions
+) -> PlannedChange | None:
     """Return the change of a definition that exists; None if it is the same.
 
     Raises:
         HeadraceError: ``unsupported`` if it cannot be changed.
     """
     created, kind = definition.created, kind_of(definition.created)
-    if former.kind in {"schema", "connection"}:  # an option of a connection may be a secret
-        return None
+    if isinstance(created, CreateSource) and former.kind == "source":
+        return _changed_source(definition, created, stored)
     if not former.statements:
-        differs: tuple[str, ...] = ("definition, which the database does not have",)
+        differs: tuple[Difference, ...] = (
+            Difference(Part.KIND, "definition, which the database does not have"),
+        )
     else:
-        before = form_of(former.statements)
-        differs = before.differences(form_of(definition.statements))
-        if isinstance(created, CreateIndex) and created.name is None:
-            return None
+        differs = form_of(former.statements).differences(form_of(definition.statements))
+        if isinstance(created, CreateIndex):
+            differs = tuple(each for each in differs if each.name != "name")
     if not differs:
         return None
     if former.statements and _group(former) != _group_of(created):
@@ -302,16 +394,51 @@ def _changed(definition: Definition, former: StoredDefinition) -> PlannedChange 
             apart = _lags(definition.statements) or _lags(former.statements)
             candidate = None if later or apart else as_candidate(created)
             return replace(change, statements=(replacing(created), *later), candidate=candidate)
-        case CreateView() | CreateFunction() | CreateSink() | CreateSecret():
+        case CreateView() | CreateFunction() | CreateSink() | CreateSecret() | CreateConnection():
             note = ""
             if isinstance(created, CreateSink):
                 note = "delivers all rows of its view again, then the changes"
             return replace(change, statements=(replacing(created), *later), note=note)
-        case CreateIndex():
-            drop = dropping("index", former.name)
+        case CreateIndex() | Insert():
+            drop = dropping(kind, former.name)
             return replace(change, statements=(drop, as_written(created)))
         case _:
             raise _unchangeable(change)
+
+
+def _changed_source(
+    definition: Definition, created: CreateSource, stored: StoredDefinitions
+) -> PlannedChange | None:
+    """Return the change of a source that exists: the tables that it does not have yet.
+
+    Raises:
+        HeadraceError: ``unsupported`` if it is of another publication, slot or connection.
+    """
+    former = stored.by_name[definition.name].statements
+    before, after = form_of(former), form_of((created,))
+    differs = [
+        each
+        for each in before.differences(after)
+        if each.name not in {"tables", "all tables"}
+        and (each != Difference(Part.OPTION, "slot") or "slot" in after.options)
+    ]
+    change = PlannedChange(
+        Action.ALTER, "source", definition.name, (), created.span, tuple(differs), definition
+    )
+    if differs:
+        raise _unchangeable(change)
+    new = {n: place for n, place in _tables_of(created).items() if n not in stored.by_name}
+    if not new:
+        return None
+    of = quote_dotted(created.name.dotted)
+    return replace(
+        change,
+        statements=tuple(
+            f"CREATE TABLE {quote_dotted(name)} FROM SOURCE {of} (REFERENCE {place})"
+            for name, place in new.items()
+        ),
+        differs=(Difference(Part.CLAUSE, "tables", f"new {', '.join(new)}"),),
+    )
 
 
 def _group(former: StoredDefinition) -> str:
@@ -333,8 +460,8 @@ def _altered_columns(
     wanted = definition.statements
     steps = column_steps(change.kind, change.name, former.statements, wanted)
     altered = [each for text in steps.every for each in statements_of(text)]
-    left = form_of((*former.statements, *altered)).differences(form_of(wanted))
-    if not set(left) <= ({_RETENTION} if change.kind == "stream" else set()):
+    left = set(form_of((*former.statements, *altered)).differences(form_of(wanted)))
+    if not left <= ({_RETENTION} if change.kind == "stream" else set()):
         raise _unchangeable(change)
     statements = list(steps.statements)
     if _RETENTION in left:
@@ -351,8 +478,19 @@ def _altered_columns(
 
 def _note(statements: Iterable[str]) -> str:
     """Return what statements do to columns that exist."""
-    parts = (_AFTER_NAME.search(each) for each in statements)
-    return ", ".join(part[0] for part in parts if part is not None)
+    found: list[str] = []
+    for each in (parsed for text in statements for parsed in statements_of(text)):
+        match each:
+            case RetypeColumn():
+                type_ = each.type.span.source
+                found.append(f"ALTER COLUMN {quote(each.column.text)} TYPE {type_}")
+            case RenameColumn():
+                found.append(f"RENAME COLUMN {quote(each.column.text)} TO {quote(each.to.text)}")
+            case DropColumns():
+                found += [f"DROP COLUMN {quote(dropped.text)}" for dropped in each.dropped]
+            case _:
+                pass
+    return ", ".join(found)
 
 
 def _dropping_columns(
@@ -391,11 +529,10 @@ def _altered_view(change: PlannedChange, definition: Definition) -> PlannedChang
     """Return the change of a view's options; None if one would have to be unset."""
     statements = []
     for each in change.differs:
-        key = each.removeprefix('option "').removesuffix('"')
-        given = _option(definition.statements, key)
+        given = _option(definition.statements, each.name)
         if given is None:
             return None
-        statements.append(altering("MATERIALIZED VIEW", change.name, given, key))
+        statements.append(altering("MATERIALIZED VIEW", change.name, given, each.name))
     return replace(change, action=Action.ALTER, statements=tuple(statements))
 
 
@@ -417,7 +554,7 @@ def _option(statements: Iterable[Statement], key: str) -> Option | None:
 
 
 def _unchangeable(change: PlannedChange) -> HeadraceError:
-    what = ", ".join(change.differs)
+    what = ", ".join(map(str, change.differs))
     later = (
         "Columns can be added at the end, plain ones that may be NULL; they can be dropped, get"
         " another name (-- was name), or a wider type. "
@@ -427,8 +564,12 @@ def _unchangeable(change: PlannedChange) -> HeadraceError:
         f'{change.kind} "{change.name}" cannot be changed to its definition',
         f"It differs from the database in: {what}.",
         (later if change.kind in {"stream", "table"} else "")
-        + "CREATE one with another name and INSERT INTO it SELECT the rows of this one; or DROP"
-        " this one first, which deletes its rows.",
+        + (
+            "CREATE one with another name and INSERT INTO it SELECT the rows of this one; or DROP"
+            " this one first, which deletes its rows."
+            if change.kind in {"stream", "table"}
+            else f"Give it another name, or {dropping(change.kind, change.name)} first."
+        ),
         change.place,
     )
 
@@ -483,22 +624,25 @@ def _in_order(
     wanted: Mapping[str, Definition],
     read_by: Mapping[str, set[str]],
 ) -> list[PlannedChange]:
-    """Return changes in an order that works; drops come as late as possible.
+    """Return changes in an order that works, each with those that it needs; drops come late.
 
     A view is replaced after the drops of what read it, so that its columns can change; where that
     contradicts the rest, it is not asked for.
     """
     rank = {name: _rank(each, at) for at, (name, each) in enumerate(changes.items())}
     for reads in ("reads", "surely"):
+        below = _below(changes, wanted, read_by, reads)
         for drops_first in (True, False):
             graph = {
-                name: _before(each, changes, read_by, reads, drops_first=drops_first)
+                name: _before(each, changes, read_by, below, drops_first=drops_first)
                 for name, each in changes.items()
             }
             try:
-                return [changes[name] for name in _sorted(graph, rank)]
+                order = _sorted(graph, rank)
             except CycleError as error:
                 cycle = error.args[1]
+                continue
+            return [replace(changes[name], after=frozenset(graph[name])) for name in order]
     raise HeadraceError(
         Code.UNSUPPORTED,
         "the changes need each other",
@@ -508,11 +652,41 @@ def _in_order(
     )
 
 
+def _below(
+    changes: Mapping[str, PlannedChange],
+    wanted: Mapping[str, Definition],
+    read_by: Mapping[str, set[str]],
+    reads: str,
+) -> dict[str, set[str]]:
+    """Return, for each changed definition, the changes of what it reads, also through others.
+
+    What reads a view that is replaced gets other columns with it, though its own text stays.
+    """
+    direct: dict[str, set[str]] = {}
+    for name, readers in read_by.items():
+        for reader in readers:
+            direct.setdefault(reader, set()).add(name)
+    for name, each in wanted.items():
+        direct[name] = {*getattr(each, reads), *each.over}
+    found: dict[str, set[str]] = {}
+    for name, change in changes.items():
+        if change.definition is None:
+            continue
+        pending, seen = [*direct.get(name, ())], set[str]()
+        while pending:
+            below = pending.pop()
+            if below not in seen:
+                seen.add(below)
+                pending += () if below in changes else direct.get(below, ())
+        found[name] = seen & changes.keys()
+    return found
+
+
 def _before(
     change: PlannedChange,
     changes: Mapping[str, PlannedChange],
     read_by: Mapping[str, set[str]],
-    reads: str,
+    below: Mapping[str, set[str]],
     *,
     drops_first: bool,
 ) -> set[str]:
@@ -520,13 +694,7 @@ def _before(
     readers = {each for each in read_by.get(change.name, ()) if each in changes}
     if change.action is Action.DROP:
         return readers
-    found: set[str] = set()
-    definition = change.definition
-    if definition is not None:
-        needed = {*getattr(definition, reads), *definition.over}
-        found = {
-            name for name in needed if name in changes and changes[name].action is not Action.DROP
-        }
+    found = {name for name in below.get(change.name, ()) if changes[name].action is not Action.DROP}
     found |= change.after & changes.keys()
     if drops_first and change.action is Action.REPLACE:
         found |= {each for each in readers if changes[each].action is Action.DROP}

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from headrace.catalog import FUNCTION_VIEW
 from headrace.deploying.forms import statements_of
 from headrace.errors import HeadraceError
-from headrace.sql import quote, quote_dotted
+from headrace.sql import CreateSource, Insert, quote, quote_dotted
 from headrace.sql.definitions import CREATED, name_of
 
 if TYPE_CHECKING:
@@ -48,11 +48,26 @@ class StoredDefinitions:
             statements = ()
         first = statements[0] if statements else None
         own = first is None or (isinstance(first, CREATED) and name_of(first) == name)
+        if isinstance(first, Insert):
+            kind, own = "job", True
+        elif not own and isinstance(first, CreateSource):  # it has made its tables
+            statements = _followed(name, first)
         self.by_name[name] = StoredDefinition(name, kind, statements, own)
-        if isinstance(first, CREATED) and not own:
-            made_by = name_of(first)
-            if made_by.startswith("source "):
-                self.by_name[made_by] = StoredDefinition(made_by, "source", statements)
+
+    def redefined(self, name: str, text: str) -> None:
+        """Replace the definition of a name by that of another text."""
+        self.add(self.by_name[name].kind, name, text)
+
+
+def _followed(name: str, source: CreateSource) -> tuple[Statement, ...]:
+    """Return the statement that would create a table that was created with its source."""
+    named = [(each.name or each.reference).dotted.rpartition(".")[2] for each in source.tables]
+    found = (e.reference.dotted for e, n in zip(source.tables, named, strict=True) if n == name)
+    reference = quote_dotted(next(found, name))
+    return statements_of(
+        f"CREATE TABLE {quote_dotted(name)} FROM SOURCE {quote_dotted(source.name.dotted)}"
+        f" (REFERENCE {reference})"
+    )
 
 
 def read_definitions(database: AnyDatabase) -> StoredDefinitions:
@@ -63,8 +78,7 @@ def read_definitions(database: AnyDatabase) -> StoredDefinitions:
         found.add(kind.removeprefix("plain "), name, row["statement"])
     for each in _rows(database, "SHOW FUNCTIONS"):
         if each["kind"] == "sql":
-            (row,) = _rows(database, f"SHOW CREATE FUNCTION {quote(each['name'])}")
-            found.add("function", each["name"], row["statement"])
+            _read_created(database, found, "function", each["name"])
     for each in _rows(database, "SHOW INDEXES"):
         columns = ", ".join(quote(name) for name in each["columns"].split(", "))
         named = quote_dotted(each["name"])
@@ -73,14 +87,22 @@ def read_definitions(database: AnyDatabase) -> StoredDefinitions:
         found.add("index", name, f"CREATE INDEX {named} ON {on} ({columns})")
         found.read_by.setdefault(each["relation"], set()).add(name)
     for each in _rows(database, "SHOW SECRETS"):
-        where = each["where"].replace("\\", "\\\\").replace("'", "\\'")
-        text = f"CREATE SECRET {quote(each['name'])} FROM {each['source'].upper()} '{where}'"
-        found.add("secret", f"secret {each['name']}", text)
-    for kind, listing in (("schema", "SCHEMAS"), ("connection", "CONNECTIONS")):
-        for each in _rows(database, f"SHOW {listing}"):
-            found.add(kind, f"{kind} {each['name']}", None)
+        _read_created(database, found, "secret", each["name"])
+    for each in _rows(database, "SHOW CONNECTIONS"):
+        _read_created(database, found, "connection", each["name"])
+    for each in _rows(database, "SHOW SOURCES"):
+        if each["kind"] == "source":  # of several tables
+            _read_created(database, found, "source", each["name"])
+    for each in _rows(database, "SHOW SCHEMAS"):
+        found.add("schema", f"schema {each['name']}", f"CREATE SCHEMA {quote_dotted(each['name'])}")
     _read_dependencies(database, found)
     return found
+
+
+def _read_created(database: AnyDatabase, found: StoredDefinitions, kind: str, name: str) -> None:
+    """Add the definition of what is named apart from relations."""
+    (row,) = _rows(database, f"SHOW CREATE {kind.upper()} {quote_dotted(name)}")
+    found.add(kind, name if kind == "function" else f"{kind} {name}", row["statement"])
 
 
 def _read_dependencies(database: AnyDatabase, found: StoredDefinitions) -> None:

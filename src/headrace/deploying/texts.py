@@ -79,6 +79,15 @@ def in_its_file(error: HeadraceError, text: str, span: Span) -> HeadraceError:
     return HeadraceError(error.code, error.primary, error.detail, error.hint, place)
 
 
+def explained_script(statements: Sequence[str]) -> tuple[str, list[int]]:
+    """Return the script of some statements, and where each of them begins in it."""
+    found, begins = "", list[int]()
+    for each in statements:
+        begins.append(len(found))
+        found += f"{each.strip()}\n;\n"
+    return found, begins
+
+
 def column_text(column: ColumnDefinition) -> str:
     """Return the definition of a plain column, as ADD COLUMNS takes it."""
     default = "" if column.default is None else f" DEFAULT {column.default.text}"

@@ -61,6 +61,10 @@ class DeclaredRelations:
         self.by_id[relation.id] = relation
         self.by_name[relation.name] = relation
 
+    def is_planned(self, relation: Relation) -> bool:
+        """Whether a relation was declared as planned."""
+        return relation.id not in self._unplanned
+
     def forget(self, relation: Relation) -> None:
         """Remove a relation."""
         if self._planner is not None:

@@ -72,7 +72,7 @@ class ChangeClassifier:
         found = self._tried(relation, rows, frozenset({*rebuilt, *above}))
         carried = []
         for view in self._above([relation.id]):
-            did, whole = found.get(view.id), self._rows_below(view)
+            did, whole = found.get(view.id), self.rows_below(view)
             if view.id in rebuilt:
                 carried.append(rebuilt[view.id])
             elif (left_out := self._left_out(view, [relation.id], note)) is not None:
@@ -125,7 +125,7 @@ class ChangeClassifier:
 
     def of_replaced(self, view: View) -> list[Carried]:
         """Classify the replacement of a view's query."""
-        whole = self._rows_below(view)
+        whole = self.rows_below(view)
         rule = "rebuilt beside the serving build; rows change by the difference"
         return [
             Carried(view.id, RepairPath.REBUILD, rule, whole, whole),
@@ -138,7 +138,7 @@ class ChangeClassifier:
         carried = []
         for view in self.reader.catalog.views_in_order():
             if view.id in views:
-                whole = self._rows_below(view)
+                whole = self.rows_below(view)
                 rule = "calls it: existing rows were computed by the former body"
                 carried.append(Carried(view.id, RepairPath.REBUILD, rule, whole, whole))
         return [*carried, *self._following([*views])]
@@ -167,14 +167,14 @@ class ChangeClassifier:
 
     def _once(self, view: View, stream: Stream) -> Carried:
         """Classify the rebuild of a view before the first correction of a stream."""
-        why, whole = _ONCE.format(stream.name), self._rows_below(view)
+        why, whole = _ONCE.format(stream.name), self.rows_below(view)
         if self._later(view, [stream.id]):
             why = f"{why}; {_LATER}"
         return Carried(view.id, RepairPath.REBUILD, why, whole, whole)
 
     def _left_out(self, view: View, changed: list[RelationId], note: str = "") -> Carried | None:
         """Classify a view that the next epoch does not update: stopped or lagging; else None."""
-        whole = self._rows_below(view)
+        whole = self.rows_below(view)
         if view.id in self.reader.published.stopped:
             return Carried(view.id, RepairPath.RESUME, _STOPPED, None, whole)
         if self._later(view, changed):
@@ -190,7 +190,7 @@ class ChangeClassifier:
     def _following(self, ids: list[RelationId]) -> list[Carried]:
         return [
             self._left_out(view, ids)
-            or Carried(view.id, RepairPath.DELTAS, _FOLLOWS, None, self._rows_below(view))
+            or Carried(view.id, RepairPath.DELTAS, _FOLLOWS, None, self.rows_below(view))
             for view in self._above(ids)
             if view.id not in ids
         ]
@@ -201,7 +201,7 @@ class ChangeClassifier:
         views = (view for view in catalog.views_in_order() if view.id in above)
         return [view for view in views if not view.name.startswith(HIDDEN)]
 
-    def _rows_below(self, view: View) -> int:
+    def rows_below(self, view: View) -> int:
         """Return the number of stored rows of a view's inputs: a rebuild reads all of them."""
         state, rows = self.reader.published, 0
         ends = state.read_by(view) if view.id in state.lagging else self.ledger.head.ends

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 
 from headrace.catalog import Stream
 from headrace.errors import Code, HeadraceError
@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from headrace.types import Epoch, Offset, RelationId
 
 T = TypeVar("T")
+
+FILL_RATE: Final = "fill_rate"
+"""The ledger's setting with the rows per second that the last fill of some length has read."""
 
 Join: TypeAlias = "Callable[[Fill, Circuit], Epoch]"
 """Commits a fill that has caught up, while no epochs are made."""
@@ -98,7 +101,10 @@ class Filling:
             with self.fills.running(running), fill.attempt:
                 if standing or held:
                     return self.join_standing(fill, joined, begun=begun)
-                return self.join(fill, joined, alone=alone, begun=begun, between=running.wait)
+                epoch = self.join(fill, joined, alone=alone, begun=begun, between=running.wait)
+            if running.pace.rate is not None:
+                self.reader.ledger.settings.set(FILL_RATE, running.pace.rate)
+            return epoch
         finally:
             self.engine.end_fill(view)
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from headrace.errors import HeadraceError
 from headrace.session.injection import Injector
 from headrace.session.reads import SessionReads
+from headrace.session.rehearsal import Rehearsal, ScriptExplanation
 from headrace.session.rights import ClientRights
 from headrace.session.table import COMPOSED, TABLE
 from headrace.sql import (
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     from headrace.session.client import Client
     from headrace.session.needs import Need
     from headrace.session.parts import DatabaseParts
-    from headrace.sql import Statement
+    from headrace.sql import ExplainScript, Statement
     from headrace.sql.as_of import AskedView
     from headrace.statements.changing.given_rows import Rows
     from headrace.statements.reading.following import Pushed
@@ -54,23 +55,23 @@ class Dispatcher:
     """
 
     def __init__(self, parts: DatabaseParts, client: Client, principal: Principal) -> None:
+        self._parts, self._principal = parts, principal
         self._ledger, self._reader = parts.ledger, parts.reader
         self._evaluator = parts.snapshots.evaluator
         self._rights = ClientRights(principal, parts.reader, parts.engine)
-        self._injector = Injector(
-            {
-                **{each.name: getattr(parts, each.name) for each in fields(parts)},
-                "snapshots": replace(parts.snapshots, sees=principal.sees),
-                "evaluator": parts.snapshots.evaluator,
-                "principal": principal,
-                "properties": client.properties,
-                "report": client.report,
-                "seen": client.seen,
-                "is_open": client.is_open,
-                "wrote": client.wrote,
-            },
-            COMPOSED,
-        )
+        self._of_client = {
+            "snapshots": replace(parts.snapshots, sees=principal.sees),
+            "evaluator": parts.snapshots.evaluator,
+            "principal": principal,
+            "properties": client.properties,
+            "report": client.report,
+            "seen": client.seen,
+            "is_open": client.is_open,
+            "wrote": client.wrote,
+            "rehearse": self._rehearsed,
+        }
+        own = {each.name: getattr(parts, each.name) for each in fields(parts)}
+        self._injector = Injector({**own, **self._of_client}, COMPOSED)
 
     def run(self, statement: Statement) -> Result:
         """Run one statement.
@@ -94,6 +95,13 @@ class Dispatcher:
                     return Result.of(answer.names, answer.rows, last, answer.types)
                 case _:
                     return answer
+
+    def _rehearsed(self, statement: ExplainScript) -> Listed:
+        """Return what each statement of a script would do, or why it would fail."""
+        trial = Rehearsal(self._parts, self._of_client, COMPOSED, offline=statement.offline)
+        rights = ClientRights(self._principal, trial.reader, trial.engine)
+        sees = self._principal.sees
+        return ScriptExplanation(trial, TABLE, rights.require, sees).of(statement.script)
 
     @contextmanager
     def _shown(self, statement: Statement | None = None) -> Iterator[None]:

@@ -28,6 +28,7 @@ from headrace.sql import (
     ExplainReplay,
     Listing,
     Name,
+    NamedApart,
     ObjectKind,
     Role,
 )
@@ -435,8 +436,11 @@ def subscribe(asked: NamedRelations, statement: Subscribe) -> Iterator[Need]:
 
 
 def show_create(asked: NamedRelations, statement: ShowCreate) -> Iterator[Need]:
-    """Yield the needs for seeing how a relation was created."""
-    yield from asked.define(statement.name)
+    """Yield the needs for seeing how something is created; of what is named apart, an owner's."""
+    if statement.of in (None, NamedApart.FUNCTION):
+        yield from asked.define(statement.name)
+    else:
+        yield Need(Role.OWNER, DATABASE, statement.span)
 
 
 def show_lineage(asked: NamedRelations, statement: ShowLineage) -> Iterator[Need]:

@@ -56,6 +56,7 @@ from headrace.sql import (
     ExplainChange,
     ExplainReplay,
     ExplainRow,
+    ExplainScript,
     Flush,
     Grant,
     HandleSink,
@@ -135,7 +136,7 @@ from headrace.statements.defining.tokens import TokenChanges
 from headrace.statements.defining.view_builds import ViewBuilds
 from headrace.statements.defining.views import Views
 from headrace.statements.describing.alteration_effects import AlterationEffects
-from headrace.statements.describing.changes import ChangeExplanations
+from headrace.statements.describing.changes import ChangeExplanations, ScriptExplanations
 from headrace.statements.describing.definitions import DefinitionChanges
 from headrace.statements.describing.descriptions import Descriptions
 from headrace.statements.describing.errors import Errors
@@ -204,6 +205,7 @@ _ENTRIES: Final = (
     Entry(Describe, needs.describe, Descriptions, Descriptions.describe),
     Entry(Explain, needs.explain, Explanations, Explanations.explain),
     Entry(ExplainChange, _explain_change, ChangeExplanations, ChangeExplanations.explain),
+    Entry(ExplainScript, needs.nothing, ScriptExplanations, ScriptExplanations.explain),
     # changing rows
     Entry(Insert, needs.insert, RowChanges, RowChanges.insert),
     Entry(Update, needs.update, RowChanges, RowChanges.update),

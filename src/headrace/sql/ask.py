@@ -29,6 +29,7 @@ from headrace.sql.statements import (
     DropToken,
     Flush,
     Listing,
+    NamedApart,
     ResetOption,
     ResumeSource,
     SetOption,
@@ -201,11 +202,12 @@ def _take_shown(cursor: Cursor, first: Token) -> Show | ShowOption | ShowCreate:
 
 
 def _show_create(cursor: Cursor, first: Token) -> ShowCreate:
-    if cursor.at("FUNCTION") and cursor.peek(1).kind is not TokenKind.END:
-        cursor.advance()
-        name = cursor.name("the function's name")
-        cursor.expect_end()
-        return ShowCreate(name, cursor.span(first), of_function=True)
+    for kind in NamedApart:
+        named = cursor.peek(1).kind is not TokenKind.END and cursor.peek(1).text != "."
+        if named and cursor.accept(kind.value.upper()):
+            name = cursor.name(f"the {kind}'s name")
+            cursor.expect_end()
+            return ShowCreate(name, cursor.span(first), kind)
     if cursor.peek(1).kind is not TokenKind.END and cursor.peek(1).text != ".":
         accept_kind(cursor)
     name = cursor.name("the name of a relation or sink")

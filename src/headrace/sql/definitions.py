@@ -32,7 +32,9 @@ from headrace.sql import (
     Drop,
     DropColumns,
     DropFunction,
+    Insert,
     Name,
+    Query,
     RenameColumn,
     RetypeColumn,
     Statement,
@@ -51,7 +53,7 @@ if TYPE_CHECKING:
 TESTS: Final = ".test.sql"
 """The end of the names of files with tests."""
 
-Created: TypeAlias = (
+Named: TypeAlias = (
     CreateStream
     | CreateTable
     | CreateTableAs
@@ -65,11 +67,15 @@ Created: TypeAlias = (
     | CreateConnection
     | CreateSource
 )
+"""The statements that create what a project defines, under a name or over named columns."""
+Created: TypeAlias = Named | Insert
 """The statements that create what a project defines."""
-CREATED: Final = (
+_NAMED: Final = (
     CreateStream, CreateTable, CreateTableAs, CreateView, CreateMaterializedView, CreateFunction,
     CreateSink, CreateIndex, CreateSchema, CreateSecret, CreateConnection, CreateSource,
 )  # fmt: skip
+CREATED: Final = (*_NAMED, Insert)
+"""INSERT INTO what has a connector SELECT creates a job; other INSERTs define nothing."""
 Altered: TypeAlias = (
     AddColumns | DropColumns | RenameColumn | RetypeColumn | AlterStream | AlterView | AlterSink
 )
@@ -79,6 +85,8 @@ _ALTERED: Final = (
 )  # fmt: skip
 DEFINING: Final = (*CREATED, *_ALTERED, Drop, DropFunction)
 """The statements that are taken from the files of a project."""
+_CONNECTING: Final = frozenset({"connector", "type", "topic", "kafka_topic"})
+"""The options of what has a connector."""
 _APART: Final = {
     CreateIndex: "index", CreateSchema: "schema", CreateSecret: "secret",
     CreateConnection: "connection", CreateSource: "source",
@@ -119,6 +127,8 @@ class Definition:
     @property
     def fills(self) -> str | None:
         """The table or stream into which it writes the rows of a view; None for all but sinks."""
+        if isinstance(self.created, Insert):
+            return self.created.target.dotted
         into = self.created.into if isinstance(self.created, CreateSink) else None
         return into.dotted if isinstance(into, Name) else None
 
@@ -143,7 +153,7 @@ class Definitions:
     """
 
     by_name: dict[str, Definition] = field(default_factory=dict)
-    adapt: Callable[[Created], Created | None] | None = None
+    adapt: Callable[[Named], Named | None] | None = None
     _unknown: dict[str, Span] = field(default_factory=dict)
 
     @classmethod
@@ -152,7 +162,7 @@ class Definitions:
         paths: Iterable[Path],
         text: str = "",
         file: str | None = None,
-        adapt: Callable[[Created], Created | None] | None = None,
+        adapt: Callable[[Named], Named | None] | None = None,
     ) -> Definitions:
         """Return the definitions in files and directories, and in a text that replaces some.
 
@@ -190,9 +200,29 @@ class Definitions:
                     self.by_name.pop(statement.name.dotted, None)
                 case _ if isinstance(statement, _ALTERED):
                     self._alter(statement)
-                case _ if isinstance(statement, CREATED):
+                case _ if isinstance(statement, _NAMED):
                     self._create(statement)
+        for statement in statements:
+            if isinstance(statement, Insert) and self._is_job(statement):
+                self._add_job(statement)
         self._find_reads()
+
+    def _is_job(self, statement: Insert) -> bool:
+        """Whether an INSERT runs continuously: a query into what is defined with a connector."""
+        target = self.by_name.get(statement.target.dotted)
+        if self.adapt is not None or target is None or not isinstance(statement.query, Query):
+            return False
+        given = {each.key.lower() for each in getattr(target.created, "options", ())}
+        others = self.by_name.keys() - {target.name}
+        return bool(given & _CONNECTING) and any(names_in(statement.query.span, others))
+
+    def _add_job(self, statement: Insert) -> None:
+        name = base = name_of(statement)
+        number = 1
+        while name in self.by_name:
+            number += 1
+            name = f"{base} ({number})"
+        self.by_name[name] = Definition(name, (statement,))
 
     def _alter(self, statement: Altered) -> None:
         name = statement.name.dotted
@@ -203,7 +233,7 @@ class Definitions:
             raise unknown("relation", name, self.by_name, span=statement.name.span)
         self.by_name[name] = replace(found, statements=(*found.statements, statement))
 
-    def _create(self, statement: Created) -> None:
+    def _create(self, statement: Named) -> None:
         name = name_of(statement)
         former = self.by_name.get(name)
         if former is not None and statement.if_not_exists:
@@ -291,32 +321,56 @@ def defining_statements(text: str, file: str | None) -> list[Statement]:
     return [statement for statement in parsed if isinstance(statement, DEFINING)]
 
 
-def statements_left_out(paths: Iterable[Path]) -> list[Span]:
-    """Return the places of the statements in files that define nothing, such as INSERT."""
+def statements_left_out(paths: Iterable[Path], found: Iterable[Definition]) -> list[Span]:
+    """Return the places of the statements in files that define nothing, such as INSERT.
+
+    ``found`` are the definitions in the files.
+    """
+    jobs = {each.created.span for each in found if isinstance(each.created, Insert)}
     texts = ((each, str(each)) for path in paths for each in files_of(path))
     return [
         each.span
         for path, file in texts
         for each in split(path.read_text(encoding="utf-8"), file)
-        if not isinstance(parse_statement(each), DEFINING)
+        if not isinstance(made := parse_statement(each), DEFINING)
+        or (isinstance(made, Insert) and made.span not in jobs)
     ]
+
+
+def statements_that_are_wrong(paths: Iterable[Path]) -> list[HeadraceError]:
+    """Return the errors of all statements in files that cannot be parsed, in their order."""
+    errors: list[HeadraceError] = []
+    for file in (each for path in paths for each in files_of(path)):
+        try:
+            texts = split(file.read_text(encoding="utf-8"), str(file))
+        except HeadraceError as error:
+            errors.append(error)
+            continue
+        for each in texts:
+            try:
+                parse_statement(each)
+            except HeadraceError as error:
+                errors.append(error)
+    return errors
 
 
 def name_of(statement: Created) -> str:
     """Return the name of what a statement creates, with its kind if it is named apart.
 
-    Examples are ``gold.orders``, ``connection broker``, and ``index on orders (customer)``, which
-    has no name of its own.
+    Examples are ``gold.orders``, ``connection broker``, and ``index on orders (customer)`` and
+    ``insert into copy``, which have no names of their own.
     """
     if isinstance(statement, CreateIndex) and statement.name is None:
         columns = ", ".join(statement.columns).lower()
         return f"index on {statement.relation.dotted} ({columns})"
+    if isinstance(statement, Insert):
+        return f"insert into {statement.target.dotted}"
     name = "" if statement.name is None else statement.name.dotted
     apart = _APART.get(type(statement))
     return f"{apart} {name}" if apart else name
 
 
-def _created_once(statement: Created) -> Created:
+def _created_once(statement: Named) -> Named:
     """Return a CREATE without OR REPLACE and IF NOT EXISTS: nothing of the name exists."""
     modes = {each.name for each in fields(statement)} & {"or_replace", "if_not_exists"}
     never: dict[str, Any] = dict.fromkeys(modes, False)

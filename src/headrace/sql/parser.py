@@ -57,7 +57,7 @@ from headrace.sql.statements import (
     Update,
 )
 from headrace.sql.swapping import AlterViewQuery, take_rebuild, take_swap, take_validate
-from headrace.sql.upkeep import Correct, ExplainChange, Invalidate
+from headrace.sql.upkeep import Correct, ExplainChange, ExplainScript, Invalidate
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -102,7 +102,11 @@ def _take_statement(cursor: Cursor) -> Statement:
     return take(cursor)
 
 
-def _take_explain(cursor: Cursor) -> Explain | ExplainReplay | ExplainRow | ExplainChange:
+def _take_explain(
+    cursor: Cursor,
+) -> Explain | ExplainReplay | ExplainRow | ExplainChange | ExplainScript:
+    if cursor.at("EXPLAIN", "SCRIPT") and cursor.peek(2).kind is not TokenKind.END:
+        return _explained_script(cursor)
     if at_explain_replay(cursor):
         return take_explain_replay(cursor)
     if at_explain_row(cursor):
@@ -166,6 +170,16 @@ def _explained_change(cursor: Cursor, first: Token) -> ExplainChange:
         " views and their inputs.",
         span=cursor.span(first),
     )
+
+
+def _explained_script(cursor: Cursor) -> ExplainScript:
+    """Take ``EXPLAIN SCRIPT [OFFLINE] 'statements'``."""
+    first = cursor.token
+    cursor.expect("EXPLAIN", "SCRIPT")
+    offline = cursor.accept("OFFLINE")
+    script = cursor.string("statements between quotes")
+    cursor.expect_end()
+    return ExplainScript(script, cursor.span(first), offline)
 
 
 def _is_last_name(cursor: Cursor) -> bool:

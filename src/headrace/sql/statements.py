@@ -418,13 +418,23 @@ class Show(Statement):
     token: Name | None = None
 
 
+class NamedApart(StrEnum):
+    """What is named apart from relations, and shown by ``SHOW CREATE`` with its kind."""
+
+    FUNCTION = "function"
+    SECRET = "secret"  # noqa: S105  (a word of statements)
+    CONNECTION = "connection"
+    SOURCE = "source"
+    """A source of several tables; of one, the stream or table is shown."""
+
+
 @dataclass(frozen=True, slots=True)
 class ShowCreate(Statement):
-    """``SHOW CREATE``: the statement that created a relation, a sink or a function."""
+    """``SHOW CREATE``: a statement that creates a relation, a sink or what is named apart."""
 
     name: Name
     span: Span
-    of_function: bool = False
+    of: NamedApart | None = None
 
 
 @dataclass(frozen=True, slots=True)

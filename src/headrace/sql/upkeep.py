@@ -118,6 +118,18 @@ class ExplainChange(Statement):
 
 
 @dataclass(frozen=True, slots=True)
+class ExplainScript(Statement):
+    """``EXPLAIN SCRIPT [OFFLINE] '...'``: what each statement of a script would do, or why not.
+
+    ``offline``: without reaching any other system.
+    """
+
+    script: str
+    span: Span
+    offline: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class ExplainRow(Statement):
     """``EXPLAIN ROW name WHERE condition``: the sources of a row, or why it does not exist.
 

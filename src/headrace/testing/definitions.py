@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-    from headrace.sql.definitions import Created
+    from headrace.sql.definitions import Named
 
 _LEFT_OUT: Final = (CreateConnection, CreateIndex, CreateSchema, CreateSecret)
 TESTED: Final = tuple(each for each in DEFINING if each not in _LEFT_OUT)
@@ -50,7 +50,7 @@ def definitions_of(paths: Iterable[Path], text: str = "", file: str | None = Non
     return Definitions.of(paths, text, file, adapted)
 
 
-def adapted(statement: Created) -> Created | None:
+def adapted(statement: Named) -> Named | None:
     """Return a definition without the systems that it names; None if nothing of it is left."""
     match statement:
         case CreateTable() if statement.captured and not statement.columns:

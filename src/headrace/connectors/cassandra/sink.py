@@ -200,9 +200,15 @@ class CassandraStore:
         cluster = self._connected()
         try:
             _require_keyspace(options, cluster)
-            if options.create_table and not self.context.exists:
+            there, tries = cluster.metadata.keyspaces[options.keyspace].tables, self.context.tries
+            if tries and options.create_table and options.table not in there:
+                return None
+            if options.create_table and not self.context.exists and not tries:
                 cluster.session.execute(_definition(options, self.context))
-            if _MARKS not in cluster.metadata.keyspaces[options.keyspace].tables:
+            if tries and _MARKS not in there:
+                written_columns(options, self.context, cluster)
+                return None
+            if _MARKS not in there:
                 cluster.session.execute(
                     f"CREATE TABLE IF NOT EXISTS {options.marks} (target text PRIMARY KEY,"
                     " owner text, epoch bigint, stamp bigint, refused text)"

@@ -200,10 +200,15 @@ class DynamoStore:
         options, context = self.options, self.context
         client = options.client(context.secrets.value)
         if options.create_table and not context.exists and not _exists(client, options.table):
+            if context.tries:
+                return None
             _create(client, options, context)
-        if not _exists(client, _MARKS):
+        marked = _exists(client, _MARKS)
+        if not marked and not context.tries:
             _make(client, _MARKS, {"target": "S"})
         key_of(options, context, client)
+        if not marked and context.tries:
+            return None
         mark = client.get_item(TableName=_MARKS, Key=_target(options), ConsistentRead=True)
         owner: str | None = mark.get("Item", {}).get("owner", {}).get("S")
         return owner

@@ -81,7 +81,8 @@ def check(options: Options, context: SinkContext) -> None:
     if options.key_format is SinkKeyFormat.AVRO:
         AvroEncoder("key", _of_key(context))
     transactions = _transactions(options, context)
-    mark = transactions.check(creates=not context.exists, reads=context.moved is not None)
+    reads = context.moved is not None
+    mark = transactions.check(creates=not context.exists, reads=reads, tries=context.tries)
     there = None if mark is None else mark.epoch
     require_own(None, context, f'topic "{options.topic}"', transactions.group, there)
 

@@ -101,8 +101,10 @@ class KafkaTransactions:
         """Whether a producer exists, and the outcome of each of its transactions is known."""
         return self._producer is not None
 
-    def check(self, *, creates: bool, reads: bool) -> Mark | None:
+    def check(self, *, creates: bool, reads: bool, tries: bool = False) -> Mark | None:
         """Create a missing topic if ``creates``; return the recorded mark if ``reads``.
+
+        If it only ``tries``, a topic that would be created is taken to be there.
 
         Raises:
             HeadraceError: ``conflict`` if another sink has written to the topic; ``unavailable`` or
@@ -110,7 +112,9 @@ class KafkaTransactions:
         """
         admin = self._admin()
         try:
-            self._require_topic(admin, creates=creates)
+            if tries and self._topic.size is not None and self._described(admin).error is not None:
+                return None
+            self._require_topic(admin, creates=creates and not tries)
             self._require_own(admin)
             if not reads:
                 return None

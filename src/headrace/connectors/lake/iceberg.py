@@ -143,6 +143,8 @@ def check(options: IcebergTable, context: SinkContext) -> None:
     if options.mode is TableContents.UPSERT:
         require_key(context, "a table of Iceberg")
     writer = opened(options, context)
+    if context.tries and not writer.would_be_there():
+        return
     if context.moved is not None and not writer.is_there():  # do not create the table
         require_own(None, context, writer.target, "")
     writer.check()
@@ -208,6 +210,15 @@ class IcebergSink:
         except Exception as error:
             raise self._failed(error) from error
         self.close()
+
+    def would_be_there(self) -> bool:
+        """Whether the Iceberg table exists; no catalogue is created to find that out."""
+        if isinstance(self.catalogue, SqlCatalogue) and not self.catalogue.directory.exists():
+            return False
+        there = self.is_there()
+        if not there:
+            self.close()
+        return there
 
     def is_there(self) -> bool:
         """Whether the Iceberg table exists.

@@ -183,6 +183,9 @@ class PostgresSink:
         """
         if self.options.mode is TableContents.UPSERT:
             require_key(self.context, f'table "{self.options.table}"')
+        if self.context.tries:
+            self._try()
+            return
         if not self.context.exists:
             self._create()
         try:
@@ -192,6 +195,26 @@ class PostgresSink:
         require_own(None, self.context, self.target, self._records, there)
 
     # -- pieces ----------------------------------------------------------------------------
+
+    def _try(self) -> None:
+        """Check the table without creating anything; a missing one may be to be created."""
+        session = connected(self.options, self.context.secrets.value)
+        try:
+            if self.options.create_table and not self._is_there(session, self._table.sql):
+                return
+            append = self.options.mode is TableContents.APPEND
+            key = () if append else self.context.key
+            require_table(session, self._table, self.context.schema, key, changes=append)
+            if self._is_there(session, self._records):
+                self._require_own(session)
+        except library().Error as error:
+            raise self._failure(error) from error
+        finally:
+            session.close()
+
+    def _is_there(self, session: Any, table: str) -> bool:
+        found = session.execute("SELECT to_regclass(%s)", (table,)).fetchone()[0]
+        return found is not None
 
     def _create(self) -> None:
         """Create a missing table if the options ask for that.
@@ -243,7 +266,7 @@ class PostgresSink:
         append = self.options.mode is TableContents.APPEND
         key = () if append else self.context.key
         require_table(session, self._table, self.context.schema, key, changes=append)
-        if session.execute("SELECT to_regclass(%s)", (self._records,)).fetchone()[0] is None:
+        if not self._is_there(session, self._records):
             try:
                 session.execute(
                     f"CREATE TABLE IF NOT EXISTS {self._records} (sink text PRIMARY KEY,"

@@ -15,7 +15,7 @@ from headrace.connectors import (
     require_declared,
 )
 from headrace.errors import Code, HeadraceError, masked
-from headrace.sql import CreateTable, ObjectKind
+from headrace.sql import CreateTable, ObjectKind, quote, quote_dotted
 from headrace.statements.defining.placing import listed, place_of
 from headrace.types import Schema, require_key
 
@@ -191,5 +191,10 @@ class CaptureChanges:
             (SHARED_SOURCE, capture.name),
             (REFERENCE, str(reference)),
         )
-        declaration = Declaration(masked(statement.span.source), source=stored)
+        created = masked(statement.span.source)
+        if not isinstance(statement, CreateTable):  # as if by a statement of its own
+            place = f"{quote(reference.schema)}.{quote(reference.table)}"
+            of = f"FROM SOURCE {quote_dotted(capture.name)} (REFERENCE {place})"
+            created = f"CREATE TABLE {quote_dotted(name)} {of}"
+        declaration = Declaration(created, source=stored)
         return Table(self.definer.new_relation(), name, schema, key, None, declaration)

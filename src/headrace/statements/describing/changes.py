@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
@@ -16,20 +16,29 @@ from headrace.statements.describing.definitions import DEFINITIONS
 from headrace.statements.results import Listed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from headrace.history.changes import ChangeClassifier
     from headrace.history.slices import Slices
     from headrace.ledger import Carried
     from headrace.parts.access import Principal
     from headrace.parts.reader import Reader
-    from headrace.sql import ExplainChange
+    from headrace.sql import ExplainChange, ExplainScript
     from headrace.statements.changing.trials import RowChange, Trials
     from headrace.statements.describing.alteration_effects import Row as DefinitionRow
     from headrace.statements.describing.definitions import DefinitionChanges
 
 CARRIED = ("view", "path", "rule", "rows", "changed", "rebuild_rows")
 _TYPES = dict.fromkeys(("rows", "changed", "rebuild_rows"), pa.int64())
+
+CREATE: Final = "create"
+"""The path of a view that a statement of a script creates."""
+DEFINED: Final = "defined"
+"""Of a view or sink whose definition follows a statement: it has another name in it."""
+WRONG: Final = "wrong"
+"""Of a statement that would fail; the row has its error."""
+UNCHECKED: Final = "unchecked"
+"""Of a statement over what another one would not make, or that cannot be tried offline."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,3 +91,14 @@ class ChangeExplanations:
         note = in_effect(relation, rows) if isinstance(relation, Table) else ""
         corrects = isinstance(relation, Stream) and not isinstance(target, Insert)
         return self.changes.of_rows(relation, rows, note, corrects=corrects)
+
+
+@dataclass(frozen=True, slots=True)
+class ScriptExplanations:
+    """Explains the statements of a script, each after those before it."""
+
+    rehearse: Callable[[ExplainScript], Listed]
+
+    def explain(self, statement: ExplainScript) -> Listed:
+        """List, for each statement, its effects on views, or why it would fail."""
+        return self.rehearse(statement)

@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING
 from headrace.catalog import FUNCTION_VIEW, PlainView, Relation, Stream, Table, View, key_of
 from headrace.circuit.explain import state
 from headrace.errors import Code, HeadraceError
+from headrace.sql import NamedApart, quote, quote_dotted
 from headrace.statements.defining.declared_keys import key_text
 from headrace.statements.describing.explanations import sizes
 from headrace.statements.results import Result
 from headrace.types import rows_of
 
 if TYPE_CHECKING:
+    from headrace.connectors import Captures, Connections, NamedConnection, PostgresCapture, Secret
     from headrace.ledger import Ledger
     from headrace.parts.declarations import Declarations
     from headrace.parts.reader import Reader
@@ -27,30 +29,48 @@ class Descriptions:
     reader: Reader
     ledger: Ledger
     declarations: Declarations
+    connections: Connections
+    captures: Captures
 
     def show_create(self, statement: ShowCreate) -> Result:
-        """Show the statement that created a relation or sink, with secrets masked."""
+        """Show a statement that creates a relation, a sink or the like, with secrets masked."""
         name, span = statement.name.dotted, statement.name.span
-        if statement.of_function:
-            name = f"{FUNCTION_VIEW}{name}"
-            if self.reader.catalog.find(name) is None:
+        made = self._apart(statement)
+        if made is None:
+            if statement.of is NamedApart.FUNCTION:
+                name = f"{FUNCTION_VIEW}{name}"
+            relation = self.reader.catalog.resolve(name, span)
+            name = relation.name.removeprefix(FUNCTION_VIEW)
+            made = (
+                relation.declaration.created_sql
+                if isinstance(relation, Stream | Table)
+                else relation.created_sql
+            )
+        row = (name, made or None)
+        return Result.of(("name", "statement"), [row], self.ledger.head.epoch)
+
+    def _apart(self, statement: ShowCreate) -> str | None:
+        """Return the statement that creates what is named apart from relations; None for those.
+
+        Raises:
+            HeadraceError: ``invalid``, at the name, if it does not exist.
+        """
+        name, span = statement.name.dotted, statement.name.span
+        match statement.of:
+            case NamedApart.FUNCTION if self.reader.catalog.find(f"{FUNCTION_VIEW}{name}") is None:
                 raise HeadraceError(
                     Code.INVALID,
                     f'function "{statement.name}" by CREATE FUNCTION does not exist',
                     hint="SHOW FUNCTIONS lists what exists; code in Python is not kept.",
                     span=span,
                 )
-        relation = self.reader.catalog.resolve(name, span)
-        made = (
-            relation.declaration.created_sql
-            if isinstance(relation, Stream | Table)
-            else relation.created_sql
-        )
-        return Result.of(
-            ("name", "statement"),
-            [(relation.name.removeprefix(FUNCTION_VIEW), made or None)],
-            self.ledger.head.epoch,
-        )
+            case NamedApart.SECRET:
+                return _created_secret(self.connections.secrets.find(name, span))
+            case NamedApart.CONNECTION:
+                return _created_connection(self.connections.find(name, span=span))
+            case NamedApart.SOURCE if self.reader.catalog.find(name) is None:
+                return _created_source(self.captures.find(name, span))
+        return None
 
     def describe(self, statement: Describe) -> Result:
         """List a relation's columns; with EXTENDED, also its properties and state."""
@@ -107,3 +127,35 @@ class Descriptions:
         if circuit is not None:
             found.append(("state", state(circuit, sizes(self.ledger, circuit))))
         return found
+
+
+def _created_secret(secret: Secret) -> str:
+    return (
+        f"CREATE SECRET {quote_dotted(secret.name)} FROM {secret.source.upper()}"
+        f" {_string(secret.where)}"
+    )
+
+
+def _created_connection(connection: NamedConnection) -> str:
+    given = (
+        f"{quote(each.key)} {'SECRET ' if each.secret else ''}"
+        f"{quote_dotted(each.value) if each.secret else _string(each.value)}"
+        for each in connection.given
+    )
+    return (
+        f"CREATE CONNECTION {quote_dotted(connection.name)} TO {connection.kind.upper()}"
+        f" ({', '.join(given)})"
+    )
+
+
+def _created_source(capture: PostgresCapture) -> str:
+    return (
+        f"CREATE SOURCE {quote_dotted(capture.name)} FROM POSTGRES CONNECTION"
+        f" {quote_dotted(capture.connection)} (PUBLICATION {_string(capture.publication)},"
+        f" SLOT {_string(capture.slot)})"
+    )
+
+
+def _string(value: str) -> str:
+    escaped = value.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"
