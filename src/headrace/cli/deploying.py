@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
     from headrace.cli.statement_thread import StatementThread
     from headrace.connecting import AnyDatabase
-    from headrace.deploying.plan import PlannedChange
+    from headrace.deploying.changes import PlannedChange
     from headrace.sql.definitions import Definition
 
 T = TypeVar("T")

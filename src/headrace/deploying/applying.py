@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from headrace.deploying.plan import Action
+from headrace.deploying.changes import Action
 from headrace.deploying.texts import in_its_file
 from headrace.errors import HeadraceError
 from headrace.sql import quote_dotted
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from headrace.connecting import AnyDatabase
-    from headrace.deploying.plan import PlannedChange
+    from headrace.deploying.changes import PlannedChange
     from headrace.session import Progress
 
 

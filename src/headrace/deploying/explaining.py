@@ -11,9 +11,9 @@ from bisect import bisect_right
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
+from headrace.deploying.changes import Action, Effect
 from headrace.deploying.columns import column_steps
 from headrace.deploying.forms import statements_of
-from headrace.deploying.plan import Action, Effect
 from headrace.deploying.texts import explained_script
 from headrace.errors import Code, HeadraceError, Span
 from headrace.ledger import RepairPath
@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from headrace.connecting import AnyDatabase
-    from headrace.deploying.plan import DeploymentPlan, PlannedChange
+    from headrace.deploying.changes import PlannedChange
+    from headrace.deploying.plan import DeploymentPlan
     from headrace.deploying.stored import StoredDefinitions
     from headrace.sql.definitions import Definition
 
@@ -58,7 +59,7 @@ def explain(
     explained: list[PlannedChange] = []
     for change, found in zip(plan.changes, told, strict=True):
         made = replace(
-            change, effects=_effects(found.effects), rows=found.rows, seconds=found.seconds
+            change, effects=_effects(change, found.effects), rows=found.rows, seconds=found.seconds
         )
         if found.unchecked is not None:
             made = replace(made, note=", ".join(filter(None, (made.note, found.unchecked))))
@@ -132,8 +133,13 @@ def _add(told: _Told, row: dict[str, Any]) -> None:
             told.seconds = (told.seconds or 0.0) + effect.seconds
 
 
-def _effects(found: list[Effect]) -> tuple[Effect, ...]:
-    """Return effects without those on views that one of the statements refuses to change."""
+def _effects(change: PlannedChange, found: list[Effect]) -> tuple[Effect, ...]:
+    """Return effects without those on views that one of the statements refuses to change.
+
+    A plain view and a sink have no rows that are dropped.
+    """
+    if change.action is Action.DROP and change.kind not in {"stream", "table", "materialized view"}:
+        found = [each for each in found if each.view != change.name]
     refuse = {each.view for each in found if each.path == REFUSED}
     return tuple(e for e in found if e.path == REFUSED or e.view not in refuse)
 

@@ -59,7 +59,7 @@ _HOW: Final = frozenset({"auto_swap", "reuse"})
 """Options of a view that say how it is filled, not what it is."""
 
 
-class Part(StrEnum):
+class FormPart(StrEnum):
     """What kind of a part of a definition it is in which two differ."""
 
     KIND = "kind"
@@ -69,16 +69,16 @@ class Part(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class FormDifference:
     """A part in which two definitions differ: its name, and for columns which of them."""
 
-    part: Part
+    part: FormPart
     name: str
     detail: str = ""
 
     def __str__(self) -> str:
         """Return it for people."""
-        shown = f'option "{self.name}"' if self.part is Part.OPTION else self.name
+        shown = f'option "{self.name}"' if self.part is FormPart.OPTION else self.name
         return f"{shown} ({self.detail})" if self.detail else shown
 
 
@@ -91,19 +91,19 @@ class DefinitionForm:
     columns: tuple[Any, ...]
     options: dict[str, tuple[str, bool]]
 
-    def differences(self, other: DefinitionForm) -> tuple[Difference, ...]:
+    def differences(self, other: DefinitionForm) -> tuple[FormDifference, ...]:
         """Return the parts in which a later definition differs."""
         if self.kind != other.kind:
-            return (Difference(Part.KIND, "kind"),)
+            return (FormDifference(FormPart.KIND, "kind"),)
         found = [
-            Difference(Part.CLAUSE, _LABELS.get(name, name.replace("_", " ")))
+            FormDifference(FormPart.CLAUSE, _LABELS.get(name, name.replace("_", " ")))
             for name, value in self.parts.items()
             if value != other.parts[name]
         ]
         if self.columns != other.columns:
             detail = _other_columns(self.columns, other.columns)
-            found.append(Difference(Part.COLUMNS, "columns", detail))
-        options = (Difference(Part.OPTION, key) for key in self.options_that_differ(other))
+            found.append(FormDifference(FormPart.COLUMNS, "columns", detail))
+        options = (FormDifference(FormPart.OPTION, key) for key in self.options_that_differ(other))
         return (*found, *options)
 
     def options_that_differ(self, other: DefinitionForm) -> list[str]:

@@ -129,21 +129,6 @@ class Engine:
 
     # -- the catalog -----------------------------------------------------------------------
 
-    def apart(self) -> Engine:
-        """Return an engine with the same declarations; what is declared to one is not to the other.
-
-        It plans in a session of its own.
-        """
-        made = Engine(self.source, self.partitions, self.log)
-        with self.planning:
-            made.declared.remembered.update(self.declared.remembered)
-            for relation in self._relations.values():
-                made.declare(relation, planned=self.declared.is_planned(relation))
-            functions = tuple(self.declared.functions.values())
-        for function in functions:
-            made.register(function)
-        return made
-
     def declare(
         self, relation: Relation, *, planned: bool = True, circuit: Circuit | None = None
     ) -> None:
