@@ -276,6 +276,8 @@ def changed_by(
         HeadraceError: ``unsupported`` if it cannot be changed.
     """
     created, kind = definition.created, kind_of(definition.created)
+    if not former.statements and former.kind == "source":  # only its owners may see what it is
+        return None
     if isinstance(created, CreateSource) and former.kind == "source":
         return _changed_source(definition, created, stored)
     if not former.statements:

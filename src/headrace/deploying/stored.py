@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from headrace.catalog import FUNCTION_VIEW
 from headrace.deploying.forms import statements_of
-from headrace.errors import HeadraceError
+from headrace.errors import Code, HeadraceError
 from headrace.sql import CreateSource, Insert, quote, quote_dotted
 from headrace.sql.definitions import CREATED, name_of
 
@@ -86,10 +86,9 @@ def read_definitions(database: AnyDatabase) -> StoredDefinitions:
         name = f"index {each['name']}"
         found.add("index", name, f"CREATE INDEX {named} ON {on} ({columns})")
         found.read_by.setdefault(each["relation"], set()).add(name)
-    for each in _rows(database, "SHOW SECRETS"):
-        _read_created(database, found, "secret", each["name"])
-    for each in _rows(database, "SHOW CONNECTIONS"):
-        _read_created(database, found, "connection", each["name"])
+    for kind in ("secret", "connection"):
+        for each in _rows_of_owners(database, f"SHOW {kind.upper()}S"):
+            _read_created(database, found, kind, each["name"])
     for each in _rows(database, "SHOW SOURCES"):
         if each["kind"] == "source":  # of several tables
             _read_created(database, found, "source", each["name"])
@@ -99,10 +98,21 @@ def read_definitions(database: AnyDatabase) -> StoredDefinitions:
     return found
 
 
+def _rows_of_owners(database: AnyDatabase, text: str) -> list[dict[str, Any]]:
+    """Return what owners of the database see; nothing to others, who can create none of it."""
+    try:
+        return _rows(database, text)
+    except HeadraceError as error:
+        if error.code is not Code.FORBIDDEN:
+            raise
+        return []
+
+
 def _read_created(database: AnyDatabase, found: StoredDefinitions, kind: str, name: str) -> None:
-    """Add the definition of what is named apart from relations."""
-    (row,) = _rows(database, f"SHOW CREATE {kind.upper()} {quote_dotted(name)}")
-    found.add(kind, name if kind == "function" else f"{kind} {name}", row["statement"])
+    """Add the definition of what is named apart from relations, as far as it may be seen."""
+    rows = _rows_of_owners(database, f"SHOW CREATE {kind.upper()} {quote_dotted(name)}")
+    text = next((row["statement"] for row in rows), None)
+    found.add(kind, name if kind == "function" else f"{kind} {name}", text)
 
 
 def _read_dependencies(database: AnyDatabase, found: StoredDefinitions) -> None:
