@@ -12,6 +12,7 @@ import pytest
 import headrace.deploying.applying
 from deploying.definition_sets import first_set, next_set
 from headrace.cli.command import main
+from headrace.parts.filling import FILL_RATE
 from headrace.session.table import TABLE
 from headrace.sql import parse
 from length import choose
@@ -146,7 +147,19 @@ CREATE STREAM orders (id INT, person INT, amount STRING);
 
 def test_a_database_follows_its_files(deployer: Deployer) -> None:
     """A renamed table, a new column, a changed query and a view that is gone."""
+    deployer.write(a="CREATE VEIW x AS SELECT 1;\nCREATE TABLE y (k INTT);", b="SELEC 1; SELECT '")
+    assert deployer.plan() == 1
+    assert deployer.err.count("error[") == 3, "all that is wrong is shown"
     deployer.write(a=VIEWS.replace("CREATE INDEX by_name ON people (name);", ""), b=BASE)
+    missing, opened = deployer.directory / "missing", list[Any]()
+
+    def connect(target: Path, *_: Any, **__: Any) -> Any:
+        opened.append(target)
+        return LeftOpen(deployer.db)
+
+    assert main(["--data", str(missing), "plan", str(deployer.directory)], connect) == 2
+    assert not missing.exists(), "all is to be created, and planning does not create it"
+    assert opened != [missing]
     assert deployer.apply() == 0, deployer.err
     assert deployer.apply() == 0, deployer.err
     assert "nothing to change, 5 unchanged" in deployer.out
@@ -163,11 +176,12 @@ CREATE TABLE customers (id INT PRIMARY KEY, name STRING);
 CREATE STREAM orders (id INT, person INT, amount DECIMAL(10,2), at TIMESTAMP);
 """,
     )  # fmt: skip
+    db.parts.ledger.settings.set(FILL_RATE, 0.5)
     assert deployer.plan("--prune") == 2
     lines = [line.partition("  (")[0] for line in deployer.out.splitlines() if line[0] != " "]
     assert lines[0] == "replace  materialized view spent: query", "it reads most rows"
     assert lines[-1] == (
-        "1 to create, 2 to replace, 1 to alter, 2 to drop, 0 unchanged; 1 row to read"
+        "1 to create, 2 to replace, 1 to alter, 2 to drop, 0 unchanged; 1 row, about 2 s to read"
     )
     assert "people: drop: its rows are deleted" in deployer.out
     assert deployer.changes("--prune") == [
@@ -240,7 +254,7 @@ def test_a_database_with_one_of_each_kind_of_object_has_nothing_to_change(
     # What cannot be made is known before anything is changed, and what it prevents is not tried.
     assert deployer.plan() == 1
     assert "The variable PG is not set." in deployer.err
-    assert "not checked: pw: the value of secret" in deployer.out
+    assert 'not checked: it needs pw: the value of secret "pw" cannot be read' in deployer.out
     assert not there.execute("SELECT 1 FROM pg_replication_slots").fetchall()
     assert deployer.db.relations() == []
     monkeypatch.setenv("PG", "any")
@@ -411,8 +425,8 @@ def test_a_run_goes_on_past_what_fails_and_a_second_one_converges(
     deployer.write(more="CREATE VIEW bad AS SELECT nam FROM new; CREATE VIEW worse AS TABLE bad;")
     assert deployer.apply() == 1
     assert '(k) is the key of table "t"' in deployer.err
-    assert "more.sql:1:28" in deployer.err
-    assert "not checked: bad: " in deployer.out
+    assert "more.sql:1:27" in deployer.err
+    assert 'not checked: it needs bad: column "nam" does not exist' in deployer.out
     assert "nothing was changed" in deployer.err
     assert deployer.db.parts.reader.catalog.find("new") is None
 

@@ -26,7 +26,7 @@ from headrace.deploying.applying import (
 )
 from headrace.deploying.explaining import explain, follow_renames
 from headrace.deploying.plan import DeploymentPlan, planned
-from headrace.deploying.stored import read_definitions
+from headrace.deploying.stored import read_definitions, read_dependencies
 from headrace.errors import Code, HeadraceError
 from headrace.sql.definitions import (
     Definitions,
@@ -168,6 +168,9 @@ class Deployment:
             stored = read_definitions(database)
             follow_renames(definitions, stored, database)
             plan = planned(definitions, stored, prune=prune)
+            if plan.changes or plan.problems:
+                read_dependencies(database, stored)
+                plan = planned(definitions, stored, prune=prune)
             plan.notes += notes
             explain(plan, stored, database, offline=offline)
             return plan

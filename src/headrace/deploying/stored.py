@@ -71,7 +71,10 @@ def _followed(name: str, source: CreateSource) -> tuple[Statement, ...]:
 
 
 def read_definitions(database: AnyDatabase) -> StoredDefinitions:
-    """Return the definitions of a database."""
+    """Return the definitions of a database, without what reads each.
+
+    None of the statements waits for Spark.
+    """
     found = StoredDefinitions()
     for kind, name in database.relations():
         (row,) = _rows(database, f"SHOW CREATE {quote_dotted(name)}")
@@ -94,7 +97,6 @@ def read_definitions(database: AnyDatabase) -> StoredDefinitions:
             _read_created(database, found, "source", each["name"])
     for each in _rows(database, "SHOW SCHEMAS"):
         found.add("schema", f"schema {each['name']}", f"CREATE SCHEMA {quote_dotted(each['name'])}")
-    _read_dependencies(database, found)
     return found
 
 
@@ -115,8 +117,8 @@ def _read_created(database: AnyDatabase, found: StoredDefinitions, kind: str, na
     found.add(kind, name if kind == "function" else f"{kind} {name}", text)
 
 
-def _read_dependencies(database: AnyDatabase, found: StoredDefinitions) -> None:
-    """Find what reads each relation; hidden views are passed through."""
+def read_dependencies(database: AnyDatabase, found: StoredDefinitions) -> None:
+    """Add what reads each relation; hidden views are passed through."""
     rows = _rows(database, "SELECT name, depends_on FROM information_schema.dependencies")
     above: dict[str, set[str]] = {}
     for row in rows:

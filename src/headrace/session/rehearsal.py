@@ -204,7 +204,7 @@ class ScriptExplanation:
     require: Callable[[Statement], object]
     sees: Callable[[str], bool]
     _missing: dict[str, str] = field(default_factory=dict)
-    """What could not be made, by name, and why."""
+    """What could not be made, by name: what that needs first of all, and why it fails."""
 
     def of(self, script: str) -> Listed:
         """Return the rows of EXPLAIN SCRIPT.
@@ -278,14 +278,15 @@ class ScriptExplanation:
 
     def _failed(self, statement: Statement, error: HeadraceError) -> tuple[Any, ...]:
         """Return the row of a statement that would fail, or whose effect is not known."""
-        below = [name for name, _ in names_in(statement.span, self._missing)]
-        for name in _made_by(statement):
-            self._missing[name] = error.primary
-        if isinstance(error, UncheckedError) or isinstance(error.__cause__, UncheckedError):
-            return (None, UNCHECKED, error.primary, None, None, None, None)
-        if below:
-            why = f"{below[0]}: {self._missing[below[0]]}"
-            return (None, UNCHECKED, why, None, None, None, None)
+        below = next((n for n, _ in names_in(statement.span, self._missing)), None)
+        made = [*_made_by(statement)]
+        unreached = isinstance(error, UncheckedError) or isinstance(error.__cause__, UncheckedError)
+        why = f"it needs {made[0]}: {error.primary}" if made else error.primary
+        if below is not None:
+            why = self._missing[below]
+        self._missing |= dict.fromkeys(made, why)
+        if unreached or below is not None:
+            return (None, UNCHECKED, error.primary if unreached else why, None, None, None, None)
         return (None, WRONG, error.primary, None, None, None, json.dumps(error.to_json()))
 
 
