@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
+from pyspark.sql.variant_utils import VariantUtils
+
+from headrace.types import is_variant
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -109,10 +112,15 @@ class Model:
 def canonical(value: Any, kind: pa.DataType) -> Any:
     """Return something hashable that is equal for the same values only.
 
-    NaN is NaN, -0.0 is not 0.0, and the entries of a map have no order.
+    NaN is NaN, -0.0 is not 0.0, and the entries of a map have no order. A variant is given as its
+    two parts or, as in a change, as a Python object.
     """
     if value is None:
         return None
+    if is_variant(kind):
+        if isinstance(value, dict) and value.keys() == {"value", "metadata"}:
+            value = VariantUtils.to_python(**value)
+        return None if value is None else repr(value)
     if isinstance(value, float):
         return _NAN if value != value else struct.pack(">d", value)  # noqa: PLR0124
     if pa.types.is_map(kind):

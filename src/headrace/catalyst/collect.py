@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from pyspark.sql.pandas.types import to_arrow_schema
+
+from headrace.types import exchanged
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -20,6 +21,6 @@ def collect_arrow(frame: DataFrame) -> pa.Table:
     Raises:
         PySparkException, Py4JError: the query fails.
     """
-    schema = to_arrow_schema(frame.schema.toNullable(), timezone="UTC")
+    schema = exchanged(frame.schema)
     batches = frame._collect_as_arrow(empty_list_if_zero_records=False)  # noqa: SLF001
     return pa.Table.from_batches(batches).cast(schema)

@@ -106,6 +106,21 @@ class Scala:
         """Return a value in which values that SQL holds equal are identical: one NaN, no -0.0."""
         return self.module(f"{OPTIMIZER}.NormalizeFloatingNumbers").normalize(value)
 
+    def comparable(self, value: Any) -> list[Any]:
+        """Return what tells values of an expression apart: itself, or the bytes of a variant.
+
+        Spark neither compares nor hashes variants, though each is two binary values.
+        """
+        if str(value.dataType().typeName()) != "variant":
+            return [value]
+        binary = self.type('"binary"')
+        invoke = self.named(f"{EXPRESSIONS}.objects.Invoke")
+        none = self.seq([])
+        return [
+            invoke(value, method, binary, none, none, True, True, True)  # noqa: FBT003
+            for method in ("getValue", "getMetadata")
+        ]
+
     def ascending(self, value: Any) -> Any:
         """Return the ascending order by a value, NULLs first."""
         ascending = self.module(f"{EXPRESSIONS}.Ascending")

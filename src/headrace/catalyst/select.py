@@ -15,7 +15,7 @@ from headrace.catalyst.resolved import id_of, is_never
 from headrace.catalyst.scala import items, maybe, node_name
 from headrace.catalyst.ties import with_one_order
 from headrace.catalyst.walk import READ_BY_TASK
-from headrace.types import RelationId, require_kept
+from headrace.types import RelationId, require_rows_kept
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -215,7 +215,7 @@ class Optimised:
         """
         lasting = not transplant.scala.may_hold("CURRENT_LIKE", transplant.logical(frame))
         ordered = with_one_order(transplant, frame, logical)
-        require_kept(ordered.schema)
+        require_rows_kept(ordered.schema)
         return cls(ordered, read(transplant.optimised(ordered)), lasting)
 
     @property

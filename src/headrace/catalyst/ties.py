@@ -10,9 +10,9 @@ it is optimised, so that they are the same wherever the query is planned:
 - for aggregate functions, the columns that the SELECT uses, in the order of its input. Lists and
   strings of a group without an order of their own, such as ``array_agg(c)``, have this one.
 
-Rows that are equal in all of these are interchangeable. Columns with maps inside other values, and
-variants, have no order and are omitted; a map is ordered by its sorted entries, and a string with a
-collation by its bytes. ``rank()``, ``dense_rank()`` and RANGE frames ignore this order.
+Rows that are equal in all of these are interchangeable. Columns with maps or variants inside other
+values have no order and are omitted; a map is ordered by its sorted entries, a variant and a string
+with a collation by their bytes. ``rank()``, ``dense_rank()`` and RANGE frames ignore this order.
 
 There are two steps. :func:`with_ties_marked` adds the columns to the ORDER BY of a ``LIMIT``; below
 windows and aggregates it adds a local ``Sort`` by them, a *mark* that Spark's optimiser keeps.
@@ -240,28 +240,30 @@ class _Marks:
         Strings that are equal by a collation may differ.
         """
         known = {e.exprId().id() for e in alike if kind_of(e) == _COLUMN and not _by_collation(e)}
-        orders = []
+        orders: list[Any] = []
         for column in columns:
-            value = self._comparable(column)
-            if value is not None and (id_ := column.exprId().id()) not in known:
+            id_ = column.exprId().id()
+            if id_ not in known and (values := self._comparable(column)):
                 known.add(id_)
-                orders.append(self.scala.ascending(value))
+                orders += map(self.scala.ascending, values)
         return orders
 
-    def _comparable(self, column: Any) -> Any | None:
-        """Return an expression that orders the values of a column, or None if there is none."""
+    def _comparable(self, column: Any) -> list[Any]:
+        """Return expressions that order the values of a column; none if there is no order."""
         type_ = type_of(column)
         if isinstance(type_, MapType):
             if holds(type_.keyType, _UNORDERED) or holds(type_.valueType, _UNORDERED):
-                return None
+                return []
             ascending = self.scala.module(f"{EXPRESSIONS}.Literal").apply(True)  # noqa: FBT003
             entries = self.scala.expression("MapEntries", column)
-            return self.scala.expression("SortArray", entries, ascending)
+            return [self.scala.expression("SortArray", entries, ascending)]
+        if isinstance(type_, VariantType):
+            return self.scala.comparable(column)
         if holds(type_, _UNORDERED):
-            return None
+            return []
         if isinstance(type_, StringType) and _by_collation(column):
-            return self.scala.cast(column, self.scala.type(StringType().json()))
-        return column
+            return [self.scala.cast(column, self.scala.type(StringType().json()))]
+        return [column]
 
     def _in_order_of_use(self, plan: Any) -> Any:
         """Return a plan whose windows of one SELECT are in the order of its SELECT list.

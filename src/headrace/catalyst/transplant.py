@@ -110,7 +110,8 @@ class Transplant:
         """Return the 64-bit hash of the values; without values 0, so that all rows meet."""
         if not values:
             return self.literal(0, LongType())
-        return self.scala.expression("XxHash64", self.scala.seq(values), _SEED)
+        parts = [part for value in values for part in self.scala.comparable(value)]
+        return self.scala.expression("XxHash64", self.scala.seq(parts), _SEED)
 
     def hash_of_row(self, attributes: Iterable[plan.Attribute]) -> Any:
         """Return the hash of a row's columns, without those of types that have no hash."""
@@ -253,7 +254,7 @@ class Transplant:
 
     def sorted(self, logical: Any, keys: Sequence[Any], order: Sequence[Any]) -> Any:
         """Sort each partition by keys, then by an order, then by all other columns."""
-        rest = [a if self._sorts(a) else self.hash([a]) for a in items(logical.output())]
+        rest = [value for each in items(logical.output()) for value in self._sortable(each)]
         orders = [self.scala.ascending(key) for key in keys]
         orders += [*order, *(self.scala.ascending(value) for value in rest)]
         return self.scala.logical(
@@ -264,9 +265,11 @@ class Transplant:
             self.scala.none,
         )
 
-    @staticmethod
-    def _sorts(attribute: Any) -> bool:
-        return not holds(type_of(attribute), (MapType, VariantType))
+    def _sortable(self, attribute: Any) -> list[Any]:
+        """Return expressions whose order tells the values of an attribute apart."""
+        if holds(type_of(attribute), (MapType,)):
+            return [self.hash([attribute])]
+        return self.scala.comparable(attribute)
 
     def hashed(self, logical: Any, keys: Sequence[Any], partitions: int) -> Any:
         """Move rows with equal keys to one partition, by Spark's own hash."""

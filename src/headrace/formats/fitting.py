@@ -27,7 +27,7 @@ from pyspark.sql import types as t
 from headrace.formats.fitted import Fitted
 from headrace.formats.values import RejectedValueError, out_of_range, refuse
 from headrace.runtime.offenders import divided
-from headrace.types import holds, to_arrow
+from headrace.types import holds, is_variant, to_arrow
 from headrace.zset.decimals import exactly
 
 Conversion: TypeAlias = Callable[[Any], Any]
@@ -138,7 +138,21 @@ def _conversion(found: pa.DataType, data_type: t.DataType) -> Conversion | None:
             return _map_conversion(found, data_type)
         case t.StructType():
             return _struct_conversion(found, data_type)
+        case t.VariantType():
+            return _variant_conversion(found, wanted) if is_variant(found) else None
     return _scalar_conversion(found, data_type, wanted)
+
+
+def _variant_conversion(found: pa.DataType, wanted: pa.DataType) -> Conversion:
+    """Return the conversion of variants whose parts have another order or width."""
+    places = [found.get_field_index(field.name) for field in wanted]
+
+    def convert(values: Any) -> Any:
+        parts = values.flatten()
+        made = [parts[at].cast(field.type) for at, field in zip(places, wanted, strict=True)]
+        return pa.StructArray.from_arrays(made, fields=list(wanted), mask=values.is_null())
+
+    return convert
 
 
 def _same(values: Any) -> Any:

@@ -13,7 +13,7 @@ from pyspark.sql import types as t
 from headrace.formats.fitted import Fitted, scattered
 from headrace.formats.fitting import fitted, list_array, offsets_of
 from headrace.formats.values import RejectedValueError, out_of_range, refuse
-from headrace.types import to_arrow
+from headrace.types import to_arrow, variant_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -47,6 +47,8 @@ def fitted_objects(values: Sequence[Any], data_type: t.DataType) -> Fitted:
             return _maps(values, data_type)
         case t.StructType():
             return _structs(values, data_type)
+        case t.VariantType():
+            return _variants(values, data_type)
     return scattered(len(values), _groups(values, data_type), data_type)
 
 
@@ -81,6 +83,19 @@ def _of_one(value: Any, data_type: t.DataType) -> Fitted:
         return fitted(pa.array([Decimal(value)]), data_type)
     except pa.ArrowException:
         return Fitted(nothing, {0: out_of_range(value, data_type)})
+
+
+def _variants(values: Sequence[Any], data_type: t.VariantType) -> Fitted:
+    made: list[dict[str, bytes] | None] = []
+    refused: dict[int, RejectedValueError] = {}
+    for place, value in enumerate(values):
+        made.append(None)
+        if value is not None:
+            try:
+                made[place] = variant_of(value)
+            except ValueError:
+                refused[place] = refuse(value, data_type)
+    return Fitted(pa.array(made, to_arrow(data_type)), refused)
 
 
 def _lists(values: Sequence[Any], data_type: t.ArrayType) -> Fitted:

@@ -261,7 +261,7 @@ def _read_type(data_type: t.DataType, arrow: pa.DataType) -> pa.DataType:
 
 def _is_vectorised(data_type: t.DataType, *, nested: bool = False) -> bool:
     match data_type:
-        case t.MapType() | t.BinaryType():
+        case t.MapType() | t.BinaryType() | t.VariantType():
             return False
         case t.DateType() | t.TimestampNTZType() | t.TimeType() | t.FloatType() | t.DoubleType():
             return not nested

@@ -24,6 +24,7 @@ import pyarrow.compute as pc
 from pyspark.sql import types as t
 
 from headrace.errors import Code, HeadraceError, shortened
+from headrace.types import variant_of
 from headrace.zset.decimals import exactly
 
 if TYPE_CHECKING:
@@ -306,6 +307,8 @@ def _json(data_type: t.DataType) -> Converter:
             return _map(data_type)
         case t.StructType():
             return _struct(data_type)
+        case t.VariantType():
+            return _variant
     raise LookupError
 
 
@@ -329,7 +332,28 @@ def _text(data_type: t.DataType) -> Converter:
             return lambda text: _moment(text, data_type)
         case t.TimeType():
             return lambda text: time_nanos(text.strip(), data_type)
+        case t.VariantType():
+            return lambda text: _variant(parse_json(text))
     raise LookupError
+
+
+def _variant(value: Any) -> dict[str, bytes]:
+    """Return the variant with a value of JSON."""
+    _require_each_once(value)
+    try:
+        return variant_of(value)
+    except ValueError as error:
+        raise refuse(value, t.VariantType()) from error
+
+
+def _require_each_once(value: Any) -> None:
+    if isinstance(value, dict):
+        _require_once(value, value)
+        for inner in value.values():
+            _require_each_once(inner)
+    elif isinstance(value, list):
+        for inner in value:
+            _require_each_once(inner)
 
 
 def _text_or(data_type: t.DataType, convert: Converter) -> Converter:

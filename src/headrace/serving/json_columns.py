@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 
 from headrace.serving.python_values import beyond_python
 from headrace.serving.values import column_values, json_text
+from headrace.types import is_variant, variant_texts
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -73,6 +74,8 @@ def _texts(array: pa.Array) -> pa.Array:
         return _quoted(pc.replace_substring(texts, ".000000", ""))
     if pa.types.is_date(kind):
         return _times(array.cast(pa.string()), array)
+    if is_variant(kind):
+        return pa.array(variant_texts(array), pa.string())
     if pa.types.is_struct(kind):
         return _structs(array)
     return _one_by_one(array)

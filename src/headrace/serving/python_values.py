@@ -11,6 +11,8 @@ from typing import Any, Final, Literal
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headrace.types import is_variant, variant_values
+
 _FIRST_DAY: Final = -719_162
 """The first day in Python's range, in days since 1970; and the first one after the last."""
 _END_DAY: Final = 2_932_897
@@ -23,7 +25,12 @@ Maps = Literal["strict"] | None
 
 
 def python_values(column: pa.Array | pa.ChunkedArray, maps: Maps = None) -> list[Any]:
-    """Return the values of an Arrow array; dates and times beyond Python's are text."""
+    """Return the values of an Arrow array; dates and times beyond Python's are text.
+
+    A variant is the Python object of its JSON.
+    """
+    if is_variant(column.type):
+        return variant_values(column)
     try:
         found: list[Any] = column.to_pylist(maps_as_pydicts=maps)
     except (ValueError, OverflowError):

@@ -14,15 +14,24 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.serving.python_values import python_values
+from headrace.types import is_variant, variant_texts
 
 _ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
+
+
+class JsonText(str):
+    """A value whose JSON is known: it is written as it is, with all digits of its numbers."""
+
+    __slots__ = ()
 
 
 def column_values(column: Any) -> list[Any]:
     """Return the values of an Arrow array; a 32-bit float as its shortest decimal.
 
-    A date or time beyond Python's range is text.
+    A date or time beyond Python's range is text; a variant is its :class:`JsonText`.
     """
+    if is_variant(column.type):
+        return [None if text is None else JsonText(text) for text in variant_texts(column)]
     if pa.types.is_float32(column.type):
         return [None if v is None else float(str(np.float32(v))) for v in column.to_pylist()]
     return python_values(column, "strict")
@@ -40,12 +49,14 @@ def json_value(value: Any) -> Any:
 
 def json_text(value: Any) -> str:
     """Return a value as JSON in one line."""
+    if type(value) is JsonText:
+        return str(value)
     return _ENCODER.encode(json_value(value))
 
 
 def csv_text(value: Any) -> str | None:
     """Return a value as a CSV field: as in JSON, but scalars without quotes."""
-    plain = json_value(value)
+    plain = str(value) if type(value) is JsonText else json_value(value)
     if plain is None or isinstance(plain, str):
         return plain
     return json_text(value)
@@ -100,6 +111,7 @@ _IN_JSON: dict[type, Callable[[Any], Any]] = {
     bool: _as_is,
     int: _as_is,
     str: _as_is,
+    JsonText: json.loads,
     float: lambda value: value if math.isfinite(value) else float_text(value),
     Decimal: lambda value: format(value, "f"),
     bytes: lambda value: base64.b64encode(value).decode("ascii"),

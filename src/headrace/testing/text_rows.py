@@ -142,7 +142,7 @@ def array_of(cells: Sequence[Cell], column: Column, type_: pa.DataType) -> pa.Ar
 
 
 def _converter(column: Column) -> Converter:
-    if isinstance(column.type, t.ArrayType | t.MapType | t.StructType):
+    if isinstance(column.type, t.ArrayType | t.MapType | t.StructType | t.VariantType):
         nested = from_json(column)
         return lambda text: nested(parse_json(text))
     return from_text(column)

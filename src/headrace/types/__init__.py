@@ -16,14 +16,17 @@ from headrace.types.identifiers import (
 from headrace.types.schema import (
     Column,
     Schema,
+    exchanged,
     holds,
     is_collated,
     is_exact,
     of_task,
     require_kept,
     require_key,
+    require_rows_kept,
     to_arrow,
 )
+from headrace.types.variants import is_variant, variant_of, variant_texts, variant_values
 
 __all__ = [
     "ArrangementId",
@@ -40,12 +43,18 @@ __all__ = [
     "RelationId",
     "Schema",
     "TimestampType",
+    "exchanged",
     "holds",
     "is_collated",
     "is_exact",
+    "is_variant",
     "of_task",
     "require_kept",
     "require_key",
+    "require_rows_kept",
     "rows_of",
     "to_arrow",
+    "variant_of",
+    "variant_texts",
+    "variant_values",
 ]

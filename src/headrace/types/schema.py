@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql.pandas.types import to_arrow_schema, to_arrow_type
+from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import (
     ArrayType,
     CalendarIntervalType,
@@ -32,7 +32,6 @@ _NOT_KEPT = (
     CalendarIntervalType,
     GeographyType,
     GeometryType,
-    VariantType,
     YearMonthIntervalType,
 )
 """Types that Arrow does not support, or whose equality does not identify values."""
@@ -54,8 +53,32 @@ def to_arrow(type_: DataType) -> pa.DataType:
         HeadraceError: ``unsupported`` for types whose values cannot be stored.
     """
     require_kept(type_)
-    one = StructType([StructField("one", type_)]).toNullable()
-    return to_arrow_type(one.fields[0].dataType, timezone="UTC")
+    return exchanged(StructType([StructField("one", type_)])).field(0).type
+
+
+def exchanged(rows: StructType) -> pa.Schema:
+    """Return the Arrow schema in which rows come from Spark, with nullable parts throughout.
+
+    Spark's own has variants whose parts are never NULL; those of a NULL are.
+    """
+    found = to_arrow_schema(rows.toNullable(), timezone="UTC")
+    if not holds(rows, (VariantType,)):
+        return found
+    return pa.schema([field.with_type(_nullable(field.type)) for field in found])
+
+
+def _nullable(kind: pa.DataType) -> pa.DataType:
+    """Return an Arrow type whose parts may be NULL, except the keys of maps."""
+    if pa.types.is_struct(kind):
+        parts = [kind.field(at) for at in range(kind.num_fields)]
+        return pa.struct(
+            [f.with_type(_nullable(f.type)).with_nullable(nullable=True) for f in parts]
+        )
+    if pa.types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(_nullable(kind.value_type)))
+    if pa.types.is_map(kind):
+        return pa.map_(kind.key_type, kind.item_field.with_type(_nullable(kind.item_type)))
+    return kind
 
 
 def of_task(schema: StructType) -> StructType:
@@ -65,11 +88,17 @@ def of_task(schema: StructType) -> StructType:
     return StructType([StructField(f.name, f.dataType) for f in schema.fields])
 
 
+def require_rows_kept(rows: StructType) -> None:
+    """Raise ``unsupported`` for rows with a column whose values cannot be stored."""
+    for field in rows.fields:
+        require_kept(field.dataType)
+
+
 def require_kept(type_: DataType) -> None:
-    """Raise ``unsupported`` for a type, also nested, whose values cannot be stored."""
+    """Raise ``unsupported`` for a type of a column, or a part of it, that cannot be stored."""
     match type_:
         case ArrayType():
-            require_kept(type_.elementType)
+            _require_part_kept(type_, type_.elementType)
         case MapType() if isinstance(type_.keyType, NullType):
             raise HeadraceError(
                 Code.UNSUPPORTED,
@@ -77,11 +106,11 @@ def require_kept(type_: DataType) -> None:
                 hint="Give it a type, such as CAST(map() AS MAP<STRING, INT>).",
             )
         case MapType():
-            require_kept(type_.keyType)
-            require_kept(type_.valueType)
+            _require_part_kept(type_, type_.keyType)
+            _require_part_kept(type_, type_.valueType)
         case StructType():
             for field in type_.fields:
-                require_kept(field.dataType)
+                _require_part_kept(type_, field.dataType)
         case TimeType() if type_.precision > _MICROSECONDS:
             raise HeadraceError(
                 Code.UNSUPPORTED,
@@ -94,6 +123,21 @@ def require_kept(type_: DataType) -> None:
                 f"a column of type {type_.simpleString().upper()} cannot be kept",
                 hint="Keep it as STRING, and convert it where it is used.",
             )
+
+
+def _require_part_kept(whole: DataType, part: DataType) -> None:
+    """Raise ``unsupported`` for a part that cannot be stored: a VARIANT is a column of its own.
+
+    Spark cannot compare variants, so rows are told apart by their bytes, which can be reached in
+    columns only.
+    """
+    if isinstance(part, VariantType):
+        raise HeadraceError(
+            Code.UNSUPPORTED,
+            f"a column of type {whole.simpleString().upper()} cannot be kept",
+            hint="Keep one VARIANT: to_variant_object() makes it of arrays, maps and structs.",
+        )
+    require_kept(part)
 
 
 def holds(type_: DataType, kinds: tuple[type[DataType], ...]) -> bool:
@@ -131,7 +175,7 @@ def is_exact(type_: DataType) -> bool:
 
 def require_key(type_: DataType) -> None:
     """Raise ``unsupported`` for a key type in which different values can be equal in SQL."""
-    if holds(type_, (FloatType, DoubleType, MapType)) or is_collated(type_):
+    if holds(type_, (FloatType, DoubleType, MapType, VariantType)) or is_collated(type_):
         raise HeadraceError(
             Code.UNSUPPORTED,
             f"a primary key of type {type_.simpleString().upper()} is not supported",
@@ -184,8 +228,8 @@ class Schema:
         Timestamps are microseconds, in UTC; a TIME is in nanoseconds, whatever its precision;
         strings have 32-bit offsets.
         """
-        require_kept(self.spark)
-        return to_arrow_schema(self.spark.toNullable(), timezone="UTC")
+        require_rows_kept(self.spark)
+        return exchanged(self.spark)
 
     @property
     def stored_names(self) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from pyspark.sql.types import ArrayType, MapType, StructField, StructType, VariantType
+from pyspark.sql.types import ArrayType, MapType, StructField, StructType
 
 from headrace.catalyst.resolved import columns_of, id_of, names_and_ids, passed_on, type_of
 from headrace.catalyst.scala import (
@@ -315,4 +315,4 @@ def _places(plan: Any) -> dict[int, int]:
 
 def _crosses(type_: DataType) -> bool:
     """Whether values of a type cross to the JVM and back as they are."""
-    return not holds(type_, (MapType, VariantType))
+    return not holds(type_, (MapType,))

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import BooleanType, StructField, StructType
 
 from headrace.catalyst import select
@@ -20,6 +19,7 @@ from headrace.catalyst.predicates import Predicates
 from headrace.catalyst.resolved import id_of, passed_on
 from headrace.serving.contents import can_look_up
 from headrace.serving.python_values import python_values
+from headrace.types import exchanged
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -87,7 +87,7 @@ class Pull:
             columns,
             tuple(by_id[id_] for id_ in ids if id_ is not None) if plain else None,
             Evaluation(scala, named, inputs, spark),
-            to_arrow_schema(spark.toNullable(), timezone="UTC"),
+            exchanged(spark),
         )
 
     def rows(self, contents: Contents, indexes: Sequence[Contents] = ()) -> pa.Table | None:

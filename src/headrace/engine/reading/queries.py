@@ -14,7 +14,6 @@ import numpy as np
 import pyarrow as pa
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
-from pyspark.sql.pandas.types import to_arrow_schema
 
 from headrace.catalog import PlainView, Relation, Sink, Stream, Table, View
 from headrace.catalyst.collect import collect_arrow
@@ -29,6 +28,7 @@ from headrace.engine.reading.plans import Plans, Prepared
 from headrace.engine.reading.pulls import Pull
 from headrace.engine.reading.scans import DuckDbQuery, Refused, Scans, translated
 from headrace.sql import quote
+from headrace.types import exchanged
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -189,8 +189,7 @@ class Queries:
         was cached and must be prepared again.
         """
         if prepared.optimised.is_empty:
-            columns = prepared.optimised.schema.toNullable()
-            return to_arrow_schema(columns, timezone="UTC").empty_table()
+            return exchanged(prepared.optimised.schema).empty_table()
         known = prepared.is_kept
         if known and prepared.relations != tuple(relations):
             return None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from pyspark.sql.types import DoubleType, FloatType, MapType
+from pyspark.sql.types import DoubleType, FloatType, MapType, VariantType
 
 from headrace.catalog import Relation, Stream, Table, View
 from headrace.dialects import OFFSET
@@ -28,7 +28,7 @@ def _identity(column: str, type_: DataType) -> tuple[str, ...]:
     Spark's grouping treats -0.0 as 0.0 and sorts the entries of maps, so it would return values
     that were never written. Equal values have equal texts, whatever the names of their columns.
     """
-    if holds(type_, (MapType,)):
+    if holds(type_, (MapType, VariantType)):
         return (f"to_json(struct({column} AS v))",)
     if holds(type_, (FloatType, DoubleType)):
         return (column, f"to_json(struct({column} AS v))")

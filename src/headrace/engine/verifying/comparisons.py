@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pyspark.sql.types import DataType, DoubleType, FloatType, MapType
+from pyspark.sql.types import DataType, DoubleType, FloatType, MapType, VariantType
 
 from headrace.sql import quote
 from headrace.types import holds, is_collated
@@ -134,7 +134,7 @@ def sampled_by(schema: Schema, key: Iterable[str]) -> tuple[str, ...]:
     Equal rows must have equal hashes on both sides, so some types are left out: floats may differ
     in the last digits, collated text in its letters, and maps have no hash.
     """
-    unhashed = (DoubleType, FloatType, MapType)
+    unhashed = (DoubleType, FloatType, MapType, VariantType)
     usable = [
         column.name
         for column in schema.columns
@@ -156,14 +156,21 @@ class Comparison:
     def grouped(self) -> str:
         """Return the query of all distinct rows with their stored copies and their surplus.
 
-        The first is ``stored``, the second ``__weight``.
+        The first is ``stored``, the second ``__weight``. Variants, by which Spark does not group,
+        are their JSON.
         """
         columns, where = self._columns, self.sample.where
+        shown = ", ".join(
+            f"to_json({quote(c.name)}) AS {quote(c.name)}"
+            if isinstance(c.type, VariantType)
+            else quote(c.name)
+            for c in self.schema.columns
+        )
         only = f" WHERE {where}" if where else ""
         return (
             f"SELECT {columns}, sum({WEIGHT}) AS {WEIGHT}, count_if({WEIGHT} > 0) AS stored FROM ("
-            f"SELECT {columns}, 1L AS {WEIGHT} FROM {quote(self.stored)}{only} UNION ALL "
-            f"SELECT {columns}, -1L AS {WEIGHT} FROM {quote(self.computed)}{only}) "
+            f"SELECT {shown}, 1L AS {WEIGHT} FROM {quote(self.stored)}{only} UNION ALL "
+            f"SELECT {shown}, -1L AS {WEIGHT} FROM {quote(self.computed)}{only}) "
             f"GROUP BY {columns}"
         )
 

@@ -38,7 +38,7 @@ from headrace.engine.verifying.comparisons import (
     counted,
 )
 from headrace.sql import quote
-from headrace.types import of_task, require_kept
+from headrace.types import of_task, require_rows_kept
 
 if TYPE_CHECKING:
     import threading
@@ -254,7 +254,7 @@ class CanonicalHistory:
             frame, logical = self._names.resolved(text)
             logical = with_clock_at(transplant.scala, logical, now)
             frame = with_one_order(transplant, frame, logical)
-        require_kept(frame.schema)
+        require_rows_kept(frame.schema)
         return collect_arrow(frame)
 
 

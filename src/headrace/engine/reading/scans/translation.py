@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from pyspark.sql.pandas.types import to_arrow_schema
-
 from headrace.catalyst import select
 from headrace.catalyst.resolved import columns_of, id_of, type_of
 from headrace.catalyst.scala import kind_of
@@ -15,6 +13,7 @@ from headrace.engine.reading.scans.expressions import column, expression
 from headrace.engine.reading.scans.refused import Refused
 from headrace.engine.reading.scans.types import is_exact, name_of
 from headrace.sql.keywords import double_quoted
+from headrace.types import exchanged
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -199,7 +198,7 @@ def translated(query: Optimised, relations: Mapping[RelationId, tuple[str, ...]]
         block = replace(block, shown=tuple(map(column, output)))
     elif [each.rpartition(" AS ")[2] for each in block.shown] != list(map(column, output)):
         raise Refused("columns in another order")
-    schema = to_arrow_schema(query.schema.toNullable(), timezone="UTC")
+    schema = exchanged(query.schema)
     return DuckDbQuery(block.text, tuple(translation.leaves), schema)
 
 
