@@ -46,8 +46,8 @@ def test_views_of_variants_equal_batch(oracle, small_rows):
         run.view(name, VIEWS[name])
     run.insert("s", [(0, 1), (1, 2), (1, 2)])
     run.epoch()
-    run.insert("t", [(3, 0, TEXTS[0]), (4, 0, TEXTS[1]), (5, 2, TEXTS[6])])
-    run.delete("t", [(0,), (1,)])
+    run.insert("t", [(5, 2, TEXTS[6]), (6, 0, TEXTS[0]), (20, 1, TEXTS[2])])
+    run.delete("t", "id < 2")
     run.epoch()
     run.finish()
 
@@ -91,6 +91,8 @@ def test_a_column_of_variants_is_written_and_read_as_json(db):
         '{"id":2,"v":{"a":2.50}}',
         '{"id":3,"v":null}',
     ]
+    frame = db.sql("SELECT v FROM w WHERE id < 4 ORDER BY id").to_pandas()
+    assert frame["v"].tolist() == [{"a": 1}, {"a": Decimal("2.50")}, None]
     assert db.sql("VERIFY w").fetchall()[0][-1] == "equal to batch"
     db.sql("""UPDATE t SET v = parse_json('[1]') WHERE id = 1; DELETE FROM t WHERE id = 4""")
     assert db.sql("SELECT v FROM w WHERE id = 1").fetchall() == [([1],)]

@@ -51,7 +51,8 @@ def values_of(texts: pa.StringArray, column: Column) -> pa.Array:
 
 def _has_json(column: Column) -> bool:
     """Whether values have the text of their JSON form: JSON, or base64 for BINARY."""
-    return isinstance(column.type, t.ArrayType | t.MapType | t.StructType | t.BinaryType)
+    kinds = t.ArrayType | t.MapType | t.StructType | t.VariantType | t.BinaryType
+    return isinstance(column.type, kinds)
 
 
 def _from_json_text(column: Column) -> Converter:

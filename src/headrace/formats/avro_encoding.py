@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.errors import Code, HeadraceError
+from headrace.types import is_variant
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -138,7 +139,7 @@ def _of_type(kind: pa.DataType, path: Sequence[str]) -> tuple[Any, Encode]:
     if is_.is_timestamp(kind):
         name = "local-timestamp-micros" if kind.tz is None else "timestamp-micros"
         return _microseconds(name, pa.timestamp("us", kind.tz))
-    if is_.is_struct(kind):
+    if is_.is_struct(kind) and not is_variant(kind):
         return _struct(kind, path)
     if is_.is_list(kind):
         return _list(kind, path)
@@ -146,7 +147,8 @@ def _of_type(kind: pa.DataType, path: Sequence[str]) -> tuple[Any, Encode]:
         return _map(kind, path)
     raise HeadraceError(
         Code.UNSUPPORTED,
-        f'column "{path[1]}" of type {kind} cannot be written as Avro',
+        f'column "{path[1]}" of type {"VARIANT" if is_variant(kind) else kind} cannot'
+        " be written as Avro",
         hint="Use format = 'json'; or CAST it to STRING in the view.",
     )
 

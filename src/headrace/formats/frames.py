@@ -91,7 +91,7 @@ def data_frame(table: pa.Table, types: FrameTypes = "numpy") -> Any:
     }
 
     def series(column: pa.ChunkedArray) -> Any:
-        if _needs_objects(column):
+        if is_variant(column.type) or _needs_objects(column):
             return pd.Series(python_values(column), dtype=object)
         if types == "nullable":
             return column.to_pandas(types_mapper=(integers | others).get)

@@ -20,6 +20,7 @@ from headrace.serving import with_operations
 from headrace.serving.python_values import beyond_python
 from headrace.serving.text_columns import text_column
 from headrace.spine import sync_directory
+from headrace.types import is_variant
 from headrace.zset import row_codes
 from headrace.zset.zset import column
 
@@ -65,7 +66,8 @@ def require_format(schema: pa.Schema, form: OutputFormat) -> None:
         except pa.ArrowException as error:
             raise HeadraceError(
                 Code.UNSUPPORTED,
-                f'column "{field.name}" of type {field.type} cannot be written as'
+                f'column "{field.name}" of type'
+                f" {'VARIANT' if is_variant(field.type) else field.type} cannot be written as"
                 f" {form.value.upper() if form is OutputFormat.CSV else 'Parquet'}",
                 hint="Use format = 'json'; or select to_json(column), or its elements.",
             ) from error
