@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 
 from headrace.errors import Code, HeadraceError, unknown
 from headrace.serving.python_values import beyond_python, python_values
+from headrace.types import is_variant
 
 FrameTypes: TypeAlias = Literal["numpy", "nullable", "arrow"]
 """The types of a frame's columns: NumPy's where they keep each value, pandas' own, which have NULL,

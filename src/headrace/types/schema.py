@@ -128,7 +128,7 @@ def require_kept(type_: DataType) -> None:
 def _require_part_kept(whole: DataType, part: DataType) -> None:
     """Raise ``unsupported`` for a part that cannot be stored: a VARIANT is a column of its own.
 
-    Spark cannot compare variants, so rows are told apart by their bytes, which can be reached in
+    Spark cannot compare variants, so rows are compared by their bytes, which can be reached in
     columns only.
     """
     if isinstance(part, VariantType):
