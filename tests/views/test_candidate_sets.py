@@ -12,6 +12,7 @@ import headrace
 from headrace.errors import Code, HeadraceError
 from histories import History
 from length import choose
+from waiting import until
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -147,6 +148,57 @@ def test_what_becomes_of_the_views_above_is_explained_first(layered):
         ("index vx", "refused"),
     }
     assert explained("SELECT g, max(x) + 0L AS x FROM t GROUP BY g")[1][1] == "deltas"
+    rebuilt = layered.sql("EXPLAIN CHANGE REBUILD VIEW v WITH DEPENDANTS").fetchall()
+    assert [tuple(row[:3]) for row in rebuilt[1:]] == [
+        (name, "rebuild", "rebuilt with it, in the same epoch")
+        for name in ("whole", "total", "top")
+    ]
+    layered.sql(f"ALTER MATERIALIZED VIEW v WITH (auto_swap = false) AS {MORE}")
+    layered.sql("CREATE MATERIALIZED VIEW late AS SELECT max(x) AS most FROM v")
+    swapped = layered.sql("EXPLAIN CHANGE SWAP VIEW v").fetchall()
+    other = "its candidate serves, in one epoch, with other columns or key"
+    same = "its candidate serves, in one epoch; rows change by the difference"
+    assert sorted(tuple(row[:3]) for row in swapped) == [
+        ("index vx", "deltas", other),
+        ("late", "rebuild", "filled before, over the other columns"),
+        ("top", "deltas", same),
+        ("total", "deltas", same),
+        ("v", "deltas", other),
+        ("whole", "deltas", other),
+    ]
+    with pytest.raises(HeadraceError, match="has not served yet"):
+        layered.sql("EXPLAIN CHANGE ROLLBACK VIEW v")
+
+
+def test_a_sink_of_a_query_follows_a_swap_and_one_of_rows_that_get_other_columns_is_refused(db):
+    db.sql(TABLE)
+    db.insert("t", [(1, 1, 10), (2, 1, 20), (3, 2, 5)])
+    db.sql(VIEW)
+    db.sql("CREATE MATERIALIZED VIEW whole AS SELECT * FROM v")
+    file = "WITH (connector = 'file', path = '{}', format = json)"
+    db.sql(f"CREATE SINK s {file.format('s')} AS SELECT g, x FROM v")
+    db.sql(f"ALTER MATERIALIZED VIEW v WITH (auto_swap = false) AS {MORE} HAVING g = 1")
+    for over in ("v", "whole"):
+        sink = f"CREATE SINK r FROM {over} {file.format('r')}"
+        with pytest.raises(HeadraceError, match=f'"{over}" is to get other columns') as caught:
+            db.sql(sink)
+        assert caught.value.hint == "SWAP VIEW v, or DROP CANDIDATE OF v, first."
+    db.sql("INSERT INTO t VALUES (4, 2, 5)")
+    db.flush()
+    db.sql("SWAP VIEW v")
+    db.sql(f"CREATE SINK r FROM whole {file.format('r')}")
+    db.sql("INSERT INTO t VALUES (5, 1, 1)")
+    db.flush()
+    folder = db.directory / "sinks/s"
+
+    def written() -> list[tuple[str, int, int]]:
+        lines = [line for file in sorted(folder.glob("*")) for line in file.read_text().split("\n")]
+        rows = [json.loads(line) for line in lines if line]
+        return [(each["op"], *each["row"].values()) for each in rows]
+
+    until(lambda: len(written()) == 7)
+    assert sorted(written()[:4]) == [("+I", 1, 30), ("+I", 2, 5), ("+U", 2, 10), ("-U", 2, 5)]
+    assert written()[4:] == [("-D", 2, 10), ("-U", 1, 30), ("+U", 1, 31)]
 
 
 def test_a_change_that_something_above_cannot_follow_is_refused_and_leaves_nothing(layered):

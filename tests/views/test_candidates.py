@@ -99,6 +99,18 @@ def test_a_swap_counts_its_own_changes_while_others_write(db, monkeypatch):
         assert db.parts.ledger.head.epoch > epoch
 
 
+def test_a_replacement_names_the_options_that_the_view_has_no_longer(db):
+    db.sql(TABLE)
+    view = VIEW.replace(" v AS", " v WITH (history = '30 days') AS")
+    db.sql(view)
+    again = view.replace("CREATE", "CREATE OR REPLACE")
+    assert "without" not in str(db.sql(again))
+    assert str(db.sql(CANDIDATE)).endswith("; without history = '30 days', which it had")
+    assert "without" not in str(db.sql("ALTER MATERIALIZED VIEW v AS SELECT g, 1L AS n FROM t"))
+    said = str(db.sql("CREATE OR REPLACE MATERIALIZED VIEW v AS SELECT g, 2L AS n FROM t"))
+    assert said.endswith("; without history = '30 days', which it had")
+
+
 def test_what_a_swap_would_change_is_shown_by_kind_and_column(db):
     db.sql("CREATE TABLE t (k INT PRIMARY KEY, g INT, x INT)")
     query = "SELECT g, count(*) AS n, sum(x) AS x FROM t WHERE {} GROUP BY g"

@@ -178,6 +178,7 @@ STATEMENTS: dict[str, Synopsis] = {
         "EXPLAIN [MAINTENANCE | CIRCUIT | LINEAGE] VIEW name\n"
         "EXPLAIN CHANGE INSERT ... | UPDATE ... | DELETE ... | CORRECT ... | INVALIDATE ...\n"
         "EXPLAIN CHANGE DROP ... | ALTER ... | CREATE OR REPLACE MATERIALIZED VIEW ...\n"
+        "EXPLAIN CHANGE REBUILD ... | SWAP ... | ROLLBACK ...\n"
         "EXPLAIN CHANGE FUNCTION name",
         "EXPLAIN SELECT customer, count(*) FROM orders GROUP BY customer;",
     ),

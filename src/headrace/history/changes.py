@@ -92,7 +92,7 @@ class ChangeClassifier:
         plan = self.replays.plan(view, slice_)
         rule = "; ".join((plan.how, *plan.reasons))
         first = Carried(view.id, RepairPath.REPLAY, rule, plan.cost, plan.whole)
-        return [first, *self._following([view.id])]
+        return [first, *self.following([view.id])]
 
     def of_correction(self, stream: Stream, rebuilt: Iterable[View]) -> list[Carried]:
         """Classify a correction of a stream for which views have been rebuilt."""
@@ -129,7 +129,7 @@ class ChangeClassifier:
         rule = "rebuilt beside the serving build; rows change by the difference"
         return [
             Carried(view.id, RepairPath.REBUILD, rule, whole, whole),
-            *self._following([view.id]),
+            *self.following([view.id]),
         ]
 
     def of_function(self, calling: Iterable[View]) -> list[Carried]:
@@ -141,7 +141,7 @@ class ChangeClassifier:
                 whole = self.rows_below(view)
                 rule = "calls it: existing rows were computed by the former body"
                 carried.append(Carried(view.id, RepairPath.REBUILD, rule, whole, whole))
-        return [*carried, *self._following([*views])]
+        return [*carried, *self.following([*views])]
 
     def record(self, carried: list[Carried], origin: Mapping[str, Any]) -> None:
         """Store how a committed change was carried, for SHOW CHANGES."""
@@ -187,7 +187,8 @@ class ChangeClassifier:
         near = self.reader.catalog.shown_by([view.id], lagging)
         return view.id in lagging or near.isdisjoint(changed)
 
-    def _following(self, ids: list[RelationId]) -> list[Carried]:
+    def following(self, ids: list[RelationId]) -> list[Carried]:
+        """Classify what is above views that change by a difference."""
         return [
             self._left_out(view, ids)
             or Carried(view.id, RepairPath.DELTAS, _FOLLOWS, None, self.rows_below(view))

@@ -197,6 +197,28 @@ def is_outdated(view: View, candidate: View, pairs: Iterable[tuple[View, View]])
     return other or not members.isdisjoint(candidate.depends_on)
 
 
+def root_of(catalog: Catalog, view: View, among: Container[RelationId] = ()) -> View:
+    """Return the view with whose candidate that of a view changes places, maybe itself.
+
+    It is the lowest, or one of those ``among``.
+    """
+    candidate = catalog.candidate(view.id)
+    for id_ in () if candidate is None else candidate.depends_on:
+        each = catalog.by_id[id_]
+        of = each.candidate_of if isinstance(each, View) else None
+        below = None if of is None or of in among else catalog.by_id[of]
+        if isinstance(below, View):
+            return root_of(catalog, below, among)
+    return view
+
+
+def swapping(catalog: Catalog, root: View) -> str:
+    """Return the statement that lets the candidate of a view serve."""
+    candidate = catalog.candidate(root.id)
+    back = candidate is not None and candidate.has_served
+    return f"{'ROLLBACK' if back else 'SWAP'} VIEW {root.name}"
+
+
 def missing(
     catalog: Catalog,
     state: Published,
@@ -240,7 +262,8 @@ def require_complete(
             raise HeadraceError(
                 Code.CONFLICT,
                 f'sink "{each.name}" writes the rows of a view that would get other columns',
-                hint=f"DROP SINK {each.name} first, and create it again afterwards.",
+                hint=f"DROP SINK {each.name} first, and create it again afterwards. A sink"
+                " created AS SELECT of its columns goes on, as long as these stay.",
             )
     view = missing(catalog, state, pairs)
     if view is not None:

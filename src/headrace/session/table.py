@@ -285,6 +285,7 @@ TABLE: Final[Mapping[type[Statement], Entry[Any, Any]]] = {
 COMPOSED: Final[Mapping[str, type[Any]]] = {
     "alteration_effects": AlterationEffects,
     "builds": ViewBuilds,
+    "candidates": Candidates,
     "capture_changes": CaptureChanges,
     "column_plans": ColumnPlans,
     "connection_changes": ConnectionChanges,

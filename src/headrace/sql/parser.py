@@ -56,7 +56,14 @@ from headrace.sql.statements import (
     Truncate,
     Update,
 )
-from headrace.sql.swapping import AlterViewQuery, take_rebuild, take_swap, take_validate
+from headrace.sql.swapping import (
+    AlterViewQuery,
+    RebuildView,
+    SwapView,
+    take_rebuild,
+    take_swap,
+    take_validate,
+)
 from headrace.sql.upkeep import Correct, ExplainChange, ExplainScript, Invalidate
 
 if TYPE_CHECKING:
@@ -167,7 +174,7 @@ def _explained_change(cursor: Cursor, first: Token) -> ExplainChange:
         Code.UNSUPPORTED,
         "what this statement changes is not explained",
         hint="It explains statements that change rows, and ALTER, DROP and CREATE OR REPLACE of"
-        " views and their inputs.",
+        " views and their inputs, REBUILD, SWAP and ROLLBACK.",
         span=cursor.span(first),
     )
 
@@ -211,12 +218,13 @@ def _unknown(cursor: Cursor) -> HeadraceError:
 
 _CHANGES = (
     "INSERT", "UPDATE", "DELETE", "TRUNCATE", "CORRECT", "INVALIDATE", "ALTER", "CREATE", "DROP",
+    "REBUILD", "SWAP", "ROLLBACK",
 )  # fmt: skip
 """The first words of statements that change, correct or recompute rows."""
 _EXPLAINED = (
     Insert, Update, Delete, Truncate, Correct, Invalidate, AddColumns, DropColumns, RenameColumn,
     RetypeColumn, AlterStream, AlterView, AlterViewQuery,
-    CreateMaterializedView, CreateTableAs, Drop, DropFunction,
+    CreateMaterializedView, CreateTableAs, Drop, DropFunction, RebuildView, SwapView,
 )  # fmt: skip
 
 _STATEMENTS: dict[str, Callable[[Cursor], Statement]] = {

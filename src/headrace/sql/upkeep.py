@@ -25,7 +25,7 @@ if TYPE_CHECKING:
         Truncate,
         Update,
     )
-    from headrace.sql.swapping import AlterViewQuery
+    from headrace.sql.swapping import AlterViewQuery, RebuildView, SwapView
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +112,8 @@ class ExplainChange(Statement):
         | CreateTableAs
         | Drop
         | DropFunction
+        | RebuildView
+        | SwapView
         | Name
     )
     span: Span

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from headrace.types import Schema
 
 
+OF_SINK: Final = "it writes the columns that it has, unless it is dropped before"
 _STAND_INS: Final = -(1 << 32)
 """Ids below this one are those of no relation."""
 
@@ -58,7 +59,7 @@ class AboveChanges:
         for each in catalog.dependants(view.id):
             if isinstance(each, Sink):
                 if each.source in instead:
-                    yield AboveChange(each, Becomes.REFUSED, "it writes the columns that it has")
+                    yield AboveChange(each, Becomes.REFUSED, OF_SINK)
             elif isinstance(each, View) and each.candidate_of is None:
                 if instead.keys().isdisjoint(each.depends_on):
                     yield AboveChange(each, Becomes.FOLLOWS)

@@ -10,7 +10,7 @@ from headrace.catalog import CONTINUOUS, View
 from headrace.circuit.explain import counted
 from headrace.errors import Code, EvaluationError, HeadraceError, Span, masked
 from headrace.parts.naming import shown_name
-from headrace.parts.swapping import IncompleteSwapError, missing
+from headrace.parts.swapping import IncompleteSwapError, missing, root_of, swapping
 from headrace.sql import CreateMaterializedView, Query, select_all
 from headrace.statements.checking.rebuilds import restarted_note
 from headrace.statements.defining.above_changes import AboveChanges, declared
@@ -104,12 +104,10 @@ class CandidateSets:
 
     def rebuild(self, statement: RebuildView) -> str:
         """Compute a view again beside the one that serves; with dependants, all views above too."""
-        view, span = materialized(self.reader.catalog, statement.name), statement.name.span
-        require_known(statement.options, AUTO_SWAP)
+        view, span = self.rebuildable(statement), statement.name.span
         swaps = is_on(statement.options, AUTO_SWAP)
         made: list[RelationId] = []
         with self._undone(made):
-            self._require_alone(view, span)
             candidate, total = self._fill_member(view, [], span, temporary=swaps, reuse=False)
             made.append(candidate.id)
             pairs = self._completed(
@@ -127,6 +125,14 @@ class CandidateSets:
             done = self.swap(pairs[:1], span, everything=statement.dependants)
         read = counted(total, "change")
         return f"rebuilt {names} from {read}: {done.changed} in epoch {done.epoch}{done.note}"
+
+    def rebuildable(self, statement: RebuildView) -> View:
+        """Return the view of REBUILD VIEW; raise if it cannot be computed beside itself."""
+        view, span = materialized(self.reader.catalog, statement.name), statement.name.span
+        require_known(statement.options, AUTO_SWAP)
+        self._require_alone(view, span)
+        self._require_supported(view, span)
+        return view
 
     def swap(
         self,
@@ -178,42 +184,35 @@ class CandidateSets:
     def of(self, view: View) -> Pairs:
         """Return a view and its candidate, and those that change places with them; or none."""
         candidate = self.reader.catalog.candidate(view.id)
-        return [] if candidate is None else self._over([(view, candidate)])
+        return [] if candidate is None else self.over([(view, candidate)])
+
+    def over(self, roots: Pairs) -> Pairs:
+        """Return views and their candidates with the candidates that read these, inputs first."""
+        catalog = self.reader.catalog
+        given = {candidate.id: (view, candidate) for view, candidate in roots}
+        found: dict[RelationId, tuple[View, View]] = {}
+        for each in catalog.views_in_order():
+            of = None if each.candidate_of is None else catalog.by_id[each.candidate_of]
+            if each.id in given:
+                found[each.id] = given[each.id]
+            elif isinstance(of, View) and not found.keys().isdisjoint(each.depends_on):
+                found[each.id] = of, each
+        return list(found.values())
 
     def require_root(self, view: View, span: Span, among: Container[RelationId] = ()) -> None:
         """Raise if a candidate reads that of another view, which is not ``among`` the views."""
-        candidate = self.reader.catalog.candidate(view.id)
-        root = None if candidate is None else self._root(view, among)
-        if root is not None and root is not view:
+        catalog = self.reader.catalog
+        root = root_of(catalog, view, among)
+        if root is not view:
             of = root.name
             raise HeadraceError(
                 Code.CONFLICT,
-                f'the candidate of "{shown_name(view, self.reader.catalog)}" belongs to that of'
-                f' "{of}", which it reads',
-                hint=f"{self._swapping(root)} lets both serve; DROP CANDIDATE OF {of} drops both.",
+                f'the candidate of "{shown_name(view, catalog)}" belongs to that of "{of}", which'
+                " it reads",
+                hint=f"{swapping(catalog, root)} lets both serve; DROP CANDIDATE OF {of} drops"
+                " both.",
                 span=span,
             )
-
-    def _root(self, view: View, among: Container[RelationId] = ()) -> View:
-        """Return the view with whose candidate that of a view changes places, maybe itself.
-
-        It is the lowest, or one of those ``among``.
-        """
-        catalog = self.reader.catalog
-        candidate = catalog.candidate(view.id)
-        for id_ in () if candidate is None else candidate.depends_on:
-            each = catalog.by_id[id_]
-            of = each.candidate_of if isinstance(each, View) else None
-            below = None if of is None or of in among else catalog.by_id[of]
-            if isinstance(below, View):
-                return self._root(below, among)
-        return view
-
-    def _swapping(self, root: View) -> str:
-        """Return the statement that lets the candidate of a view serve."""
-        candidate = self.reader.catalog.candidate(root.id)
-        back = candidate is not None and candidate.has_served
-        return f"{'ROLLBACK' if back else 'SWAP'} VIEW {root.name}"
 
     # -- filling -----------------------------------------------------------------------------
 
@@ -315,7 +314,7 @@ class CandidateSets:
         With ``everything``, all views above are among them; those ``without`` are left out.
         """
         while True:
-            pairs, catalog, state = self._over(roots), self.reader.catalog, self.reader.published
+            pairs, catalog, state = self.over(roots), self.reader.catalog, self.reader.published
             view = missing(catalog, state, pairs, everything=everything, without=without)
             if view is None:
                 return pairs
@@ -367,7 +366,7 @@ class CandidateSets:
                 history=source.history,
                 by_name="" if text is None or index is not None else by_name,
             )
-            gone = () if former is None else tuple(c.id for _, c in self._over([(view, former)]))
+            gone = () if former is None else tuple(c.id for _, c in self.over([(view, former)]))
             planned = replace(planned, view=candidate)
             total = self.builds.fill(planned, None, gone, earliest=False, reuse=reuse)
         except HeadraceError as error:
@@ -390,19 +389,6 @@ class CandidateSets:
         relation = self.reader.catalog.by_id[index.of]
         return select_all(relation.schema.names, relation.name)
 
-    def _over(self, roots: Pairs) -> Pairs:
-        """Return views and their candidates with the candidates that read these, inputs first."""
-        catalog = self.reader.catalog
-        given = {candidate.id: (view, candidate) for view, candidate in roots}
-        found: dict[RelationId, tuple[View, View]] = {}
-        for each in catalog.views_in_order():
-            of = None if each.candidate_of is None else catalog.by_id[each.candidate_of]
-            if each.id in given:
-                found[each.id] = given[each.id]
-            elif isinstance(of, View) and not found.keys().isdisjoint(each.depends_on):
-                found[each.id] = of, each
-        return list(found.values())
-
     def _require_supported(self, view: View, span: Span, *, lags: bool = False) -> None:
         if view.into is not None or view.refresh.lags or lags:
             raise HeadraceError(
@@ -414,12 +400,13 @@ class CandidateSets:
 
     def _require_alone(self, view: View, span: Span) -> None:
         """Raise if a view has a candidate already."""
-        if self.reader.catalog.candidate(view.id) is not None:
-            root = self._root(view)
+        catalog = self.reader.catalog
+        if catalog.candidate(view.id) is not None:
+            root = root_of(catalog, view)
             raise HeadraceError(
                 Code.CONFLICT,
-                f'view "{shown_name(view, self.reader.catalog)}" has a candidate already',
-                hint=f"{self._swapping(root)}, or DROP CANDIDATE OF {root.name}, first.",
+                f'view "{shown_name(view, catalog)}" has a candidate already',
+                hint=f"{swapping(catalog, root)}, or DROP CANDIDATE OF {root.name}, first.",
                 span=span,
             )
 

@@ -10,6 +10,7 @@ import pyarrow as pa
 from headrace.catalog import View
 from headrace.errors import Code, HeadraceError
 from headrace.parts.candidate_differences import candidate_difference
+from headrace.parts.swapping import swapping
 from headrace.serving.values import json_text
 from headrace.statements.defining.keep_former import kept_for
 from headrace.statements.results import Listed, shown_time
@@ -35,19 +36,7 @@ class Candidates:
 
     def swap(self, statement: SwapView) -> str:
         """Let the candidate serve, or what served before."""
-        pairs = [candidate_of(self.reader, name) for name in statement.names]
-        among = {view.id for view, _ in pairs}
-        for name, (view, candidate) in zip(statement.names, pairs, strict=True):
-            self.sets.require_root(view, name.span, among)
-            if candidate.has_served != statement.back:
-                raise HeadraceError(
-                    Code.CONFLICT,
-                    f'the candidate of view "{view.name}" has '
-                    + ("served already" if candidate.has_served else "not served yet"),
-                    hint=f"{'ROLLBACK' if candidate.has_served else 'SWAP'} VIEW {view.name} lets"
-                    " it serve.",
-                    span=name.span,
-                )
+        pairs = self.roots(statement)
         loop = self.definer.loop
         keeps = None if statement.back else kept_for(statement.options, loop.settings.keep_former)
         until = None if keeps is None else loop.now() / _SECOND + keeps
@@ -68,6 +57,26 @@ class Candidates:
             has = "has" if len(other) == 1 else "have"
             changed = f"{', '.join(other)} {has} other columns or another key; elsewhere {changed}"
         return f"{done} {views} {names}: {changed} in epoch {swapped.epoch}{kept}{swapped.note}"
+
+    def roots(self, statement: SwapView) -> list[tuple[View, View]]:
+        """Return the views that a statement names, with their candidates.
+
+        Raises:
+            HeadraceError: at its name, for one that has none which it lets serve by itself.
+        """
+        pairs = [candidate_of(self.reader, name) for name in statement.names]
+        among = {view.id for view, _ in pairs}
+        for name, (view, candidate) in zip(statement.names, pairs, strict=True):
+            self.sets.require_root(view, name.span, among)
+            if candidate.has_served != statement.back:
+                raise HeadraceError(
+                    Code.CONFLICT,
+                    f'the candidate of view "{view.name}" has '
+                    + ("served already" if candidate.has_served else "not served yet"),
+                    hint=f"{swapping(self.reader.catalog, view)} lets it serve.",
+                    span=name.span,
+                )
+        return pairs
 
     def difference(self, statement: ShowDiff) -> Listed:
         """Return what a swap would change: the number of rows by kind and column, and examples."""

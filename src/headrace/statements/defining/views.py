@@ -14,8 +14,13 @@ from headrace.sql import CreateTableAs
 from headrace.statements.checking.rebuilds import restarted_note
 from headrace.statements.defining.altered_queries import redefined
 from headrace.statements.defining.flags import AUTO_SWAP, REUSE, is_on
-from headrace.statements.defining.history import history_of
-from headrace.statements.defining.on_error import on_error, quarantines, require_quarantine
+from headrace.statements.defining.history import HISTORY, history_of
+from headrace.statements.defining.on_error import (
+    ON_ERROR,
+    on_error,
+    quarantines,
+    require_quarantine,
+)
 from headrace.statements.defining.options import (
     begins_earliest,
     check_view_options,
@@ -23,7 +28,7 @@ from headrace.statements.defining.options import (
     value_of,
 )
 from headrace.statements.defining.placing import place_of
-from headrace.statements.defining.refresh_options import refresh_note, refresh_of
+from headrace.statements.defining.refresh_options import REFRESH_OPTIONS, refresh_note, refresh_of
 from headrace.statements.defining.versioned import refuse_versions
 from headrace.statements.defining.view_builds import check_names, with_windows
 
@@ -33,7 +38,7 @@ if TYPE_CHECKING:
     from headrace.engine.planned import Planned
     from headrace.parts.definer import Definer
     from headrace.parts.reader import Reader
-    from headrace.sql import AlterViewQuery, CreateMaterializedView, CreateView, Query
+    from headrace.sql import AlterViewQuery, CreateMaterializedView, CreateView, Option, Query
     from headrace.statements.checking.rebuilds import Rebuilds
     from headrace.statements.defining.candidate_sets import CandidateSets
     from headrace.statements.defining.view_builds import ViewBuilds
@@ -91,12 +96,13 @@ class Views:
                 span=statement.name.span,
             )
         query = self.builds.with_ttl(query or with_windows(statement), statement)
+        gone = "" if former is None else _no_longer(former, statement.options)
         if former is not None and not is_on(statement.options, AUTO_SWAP):
-            return self.sets.create(former, statement, query)
+            return self.sets.create(former, statement, query) + gone
         planned = None if former is None else self._planned_in_place_of(former, statement, query)
         if planned is None:
             if former is not None and self._is_read(former):
-                return self.sets.replace(former, statement, query)
+                return self.sets.replace(former, statement, query) + gone
             replaced = self._with_candidates(replaced)
             self.reader.catalog.without(replaced, statement.name.span)
             planned, former = self.builds.of_statement(statement, query), None
@@ -123,7 +129,7 @@ class Views:
         if isinstance(statement, CreateTableAs) and into is None and not policy.lags:
             note += "; it is maintained as its inputs change, and cannot be written to"
         done = "created" if former is None else "replaced"
-        return f"{done} materialized view {view.name} from {counted(total, 'change')}{note}"
+        return f"{done} materialized view {view.name} from {counted(total, 'change')}{note}{gone}"
 
     def alter(self, statement: AlterViewQuery) -> str:
         """Replace a view's query; its other options stay as they are."""
@@ -190,3 +196,15 @@ class Views:
         self.builds.fill(
             self.builds.planned("", query, (), created_sql, index=index), None, (), earliest=True
         )
+
+
+def _no_longer(former: View, options: tuple[Option, ...]) -> str:
+    """Return the note on the options of a view that the statement which replaces it leaves out."""
+    given = {option.key.lower() for option in options}
+    had = [
+        (REFRESH_OPTIONS, "" if former.refresh == CONTINUOUS else str(former.refresh)),
+        ((HISTORY,), str(former.history or "")),
+        ((ON_ERROR,), "quarantine" if former.quarantines else ""),
+    ]
+    gone = [f"{keys[0]} = '{value}'" for keys, value in had if value and given.isdisjoint(keys)]
+    return f"; without {', '.join(gone)}, which it had" if gone else ""

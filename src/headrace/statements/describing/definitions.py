@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
-from headrace.catalog import View
+from headrace.catalog import Sink, View
 from headrace.errors import Code, HeadraceError, unknown
 from headrace.ledger import RepairPath
 from headrace.parts.functions import above, users
-from headrace.parts.naming import is_hidden
+from headrace.parts.naming import is_hidden, shown_name
+from headrace.parts.swapping import missing, same_contents
 from headrace.runtime.retirement import require_kept
 from headrace.sql import (
     AddColumns,
@@ -21,10 +22,17 @@ from headrace.sql import (
     Drop,
     DropColumns,
     DropFunction,
+    RebuildView,
     RenameColumn,
     RetypeColumn,
+    SwapView,
 )
-from headrace.statements.defining.above_changes import AboveChange, AboveChanges, Becomes
+from headrace.statements.defining.above_changes import (
+    OF_SINK,
+    AboveChange,
+    AboveChanges,
+    Becomes,
+)
 from headrace.statements.defining.altered_queries import redefined
 from headrace.statements.defining.drops import dropped_with
 from headrace.statements.defining.flags import REUSE, is_on
@@ -41,6 +49,8 @@ if TYPE_CHECKING:
     from headrace.parts.functions import Functions
     from headrace.parts.reader import Reader
     from headrace.sql import Name
+    from headrace.statements.defining.candidate_sets import CandidateSets
+    from headrace.statements.defining.candidates import Candidates
     from headrace.statements.defining.view_builds import ViewBuilds
     from headrace.statements.describing.reuse import ReusedState
     from headrace.types import RelationId
@@ -57,14 +67,18 @@ Definition: TypeAlias = (
     | CreateTableAs
     | Drop
     | DropFunction
+    | RebuildView
+    | SwapView
 )
 """The statements on the catalog whose effect on views can be explained."""
 DEFINITIONS = (
     AddColumns, DropColumns, RenameColumn, RetypeColumn, AlterStream, AlterView, AlterViewQuery,
-    CreateMaterializedView, CreateTableAs, Drop, DropFunction,
+    CreateMaterializedView, CreateTableAs, Drop, DropFunction, RebuildView, SwapView,
 )  # fmt: skip
 
 DROP = "drop"
+_SERVES: Final = "its candidate serves, in one epoch"
+_AGAIN: Final = "has stopped: it is filled again afterwards"
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +91,8 @@ class DefinitionChanges:
     builds: ViewBuilds
     reused: ReusedState
     alteration_effects: AlterationEffects
+    candidates: Candidates
+    sets: CandidateSets
 
     def of(self, statement: Definition) -> Iterator[Row]:
         """Yield the effect of a statement on each view; inputs come before their readers."""
@@ -101,6 +117,10 @@ class DefinitionChanges:
                 yield from self._replaced(redefined(self.reader.catalog, statement))
             case CreateMaterializedView() | CreateTableAs():
                 yield from self._replaced(statement)
+            case RebuildView():
+                yield from self._rebuilt(statement)
+            case SwapView():
+                yield from self._swapped(statement)
 
     def of_function(self, name: Name) -> list[Carried]:
         """Return the effect of replacing a function on the views that call it.
@@ -124,6 +144,46 @@ class DefinitionChanges:
         for view in others:
             yield view, how, f"reads {relation.name}", None
 
+    def _rebuilt(self, statement: RebuildView) -> Iterator[Row]:
+        view = self.sets.rebuildable(statement)
+        by_id, stopped = self.reader.catalog.by_id, self.reader.published.stopped
+        for each in self.changes.of_replaced(view):
+            path, rule = each.path, each.rule
+            if each.view in stopped and each.view != view.id:
+                path, rule = RepairPath.REBUILD, _AGAIN
+            elif statement.dependants and path is RepairPath.DELTAS:
+                path, rule = RepairPath.REBUILD, "rebuilt with it, in the same epoch"
+            yield by_id[each.view], path, rule, each.whole
+
+    def _swapped(self, statement: SwapView) -> Iterator[Row]:
+        catalog, state = self.reader.catalog, self.reader.published
+        pairs = self.sets.over(self.candidates.roots(statement))
+        known = {view.id for view, _ in pairs}
+        moved = {view.id for view, other in pairs if not same_contents(state, view, other)}
+        for view, candidate in pairs:
+            if candidate.id in state.stopped:
+                yield view, REFUSED, "its candidate has stopped", None
+            elif view.id in moved:
+                yield view, RepairPath.DELTAS, f"{_SERVES}, with other columns or key", None
+            else:
+                yield view, RepairPath.DELTAS, f"{_SERVES}; rows change by the difference", None
+        left: set[str] = set()
+        while each := missing(catalog, state, pairs, without=left):
+            left.add(shown_name(each, catalog))
+            if each.id not in known:
+                known.add(each.id)
+                yield each, RepairPath.REBUILD, "filled before, over the other columns", None
+        for sink in catalog:
+            if isinstance(sink, Sink) and sink.source in moved:
+                yield sink, REFUSED, OF_SINK, None
+        for carried in self.changes.following([view.id for view, _ in pairs]):
+            if carried.view in known:
+                continue
+            path, rule = carried.path, carried.rule
+            if carried.view in state.stopped:
+                path, rule = RepairPath.REBUILD, _AGAIN
+            yield catalog.by_id[carried.view], path, rule, carried.whole
+
     def _replaced(self, statement: CreateMaterializedView | CreateTableAs) -> Iterator[Row]:
         catalog, state = self.reader.catalog, self.reader.published
         view = catalog.find(statement.name.dotted)
@@ -132,7 +192,7 @@ class DefinitionChanges:
         try:
             if not begins_earliest(statement.options):
                 require_kept(state, view)
-            if statement.if_not_exists or view.id in state.stopped or view.into is not None:
+            if statement.if_not_exists or view.into is not None:
                 planned, differs = None, None
             else:
                 query = self.builds.with_ttl(with_windows(statement), statement)

@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING
 
 from headrace.catalog import Stream, Table, View
 from headrace.errors import Code, HeadraceError
+from headrace.parts.swapping import root_of, same_contents, swapping
 from headrace.statements.reading.simple import simple_select
 from headrace.statements.sinks.columns import with_types_of
 
 if TYPE_CHECKING:
     from headrace.engine.engine import Engine
+    from headrace.errors import Span
     from headrace.parts.reader import Reader
     from headrace.sql import Insert, Query
     from headrace.statements.defining.views import Views
@@ -57,6 +59,7 @@ class SinkSources:
             and (wanted is None or _types(found.schema) == _types(wanted))
         ):
             self.reader.require_running(found)
+            self._require_kept(found, query.span)
             return found, False
         if wanted is None:
             return self.views.create_hidden(query), True
@@ -73,6 +76,22 @@ class SinkSources:
         if _types(given) != _types(wanted):
             query = with_types_of(query, given, wanted)
         return self.views.create_hidden(query, wanted.names), True
+
+    def _require_kept(self, relation: View | Table, span: Span) -> None:
+        """Raise if a view has a candidate with other columns, which a sink could not follow."""
+        catalog = self.reader.catalog
+        candidate = catalog.candidate(relation.id)
+        if not isinstance(relation, View) or candidate is None or candidate.has_served:
+            return
+        if not same_contents(self.reader.published, relation, candidate):
+            root = root_of(catalog, relation)
+            raise HeadraceError(
+                Code.CONFLICT,
+                f'view "{relation.name}" is to get other columns, which a sink cannot follow',
+                "Its candidate has them.",
+                f"{swapping(catalog, root)}, or DROP CANDIDATE OF {root.name}, first.",
+                span,
+            )
 
 
 def _types(schema: Schema) -> list[str]:
