@@ -405,6 +405,24 @@ def test_what_cannot_be_changed_is_said_before_anything_is(deployer: Deployer) -
     assert deployer("plan", "--nothing") == 1
 
 
+def test_a_function_gets_another_body_with_the_views_that_call_it(deployer: Deployer) -> None:
+    text = """CREATE FUNCTION f(x INT) RETURNS INT RETURN x + 1; CREATE TABLE t (k INT PRIMARY KEY);
+CREATE MATERIALIZED VIEW v AS SELECT k, f(k) AS n FROM t;
+CREATE MATERIALIZED VIEW w AS SELECT n, f(n) AS m FROM v;
+CREATE MATERIALIZED VIEW total AS SELECT sum(m) AS m FROM w;"""
+    deployer.write(all=text)
+    assert deployer.apply() == 0, deployer.err
+    deployer.db.sql("INSERT INTO t VALUES (1), (2)")
+    deployer.write(all=text.replace("x + 1", "x * 10"))
+    assert deployer.plan() == 2, deployer.err
+    assert deployer.apply() == 0, deployer.err
+    assert deployer.plan() == 0, deployer.out
+    assert deployer.db.sql("SELECT m FROM total").fetchall() == [(300,)]
+    assert {verdict for *_, verdict in deployer.db.sql("VERIFY").fetchall()} == {"equal to batch"}
+    listed = deployer.db.sql("SHOW FUNCTIONS").to_arrow().to_pylist()
+    assert [(each["name"], each["views"]) for each in listed] == [("f", "v, w")]
+
+
 def test_a_run_goes_on_past_what_fails_and_a_second_one_converges(
     deployer: Deployer, tmp_path: Path, monkeypatch: Any
 ) -> None:

@@ -441,3 +441,36 @@ def test_after_the_changes_of_a_plan_there_is_nothing_to_change(seed):
         assert (again.changes, again.problems, again.kept) == ([], [], [])
         reached, wanted = wanted, next_set(wanted, random)
     assert made
+
+
+def test_what_calls_a_function_that_is_replaced_is_swapped_with_it():
+    made = "CREATE FUNCTION f(x INT) RETURNS INT RETURN x {} 1;"
+    view = "CREATE MATERIALIZED VIEW {} AS SELECT F(id) AS id FROM {};"
+    both = ORDERS + view.format("v", "orders") + view.format("w", "v")
+    stored = database(made.format("+") + both, f={"v", "w"}, orders={"v"}, v={"w"})
+    found = plan(made.format("*") + both.replace("AS id FROM v", "AS key FROM v"), stored)
+    assert shown(found) == [
+        "create f__next",
+        "replace v",
+        "replace w",
+        "replace f",
+        "replace v (with its functions)",
+        "replace w (with its functions)",
+        "drop f__next (dropped)",
+    ]
+    first = next_round(found.changes)
+    assert [each.name for each in first.changes] == ["f__next", "v", "w"]
+    assert [each.target for each in first.candidates] == ["v", "w"]
+    assert first.changes[0].statements[0].strip() == (
+        "CREATE OR REPLACE FUNCTION `f__next`(x INT) RETURNS INT RETURN x * 1"
+    )
+    assert "SELECT `f__next`(id) AS key FROM v" in first.changes[2].candidate
+    second = next_round(first.rest)
+    assert [each.target for each in second.changes] == ["f", "v", "w"]
+    assert "SELECT F(id) AS key FROM v" in second.changes[2].candidate
+    assert [each.statements for each in second.rest] == [("DROP FUNCTION `f__next`",)]
+
+    stored.add("view", "p", "CREATE VIEW p AS SELECT f(id) AS id FROM orders")
+    stored.read_by["f"].add("p")
+    (problem,) = plan(made.format("*") + both, stored).problems
+    assert problem.primary == 'function f cannot be replaced while "p", "v", "w" depend on it'

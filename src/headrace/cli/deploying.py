@@ -282,7 +282,7 @@ class Deployment:
             self._give_up(database, candidates)
             return False
         if how.review and not how.agreed and not _agreed():
-            names = ", ".join(each.name for each in candidates)
+            names = ", ".join(each.target for each in candidates)
             click.echo(f"the candidates wait: SWAP VIEW {names} lets them serve, DROP CANDIDATE"
                        f" OF {names} gives them up", err=True)  # fmt: skip
             return False
@@ -353,7 +353,7 @@ def _effects(change: PlannedChange) -> list[str]:
     """Return the effects of a change on others: those that are alike in one line."""
     alike: dict[tuple[str, str], list[str]] = {}
     for effect in change.effects:
-        if effect.view != change.name or effect.path not in {"none", "rebuild"}:
+        if effect.view != change.target or effect.path not in {"none", "rebuild"}:
             alike.setdefault((effect.path, effect.rule), []).append(effect.view)
         elif effect.path == "rebuild":
             alike.setdefault(("", effect.rule), []).append("")

@@ -103,7 +103,7 @@ def make(
 
 def difference(database: AnyDatabase, change: PlannedChange) -> Any:
     """Return what the swap of a view with its candidate would change, as an Arrow table."""
-    return database.sql(f"SHOW DIFF {quote_dotted(change.name)}").to_arrow()
+    return database.sql(f"SHOW DIFF {quote_dotted(change.target)}").to_arrow()
 
 
 def summary(found: Any) -> str:
@@ -120,7 +120,7 @@ def summary(found: Any) -> str:
 
 def verdict(database: AnyDatabase, change: PlannedChange) -> str | None:
     """Compare a candidate with plain Spark batch; return what differs, if anything does."""
-    (row,) = database.sql(f"VALIDATE VIEW {quote_dotted(change.name)}").to_pylist()
+    (row,) = database.sql(f"VALIDATE VIEW {quote_dotted(change.target)}").to_pylist()
     return row["verdict"] if row["differences"] else None
 
 
@@ -135,5 +135,5 @@ def drop_candidates(database: AnyDatabase, changes: Sequence[PlannedChange]) -> 
 
 
 def _of_all(database: AnyDatabase, what: str, changes: Sequence[PlannedChange]) -> str:
-    names = ", ".join(quote_dotted(each.name) for each in changes)
+    names = ", ".join(quote_dotted(each.target) for each in changes)
     return database.sql(f"{what} {names}").message

@@ -87,7 +87,7 @@ class PlannedChange:
     are statements that come after those of what reads it, and ``after`` the names of the changes
     that it needs: none of them is made later. ``rows`` are the stored rows that it reads, which
     takes about so many ``seconds``; None where that is not known. With a ``problem`` it cannot be
-    made at present.
+    made at present. ``relation`` is what it changes, if that is not its name.
     """
 
     action: Action
@@ -105,6 +105,12 @@ class PlannedChange:
     rows: int | None = None
     seconds: float | None = None
     problem: HeadraceError | None = None
+    relation: str = ""
+
+    @property
+    def target(self) -> str:
+        """The name of what it changes."""
+        return self.relation or self.name
 
     @property
     def title(self) -> str:
@@ -307,7 +313,7 @@ def changed_by(
         case CreateMaterializedView() | CreateTableAs() if kind == "materialized view":
             if set(differs) <= _ALTERED_OPTIONS and (altered := _altered_view(change, definition)):
                 return altered
-            apart = _lags(definition.statements) or _lags(former.statements)
+            apart = lags(definition.statements) or lags(former.statements)
             candidate = None if later or apart else as_candidate(created)
             return replace(change, statements=(replacing(created), *later), candidate=candidate)
         case CreateView() | CreateFunction() | CreateSink() | CreateSecret() | CreateConnection():
@@ -420,7 +426,7 @@ def _altered_view(change: PlannedChange, definition: Definition) -> PlannedChang
     return replace(change, action=Action.ALTER, statements=tuple(statements))
 
 
-def _lags(statements: Iterable[Statement]) -> bool:
+def lags(statements: Iterable[Statement]) -> bool:
     """Return whether a view is refreshed apart: such a view has no candidates."""
     given = _option(statements, "refresh")
     policy = None if given is None else refresh_of((given,))

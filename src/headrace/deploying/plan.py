@@ -21,6 +21,7 @@ from headrace.deploying.changes import (
     note_on,
 )
 from headrace.deploying.forms import has_secret
+from headrace.deploying.functions import with_callers_swapped
 from headrace.deploying.texts import dropping
 from headrace.errors import Code, HeadraceError
 
@@ -108,6 +109,7 @@ def planned(
             plan.kept.append((former.kind, name.removeprefix(f"{former.kind} ")))
     changes |= _dropping_columns(changes, stored)
     changes = {name: each for name, each in changes.items() if each.statements}
+    changes = with_callers_swapped(changes, wanted, stored)
     plan.problems += _still_read(changes, stored)
     plan.problems += _unreplaceable(changes, stored)
     plan.changes = _in_order(changes, wanted, stored.read_by)
@@ -180,7 +182,7 @@ def _unreplaceable(
             for each in stored.read_by.get(name, ())
             if each not in changes or changes[each].action is not Action.DROP
         )
-        if readers:
+        if readers and not change.after.issuperset(readers):
             listed = ", ".join(f'"{each}"' for each in readers)
             yield HeadraceError(
                 Code.UNSUPPORTED,
@@ -238,7 +240,8 @@ def _below(
     for name, readers in read_by.items():
         for reader in readers:
             direct.setdefault(reader, set()).add(name)
-    for name, each in wanted.items():
+    changed = {name: each.definition for name, each in changes.items() if each.definition}
+    for name, each in {**wanted, **changed}.items():
         direct[name] = {*getattr(each, reads), *each.over}
     found: dict[str, set[str]] = {}
     for name, change in changes.items():
@@ -265,7 +268,7 @@ def _before(
     """Return the names of the changes that must come before one."""
     readers = {each for each in read_by.get(change.name, ()) if each in changes}
     if change.action is Action.DROP:
-        return readers
+        return readers | (change.after & changes.keys())
     found = {name for name in below.get(change.name, ()) if changes[name].action is not Action.DROP}
     found |= change.after & changes.keys()
     if drops_first and change.action is Action.REPLACE:
