@@ -83,8 +83,8 @@ Altered: TypeAlias = (
 _ALTERED: Final = (
     AddColumns, DropColumns, RenameColumn, RetypeColumn, AlterStream, AlterView, AlterSink,
 )  # fmt: skip
-DEFINING: Final = (*CREATED, *_ALTERED, Drop, DropFunction)
-"""The statements that are taken from the files of a project."""
+DEFINING: Final = (*_NAMED, *_ALTERED, Drop, DropFunction)
+"""The statements that are taken from the files of a project; of INSERTs, only jobs are."""
 _CONNECTING: Final = frozenset({"connector", "type", "topic", "kafka_topic"})
 """The options of what has a connector."""
 _APART: Final = {
@@ -318,7 +318,7 @@ class Definitions:
 def defining_statements(text: str, file: str | None) -> list[Statement]:
     """Return the statements of a script that define something, without the others."""
     parsed = (parse_statement(each) for each in split(text, file))
-    return [statement for statement in parsed if isinstance(statement, DEFINING)]
+    return [statement for statement in parsed if isinstance(statement, (*DEFINING, Insert))]
 
 
 def statements_left_out(paths: Iterable[Path], found: Iterable[Definition]) -> list[Span]:
@@ -332,8 +332,7 @@ def statements_left_out(paths: Iterable[Path], found: Iterable[Definition]) -> l
         each.span
         for path, file in texts
         for each in split(path.read_text(encoding="utf-8"), file)
-        if not isinstance(made := parse_statement(each), DEFINING)
-        or (isinstance(made, Insert) and made.span not in jobs)
+        if not isinstance(made := parse_statement(each), DEFINING) and made.span not in jobs
     ]
 
 
