@@ -144,10 +144,9 @@ def test_no_python_object_widens_another() -> None:
     assert found.refused == {}
     assert found.values.to_pylist() == [1, Decimal("1.5"), Decimal("1.5"), BEYOND, None, 10**25]
     whole = fitted_objects([BEYOND, 2.0, 2.5, "3", True, 2**63], t.LongType())
-    assert whole.values.to_pylist() == [BEYOND, 2, None, None, None, None]
+    assert whole.values.to_pylist() == [BEYOND, 2, None, 3, None, None]
     assert {place: str(why) for place, why in whole.refused.items()} == {
         2: "2.5 does not fit BIGINT",
-        3: '"3" is not a BIGINT',
         4: "true is not a BIGINT",
         5: f"{2**63} does not fit BIGINT",
     }
@@ -175,4 +174,23 @@ def test_parts_of_python_objects_are_fitted_each_by_itself() -> None:
     struct = t.StructType().add("x", t.IntegerType()).add("y", t.StringType())
     rows = fitted_objects([{"X": 1}, (2, "b"), None, {"z": 1}, {"x": "1"}], struct)
     assert rows.values.to_pylist()[:3] == [{"x": 1, "y": None}, {"x": 2, "y": "b"}, None]
-    assert rows.refused.keys() == {3, 4}
+    assert rows.values.to_pylist()[4] == {"x": 1, "y": None}
+    assert rows.refused.keys() == {3}
+
+
+def test_texts_among_python_objects_are_read_as_in_json() -> None:
+    at = ["2026-11-29T11:00:00Z", "2026-11-29 12:00:00+01:00", "2026-11-29T11:00:00", None, "noon"]
+    found = fitted_objects([*at, NOON], t.TimestampType())
+    eleven = dt.datetime(2026, 11, 29, 11, tzinfo=UTC)
+    assert found.values.to_pylist() == [eleven] * 3 + [None, None, NOON.replace(tzinfo=UTC)]
+    assert {at: str(why) for at, why in found.refused.items()} == {4: '"noon" is not a TIMESTAMP'}
+    good = fitted_objects(["2026-11-29", "0044-03-15"], t.DateType())
+    assert good.values.to_pylist() == [dt.date(2026, 11, 29), dt.date(44, 3, 15)]
+    assert fitted_objects(["07:30", "7:30"], t.TimeType(3)).refused.keys() == {1}
+    assert fitted_objects(["9.99", "9.999"], t.DecimalType(9, 2)).refused.keys() == {1}
+    assert fitted_objects(["true", "yes"], t.BooleanType()).values.to_pylist()[0] is True
+    assert fitted_objects(["1.5", "x"], t.DoubleType()).values.to_pylist() == [1.5, None]
+    assert fitted_objects(["300"], t.ByteType()).refused.keys() == {0}
+    assert fitted_objects(["\ud800"], t.LongType()).refused.keys() == {0}
+    assert fitted_objects(["QQ=="], t.BinaryType()).refused.keys() == {0}
+    assert fitted_objects([5], t.StringType()).refused.keys() == {0}

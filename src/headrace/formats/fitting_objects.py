@@ -1,4 +1,8 @@
-"""Converts Python objects to values of a column, by the rule of :mod:`headrace.formats.fitting`."""
+"""Converts Python objects to values of a column, by the rule of :mod:`headrace.formats.fitting`.
+
+Texts in a column of numbers, BOOLEAN, dates or times are read as in JSON
+(:mod:`headrace.formats.values`): a program has them from there.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +14,10 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import types as t
 
-from headrace.formats.fitted import Fitted, scattered
+from headrace.formats.fitted import Fitted, of_texts, scattered
 from headrace.formats.fitting import fitted, list_array, offsets_of
-from headrace.formats.values import RejectedValueError, out_of_range, refuse
-from headrace.types import to_arrow, variant_of
+from headrace.formats.values import RejectedValueError, from_json, out_of_range, refuse
+from headrace.types import Column, to_arrow, variant_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -30,6 +34,16 @@ _NATURAL: Final[dict[type[t.DataType], type]] = {
     t.BooleanType: bool,
 }
 """By column type: the Python type that Arrow converts exactly, or fails to."""
+
+_READ_FROM_TEXT: Final = (
+    t.NumericType,
+    t.BooleanType,
+    t.DateType,
+    t.TimestampType,
+    t.TimestampNTZType,
+    t.TimeType,
+)
+"""The types of which a text is read; any other type takes a text only if it is one itself."""
 
 
 def fitted_objects(values: Sequence[Any], data_type: t.DataType) -> Fitted:
@@ -64,6 +78,8 @@ def _groups(values: Sequence[Any], data_type: t.DataType) -> Iterable[tuple[list
 
 
 def _of_one_type(values: list[Any], data_type: t.DataType) -> Fitted:
+    if type(values[0]) is str and isinstance(data_type, _READ_FROM_TEXT):
+        return _read(values, data_type)
     try:
         return fitted(pa.array(values), data_type)
     except (pa.ArrowException, OverflowError, ValueError, TypeError):
@@ -72,6 +88,17 @@ def _of_one_type(values: list[Any], data_type: t.DataType) -> Fitted:
     each = [_of_one_type([value], data_type) for value in values]
     refused = {place: one.refused[0] for place, one in enumerate(each) if one.refused}
     return Fitted(pa.concat_arrays([one.values for one in each]), refused)
+
+
+def _read(texts: list[str], data_type: t.DataType) -> Fitted:
+    """Read texts as the field of a JSON object is read; see :mod:`headrace.formats.values`."""
+    wanted = to_arrow(data_type)
+    try:
+        given = pa.array(texts, pa.string())
+    except UnicodeEncodeError:  # half of a surrogate pair, which is no number and no time
+        refused = {at: refuse(text, data_type) for at, text in enumerate(texts)}
+        return Fitted(pa.nulls(len(texts), wanted), refused)
+    return of_texts(given, wanted, None, lambda: from_json(Column("", data_type)))
 
 
 def _of_one(value: Any, data_type: t.DataType) -> Fitted:
