@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack, nullcontext
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final, Self, overload
+from typing import TYPE_CHECKING, Any, Final, Self, Unpack, overload
 from weakref import WeakSet
 
 from headrace.backups import Backups
@@ -24,7 +24,7 @@ from headrace.engine.narrow.stored import ProgramFiles
 from headrace.engine.reading.queries import Queries
 from headrace.engine.verifying.history import CanonicalHistory
 from headrace.errors import Code, HeadraceError
-from headrace.functions import Function, Kind, function
+from headrace.functions import Function, function
 from headrace.history.amending import Amending
 from headrace.history.changes import ChangeClassifier
 from headrace.history.comparing import Comparing
@@ -95,11 +95,10 @@ from headrace.statements.functions import FunctionChanges
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
-    from typing import Unpack
 
     from pyspark.sql import SparkSession
-    from pyspark.sql.types import DataType
 
+    from headrace.functions import Body, DeclaredFunction
     from headrace.ledger import Ledger, Waits
     from headrace.parts.evaluating import Evaluator
     from headrace.settings import GivenSettings
@@ -466,54 +465,27 @@ class Database(DefaultSession):
         return session
 
     @overload
-    def register(self, name: Function, body: None = None, *, replace: bool = False) -> Function: ...
+    def register(self, name: Function, *, replace: bool = ...) -> Function: ...
     @overload
     def register(
-        self,
-        name: Callable[..., Any],
-        body: None = None,
-        *,
-        returns: str | DataType,
-        arguments: Sequence[str | DataType] | None = None,
-        kind: str = Kind.PYTHON,
-        deterministic: bool = False,
-        replace: bool = False,
+        self, name: Body, *, replace: bool = ..., **declared: Unpack[DeclaredFunction]
     ) -> Function: ...
     @overload
     def register(
-        self,
-        name: str | None = None,
-        body: None = None,
-        *,
-        returns: str | DataType,
-        arguments: Sequence[str | DataType] | None = None,
-        kind: str = Kind.PYTHON,
-        deterministic: bool = False,
-        replace: bool = False,
-    ) -> Callable[[Callable[..., Any]], Function]: ...
+        self, name: str | None = ..., *, replace: bool = ..., **declared: Unpack[DeclaredFunction]
+    ) -> Callable[[Body], Function]: ...
     @overload
     def register(
-        self,
-        name: str | None,
-        body: Callable[..., Any],
-        *,
-        returns: str | DataType,
-        arguments: Sequence[str | DataType] | None = None,
-        kind: str = Kind.PYTHON,
-        deterministic: bool = False,
-        replace: bool = False,
+        self, name: str | None, body: Body, *, replace: bool = ..., **of: Unpack[DeclaredFunction]
     ) -> Function: ...
     def register(
         self,
-        name: str | Callable[..., Any] | Function | None = None,
-        body: Callable[..., Any] | None = None,
+        name: str | Body | Function | None = None,
+        body: Body | None = None,
         *,
-        returns: str | DataType = "",
-        arguments: Sequence[str | DataType] | None = None,
-        kind: str = Kind.PYTHON,
-        deterministic: bool = False,
         replace: bool = False,
-    ) -> Function | Callable[[Callable[..., Any]], Function]:
+        **declared: Any,
+    ) -> Function | Callable[[Body], Function]:
         """Make a Python function callable from queries; without a ``body``, return a decorator.
 
         Takes the arguments of :func:`headrace.function`, or a function that it made. Returns the
@@ -530,24 +502,14 @@ class Database(DefaultSession):
             parts.functions, parts.waiting, parts.definer, parts.loop, parts.changes
         )
 
-        def registered(given: Function) -> Function:
-            changes.register(given, replace=replace)
-            return given
+        def registered(body: Function) -> Function:
+            changes.register(body, replace=replace)
+            return body
 
-        if isinstance(name, Function):
-            return registered(name)
-        declare: Callable[..., Function | Callable[[Callable[..., Any]], Function]] = function
-        made = declare(
-            name,
-            body,
-            returns=returns,
-            arguments=arguments,
-            kind=kind,
-            deterministic=deterministic,
-        )
-        if isinstance(made, Function):
-            return registered(made)
-        return lambda given: registered(made(given))
+        declare: Callable[..., Function | Callable[[Body], Function]] = function
+        given = {"returns": "", **declared}
+        made = name if isinstance(name, Function) else declare(name, body, **given)
+        return registered(made) if isinstance(made, Function) else lambda b: registered(made(b))
 
     # -- state -----------------------------------------------------------------------------
 

@@ -146,3 +146,34 @@ def test_views_do_not_hide_a_constant(place: headrace.Database):
 @pytest.mark.parametrize(("sql", "value"), each(6, FINE))
 def test_a_small_constant_is_as_before(place: headrace.Database, sql: str, value: object):
     assert place.sql(sql).fetchall() == [(value,)]
+
+
+def test_a_range_is_no_constant_of_a_query_that_runs_once(place: headrace.Database):
+    assert place.sql("SELECT count(*), max(id) FROM range(500000)").fetchall() == [
+        (500_000, 499_999)
+    ]
+    joined = "SELECT count(*) FROM range(100000) a, range(7, -3, -2) AS b(n) WHERE a.id = b.n"
+    assert place.sql(joined).fetchall() == [(4,)]
+    place.sql("CREATE STREAM numbers (id BIGINT)")
+    place.sql("INSERT INTO numbers SELECT id FROM range(600000)")
+    assert place.sql("SELECT count(DISTINCT id) FROM numbers").fetchall() == [(600_000,)]
+    with pytest.raises(HeadraceError, match="16 MiB") as raised:
+        place.sql("CREATE MATERIALIZED VIEW v AS SELECT id FROM range(3000000)")
+    assert "INSERT INTO t SELECT id FROM range(...)" in str(raised.value.hint)
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT size(collect_list(id)) FROM range(100000000)",
+        "SELECT count(*) FROM range(10000) a, range(10000) b",
+        "SELECT count(*) FROM range(10000) a JOIN range(10000) b ON a.id <= b.id",
+        "SELECT (SELECT max(id) FROM range(100000000)) AS m",
+        "SELECT sum(id) FROM (SELECT * FROM range(100000000, 0, -1) UNION ALL SELECT * FROM range(3))",
+    ],
+)
+def test_more_rows_of_ranges_than_a_query_may_have_are_refused(place: headrace.Database, sql: str):
+    with pytest.raises(HeadraceError, match="100,000,000 rows of ranges") as raised:
+        place.sql(sql)
+    assert raised.value.code is Code.UNSUPPORTED
+    assert "10,000,000" in str(raised.value.detail)

@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 VALUES_PARSED: Final = ("spark.sql.parser.eagerEvalOfUnresolvedInlineTable", "false")
 """The setting that makes Spark's analyser, not its parser, evaluate the rows of VALUES."""
 MOST_BYTES: Final = 16 << 20
+MOST_ROWS: Final = 10_000_000
+"""The most rows that the ranges of a query may make."""
 _MOST_STEPS: Final = 10_000_000
 """The most steps that a pattern may take in the worst case."""
 _MOST_TEXTS: Final = 64
@@ -48,8 +50,8 @@ _GROWING: Final = re.compile(
 """Names in the text without which a query has no constant that is large or takes long."""
 _ALIKE: Final = frozenset(
     """
-    alias array cast coalesce concat concat_ws element_at if lower lcase map map_from_arrays
-    named_struct nvl
+    alias array casewhen cast coalesce concat concat_ws element_at if lower lcase map
+    map_from_arrays named_struct nvl
     struct substr substring trim try_cast ucase upper
     """.split()  # noqa: SIM905
 )
@@ -123,6 +125,56 @@ def check_resolved_constants(
     if any(_GROWING.search(text) is not None for text in (query.source, *views)):
         with shallow(query):
             _Resolved(query, scala).visit(analysed)
+
+
+def check_ranges(optimised: Any, query: Span) -> None:
+    """Refuse an optimised query whose ranges make more than :data:`MOST_ROWS` rows.
+
+    No table bounds them: an aggregate, such as ``collect_list``, could exhaust the memory.
+
+    Raises:
+        HeadraceError: ``unsupported``.
+    """
+    for plan in (optimised, *items(optimised.subqueriesAll())):
+        _ranged(plan, query)
+
+
+def _ranged(plan: Any, query: Span) -> int:
+    """Return how many rows the ranges below a node make of each row of relations; 1 without any."""
+    kind = str(plan.nodeName())
+    below = [_ranged(child, query) for child in items(plan.children())]
+    match kind:
+        case "Range":
+            found = int(str(plan.numElements()))
+        case "Union":
+            found = sum(below)
+        case "Join" if _pairs_all(plan):
+            found = math.prod(below)
+        case _:
+            found = max(below, default=1)
+    if found > MOST_ROWS:
+        raise HeadraceError(
+            Code.UNSUPPORTED,
+            f"{found:,} rows of ranges are not supported in a query",
+            detail=f"There may be {MOST_ROWS:,}, where ranges are joined without = as pairs.",
+            hint="Give smaller ranges, or INSERT their numbers into a table in several steps.",
+            span=origin(plan, query),
+        )
+    return found
+
+
+def _pairs_all(join: Any) -> bool:
+    """Whether a join may return each pair of rows: without an equality, and not just a test."""
+    if str(join.joinType().sql()) in {"LEFT SEMI", "LEFT ANTI"}:
+        return False
+    pending = [] if (condition := maybe(join.condition())) is None else [condition]
+    while pending:
+        each = pending.pop()
+        if kind_of(each) in {"EqualTo", "EqualNullSafe"}:
+            return False
+        if kind_of(each) == "And":
+            pending += items(each.children())
+    return True
 
 
 @contextmanager
@@ -463,11 +515,14 @@ def _known(texts: Iterable[str], found: Sequence[list[str] | None]) -> list[str]
 
 
 def _too_large(name: str, span: Span) -> HeadraceError:
+    into_table = "INSERT INTO t SELECT id FROM range(...) writes more numbers into a table."
     return HeadraceError(
         Code.UNSUPPORTED,
         f"a constant of more than {MOST_BYTES >> 20} MiB is not supported",
         detail=f'The value of "{name}" would be evaluated while the query is planned.',
-        hint="Give it a smaller number, or compute it from a column of a table.",
+        hint="Give it a smaller number, or compute it from a column of a table."
+        if name != "sequence"
+        else f"Give it fewer elements. {into_table}",
         span=span,
     )
 

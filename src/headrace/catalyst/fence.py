@@ -248,10 +248,13 @@ def check_function(
         raise unknown("function", name, (*registered, *sorted(FUNCTIONS)), span=span)
 
 
-def check_table_function(node: Any, query: Span) -> None:
-    """Refuse a table function in FROM unless it yields the elements of a value."""
+def check_table_function(node: Any, query: Span, *, once: bool) -> None:
+    """Refuse a table function in FROM unless it yields the elements of a value.
+
+    In a query that is evaluated once, ``range`` is allowed, too.
+    """
     name = ".".join(part.lower() for part in items(node.name()))
-    if name in GENERATORS:
+    if name in GENERATORS or (once and name == "range"):
         return
     hint = f"Functions allowed in FROM: {', '.join(sorted(GENERATORS))}."
     if name == "range":

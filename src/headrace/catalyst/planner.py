@@ -24,6 +24,7 @@ from headrace.catalyst.clock import CALLS, CONDITIONS, with_clock_marked
 from headrace.catalyst.constants import (
     VALUES_PARSED,
     check_parsed_constants,
+    check_ranges,
     check_resolved_constants,
     shallow,
 )
@@ -290,11 +291,10 @@ class Planner:
     def analyse(self, query: Span, *, once: bool = False) -> Analysed:
         """Resolve a query, and refuse forms that are not allowed.
 
-        With ``once``, the query is evaluated once: it may use the clock and random functions, and
-        cannot be planned as a view.
+        With ``once``, it may use the clock and random functions, and cannot be planned as a view.
         """
         refuse_epochs(query, self.relations)
-        read = spark_text(query, self.relations, self._folds)
+        read = spark_text(query, self.relations, self._folds, once=once)
         plain = self._one_word(read)
         with self._mapping_errors(read), plain.mapping_errors(), shallow(plain.span):
             return self._analysed(read, plain, once=once)
@@ -427,7 +427,7 @@ class Planner:
             HeadraceError: at the place in the query, if it is not allowed.
         """
         refuse_epochs(query, self.relations)
-        read = spark_text(query, self.relations, self._folds)
+        read = spark_text(query, self.relations, self._folds, once=True)
         plain = self._one_word(read)
         with (
             self._mapping_errors(read),
@@ -445,6 +445,7 @@ class Planner:
             self.check()
             found = self._checked(analysed, plain.span, once=True)
             optimised = Optimised.of(transplant, frame, corrected(self.scala, analysed))
+            check_ranges(optimised.root.handle, plain.span)
             shape = Shape(_schema(analysed), found.stored, tuple(sorted(optimised.reads)))
             return Selected(shape, optimised)
 
@@ -470,6 +471,8 @@ class Planner:
             if kept is not resolved:
                 execution = dataset.ofRows(self._session, kept).queryExecution()
             optimised = execution.optimizedPlan()
+            if once:
+                check_ranges(optimised, query)
         through = {self._names[name] for name in found.views & self._queries.keys()}
         return Analysed(
             _schema(analysed),
@@ -544,7 +547,7 @@ class Planner:
                 common_tables |= {str(part(pair, 0)).lower() for pair in pairs}
         for node in found:
             if node.kind == "UnresolvedTableValuedFunction":
-                check_table_function(node.handle, query)
+                check_table_function(node.handle, query, once=bool(allowed))
             elif node.kind not in PARSED_NODES:
                 raise HeadraceError(
                     Code.UNSUPPORTED,
@@ -597,7 +600,7 @@ class Planner:
         replaced = self.scala.module(f"{OPTIMIZER}.ReplaceExpressions").apply
         for node in nodes(analysed, replaced, views):
             self.check()
-            own = once and node.kind == "ResolvedInlineTable"  # VALUES that are not constant
+            own = once and node.kind in {"ResolvedInlineTable", "Range"}  # rows without an input
             if not node.below and node.kind not in LEAVES and not own:
                 raise HeadraceError(
                     Code.UNSUPPORTED,

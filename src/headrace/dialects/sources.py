@@ -1,4 +1,8 @@
-"""Arrays in FROM: ``CROSS JOIN UNNEST(items) AS t(item)``, ``generate_series(1, 3) AS g``."""
+"""Arrays in FROM: ``CROSS JOIN UNNEST(items) AS t(item)``, ``generate_series(1, 3) AS g``.
+
+Spark's own ``range`` is a source of rows in a query that is evaluated once, and in a view, whose
+inputs are relations, an array.
+"""
 
 from __future__ import annotations
 
@@ -71,6 +75,13 @@ def array_sources(writer: Writer, block: Block, scope: Scope) -> Edits | None:
         place = block.nodes[item.start], block.nodes[item.end - 1]
         template, arguments = _array(writer, item)
         whole = item.start in {first, item.at}
+        if writer.once and item.start == item.at and item.name.word == "RANGE":
+            begin, end = "range(", f") AS {item.alias}({', '.join(item.columns)})"
+            listed = ", ".join(f"{{{n}}}" for n in range(len(arguments)))
+            inside = replace(scope, function=item.name.word)
+            text = begin + listed + end
+            replaced[item.start] = Found(item.end, writer.filled(text, arguments, place, inside))
+            continue
         if whole:
             begin, end = "(SELECT ", f") AS {item.alias}"
         elif item.end == (items[which + 1].start if which + 1 < len(items) else last):

@@ -24,9 +24,15 @@ _NONE: Mapping[str, Folded] = MappingProxyType({})
 
 
 def spark_text(
-    query: Span, relations: Mapping[str, Relation], folds: Mapping[str, Folded] = _NONE
+    query: Span,
+    relations: Mapping[str, Relation],
+    folds: Mapping[str, Folded] = _NONE,
+    *,
+    once: bool = False,
 ) -> Rewritten:
     """Return the query for Spark; ``relations`` are by their dotted names, ``folds`` by their own.
+
+    ``once``: it is evaluated once, and not maintained as a view.
 
     Raises:
         HeadraceError: ``invalid`` or ``unsupported``, at the place in the query as written.
@@ -37,6 +43,6 @@ def spark_text(
     with expanded.mapping_errors():
         called = with_folds(expanded.span, folds).after(expanded)
     with called.mapping_errors():
-        first = translated(called.span, relations).after(called)
+        first = translated(called.span, relations, once=once).after(called)
     with first.mapping_errors():
         return with_versions(first.span, relations).after(first)

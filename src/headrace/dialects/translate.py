@@ -126,8 +126,10 @@ _TRIGGER = re.compile(
 """Matches queries that may have something to translate; most have nothing."""
 
 
-def translated(query: Span, relations: Mapping[str, Relation]) -> Rewritten:
+def translated(query: Span, relations: Mapping[str, Relation], *, once: bool = False) -> Rewritten:
     """Return the query in Spark SQL; ``relations`` are by their dotted names.
+
+    ``once``: it is evaluated once, and not maintained as a view.
 
     Raises:
         HeadraceError: ``invalid`` or ``unsupported``, at the place in the query, if a form of
@@ -143,7 +145,10 @@ def translated(query: Span, relations: Mapping[str, Relation]) -> Rewritten:
     named = common_tables(cursor.tokens)
     declared = any_ksqldb and reads_ksqldb(nodes, relations)
     ksqldb = declared or speaks_ksqldb(nodes)
-    return Writer(query, relations, RULES, BLOCK_RULES, named, ksqldb, declared).whole(nodes)
+    writer = Writer(
+        query, relations, RULES, BLOCK_RULES, named, ksqldb, declared=declared, once=once
+    )
+    return writer.whole(nodes)
 
 
 def is_of_ksqldb(query: Span, relations: Mapping[str, Relation]) -> bool:

@@ -118,6 +118,8 @@ class Writer:
     """Whether that is because it reads a relation that was declared as in ksqlDB."""
     undecided: bool = False
     """Whether functions with another meaning in ksqlDB are refused."""
+    once: bool = False
+    """Whether the query is evaluated once, and not maintained as a view."""
 
     def whole(self, nodes: Sequence[Node]) -> Rewritten:
         """Return the rewritten query."""

@@ -203,7 +203,7 @@ class SessionNames:
 
     def plain(self, query: str) -> str:
         """Return a query in Spark SQL."""
-        read = spark_text(Span(query, 0, len(query)), self.relations, self._folds)
+        read = spark_text(Span(query, 0, len(query)), self.relations, self._folds, once=True)
         return with_one_word_names(self.transplant.parser, read.span, self.relations).text
 
     def resolved(self, text: str) -> tuple[DataFrame, Any]:

@@ -43,7 +43,7 @@ _READ_FROM_TEXT: Final = (
     t.TimestampNTZType,
     t.TimeType,
 )
-"""The types of which a text is read; any other type takes a text only if it is one itself."""
+"""The types whose values are read from text; the others take a text as it is, or not at all."""
 
 
 def fitted_objects(values: Sequence[Any], data_type: t.DataType) -> Fitted:

@@ -65,9 +65,9 @@ def _table(rows: Any) -> pa.Table:
 def data_frame(table: pa.Table, types: FrameTypes = "numpy") -> Any:
     """Return a table as a data frame of pandas, in which each value is what it was.
 
-    With ``numpy``, NumPy's types are left where they would change values: a column of integers with
-    a NULL, of which they would make floats, has pandas' nullable type; one of lists with such
-    integers, and one of dates beyond Python's, are objects (:func:`python_values`).
+    With ``numpy``, NumPy's types are left where they would change values. A column of integers with
+    a NULL, which would become floats, has pandas' nullable type. Lists with such integers, and
+    dates beyond Python's, are objects (:func:`python_values`).
 
     Raises:
         HeadraceError: ``invalid`` for other types.

@@ -1,6 +1,23 @@
 """Python functions that queries can call: declaration, identity, execution."""
 
 from headrace.functions.fold import fold
-from headrace.functions.function import Folded, Function, FunctionRecord, Kind, function
+from headrace.functions.function import (
+    Body,
+    DeclaredFunction,
+    Folded,
+    Function,
+    FunctionRecord,
+    Kind,
+    function,
+)
 
-__all__ = ["Folded", "Function", "FunctionRecord", "Kind", "fold", "function"]
+__all__ = [
+    "Body",
+    "DeclaredFunction",
+    "Folded",
+    "Function",
+    "FunctionRecord",
+    "Kind",
+    "fold",
+    "function",
+]

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, overload
+from typing import Any, Required, TypedDict, Unpack, overload
 
 from pyspark.sql.types import DataType
 
@@ -124,6 +124,15 @@ class Folded:
     finish: Body | None = field(default=None, repr=False)
 
 
+class DeclaredFunction(TypedDict, total=False):
+    """What a function is declared with; see :class:`Function`."""
+
+    returns: Required[str | DataType]
+    arguments: Sequence[str | DataType] | None
+    kind: str
+    deterministic: bool
+
+
 @dataclass(frozen=True, slots=True)
 class Function:
     """A Python function that queries can call by name.
@@ -230,35 +239,13 @@ class Function:
 
 
 @overload
-def function(
-    name: Body,
-    body: None = None,
-    *,
-    returns: str | DataType,
-    arguments: Sequence[str | DataType] | None = None,
-    kind: str = Kind.PYTHON,
-    deterministic: bool = False,
-) -> Function: ...
+def function(name: Body, **declared: Unpack[DeclaredFunction]) -> Function: ...
 @overload
 def function(
-    name: str | None = None,
-    body: None = None,
-    *,
-    returns: str | DataType,
-    arguments: Sequence[str | DataType] | None = None,
-    kind: str = Kind.PYTHON,
-    deterministic: bool = False,
+    name: str | None = ..., **declared: Unpack[DeclaredFunction]
 ) -> Callable[[Body], Function]: ...
 @overload
-def function(
-    name: str | None,
-    body: Body,
-    *,
-    returns: str | DataType,
-    arguments: Sequence[str | DataType] | None = None,
-    kind: str = Kind.PYTHON,
-    deterministic: bool = False,
-) -> Function: ...
+def function(name: str | None, body: Body, **declared: Unpack[DeclaredFunction]) -> Function: ...
 def function(
     name: str | Body | None = None,
     body: Body | None = None,

@@ -36,7 +36,7 @@ class BoundedProtocol(HttpToolsProtocol):
         super().__init__(*given, **settings)
         self._in_head, self._heads = True, 0
         self._incomplete_bytes = 0
-        """Received bytes of a head of which the parser may not have reported all."""
+        """Received bytes of a head that the parser may not have reported as a whole."""
         self._head_bytes = 0
         """The bytes of the head that the parser has reported."""
         self._rest_bytes: int | None = None

@@ -172,8 +172,8 @@ class Result:
     def to_pandas(self, types: FrameTypes = "numpy") -> Any:
         """Return the rows as a pandas DataFrame, in which each value is what it was.
 
-        ``types`` are those of the columns: ``numpy``, or pandas' nullable integers for a column of
-        integers with a NULL, of which NumPy would make floats; ``nullable``, pandas' own types;
+        ``types`` are those of the columns: ``numpy``, where a column of integers with a NULL has
+        pandas' nullable type, since NumPy has only floats for it; ``nullable``, pandas' own types;
         ``arrow``, Arrow's.
         """
         return data_frame(self.to_arrow(), types)
