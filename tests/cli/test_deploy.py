@@ -420,7 +420,7 @@ CREATE MATERIALIZED VIEW total AS SELECT sum(m) AS m FROM w;"""
     assert deployer.db.sql("SELECT m FROM total").fetchall() == [(300,)]
     assert {verdict for *_, verdict in deployer.db.sql("VERIFY").fetchall()} == {"equal to batch"}
     listed = deployer.db.sql("SHOW FUNCTIONS").to_arrow().to_pylist()
-    assert [(each["name"], each["views"]) for each in listed] == [("f", "v, w")]
+    assert [(each["name"], each["views"]) for each in listed] == [("f", "total, v, w")]
 
 
 def test_a_run_goes_on_past_what_fails_and_a_second_one_converges(

@@ -462,9 +462,9 @@ def test_what_calls_a_function_that_is_replaced_is_swapped_with_it():
     assert [each.name for each in first.changes] == ["f__next", "v", "w"]
     assert [each.target for each in first.candidates] == ["v", "w"]
     assert first.changes[0].statements[0].strip() == (
-        "CREATE OR REPLACE FUNCTION `f__next`(x INT) RETURNS INT RETURN x * 1"
+        "CREATE OR REPLACE FUNCTION f__next(x INT) RETURNS INT RETURN x * 1"
     )
-    assert "SELECT `f__next`(id) AS key FROM v" in first.changes[2].candidate
+    assert "SELECT f__next(id) AS key FROM v" in first.changes[2].candidate
     second = next_round(first.rest)
     assert [each.target for each in second.changes] == ["f", "v", "w"]
     assert "SELECT F(id) AS key FROM v" in second.changes[2].candidate

@@ -149,5 +149,5 @@ def _under_next_name(text: str, function: str) -> str:
     found = [*tokens(text)]
     for each, following in reversed([*pairwise(found)]):
         if each.text.strip("`").lower() == function and following.text == "(":
-            text = f"{text[: each.start]}`{function}{_NEXT}`{text[each.end :]}"
+            text = f"{text[: each.start]}{function}{_NEXT}{text[each.end :]}"
     return text
