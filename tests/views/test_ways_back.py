@@ -8,6 +8,7 @@ import pytest
 
 import headrace
 from headrace.errors import HeadraceError
+from headrace.statements.checking.rebuilds import Rebuilds
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -117,7 +118,7 @@ def test_a_view_that_stopped_can_be_rolled_back_and_what_is_above_gets_just_the_
         with pytest.raises(HeadraceError, match="stopped"):
             db.sql(f"SELECT * FROM joined AS OF EPOCH {before}")
     with connected(directory, spark) as db:  # what failed is kept, and serves once it is repaired
-        with pytest.raises(HeadraceError, match="the candidate of v stopped") as caught:
+        with pytest.raises(HeadraceError, match="the candidate of v has stopped") as caught:
             db.sql("SWAP VIEW v")
         assert "REPAIR v" in str(caught.value.hint)
         assert ("the candidate of v", "stopped") in [r[:2] for r in db.sql("SHOW DIRTY").fetchall()]  # type: ignore[union-attr]
@@ -187,3 +188,52 @@ def test_a_stopped_view_with_other_columns_gives_its_name_back(db: headrace.Data
     db.sql("SWAP VIEW v")
     assert rows(db, "total") == [(5,)]
     verify(db)
+
+
+def test_what_was_cut_off_after_a_rollback_stays_stopped_until_it_is_repaired(
+    directory: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with connected(directory, spark) as db:
+        candidate(db, FAILS)
+        db.sql("SWAP VIEW v")
+        stop(db)
+        monkeypatch.setattr(Rebuilds, "restart", lambda _self, _above: [])
+        db.sql("ROLLBACK VIEW v")
+        monkeypatch.undo()
+    with connected(directory, spark) as db:
+        db.sql("INSERT INTO t VALUES (4, 'four')")
+        db.sql("INSERT INTO g VALUES (4)")
+        assert rows(db, "v") == [(1, 1), (2, 1), (3, 5), (4, 4)]
+        with pytest.raises(HeadraceError, match='"joined" has to be filled again') as caught:
+            db.sql("SELECT * FROM over_late")
+        assert str(caught.value.hint).startswith("REPAIR joined")
+        db.sql("REPAIR joined")
+        assert rows(db, "joined") == [(2, 1), (3, 5), (4, 4)]
+        verify(db)
+
+
+def test_a_view_that_waits_for_a_function_can_be_rolled_back(
+    directory: Path, spark: SparkSession
+) -> None:
+    def doubled(value: int) -> int:
+        return 2 * value
+
+    with connected(directory, spark) as db:
+        db.register(doubled, returns="INT", deterministic=True)
+        candidate(db, "SELECT k, doubled(length(txt)) AS n FROM t")
+        db.sql("SWAP VIEW v")
+        assert rows(db, "joined") == [(1, 2), (2, 2)]
+    with connected(directory, spark) as db:
+        db.sql("INSERT INTO t VALUES (3, 'three')")
+        with pytest.raises(HeadraceError, match="waits"):
+            db.sql("SELECT * FROM v")
+        db.sql("ROLLBACK VIEW v")
+        assert rows(db, "v") == [(1, 1), (2, 1), (3, 5)]
+        db.sql("INSERT INTO g VALUES (3)")
+        assert rows(db, "joined") == [(1, 1), (2, 1), (3, 5)]
+        verify(db)
+    with connected(directory, spark) as db:
+        db.register(doubled, returns="INT", deterministic=True)
+        db.sql("SWAP VIEW v")
+        assert rows(db, "joined") == [(1, 2), (2, 2), (3, 10)]
+        verify(db)

@@ -12,7 +12,8 @@ from headrace.catalyst.python import waits
 from headrace.errors import Code, HeadraceError
 from headrace.ledger import NO_EPOCH, Dirty, RepairedView
 from headrace.parts.naming import shown_name
-from headrace.runtime.published import STOPPED, WAITING, marked_and_above
+from headrace.parts.swapping import root_of, swapping
+from headrace.runtime.published import STOPPED, WAITING, marked_and_above, stopped_views
 from headrace.runtime.unfit import UNFIT
 
 if TYPE_CHECKING:
@@ -144,6 +145,15 @@ def refuse_stopped(
     below = catalog.below([relation.id])
     failed = next(v for v in catalog.views_in_order() if v.id in marked and v.id in below)
     entry = marked[failed.id]
+    if isinstance(relation, View) and relation.candidate_of is not None:
+        of = shown_name(catalog.by_id[relation.candidate_of], catalog)
+        raise HeadraceError(
+            Code.UNAVAILABLE,
+            f"{shown_name(relation, catalog)} has stopped",
+            in_sentences(entry.detail),
+            f"Correct the data, then REPAIR {of}; or make another one with another query, or DROP"
+            f" CANDIDATE OF {of}.",
+        )
     if "evidence" in entry.origin:
         raise _quarantined(relation, failed, entry)
     if UNFIT in entry.origin:
@@ -160,15 +170,6 @@ def refuse_stopped(
     why = f"its {failing}"
     if failed is not relation:
         why = f'it reads view "{failed.name}", whose {failing}'
-    if isinstance(relation, View) and relation.candidate_of is not None:
-        of = shown_name(catalog.by_id[relation.candidate_of], catalog)
-        raise HeadraceError(
-            Code.UNAVAILABLE,
-            f"{shown_name(relation, catalog)} stopped, since {why}",
-            in_sentences(entry.detail),
-            f"Correct the data, then REPAIR {of}; or make another one with another query, or DROP"
-            f" CANDIDATE OF {of}.",
-        )
     quarantine = (
         f", or have the view quarantine such rows, ALTER MATERIALIZED VIEW {failed.name}"
         " SET (on_error = 'quarantine')"
@@ -179,18 +180,18 @@ def refuse_stopped(
         f'view "{relation.name}" stopped, since {why}',
         detail=in_sentences(entry.detail),
         hint=f"Correct the data{'' if by_key else quarantine}, then REPAIR {failed.name}; or"
-        f" correct the query: CREATE OR REPLACE {failed.name}.{_way_back(catalog, failed)}{before}",
+        f" correct the query: CREATE OR REPLACE {failed.name}."
+        f"{_way_back(ledger, catalog, failed)}{before}",
     )
 
 
-def _way_back(catalog: Catalog, failed: View) -> str:
+def _way_back(ledger: Ledger, catalog: Catalog, failed: View) -> str:
     """Return the hint that another build of a stopped view can serve, if there is one."""
     other = catalog.candidate(failed.id)
-    if other is None:
+    if other is None or other.id in stopped_views(ledger.head, catalog):
         return ""
-    if other.has_served:
-        return f" ROLLBACK VIEW {failed.name} lets what served before serve again."
-    return f" SWAP VIEW {failed.name} lets its candidate serve."
+    what = "what served before serve again" if other.has_served else "its candidate serve"
+    return f" {swapping(catalog, root_of(catalog, failed))} lets {what}."
 
 
 def in_sentences(error: str) -> str:

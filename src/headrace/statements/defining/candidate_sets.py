@@ -390,12 +390,25 @@ class CandidateSets:
         return select_all(relation.schema.names, relation.name)
 
     def _require_supported(self, view: View, span: Span, *, lags: bool = False) -> None:
-        if view.into is not None or view.refresh.lags or lags:
+        """Raise unless a view can be filled beside itself, to change together with others."""
+        name = shown_name(view, self.reader.catalog)
+        if view.into is not None:
             raise HeadraceError(
                 Code.UNSUPPORTED,
-                f'view "{shown_name(view, self.reader.catalog)}" cannot be filled beside itself',
-                "It accepts INSERT." if view.into is not None else "It is refreshed apart.",
-                span=span,
+                f'"{name}" would have to be filled beside itself, and accepts INSERT',
+                "The rows inserted into it would not be in the new build.",
+                f"DROP {name} first, and create it again afterwards.",
+                span,
+            )
+        if view.refresh.lags or lags:
+            raise HeadraceError(
+                Code.UNSUPPORTED,
+                f'"{name}" would have to be filled beside itself, and is refreshed apart',
+                "What changes together is maintained in every epoch.",
+                f"ALTER MATERIALIZED VIEW {name} SET (refresh = 'continuous') first."
+                if view.refresh.lags
+                else "Leave refresh out, and set it afterwards.",
+                span,
             )
 
     def _require_alone(self, view: View, span: Span) -> None:
