@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from headrace.errors import Code, HeadraceError, Span
+from headrace.sql.bounds import DEEPEST
 from headrace.sql.cursor import Cursor
 from headrace.sql.lexer import StatementText, Token, TokenKind
 
@@ -13,7 +14,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _CLOSING = {"(": ")", "[": "]", "{": "}"}
-_DEEPEST = 150
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,11 +88,11 @@ def tree_of(tokens: Sequence[Token], query: Span) -> tuple[Node, ...] | None:
         elif token.text in _CLOSING:
             opened.append((token, nodes))
             nodes = []
-            if len(opened) > _DEEPEST:
+            if len(opened) > DEEPEST:
                 raise HeadraceError(
                     Code.UNSUPPORTED,
                     "the query is nested too deeply",
-                    hint=f"Brackets may be nested {_DEEPEST} deep.",
+                    hint=f"Brackets may be nested {DEEPEST} deep.",
                     span=Span(query.text, token.start, token.end, query.file),
                 )
         else:

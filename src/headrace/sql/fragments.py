@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from headrace.errors import Code, HeadraceError
 from headrace.sql.as_of import AsOf, AsOfEpoch, AsOfTimestamp
+from headrace.sql.bounds import require_bounded
 from headrace.sql.lexer import Token, TokenKind, string_value
 from headrace.sql.parts import Fragment, Query
 from headrace.sql.refusals import refuse_in_query
@@ -58,6 +59,7 @@ def take_query(cursor: Cursor, end: int | None = None) -> Query:
     stop = len(cursor.tokens) - 1 if end is None else end
     body = cursor.tokens[start:stop]
     _check_brackets(cursor, body)
+    require_bounded(cursor, body)
     refuse_in_query(cursor, body)
     emit_changes, as_of = False, None
     while True:
@@ -129,6 +131,7 @@ def take_expression(cursor: Cursor, *stops: str) -> Fragment:
         )
     if cursor.index == start:
         raise cursor.expected("an expression")
+    require_bounded(cursor, cursor.tokens[start : cursor.index])
     return Fragment(cursor.text(first, cursor.previous), cursor.span(first))
 
 
