@@ -30,6 +30,13 @@ class Peak:
         return Peak(max(self.resident, resident), max(self.proportional, proportional))
 
 
+def anonymous() -> int:
+    """Return the bytes of this process's memory without files that it has mapped."""
+    status = (_PROC / "self" / "status").read_text(encoding="ascii")
+    line = next(line for line in status.splitlines() if line.startswith("RssAnon:"))
+    return int(line.split()[1]) << 10
+
+
 class Sampler:
     """Samples a tree of processes until the block ends: its root, its JVMs, and the rest.
 

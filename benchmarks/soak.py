@@ -24,7 +24,7 @@ import numpy as np
 import pyarrow as pa
 
 import headrace
-from benchmarks.memory import Sampler
+from benchmarks.memory import Sampler, anonymous
 
 _KEYS, _GROUPS = 20_000, 200
 _VIEWS = {
@@ -140,6 +140,8 @@ class Soak:
         }
         files["open"] = len(list(Path("/proc/self/fd").iterdir()))
         memory = {part: size / 1e6 for part, size in used.resident().items()}
+        memory["own"] = anonymous() / 1e6
+        memory["arrow"] = pa.total_allocated_bytes() / 1e6
         return (
             Moment(
                 seconds,

@@ -34,6 +34,7 @@ class Killed:
     process: subprocess.Popen[str] | None = None
     port: int = 0
     deaths: int = 0
+    query_processes: int = 0
     errors: Path | None = None
     """The file to which it writes its log; by default, nowhere."""
 
@@ -45,7 +46,7 @@ class Killed:
     def begin(self, *options: str) -> None:
         """Start the process, with further options."""
         command = [sys.executable, "-m", "headrace", "--data", str(self.directory), "serve"]
-        command += ["--query-processes", "0"]
+        command += ["--query-processes", f"{self.query_processes}", "--query-memory", "512m"]
         errors = subprocess.DEVNULL if self.errors is None else self.errors.open("ab")
         self.process = subprocess.Popen(
             [*command, "--listen", f"127.0.0.1:{self.port}", *options],

@@ -231,7 +231,7 @@ class Database(DefaultSession):
             self._segments = SegmentWriter(directory.resolve() / "log")
             self.parts = self._wired(partitions, fault, clock, stores_programs=spark is None)
             self.parts.branches.recover()
-            self.parts.pump.compaction.sweep_strays()
+            self.parts.pump.compaction.sweep_at_opening()
             restore(self.parts, functions)
             if is_new:
                 self._lease.for_jobs  # noqa: B018  (raises if Spark cannot be started)

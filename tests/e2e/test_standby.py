@@ -88,6 +88,26 @@ def test_a_standby_has_the_files_of_a_store_before_it_takes_over(
 
 
 @pytest.mark.long
+def test_a_database_is_opened_and_serves_from_its_cache_while_the_store_does_not_answer(
+    tmp_path, spark, postgres_url, monkeypatch
+):
+    settings = {"spark": spark, "continuous": False, "partitions": 2, "ledger": postgres_url}
+    with served_bucket("standby") as bucket:
+        monkeypatch.setenv("AWS_ACCESS_KEY_ID", bucket["access_key_id"])
+        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", bucket["secret_access_key"])
+        url = f"s3://standby/db?endpoint={bucket['endpoint']}&region={bucket['region']}"
+        with headrace.connect(url, cache=str(tmp_path / "one"), **settings) as first:
+            first.sql("CREATE TABLE t (k INT PRIMARY KEY, v INT)")
+            first.sql("CREATE MATERIALIZED VIEW m AS SELECT v, count(*) AS n FROM t GROUP BY v")
+            first.sql("INSERT INTO t VALUES (1, 1), (2, 2)")
+            first.flush()
+    with headrace.connect(url, cache=str(tmp_path / "one"), **settings) as second:
+        assert second.sql("SELECT n FROM m WHERE v = 2").fetchall() == [(1,)]
+        second.sql("INSERT INTO t VALUES (3, 2)")
+        assert second.sql("SELECT n FROM m WHERE v = 2").fetchall() == [(2,)]
+
+
+@pytest.mark.long
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("where", ["directory", "store"])
 def test_a_standby_serves_after_the_server_was_killed(where, tmp_path, request, capsys):

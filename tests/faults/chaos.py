@@ -1,9 +1,10 @@
 """A database beyond one machine whose parts are killed at random while clients write.
 
 ``python -m faults.chaos --kills 50`` (from ``tests``; or ``make chaos``) runs two servers, of which
-one is the standby of the other, over a ledger in PostgreSQL and files in SeaweedFS; with
-``--cluster``, on a standalone cluster of Spark whose workers share no directory with the servers.
-Clients send rows until each is acknowledged. In the end, and every ten kills, each view equals its
+one is the standby of the other, each with a query process, over a ledger in PostgreSQL and files in
+SeaweedFS; with ``--cluster``, on a standalone cluster of Spark whose workers share no directory
+with the servers. Clients send rows until each is acknowledged, to the server that a balancer
+chooses, which asks each for ``/readyz``. In the end, and every ten kills, each view equals its
 query, every acknowledged row is there, and no row is there twice.
 """
 
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
 
 PATIENCE = 240.0
 """Seconds within which the database serves again, on a machine that does much else."""
+MOST_QUERY_SECONDS = 30.0
+"""How long a query may take on a server that says that it answers queries."""
 KEYS = 20
 DEFINITIONS = (
     "CREATE STREAM events (id INT, k INT, v INT) DEDUPLICATE ON (id)",
@@ -47,6 +50,48 @@ DEFINITIONS = (
     """CREATE MATERIALIZED VIEW last AS SELECT * FROM (SELECT k, id, v, row_number() OVER
     (PARTITION BY k ORDER BY v DESC, id) AS r FROM events) WHERE r <= 3""",
 )
+
+
+@dataclass
+class Balancer:
+    """Asks each server every half second what it serves, as a load balancer does."""
+
+    ports: list[int]
+    ready: list[frozenset[str]] = field(default_factory=lambda: [frozenset(), frozenset()])
+    polls: int = 0
+    out: int = 0
+    """How many times no server was ready."""
+    refused: int = 0
+    """How many requests a ready server has refused as unavailable."""
+    _stopped: threading.Event = field(default_factory=threading.Event)
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Ask while a block runs."""
+        thread = threading.Thread(target=self._run, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            self._stopped.set()
+            thread.join()
+
+    def _run(self) -> None:
+        while not self._stopped.wait(0.5):
+            self.ready = [self._asked(port) for port in self.ports]
+            self.polls += 1
+            self.out += not any(self.ready)
+
+    def _asked(self, port: int) -> frozenset[str]:
+        try:
+            answer = Client(port, seconds=5).get("/readyz")
+            return frozenset(answer.json["serves"] if answer.status == 200 else ())
+        except (*GONE, OSError):
+            return frozenset()
+
+    def order(self) -> list[int]:
+        """Return the servers, those that are ready first."""
+        return sorted(range(len(self.ports)), key=lambda each: not self.ready[each])
 
 
 class ChaosError(AssertionError):
@@ -61,6 +106,7 @@ class World:
     postgres: Postgres
     store: Seaweed
     servers: list[Killed]
+    balancer: Balancer
     cluster: SparkCluster | None = None
     active: int = 0
     starting: threading.Lock = field(default_factory=threading.Lock)
@@ -69,8 +115,9 @@ class World:
         """Run a statement at whichever server serves, until it succeeds; return the answer."""
         until, last = time.monotonic() + PATIENCE, {0: "no answer", 1: "no answer"}
         while time.monotonic() < until:
-            for server in (self.active, 1 - self.active):
+            for server in self.balancer.order():
                 self._begin_again(server)
+                was_ready = "writes" in self.balancer.ready[server]
                 try:
                     answer = Client(self.servers[server].port, seconds=PATIENCE).sql(
                         statement, accept=accept
@@ -82,6 +129,7 @@ class World:
                     self.active = server
                     return answer
                 last[server] = f"{answer.status} {answer.body[:300]!r}"
+                self.balancer.refused += was_ready and answer.status == 503
                 if answer.status not in {408, 409, 499, 503}:  # 499: a server that ends cancels it
                     raise ChaosError(f"{statement[:80]}: {last[server]}")
             time.sleep(0.1)
@@ -259,17 +307,49 @@ def run(kills: int, seed: int, *, cluster: bool, report: Callable[[str], None] =
                 waits.setdefault(name, []).append(time.monotonic() - began)
                 if load.error is not None:
                     raise load.error
-                report(f"{number:3} {name:9} {waits[name][-1]:6.1f} s until written and read")
+                queried = _until_queried(world, began)
+                report(
+                    f"{number:3} {name:9} {waits[name][-1]:6.1f} s until written and read,"
+                    f" {queried:6.1f} s until queried"
+                )
                 if number % 10 == 0:
                     report(f"    {verify(world, load)}")
         if load.error is not None:
             raise load.error
         report(f"    {verify(world, load)}")
+        asked = world.balancer
+        report(
+            f"    no server was ready in {asked.out} of {asked.polls} looks;"
+            f" {asked.refused} requests were refused by one that was"
+        )
         for name, seconds in sorted(waits.items()):
             middle = sorted(seconds)[len(seconds) // 2]
             report(
                 f"{name:9} {len(seconds):3} times, {middle:5.1f} s, at most {max(seconds):5.1f} s"
             )
+
+
+def _until_queried(world: World, began: float) -> float:
+    """Return the seconds until a ready server says that it answers queries, and does.
+
+    Raises:
+        ChaosError: if that takes too long, or a server that said so did not answer.
+    """
+    while True:
+        ready = [i for i, each in enumerate(world.balancer.ready) if "queries" in each]
+        for server in ready:
+            asked = time.monotonic()
+            try:
+                answer = Client(world.servers[server].port, seconds=60).sql("SELECT 1 AS one")
+            except (*GONE, OSError):
+                continue
+            if answer.status == 200:
+                if time.monotonic() - asked > MOST_QUERY_SECONDS:
+                    raise ChaosError(f"a ready server took {time.monotonic() - asked:.0f} s")
+                return time.monotonic() - began
+        if time.monotonic() - began > PATIENCE:
+            raise ChaosError(f"no query was answered: {world.balancer.ready}")
+        time.sleep(0.1)
 
 
 def _world(stack: ExitStack, place: Path, draw: random.Random, *, cluster: bool) -> World:
@@ -292,11 +372,14 @@ def _world(stack: ExitStack, place: Path, draw: random.Random, *, cluster: bool)
     servers = []
     for name in ("one", "two"):
         environment = {**given, "HEADRACE_CACHE": str(place / name)}
-        servers.append(Killed(url, environment, port=free_port(), errors=place / f"{name}.log"))
+        errors = place / f"{name}.log"
+        servers.append(Killed(url, environment, port=free_port(), errors=errors, query_processes=1))
         stack.callback(_end, servers[-1])
     servers[0].begin("--standby")
     servers[0].wait()
-    return World(draw, ledger, store, servers, spark)
+    balancer = Balancer([each.port for each in servers])
+    stack.enter_context(balancer.running())
+    return World(draw, ledger, store, servers, balancer, spark)
 
 
 def _show_logs(world: World, kind: type[BaseException] | None, *_: object) -> None:

@@ -128,7 +128,7 @@ def test_while_no_process_answers_queries_are_parsed_names_resolved_and_ready_sa
     apart: Served, client: Client, monkeypatch: pytest.MonkeyPatch
 ):
     client.sql("SELECT id + 1 AS x FROM t")
-    assert client.get("/readyz").json["status"] == "ready"
+    assert client.get("/readyz", serves="queries").json["serves"][-1] == "queries"
     monkeypatch.setattr(QueryProcesses, "are_ready", property(lambda _: False))
     monkeypatch.setattr(QueryProcesses, "_taken_when_idle", lambda self: self._waits())
     monkeypatch.setattr(QueryProcesses, "_waits", _waits, raising=False)
@@ -147,7 +147,10 @@ def test_while_no_process_answers_queries_are_parsed_names_resolved_and_ready_sa
         408,
         "It waited for the query process, which was still starting.",
     )
-    assert client.get("/readyz").status == 503
+    assert client.get("/readyz", serves="queries").status == 503
+    ready = client.get("/readyz").json
+    assert ready["serves"] == ["lookups", "writes"]
+    assert ready["waits"] == ["queries were not answered yet: the query process was starting"]
     assert client.rows("SELECT name FROM t WHERE id = 1") == [["ann"]]
 
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import http.client
 import json
 import time
+from contextlib import contextmanager
 
 import pytest
 
+from headrace.cli import serve
 from headrace.errors import Code, HeadraceError
 from headrace.server.address import ListenAddress, Transport
 from headrace.server.standby import StandbyServer
@@ -27,6 +29,37 @@ def asked(port: int, path: str, method: str = "GET") -> tuple[int, dict[str, str
             time.sleep(0.02)
         finally:
             connection.close()
+
+
+@pytest.mark.parametrize("code", [Code.UNAVAILABLE, Code.INVALID])
+def test_a_standby_stays_while_what_it_opens_does_not_answer(
+    code: Code, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(serve, "_AGAIN_SECONDS", 0.0)
+    errors = [HeadraceError(code, "the store did not answer") for _ in range(3)]
+    waited_for, closed = [], []
+
+    class Server:
+        def waits_for(self, error: HeadraceError) -> None:
+            waited_for.append(error)
+
+    @contextmanager
+    def to_open():
+        if errors:
+            raise errors.pop()
+        yield "database"
+        closed.append(True)
+
+    said: list[str] = []
+    standby = serve.Standby(Server(), said.append)
+    if code is Code.INVALID:
+        with pytest.raises(HeadraceError), standby.opened(to_open):
+            pass
+        return
+    with standby.opened(to_open) as found:
+        assert found == "database"
+    assert (len(waited_for), closed) == (3, [True])
+    assert said == ["standby: the store did not answer"]
 
 
 def test_a_standby_is_alive_and_refers_to_the_writer_until_it_takes_over():

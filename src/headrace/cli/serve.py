@@ -6,8 +6,9 @@ import gc
 import signal
 import threading
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, cast
 
 import click
@@ -17,23 +18,29 @@ from headrace.cli.restarting import LostDatabaseError, Restarts
 from headrace.errors import Code, HeadraceError
 from headrace.formats.libraries import library
 from headrace.ledger.directory import LEDGER
-from headrace.settings import require_heap
+from headrace.settings import Settings, require_heap
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
     from pathlib import Path
     from typing import TextIO
 
     from headrace.cli.connection import Invocation
     from headrace.cli.functions import FunctionFiles
     from headrace.cli.statement_thread import StatementThread
+    from headrace.connecting import AnyDatabase
     from headrace.database import Database
-    from headrace.ledger import Waits
+    from headrace.processes.queries import ProcessBeforehand
     from headrace.server.address import ListenAddress, Transport
     from headrace.server.listener import HttpServer
+    from headrace.server.standby import StandbyServer
 
 _LISTEN_SECONDS = 0.2
+_AGAIN_SECONDS = 1.0
+_BEFOREHAND_SECONDS = 10.0
+"""How long a standby waits before it starts a query process."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,10 +102,14 @@ def serve_directory(
     """
     for name in ("prometheus_client", "starlette", "uvicorn", "websockets"):
         library(name, f"library {name}", "server")
-    from headrace.processes.queries import QuerySettings  # noqa: PLC0415  (what is slow to load)
+    from headrace.processes.queries import (  # noqa: PLC0415  (what is slow to load)
+        ProcessBeforehand,
+        QuerySettings,
+    )
     from headrace.server.address import ListenAddress  # noqa: PLC0415  (these have the libraries)
     from headrace.server.listener import HttpServer  # noqa: PLC0415
     from headrace.server.logs import log_to  # noqa: PLC0415
+    from headrace.server.standby import StandbyServer  # noqa: PLC0415
 
     most, memory = serving.query_processes, serving.query_memory
     require_heap("option --query-memory", memory)
@@ -115,9 +126,17 @@ def serve_directory(
             return
         said(f"opening {directory}; Spark starts in the background")
         restarts = Restarts()
-        with restarts.on_loss(), ExitStack() as meanwhile:
-            opening = _standby(meanwhile, bound, transport, said) if serving.standby else {}
-            with opened(directory, invocation, thread, err, functions, **opening) as found:
+        with restarts.on_loss(), ExitStack() as meanwhile, ExitStack() as ending:
+            standby = None
+            if serving.standby:
+                standby = Standby(meanwhile.enter_context(StandbyServer(bound, transport)), said)
+                if queries is not None:
+                    spark = Settings.of(invocation.settings).spark
+                    standby.beforehand = ProcessBeforehand(spark, queries)
+                    ending.callback(standby.beforehand.close)
+            waits = {} if standby is None else {"standby": standby.waits}
+            to_open = partial(opened, directory, invocation, thread, err, functions, **waits)
+            with to_open() if standby is None else standby.opened(to_open) as found:
                 meanwhile.close()
                 database = cast("Database", found)  # a directory is opened here, never a server
                 said(f"{directory} is open at epoch {database.last_epoch():,}; starting to serve")
@@ -132,6 +151,7 @@ def serve_directory(
                     transport=transport,
                     authenticate=serving.auth,
                     readers=serving.readers,
+                    beforehand=None if standby is None else standby.beforehand,
                 )
                 _serve(server, f"{directory}", serving, thread, restarts)
     finally:
@@ -177,7 +197,6 @@ def _read(
     from headrace.remote.server import is_url, tls_context  # noqa: PLC0415  (slow to load)
     from headrace.server.proxy import RemoteServer  # noqa: PLC0415
     from headrace.server.remote_reader import RemoteReader  # noqa: PLC0415
-    from headrace.settings import Settings  # noqa: PLC0415
 
     primary = (serving.reader_of or "").rstrip("/")
     if not is_url(primary):
@@ -201,22 +220,48 @@ def _read(
         _wait_for_end()
 
 
-def _standby(
-    meanwhile: ExitStack, bound: socket.socket, transport: Transport, said: _Said
-) -> dict[str, Waits]:
-    """Answer requests until the block ends; return how to open the database: waiting for it."""
-    from headrace.server.standby import StandbyServer  # noqa: PLC0415  (it has the libraries)
+@dataclass(slots=True)
+class Standby:
+    """Waits to open a database, while ``server`` answers requests.
 
-    standby, reasons = meanwhile.enter_context(StandbyServer(bound, transport)), set[str]()
+    Meanwhile, the query process ``beforehand`` is started.
+    """
 
-    def waits(error: HeadraceError) -> bool:
-        standby.waits_for(error)
-        if error.primary not in reasons:
-            reasons.add(error.primary)
-            said(f"standby: {error.primary}")
+    server: StandbyServer
+    said: _Said
+    beforehand: ProcessBeforehand | None = None
+    _waiting_since: float | None = None
+    _reasons: set[str] = field(default_factory=set)
+
+    def waits(self, error: HeadraceError) -> bool:
+        """Say what is waited for; return that it is."""
+        self.server.waits_for(error)
+        if error.primary not in self._reasons:
+            self._reasons.add(error.primary)
+            self.said(f"standby: {error.primary}")
+        now = time.monotonic()
+        self._waiting_since = self._waiting_since or now
+        # A process that has just taken over, perhaps on this machine, has the processors first.
+        if self.beforehand is not None and now - self._waiting_since > _BEFOREHAND_SECONDS:
+            self.beforehand.begin()
         return True
 
-    return {"standby": waits}
+    @contextmanager
+    def opened(
+        self, to_open: Callable[[], AbstractContextManager[AnyDatabase]]
+    ) -> Iterator[AnyDatabase]:
+        """Open the database for a block; while the ledger or the store do not answer, again."""
+        with ExitStack() as opening:
+            while True:
+                try:
+                    database = opening.enter_context(to_open())
+                    break
+                except HeadraceError as error:
+                    if error.code is not Code.UNAVAILABLE:
+                        raise
+                    self.waits(error)
+                time.sleep(_AGAIN_SECONDS)
+            yield database
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.catalog import ROWTIME, Declaration, Stream
+from headrace.errors import Code, HeadraceError
 from headrace.ledger import Reject
 from headrace.log import Admitted, Seen, Watermark, ids_of, open_segment
 from headrace.log.seen import DRAFT
@@ -98,14 +99,24 @@ class Admission:
             gate.seen.keep(end, self.ledger.head.log_end(stream.id), self.micros())
 
     def sweep(self, relations: Iterable[Relation]) -> None:
-        """Remove the indexes of all streams but these."""
+        """Remove the indexes of all streams but these; not while a store does not answer.
+
+        The next opening removes what is left.
+        """
         kept = {str(each.id) for each in relations}
         if self._indexes.exists():
-            files = [name for name in mounts.files_in(self._indexes) if "-" in name]
-            gone = [n for n in files if n.endswith(DRAFT) or n.split("-")[0] not in kept]
-            if gone:
-                self.ledger.require_newest()
-                mounts.delete(self._indexes, gone)
+            try:
+                self._sweep(kept)
+            except HeadraceError as error:
+                if error.code is not Code.UNAVAILABLE or mounts.mount_of(self._indexes) is None:
+                    raise
+
+    def _sweep(self, kept: set[str]) -> None:
+        files = [name for name in mounts.files_in(self._indexes) if "-" in name]
+        gone = [n for n in files if n.endswith(DRAFT) or n.split("-")[0] not in kept]
+        if gone:
+            self.ledger.require_newest()
+            mounts.delete(self._indexes, gone)
 
     def _start(self, stream: RelationId) -> Offset:
         return self.ledger.head.starts.get(stream, Offset(0))

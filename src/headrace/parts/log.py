@@ -116,6 +116,17 @@ class Log:
         self.pump.wake()
         return appended
 
+    def require_writable(self) -> None:
+        """Raise why an append would fail at present, as far as is known.
+
+        Raises:
+            HeadraceError: ``unavailable`` if the ledger does not answer, or if the store has not
+                answered for so long that files wait for it no longer.
+        """
+        if self.ledger.trouble is not None:
+            raise self.ledger.trouble
+        mounts.require_taking(self.directory)
+
     def append_in_parts(
         self, relation: Stream | Table, parts: Iterator[pa.Table], *, producer: ProducerPosition
     ) -> OffsetRange:

@@ -46,6 +46,7 @@ class Child:
         self._connection = connection
         self._errors = errors
         self._killing = threading.Lock()
+        self._unread = 0
 
     @classmethod
     def started(cls, module: str, errors: Path, *descriptors: int) -> Self:
@@ -96,6 +97,15 @@ class Child:
             return how
         return f"{how}: {written}" if written else how
 
+    def begin(self, message: object) -> None:
+        """Send a message whose answer nobody waits for: the next :meth:`ask` skips it.
+
+        Raises:
+            OSError: the process has ended.
+        """
+        self._connection.send(message)
+        self._unread += 1
+
     def ask(self, message: object, grace: float, seconds: float = math.inf) -> Any:
         """Send a message and return its answer; kill the process if it does not answer in time.
 
@@ -109,18 +119,26 @@ class Child:
         until = time.monotonic() + seconds
         try:
             self._connection.send(message)
-            while not self._connection.poll(_LISTEN_SECONDS):
-                if time.monotonic() > until:
-                    self.kill()  # so no answer was received
-                try:
-                    check_cancelled()
-                except HeadraceError:
-                    self._cancel(grace)
-                    raise
+            while self._unread:
+                self._await_answer(until, grace)
+                self._connection.recv()
+                self._unread -= 1
+            self._await_answer(until, grace)
             return self._connection.recv()
         except (EOFError, OSError) as error:
             self.kill()
             raise EndedError from error
+
+    def _await_answer(self, until: float, grace: float) -> None:
+        """Return when there is an answer; as :meth:`ask`."""
+        while not self._connection.poll(_LISTEN_SECONDS):
+            if time.monotonic() > until:
+                self.kill()  # so no answer was received
+            try:
+                check_cancelled()
+            except HeadraceError:
+                self._cancel(grace)
+                raise
 
     def _cancel(self, grace: float) -> None:
         try:

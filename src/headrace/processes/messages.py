@@ -24,8 +24,17 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
+class WarmSpark:
+    """The first message to a process that is started before it is known what it reads."""
+
+    scratch: Path
+    spark: SparkSettings
+    path: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class StartSpark:
-    """The first message: the data directory, which is read only, and Spark's settings.
+    """The first message, or the next one: the data directory, read only, and Spark's settings.
 
     ``scratch`` is a directory of the process, removed with it; ``path`` is the module search path;
     ``bytes`` limits the memory of the process and its JVM together. ``mounted`` says whether the

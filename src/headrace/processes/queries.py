@@ -14,13 +14,13 @@ import tempfile
 import threading
 import time
 from collections import deque
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from headrace.engine.jobs.heap import heap_bytes
-from headrace.errors import Code, HeadraceError
+from headrace.errors import Code, HeadraceError, Span
 from headrace.parts.evaluating import PlannedQuery
 from headrace.processes.child import Child, EndedError
 from headrace.processes.messages import (
@@ -31,6 +31,7 @@ from headrace.processes.messages import (
     Failed,
     Full,
     StartSpark,
+    WarmSpark,
 )
 from headrace.processes.names import require_known_names
 from headrace.runtime.cancelling import check_cancelled
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
 
     from headrace.catalog import Catalog
     from headrace.database import Database
-    from headrace.errors import Span
+    from headrace.engine.jobs.lease import SparkSettings
     from headrace.parts.evaluating import Asked, Beside
     from headrace.processes.messages import Done
 
@@ -56,6 +57,8 @@ _GRACE_SECONDS: Final = 3.0
 _LISTEN_SECONDS: Final = 0.1
 _IDLE_SECONDS: Final = 60.0
 """The idle time after which a process ends, unless it is the only one."""
+_REHEARSED: Final = "SELECT count(*) AS n FROM VALUES (1), (2) AS v(k) WHERE k > 1"
+"""The query that a process answers before it is ready."""
 _SPARES: Final = 2
 """The number of processes, within the limit, that are started after one was lost."""
 _BESIDE_HEAP: Final = 1 << 30
@@ -77,21 +80,65 @@ class QuerySettings:
         """The memory that a process and its JVM may use in total."""
         return 2 * (heap_bytes(self.memory) or 0) + _BESIDE_HEAP
 
+    def of_process(self, own: SparkSettings) -> SparkSettings:
+        """Return the settings of a process's Spark: those of the database's, but small."""
+        flags = (*own.flags, "-XX:+ExitOnOutOfMemoryError")
+        return replace(own, master="local[1]", driver_memory=self.memory, flags=flags)
+
+
+class ProcessBeforehand:
+    """A query process that a standby starts before it has the database; it has Spark then.
+
+    :meth:`begin` starts it, at most once. Whoever serves the database takes it.
+    """
+
+    def __init__(self, spark: SparkSettings, settings: QuerySettings) -> None:
+        self._spark = settings.of_process(spark)
+        self._process: _Process | None = None
+        self._changing = threading.Lock()
+
+    def begin(self) -> None:
+        """Start the process, without waiting for it."""
+        with self._changing:
+            if self._process is None:
+                with suppress(OSError):  # it is started again when it is needed
+                    self._process = _Process.started()
+                    self._process.warm(self._spark)
+
+    def taken(self) -> _Process | None:
+        """Return the process, if it has been started and runs; it belongs to the caller."""
+        with self._changing:
+            found, self._process = self._process, None
+        if found is not None and not found.child.is_alive:
+            found.end()
+            return None
+        return found
+
+    def close(self) -> None:
+        """End the process, if nobody has taken it."""
+        found = self.taken()
+        if found is not None:
+            found.end()
+
 
 class QueryProcesses:
     """The query processes of one database: an :class:`Evaluator`.
 
     :meth:`warm` starts one, and concurrent queries start more; :meth:`end_idle` ends those that are
-    not needed.
+    not needed. The first one is that ``beforehand``, if it was started.
     """
 
-    def __init__(self, database: Database, settings: QuerySettings) -> None:
+    def __init__(
+        self,
+        database: Database,
+        settings: QuerySettings,
+        beforehand: ProcessBeforehand | None = None,
+    ) -> None:
         self._parts = database.parts
         self._directory = database.directory.resolve()
         self._settings = settings
-        own = database.settings.spark
-        flags = (*own.flags, "-XX:+ExitOnOutOfMemoryError")
-        self._spark = replace(own, master="local[1]", driver_memory=settings.memory, flags=flags)
+        self._spark = settings.of_process(database.settings.spark)
+        self._beforehand = beforehand
         self._changed = threading.Condition()
         self._idle: deque[_Process] = deque()
         self._all: set[_Process] = set()
@@ -319,7 +366,8 @@ class QueryProcesses:
         A thread waits until it answers, which takes seconds.
         """
         try:
-            process = _Process.started()
+            early = None if self._beforehand is None else self._beforehand.taken()
+            process = early or _Process.started()
         except OSError as error:
             self._failure = _not_started(f"{error}")
             return False
@@ -334,6 +382,8 @@ class QueryProcesses:
         try:
             answer = process.child.ask(self._begin(process.scratch), _GRACE_SECONDS)
             failure = answer.error if isinstance(answer, Failed) else None
+            if failure is None:
+                self._rehearse(process)
         except EndedError:
             if self._closed:
                 return
@@ -348,6 +398,19 @@ class QueryProcesses:
                 self._discard(process)
             self._changed.notify_all()
 
+    def _rehearse(self, process: _Process) -> None:
+        """Have a started process answer a query: it has loaded what any query needs then.
+
+        Raises:
+            EndedError: the process has ended.
+        """
+        catalog, query = self._parts.reader.catalog, Span.whole(_REHEARSED)
+        with suppress(HeadraceError):
+            process.declare(catalog, self._parts)
+        process.child.ask(AskShape(query), _GRACE_SECONDS)
+        asked = AskRows(_REHEARSED, {}, (), self._settings.result_bytes)
+        process.child.ask(asked, _GRACE_SECONDS)
+
     def _begin(self, scratch: Path) -> StartSpark:
         return StartSpark(
             self._directory,
@@ -361,8 +424,7 @@ class QueryProcesses:
 
     def _discard(self, process: _Process) -> None:
         self._all.discard(process)
-        process.child.kill()
-        shutil.rmtree(process.scratch, ignore_errors=True)
+        process.end()
 
 
 def _not_started(why: str) -> HeadraceError:
@@ -386,6 +448,19 @@ class _Process:
         self.answers = False
         """Whether its Spark has been started."""
         self._known: tuple[Any, ...] = ()
+
+    def warm(self, spark: SparkSettings) -> None:
+        """Have it start a Spark; what is asked next is answered afterwards.
+
+        Raises:
+            OSError: the process has ended.
+        """
+        self.child.begin(WarmSpark(self.scratch, spark, tuple(sys.path)))
+
+    def end(self) -> None:
+        """Kill the process, and remove what it has written."""
+        self.child.kill()
+        shutil.rmtree(self.scratch, ignore_errors=True)
 
     def declare(self, catalog: Catalog, parts: Any) -> None:
         """Declare the names of a catalog, unless the process has them.

@@ -43,6 +43,7 @@ from headrace.processes.messages import (
     Failed,
     Full,
     StartSpark,
+    WarmSpark,
 )
 from headrace.runtime.cancelling import Cancellation
 from headrace.runtime.step import RowsShare, Share
@@ -120,7 +121,12 @@ class QueryProcess:
 
     def _answer_all(self) -> None:
         try:
-            spark = self._begun(self._asked.get())
+            first = self._asked.get()
+            if isinstance(first, WarmSpark):
+                sys.path[:] = first.path
+                self._send(self._warmed(first))
+                first = self._asked.get()
+            spark = self._begun(first)
             if spark is not None:
                 self._send(Done())
                 while True:
@@ -134,6 +140,14 @@ class QueryProcess:
     def _send(self, answer: Done | Failed | Full) -> None:
         with self._sending:
             self._connection.send(answer)
+
+    def _warmed(self, first: WarmSpark) -> Done | Failed:
+        """Start the Spark that the queries use later."""
+        try:
+            start_spark(first.spark, first.scratch / "spark")
+        except HeadraceError as error:
+            return Failed(error)
+        return Done()
 
     def _begun(self, begin: StartSpark) -> _Spark | None:
         """Start Spark; if that fails, send the error and return None."""

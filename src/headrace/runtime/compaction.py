@@ -8,6 +8,7 @@ before that step's epoch.
 
 from __future__ import annotations
 
+import logging
 import shutil
 import threading
 import time
@@ -41,6 +42,8 @@ if TYPE_CHECKING:
     from headrace.runtime.retirement import Retirement
     from headrace.spine import RunFile
     from headrace.types import ArrangementId
+
+_log: Final = logging.getLogger(__name__)
 
 _SECOND: Final = 1_000_000
 
@@ -204,6 +207,22 @@ class Compaction:
         mounts.delete_units(self.loop.directory / "log", garbage.segments)
         self.loop.fault("swept")
         files.forget(garbage)
+
+    def sweep_at_opening(self) -> None:
+        """Delete what :meth:`sweep_strays` does, unless the store does not answer.
+
+        What is left then takes space until the database is opened again, and nothing else: names
+        are never given twice.
+
+        Raises:
+            HeadraceError: CONFLICT if another process has taken over.
+        """
+        try:
+            self.sweep_strays()
+        except HeadraceError as error:
+            if error.code is not Code.UNAVAILABLE or mounts.mount_of(self.loop.runs) is None:
+                raise
+            _log.warning("files that are not needed are left: %s", error.primary)
 
     def sweep_strays(self) -> int:
         """Delete files that the ledger does not name: those of attempts and reads that have ended.

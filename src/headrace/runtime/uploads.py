@@ -88,8 +88,7 @@ class Uploads:
     def bundle(self, folder: str, owner: object) -> str | None:
         """Return the bundle for a new file; None if too much waits already, or for too long."""
         with self._lock:
-            away = self._since is not None and time.monotonic() - self._since > WAITS_SECONDS
-            if away or self._waiting >= MOST_BYTES:
+            if self._is_full:
                 return None
             bundle = self._open.get((folder, owner))
             if bundle is None:
@@ -97,6 +96,22 @@ class Uploads:
                 bundle = self._open[folder, owner] = f"{self._prefix}{self._count:0{digits}x}"
                 self._count += 1
             return bundle
+
+    @property
+    def _is_full(self) -> bool:
+        """Whether too much waits already, or for too long."""
+        away = self._since is not None and time.monotonic() - self._since > WAITS_SECONDS
+        return away or self._waiting >= MOST_BYTES
+
+    def require_taking(self) -> None:
+        """Raise why the store does not take files, if they do not wait for it either.
+
+        Raises:
+            HeadraceError: ``unavailable`` in that case.
+        """
+        error = self.error
+        if error is not None and self._is_full:
+            raise error
 
     def add(self, folder: str, name: str, body: bytes) -> None:
         """Keep a file until the ledger does."""

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from headrace.database import Database
-    from headrace.processes.queries import QuerySettings
+    from headrace.processes.queries import ProcessBeforehand, QuerySettings
     from headrace.server.address import ListenAddress
 
 _START_SECONDS = 30.0
@@ -37,7 +37,8 @@ class HttpServer:
 
     Statements of clients may read only files below ``roots``, and make backups in directories only
     below ``backup_roots``. ``queries`` evaluates their queries
-    in separate processes; by default they run in this one. ``/pages/`` serves the files of the
+    in separate processes, of which the first may have been started ``beforehand``; by default they
+    run in this one. ``/pages/`` serves the files of the
     directory ``pages``. Clients need access tokens if any exist, or always with ``authenticate``.
     Closing the server closes its socket, which is already bound, but not the database. With
     ``readers``, that many processes accept connections, answer lookups, and forward all other
@@ -61,6 +62,7 @@ class HttpServer:
         authenticate: bool = False,
         readers: int = 0,
         backup_roots: Sequence[Path] = (),
+        beforehand: ProcessBeforehand | None = None,
     ) -> None:
         transport.require_complete(address)
         require_tokens(address, database.parts.access)
@@ -80,6 +82,7 @@ class HttpServer:
             readers=self._readers,
             authenticate=authenticate,
             backup_roots=backup_roots,
+            beforehand=beforehand,
         )
         listening = tls_settings(transport)
         if self._readers is not None:

@@ -205,7 +205,14 @@ ROUTES: Final = (
     Route("POST", "/v1/login", LoginHandlers, LoginHandlers.log_in, Least.NOTHING, takes=(JSON,)),
     Route("POST", "/v1/logout", LoginHandlers, LoginHandlers.log_out, Least.NOTHING),
     Route("GET", "/healthz", HealthHandlers, HealthHandlers.health, Least.NOTHING),
-    Route("GET", "/readyz", HealthHandlers, HealthHandlers.ready, Least.NOTHING),
+    Route(
+        "GET",
+        "/readyz",
+        HealthHandlers,
+        HealthHandlers.ready,
+        Least.NOTHING,
+        (QueryParameter("serves", "What has to be served: queries, too. By default, not these."),),
+    ),
     Route(
         "GET", "/metrics", Metrics, Metrics.metrics, Least.READER_OF_ALL, answers=("text/plain",)
     ),

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from headrace.database import Database
-    from headrace.processes.queries import QuerySettings
+    from headrace.processes.queries import ProcessBeforehand, QuerySettings
     from headrace.server.limits import Limits
     from headrace.server.readers import Readers
     from headrace.server.route import Route
@@ -71,12 +71,14 @@ class Service:
         readers: Readers | None = None,
         authenticate: bool = False,
         backup_roots: Sequence[Path] = (),
+        beforehand: ProcessBeforehand | None = None,
     ) -> Self:
         """Return the service of an open database; ``pages`` are those of applications.
 
-        With ``authenticate``, access tokens are required even before any exist.
+        With ``authenticate``, access tokens are required even before any exist. ``beforehand`` is a
+        query process that was started earlier.
         """
-        apart = None if queries is None else QueryProcesses(database, queries)
+        apart = None if queries is None else QueryProcesses(database, queries, beforehand)
         opened = partial(database.session, apart)
         runner, sessions = Runner(limits), Sessions(opened, limits)
         calls = RequestCalls(sessions, runner)

@@ -64,6 +64,14 @@ class Uploading(Waiting, Protocol):
         """The bytes that wait for the store, as far as is known."""
         ...
 
+    def require_taking(self) -> None:
+        """Raise why the store does not take files, if they do not wait for it either.
+
+        Raises:
+            HeadraceError: ``unavailable`` in that case.
+        """
+        ...
+
     def bundle(self, folder: str, owner: object) -> str | None:
         """Return the bundle for a new file; None if it is to be put into the store at once.
 
@@ -286,6 +294,17 @@ def upload(directory: Path) -> None:
     found = mount_of(directory / FOLDERS[0])
     if found is not None and found.uploading is not None:
         found.uploading.upload()
+
+
+def require_taking(directory: Path) -> None:
+    """Raise if files that are written into a directory could not be kept, as far as is known.
+
+    Raises:
+        HeadraceError: ``unavailable`` in that case.
+    """
+    found = mount_of(directory)
+    if found is not None and found.uploading is not None:
+        found.uploading.require_taking()
 
 
 def new_name(directory: Path, stem: str, owner: object = None) -> str:
