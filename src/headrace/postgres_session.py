@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
-SILENT_SECONDS: Final = 10.0
+SILENT_SECONDS: Final = 5.0
 """The time without data from the server after which it is probed."""
 
 _REFUSED: Final = ("28000", "28P01", "3D000", "42501")
@@ -48,6 +48,14 @@ def is_unreachable(error: Any) -> bool:
     return error.sqlstate is None or error.sqlstate.startswith(_UNREACHABLE)
 
 
+def silent_since(error: Any) -> float | None:
+    """Return since when the server of a monitored session did not respond, by an error of it.
+
+    A time of the monotonic clock; None for other errors.
+    """
+    return getattr(error, "silent_since", None)
+
+
 def session(psycopg: Any, conninfo: str, **given: Any) -> Any:
     """Open a monitored session in autocommit mode.
 
@@ -57,6 +65,11 @@ def session(psycopg: Any, conninfo: str, **given: Any) -> Any:
         Exception: psycopg's error if the server does not answer in time, or refuses the session.
     """
 
+    class _SilentError(psycopg.OperationalError):  # type: ignore[misc]
+        """The server has stopped responding, ``silent_since`` a time of the monotonic clock."""
+
+        silent_since = 0.0
+
     class MonitoredSession(psycopg.Connection):  # type: ignore[misc]
         """A connection whose operations fail if the server stops responding."""
 
@@ -65,12 +78,15 @@ def session(psycopg: Any, conninfo: str, **given: Any) -> Any:
             return super().wait(_watched(gen, self._require_server), *arguments, **more)
 
         def _require_server(self) -> None:
+            since = time.monotonic() - SILENT_SECONDS
             try:
                 psycopg.connect(conninfo, **given).close()
             except psycopg.errors.ConnectionTimeout as error:
                 self.pgconn.finish()  # so that a following rollback does not wait as well
                 text = f"the server has stopped responding, and opens no other session: {error}"
-                raise psycopg.OperationalError(text) from error
+                silent = _SilentError(text)
+                silent.silent_since = since
+                raise silent from error
             except psycopg.Error:
                 return  # the server has answered
 

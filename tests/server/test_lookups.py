@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING
 
 import pytest
 
 from headrace.ledger import Dirty, DirtyState, RepairPath, Slice
 from headrace.runtime.published import Published
+from headrace.server.limits import Limits
 from headrace.serving import Contents
 from length import each
 
@@ -317,3 +319,18 @@ def test_what_is_older_than_a_view_is_refused_with_its_name(client: Client):
     assert answer.status == 400
     assert answer.error["primary"] == 'view "totals" cannot be read at epoch 0'
     assert answer.error["detail"].startswith("The first epoch at which it can be read is ")
+
+
+def test_a_lookup_does_not_wait_for_writes_that_wait_for_the_ledger(server: Served, client: Client):
+    client.sql("CREATE TABLE waited (k INT PRIMARY KEY, v INT)")
+    client.sql("INSERT INTO waited VALUES (1, 10)")
+    runner, ledger = server.server.service.runner, threading.Event()
+    blocked = [runner._threads.submit(ledger.wait, 60) for _ in range(Limits().statements)]
+    try:
+        found = client.get("/v1/views/waited", where="v = 10", timeout=20)
+        assert (found.status, found.json["rows"]) == (200, [[1, 10]])
+    finally:
+        ledger.set()
+        for each in blocked:
+            each.result()
+        client.sql("DROP TABLE waited")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
 from types import SimpleNamespace
 from typing import Any
@@ -50,3 +51,31 @@ def test_a_statement_that_is_cancelled_while_the_server_goes_on_says_so() -> Non
     with pytest.raises(HeadraceError, match="was cancelled"):
         asyncio.run(runner.run(SimpleNamespace(), cancelled, connected))  # type: ignore[arg-type]
     runner.close()
+
+
+def test_the_error_of_a_call_that_nobody_waits_for_is_not_logged() -> None:
+    runner, unheard = Runner(Limits(statements=1)), []
+    ended, begun = threading.Event(), threading.Event()
+
+    def runs() -> None:
+        begun.set()
+        assert ended.wait(30)
+        cancelled()
+
+    async def asked() -> None:
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _loop, context: unheard.append(context["message"]))
+        session = SimpleNamespace(cancel=lambda: None)
+        waiting = asyncio.create_task(runner.run(session, runs, connected))
+        await asyncio.to_thread(begun.wait, 30)
+        waiting.cancel()
+        await asyncio.gather(waiting, return_exceptions=True)
+        del waiting
+        ended.set()
+        await asyncio.to_thread(runner._threads.shutdown)
+        await asyncio.sleep(0)
+        gc.collect()
+
+    asyncio.run(asked())
+    runner.close()
+    assert unheard == []

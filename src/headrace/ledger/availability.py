@@ -32,11 +32,13 @@ class Availability:
         self._patience = patience
         self._probe = probe
         self._since = 0.0
+        self._silent_since: float | None = None
         self._closed = threading.Event()
         self._changing = threading.Lock()
 
     def answers(self) -> None:
         """Note that it has answered."""
+        self._silent_since = None
         if self.error is None:
             return
         with self._changing:
@@ -46,12 +48,16 @@ class Availability:
             seconds = time.monotonic() - self._since
         _log.warning('ledger "%s" answers again, after %.1f s', self._place, seconds)
 
+    def was_silent(self, since: float) -> None:
+        """Note that it did not respond since then: who waited for it has waited from then on."""
+        self._silent_since = since
+
     def fails(self, error: HeadraceError) -> None:
         """Note that it has not answered."""
         with self._changing:
             first = self.error is None
             if first:
-                self._since = time.monotonic()
+                self._since = self._silent_since or time.monotonic()
             self.error = error
         if first and self._patience > 0:
             threading.Thread(target=self._watch, name="headrace-ledger", daemon=True).start()
@@ -63,16 +69,17 @@ class Availability:
             if self._probe():
                 self.answers()
 
-    def pause(self, tried: int) -> bool:
+    def pause(self, tried: int, seconds: float = 0.0) -> bool:
         """Wait a little before the next try; return whether there may be one.
 
-        ``tried`` is the number of tries so far.
+        ``tried`` is the number of tries so far; the next one takes as long as the last did, about
+        ``seconds``, and has to end in time.
         """
-        left = self._since + self._patience - time.monotonic()
+        left = self._since + self._patience - time.monotonic() - seconds
         if self.error is None or left <= 0:
             return False
-        seconds = min(_FIRST_SECONDS * 2**tried, _LONGEST_SECONDS, left)
-        return not self._closed.wait(seconds)
+        pause = min(_FIRST_SECONDS * 2**tried, _LONGEST_SECONDS, left)
+        return not self._closed.wait(pause)
 
     def recovers(self) -> bool:
         """Whether it is worth trying again what was lost on the way: the database is waited for."""

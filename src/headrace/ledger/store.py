@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import uuid
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -19,6 +20,7 @@ from headrace.ledger.postgres import PostgresDatabase
 from headrace.ledger.postgres_address import SCHEMES, PostgresAddress
 from headrace.ledger.records import LIVE
 from headrace.ledger.sqlite import SqliteFile
+from headrace.postgres_session import silent_since
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -182,6 +184,7 @@ class Store:
         """Begin a transaction, in a new session if that of the pool was lost."""
         tried = 0
         while True:
+            began = time.monotonic()
             try:
                 with self._translated():
                     connection = engine.connect()
@@ -195,7 +198,7 @@ class Store:
                 if error.code is not Code.UNAVAILABLE:
                     raise
                 self.availability.fails(error)
-                if not self.availability.pause(tried):
+                if not self.availability.pause(tried, time.monotonic() - began):
                     lost = error.primary, error.detail, error.hint
                     raise NotBegunError(error.code, *lost) from error
                 tried += 1
@@ -216,6 +219,9 @@ class Store:
             return HeadraceError(
                 Code.INTERNAL, "ledger refused an inconsistent change", f"{error.orig}"
             )
+        silent = silent_since(error.orig)
+        if silent is not None:
+            self.availability.was_silent(silent)
         return self.database.failure(error, self.mode)
 
     def _check(self) -> None:

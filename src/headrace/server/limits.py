@@ -27,6 +27,8 @@ class Limits:
     """The maximum bytes of a result, as Arrow."""
     statements: int = 16
     """The number of statements that run concurrently."""
+    lookups: int = 8
+    """The number of lookups that run concurrently beside them, so that none waits for a write."""
     queued: int = 64
     """The number of statements that may wait; further ones are refused."""
     sessions: int = 256

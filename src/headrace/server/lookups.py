@@ -207,7 +207,7 @@ class ViewHandlers:
     """Reads rows of views and tables by key or condition."""
 
     reader: Reader
-    calls: RequestCalls
+    lookup_calls: RequestCalls
     limits: Limits
 
     async def read_view(self, request: Request) -> Response:
@@ -231,7 +231,7 @@ class ViewHandlers:
                 raise HeadraceError(Code.INTERNAL, "a lookup is followed")
             return answer(result, StateToken(result.epoch), form, self.limits)
 
-        return await self.calls.run(request, call, seconds)
+        return await self.lookup_calls.run(request, call, seconds)
 
 
 _OF_ROWS: Final = frozenset({"key", "select", "min_epoch", "max_staleness", "timeout"})

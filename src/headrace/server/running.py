@@ -65,6 +65,7 @@ class Runner:
         allowed = self.allowed(seconds)
         future = self._submit(call)
         ended = asyncio.wrap_future(future)
+        ended.add_done_callback(_retrieved)  # its request may have been answered long before
         leaving = asyncio.create_task(left(receive))
         try:
             both: set[asyncio.Future[Any]] = {ended, leaving}
@@ -200,6 +201,12 @@ def _stopping() -> HeadraceError:
         None,
         "Try again once it is back, or at the server that has taken over.",
     )
+
+
+def _retrieved(ended: asyncio.Future[Any]) -> None:
+    """Mark the error of a call as known: nobody waits for one that was cancelled."""
+    if not ended.cancelled():
+        ended.exception()
 
 
 def _after_end(ended: asyncio.Future[T], seconds: float | None) -> T:

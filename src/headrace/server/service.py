@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
@@ -45,6 +45,8 @@ class Service:
     runner: Runner
     sessions: Sessions
     calls: RequestCalls
+    lookup_calls: RequestCalls
+    """Those of lookups, on threads of their own."""
     appends: Appends
     following: FollowedRelations
     metrics: Metrics
@@ -82,6 +84,7 @@ class Service:
         opened = partial(database.session, apart)
         runner, sessions = Runner(limits), Sessions(opened, limits)
         calls = RequestCalls(sessions, runner)
+        lookups = RequestCalls(sessions, Runner(replace(limits, statements=limits.lookups)))
         reader, sources = database.parts.reader, database.parts.sources
         following = FollowedRelations(reader, limits, opened)
         return cls(
@@ -91,6 +94,7 @@ class Service:
             runner,
             sessions,
             calls,
+            lookups,
             Appends(limits),
             following,
             Metrics(reader, sources, calls, following, apart, readers, database.parts.openlineage),
@@ -123,6 +127,7 @@ class Service:
     def close(self) -> None:
         """End all statements and subscriptions of clients; the database stays open."""
         self.runner.close()
+        self.lookup_calls.runner.close()
         if self.query_processes is not None:
             self.query_processes.close()
         self.status.close()

@@ -357,6 +357,9 @@ class SparkLease:
     def _watch(self, session: SparkSession) -> None:
         """Notice the end of Spark."""
         while not self._closing.wait(_WATCH_SECONDS):
+            # A single look may be wrong, such as one into a JVM that had no processor for seconds.
+            if self.why_ended(session) is None or self._closing.wait(_WATCH_SECONDS):
+                continue
             why = self.why_ended(session)
             if why is None or self._closing.is_set():
                 continue

@@ -30,7 +30,11 @@ def why_ended(spark: SparkSession) -> str | None:
         stopped = context is None or context.sc().isStopped()
     except _UNREACHABLE:  # the next look says more
         return None
-    return "It stopped, as it does when no master of its cluster answers." if stopped else None
+    if not stopped:
+        return None
+    if spark.sparkContext.master.startswith("local"):
+        return "It stopped by itself, and its JVM runs."
+    return "It stopped, as it does when no master of its cluster answers."
 
 
 def forget(spark: SparkSession) -> None:
