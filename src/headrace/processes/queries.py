@@ -399,7 +399,7 @@ class QueryProcesses:
             self._changed.notify_all()
 
     def _rehearse(self, process: _Process) -> None:
-        """Have a started process answer a query: it has loaded what any query needs then.
+        """Have a started process answer a query, for which it loads what any query needs.
 
         Raises:
             EndedError: the process has ended.

@@ -37,8 +37,8 @@ class HttpServer:
 
     Statements of clients may read only files below ``roots``, and make backups in directories only
     below ``backup_roots``. ``queries`` evaluates their queries
-    in separate processes, of which the first may have been started ``beforehand``; by default they
-    run in this one. ``/pages/`` serves the files of the
+    in separate processes, the first one in that started ``beforehand``; by default they run in this
+    one. ``/pages/`` serves the files of the
     directory ``pages``. Clients need access tokens if any exist, or always with ``authenticate``.
     Closing the server closes its socket, which is already bound, but not the database. With
     ``readers``, that many processes accept connections, answer lookups, and forward all other
