@@ -91,6 +91,8 @@ def test_a_column_of_variants_is_written_and_read_as_json(db):
         '{"id":2,"v":{"a":2.50}}',
         '{"id":3,"v":null}',
     ]
+    conflict = "ON CONFLICT (id) DO UPDATE SET v = coalesce(t.v, excluded.v)"
+    db.sql(f"INSERT INTO t VALUES (1, '2'), (3, NULL) {conflict}")
     frame = db.sql("SELECT v FROM w WHERE id < 4 ORDER BY id").to_pandas()
     assert frame["v"].tolist() == [{"a": 1}, {"a": Decimal("2.50")}, None]
     assert db.sql("VERIFY w").fetchall()[0][-1] == "equal to batch"

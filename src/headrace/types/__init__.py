@@ -26,7 +26,7 @@ from headrace.types.schema import (
     require_rows_kept,
     to_arrow,
 )
-from headrace.types.variants import is_variant, variant_of, variant_texts, variant_values
+from headrace.types.variants import for_spark, is_variant, variant_of, variant_texts, variant_values
 
 __all__ = [
     "ArrangementId",
@@ -44,6 +44,7 @@ __all__ = [
     "Schema",
     "TimestampType",
     "exchanged",
+    "for_spark",
     "holds",
     "is_collated",
     "is_exact",

@@ -38,6 +38,19 @@ def variant_values(column: pa.Array | pa.ChunkedArray) -> list[Any]:
     return _each(column, VariantUtils.to_python)
 
 
+def for_spark(rows: pa.Table) -> pa.Table:
+    """Return rows for ``createDataFrame``, which wants parts of a variant even where it is NULL."""
+    for at, field in enumerate(rows.schema):
+        if is_variant(field.type):
+            column = rows.column(at).combine_chunks()
+            nothing = pa.scalar(b"", pa.binary())
+            parts = [part.fill_null(nothing) for part in column.flatten()]
+            fields = [part.with_nullable(nullable=False) for part in field.type]
+            values = pa.StructArray.from_arrays(parts, fields=fields, mask=column.is_null())
+            rows = rows.set_column(at, pa.field(field.name, values.type), values)
+    return rows
+
+
 def _each(column: pa.Array | pa.ChunkedArray, read: Callable[[bytes, bytes], Any]) -> list[Any]:
     parts = column.to_pylist()
     return [None if part is None else read(part["value"], part["metadata"]) for part in parts]

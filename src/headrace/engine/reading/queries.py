@@ -28,7 +28,7 @@ from headrace.engine.reading.plans import Plans, Prepared
 from headrace.engine.reading.pulls import Pull
 from headrace.engine.reading.scans import DuckDbQuery, Refused, Scans, translated
 from headrace.sql import quote
-from headrace.types import exchanged
+from headrace.types import exchanged, for_spark
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -99,7 +99,7 @@ class Queries:
     def provide(self, relation: Stream, rows: pa.Table) -> None:
         """Declare a relation without stored contents, with the given rows."""
         self._names.relations[relation.name] = relation
-        frame = self._names.session.createDataFrame(rows, relation.schema.spark)
+        frame = self._names.session.createDataFrame(for_spark(rows), relation.schema.spark)
         frame.createOrReplaceTempView(quote(relation.name))
 
     def forget(self, relation: Relation) -> None:
@@ -130,7 +130,7 @@ class Queries:
         place, name = "__place", f"__rows_{uuid4().hex}"
         placed = rows.append_column(place, pa.array(np.arange(rows.num_rows)))
         try:
-            self._names.session.createDataFrame(placed).createOrReplaceTempView(name)
+            self._names.session.createDataFrame(for_spark(placed)).createOrReplaceTempView(name)
             read = f"SELECT {', '.join([place, *expressions])} FROM "
             text = self._names.plain(read + source.replace("__rows", name))
             with tagged(self.leaves.source.session):
