@@ -175,6 +175,10 @@ def test_the_nearest_word_is_found_regardless_of_case(
         ("'postgresql://ann@host/db'", "'postgresql://ann@host/db'"),
         ("'SASL_SSL://b1:9092,SASL_SSL://b2:9092' @", "'SASL_SSL://b1:9092,SASL_SSL://b2:9092' @"),
         ("'http://host/a?key_id=1'", "'http://host/a?key_id=1'"),
+        (
+            "EXPLAIN SCRIPT \"CREATE STREAM s (k INT) WITH (password = \\\"top\\\", 'a.token' = 'x')\"",
+            'EXPLAIN SCRIPT "CREATE STREAM s (k INT) WITH (password = \\"***********************"',
+        ),
     ],
 )
 def test_the_values_of_secret_options_are_masked(sql: str, shown: str) -> None:

@@ -6,6 +6,7 @@ import datetime as dt
 import json
 import random
 from collections import Counter
+from dataclasses import replace
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
@@ -221,7 +222,12 @@ def test_rows_that_cassandra_cannot_have_are_refused_each_with_the_reason(
     schema = Schema((Column("id", t.StringType()), Column("l", t.ArrayType(t.LongType()))))
     name = f"t{uuid4().hex[:8]}"
     given, whole = options(node, name, create_table="true"), context(tmp_path, schema)
+    tries = replace(whole, tries=True)
+    check(given, tries)  # it would be created
+    with pytest.raises(HeadraceError):
+        check(options(node, name), tries)
     check(given, whole)
+    check(given, tries)
     sink = opened(given, whole)
     ids = ["a", "", None, "d", "e", "large", "k" * 70_000]
     lists = [[1], [2], [3], [4, None], [], [7] * 500_000, [8]]

@@ -283,7 +283,12 @@ def test_rows_that_dynamodb_cannot_have_are_refused_each_with_the_reason(
     schema = Schema((Column("id", t.StringType()), Column("x", t.DoubleType())))
     name = f"t-{uuid4().hex[:8]}"
     given, whole = options(dynamo, name, create_table="true"), context(tmp_path, schema)
+    tries = replace(whole, tries=True)
+    check(given, tries)  # it would be created
+    with pytest.raises(HeadraceError):
+        check(options(dynamo, name), tries)
     check(given, whole)
+    check(given, tries)
     sink = opened(given, whole)
     ids, numbers = ["a", "", None, "d", "e" * 250_000], [1.5, 1.0, 1.0, float("nan"), 1.0]
     part = pa.table({"id": ids, "x": numbers, WEIGHT: [1] * 5})

@@ -141,7 +141,11 @@ def test_every_type_is_kept(tmp_path) -> None:
     }
     schema = Schema(tuple(Column(name, kind) for name, (kind, _) in kinds.items()))
     given = dataclasses.replace(context(tmp_path), schema=schema, key=("k", 'Odd "name"'))
+    tries = dataclasses.replace(given, tries=True)
+    check(IcebergTable(table="shop.t", path="t"), tries)
+    assert not [*tmp_path.rglob("catalog.db")], "nothing is created to find out that it could be"
     check(IcebergTable(table="shop.t", path="t"), given)
+    check(IcebergTable(table="shop.t", path="t"), tries)
     part = pa.table(
         {name: pa.array([v], schema.arrow.field(name).type) for name, (_, v) in kinds.items()}
     ).append_column(WEIGHT, pa.array([1]))

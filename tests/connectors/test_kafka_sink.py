@@ -338,6 +338,10 @@ def test_what_cannot_be_written_is_refused_when_the_sink_is_made(broker, sink, t
     with pytest.raises(HeadraceError, match="need a schema registry"):
         Options(brokers="b", topic="t", format=ValueFormat.AVRO)
     missing = Options(brokers=broker.address, topic=f"no-{uuid4().hex}")
+    tries = dataclasses.replace(context(tmp_path), tries=True)
+    check(dataclasses.replace(missing, partitions=1), tries)  # which would create it
+    with pytest.raises(HeadraceError, match="cannot be written"):
+        check(missing, tries)
     with pytest.raises(HeadraceError, match="cannot be written") as caught:
         check(missing, context(tmp_path))
     assert caught.value.hint == (

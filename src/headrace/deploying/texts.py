@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from headrace.errors import HeadraceError, Span
-from headrace.sql import quote, quote_dotted
+from headrace.sql import quote, quote_dotted, quoted
 from headrace.sql.lexer import tokens
 from headrace.statements.defining.flags import AUTO_SWAP
 
@@ -57,7 +57,7 @@ def altering(kind: str, name: str, option: Option | None, key: str) -> str:
     """Return the statement that sets an option, or resets it."""
     if option is None:
         return f"ALTER {kind} {quote_dotted(name)} RESET ({key})"
-    return f"ALTER {kind} {quote_dotted(name)} SET ({key} = {_string(option.value)})"
+    return f"ALTER {kind} {quote_dotted(name)} SET ({key} = {quoted(option.value)})"
 
 
 def dropping(kind: str, name: str) -> str:
@@ -91,13 +91,8 @@ def explained_script(statements: Sequence[str]) -> tuple[str, list[int]]:
 def column_text(column: ColumnDefinition) -> str:
     """Return the definition of a plain column, as ADD COLUMNS takes it."""
     default = "" if column.default is None else f" DEFAULT {column.default.text}"
-    comment = "" if column.comment is None else f" COMMENT {_string(column.comment)}"
+    comment = "" if column.comment is None else f" COMMENT {quoted(column.comment)}"
     return f"{quote(column.name)} {column.type.span.source}{default}{comment}"
-
-
-def _string(value: str) -> str:
-    escaped = value.replace("\\", "\\\\").replace("'", "\\'")
-    return f"'{escaped}'"
 
 
 def _tokens(span: Span) -> list[Token]:

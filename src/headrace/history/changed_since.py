@@ -10,7 +10,7 @@ from headrace.catalog import Stream, View
 from headrace.log import EmbeddedLog
 from headrace.runtime.retirement import known_of, newest_time
 from headrace.runtime.shares import whole_log
-from headrace.sql import quote
+from headrace.sql import quote, quoted
 from headrace.types import Offset
 from headrace.zset import Restriction, Test
 
@@ -110,7 +110,4 @@ def is_literal(type_: pa.DataType) -> bool:
 
 
 def _literal(value: int | str) -> str:
-    if not isinstance(value, str):
-        return str(value)
-    escaped = value.replace("\\", "\\\\").replace("'", "\\'")
-    return f"'{escaped}'"
+    return quoted(value) if isinstance(value, str) else str(value)

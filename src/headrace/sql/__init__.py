@@ -13,7 +13,7 @@ from headrace.sql.columns import EMBEDDED_METADATA
 from headrace.sql.connections import CONNECTION
 from headrace.sql.copying import Copy, CopyTo
 from headrace.sql.fills import PauseFill, ResumeFill
-from headrace.sql.keywords import quote, quote_dotted, select_all
+from headrace.sql.keywords import quote, quote_dotted, quoted, select_all
 from headrace.sql.lexer import StatementText, split
 from headrace.sql.lineage import ShowLineage
 from headrace.sql.macros import CreateFunction
@@ -221,6 +221,7 @@ __all__ = [
     "parse_statement",
     "quote",
     "quote_dotted",
+    "quoted",
     "select_all",
     "split",
 ]

@@ -43,6 +43,12 @@ def double_quoted(identifier: str) -> str:
     return f'"{escaped}"'
 
 
+def quoted(value: str) -> str:
+    """Return a text between single quotes, escaped for Spark SQL."""
+    escaped = value.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"
+
+
 def select_all(columns: Iterable[str], name: str) -> str:
     """Return the query of all rows of a relation, with its columns by their names."""
     return f"SELECT {', '.join(map(quote, columns))} FROM {quote_dotted(name)}"

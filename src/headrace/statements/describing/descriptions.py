@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from headrace.catalog import FUNCTION_VIEW, PlainView, Relation, Stream, Table, View, key_of
 from headrace.circuit.explain import state
 from headrace.errors import Code, HeadraceError
-from headrace.sql import NamedApart, quote, quote_dotted
+from headrace.sql import NamedApart, quote, quote_dotted, quoted
 from headrace.statements.defining.declared_keys import key_text
 from headrace.statements.describing.explanations import sizes
 from headrace.statements.results import Result
@@ -132,14 +132,14 @@ class Descriptions:
 def _created_secret(secret: Secret) -> str:
     return (
         f"CREATE SECRET {quote_dotted(secret.name)} FROM {secret.source.upper()}"
-        f" {_string(secret.where)}"
+        f" {quoted(secret.where)}"
     )
 
 
 def _created_connection(connection: NamedConnection) -> str:
     given = (
         f"{quote(each.key)} {'SECRET ' if each.secret else ''}"
-        f"{quote_dotted(each.value) if each.secret else _string(each.value)}"
+        f"{quote_dotted(each.value) if each.secret else quoted(each.value)}"
         for each in connection.given
     )
     return (
@@ -151,11 +151,6 @@ def _created_connection(connection: NamedConnection) -> str:
 def _created_source(capture: PostgresCapture) -> str:
     return (
         f"CREATE SOURCE {quote_dotted(capture.name)} FROM POSTGRES CONNECTION"
-        f" {quote_dotted(capture.connection)} (PUBLICATION {_string(capture.publication)},"
-        f" SLOT {_string(capture.slot)})"
+        f" {quote_dotted(capture.connection)} (PUBLICATION {quoted(capture.publication)},"
+        f" SLOT {quoted(capture.slot)})"
     )
-
-
-def _string(value: str) -> str:
-    escaped = value.replace("\\", "\\\\").replace("'", "\\'")
-    return f"'{escaped}'"
