@@ -232,6 +232,12 @@ def test_rejected_rows_of_a_file_are_kept_with_their_reason_and_the_rest_goes_in
     kept = db.sql("SHOW REJECTS").fetchall()
     assert sorted((row[2], row[3]) for row in kept) == [(2, "reading"), (3, None)]
     assert db.sql("SELECT count(*) FROM readings").fetchall() == [(5,)]
+    said = db.sql(f"ACKNOWLEDGE REJECTS {kept[0][7]} FOR readings").message
+    assert said == "acknowledged 1 row of readings; 1 still ask for attention"
+    noted = "SELECT id FROM information_schema.rejects WHERE acknowledged_at IS NOT NULL"
+    assert db.sql(noted).fetchall() == [(kept[0][7],)]
+    db.sql("ACKNOWLEDGE REJECTS FOR readings")
+    assert all(row[8] is not None for row in db.sql("SHOW REJECTS").fetchall()), "they stay"
 
 
 def test_csv_and_parquet_files_are_copied(db, tmp_path):

@@ -2,7 +2,7 @@
 
 They have tables, a stream with a correction, views with an aggregate, a join, DISTINCT, a recursion, a
 quarantine, one that lags behind, compacted runs, and 3 epochs of history. Those of formats 5
-and 6 were made of the ones before, with packs of their own; a store has none of their files.
+to 7 were made of the ones before, with packs of their own; a store has none of their files.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import tarfile
 from pathlib import Path
 from typing import Any
 
-FORMATS = (4, 5, 6)
+FORMATS = (4, 5, 6, 7)
 
 
 def of_format(number: int, place: Path) -> tuple[Path, dict[str, list[Any]]]:

@@ -21,6 +21,8 @@ from headrace.ledger import (
     ProducerPosition,
     Read,
     Reject,
+    RejectCount,
+    Span,
 )
 from headrace.ledger.heads import MOST_IN_TAIL
 from headrace.types import Epoch, Offset, RelationId
@@ -166,6 +168,33 @@ def test_rejects_are_counted_kept_and_cut(ledger: Ledger, orders: NewObject, clo
     assert newest.reject.raw == "\ufffd" + "é" * 2047, "cut at 4 KiB, between characters"
     assert len(ledger.rejects.newest(orders.relation, limit=1)) == 1
     assert ledger.rejects.count(RelationId(9)) == 0
+
+
+def test_rejects_that_are_acknowledged_stay_and_are_counted_apart(
+    ledger: Ledger, orders: NewObject, clock: Clock
+) -> None:
+    bad = [Reject("a.json", line, "price", "not an INT", "x") for line in range(3)]
+    ledger.log.append(orders.relation, None, rejects=bad)
+    clock.now = 9.0
+    newest, *_, oldest = ledger.rejects.newest(orders.relation)
+    assert ledger.rejects.acknowledge(orders.relation, [oldest.id, 999]) == 1
+    assert ledger.rejects.counted(orders.relation) == RejectCount(3, 1)
+    assert ledger.rejects.newest(orders.relation)[-1].acknowledged_at == 9.0
+    clock.now = 10.0
+    assert ledger.rejects.acknowledge(orders.relation) == 2
+    assert ledger.rejects.counted(orders.relation).unacknowledged == 0
+    assert [each.acknowledged_at for each in ledger.rejects.newest(orders.relation)] == [10, 10, 9]
+    ledger.log.append(orders.relation, None, rejects=bad[:1])
+    assert ledger.rejects.counted(orders.relation) == RejectCount(4, 3), "it counts from anew"
+    assert newest.id in {each.id for each in ledger.rejects.newest(orders.relation)}
+
+
+def test_spans_replace_those_that_are_known_and_end_with_their_time(ledger: Ledger) -> None:
+    ledger.spans.put([Span(5, 10, {"rows": 1}), Span(5, 15, {"rows": 2}), Span(60, 0, {})], {})
+    ledger.spans.put([Span(5, 15, {"rows": 3})], {5: 16, 60: 0})
+    assert ledger.spans.since(5, 0) == (Span(5, 15, {"rows": 3}),)
+    assert ledger.spans.since(60, 59) == (Span(60, 0, {}),)
+    assert ledger.spans.since(60, 60) == ()
 
 
 def test_an_ignored_append_records_nothing_that_came_with_it(

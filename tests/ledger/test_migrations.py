@@ -5,21 +5,27 @@ from __future__ import annotations
 import logging
 import sqlite3
 from contextlib import closing
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 import sqlalchemy as sa
 
 from headrace.errors import Code, HeadraceError
-from headrace.ledger import EpochCommit, Ledger, Mode, migrations, schema
+from headrace.ledger import (
+    EpochCommit,
+    Ledger,
+    Mode,
+    Reject,
+    RejectCount,
+    migrations,
+    schema,
+)
 from headrace.ledger.migrations import Migration
 from headrace.spine import RunFile
-from headrace.types import Epoch
+from headrace.types import Epoch, RelationId
 from ledger.building import relation
 from ledger.former import of_format
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 OLD = schema.FORMAT - 2
 """The format of the ledgers here: they lack the table of gaps, and call rejects "refused"."""
@@ -200,7 +206,50 @@ def shape(connection: sqlite3.Connection) -> dict[str, Any]:
     }
 
 
+FORMAT_7 = """
+    DROP TABLE spans;
+    ALTER TABLE rejects DROP COLUMN acknowledged_at;
+    ALTER TABLE logs DROP COLUMN acknowledged;
+    UPDATE meta SET value = '7' WHERE key = 'format'
+"""
+
+
+def test_rejects_of_format_7_can_be_acknowledged(tmp_path: Path, postgres_url: str) -> None:
+    for address in (tmp_path / "ledger.db", postgres_url):
+        orders = rejected_in(address)
+        place = f"sqlite:///{address}" if isinstance(address, Path) else address
+        engine = sa.create_engine(place)
+        with engine.begin() as connection:
+            for statement in FORMAT_7.split(";"):
+                connection.execute(sa.text(statement))
+        engine.dispose()
+        with Ledger.open(address) as ledger:
+            ledger.acquire()
+            (found,) = ledger.rejects.newest(orders)
+            assert (found.reject, found.acknowledged_at) == (REJECT, None)
+            assert ledger.rejects.counted(orders) == RejectCount(1, 0)
+            assert ledger.rejects.acknowledge(orders) == 1
+            assert ledger.rejects.counted(orders) == RejectCount(1, 1)
+            assert ledger.spans.since(5, 0) == ()
+
+
+REJECT = Reject("orders.csv", 3, "id", 'column "id": "two" is not an INT', "two,bob")
+
+
+def rejected_in(address: Path | str) -> RelationId:
+    """Make a ledger with a relation, of which a row was rejected."""
+    with Ledger.open(address) as ledger:
+        ledger.acquire()
+        orders = relation(ledger, "orders")
+        ledger.commit(EpochCommit(Epoch(0), "first", created=(orders,)))
+        ledger.log.append(orders.relation, None, rejects=[REJECT])
+        return orders.relation
+
+
 OLD_RUNS = f"""
+    DROP TABLE spans;
+    ALTER TABLE rejects DROP COLUMN acknowledged_at;
+    ALTER TABLE logs DROP COLUMN acknowledged;
     DROP TABLE small_files;
     DROP TABLE runs;
     CREATE TABLE runs (

@@ -182,6 +182,7 @@ READS_SALARIES = [
     "EXPLAIN ROW gold.pay WHERE k = 1",
     "VERIFY",
     "SHOW REJECTS FOR hr.salaries",
+    "ACKNOWLEDGE REJECTS FOR hr.salaries",
     "REFRESH hr.salaries",
     "INSERT INTO gold.notes SELECT k, CAST(salary AS STRING) FROM hr.salaries",
     "UPDATE gold.notes SET note = (SELECT CAST(max(salary) AS STRING) FROM hr.salaries)",

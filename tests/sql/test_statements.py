@@ -394,6 +394,11 @@ STATEMENTS: list[tuple[str, dict[str, Any]]] = [
     ("SHOW TABLES", {"is": "Show", "listing": "tables"}),
     ("SHOW VIEWS", {"is": "Show", "listing": "views"}),
     ("SHOW MATERIALIZED VIEWS", {"is": "Show", "listing": "materialized views"}),
+    ("ACKNOWLEDGE REJECTS FOR s", {"is": "AcknowledgeRejects", "name": "s"}),
+    (
+        "ACKNOWLEDGE REJECTS 3, 4 FOR a.s",
+        {"is": "AcknowledgeRejects", "name": "a.s", "ids": [3, 4]},
+    ),
     ("SHOW REJECTS", {"is": "Show", "listing": "rejects"}),
     ("SHOW REJECTS FOR s", {"is": "Show", "listing": "rejects", "relation": "s"}),
     ("SHOW DIRTY", {"is": "Show", "listing": "dirty"}),

@@ -18,6 +18,11 @@ class Synopsis:
 
 
 STATEMENTS: dict[str, Synopsis] = {
+    "ACKNOWLEDGE": Synopsis(
+        "say that rejected rows need no attention any more; they stay listed",
+        "ACKNOWLEDGE REJECTS [id, ...] FOR stream | table | sink",
+        "ACKNOWLEDGE REJECTS FOR orders;",
+    ),
     "CREATE SCHEMA": Synopsis(
         "create a schema, whose name can qualify names of relations",
         "CREATE SCHEMA [IF NOT EXISTS] name",

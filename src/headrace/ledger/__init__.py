@@ -56,6 +56,7 @@ from headrace.ledger.records import (
     ProducerPosition,
     Read,
     Reject,
+    RejectCount,
     RejectRecord,
     RepairedView,
     RepairPath,
@@ -65,6 +66,7 @@ from headrace.ledger.records import (
     Segment,
     SegmentFile,
     Slice,
+    Span,
 )
 from headrace.ledger.rewinding import LedgerCopy
 from headrace.ledger.schema import FORMAT as LEDGER_FORMAT
@@ -121,6 +123,7 @@ __all__ = [
     "ProducerPosition",
     "Read",
     "Reject",
+    "RejectCount",
     "RejectRecord",
     "RepairPath",
     "RepairedView",
@@ -131,6 +134,7 @@ __all__ = [
     "SegmentFile",
     "Slice",
     "SmallFile",
+    "Span",
     "Waits",
     "branch_directory",
     "data_directory",

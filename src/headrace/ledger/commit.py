@@ -216,7 +216,7 @@ def _create(connection: sa.Connection, commit: EpochCommit) -> None:
             for new in created
         ),
     )
-    empty = {"since": 0, "log_end": 0, "rejected": 0}
+    empty = {"since": 0, "log_end": 0, "rejected": 0, "acknowledged": 0}
     _insert(connection, schema.logs, ({"relation": new.relation, **empty} for new in created))
     builds.create_positions(connection, created)
     _insert(

@@ -78,7 +78,7 @@ def _forget_refused(connection: sa.Connection, sink: RelationId) -> None:
     """Delete the rows that a sink's target has refused, and their count."""
     connection.execute(schema.rejects.delete().where(schema.rejects.c.relation == sink))
     mine = schema.logs.c.relation == sink
-    connection.execute(schema.logs.update().where(mine).values(rejected=0))
+    connection.execute(schema.logs.update().where(mine).values(rejected=0, acknowledged=0))
 
 
 def _record(row: sa.Row[tuple[object, ...]]) -> DeliveryRecord:

@@ -23,6 +23,7 @@ from headrace.ledger.relations import Relations
 from headrace.ledger.settings import StoredSettings
 from headrace.ledger.small_files import SmallFiles, naming
 from headrace.ledger.soundness import violations
+from headrace.ledger.spans import Spans
 from headrace.ledger.spines import Spines, arrangements, spines
 from headrace.ledger.store import Store
 from headrace.ledger.transactions import Transactions, WriteTransaction
@@ -67,6 +68,7 @@ class Ledger:
         self.loads = Loads(transactions)
         self.producers = Producers(transactions)
         self.rejects = Rejects(transactions)
+        self.spans = Spans(transactions)
         self.spines = Spines(transactions)
         self.files = NamedFiles(transactions)
         self.small_files = SmallFiles(transactions)

@@ -84,10 +84,29 @@ def _keep_small_files(connection: sa.Connection) -> None:
     table.create(connection)
 
 
+def _keep_spans(connection: sa.Connection) -> None:
+    """Add the spans of how the database did, and what is acknowledged of rejected rows."""
+    real = sa.Double().compile(connection.dialect)
+    for statement in (
+        f"ALTER TABLE rejects ADD COLUMN acknowledged_at {real}",
+        "ALTER TABLE logs ADD COLUMN acknowledged BIGINT NOT NULL DEFAULT 0",
+    ):
+        connection.execute(sa.text(statement))
+    table = sa.Table(
+        "spans",
+        sa.MetaData(),
+        sa.Column("seconds", sa.Integer, primary_key=True, autoincrement=False),
+        sa.Column("at", sa.BigInteger, primary_key=True, autoincrement=False),
+        sa.Column("figures", sa.JSON, nullable=False),
+    )
+    table.create(connection)
+
+
 STEPS: tuple[Migration, ...] = (
     Migration(4, 5, _pack_runs),
     Migration(5, 6, _store_narrow),
     Migration(6, 7, _keep_small_files),
+    Migration(7, 8, _keep_spans),
 )
 """The steps that this version knows; format 4 is the first that is migrated."""
 

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import sqlalchemy as sa
 
 from headrace.ledger import schema
-from headrace.ledger.records import Reject, RejectRecord
+from headrace.ledger.records import Reject, RejectCount, RejectRecord
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from headrace.ledger.transactions import Transactions
     from headrace.types import RelationId
@@ -34,15 +34,44 @@ class Rejects:
         )
         with self._transactions.reading() as connection:
             return tuple(
-                RejectRecord(Reject(row.file, row.line, row.column, row.reason, row.raw), row.at)
+                RejectRecord(
+                    Reject(row.file, row.line, row.column, row.reason, row.raw),
+                    row.at,
+                    row.id,
+                    row.acknowledged_at,
+                )
                 for row in connection.execute(query)
             )
 
     def count(self, relation: RelationId) -> int:
         """Return how many rows of a relation were rejected."""
-        query = sa.select(schema.logs.c.rejected).where(schema.logs.c.relation == relation)
+        return self.counted(relation).rejected
+
+    def counted(self, relation: RelationId) -> RejectCount:
+        """Return how many rows of a relation were rejected, and how many were acknowledged."""
+        its = schema.logs.c
+        query = sa.select(its.rejected, its.acknowledged).where(its.relation == relation)
         with self._transactions.reading() as connection:
-            return connection.execute(query).scalar() or 0
+            found = connection.execute(query).one_or_none()
+        return RejectCount(0, 0) if found is None else RejectCount(*found)
+
+    def acknowledge(self, relation: RelationId, ids: Collection[int] | None = None) -> int:
+        """Record that rejected rows need no attention any more; return how many are new to that.
+
+        They stay where they are. Without ``ids``, all rows of the relation are acknowledged.
+        """
+        its, logs = schema.rejects.c, schema.logs
+        new = (its.relation == relation) & its.acknowledged_at.is_(None)
+        if ids is not None:
+            new &= its.id.in_(ids)
+        now = self._transactions.clock()
+        with self._transactions.writing() as writing:
+            connection = writing.connection
+            changed = schema.rejects.update().where(new).values(acknowledged_at=now)
+            count = connection.execute(changed).rowcount
+            counted = logs.update().where(logs.c.relation == relation)
+            connection.execute(counted.values(acknowledged=logs.c.acknowledged + count))
+        return count
 
     def left_out(self, relation: RelationId) -> Mapping[str, int]:
         """Return how many rows a relation's log has not taken, by reason, besides rejects."""

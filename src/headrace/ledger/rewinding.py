@@ -381,10 +381,17 @@ class _Rewinding:
         count = sa.select(sa.func.count()).select_from(rejects).where(late)
         fewer = self.connection.execute(count).scalar_one()
         self._delete(rejects, late)
+        acknowledged = sa.select(sa.func.count()).where(
+            rejects.c.relation == relation, rejects.c.acknowledged_at.is_not(None)
+        )
         self.connection.execute(
             logs.update()
             .where(logs.c.relation == relation)
-            .values(log_end=cut, rejected=logs.c.rejected - fewer)
+            .values(
+                log_end=cut,
+                rejected=logs.c.rejected - fewer,
+                acknowledged=acknowledged.scalar_subquery(),
+            )
         )
 
     def _epochs(self) -> None:

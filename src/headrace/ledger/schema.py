@@ -9,7 +9,7 @@ from typing import Final
 
 import sqlalchemy as sa
 
-FORMAT: Final = 7
+FORMAT: Final = 8
 """The format of this version; ``ledger/migrations.py`` has the steps from earlier ones."""
 
 FORMAT_KEY: Final = "format"
@@ -79,8 +79,10 @@ logs = sa.Table(
     sa.Column("since", sa.BigInteger, nullable=False),
     sa.Column("log_end", sa.BigInteger, nullable=False),
     sa.Column("rejected", sa.BigInteger, nullable=False),
+    sa.Column("acknowledged", sa.BigInteger, nullable=False, server_default=sa.text("0")),
 )
-"""Per relation: the oldest offset of its log that can be read, its end, the number of rejects."""
+"""Per relation: the oldest offset of its log that can be read, its end, the number of rejects, and
+of those that were acknowledged."""
 
 retired = sa.Table(
     "retired",
@@ -210,7 +212,9 @@ rejects = sa.Table(
     sa.Column("reason", sa.Text, nullable=False),
     sa.Column("raw", sa.Text, nullable=False),
     sa.Column("at", sa.Double, nullable=False),
+    sa.Column("acknowledged_at", sa.Double),
 )
+"""``acknowledged_at`` is NULL until somebody has said that a row needs no attention any more."""
 
 epochs = sa.Table(
     "epochs",
@@ -369,6 +373,18 @@ deliveries = sa.Table(
 ``why`` says why it has stopped. Before it ``begins``, what it has written is removed if it
 ``clears``. ``writing`` is the last of the epochs that are being written together,
 ``written`` the last that the target has acknowledged.
+"""
+
+spans = sa.Table(
+    "spans",
+    metadata,
+    sa.Column("seconds", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("at", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("figures", sa.JSON, nullable=False),
+)
+"""How the database did in spans of time, each of so many ``seconds`` from ``at`` on (Unix seconds).
+
+What ``figures`` are, only the server interprets.
 """
 
 small_files = sa.Table(

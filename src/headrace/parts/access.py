@@ -78,11 +78,15 @@ class Principal:
 
     def may(self, role: Role, schema: str = DATABASE) -> bool:
         """Whether the principal has at least a role in a schema, or in the whole database."""
-        if self.name is None:
-            return True
-        token = self.token()
-        mine = None if token is None else token.role_in(schema)
+        mine = self.role_in(schema)
         return mine is not None and mine.includes(role)
+
+    def role_in(self, schema: str = DATABASE) -> Role | None:
+        """Return the greatest current role in a schema, or in the whole database."""
+        if self.name is None:
+            return Role.OWNER
+        token = self.token()
+        return None if token is None else token.role_in(schema)
 
     def sees(self, name: str) -> bool:
         """Whether the principal may know of and read the relation of a dotted name."""

@@ -34,7 +34,9 @@ class SourceState:
     """The input state of one stream or table, or of a source of several tables.
 
     ``rejected``, ``duplicates`` and ``late`` count rows since its creation; None where rows are not
-    checked for it. ``watermark`` is in microseconds.
+    checked for it. ``acknowledged`` of the rejected ones need no attention. ``watermark`` is in
+    microseconds, and so are its ``delay`` behind the newest event time and the allowed
+    ``lateness``.
     """
 
     name: str
@@ -43,9 +45,12 @@ class SourceState:
     connector: str | None
     fed: Fed
     rejected: int | None = None
+    acknowledged: int | None = None
     duplicates: int | None = None
     late: int | None = None
     watermark: int | None = None
+    delay: int | None = None
+    lateness: int | None = None
     inserted: bool = False
     """Whether its rows are inserted by statements, not read from a source."""
 
@@ -70,16 +75,20 @@ class SourceStates:
 
     def _of(self, relation: Stream | Table) -> SourceState:
         duplicates, late = self._left_out(relation)
+        rejects = self.ledger.rejects.counted(relation.id)
         return SourceState(
             relation.name,
             relation.kind,
             key_of(relation),
             dict(relation.declaration.source).get(CONNECTOR),
             self.fed(relation),
-            self.ledger.rejects.count(relation.id),
+            rejects.rejected,
+            rejects.acknowledged,
             duplicates,
             late,
             self.admission.watermark(relation),
+            relation.declaration.delay if relation.declaration.watermark else None,
+            relation.declaration.lateness,
             not relation.declaration.source,
         )
 

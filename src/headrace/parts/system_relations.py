@@ -106,6 +106,8 @@ _RELATIONS: Final[Mapping[str, Columns]] = {
         ("reason", _TEXT),
         ("raw", _TEXT),
         ("rejected_at", _TIME),
+        ("id", _WHOLE),
+        ("acknowledged_at", _TIME),
     ),
     "streams": (*_PLACE, ("connector", _TEXT), ("log_end", _WHOLE)),
     "views": (*_PLACE, ("view_definition", _TEXT), ("is_materialized", _FLAG)),

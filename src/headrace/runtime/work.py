@@ -67,6 +67,15 @@ class Work:
         """Return the work of an operator; None if it has not run since the database was opened."""
         return self._by_operator.get(operator)
 
+    def seconds_by_owner(self, catalog: Catalog) -> dict[RelationId, float]:
+        """Return the seconds of all operators of each view and table of the catalog."""
+        found: dict[RelationId, float] = {}
+        for operator, work in list(self._by_operator.items()):
+            owner = owner_of(operator, catalog)
+            if owner is not None:
+                found[owner] = found.get(owner, 0.0) + work.seconds
+        return found
+
 
 def work_in_epoch(
     reports: Iterable[Report], changes: Callable[[str], int]

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from headrace.catalog import PlainView, Sink, Stream, Table, View
 from headrace.circuit.explain import described
 from headrace.errors import HeadraceError, Span
+from headrace.parts.naming import HIDDEN
 from headrace.parts.written_rows import given_time
 from headrace.server.answers import done
 from headrace.server.entrance import asking
@@ -52,7 +53,8 @@ class CatalogHandlers:
     async def list_catalog(self, request: Request) -> Response:
         """List relations and sinks with their columns, inputs, state, size and freshness.
 
-        The answer also has the functions that queries can call, and the keywords of statements.
+        The answer also has candidates and running fills, the role of the client, the functions that
+        queries can call, and the keywords of statements.
         """
         principal = asking(request)
 
@@ -62,7 +64,10 @@ class CatalogHandlers:
                 "epoch": state.epoch,
                 "committed_at": state.committed_at,
                 "pending": self.reader.behind(state),
+                "client": {"name": principal.name, "role": principal.role_in()},
                 **self.inventory.relations(state, principal),
+                **self.inventory.waiting(state, principal),
+                "costs": self.circuits.costs(principal),
                 "functions": sorted(self.functions.registered),
                 "keywords": KEYWORDS,
             }
@@ -120,6 +125,24 @@ class Circuits:
         catalog, stored = self.reader.catalog, sizes(self.ledger, circuit)
         found = described(circuit, lambda id_: catalog.by_id[id_].name, stored)
         return [self._node(node) for node in found]
+
+    def costs(self, principal: Principal) -> list[dict[str, Any]]:
+        """Return what each view costs: the seconds of its operators since the database was opened.
+
+        ``share`` is that among all operators. A ``candidate`` has the name of its view.
+        """
+        catalog = self.reader.catalog
+        seconds = self.loop.work.seconds_by_owner(catalog)
+        whole = sum(seconds.values()) or 1.0
+        found = []
+        for id_, own in seconds.items():
+            relation = catalog.by_id[id_]
+            of = relation.candidate_of if isinstance(relation, View) else None
+            name = relation.name if of is None else catalog.by_id[of].name
+            if not name.startswith(HIDDEN) and principal.sees(name):
+                cost = {"name": name, "candidate": of is not None}
+                found.append({**cost, "seconds": own, "share": own / whole})
+        return found
 
     def _node(self, node: Described) -> dict[str, Any]:
         """Return a node with its operator's counters since the database was opened."""

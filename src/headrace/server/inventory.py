@@ -6,13 +6,14 @@ Nothing here runs Spark.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final
 
 from headrace.catalog import PlainView, Sink, Stream, Table, View, key_of
 from headrace.history.dirty_slices import dirty_slices
 from headrace.parts.freshness import view_freshness
 from headrace.parts.jobs import JOB_COLUMNS, jobs
-from headrace.parts.naming import HIDDEN
+from headrace.parts.naming import DEFAULT_SCHEMA, HIDDEN, schema_of
 from headrace.parts.sizes import row_count
 from headrace.parts.stopped import view_state
 from headrace.runtime.published import STOPPED, WAITING
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from headrace.parts.sources import SourceState, SourceStates
     from headrace.runtime.deliveries import Deliveries
     from headrace.runtime.published import Published
+    from headrace.session.information_schema import InformationSchema
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +44,7 @@ class Inventory:
     sources: SourceStates
     deliveries: Deliveries
     versions: PendingVersions
+    information: InformationSchema
 
     def relations(
         self, state: Published, principal: Principal, only: Relation | None = None
@@ -70,6 +73,7 @@ class Inventory:
                 "name": relation.name,
                 "kind": "materialized view" if isinstance(relation, View) else relation.kind,
                 "state": _state_of(relation, state, sources, delivered),
+                "role": principal.role_in(schema_of(relation.name)),
                 "key": key_of(relation),
                 "columns": [
                     {"name": c.name, "type": c.sql, "nullable": c.nullable}
@@ -80,7 +84,7 @@ class Inventory:
                 "stored": stored.get(relation.id),
                 "freshness": _freshness(fresh.get(relation.id), sees, why.get(relation.id)),
                 "source": self._source(sources.get(relation.name), relation),
-                "delivery": delivered.get(relation.name) if isinstance(relation, Sink) else None,
+                "delivery": self._delivery(delivered.get(relation.name), relation),
             }
             for relation in wanted
         ]
@@ -88,6 +92,20 @@ class Inventory:
         apart = [s for s in sources.values() if whole and s.kind == "source"]
         shared = [self._source(source, None) for source in apart]
         return {"relations": relations, "sources": shared}
+
+    def waiting(self, state: Published, principal: Principal) -> dict[str, Any]:
+        """Return the candidates that wait, or have served, and the fills that are running."""
+        return {
+            name: [
+                {
+                    "name": (found := _dotted(row)),
+                    "role": principal.role_in(schema_of(found)),
+                    **{column: _plain(row[column]) for column in row if column not in _PLACE},
+                }
+                for row in self.information.listed(name, state, principal.sees)
+            ]
+            for name in ("candidates", "fills")
+        }
 
     def _stored(
         self, state: Published, wanted: Iterable[Relation]
@@ -109,6 +127,11 @@ class Inventory:
                 one["rows"] = row_count(state, relation, self.reader.directory)
         return found
 
+    def _delivery(self, found: dict[str, Any] | None, relation: Relation) -> dict[str, Any] | None:
+        if found is None or not isinstance(relation, Sink):
+            return None
+        return {**found, "acknowledged": self.ledger.rejects.counted(relation.id).acknowledged}
+
     def _source(
         self, found: SourceState | None, relation: Relation | None
     ) -> dict[str, Any] | None:
@@ -121,11 +144,28 @@ class Inventory:
             "behind": found.fed.behind,
             "error": found.fed.error,
             "rejected": found.rejected,
+            "acknowledged": found.acknowledged,
             "duplicates": found.duplicates,
             "late": found.late,
             "watermark": _seconds(found.watermark),
+            "delay": _seconds(found.delay),
+            "lateness": _seconds(found.lateness),
             "end": None if relation is None else self.ledger.head.log_end(relation.id),
         }
+
+
+_PLACE: Final = ("table_schema", "table_name")
+
+
+def _dotted(row: dict[str, Any]) -> str:
+    """Return the name of what a row is about, as statements write it."""
+    schema, name = (row[column] for column in _PLACE)
+    return str(name) if schema == DEFAULT_SCHEMA else f"{schema}.{name}"
+
+
+def _plain(value: Any) -> Any:
+    """Return a value of a row as JSON has it: times are Unix seconds."""
+    return value.timestamp() if isinstance(value, datetime) else value
 
 
 def _state_of(

@@ -184,7 +184,7 @@ ROUTES: Final = (
         Status.read_history,
         Least.TOKEN,
         (
-            QueryParameter("seconds", "How far back; at most, and by default, 900.", "integer"),
+            QueryParameter("seconds", "How far back; at most 172,800, by default 900.", "integer"),
             QueryParameter("relation", "A relation to report separately, too."),
         ),
         answer="History",

@@ -106,9 +106,12 @@ SCHEMAS: Final[dict[str, Any]] = {
         behind=_or_null(_WHOLE),
         error=_or_null(TEXT),
         rejected=_or_null(_WHOLE),
+        acknowledged=_or_null(_WHOLE),
         duplicates=_or_null(_WHOLE),
         late=_or_null(_WHOLE),
         watermark=_or_null(_NUMBER),
+        delay=_or_null(_NUMBER),
+        lateness=_or_null(_NUMBER),
         end=_or_null(_WHOLE),
     ),
     "Freshness": _object(
@@ -131,6 +134,7 @@ SCHEMAS: Final[dict[str, Any]] = {
         name=TEXT,
         kind={"enum": ["stream", "table", "materialized view", "plain view", "sink"]},
         state=TEXT,
+        role=_or_null(TEXT),
         key=_list(TEXT),
         columns=_list(_COLUMN),
         inputs=_list(TEXT),
@@ -194,16 +198,42 @@ SCHEMAS: Final[dict[str, Any]] = {
     "Lineage": _object(
         relation=TEXT, upstream=_list(_ref("Dependence")), downstream=_list(_ref("Dependence"))
     ),
+    "Candidate": _object(
+        name=TEXT,
+        role=_or_null(TEXT),
+        state={"enum": ["being filled", "waits", "served before"]},
+        same_columns=_or_null({"type": "boolean"}),
+        swapped_with=_or_null(TEXT),
+        view_definition=_or_null(TEXT),
+        kept_until=_or_null(_NUMBER),
+    ),
+    "Fill": _object(
+        name=TEXT,
+        role=_or_null(TEXT),
+        kind={"enum": ["view", "candidate", "index"]},
+        state=TEXT,
+        rows_done=_WHOLE,
+        rows_total=_or_null(_WHOLE),
+        rows_per_second=_or_null(_NUMBER),
+        seconds_left=_or_null(_NUMBER),
+        began_at=_NUMBER,
+    ),
     "Catalog": _object(
         epoch=_WHOLE,
         committed_at=_NUMBER,
         pending=_WHOLE,
+        client=_object(name=_or_null(TEXT), role=_or_null(TEXT)),
         relations=_list(_ref("Relation")),
         sources=_list(_ref("Source")),
+        candidates=_list(_ref("Candidate")),
+        fills=_list(_ref("Fill")),
+        costs=_list(
+            _object(name=TEXT, candidate={"type": "boolean"}, seconds=_NUMBER, share=_NUMBER)
+        ),
         functions=_list(TEXT),
         keywords=_list(TEXT),
     ),
-    "History": _object(**{name: _list(schema) for name, schema in _MOMENT.items()}),
+    "History": _object(**{name: _list(schema) for name, schema in _MOMENT.items()}, step=_WHOLE),
     "Epochs": _object(
         epochs=_list(
             _object(

@@ -1,7 +1,7 @@
-"""``GET /v1/status`` and ``/v1/history``: the database's state, each second and recently.
+"""``GET /v1/status`` and ``/v1/history``: the database's state, each second and over a day.
 
 One sample per second serves all listeners. Samples are kept for 15 minutes, so that a page can draw
-its charts when it opens.
+its charts when it opens; what was before is summed up in the ledger.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from headrace.parts.naming import HIDDEN
 from headrace.runtime.width import Width
 from headrace.server.answers import done
 from headrace.server.entrance import asking
+from headrace.server.history import History, of_relation, rung, totals
 from headrace.server.requests import count
 from headrace.server.running import left
 from headrace.server.subscriptions import too_many
@@ -83,6 +84,8 @@ class StatusSample:
     views: dict[str, tuple[int | None, float]]
     sources: dict[str, int]
     """The ends of the logs of streams and tables."""
+    rates: dict[str, float] = field(default_factory=dict)
+    """The changes per second of streams and tables since the sample before."""
     error: str | None = None
     """Why no epochs are made; None if they are made."""
 
@@ -111,10 +114,14 @@ class Status:
     following: FollowedRelations
     limits: Limits
     moments: deque[StatusSample] = field(default_factory=lambda: deque(maxlen=_KEPT))
+    history: History = field(init=False)
     _listeners: set[Listener] = field(default_factory=set)
     _ends: dict[RelationId, Offset] = field(default_factory=dict)
     """The ends of logs at the last sample."""
     _loop: asyncio.AbstractEventLoop | None = None
+
+    def __post_init__(self) -> None:
+        self.history = History(self.reader.ledger.spans)
 
     async def run(self) -> None:
         """Sample once a second, until cancelled."""
@@ -133,12 +140,13 @@ class Status:
 
     async def look(self) -> None:
         """Sample once, and send the sample to listeners."""
-        moment = await asyncio.to_thread(self._found)
+        moment = await asyncio.to_thread(self._sampled)
         self.moments.append(moment)
         self._tell(moment)
 
     def close(self) -> None:
-        """Disconnect all listeners; may be called on another thread."""
+        """Store the history and disconnect all listeners; may be called on another thread."""
+        self.history.close()
         if self._loop is not None:
             with suppress(RuntimeError):  # the loop has ended
                 self._loop.call_soon_threadsafe(self._tell, None)
@@ -174,6 +182,11 @@ class Status:
         """Send nothing more to a listener."""
         self._listeners.discard(listener)
 
+    def _sampled(self) -> StatusSample:
+        moment = self._found()
+        self.history.add(moment)
+        return moment
+
     def _found(self) -> StatusSample:
         reader, last = self.reader, self.moments[-1] if self.moments else None
         state, now = reader.published, time.time()
@@ -188,6 +201,12 @@ class Status:
         self._ends = ends
         appended = sum(max(0, end - before.get(id_, Offset(0))) for id_, end in ends.items())
         error = reader.pump.error or reader.ledger.trouble
+        passed = 1.0 if last is None else max(now - last.at, 0.001)
+        named = {
+            relation.name: relation.id
+            for relation in state.catalog
+            if isinstance(relation, Stream | Table) and not relation.name.startswith(HIDDEN)
+        }
         return StatusSample(
             now,
             state.epoch,
@@ -195,16 +214,17 @@ class Status:
             len(took),
             narrow,
             sum(took) / len(took) if took else None,
-            None if last is None else appended / max(now - last.at, 0.001),
+            None if last is None else appended / passed,
             state.behind(ends),
             max((found.seconds for found in followed), default=0.0),
             self.runner.running,
             self.following.subscribers,
             views,
+            {name: ends.get(id_, Offset(0)) for name, id_ in named.items()},
             {
-                relation.name: ends.get(relation.id, Offset(0))
-                for relation in state.catalog
-                if isinstance(relation, Stream | Table) and not relation.name.startswith(HIDDEN)
+                name: max(0, ends[id_] - before.get(id_, Offset(0))) / passed
+                for name, id_ in named.items()
+                if last is not None and id_ in ends
             },
             None if error is None else error.primary,
         )
@@ -216,20 +236,42 @@ class Status:
         return _Stream(self, asking(request))
 
     async def read_history(self, request: Request) -> Response:
-        """Return the state of the database in the last minutes, a list for each figure."""
+        """Return the state of the database in the last minutes or hours, a list for each figure.
+
+        Of the last quarter of an hour there is a value for each second, and for each 5 seconds from
+        before the server was started; farther back, one for each minute or 10 minutes.
+        """
         relation, asked = request.query_params.get("relation"), count(request, "seconds")
-        since = 0.0 if asked is None else time.time() - asked
-        moments = [m for m in self.moments if m.at >= since]
-        found: dict[str, Any] = {name: [getattr(m, name) for m in moments] for name in _TOTALS}
-        if relation is not None and asking(request).sees(relation.lower()):
-            name = relation.lower()
+        seconds = _KEPT if asked is None else asked
+        name = None if relation is None else relation.lower()
+        if name is not None and not asking(request).sees(name):
+            name = None
+        return done(await asyncio.to_thread(self._history, seconds, name))
+
+    def _history(self, seconds: int, name: str | None) -> dict[str, Any]:
+        since = time.time() - seconds
+        moments = [m for m in self.moments if m.at >= since] if seconds <= _KEPT else []
+        step = rung(seconds)
+        before = [
+            span
+            for span in self.history.since(step, since)
+            if not moments or span.figures["until"] < moments[0].at
+        ]
+        found: dict[str, Any] = {
+            figure: [*values, *(getattr(m, figure) for m in moments)]
+            for figure, values in totals(before, _TOTALS).items()
+        }
+        if name is not None:
             views = [m.views.get(name, (None, None)) for m in moments]
-            found["relation"] = {
+            recent: dict[str, list[Any]] = {
                 "pending": [pending for pending, _ in views],
                 "seconds": [seconds for _, seconds in views],
+                "rows": [m.rates.get(name) for m in moments],
                 "end": [m.sources.get(name) for m in moments],
             }
-        return done(found)
+            earlier = of_relation(before, name)
+            found["relation"] = {figure: earlier[figure] + recent[figure] for figure in recent}
+        return {**found, "step": step if before or not moments else 1}
 
 
 def shown(moment: StatusSample, sees: Callable[[str], bool]) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from headrace.history.sampling import rounds_of
 from headrace.parts.epoch_records import ACTIVITIES, COUNTERS, fan_out_words
 from headrace.parts.freshness import view_freshness
 from headrace.parts.jobs import jobs
-from headrace.parts.naming import DEFAULT_SCHEMA, HIDDEN, is_candidate, schema_of
+from headrace.parts.naming import DEFAULT_SCHEMA, HIDDEN, SYSTEM_SCHEMA, is_candidate, schema_of
 from headrace.parts.stopped import view_state
 from headrace.parts.swapping import same_contents
 from headrace.parts.system_relations import system_relations
@@ -73,13 +73,26 @@ class InformationSchema:
 
         ``sees`` returns whether rows may show a relation, by its name.
         """
-        gather = _GATHERED[relation.name.partition(".")[2]]
-        rows = gather(_Moment(self, state, sees))
+        rows = self._gathered(relation, state, sees)
         arrays = [
             pa.array([row[i] for row in rows], field.type)
             for i, field in enumerate(relation.schema.arrow)
         ]
         return pa.Table.from_arrays(arrays, schema=relation.schema.arrow)
+
+    def listed(
+        self, name: str, state: Published, sees: Callable[[str], bool]
+    ) -> list[dict[str, Any]]:
+        """Return the rows of the relation of a name in the schema, as values by column."""
+        (relation,) = [r for r in system_relations() if r.name == f"{SYSTEM_SCHEMA}.{name}"]
+        columns = [column.name for column in relation.schema.columns]
+        rows = self._gathered(relation, state, sees)
+        return [dict(zip(columns, row, strict=True)) for row in rows]
+
+    def _gathered(
+        self, relation: Stream, state: Published, sees: Callable[[str], bool]
+    ) -> list[tuple[Any, ...]]:
+        return _GATHERED[relation.name.partition(".")[2]](_Moment(self, state, sees))
 
 
 # -- what is gathered --------------------------------------------------------------------------
@@ -296,7 +309,17 @@ def _sinks(at: _Moment) -> list[tuple[Any, ...]]:
 
 def _rejects(at: _Moment) -> list[tuple[Any, ...]]:
     return [
-        (*_place(r), each.file, each.line, each.column, each.reason, each.raw, _time(record.at))
+        (
+            *_place(r),
+            each.file,
+            each.line,
+            each.column,
+            each.reason,
+            each.raw,
+            _time(record.at),
+            record.id,
+            None if record.acknowledged_at is None else _time(record.acknowledged_at),
+        )
         for r in _listed(at)
         if isinstance(r, Stream | Table)
         for record in at.ledger.rejects.newest(r.id, _MOST_REJECTS)

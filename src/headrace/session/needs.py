@@ -215,6 +215,11 @@ def creator(_asked: NamedRelations, statement: Any) -> Iterator[Need]:
     yield Need(Role.OWNER, schema_of(statement.name.dotted), statement.name.span)
 
 
+def writer(_asked: NamedRelations, statement: Any) -> Iterator[Need]:
+    """Yield the role of a writer of the schema of the name."""
+    yield _writer(statement.name)
+
+
 def exchange(_asked: NamedRelations, statement: SwapView | DropCandidate) -> Iterator[Need]:
     """Yield the role of an owner of the schema of each name."""
     for name in statement.names:

@@ -17,6 +17,7 @@ from headrace.session.needs import NamedRelations, Need
 from headrace.session.properties import Properties
 from headrace.session.reads import SessionReads
 from headrace.sql import (
+    AcknowledgeRejects,
     AddColumns,
     AlterSink,
     AlterStream,
@@ -95,6 +96,7 @@ from headrace.sql import (
     ValidateView,
     Verify,
 )
+from headrace.statements.acknowledging import Acknowledging
 from headrace.statements.backups import BackupStatements
 from headrace.statements.branches import BranchStatements
 from headrace.statements.changing.copies import Copies
@@ -249,6 +251,7 @@ _ENTRIES: Final = (
     Entry(DropConnection, needs.owner, ConnectionChanges, ConnectionChanges.drop),
     Entry(DropToken, needs.owner, TokenChanges, TokenChanges.drop),
     # sources and sinks
+    Entry(AcknowledgeRejects, needs.writer, Acknowledging, Acknowledging.acknowledge),
     Entry(ResumeSource, needs.owner, Resuming, Resuming.resume),
     Entry(CreateSink, needs.sink, SinkCreations, SinkCreations.create),
     Entry(AlterSink, needs.altered_sink, SinkChanges, SinkChanges.alter),

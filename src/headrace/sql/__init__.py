@@ -42,6 +42,7 @@ from headrace.sql.sinks import (
     SinkAction,
 )
 from headrace.sql.statements import (
+    AcknowledgeRejects,
     AddColumns,
     Assignment,
     CreateConnection,
@@ -115,6 +116,7 @@ __all__ = [
     "IN_SCHEMAS",
     "KEYWORDS",
     "STATEMENTS",
+    "AcknowledgeRejects",
     "AddColumns",
     "AlterSink",
     "AlterStream",

@@ -19,6 +19,7 @@ from headrace.sql.refusals import refuse_setting
 from headrace.sql.sinks import take_handled_sink
 from headrace.sql.statements import (
     NAMED_LISTINGS,
+    AcknowledgeRejects,
     Describe,
     Drop,
     DropConnection,
@@ -305,6 +306,20 @@ def take_flush(cursor: Cursor) -> Flush:
     cursor.expect("FLUSH")
     cursor.expect_end()
     return Flush(cursor.span(first))
+
+
+def take_acknowledge(cursor: Cursor) -> AcknowledgeRejects:
+    """Take ``ACKNOWLEDGE REJECTS [id, ...] FOR name``."""
+    first = cursor.token
+    cursor.expect("ACKNOWLEDGE")
+    cursor.expect("REJECTS")
+    ids: list[int] = []
+    if not cursor.at("FOR"):
+        cursor.listed(lambda: ids.append(cursor.number("the id of a reject, or FOR")))
+    cursor.expect("FOR")
+    name = cursor.name("a stream's, table's or sink's name")
+    cursor.expect_end()
+    return AcknowledgeRejects(name, cursor.span(first), tuple(ids) or None)
 
 
 def take_pause(cursor: Cursor) -> HandleSink | PauseFill | ResumeFill:

@@ -9,6 +9,7 @@ from headrace.sql.access import take_grant, take_revoke
 from headrace.sql.alter_columns import DropColumns, RenameColumn, RetypeColumn
 from headrace.sql.alter_stream import AlterStream
 from headrace.sql.ask import (
+    take_acknowledge,
     take_describe,
     take_drop,
     take_flush,
@@ -228,6 +229,7 @@ _EXPLAINED = (
 )  # fmt: skip
 
 _STATEMENTS: dict[str, Callable[[Cursor], Statement]] = {
+    "ACKNOWLEDGE": take_acknowledge,
     "ALTER": take_alter,
     "BACKUP": take_backup,
     "COPY": take_copy,

@@ -359,6 +359,18 @@ class Flush(Statement):
     span: Span
 
 
+@dataclass(frozen=True, slots=True)
+class AcknowledgeRejects(Statement):
+    """``ACKNOWLEDGE REJECTS``: say that rejected rows need no attention any more.
+
+    ``ids`` are the numbers of rows in ``SHOW REJECTS``; None stands for all of the relation.
+    """
+
+    name: Name
+    span: Span
+    ids: tuple[int, ...] | None = None
+
+
 class Listing(StrEnum):
     """The listings of ``SHOW``."""
 

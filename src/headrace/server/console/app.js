@@ -1,7 +1,9 @@
 // The frame: navigation, theme, connection, login; each page is a function that fills `main`.
 import { onUnauthorized } from "./api.js";
 import { ago, count, fill, h, moment, seconds, text } from "./dom.js";
+import { candidates } from "./pages/candidates.js";
 import { epochs } from "./pages/epochs.js";
+import { operations } from "./pages/operations.js";
 import { overview } from "./pages/overview.js";
 import { relation } from "./pages/relation.js";
 import { sinks } from "./pages/sinks.js";
@@ -17,9 +19,11 @@ const PAGES = [
   { path: "sources", title: "Sources", show: sources },
   { path: "views", title: "Views", show: views },
   { path: "sinks", title: "Sinks", show: sinks },
+  { path: "candidates", title: "Candidates", show: candidates },
   { path: "workbench", title: "Workbench", show: workbench },
   { path: "statements", title: "Statements", show: statements },
   { path: "epochs", title: "Epochs", show: epochs },
+  { path: "operations", title: "Operations", show: operations },
 ];
 const THEMES = ["auto", "light", "dark"];
 const LOST_MILLISECONDS = 2500;

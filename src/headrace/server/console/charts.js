@@ -1,11 +1,11 @@
-// Charts of the last minutes: a title, the present value, axes, and what was at the time that is pointed at.
+// Charts of the last minutes or hours: a title, the present value, axes, and what was at the time that is pointed at.
 import uPlot from "./vendor/uplot.js";
 import { h, moment, none, roundTime, seconds, text } from "./dom.js";
 import { withGaps } from "./series.js";
 
 const probe = h("span", { hidden: true });
 const FONT = "11px system-ui, sans-serif";
-const STEPS = [60, 120, 180, 300, 600, 900, 1800];
+const STEPS = [60, 120, 180, 300, 600, 900, 1800, 3600, 7200, 10800, 14400, 21600];
 const SHORT_STEPS = [20, 30, 60];
 const SHORT_SECONDS = 120;
 const TIME_STEPS = [0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400, 172800, 432000, 864000];
@@ -22,20 +22,34 @@ function colour(name) {
 const faded = (rgb, alpha) => rgb.replace(/^rgb\(([^)]+)\)$/, `rgba($1, ${alpha})`);
 const clock = (value, spare) => new Date(value * 1000).toLocaleTimeString("en-GB", spare ? { hour: "2-digit", minute: "2-digit" } : { hour: "2-digit", minute: "2-digit", second: "2-digit" });
 
+const SPANS = [[60, "1 min"], [300, "5 min"], [900, "15 min"], [10800, "3 h"], [86400, "1 day"]];
+
 let shownSeconds = 300;
 const tiles = new Set();
+const watchers = new Set();
+
+/** How many seconds charts show. */
+export const shownSpan = () => shownSeconds;
+
+/** Call `watch` when charts are to show another span; return what ends that. */
+export function onSpan(watch) {
+  watchers.add(watch);
+  return () => watchers.delete(watch);
+}
 
 /** Show the last `value` seconds in all charts. */
 export function showLast(value) {
+  if (value === shownSeconds) return;
   shownSeconds = value;
   for (const each of tiles) each();
+  for (const each of watchers) each();
 }
 
 /**
  * Make a tile with a chart. `format` writes a value; `least` is the least height of the scale; with `bars`, each
  * value is one, and nothing is drawn where there is none; with `time`, values are seconds, and the scale has round times.
  *
- * `set(at, values)` draws values over moments in Unix seconds; null leaves a gap.
+ * `set(at, values, step)` draws values over moments in Unix seconds that lie `step` seconds apart; null leaves a gap.
  */
 export function tile(label, { format, unit = "", tone = "--accent", least = 1, meaning = null, bars = false, time = false, present = null }) {
   const value = h("span", {}, none);
@@ -122,8 +136,8 @@ export function tile(label, { format, unit = "", tone = "--accent", least = 1, m
 
   return {
     element,
-    set(at, values) {
-      last = withGaps(at, values);
+    set(at, values, step = 1) {
+      last = withGaps(at, values, step);
       redraw();
     },
     close() {
@@ -138,13 +152,12 @@ export function tile(label, { format, unit = "", tone = "--accent", least = 1, m
 
 /** A control for how far back charts show. */
 export function spanControl() {
-  const spans = [[60, "1 min"], [300, "5 min"], [900, "15 min"]];
   const element = h("div", { class: "segments", role: "group", "aria-label": "How far back charts show" });
   const choose = (value) => {
     showLast(value);
     for (const button of element.children) button.setAttribute("aria-pressed", String(Number(button.value) === value));
   };
-  element.append(...spans.map(([value, label]) => h("button", { type: "button", ".value": String(value), onclick: () => choose(value) }, label)));
+  element.append(...SPANS.map(([value, label]) => h("button", { type: "button", ".value": String(value), onclick: () => choose(value) }, label)));
   choose(shownSeconds);
   return element;
 }

@@ -18,10 +18,13 @@ export function problemsOf(relation) {
   if (freshness?.quarantined) add("warn", "problems", `${counted(freshness.quarantined, "row")} in quarantine`);
   if (freshness && freshness.quarantined === null) add("warn", "problems", "the quarantine cannot be read");
   if (freshness?.dirty_slices && !STOPPED.has(state)) add("warn", "problems", `${counted(freshness.dirty_slices, "dirty slice")}`);
-  if (source?.rejected) add("warn", "rejected", `${counted(source.rejected, "row")} rejected`);
-  if (delivery?.refused) add("warn", "problems", `${counted(delivery.refused, "row")} refused by the target`);
+  if (unacknowledged(source)) add("warn", "rejected", `${counted(unacknowledged(source), "row")} rejected`);
+  if (unacknowledged(delivery)) add("warn", "problems", `${counted(unacknowledged(delivery), "row")} refused by the target`);
   return found;
 }
+
+/** Return how many rows that a source rejected, or the target of a sink refused, nobody has acknowledged. */
+export const unacknowledged = (part) => Math.max(0, (part?.rejected ?? part?.refused ?? 0) - (part?.acknowledged ?? 0));
 
 /** Return the parts of an error that the server has as one text: what, in detail, and what to do; null for a part it does not have. */
 export function errorParts(text) {

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 _WHOLE = (
     "epoch", "epochs_behind", "rows_behind", "changes_behind", "behind", "rejected", "refused",
-    "duplicates", "late", "line",
+    "duplicates", "late", "line", "id",
     "changes", "jobs", "operators", "rows_in", "rows_out", "rows_read", "bytes_written",
     "files", "fallbacks", "cost", "rebuild_cost", "rows", "changed", "rebuild_rows", "quarantined",
     "retired", "segments", "bytes", "rows_done", "rows_total", "distance",

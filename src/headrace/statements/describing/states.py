@@ -33,6 +33,9 @@ _COUNTERS = (
     "jobs", "operators", "rows_in", "rows_out", "rows_read", "bytes_written", "files",
     "fallbacks",
 )  # fmt: skip
+_REJECTS = (
+    "relation", "file", "line", "column", "reason", "raw", "at", "id", "acknowledged_at",
+)  # fmt: skip
 _COUNTED = ("rejected", "duplicates", "late", "watermark")
 _FRESHNESS = (
     "view", "epoch", "committed_at", "changes_behind", "state",
@@ -118,12 +121,13 @@ class StateListings:
                 record.reject.reason,
                 record.reject.raw,
                 shown_time(record.at),
+                record.id,
+                None if record.acknowledged_at is None else shown_time(record.acknowledged_at),
             )
             for relation in relations
             for record in ledger.rejects.newest(relation.id, _MOST_REJECTS)
         ]
-        names = ("relation", "file", "line", "column", "reason", "raw", "at")
-        return listed(names, rows[: statement.limit])
+        return listed(_REJECTS, rows[: statement.limit])
 
     def _dirty(self, statement: Show) -> Listed:
         """List the dirty entries of one view, or of all visible views, oldest first."""

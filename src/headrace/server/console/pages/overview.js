@@ -2,9 +2,10 @@
 import { compact, counted, fill, h, linkTo, seconds, shortKind } from "../dom.js";
 import { watchCatalog } from "../catalog.js";
 import { spanControl, tile } from "../charts.js";
+import { followFigures } from "../figures.js";
 import { graph } from "../graph.js";
 import { problemsOf } from "../problems.js";
-import { history, now, watchStatus } from "../status.js";
+import { now, watchStatus } from "../status.js";
 import { viewTable } from "./views.js";
 
 const EXAMPLE = `CREATE TABLE orders (id INT PRIMARY KEY, name STRING, price DECIMAL(9,2));
@@ -34,11 +35,13 @@ export function overview(main) {
   let known = false;
   let listed = null;
   const ends = [
+    followFigures(null, ({ at, ...figures }, step) => {
+      rows.set(at, figures.rows, step);
+      epochs.set(at, figures.epoch_seconds, step);
+      behind.set(at, figures.seconds, step);
+      pending.set(at, figures.pending, step);
+    }),
     watchStatus((moment) => {
-      rows.set(history.at, history.rows);
-      epochs.set(history.at, history.epoch_seconds);
-      behind.set(history.at, history.seconds);
-      pending.set(history.at, history.pending);
       shape.tell(moment, now.rates);
       table.tell(moment);
     }),

@@ -1,18 +1,11 @@
 // The tabs of a relation's problems: rows in quarantine, dirty slices, refused and rejected rows, each with its reason.
-import { send } from "../api.js";
+import { action, listed } from "../actions.js";
 import { count, counted, errorBox, fill, h, linkTo, moment as timeOf, toned } from "../dom.js";
 import { listing } from "../listing.js";
-import { errorParts, problemsOf } from "../problems.js";
+import { errorParts, problemsOf, unacknowledged } from "../problems.js";
+import { quoted } from "../sql.js";
 
 const MOST_LISTED = 200;
-
-const quoted = (name) => name.split(".").map((part) => `\`${part.replaceAll("`", "``")}\``).join(".");
-
-/** Run a statement that lists something; return its rows as objects. */
-async function listed(sql) {
-  const { columns, rows } = await send("POST", "/v1/sql", { sql });
-  return rows.map((row) => Object.fromEntries(columns.map(({ name }, index) => [name, row[index]])));
-}
 
 /** A titled table of rows; a column is a title, and a function to the cell of a row or its text. */
 export function section(title, rows, columns, none_) {
@@ -41,9 +34,8 @@ export function problemsTab(place, relation) {
   const { name, kind, state } = relation;
   const again = h("button", { type: "button", class: "action", onclick: () => read() }, "Read again");
   const list = h("div", {}, h("p", { class: "note" }, "Reading."));
-  const hint = kind === "sink" ? `RESUME SINK ${name}` : `REPAIR ${name}`;
   fill(place, h("div", { class: "bar" }, problemsOf(relation).map(({ tone, text: words }) => toned(tone, words)),
-    h("div", { class: "tools" }, state === "stopped" ? h("a", { class: "button", href: `#/workbench/sql/${encodeURIComponent(hint)}` }, kind === "sink" ? "Resume…" : "Repair…") : null, again)), list);
+    h("div", { class: "tools" }, kind === "sink" && unacknowledged(relation.delivery) ? acknowledgeButton(relation, () => read()) : null, again)), list);
   async function read() {
     again.disabled = true;
     try {
@@ -62,6 +54,11 @@ export function problemsTab(place, relation) {
   };
 }
 
+const acknowledgeButton = ({ name, role }, done) => action("Acknowledge…", {
+  role, needs: "writer", where: `the schema of ${name}`, small: false, title: "Acknowledge refused rows", sql: `ACKNOWLEDGE REJECTS FOR ${quoted(name)}`,
+  does: "They need no attention any more: they are no problem of the sink. They stay listed here, with their reason.", done,
+});
+
 /** An error as a listing has it: its text, and its detail and hint on lines of their own. */
 export function errorText(value) {
   const { primary, detail, hint } = errorParts(value ?? "");
@@ -78,18 +75,3 @@ const dirtyList = (dirty) => section("Dirty slices: rows that may differ from th
 ], "");
 
 const refusedList = (errors) => section("Rows that the target refused", errors.slice(0, MOST_LISTED), Object.keys(errors[0] ?? {}).map((column) => [column, (row) => (column === "row" && row.row ? jsonRow(row.row) : row[column] === null ? "" : String(row[column])), column === "error" ? "why" : null]), "The target has refused no row.");
-
-/** The rows of a source that did not fit its columns, with the reason and the place of each. */
-export function rejectedTab(place, relation) {
-  let closed = false;
-  fill(place, h("p", { class: "note" }, "Reading."));
-  listed(`SHOW REJECTS FOR ${quoted(relation.name)} LIMIT ${MOST_LISTED}`).then(
-    (rows) => closed || fill(place, section(rows.length < MOST_LISTED ? `${counted(rows.length, "row")} rejected` : `The newest ${count(rows.length)} rejected rows`, rows, [
-      ["Time", (row) => timeOf(Date.parse(row.at) / 1000), "dim nowrap"], ["Column", (row) => row.column], ["Reason", (row) => row.reason, "why"], ["Row as it came", (row) => row.raw, "mono raw"], ["Place", (row) => `${row.file ?? ""}:${row.line ?? ""}`, "dim"],
-    ], "Every row that has come fits the columns.")),
-    (error) => closed || fill(place, errorBox({ ...error.error, span: null })),
-  );
-  return () => {
-    closed = true;
-  };
-}

@@ -4,12 +4,15 @@ import { bytes, compact, count, counted, errorBox, fill, h, linkTo, moment as ti
 import { catalog, watchCatalog } from "../catalog.js";
 import { spanControl, tile } from "../charts.js";
 import { circuitGraph } from "../circuit.js";
-import { currency, notesOf, problemsOf, toneOf } from "../problems.js";
+import { followFigures } from "../figures.js";
+import { action } from "../actions.js";
+import { currency, notesOf, problemsOf, toneOf, unacknowledged } from "../problems.js";
 import { cellsOf, headOf, LiveRows, rowTable } from "../rows.js";
-import { sqlBlock } from "../sql.js";
+import { quoted, sqlBlock } from "../sql.js";
 import { now, watchStatus } from "../status.js";
 import { lineageTab } from "./lineage.js";
-import { errorText, problemsTab, rejectedTab } from "./problems.js";
+import { errorText, problemsTab } from "./problems.js";
+import { rejectedTab } from "./rejected.js";
 
 const MOST_FOLLOWED = 2000;
 const SAMPLE = 100;
@@ -52,6 +55,7 @@ function show(main, first, tab, ends) {
   let current = first;
   let others = [];
   const status = h("span", {});
+  const acts = h("div", { class: "buttons" });
   const facts = h("dl", { class: "facts" });
   const summary = h("section", { class: "panel" }, facts);
   const charts = chartsOf(first, ends);
@@ -59,7 +63,7 @@ function show(main, first, tab, ends) {
   const rows = [{ key: "rows", title: "Rows", show: rowsTab }, { key: "changes", title: "Changes", show: changesTab }];
   const sample = { key: "sample", title: "Sample", show: sampleTab };
   const problems = { key: "problems", title: "Problems", show: problemsTab, count: problemCount };
-  const rejected = { key: "rejected", title: "Rejected", show: rejectedTab, count: ({ source }) => source?.rejected ?? 0 };
+  const rejected = { key: "rejected", title: "Rejected", show: rejectedTab, count: ({ source }) => unacknowledged(source) };
   const lineage = { key: "lineage", title: "Lineage", show: lineageTab };
   const tabs = {
     "materialized view": [...rows, { key: "circuit", title: "Circuit", show: circuitTab }, problems, definition, lineage],
@@ -72,7 +76,7 @@ function show(main, first, tab, ends) {
 
   fill(main,
     h("div", { class: "head" }, h("h1", {}, name), h("span", { class: "kind" }, shortKind(kind)), status,
-      kind === "sink" ? null : h("div", { class: "tools" }, charts.length ? spanControl() : null, h("a", { class: "button", href: `#/workbench/${encodeURIComponent(name)}` }, "Query"))),
+      h("div", { class: "tools" }, charts.length ? spanControl() : null, acts, kind === "sink" ? null : h("a", { class: "button", href: `#/workbench/${encodeURIComponent(name)}` }, "Query"))),
     summary,
     charts.length ? h("div", { class: "tiles" }, charts) : null,
     panel.element);
@@ -86,8 +90,17 @@ function show(main, first, tab, ends) {
     said = `${tone} ${words}`;
     fill(status, toned(tone, words));
   };
+  let offered = null;
+  /** Offer what can be done now; buttons stay the elements that they are while that is the same. */
+  const offer = () => {
+    const asked = JSON.stringify([current.state, current.role, catalog()?.client, current.freshness?.dirty_slices, current.freshness?.refresh]);
+    if (asked === offered) return;
+    offered = asked;
+    fill(acts, actionsOf(current, catalog()?.client ?? null));
+  };
   const draw = () => {
     state();
+    offer();
     panel.count();
     const known = factsOf(current, others);
     summary.hidden = known.length === 0;
@@ -112,6 +125,25 @@ function show(main, first, tab, ends) {
     }
   }, REFRESH_MILLISECONDS);
   ends.push(() => clearInterval(timer));
+}
+
+/** Return the buttons for what can be done to a relation in its state, `client` being who asks. */
+function actionsOf({ name, kind, state, role, freshness, source }, client) {
+  const where = `the schema of ${name}`;
+  const quoted_ = quoted(name);
+  const found = [];
+  if (kind === "materialized view") {
+    if (freshness !== null && freshness.refresh !== "continuous") found.push(action("Refresh…", { small: false, role, needs: "writer", where, title: `Refresh ${name}`, sql: `REFRESH MATERIALIZED VIEW ${quoted_}`, does: "Its rows are brought up to date now, with those of the views that it reads." }));
+    if (state === "stopped" || freshness?.dirty_slices) found.push(action("Repair…", { small: false, primary: true, role: client?.role ?? null, title: `Repair ${name}`, sql: `REPAIR ${quoted_}`, does: "What is dirty or has stopped is computed again from history, in a commit of its own. It goes on from there if the cause is gone." }));
+    else if (state === "running") found.push(action("Verify…", { small: false, role, needs: "reader", where, title: `Verify ${name}`, sql: `VERIFY ${quoted_}`, does: "Its rows are compared with its query, run by Spark over the whole history. Nothing is changed." }));
+  }
+  if (kind === "sink") {
+    const halted = state === "paused" || state === "stopped";
+    found.push(halted ? action("Resume…", { small: false, primary: true, role, where, title: `Resume ${name}`, sql: `RESUME SINK ${quoted_}`, does: "It goes on after the last epoch that its target has; changes that have waited are written first." })
+      : action("Pause…", { small: false, role, where, title: `Pause ${name}`, sql: `PAUSE SINK ${quoted_}`, does: "It writes nothing until it is resumed. Changes wait, and are not lost." }));
+  }
+  if (source?.connector && state === "stopped") found.push(action("Resume…", { small: false, primary: true, role: client?.role ?? null, title: `Resume ${name}`, sql: `RESUME SOURCE ${quoted_}`, does: "It goes on reading after the last row that was taken." }));
+  return found;
 }
 
 /** Show facts; a link whose text alone has changed stays the element that it is, with the focus. */
@@ -152,16 +184,17 @@ function factsOf(relation, relations) {
     found.push(["Changes", count(source.end), null, "Insertions, updates and deletions that have arrived"]);
     if (source.connector) found.push(["Connector", source.connector]);
     if (source.behind !== null) found.push(["To read", count(source.behind), null, "Rows that the external system has and that have not been read yet"]);
-    if (source.rejected) problem("Rejected", counted(source.rejected, "row"), "rejected");
+    if (unacknowledged(source)) problem("Rejected", counted(unacknowledged(source), "row"), "rejected");
+    else if (source.rejected) found.push(["Rejected", h("a", { href: linkTo(name, "rejected") }, `${counted(source.rejected, "row")}, acknowledged`)]);
     const notes = notesOf(source);
     if (notes.length) found.push(["Late, duplicates", notes.join(", "), null, "Rows that came after their time had passed, and rows whose id was known"]);
-    if (source.watermark !== null) found.push(["Watermark", timeOf(source.watermark), null, "Events before this time are not expected any more"]);
+    if (source.watermark !== null) found.push(["Watermark", `${timeOf(source.watermark)}${source.delay ? `, ${seconds(source.delay)} behind the newest event` : ""}`, null, "Events before this time are not expected any more"]);
     if (source.error) found.push(["Error", errorText(source.error), "bad"]);
   }
   if (delivery) {
     found.push(["Writes to", delivery.target], ["Guarantee", delivery.guarantee],
       ["Waiting", delivery.rows_behind ? `${counted(delivery.rows_behind, "row")}, ${seconds(delivery.seconds_behind)}` : "nothing", null, `Delivered up to epoch ${delivery.epoch === null ? none : count(delivery.epoch)}`]);
-    if (delivery.refused) problem("Refused", counted(delivery.refused, "row"), "problems");
+    if (unacknowledged(delivery)) problem("Refused", counted(unacknowledged(delivery), "row"), "problems");
     if (delivery.error) found.push(["Error", errorText(delivery.error), "bad"]);
   }
   const read = new Set((freshness?.inputs ?? []).map((each) => each.relation));
@@ -174,48 +207,19 @@ function factsOf(relation, relations) {
   return found;
 }
 
-const problemCount = (relation) => (relation.freshness?.quarantined ?? 0) + (relation.freshness?.dirty_slices ?? 0) + (relation.delivery?.refused ?? 0)
+const problemCount = (relation) => (relation.freshness?.quarantined ?? 0) + (relation.freshness?.dirty_slices ?? 0) + unacknowledged(relation.delivery)
   || problemsOf(relation).length;
 
 /** Charts of a relation's own figures: freshness of a view, rows of a stream or table. */
 function chartsOf(relation, ends) {
-  const at = [];
-  const series = { pending: [], seconds: [], rows: [] };
-  const push = (time, pending, behind, rows) => {
-    at.push(time);
-    series.pending.push(pending);
-    series.seconds.push(behind);
-    series.rows.push(rows);
-    if (at.length > 900) [at, ...Object.values(series)].forEach((each) => each.shift());
-  };
   const tiles = relation.kind === "materialized view"
     ? [["seconds", tile("Freshness", { format: seconds, time: true, unit: "behind", tone: "--warn", least: 1, present: (value) => (value === 0 ? "up to date" : null), meaning: "How long the oldest change has waited that this view does not show" })],
       ["pending", tile("Waiting", { format: compact, unit: "changes", tone: "--warn", least: 10, meaning: "Changes of its inputs that this view does not show yet" })]]
     : relation.kind === "stream" || relation.kind === "table"
       ? [["rows", tile("Changes in", { format: compact, unit: "changes/s", least: 5 })]] : [];
   if (tiles.length === 0) return [];
-  const draw = () => {
-    for (const [name, chart] of tiles) chart.set(at, series[name]);
-  };
-  let before = null;
-  /** Rows per second since the moment before, by the ends of the log. */
-  const rateAt = (time, end) => {
-    const rate = before !== null && end !== null && before.end !== null && time > before.time ? Math.max(0, end - before.end) / (time - before.time) : null;
-    before = { time, end };
-    return rate;
-  };
-  get("/v1/history", { relation: relation.name }).then(({ at: times, relation: own }) => {
-    at.length = 0;
-    for (const each of Object.values(series)) each.length = 0;
-    before = null;
-    times.forEach((time, index) => push(time, own.pending[index], own.seconds[index], rateAt(time, own.end[index])));
-    draw();
-  }, () => {});
-  ends.push(watchStatus((moment) => {
-    if (moment.at <= (at.at(-1) ?? 0)) return;
-    const [pending, behind] = moment.views[relation.name] ?? [null, null];
-    push(moment.at, pending, behind, rateAt(moment.at, moment.sources[relation.name] ?? null));
-    draw();
+  ends.push(followFigures(relation.name, (figures, step) => {
+    for (const [name, chart] of tiles) chart.set(figures.at, figures[name], step);
   }));
   ends.push(() => tiles.forEach(([, chart]) => chart.close()));
   return tiles.map(([, chart]) => chart.element);

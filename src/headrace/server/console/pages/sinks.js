@@ -2,8 +2,8 @@
 import { compact, count, counted, fill, h, linkTo, none, seconds, toned } from "../dom.js";
 import { watchCatalog } from "../catalog.js";
 import { listing } from "../listing.js";
-import { problemsOf, toneOf } from "../problems.js";
-import { progressOf } from "./statements.js";
+import { toneOf } from "../problems.js";
+import { progressOf } from "../progress.js";
 import { problemLinks } from "./views.js";
 
 export function sinks(main) {

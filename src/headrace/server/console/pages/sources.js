@@ -78,9 +78,8 @@ async function readHistory(names, series, tell) {
     if (series.has(name)) continue;
     series.set(name, []);
     try {
-      const { at, relation } = await get("/v1/history", { relation: name, seconds: SPARK_SECONDS });
-      const rates = at.slice(1).map((time, index) => Math.max(0, (relation.end[index + 1] ?? 0) - (relation.end[index] ?? 0)) / Math.max(0.001, time - at[index]));
-      series.set(name, [...rates, ...series.get(name)].slice(-SPARK_SECONDS));
+      const { relation } = await get("/v1/history", { relation: name, seconds: SPARK_SECONDS });
+      series.set(name, [...relation.rows.map((rate) => rate ?? 0), ...series.get(name)].slice(-SPARK_SECONDS));
       tell();
     } catch {
       // The next moments fill it.

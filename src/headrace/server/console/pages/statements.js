@@ -1,7 +1,8 @@
 // Statements: those that run, with their progress, and those that ended; the slow and the failed ones among them.
 import { get, send } from "../api.js";
-import { count, errorBox, fill, h, moment, none, seconds, toned } from "../dom.js";
+import { errorBox, fill, h, moment, seconds, toned } from "../dom.js";
 import { listing } from "../listing.js";
+import { progressOf } from "../progress.js";
 
 const MILLISECONDS = 1000;
 const SLOW_SECONDS = 1;
@@ -83,14 +84,4 @@ function drawEnded(table, found, kind) {
     h("td", { class: statement.seconds >= SLOW_SECONDS ? "num slow" : "num" }, seconds(statement.seconds)),
     h("td", { class: "outcome" }, toned(statement.outcome === "finished" ? "" : statement.outcome === "cancelled" ? "idle" : "bad", statement.outcome === "finished" || statement.outcome === "cancelled" ? statement.outcome : `${statement.outcome}: ${statement.error ?? ""}`)),
     h("td", { class: "dim" }, statement.by ?? ""))), nothing);
-}
-
-/** What a statement or a sink has done, as a bar and in words. */
-export function progressOf(progress) {
-  if (progress === null) return h("span", { class: "dim" }, none);
-  const { what, done, total, unit, rejected, rate, seconds_left: left } = progress;
-  if (!unit) return h("span", {}, what);
-  const pace = rate ? `, ${count(Math.round(rate))} ${unit}/s${left ? `, ${seconds(left)} left` : ""}` : "";
-  const said = `${what}: ${count(done)}${total === null ? "" : ` of ${count(total)}`} ${unit}${rejected ? `, ${count(rejected)} rejected` : ""}${pace}`;
-  return [total ? h("progress", { max: total, value: done, "aria-label": said }) : null, h("div", {}, said)];
 }
