@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 CLICKSTREAM = Path(__file__).parents[2] / "examples" / "clickstream"
 PAGES = (
     "", "#/sources", "#/views", "#/sinks", "#/workbench", "#/statements", "#/epochs", "#/relation/seen.totals",
-    "#/relation/seen.totals/circuit", "#/relation/seen.orders/rejected",
+    "#/relation/seen.totals/circuit", "#/relation/seen.orders/rejected", "#/candidates", "#/operations",
 )  # fmt: skip
 EDITOR = "document.querySelector('.editor')?.shadowRoot"
 ROWS = "return [...document.querySelectorAll('tbody tr')].map((r) => [...r.cells].map((c) => c.innerText))"
@@ -171,6 +171,84 @@ def test_the_workbench_runs_one_thing_at_a_time(page: Browser):
     page.run("window.answer()")
     page.wait_for("1 row")
     assert page.run(run) == "false"
+
+
+def pressed(page: Browser, label: str, within: str = "main") -> None:
+    """Press the button with a label, once it is there."""
+    find = (
+        f"[...document.querySelectorAll('{within} button')].find((e) => e.innerText === '{label}')"
+    )
+    page.wait(lambda: page.run(f"return {find} !== undefined"), label)
+    page.run(f"{find}.click()")
+
+
+def test_a_candidate_is_swapped_in_and_dropped_by_buttons_that_ask_first(
+    page: Browser, client: Client
+):
+    client.sql(
+        "CREATE OR REPLACE MATERIALIZED VIEW seen.totals WITH (auto_swap = false) AS"
+        " SELECT user, sum(amount) + 1 AS total FROM seen.orders GROUP BY user"
+    )
+    page.open("#/candidates")
+    pressed(page, "Show difference")
+    page.wait_for("2 rows changed", ".difference")
+    pressed(page, "Swap…")
+    assert "SWAP VIEW seen.totals" in page.text("dialog.ask")
+    page.press(ESCAPE)  # nothing is done without a confirmation
+    page.wait_for("ready to be swapped in")
+    pressed(page, "Swap…")
+    page.press(ENTER)
+    page.wait_for("Swapped view seen.totals", "dialog.ask")
+    pressed(page, "Close", "dialog.ask")
+    page.wait_for("served before")
+    assert client.rows("SELECT total FROM seen.totals WHERE user = 'ann'") == [[31]]
+    pressed(page, "Roll back…")
+    pressed(page, "Roll back", "dialog.ask")
+    page.wait_for("Rolled back view seen.totals", "dialog.ask")
+    pressed(page, "Close", "dialog.ask")
+    pressed(page, "Drop…")
+    pressed(page, "Drop", "dialog.ask")
+    page.wait_for("No view has a candidate")
+    pressed(page, "Close", "dialog.ask")
+    assert page.complaints() == []
+
+
+@pytest.mark.long
+def test_rejected_rows_are_inserted_again_and_acknowledged(
+    page: Browser, client: Client, server: Served, tmp_path: Path
+):
+    client.sql("CREATE TABLE seen.prices (id INT PRIMARY KEY, price INT)")
+    (tmp_path / "prices.csv").write_text("id,price\n1,ten\n2,two\n3,3\nx,4\n")
+    server.database.sql(f"COPY seen.prices FROM '{tmp_path}/prices.csv'")
+    page.open("#/relation/seen.prices/rejected")
+    page.wait_for("is not an INT", ".groups")
+    assert page.run("return document.querySelectorAll('.group').length") == 2
+    pressed(page, "Insert again…", ".group:first-child > .buttons")
+    page.run("""
+        const rows = document.querySelector('dialog.ask textarea');
+        rows.value = rows.value.replace('"ten"', '10').replace('"two"', '20');
+    """)
+    pressed(page, "Insert again", "dialog.ask")
+    page.wait_for("Inserted 2 rows", "dialog.ask")
+    pressed(page, "Close", "dialog.ask")
+    page.wait_for("1 row asks for attention, 2 acknowledged", "[role=tabpanel]")
+    pressed(page, "Acknowledge all…")
+    pressed(page, "Acknowledge all", "dialog.ask")
+    page.wait_for("All rejected rows are acknowledged", "[role=tabpanel]")
+    assert client.rows("SELECT sum(price) FROM seen.prices") == [[33]]
+    pressed(page, "Close", "dialog.ask")
+    client.sql("DROP TABLE seen.prices")
+
+
+@pytest.mark.long
+def test_the_search_opens_what_it_finds(page: Browser):
+    page.open("")
+    page.wait_for("seen.totals", ".graph")
+    page.press("/")
+    page.press("tota")
+    page.wait_for("seen.totals", "#found")
+    page.press(ENTER)
+    page.wait(lambda: page.run("return location.hash") == "#/relation/seen.totals")
 
 
 def test_a_relation_belongs_to_the_page_that_lists_its_kind(page: Browser):

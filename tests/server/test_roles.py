@@ -496,6 +496,10 @@ def test_listings_have_only_what_may_be_read(who: dict[str, Client]):
         "gold.plainer",
         "gold.safe",
     ]
+    catalog = golden.get("/v1/catalog").json
+    assert catalog["client"] == {"name": "golden", "role": None}
+    assert {each["role"] for each in catalog["relations"]} == {"reader"}
+    assert catalog["server"] is None
     assert b"salar" not in golden.get("/v1/catalog").body
     assert b"salar" in who["reader"].get("/v1/catalog").body
     assert b"salar" not in golden.get("/v1/catalog/gold.pay").body

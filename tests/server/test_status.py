@@ -12,7 +12,8 @@ from jsonschema import Draft202012Validator, ValidationError
 
 from headrace.parts.access import OWNER
 from headrace.server.pages import Pages, media_type
-from served import Events
+from served import Events, served
+from waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -122,6 +123,46 @@ def test_a_relation_has_its_statement_and_its_circuit_with_what_is_stored(client
     assert client.get("/v1/catalog/shown.orders").json["circuit"] is None
     missing = client.get("/v1/catalog/shown.total")
     assert (missing.status, missing.error["hint"]) == (404, 'Did you mean "shown.totals"?')
+
+
+def test_the_catalog_has_what_waits_what_it_costs_and_who_asks(client: Client):
+    client.sql(
+        "CREATE OR REPLACE MATERIALIZED VIEW shown.totals WITH (auto_swap = false) AS"
+        " SELECT user, sum(amount) AS total, count(*) AS orders FROM shown.paid GROUP BY user"
+    )
+    client.sql("INSERT INTO shown.orders VALUES (90, 'ann', 1); FLUSH")
+    found = client.get("/v1/catalog").json
+    assert found["client"] == {"name": None, "role": "owner"}
+    assert {each["role"] for each in found["relations"]} == {"owner"}
+    (candidate,) = [each for each in found["candidates"] if each["name"] == "shown.totals"]
+    assert (candidate["state"], candidate["same_columns"]) == ("waits", False)
+    assert candidate["role"] == "owner"
+    shares = {(each["name"], each["candidate"]): each["share"] for each in found["costs"]}
+    assert shares["shown.totals", False] > 0
+    assert shares["shown.totals", True] > 0
+    assert 0 < sum(shares.values()) <= 1 + 1e-9
+    used = found["server"]
+    assert used["version"]
+    assert used["disk"] > 0
+    assert used["memory"] is None or used["memory"] > 10_000_000
+    client.sql("DROP CANDIDATE OF VIEW shown.totals")
+    found = client.get("/v1/catalog").json
+    assert "shown.totals" not in {each["name"] for each in found["candidates"]}
+
+
+def test_the_history_reaches_over_a_restart_of_the_server(server: Served, client: Client):
+    client.sql("INSERT INTO shown.orders VALUES (91, 'ann', 1)")
+    for seconds in (60, 10_800, 86_400):
+        found = client.get("/v1/history", seconds=seconds, relation="shown.orders").json
+        lengths = {len(values) for values in (*found["relation"].values(), found["at"])}
+        assert len(lengths) == 1
+    status = server.server.service.status
+    until(lambda: status.moments and status.moments[-1].sources["shown.orders"] >= 3)
+    status.history.close()
+    with served(server.database) as other:
+        before = other.client.get("/v1/history", seconds=86_400).json
+        assert before["step"] == 600
+        assert sum(before["epochs"]) >= 1
 
 
 @pytest.mark.long

@@ -397,7 +397,7 @@ STATEMENTS: list[tuple[str, dict[str, Any]]] = [
     ("ACKNOWLEDGE REJECTS FOR s", {"is": "AcknowledgeRejects", "name": "s"}),
     (
         "ACKNOWLEDGE REJECTS 3, 4 FOR a.s",
-        {"is": "AcknowledgeRejects", "name": "a.s", "ids": [3, 4]},
+        {"is": "AcknowledgeRejects", "name": "a.s", "ids": (3, 4)},
     ),
     ("SHOW REJECTS", {"is": "Show", "listing": "rejects"}),
     ("SHOW REJECTS FOR s", {"is": "Show", "listing": "rejects", "relation": "s"}),

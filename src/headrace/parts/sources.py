@@ -51,6 +51,8 @@ class SourceState:
     watermark: int | None = None
     delay: int | None = None
     lateness: int | None = None
+    shared: str | None = None
+    """The source of several tables that it is one of."""
     inserted: bool = False
     """Whether its rows are inserted by statements, not read from a source."""
 
@@ -89,6 +91,7 @@ class SourceStates:
             self.admission.watermark(relation),
             relation.declaration.delay if relation.declaration.watermark else None,
             relation.declaration.lateness,
+            relation.declaration.shared_source,
             not relation.declaration.source,
         )
 

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from headrace.runtime.epoch import EpochLoop
     from headrace.server.inventory import Inventory
     from headrace.server.running import RequestCalls
+    from headrace.server.usage import MachineUsage
     from headrace.session import Session
 
 _NOT_FOUND: Final = 404
@@ -48,13 +49,14 @@ class CatalogHandlers:
     functions: Functions
     inventory: Inventory
     circuits: Circuits
+    usage: MachineUsage
     calls: RequestCalls
 
     async def list_catalog(self, request: Request) -> Response:
         """List relations and sinks with their columns, inputs, state, size and freshness.
 
-        The answer also has candidates and running fills, the role of the client, the functions that
-        queries can call, and the keywords of statements.
+        The answer also has candidates and running fills, what views cost and what the server uses,
+        the role of the client, the functions that queries can call, and the keywords of statements.
         """
         principal = asking(request)
 
@@ -68,6 +70,7 @@ class CatalogHandlers:
                 **self.inventory.relations(state, principal),
                 **self.inventory.waiting(state, principal),
                 "costs": self.circuits.costs(principal),
+                "server": self.usage.to_json() if principal.may(Role.READER) else None,
                 "functions": sorted(self.functions.registered),
                 "keywords": KEYWORDS,
             }

@@ -140,6 +140,7 @@ class Inventory:
         return {
             "name": found.name,
             "connector": found.connector,
+            "shared_source": found.shared,
             "state": found.fed.state,
             "behind": found.fed.behind,
             "error": found.fed.error,

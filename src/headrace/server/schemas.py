@@ -103,6 +103,7 @@ SCHEMAS: Final[dict[str, Any]] = {
         name=TEXT,
         state=TEXT,
         connector=_or_null(TEXT),
+        shared_source=_or_null(TEXT),
         behind=_or_null(_WHOLE),
         error=_or_null(TEXT),
         rejected=_or_null(_WHOLE),
@@ -227,6 +228,9 @@ SCHEMAS: Final[dict[str, Any]] = {
         sources=_list(_ref("Source")),
         candidates=_list(_ref("Candidate")),
         fills=_list(_ref("Fill")),
+        server=_or_null(
+            _object(version=TEXT, memory=_or_null(_WHOLE), disk=_WHOLE, disk_free=_WHOLE)
+        ),
         costs=_list(
             _object(name=TEXT, candidate={"type": "boolean"}, seconds=_NUMBER, share=_NUMBER)
         ),

@@ -19,6 +19,7 @@ from headrace.server.running import RequestCalls, Runner
 from headrace.server.sessions import Sessions
 from headrace.server.status import Status
 from headrace.server.subscriptions import FollowedRelations
+from headrace.server.usage import MachineUsage
 from headrace.session.injection import Injector
 
 if TYPE_CHECKING:
@@ -53,6 +54,7 @@ class Service:
     entrance: Entrance
     status: Status
     active: Active
+    usage: MachineUsage
     console: Pages
     pages: Pages | None = None
     """The pages of applications, or None."""
@@ -101,6 +103,7 @@ class Service:
             Entrance(database.parts.access, limits, authenticate),
             Status(reader, sources, runner, following, limits),
             Active(),
+            MachineUsage(database.directory),
             Pages(CONSOLE),
             None if pages is None else Pages(pages),
             Roots(tuple(roots), tuple(backup_roots)),

@@ -315,7 +315,9 @@ def take_acknowledge(cursor: Cursor) -> AcknowledgeRejects:
     cursor.expect("REJECTS")
     ids: list[int] = []
     if not cursor.at("FOR"):
-        cursor.listed(lambda: ids.append(cursor.number("the id of a reject, or FOR")))
+        ids.append(cursor.number("the id of a reject, or FOR"))
+        while cursor.accept_symbol(","):
+            ids.append(cursor.number("the id of a reject"))
     cursor.expect("FOR")
     name = cursor.name("a stream's, table's or sink's name")
     cursor.expect_end()

@@ -2,16 +2,13 @@
 import { get, send, ServerError } from "./api.js";
 import { refresh } from "./catalog.js";
 import { errorBox, fill, h, seconds, text } from "./dom.js";
+import { includes } from "./objects.js";
 import { cellsOf, headOf } from "./rows.js";
 import { progressOf } from "./progress.js";
 import { sqlBlock } from "./sql.js";
 
-const ROLES = ["reader", "writer", "owner"];
 const LONGEST_SECONDS = 86400;
 const PROGRESS_MILLISECONDS = 1000;
-
-/** Whether a role includes what another one may do; null is no role. */
-export const includes = (role, wanted) => ROLES.indexOf(role) >= ROLES.indexOf(wanted);
 
 /** Run a statement that lists something; return its rows as objects. */
 export async function listed(sql) {
@@ -99,6 +96,7 @@ function ask(label, { title = label, does, sql, fields = [], harms = false, run 
   dialog.addEventListener("cancel", (event) => abort !== null && event.preventDefault());
   draw();
   if (fields.length === 0) confirm.focus();
+  else if (fields[0].lines) inputs[0].setSelectionRange(0, 0);
 }
 
 /** Show for how long a statement has run, and what it says of its progress; return what ends that. */

@@ -1,6 +1,7 @@
 // The frame: navigation, theme, connection, login; each page is a function that fills `main`.
 import { onUnauthorized } from "./api.js";
-import { ago, count, fill, h, moment, seconds, text } from "./dom.js";
+import { ago, bytes, count, fill, h, moment, seconds, text } from "./dom.js";
+import { watchCatalog } from "./catalog.js";
 import { candidates } from "./pages/candidates.js";
 import { epochs } from "./pages/epochs.js";
 import { operations } from "./pages/operations.js";
@@ -12,6 +13,7 @@ import { statements } from "./pages/statements.js";
 import { views } from "./pages/views.js";
 import { workbench } from "./pages/workbench.js";
 import { toneOfAge } from "./problems.js";
+import { search } from "./search.js";
 import { followStatus, now } from "./status.js";
 
 const PAGES = [
@@ -54,6 +56,8 @@ function navigate() {
   const found = route();
   leave();
   document.title = `${found.title} · Headrace`;
+  text(document.getElementById("where"), found.title);
+  unfold(false);
   choose(found.key);
   fill(main);
   leave = found.show(main) ?? (() => {});
@@ -62,6 +66,23 @@ function navigate() {
     scrollTo(0, 0);
   }
   before = location.hash;
+}
+
+/** Show or hide the menu, which a narrow page hides. */
+function unfold(open) {
+  document.getElementById("menu").setAttribute("aria-expanded", String(open));
+  document.querySelector(".side").classList.toggle("open", open);
+}
+
+/** Show the version of the server and what it uses, to whom may know. */
+function drawUsage({ server }) {
+  const place = document.getElementById("usage");
+  if (server === null) return fill(place);
+  const found = [["Version", server.version], ["Memory", server.memory === null ? null : bytes(server.memory)], ["Disk", `${bytes(server.disk)}, ${bytes(server.disk_free)} free`]];
+  const words = JSON.stringify(found);
+  if (place.dataset.shown === words) return place;
+  place.dataset.shown = words;
+  return fill(place, found.filter(([, value]) => value !== null).map(([label, value]) => h("div", {}, h("dt", {}, label), h("dd", {}, value))));
 }
 
 function chooseTheme(theme) {
@@ -177,6 +198,9 @@ document.querySelector(".skip").addEventListener("click", (event) => {
   main.focus();
 });
 onUnauthorized(askForToken);
+document.getElementById("menu").addEventListener("click", () => unfold(!document.querySelector(".side").classList.contains("open")));
+search(document.getElementById("search"), PAGES);
+watchCatalog(drawUsage);
 offerSignOut();
 followStatus(connection);
 addEventListener("hashchange", navigate);

@@ -13,6 +13,11 @@ const WORDS = {
   Expand: "Expand", Generate: "Generate rows", Constant: "Constant rows", Loop: "Recursion", Feedback: "Previous round", Python: "Python",
 };
 
+/** The names of operators by the kinds that the server calls them by. */
+export const OPERATORS = {
+  join: "Join", matches: "Count matches", aggregate: WORDS.GroupAggregate, groups: WORDS.Aggregate, first: WORDS.FirstRows, fold: WORDS.Fold, temporal: WORDS.Temporal, compared: WORDS.Compared, loop: WORDS.Loop, constant: WORDS.Constant,
+};
+
 /** Make the graph of a circuit; `set(nodes)` draws it, and keeps what is selected. */
 export function circuitGraph() {
   const place = viewport("Operators of the view", 0.8);

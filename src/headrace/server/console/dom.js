@@ -58,6 +58,9 @@ export function bytes(value) {
   return `${unit === 0 || left >= 100 ? Math.round(left) : left.toFixed(1)} ${units[unit]}`;
 }
 
+/** A share as a percentage: of 1, and of what is more than nothing at least "<0.1 %". */
+export const percent = (share) => (share === 0 ? "0 %" : share < 0.001 ? "<0.1 %" : `${(100 * share).toFixed(share < 0.0995 ? 1 : 0)} %`);
+
 /** A span of time in the unit that suits it. */
 export function seconds(value) {
   if (value === null || value === undefined) return NONE;
@@ -97,6 +100,9 @@ export function grouped(value) {
   if (found === null) return String(value);
   return `${found[1]}${found[2].replace(/\B(?=(\d{3})+$)/g, ",")}${found[3] ?? ""}`;
 }
+
+/** What is shown until the first answer. */
+export const loading = () => h("p", { class: "note loading", role: "status" }, "Loading…");
 
 /** A dot and words: never the colour alone. `tone` is "", "warn", "bad" or "idle". */
 export function toned(tone, words) {

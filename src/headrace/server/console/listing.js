@@ -4,7 +4,7 @@ import { fill, h } from "./dom.js";
 /**
  * Make a table. `columns` are titles, or a title with the attributes of its head.
  *
- * `set(rows, none)` shows rows, and `none` where there are no rows; a cell that spans columns has no title in its card.
+ * `wait()` says that they are still to come; `set(rows, none)` shows rows, and `none` where there are no rows; a cell that spans columns has no title in its card.
  */
 export function listing(label, columns, { tall = false, kind = null } = {}) {
   const heads = columns.map((column) => (Array.isArray(column) ? column : [column, {}]));
@@ -16,6 +16,8 @@ export function listing(label, columns, { tall = false, kind = null } = {}) {
   return {
     element,
     body,
+    /** Say that the rows are still to come. */
+    wait: () => fill(body, h("tr", {}, h("td", { colspan: heads.length, class: "dim loading" }, "Loading…"))),
     set(rows, none = "") {
       for (const row of rows) {
         [...row.cells].forEach((cell, index) => {

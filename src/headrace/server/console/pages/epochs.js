@@ -1,5 +1,6 @@
 // Epochs: how wide the latest ones were and why, where their time went, and what made them grow.
 import { get } from "../api.js";
+import { OPERATORS } from "../circuit.js";
 import { count, counted, errorBox, fill, h, linkTo, moment, none, seconds, svg } from "../dom.js";
 import { listing } from "../listing.js";
 import { watchStatus } from "../status.js";
@@ -18,6 +19,8 @@ const ACTIVITIES = [
 ];
 const KINDS = [["all", "All", () => true], ["narrow", "Narrow", ({ width }) => width === "narrow"], ["wide", "Wide", ({ width }) => width?.startsWith("wide")]];
 const LEAST = 0.005;
+const ORDERS = [["newest", "Newest first", (a, b) => b.epoch - a.epoch], ["slowest", "Slowest first", (a, b) => (b.seconds ?? 0) - (a.seconds ?? 0)], ["largest", "Most changes first", (a, b) => (b.changes ?? 0) - (a.changes ?? 0)]];
+const FAN_OUT = /^(.*): ([a-z]+)\d+ (.*)$/;
 
 export function epochs(main) {
   const table = listing("Latest epochs", [["Epoch", { class: "num" }], "Committed", "Width", ["Changes", { class: "num" }], ["Took", { class: "num" }], "Where its time went", "Most rows made by"], { tall: true, kind: "epochs" });
@@ -25,6 +28,7 @@ export function epochs(main) {
   const summary = h("p", { class: "dim", role: "status" });
   let kind = "all";
   let last = null;
+  const order = h("select", { "aria-label": "Order of epochs", onchange: () => last !== null && draw() }, ORDERS.map(([key, label]) => h("option", { ".value": key }, label)));
   const segments = h("div", { class: "segments", role: "group", "aria-label": "Which epochs" }, KINDS.map(([key, label]) => h("button", {
     type: "button", ".value": key, "aria-pressed": String(key === kind),
     onclick() {
@@ -37,9 +41,10 @@ export function epochs(main) {
     h("div", { class: "head" }, h("h1", {}, "Epochs")),
     failed,
     h("section", { class: "panel" },
-      h("div", { class: "title" }, h("h2", {}, "Latest epochs"), summary, segments),
-      h("p", { class: "legend" }, ACTIVITIES.map(([key, label, meaning]) => h("span", { title: `${label}: ${meaning}` }, swatch(key), label))),
+      h("div", { class: "title" }, h("h2", {}, "Latest epochs"), summary, h("div", { class: "tools" }, order, segments)),
+      legend(table.element),
       table.element));
+  table.wait();
 
   function draw() {
     const [, , wanted] = KINDS.find(([key]) => key === kind);
@@ -48,7 +53,8 @@ export function epochs(main) {
     const made = last.filter(({ width }) => width !== null);
     const narrow = made.filter(({ width }) => width === "narrow").length;
     fill(summary, made.length === 0 ? "" : `${count(narrow)} narrow, ${count(made.length - narrow)} wide`);
-    table.set(chosen.map(lineOf), nothing);
+    const [, , ordered] = ORDERS.find(([key]) => key === order.value);
+    table.set([...chosen].sort(ordered).map(lineOf), nothing);
   }
 
   let closed = false;
@@ -85,7 +91,25 @@ function lineOf(epoch) {
     h("td", { class: "num" }, count(epoch.changes)),
     h("td", { class: "num nowrap", title: epoch.jobs === null ? null : counted(epoch.jobs, "Spark job") }, epoch.seconds === null ? none : seconds(epoch.seconds)),
     h("td", { class: "spent" }, spentOf(epoch.spent), inTasks(epoch.tasks_spent)),
-    h("td", {}, epoch.fans_out === null ? h("span", { class: "dim" }, none) : epoch.fans_out_view === null ? epoch.fans_out : h("a", { href: linkTo(epoch.fans_out_view, "circuit") }, epoch.fans_out)));
+    h("td", {}, fanOutOf(epoch)));
+}
+
+/** What made the most rows of an epoch: the view, its operator by the name that the circuit has, and rows per change. */
+function fanOutOf({ fans_out: words, fans_out_view: view }) {
+  if (words === null) return h("span", { class: "dim" }, none);
+  const [, name, operator, rows] = FAN_OUT.exec(words) ?? [null, words, null, ""];
+  return [view === null ? name : h("a", { href: linkTo(view, "circuit") }, name), operator === null ? null : h("div", { class: "dim" }, `${OPERATORS[operator] ?? operator}: ${rows}`)];
+}
+
+/** The colours of activities; choosing one fades the others. */
+function legend(table) {
+  const chosen = (key) => {
+    if (table.dataset.only === key) delete table.dataset.only;
+    else table.dataset.only = key;
+    for (const each of element.children) each.setAttribute("aria-pressed", String(each.value === table.dataset.only));
+  };
+  const element = h("div", { class: "legend", role: "group", "aria-label": "Activities: choose one to show it alone" }, ACTIVITIES.map(([key, label, meaning]) => h("button", { type: "button", class: "plain", ".value": key, "aria-pressed": "false", title: `${label}: ${meaning}`, onclick: () => chosen(key) }, swatch(key), label)));
+  return element;
 }
 
 /** Return in words what the tasks of an epoch's jobs spent most on. */

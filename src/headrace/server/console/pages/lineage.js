@@ -1,6 +1,6 @@
 // The tab of a relation's lineage: the columns that its columns are made from, and those that are made from them.
 import { get } from "../api.js";
-import { errorBox, fill, h, linkTo } from "../dom.js";
+import { errorBox, fill, h, linkTo, loading } from "../dom.js";
 import { section } from "./problems.js";
 
 const all = (column) => (column === "*" ? h("span", { class: "dim" }, "all columns") : column);
@@ -10,7 +10,7 @@ const how = ({ influence }) => influence.replace("_", " ");
 /** Show the lineage of a relation in both directions, the nearest relations first. */
 export function lineageTab(place, { name }) {
   let closed = false;
-  fill(place, h("p", { class: "note" }, "Reading."));
+  fill(place, loading());
   get(`/v1/lineage/${encodeURIComponent(name)}`).then(
     ({ upstream, downstream }) => closed || fill(place,
       section("Made from", upstream, [

@@ -1,18 +1,18 @@
 // Operations: backups, branches and access tokens, each with what its owner may do.
-import { action, includes, listed } from "../actions.js";
+import { action, listed } from "../actions.js";
 import { ServerError } from "../api.js";
 import { watchCatalog } from "../catalog.js";
-import { bytes, count, errorBox, fill, h, moment, toned } from "../dom.js";
+import { bytes, count, errorBox, fill, h, loading, moment, toned } from "../dom.js";
 import { listing } from "../listing.js";
+import { includes } from "../objects.js";
 import { literal, quoted } from "../sql.js";
-import { waiting } from "./candidates.js";
 
 const PLACE = "headrace.backups";
 const ROLES = ["READER", "WRITER", "OWNER"];
 const at = (text) => (text === null ? "" : moment(Date.parse(/Z|[+-]\d\d:?\d\d$/.test(text) ? text : `${text.replace(" ", "T")}Z`) / 1000));
 
 export function operations(main) {
-  const place = h("div", { class: "stack" }, waiting());
+  const place = h("div", { class: "stack" }, loading());
   fill(main, h("div", { class: "head" }, h("h1", {}, "Operations")), place);
   let made = null;
   return watchCatalog(({ client }) => {
@@ -37,7 +37,7 @@ function panel(title, note, tools, table, read) {
       fill(failed, errorBox({ ...error.error, span: null }));
     }
   };
-  table.set([h("tr", {}, h("td", { class: "dim loading", colspan: "9" }, "Loading…"))]);
+  table.wait();
   again();
   return { again, element: h("section", { class: "panel" }, h("div", { class: "title" }, h("h2", {}, title), h("span", { class: "dim" }, note), h("div", { class: "tools" }, tools)), failed, table.element) };
 }

@@ -58,7 +58,7 @@ export function overview(main) {
       viewsPanel.hidden = false;
       known = true;
       shape.set(relations);
-      table.set(relations.filter((relation) => relation.kind === "materialized view"));
+      table.set(relations.filter((relation) => relation.kind === "materialized view"), catalog.costs);
       if (now.moment !== null) {
         shape.tell(now.moment, now.rates);
         table.tell(now.moment);

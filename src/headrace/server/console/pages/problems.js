@@ -1,6 +1,6 @@
 // The tabs of a relation's problems: rows in quarantine, dirty slices, refused and rejected rows, each with its reason.
 import { action, listed } from "../actions.js";
-import { count, counted, errorBox, fill, h, linkTo, moment as timeOf, toned } from "../dom.js";
+import { count, counted, errorBox, fill, h, linkTo, loading, moment as timeOf, toned } from "../dom.js";
 import { listing } from "../listing.js";
 import { errorParts, problemsOf, unacknowledged } from "../problems.js";
 import { quoted } from "../sql.js";
@@ -33,7 +33,7 @@ export function problemsTab(place, relation) {
   let closed = false;
   const { name, kind, state } = relation;
   const again = h("button", { type: "button", class: "action", onclick: () => read() }, "Read again");
-  const list = h("div", {}, h("p", { class: "note" }, "Reading."));
+  const list = h("div", {}, loading());
   fill(place, h("div", { class: "bar" }, problemsOf(relation).map(({ tone, text: words }) => toned(tone, words)),
     h("div", { class: "tools" }, kind === "sink" && unacknowledged(relation.delivery) ? acknowledgeButton(relation, () => read()) : null, again)), list);
   async function read() {

@@ -1,10 +1,9 @@
 // The tab of rejected rows: by reason, each as it came, to be inserted again or acknowledged; and what came late.
 import { action, listed } from "../actions.js";
 import { send, ServerError } from "../api.js";
-import { count, counted, errorBox, fill, h, moment as timeOf, seconds } from "../dom.js";
+import { count, counted, errorBox, fill, h, loading, moment as timeOf, seconds } from "../dom.js";
 import { groupsOf, lineOf } from "../rejects.js";
 import { quoted } from "../sql.js";
-import { waiting } from "./candidates.js";
 
 const MOST_LISTED = 1000;
 const MOST_SHOWN = 50;
@@ -13,7 +12,7 @@ const MOST_AGAIN = 200;
 /** Show the rows of a stream or table that did not fit its columns. */
 export function rejectedTab(place, relation) {
   const { name } = relation;
-  const list = h("div", { class: "groups" }, waiting());
+  const list = h("div", { class: "groups" }, loading());
   const said = h("span", { role: "status" });
   const tools = h("div", { class: "tools" });
   const open = new Set();
@@ -87,7 +86,7 @@ export function rejectedTab(place, relation) {
       title: `Insert ${rejects.length === 1 ? "a row" : `${count(rejects.length)} rows`} into ${name} again`,
       does: "Correct what does not fit, one row a line, as JSON. All lines are inserted or none; the rejected rows are acknowledged then.",
       fields: [{ name: "rows", label: `Rows with ${relation.columns.map((column) => column.name).join(", ")}`, lines: Math.min(14, Math.max(4, rejects.length + 2)), class: "mono", required: true, ".value": rejects.map(({ raw }) => lineOf(raw, relation.columns)).join("\n") }],
-      sql: () => `ACKNOWLEDGE REJECTS ${ids.join(", ")} FOR ${quoted(name)}`,
+      sql: `-- appended by POST /v1/streams/${name}, then:\nACKNOWLEDGE REJECTS ${ids.join(", ")} FOR ${quoted(name)}`,
       async run({ rows: lines }, signal) {
         const found = await send("POST", `/v1/streams/${encodeURIComponent(name)}`, undefined, { signal, body: `${lines}\n`, headers: { "Content-Type": "application/x-ndjson" } });
         await send("POST", "/v1/sql", { sql: `ACKNOWLEDGE REJECTS ${ids.join(", ")} FOR ${quoted(name)}` }, { signal });

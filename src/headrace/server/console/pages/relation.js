@@ -1,6 +1,6 @@
 // The page of one relation: its rows and changes as they happen, its circuit, how it is defined.
 import { get, listen, ServerError } from "../api.js";
-import { bytes, compact, count, counted, errorBox, fill, h, linkTo, moment as timeOf, none, seconds, shortKind, text, toned } from "../dom.js";
+import { bytes, compact, count, counted, errorBox, fill, h, linkTo, loading, moment as timeOf, none, percent, seconds, shortKind, text, toned } from "../dom.js";
 import { catalog, watchCatalog } from "../catalog.js";
 import { spanControl, tile } from "../charts.js";
 import { circuitGraph } from "../circuit.js";
@@ -28,6 +28,7 @@ export function relation(main, name, tab, choose) {
   const ends = [];
   let closed = false;
   const said = h("div");
+  fill(said, loading());
   fill(main, h("div", { class: "head" }, h("h1", {}, name)), said);
   let again = null;
   const read = () => get(`/v1/catalog/${encodeURIComponent(name)}`).then(
@@ -53,7 +54,7 @@ export function relation(main, name, tab, choose) {
 function show(main, first, tab, ends) {
   const { name, kind } = first;
   let current = first;
-  let others = [];
+  let others = { relations: [], costs: [] };
   const status = h("span", {});
   const acts = h("div", { class: "buttons" });
   const facts = h("dl", { class: "facts" });
@@ -108,8 +109,8 @@ function show(main, first, tab, ends) {
   };
   draw();
   ends.push(watchStatus(state));
-  ends.push(watchCatalog(({ relations }) => {
-    others = relations;
+  ends.push(watchCatalog((found) => {
+    others = found;
     draw();
   }));
   const timer = setInterval(async () => {
@@ -159,8 +160,8 @@ function update(facts, found) {
   });
 }
 
-/** Return what is shown of a relation beside its rows, `relations` being those of the catalog: a label, a value, and maybe a tone and a meaning. */
-function factsOf(relation, relations) {
+/** Return what is shown of a relation beside its rows, from the catalog's `relations` and `costs`: a label, a value, and maybe a tone and a meaning. */
+function factsOf(relation, { relations, costs }) {
   const { name, stored, freshness, source, delivery } = relation;
   const found = [];
   if (relation.key.length) found.push(["Key", relation.key.join(", ")]);
@@ -168,6 +169,8 @@ function factsOf(relation, relations) {
     found.push(stored.rows === null ? ["Entries", count(stored.entries), null, "Entries that sum to the rows; some cancel out"] : ["Rows", count(stored.rows)]);
     found.push(["Stored", bytes(stored.bytes), null, `${counted(stored.arrangements, "sorted collection")}: the rows, and what operators keep`]);
   }
+  const cost = costs.find((each) => each.name === name && !each.candidate);
+  if (cost) found.push(["Cost", `${percent(cost.share)} of all views`, null, `${seconds(cost.seconds)} of its operators' work since the server was started`]);
   const problem = (label, value, tab) => found.push([label, h("a", { href: linkTo(name, tab) }, value), "warn"]);
   if (freshness) {
     if (freshness.quarantined) problem("In quarantine", count(freshness.quarantined), "problems");
@@ -278,7 +281,8 @@ function rowsTab(place, relation) {
   const said = h("span", {}, "reading");
   const connection = h("span", {});
   const search = h("input", { type: "search", placeholder: "Filter", "aria-label": "Filter rows", oninput: () => draw() });
-  fill(place, h("div", { class: "bar" }, said, connection, h("span", { class: "spacer" }), search), table.element);
+  const waits = loading();
+  fill(place, h("div", { class: "bar" }, said, connection, h("span", { class: "spacer" }), search), table.element, waits);
   let timer = null;
   let epoch = null;
   let whole = true;
@@ -286,6 +290,7 @@ function rowsTab(place, relation) {
   function draw() {
     clearTimeout(timer);
     timer = null;
+    waits.remove();
     const { total, drawn } = table.draw(live, search.value.trim().toLowerCase());
     const some = whole ? counted(total, "row") : `a sample of ${counted(total, "row")}`;
     text(said, `${some}${drawn < total ? `, the first ${count(drawn)} shown` : ""}, kept up to date`);
@@ -437,7 +442,7 @@ function changesTab(place, relation) {
 /** Some rows of what is not kept as rows: a query reads them, once for each time it is asked for. */
 function sampleTab(place, relation) {
   const said = h("span", { role: "status" });
-  const table = h("div", { class: "scroll tall", tabindex: "0", role: "region", "aria-label": "Sample" });
+  const table = h("div", { class: "scroll tall", tabindex: "0", role: "region", "aria-label": "Sample" }, loading());
   const again = h("button", { type: "button", class: "action", onclick: () => read() }, "Read again");
   const abort = new AbortController();
   async function read() {

@@ -11,6 +11,7 @@ export function sinks(main) {
   fill(main,
     h("div", { class: "head" }, h("h1", {}, "Sinks")),
     h("section", { class: "panel" }, table.element));
+  table.wait();
   return watchCatalog(({ relations }) => draw(table, relations.filter(({ kind }) => kind === "sink")));
 }
 

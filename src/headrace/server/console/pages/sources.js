@@ -1,8 +1,9 @@
 // Streams and tables: what comes in, how far behind a source is, and what was left out.
 import { get } from "../api.js";
-import { compact, count, fill, h, linkTo, moment as timeOf, none, text, toned } from "../dom.js";
+import { bytes, compact, count, fill, h, linkTo, moment as timeOf, none, seconds, text, toned } from "../dom.js";
 import { watchCatalog } from "../catalog.js";
 import { listing } from "../listing.js";
+import { together } from "../objects.js";
 import { notesOf, toneOf } from "../problems.js";
 import { sparkline } from "../sparkline.js";
 import { now, watchStatus } from "../status.js";
@@ -13,41 +14,42 @@ const MOST_READ = 24;
 
 export function sources(main) {
   const table = listing("Sources", ["Name", "State", "Problems", "Last 2 minutes", ["Rows/s", { class: "num" }], ["Changes", { class: "num" }],
-    ["To read", { class: "num", title: "Rows that the external system has and that have not been read yet" }], "Late, duplicates", "Connector",
+    ["To read", { class: "num", title: "Rows that the external system has and that have not been read yet; of a source of PostgreSQL, how much of its log waits in the slot" }], "Late, duplicates", "Connector",
     ["Watermark", { title: "Events before this time are not expected any more" }]]);
   fill(main,
     h("div", { class: "head" }, h("h1", {}, "Sources")),
     h("section", { class: "panel" }, table.element));
 
+  table.wait();
   let lines = new Map();
   let drawn = null;
   const series = new Map();
   const draw = ({ relations, sources: shared }) => {
-    const found = [...relations.filter(({ kind }) => kind === "stream" || kind === "table"),
-      ...shared.map((source) => ({ name: source.name, kind: "source", state: source.state, source, freshness: null, delivery: null }))];
-    const shape = JSON.stringify(found.map(({ name, state, source }) => [name, state, source.error, source.rejected, source.connector]));
+    const found = together(relations.filter(({ kind }) => kind === "stream" || kind === "table"), shared);
+    const shape = JSON.stringify(found.map(({ name, state, source }) => [name, state, source.error, source.rejected, source.acknowledged, source.connector]));
     if (shape !== drawn) {
       drawn = shape;
       lines = new Map();
       table.set(found.map((relation) => {
         const { name, kind, source } = relation;
         const line = { spark: sparkline(), rate: h("td", { class: "num" }, none), end: h("td", { class: "num" }), behind: h("td", { class: "num" }), notes: h("td", { class: "dim nowrap" }), mark: h("td", { class: "dim nowrap" }) };
-        lines.set(name, line);
+        lines.set(keyOf(kind, name), line);
         return h("tr", {},
-          h("td", {}, kind === "source" ? name : h("a", { href: linkTo(name) }, name), h("div", { class: "sub" }, kind)),
+          h("td", { class: source.shared_source ? "below" : null }, kind === "source" ? h("span", { class: "name" }, name) : h("a", { href: linkTo(name) }, name), h("div", { class: "sub" }, kind === "source" ? "source of the tables below" : kind)),
           h("td", {}, toned(toneOf(relation), relation.state)),
           h("td", { class: "chips" }, kind === "source" ? source.error ?? "" : problemLinks(relation)),
-          h("td", {}, line.spark.element), line.rate, line.end, line.behind, line.notes,
-          h("td", { class: "dim" }, source.connector ?? "written by SQL"), line.mark);
+          h("td", {}, kind === "source" ? null : line.spark.element), line.rate, line.end, line.behind, line.notes,
+          h("td", { class: "dim" }, source.shared_source ? `${source.connector ?? "postgres"}, by ${source.shared_source}` : source.connector ?? "written by SQL"), line.mark);
       }), "No streams or tables yet.");
       readHistory(found.filter(({ kind }) => kind !== "source").map(({ name }) => name), series, tell);
     }
-    for (const { name, source } of found) {
-      const line = lines.get(name);
-      text(line.end, count(source.end));
-      text(line.behind, source.behind === null ? "" : count(source.behind));
+    for (const { name, kind, source } of found) {
+      const line = lines.get(keyOf(kind, name));
+      text(line.end, source.end === null ? "" : count(source.end));
+      text(line.behind, source.behind === null ? "" : kind === "source" ? `${bytes(source.behind)} of the slot` : count(source.behind));
       text(line.notes, notesOf(source).join(", "));
       text(line.mark, source.watermark === null ? "" : timeOf(source.watermark));
+      line.mark.title = source.delay ? `${seconds(source.delay)} behind the newest event` : "";
     }
     tell();
   };
@@ -71,6 +73,8 @@ export function sources(main) {
     for (const end of ends) end();
   };
 }
+
+const keyOf = (kind, name) => (kind === "source" ? `source ${name}` : name);
 
 /** Read the rates of the last minutes of each source that has none yet. */
 async function readHistory(names, series, tell) {

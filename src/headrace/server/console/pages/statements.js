@@ -29,6 +29,8 @@ export function statements(main) {
     h("section", { class: "panel" }, h("div", { class: "title" }, h("h2", {}, "Running now")), running.element),
     h("section", { class: "panel" }, h("div", { class: "title" }, h("h2", {}, "Ended"), segments), ended.element));
 
+  running.wait();
+  ended.wait();
   let closed = false;
   let timer = null;
   async function read() {

@@ -1,5 +1,5 @@
 // All views, and the table of them that the overview has, too.
-import { bytes, compact, fill, h, linkTo, none, text, toned } from "../dom.js";
+import { bytes, compact, fill, h, linkTo, none, percent, seconds, text, toned } from "../dom.js";
 import { watchCatalog } from "../catalog.js";
 import { listing } from "../listing.js";
 import { currency, problemsOf, toneOf } from "../problems.js";
@@ -13,25 +13,28 @@ export function problemLinks(relation) {
 /** Make a table of views. `set(relations)` fills it; `tell(moment)` writes how current they are. */
 export function viewTable() {
   const table = listing("Views", ["Name", "Freshness", "Problems", ["Rows", { class: "num" }],
+    ["Cost", { class: "num", title: "Its share of the work of all operators since the server was started; candidates have the rest" }],
     ["Stored", { class: "num", title: "What the view and its operators keep on disk" }],
     ["Waiting", { class: "num", title: "Changes of its inputs that the view does not show yet" }], "Reads"]);
   let lines = new Map();
   let drawn = null;
+  table.wait();
   return {
     element: table.element,
-    set(relations) {
+    /** Show views, with what each costs. */
+    set(relations, costs = []) {
       const shape = JSON.stringify(relations.map((r) => [r.name, r.state, r.inputs, problemsOf(r)]));
       if (shape !== drawn) {
         drawn = shape;
         lines = new Map();
         table.set(relations.map((relation) => {
           const line = {
-            relation, fresh: h("td", {}), rows: h("td", { class: "num" }), bytes: h("td", { class: "num" }), pending: h("td", { class: "num" }),
+            relation, fresh: h("td", {}), rows: h("td", { class: "num" }), cost: h("td", { class: "num" }), bytes: h("td", { class: "num" }), pending: h("td", { class: "num" }),
           };
           lines.set(relation.name, line);
           return h("tr", {},
             h("td", {}, h("a", { href: linkTo(relation.name) }, relation.name)), line.fresh, h("td", { class: "chips" }, problemLinks(relation)),
-            line.rows, line.bytes, line.pending,
+            line.rows, line.cost, line.bytes, line.pending,
             h("td", { class: "dim" }, relation.inputs.join(", ")));
         }), "No views.");
       }
@@ -41,6 +44,10 @@ export function viewTable() {
         const { stored } = relation;
         text(line.rows, stored === null ? none : stored.rows === null ? `≤ ${compact(stored.entries)}` : compact(stored.rows));
         text(line.bytes, bytes(stored?.bytes));
+        const cost = costs.find(({ name, candidate }) => name === relation.name && !candidate) ?? null;
+        text(line.cost, percent(cost?.share ?? 0));
+        line.cost.classList.toggle("zero", !cost?.share);
+        line.cost.title = cost === null ? "It has had nothing to do." : `${seconds(cost.seconds)} of work since the server was started`;
       }
     },
     tell(moment) {
@@ -71,11 +78,12 @@ export function views(main) {
     plain);
 
   let last = [];
+  let costs = [];
   let drawn = null;
   function draw() {
     const wanted = search.value.trim().toLowerCase();
     const found = last.filter(({ name }) => name.includes(wanted));
-    table.set(found.filter(({ kind }) => kind === "materialized view"));
+    table.set(found.filter(({ kind }) => kind === "materialized view"), costs);
     if (now.moment !== null) table.tell(now.moment);
     const rest = found.filter(({ kind }) => kind === "plain view");
     plain.hidden = rest.length === 0;
@@ -87,8 +95,9 @@ export function views(main) {
   }
   const ends = [
     watchStatus((moment) => table.tell(moment)),
-    watchCatalog(({ relations }) => {
+    watchCatalog(({ relations, costs: found }) => {
       last = relations;
+      costs = found;
       draw();
     }),
   ];

@@ -1,6 +1,6 @@
 // The workbench: statements with completion, errors at their place, every result, once or as they change.
 import { listen, send, ServerError } from "../api.js";
-import { ago, count, counted, errorBox, fill, h, seconds, text } from "../dom.js";
+import { ago, count, counted, errorBox, fill, h, loading, seconds, text } from "../dom.js";
 import { refresh, watchCatalog } from "../catalog.js";
 import { csvOf, save } from "../csv.js";
 import { editor } from "../editor.js";
@@ -202,7 +202,7 @@ export function workbench(main, relation, sql) {
     };
   }
 
-  fill(place, h("p", { class: "note" }, "Waiting for the server."));
+  fill(place, loading());
 
   /** The keywords of the editor are those of the catalog, so it is made when that is known. */
   const ends = [watchCatalog(({ relations }) => {
